@@ -1,0 +1,26 @@
+//! From the world to events: imports of history.
+//!
+//! A [`Mapping`] says declaratively which column of a file is which field of an event; [`import`] applies it to a file
+//! and appends the events to a log. Mappings for common exports are shipped; a user adds one for his own by writing a
+//! TOML file (`schemas/imports/README.md`). [`generate`] makes realistic accounting files for measurements.
+//!
+//! This crate reads files and writes to the log. It has no command line and draws no progress bar.
+
+mod duplicates;
+mod error;
+pub mod generate;
+mod import;
+mod jobs;
+mod mapping;
+mod outbox;
+mod plan;
+mod row_plan;
+mod rows;
+mod slurm;
+mod time;
+
+pub use error::{ImportError, MappingError, Reject, RejectCode};
+pub use import::{ImportOptions, ImportSummary, Progress, import};
+pub use mapping::{Kind, Mapping, OnDuplicateId};
+pub use outbox::partition_for;
+pub use rows::open::Source;

@@ -1,0 +1,230 @@
+//! What a mapping must say, beyond its spelling. Every message names the key and what would be right.
+
+use tidegate_events::FinalState;
+
+use super::column::{Decode, Dimension, FieldSpec};
+use super::{Kind, Mapping};
+use crate::error::MappingError;
+
+/// What a field of an event holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldKind {
+    Text,
+    Time,
+    Number(Dimension),
+}
+
+use FieldKind::{Number, Text, Time};
+
+const GPUS: FieldKind = Number(Dimension::Gpus);
+const COUNT: FieldKind = Number(Dimension::Count);
+
+const JOBS: &[(&str, FieldKind)] = &[
+    ("cluster", Text),
+    ("job_id", Text),
+    ("step_id", Text),
+    ("array_job_id", Text),
+    ("array_task_id", COUNT),
+    ("team", Text),
+    ("user_name", Text),
+    ("pool", Text),
+    ("qos", Text),
+    ("job_name", Text),
+    ("gpus", GPUS),
+    ("gpus_held", GPUS),
+    ("gpu_model", Text),
+    ("nodes", Text),
+    ("node_count", COUNT),
+    ("time_limit", Number(Dimension::Time)),
+    ("reason", Text),
+    ("state", Text),
+    ("exit_code", COUNT),
+    ("priority", COUNT),
+    ("attempt", COUNT),
+    ("attempts", COUNT),
+    ("submit_time", Time),
+    ("eligible_time", Time),
+    ("start_time", Time),
+    ("end_time", Time),
+];
+const QUOTAS: &[(&str, FieldKind)] = &[
+    ("cluster", Text),
+    ("owner", Text),
+    ("pool", Text),
+    ("gpu_model", Text),
+    ("gpus", GPUS),
+    ("time", Time),
+];
+const POOL_SAMPLES: &[(&str, FieldKind)] = &[
+    ("cluster", Text),
+    ("owner", Text),
+    ("pool", Text),
+    ("time", Time),
+    ("quota_gpus", GPUS),
+    ("held_gpus", GPUS),
+    ("queued_gpus", GPUS),
+    ("running_jobs", COUNT),
+    ("pending_jobs", COUNT),
+];
+const NODES: &[(&str, FieldKind)] = &[
+    ("cluster", Text),
+    ("node", Text),
+    ("pool", Text),
+    ("gpu_model", Text),
+    ("gpus", GPUS),
+    ("cpus", Number(Dimension::Cpus)),
+    ("memory", Number(Dimension::Memory)),
+    ("time", Time),
+];
+const NODE_FAULTS: &[(&str, FieldKind)] = &[
+    ("cluster", Text),
+    ("node", Text),
+    ("fault_id", Text),
+    ("fault_level", Text),
+    ("fault_class", Text),
+    ("description", Text),
+    ("start_time", Time),
+    ("end_time", Time),
+];
+
+/// Fields without which a row of the kind means nothing. The cluster may come from `--cluster` instead.
+fn required_cells(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Jobs => &["job_id", "submit_time", "gpus"],
+        Kind::Quotas => &["owner", "time", "gpus"],
+        Kind::PoolSamples => &["owner", "time"],
+        Kind::Nodes => &["node", "time"],
+        Kind::NodeFaults => &["node", "start_time"],
+    }
+}
+
+fn fields(kind: Kind) -> &'static [(&'static str, FieldKind)] {
+    match kind {
+        Kind::Jobs => JOBS,
+        Kind::Quotas => QUOTAS,
+        Kind::PoolSamples => POOL_SAMPLES,
+        Kind::Nodes => NODES,
+        Kind::NodeFaults => NODE_FAULTS,
+    }
+}
+
+fn field_kind(kind: Kind, field: &str) -> Option<FieldKind> {
+    fields(kind).iter().find(|(name, _)| *name == field).map(|(_, kind)| *kind)
+}
+
+/// Which fields a decoder serves.
+fn decodes(decode: Decode) -> &'static [&'static str] {
+    match decode {
+        Decode::SlurmJobId => &["job_id"],
+        Decode::SlurmTresGpus => &["gpus", "gpus_held"],
+        Decode::SlurmHostlist | Decode::QuotedList => &["nodes"],
+        Decode::SlurmExitCode | Decode::WaitStatus => &["exit_code"],
+        Decode::SlurmTimeLimit => &["time_limit"],
+    }
+}
+
+impl Mapping {
+    pub(super) fn check(&self, file: &str) -> Result<(), MappingError> {
+        let invalid = |key: String, what: String| MappingError::Invalid { file: file.into(), key, what };
+        if self.name.is_empty()
+            || !self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+        {
+            return Err(invalid("name".into(), "must be letters, digits, _ and -".into()));
+        }
+        if !self.csv.delimiter.is_ascii() {
+            return Err(invalid("csv.delimiter".into(), "must be one ASCII character".into()));
+        }
+        for (field, spec) in &self.columns {
+            let key = format!("columns.{field}");
+            let Some(kind) = field_kind(self.kind, field) else {
+                return Err(invalid(key, format!("no such field; allowed are {}", names(self.kind))));
+            };
+            check_spec(field, kind, spec).map_err(|what| invalid(key, what))?;
+        }
+        for field in self.defaults.keys() {
+            if field_kind(self.kind, field) != Some(Text) {
+                return Err(invalid(
+                    format!("defaults.{field}"),
+                    "only text fields can have a default".into(),
+                ));
+            }
+        }
+        for field in required_cells(self.kind) {
+            if !self.columns.contains_key(*field) {
+                return Err(invalid(format!("columns.{field}"), "is required for this kind".into()));
+            }
+        }
+        if self.kind == Kind::PoolSamples && self.interval_ms.is_none_or(|ms| ms == 0) {
+            return Err(invalid("interval_ms".into(), "a pool sample needs the time it is valid for".into()));
+        }
+        self.check_states().map_err(|(key, what)| invalid(key, what))?;
+        self.check_time().map_err(|(key, what)| invalid(key.into(), what))
+    }
+
+    fn check_states(&self) -> Result<(), (String, String)> {
+        let outcomes = [("final_state", &self.final_state), ("non_final_state", &self.non_final_state)];
+        for (key, state) in outcomes {
+            if let Some(state) = state {
+                state.parse::<FinalState>().map_err(|error| (key.to_owned(), error.to_string()))?;
+            }
+        }
+        for (name, state) in &self.states {
+            if state != "PENDING" && state != "RUNNING" {
+                let wrong = |error| (format!("states.\"{name}\""), format!("{error}, PENDING or RUNNING"));
+                state.parse::<FinalState>().map_err(wrong)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_time(&self) -> Result<(), (&'static str, String)> {
+        if let Some(base) = &self.time.base {
+            chrono::DateTime::parse_from_rfc3339(base).map_err(|error| {
+                ("time.base", format!("{base} is not a time like 2021-03-04T00:00:00Z: {error}"))
+            })?;
+        }
+        if let Some(zone) = &self.time.zone {
+            zone.parse::<chrono_tz::Tz>()
+                .map_err(|_| ("time.zone", format!("{zone} is not an IANA zone such as Europe/Berlin")))?;
+        }
+        Ok(())
+    }
+}
+
+fn names(kind: Kind) -> String {
+    fields(kind).iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+fn check_spec(field: &str, kind: FieldKind, spec: &FieldSpec) -> Result<(), String> {
+    let origins = [
+        spec.column.is_some(),
+        spec.template.is_some(),
+        spec.value.is_some(),
+        spec.product.is_some(),
+        spec.sum.is_some(),
+    ];
+    if origins.into_iter().filter(|given| *given).count() != 1 {
+        return Err("give exactly one of column, template, value, product, sum".into());
+    }
+    let only = |wrong: bool, key: &str, place: &str| {
+        if wrong { Err(format!("{key} is only for {place}")) } else { Ok(()) }
+    };
+    let number = matches!(kind, Number(_));
+    only(spec.template.is_some() && kind != Text, "template", "text fields")?;
+    only(spec.value.is_some() && number, "value", "text and time fields")?;
+    only((spec.product.is_some() || spec.sum.is_some()) && !number, "product or sum", "number fields")?;
+    only((spec.plus.is_some() || spec.format.is_some()) && kind != Time, "plus or format", "time fields")?;
+    only(spec.plus.is_some() != spec.plus_unit.is_some(), "plus_unit", "use together with plus")?;
+    if let Some(unit) = spec.unit {
+        let fits = matches!(kind, Number(dimension) if dimension == unit.dimension());
+        only(!fits, "this unit", "fields that measure the same thing")?;
+    }
+    if let Some(unit) = spec.plus_unit {
+        only(unit.dimension() != Dimension::Time, "plus_unit", "durations: ms, s, min, h, days")?;
+    }
+    if let Some(decode) = spec.decode {
+        only(!decodes(decode).contains(&field), "this decode", &decodes(decode).join(", "))?;
+        only(spec.column.is_none(), "decode", "a field with a column")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! From a path, standard input or any reader to rows. The format is told by the first bytes, not by the name.
+
+use std::cell::Cell as Counter;
+use std::fs::File;
+use std::io::{BufReader, Cursor, ErrorKind, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::Rows;
+use super::csv::{Bytes, CsvRows, Dialect};
+use super::parquet::ParquetRows;
+use crate::error::ImportError;
+
+const PARQUET_MAGIC: &[u8] = b"PAR1";
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+const READ_AHEAD_BYTES: usize = 128 << 10;
+
+/// Where history is read from.
+pub enum Source {
+    /// CSV, gzipped CSV or Parquet.
+    File(PathBuf),
+    /// CSV or gzipped CSV.
+    Stdin,
+    /// CSV or gzipped CSV under a name for messages.
+    Reader { name: String, reader: Box<dyn Read> },
+}
+
+impl Source {
+    /// `-` is standard input, anything else a path.
+    pub fn from_argument(argument: &str) -> Self {
+        if argument == "-" { Self::Stdin } else { Self::File(PathBuf::from(argument)) }
+    }
+
+    /// The file name without its folders: what dead letters give as origin, the same wherever the file lies.
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => path
+                .file_name()
+                .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into()),
+            Self::Stdin => "stdin".into(),
+            Self::Reader { name, .. } => name.clone(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            _ => self.name(),
+        }
+    }
+}
+
+/// Opens the source and reads its header.
+pub(crate) fn open(source: Source, dialect: Dialect) -> Result<Box<dyn Rows>, ImportError> {
+    let shown = source.shown();
+    let opening = |source| ImportError::Open { file: shown.clone(), source };
+    let (mut reader, total): (Box<dyn Read>, Option<u64>) = match source {
+        Source::File(path) => {
+            let mut file = File::open(&path).map_err(opening)?;
+            let bytes = file.metadata().map_err(opening)?.len();
+            if starts_with(&mut file, PARQUET_MAGIC).map_err(opening)? {
+                return Ok(Box::new(ParquetRows::open(file, shown)?));
+            }
+            (Box::new(file), Some(bytes))
+        }
+        Source::Stdin => (Box::new(std::io::stdin().lock()), None),
+        Source::Reader { reader, .. } => (reader, None),
+    };
+    let mut start = Vec::new();
+    reader.by_ref().take(PARQUET_MAGIC.len() as u64).read_to_end(&mut start).map_err(opening)?;
+    if start == PARQUET_MAGIC {
+        return Err(ImportError::ParquetFromStdin);
+    }
+    let gzip = start.starts_with(GZIP_MAGIC);
+    let read = Rc::new(Counter::new(0));
+    let counted = Counted { inner: Cursor::new(start).chain(reader), read: read.clone() };
+    let reader: Box<dyn Read> = if gzip {
+        Box::new(MultiGzDecoder::new(BufReader::with_capacity(READ_AHEAD_BYTES, counted)))
+    } else {
+        Box::new(counted)
+    };
+    let input = Input { reader, read, total, gzip, file: shown.clone() };
+    Ok(Box::new(CsvRows::open(input, shown, dialect)?))
+}
+
+fn starts_with(file: &mut File, magic: &[u8]) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    file.by_ref().take(magic.len() as u64).read_to_end(&mut start)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(start == magic)
+}
+
+struct Counted<R> {
+    inner: R,
+    read: Rc<Counter<u64>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.read.set(self.read.get() + count as u64);
+        Ok(count)
+    }
+}
+
+struct Input {
+    reader: Box<dyn Read>,
+    /// Bytes taken from the file, before decompression.
+    read: Rc<Counter<u64>>,
+    total: Option<u64>,
+    gzip: bool,
+    file: String,
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+impl Bytes for Input {
+    fn progress(&self) -> (u64, Option<u64>) {
+        (self.read.get(), self.total)
+    }
+
+    fn explain(&self, error: std::io::Error, line: u64) -> ImportError {
+        let file = self.file.clone();
+        match error.kind() {
+            ErrorKind::UnexpectedEof if self.gzip => ImportError::TruncatedGzip { file, line },
+            _ => ImportError::Read { file, line, source: error },
+        }
+    }
+
+    fn finish(&self) -> Result<(), ImportError> {
+        match self.total {
+            Some(expected) if self.read.get() < expected => {
+                Err(ImportError::Shrank { file: self.file.clone(), read: self.read.get(), expected })
+            }
+            _ => Ok(()),
+        }
+    }
+}

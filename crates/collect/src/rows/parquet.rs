@@ -1,0 +1,181 @@
+//! Parquet, one batch of rows at a time.
+
+use std::fs::File;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Date32Type, Float64Type, Int64Type, TimeUnit, TimestampMillisecondType};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+
+use super::{Cell, Column, ColumnKind, Next, RAW_LIMIT_BYTES, Rows};
+use crate::error::ImportError;
+
+const BATCH_ROWS: usize = 4096;
+const DAY_MS: i64 = 86_400_000;
+
+pub(crate) struct ParquetRows {
+    file: String,
+    reader: ParquetRecordBatchReader,
+    columns: Vec<Column>,
+    batch: Option<RecordBatch>,
+    /// The batch's columns brought to the few types that cells know.
+    cells: Vec<Cells>,
+    at: usize,
+    row: u64,
+    bytes: u64,
+    rows_total: u64,
+}
+
+enum Cells {
+    Text(ArrayRef),
+    Int(ArrayRef),
+    Float(ArrayRef),
+    Naive(ArrayRef),
+    Instant(ArrayRef),
+    Day(ArrayRef),
+    Other,
+}
+
+impl ParquetRows {
+    pub(crate) fn open(file: File, name: String) -> Result<Self, ImportError> {
+        let failed = |what: String| ImportError::Parquet { file: name.clone(), row: 0, what };
+        let bytes = file.metadata().map_err(|error| failed(error.to_string()))?.len();
+        let builder =
+            ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| failed(error.to_string()))?;
+        let columns = builder.schema().fields().iter().map(|field| Column {
+            name: field.name().clone(),
+            kind: kind(field.data_type()),
+            type_name: field.data_type().to_string(),
+        });
+        let columns = columns.collect();
+        let rows_total = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let reader =
+            builder.with_batch_size(BATCH_ROWS).build().map_err(|error| failed(error.to_string()))?;
+        Ok(Self {
+            file: name,
+            reader,
+            columns,
+            batch: None,
+            cells: Vec::new(),
+            at: 0,
+            row: 0,
+            bytes,
+            rows_total,
+        })
+    }
+
+    fn failed(&self, what: impl ToString) -> ImportError {
+        ImportError::Parquet { file: self.file.clone(), row: self.row, what: what.to_string() }
+    }
+}
+
+fn kind(data_type: &DataType) -> ColumnKind {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnKind::Text,
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => ColumnKind::Time,
+        other if other.is_integer() || other.is_floating() || other.is_decimal() => ColumnKind::Number,
+        DataType::Dictionary(_, value) => kind(value),
+        _ => ColumnKind::Other,
+    }
+}
+
+/// Brings a column to one of the types cells know.
+fn cells(array: &ArrayRef) -> Result<Cells, arrow::error::ArrowError> {
+    let millis = DataType::Timestamp(TimeUnit::Millisecond, None);
+    let value_type = match array.data_type() {
+        DataType::Dictionary(_, value) => value.as_ref(),
+        other => other,
+    };
+    Ok(match value_type {
+        DataType::Timestamp(_, Some(_)) => {
+            Cells::Instant(cast(&cast(array, &without_zone(value_type))?, &millis)?)
+        }
+        DataType::Timestamp(_, None) | DataType::Date64 => Cells::Naive(cast(array, &millis)?),
+        DataType::Date32 => Cells::Day(cast(array, &DataType::Date32)?),
+        other if other.is_integer() => Cells::Int(cast(array, &DataType::Int64)?),
+        other if other.is_floating() || other.is_decimal() => Cells::Float(cast(array, &DataType::Float64)?),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            Cells::Text(cast(array, &DataType::Utf8)?)
+        }
+        _ => Cells::Other,
+    })
+}
+
+/// Arrow stores zoned timestamps as UTC; its zone only says how to show them.
+fn without_zone(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Timestamp(unit, _) => DataType::Timestamp(*unit, Some("UTC".into())),
+        other => other.clone(),
+    }
+}
+
+impl Rows for ParquetRows {
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn next(&mut self) -> Result<Next, ImportError> {
+        self.at += 1;
+        while self.batch.as_ref().is_none_or(|batch| self.at >= batch.num_rows()) {
+            let Some(batch) = self.reader.next() else {
+                return Ok(Next::End);
+            };
+            let batch = batch.map_err(|error| self.failed(error))?;
+            self.cells = batch
+                .columns()
+                .iter()
+                .map(cells)
+                .collect::<Result<_, _>>()
+                .map_err(|error| self.failed(error))?;
+            self.batch = Some(batch);
+            self.at = 0;
+        }
+        self.row += 1;
+        Ok(Next::Row)
+    }
+
+    fn cell(&self, column: usize) -> Cell<'_> {
+        let at = self.at;
+        match &self.cells[column] {
+            Cells::Text(array) if array.is_valid(at) => Cell::Text(array.as_string::<i32>().value(at)),
+            Cells::Int(array) if array.is_valid(at) => Cell::Int(array.as_primitive::<Int64Type>().value(at)),
+            Cells::Float(array) if array.is_valid(at) => {
+                Cell::Float(array.as_primitive::<Float64Type>().value(at))
+            }
+            Cells::Naive(array) if array.is_valid(at) => {
+                Cell::NaiveMs(array.as_primitive::<TimestampMillisecondType>().value(at))
+            }
+            Cells::Instant(array) if array.is_valid(at) => {
+                Cell::InstantMs(array.as_primitive::<TimestampMillisecondType>().value(at))
+            }
+            Cells::Day(array) if array.is_valid(at) => {
+                Cell::NaiveMs(i64::from(array.as_primitive::<Date32Type>().value(at)) * DAY_MS)
+            }
+            _ => Cell::Null,
+        }
+    }
+
+    fn line(&self) -> u64 {
+        self.row
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        let mut raw = String::new();
+        let options = FormatOptions::default();
+        for (index, array) in self.batch.iter().flat_map(RecordBatch::columns).enumerate() {
+            let value = ArrayFormatter::try_new(array.as_ref(), &options)
+                .map_or_else(|_| String::new(), |formatter| formatter.value(self.at).to_string());
+            raw.push_str(if index == 0 { "" } else { "," });
+            raw.push_str(&value);
+        }
+        let mut raw = raw.into_bytes();
+        raw.truncate(RAW_LIMIT_BYTES);
+        raw
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        let done = u128::from(self.bytes) * u128::from(self.row) / u128::from(self.rows_total.max(1));
+        (done as u64, Some(self.bytes))
+    }
+}

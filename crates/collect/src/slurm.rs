@@ -1,0 +1,208 @@
+//! Spellings that only Slurm's accounting output has.
+
+use crate::error::{Reject, RejectCode};
+
+/// A pending array longer than this is refused; Slurm's own limit is 4,000,001 tasks, its default 1,001.
+pub(crate) const MAX_ARRAY_TASKS: u64 = 100_000;
+/// A host list that names more hosts is refused.
+const MAX_HOSTS: u64 = 100_000;
+
+/// The parts of a `JobID`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct JobId<'a> {
+    /// Without the step: `123`, `123_4`, `123+1`.
+    pub job: &'a str,
+    pub step: Option<&'a str>,
+    pub array_job: Option<&'a str>,
+    pub task: Task<'a>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task<'a> {
+    None,
+    One(i64),
+    /// Tasks still pending under one record: `1-10,20` of `123_[1-10,20%3]`.
+    Pending(&'a str),
+}
+
+/// Takes apart `123`, `123_4`, `123_[1-10%3]`, `123+1`, each with an optional `.step`.
+pub(crate) fn job_id(text: &str) -> Result<JobId<'_>, Reject> {
+    let bad = || {
+        Reject::new(
+            RejectCode::BadJobId,
+            format!("{text} is not a Slurm job id such as 123, 123_4 or 123.batch"),
+        )
+    };
+    if text.contains("...") {
+        return Err(Reject::new(
+            RejectCode::BadJobId,
+            format!(
+                "the array tasks of {text} were cut short by Slurm; export again with SLURM_BITSTR_LEN=0"
+            ),
+        ));
+    }
+    let (job, step) = match text.split_once('.') {
+        Some((job, step)) if !step.is_empty() => (job, Some(step)),
+        Some(_) => return Err(bad()),
+        None => (text, None),
+    };
+    let (number, rest) = job.split_at(job.find(|c: char| !c.is_ascii_digit()).unwrap_or(job.len()));
+    if number.is_empty() {
+        return Err(bad());
+    }
+    let (array_job, task) = match rest.split_at(rest.len().min(1)) {
+        ("", _) => (None, Task::None),
+        ("+", offset) if offset.parse::<u32>().is_ok() => (None, Task::None),
+        ("_", tasks) => match tasks.strip_prefix('[') {
+            Some(list) => {
+                let list = list.strip_suffix(']').ok_or_else(bad)?;
+                let list = list.split_once('%').map_or(list, |(list, _at_once)| list);
+                (Some(number), Task::Pending(list))
+            }
+            None => (Some(number), Task::One(tasks.parse().map_err(|_| bad())?)),
+        },
+        _ => return Err(bad()),
+    };
+    Ok(JobId { job, step, array_job, task })
+}
+
+/// Task numbers of `1-10,20,30-40:5`.
+pub(crate) fn array_tasks(list: &str) -> Result<Vec<i64>, Reject> {
+    let bad = |what: String| Reject::new(RejectCode::BadJobId, what);
+    let mut tasks = Vec::new();
+    for part in list.split(',') {
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let numbers = (first.parse::<u32>(), last.parse::<u32>(), step.parse::<u32>());
+        let (Ok(first), Ok(last), Ok(step @ 1..)) = numbers else {
+            return Err(bad(format!("{part} is not a list of array tasks such as 1-10,20")));
+        };
+        let count = u64::from(last.saturating_sub(first) / step) + 1;
+        if last < first || tasks.len() as u64 + count > MAX_ARRAY_TASKS {
+            return Err(bad(format!("{part} is not a range of at most {MAX_ARRAY_TASKS} array tasks")));
+        }
+        tasks.extend((first..=last).step_by(step as usize).map(i64::from));
+    }
+    Ok(tasks)
+}
+
+/// GPUs of a TRES string.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TresGpus {
+    pub gpus: i64,
+    /// Models named with their type, comma separated; empty if none is.
+    pub models: String,
+}
+
+/// Reads `cpu=8,gres/gpu=4,gres/gpu:a100=4`. The untyped count is the total of the typed ones where both are given.
+pub(crate) fn tres_gpus(text: &str) -> Result<TresGpus, Reject> {
+    let (mut untyped, mut typed, mut models) = (None, 0_i64, Vec::new());
+    for part in text.split(',') {
+        let Some(rest) = part.strip_prefix("gres/gpu") else {
+            continue;
+        };
+        let count = rest.rsplit_once('=').and_then(|(name, count)| Some((name, count.parse::<i64>().ok()?)));
+        match count {
+            Some(("", count)) => untyped = Some(count),
+            Some((name, count)) if name.len() > 1 && name.starts_with(':') => {
+                typed += count;
+                models.push(&name[1..]);
+            }
+            // gres/gpumem and gres/gpuutil measure usage, not devices.
+            _ if rest.starts_with(|c: char| c.is_ascii_alphabetic()) => {}
+            _ => {
+                return Err(Reject::new(
+                    RejectCode::BadNumber,
+                    format!("{part} is not a GPU count such as gres/gpu=4"),
+                ));
+            }
+        }
+    }
+    models.sort_unstable();
+    models.dedup();
+    Ok(TresGpus { gpus: untyped.unwrap_or(typed), models: models.join(",") })
+}
+
+/// Exit code and signal of `1:9`.
+pub(crate) fn exit_code(text: &str) -> Result<(i32, i32), Reject> {
+    let parts = text.split_once(':').unwrap_or((text, "0"));
+    match (parts.0.parse(), parts.1.parse()) {
+        (Ok(code), Ok(signal)) => Ok((code, signal)),
+        _ => Err(Reject::new(RejectCode::BadNumber, format!("{text} is not an exit code such as 1:9"))),
+    }
+}
+
+/// Milliseconds of `1-02:00:00`, `02:00:00`, `30:00`, `30` (minutes) or `1-02`; none for `UNLIMITED` and `Partition_Limit`.
+pub(crate) fn time_limit_ms(text: &str) -> Result<Option<i64>, Reject> {
+    if text.eq_ignore_ascii_case("unlimited") || text.eq_ignore_ascii_case("partition_limit") {
+        return Ok(None);
+    }
+    let bad = || Reject::new(RejectCode::BadNumber, format!("{text} is not a time limit such as 1-02:00:00"));
+    let (days, clock) = match text.split_once('-') {
+        Some((days, clock)) => (Some(days.parse::<u32>().map_err(|_| bad())?), clock),
+        None => (None, text),
+    };
+    let mut parts = [0_i64; 3];
+    let mut count = 0;
+    for part in clock.split(':') {
+        *parts.get_mut(count).ok_or_else(bad)? = part.parse::<u32>().map_err(|_| bad())?.into();
+        count += 1;
+    }
+    // With days the first part is hours; without, two parts are minutes and seconds, one is minutes.
+    let seconds = match (days, count) {
+        (Some(_), _) | (None, 3) => parts[0] * 3600 + parts[1] * 60 + parts[2],
+        _ => parts[0] * 60 + parts[1],
+    };
+    Ok(Some((i64::from(days.unwrap_or(0)) * 86_400 + seconds) * 1000))
+}
+
+/// Expands `gpu[01-04,07]-ib,x1` to `gpu01-ib,gpu02-ib,…,x1`; gives the names, comma separated, and their number.
+pub(crate) fn hosts(text: &str, out: &mut String) -> Result<u32, Reject> {
+    out.clear();
+    let mut count = 0;
+    let mut depth = 0_u32;
+    let mut start = 0;
+    for (at, c) in text.char_indices().chain([(text.len(), ',')]) {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                expand("", &text[start..at], out, &mut count)?;
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    Ok(count)
+}
+
+/// Appends the names of `prefix` followed by one host expression; each bracket multiplies.
+fn expand(prefix: &str, expression: &str, out: &mut String, count: &mut u32) -> Result<(), Reject> {
+    let bad = || {
+        Reject::new(RejectCode::BadNumber, format!("{expression} is not a host list such as gpu[01-04,07]"))
+    };
+    let Some((head, rest)) = expression.split_once('[') else {
+        *count += 1;
+        if u64::from(*count) > MAX_HOSTS {
+            return Err(bad());
+        }
+        out.push_str(if out.is_empty() { "" } else { "," });
+        out.push_str(prefix);
+        out.push_str(expression);
+        return Ok(());
+    };
+    let (ranges, tail) = rest.split_once(']').ok_or_else(bad)?;
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(low), Ok(high)) = (first.parse::<u64>(), last.parse::<u64>()) else {
+            return Err(bad());
+        };
+        if high < low || high - low > MAX_HOSTS {
+            return Err(bad());
+        }
+        for number in low..=high {
+            expand(&format!("{prefix}{head}{number:0width$}", width = first.len()), tail, out, count)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! Imports end to end: files in, events and dead letters out.
+
+mod files;
+mod mappings;
+mod rejects;
+mod repeats;
+mod sacct;
+mod support;
+mod traces;

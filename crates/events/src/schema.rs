@@ -1,0 +1,114 @@
+//! Schema numbers: which message a payload is, in which version, on which topic.
+
+/// One schema of the contract. Numbers are stored with every record and are never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum SchemaId {
+    JobEvent = 1,
+    CapacityEvent = 2,
+    PoolSample = 3,
+    NodeEvent = 4,
+    DeadLetter = 5,
+    GpuSampleBatch = 6,
+}
+
+/// A record names a schema that this build does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown schema {id} version {version} (number {number}): written by a newer tidegate? upgrade this reader"
+)]
+pub struct UnknownSchema {
+    pub number: u32,
+    pub id: u16,
+    pub version: u16,
+}
+
+impl SchemaId {
+    /// All schemas, by number.
+    pub const ALL: [Self; 6] = [
+        Self::JobEvent,
+        Self::CapacityEvent,
+        Self::PoolSample,
+        Self::NodeEvent,
+        Self::DeadLetter,
+        Self::GpuSampleBatch,
+    ];
+
+    /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::JobEvent => "job_event",
+            Self::CapacityEvent => "capacity_event",
+            Self::PoolSample => "pool_sample",
+            Self::NodeEvent => "node_event",
+            Self::DeadLetter => "dead_letter",
+            Self::GpuSampleBatch => "gpu_sample_batch",
+        }
+    }
+
+    /// The version that this build writes. It grows by one with every change of the schema.
+    pub const fn version(self) -> u16 {
+        match self {
+            Self::JobEvent
+            | Self::CapacityEvent
+            | Self::PoolSample
+            | Self::NodeEvent
+            | Self::DeadLetter
+            | Self::GpuSampleBatch => 1,
+        }
+    }
+
+    /// The topic that events of this schema are written to, without a configured prefix.
+    pub const fn topic(self) -> &'static str {
+        match self {
+            Self::JobEvent => "jobs",
+            Self::CapacityEvent | Self::PoolSample => "capacity",
+            Self::NodeEvent => "nodes",
+            Self::DeadLetter => "dead-letters",
+            Self::GpuSampleBatch => "gpu-samples",
+        }
+    }
+
+    /// What a record carries: `id << 16 | version`.
+    pub const fn number(self) -> u32 {
+        (self as u32) << 16 | self.version() as u32
+    }
+
+    /// Finds the schema of a record's number.
+    ///
+    /// Any version of a known schema is accepted: fields are only ever added, and Protobuf skips those it does not know.
+    ///
+    /// # Errors
+    /// [`UnknownSchema`] if no schema of this build has the number's id.
+    pub fn from_number(number: u32) -> Result<Self, UnknownSchema> {
+        let (id, version) = ((number >> 16) as u16, number as u16);
+        let known = Self::ALL.into_iter().find(|schema| *schema as u16 == id);
+        known.ok_or(UnknownSchema { number, id, version })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_part_of_the_contract() {
+        let numbers: Vec<u32> = SchemaId::ALL.into_iter().map(SchemaId::number).collect();
+        assert_eq!(numbers, [0x1_0001, 0x2_0001, 0x3_0001, 0x4_0001, 0x5_0001, 0x6_0001]);
+    }
+
+    #[test]
+    fn any_version_of_a_known_schema_is_found() {
+        for schema in SchemaId::ALL {
+            assert_eq!(SchemaId::from_number(schema.number()), Ok(schema));
+            assert_eq!(SchemaId::from_number(schema.number() + 41), Ok(schema));
+        }
+    }
+
+    #[test]
+    fn an_unknown_schema_is_named_in_the_error() {
+        let error = SchemaId::from_number(0x7_0002).unwrap_err();
+        assert_eq!(error, UnknownSchema { number: 0x7_0002, id: 7, version: 2 });
+        assert!(error.to_string().contains("schema 7 version 2"), "{error}");
+    }
+}

@@ -1,0 +1,97 @@
+//! What a message must hold to be an event. Protobuf itself requires nothing.
+
+use crate::{EVENT_ID_BYTES, Event, v1};
+
+/// What a message lacks to be an event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEvent {
+    #[error("it has no envelope; fill in cluster, source and event_time_ms")]
+    MissingEnvelope,
+    #[error("event_id has {len} bytes instead of 16; let Event::seal fill it in")]
+    EventIdLength { len: usize },
+    #[error("`{field}` is empty; fill it in")]
+    MissingField { field: &'static str },
+    #[error(
+        "kind {kind} is unspecified or of a newer version; set a kind of the schema or upgrade this reader"
+    )]
+    UnknownKind { kind: i32 },
+    #[error(
+        "column `{column}` has {values} values instead of {devices} devices × {ticks} ticks; \
+         send one value per device and tick, or none"
+    )]
+    ColumnLength { column: String, values: usize, devices: usize, ticks: usize },
+    #[error(
+        "column `{column}` marks values {first}..{end} as missing but has only {values}; \
+         keep each run inside the column"
+    )]
+    MissingOutOfRange { column: String, first: u64, end: u64, values: usize },
+}
+
+impl Event {
+    /// Checks what [`Event::decode`] and [`Event::record`] promise of an event.
+    ///
+    /// # Errors
+    /// [`InvalidEvent`] with the first thing that is missing.
+    pub fn validate(&self) -> Result<(), InvalidEvent> {
+        let envelope = self.envelope().ok_or(InvalidEvent::MissingEnvelope)?;
+        if envelope.event_id.len() != EVENT_ID_BYTES {
+            return Err(InvalidEvent::EventIdLength { len: envelope.event_id.len() });
+        }
+        // A dead letter may come from input whose cluster nobody could tell.
+        if !matches!(self, Self::DeadLetter(_)) {
+            filled("envelope.cluster", &envelope.cluster)?;
+        }
+        match self {
+            Self::Job(job)
+                if known_kind(job.kind, v1::JobEventKind::try_from)? == v1::JobEventKind::Observed =>
+            {
+                Ok(())
+            }
+            Self::Job(job) => filled("job_id", &job.job_id),
+            Self::Capacity(capacity) => {
+                known_kind(capacity.kind, v1::CapacityEventKind::try_from)?;
+                filled("owner", &capacity.owner)
+            }
+            Self::PoolSample(sample) => filled("owner", &sample.owner),
+            Self::Node(node) => {
+                known_kind(node.kind, v1::NodeEventKind::try_from)?;
+                filled("node", &node.node)
+            }
+            Self::DeadLetter(letter) => filled("origin", &letter.origin).and(filled("code", &letter.code)),
+            Self::GpuSamples(batch) => filled("node", &batch.node).and_then(|()| columns_fit(batch)),
+        }
+    }
+}
+
+fn filled(field: &'static str, value: &str) -> Result<(), InvalidEvent> {
+    if value.is_empty() { Err(InvalidEvent::MissingField { field }) } else { Ok(()) }
+}
+
+/// Kind 0 is Protobuf's "not set" in each of the enums.
+fn known_kind<K, E>(kind: i32, parse: impl Fn(i32) -> Result<K, E>) -> Result<K, InvalidEvent> {
+    parse(kind).ok().filter(|_| kind != 0).ok_or(InvalidEvent::UnknownKind { kind })
+}
+
+/// Readers index columns by device and tick; they can do so unchecked after this.
+fn columns_fit(batch: &v1::GpuSampleBatch) -> Result<(), InvalidEvent> {
+    let (devices, ticks) = (batch.devices.len(), batch.tick_delta_ms.len() + 1);
+    for column in &batch.columns {
+        let values = column.value_delta.len();
+        if values != 0 && values != devices * ticks {
+            return Err(InvalidEvent::ColumnLength { column: column.name.clone(), values, devices, ticks });
+        }
+        for missing in &column.missing {
+            let (first, end) =
+                (u64::from(missing.first), u64::from(missing.first) + u64::from(missing.count));
+            if end > values as u64 {
+                return Err(InvalidEvent::MissingOutOfRange {
+                    column: column.name.clone(),
+                    first,
+                    end,
+                    values,
+                });
+            }
+        }
+    }
+    Ok(())
+}

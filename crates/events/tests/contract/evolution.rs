@@ -1,0 +1,87 @@
+//! Schemas only grow: what `schemas/fixtures/contract.txt` lists must stay as it is.
+//!
+//! `TIDEGATE_BLESS=1 cargo test -p tidegate-events` adds what is new. It removes and changes nothing.
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use prost_reflect::{Cardinality, FieldDescriptor, Kind};
+use tidegate_events::SchemaId;
+
+use crate::schemas::{self, POOL};
+
+fn contract_file() -> PathBuf {
+    schemas::folder().join("fixtures/contract.txt")
+}
+
+/// Every field and enum value of the schemas, one a line: `message.field = number label type`.
+fn contract() -> BTreeSet<String> {
+    let fields =
+        POOL.all_messages().flat_map(|message| message.fields().map(|f| field_line(&f)).collect::<Vec<_>>());
+    let values = POOL.all_enums().flat_map(|kinds| {
+        let line = |v: prost_reflect::EnumValueDescriptor| {
+            format!("{}.{} = {}", kinds.full_name(), v.name(), v.number())
+        };
+        kinds.values().map(line).collect::<Vec<_>>()
+    });
+    let numbers = SchemaId::ALL.map(|schema| format!("schema {} = {}", schema.name(), schema as u16));
+    let topics = SchemaId::ALL.map(|schema| format!("topic of {} = {}", schema.name(), schema.topic()));
+    fields.chain(values).chain(numbers).chain(topics).collect()
+}
+
+fn field_line(field: &FieldDescriptor) -> String {
+    let label = match field.cardinality() {
+        Cardinality::Repeated if field.is_packed() => "packed",
+        Cardinality::Repeated => "repeated",
+        _ if field.supports_presence() => "optional",
+        _ => "plain",
+    };
+    let kind = match field.kind() {
+        Kind::Message(message) => message.full_name().to_owned(),
+        Kind::Enum(kinds) => kinds.full_name().to_owned(),
+        scalar => format!("{scalar:?}").to_lowercase(),
+    };
+    format!("{} = {} {label} {kind}", field.full_name(), field.number())
+}
+
+/// What a change of the schemas breaks: lines of the committed contract that are no longer true.
+fn broken<'a>(committed: &'a BTreeSet<String>, current: &'a BTreeSet<String>) -> Vec<&'a str> {
+    committed.difference(current).map(String::as_str).collect()
+}
+
+#[test]
+fn schemas_only_grow() {
+    let file = contract_file();
+    let current = contract();
+    let committed: BTreeSet<String> =
+        fs::read_to_string(&file).unwrap_or_default().lines().map(str::to_owned).collect();
+    let broken = broken(&committed, &current);
+    assert!(broken.is_empty(), "removed or changed in schemas/: {broken:#?}\nadd a new field instead");
+    if schemas::blessing() {
+        let lines: String = current.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(&file, lines).expect("write the contract");
+        return;
+    }
+    let added: Vec<_> = current.difference(&committed).collect();
+    assert!(
+        added.is_empty(),
+        "new in schemas/: {added:#?}\nraise the schema's version and run with TIDEGATE_BLESS=1"
+    );
+}
+
+/// The check sees a renumbering, a change of type or label, and a removal; it allows an addition.
+#[test]
+fn the_check_sees_what_breaks_readers() {
+    let committed = contract();
+    let line = "tidegate.v1.JobEvent.gpus_milli = 13 optional uint64".to_owned();
+    for changed in
+        [None, Some(" = 24 optional uint64"), Some(" = 13 optional sint64"), Some(" = 13 plain uint64")]
+    {
+        let mut current = committed.clone();
+        assert!(current.remove(&line), "the contract lists {line}");
+        current.extend(changed.map(|rest| format!("tidegate.v1.JobEvent.gpus_milli{rest}")));
+        assert_eq!(broken(&committed, &current), [line.as_str()]);
+    }
+    let mut grown = committed.clone();
+    grown.insert("tidegate.v1.JobEvent.colour = 24 optional string".into());
+    assert!(broken(&committed, &grown).is_empty());
+}

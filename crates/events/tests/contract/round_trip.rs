@@ -1,0 +1,143 @@
+//! What is written reads back, what cannot be an event is refused with a reason.
+
+use proptest::prelude::*;
+use prost_reflect::DynamicMessage;
+use prost_reflect::prost::Message;
+use tidegate_events::{DecodeError, Event, InvalidEvent, SchemaId, v1};
+
+use crate::{any_event, schemas};
+
+proptest! {
+    #[test]
+    fn every_event_reads_back(event in any_event::event()) {
+        let payload = event.encode_to_vec();
+        prop_assert_eq!(payload.len(), event.encoded_len());
+        prop_assert_eq!(Event::decode(event.schema().number(), &payload).unwrap(), event);
+    }
+
+    /// Another implementation of Protobuf reads our bytes and writes the same ones.
+    #[test]
+    fn the_encoding_is_canonical_protobuf(event in any_event::event()) {
+        let payload = event.encode_to_vec();
+        let theirs = DynamicMessage::decode(schemas::message(event.schema()), payload.as_slice()).unwrap();
+        prop_assert_eq!(theirs.unknown_fields().count(), 0);
+        prop_assert_eq!(theirs.encode_to_vec(), payload);
+    }
+
+    #[test]
+    fn a_record_holds_the_sealed_event(mut event in any_event::event()) {
+        let record = event.record().unwrap();
+        prop_assert_eq!(&event.envelope().unwrap().event_id, &event.content_id());
+        prop_assert_eq!(record.event_time_ms, event.event_time_ms());
+        prop_assert_eq!(record.key, event.key());
+        prop_assert_eq!(Event::decode(record.schema, &record.payload).unwrap(), event);
+    }
+
+    #[test]
+    fn a_newer_version_reads_without_its_new_fields(event in any_event::event(), value in any::<u64>()) {
+        let mut payload = event.encode_to_vec();
+        prost_reflect::prost::encoding::uint64::encode(1_999, &value, &mut payload);
+        prop_assert_eq!(Event::decode(event.schema().number() + 1, &payload).unwrap(), event);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(number in 0..7_u32, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(event) = Event::decode(number << 16 | 1, &bytes) {
+            prop_assert!(event.validate().is_ok());
+        }
+    }
+}
+
+#[test]
+fn keys_are_units_of_order() {
+    let envelope = Some(v1::Envelope { cluster: "c".into(), ..Default::default() });
+    let job = |job_id: &str| v1::JobEvent {
+        envelope: envelope.clone(),
+        job_id: job_id.into(),
+        ..Default::default()
+    };
+    let letter =
+        v1::DeadLetter { envelope: envelope.clone(), origin: "jobs.csv".into(), ..Default::default() };
+    let node = v1::NodeEvent { envelope: envelope.clone(), node: "n1".into(), ..Default::default() };
+    let batch = v1::GpuSampleBatch { envelope: envelope.clone(), node: "n1".into(), ..Default::default() };
+    let capacity =
+        v1::CapacityEvent { envelope: envelope.clone(), owner: "total".into(), ..Default::default() };
+    let sample = v1::PoolSample { envelope: envelope.clone(), owner: "vc1".into(), ..Default::default() };
+    assert_eq!(Event::Job(job("9")).key(), "c/9");
+    assert_eq!(Event::Job(job("")).key(), "c/", "a heartbeat is about the cluster");
+    assert_eq!(Event::Capacity(capacity).key(), "c/total");
+    assert_eq!(Event::PoolSample(sample).key(), "c/vc1");
+    assert_eq!(Event::Node(node).key(), "c/n1");
+    assert_eq!(Event::GpuSamples(batch).key(), "c/n1");
+    assert_eq!(Event::DeadLetter(letter).key(), "jobs.csv");
+}
+
+fn job(kind: i32, job_id: &str) -> v1::JobEvent {
+    let envelope = v1::Envelope { event_id: vec![0; 16], cluster: "c".into(), ..Default::default() };
+    v1::JobEvent { envelope: Some(envelope), kind, job_id: job_id.into(), ..Default::default() }
+}
+
+fn refusal(event: Event) -> InvalidEvent {
+    match Event::decode(event.schema().number(), &event.encode_to_vec()) {
+        Err(DecodeError::Invalid { reason, .. }) => reason,
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+#[test]
+fn incomplete_jobs_are_refused() {
+    let without_envelope = v1::JobEvent { envelope: None, ..job(3, "1") };
+    assert_eq!(refusal(Event::Job(without_envelope.clone())), InvalidEvent::MissingEnvelope);
+    assert_eq!(Event::Job(without_envelope).record(), Err(InvalidEvent::MissingEnvelope));
+    let mut short_id = job(3, "1");
+    short_id.envelope.as_mut().unwrap().event_id.truncate(8);
+    assert_eq!(refusal(Event::Job(short_id)), InvalidEvent::EventIdLength { len: 8 });
+    let mut nowhere = job(3, "1");
+    nowhere.envelope.as_mut().unwrap().cluster.clear();
+    assert_eq!(refusal(Event::Job(nowhere)), InvalidEvent::MissingField { field: "envelope.cluster" });
+    assert_eq!(refusal(Event::Job(job(3, ""))), InvalidEvent::MissingField { field: "job_id" });
+    assert_eq!(refusal(Event::Job(job(0, "1"))), InvalidEvent::UnknownKind { kind: 0 });
+    assert_eq!(refusal(Event::Job(job(99, "1"))), InvalidEvent::UnknownKind { kind: 99 });
+    assert!(
+        Event::Job(job(v1::JobEventKind::Observed.into(), "")).validate().is_ok(),
+        "a heartbeat has no job"
+    );
+}
+
+#[test]
+fn columns_that_do_not_fit_are_refused() {
+    let column = |values: usize, first| v1::gpu_sample_batch::Column {
+        name: "power_mw".into(),
+        value_delta: vec![1; values],
+        missing: vec![v1::gpu_sample_batch::Missing { first, count: 2, reason: 1 }],
+    };
+    let batch = |column| {
+        Event::GpuSamples(v1::GpuSampleBatch {
+            envelope: job(1, "1").envelope,
+            node: "n".into(),
+            devices: vec![Default::default(); 2],
+            tick_delta_ms: vec![1_000; 2],
+            columns: vec![column],
+            ..Default::default()
+        })
+    };
+    assert_eq!(batch(column(6, 4)).validate(), Ok(()));
+    let name = "power_mw".to_string();
+    assert_eq!(
+        refusal(batch(column(5, 0))),
+        InvalidEvent::ColumnLength { column: name.clone(), values: 5, devices: 2, ticks: 3 }
+    );
+    assert_eq!(
+        refusal(batch(column(6, 5))),
+        InvalidEvent::MissingOutOfRange { column: name, first: 5, end: 7, values: 6 }
+    );
+}
+
+#[test]
+fn errors_say_what_and_how_to_mend_it() {
+    let truncated = &Event::Job(job(3, "1")).encode_to_vec()[..10];
+    let error = Event::decode(SchemaId::JobEvent.number(), truncated).unwrap_err().to_string();
+    assert!(error.starts_with("job_event payload of 10 bytes is not a protobuf message"), "{error}");
+    let error = Event::decode(0x9_0001, &[]).unwrap_err().to_string();
+    assert!(error.contains("unknown schema 9") && error.contains("upgrade"), "{error}");
+}

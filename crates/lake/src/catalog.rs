@@ -1,0 +1,121 @@
+//! The tables as queries see them: committed files, with what is not committed yet laid over them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::MemTable;
+use datafusion::functions_aggregate::expr_fn::sum;
+use datafusion::logical_expr::{Expr, cast};
+use datafusion::prelude::{SessionContext, ident};
+
+use crate::error::Result;
+use crate::plan::{Plan, Planned};
+use crate::table::{Layout, PARTITION, TableSpec};
+
+/// Rows that stand in memory, and the committed rows they replace.
+#[derive(Debug, Clone, Default)]
+pub struct Overlay {
+    /// Committed rows that are not to be seen.
+    pub hide: Option<Expr>,
+    /// Rows with the table's full schema.
+    pub rows: Vec<RecordBatch>,
+}
+
+/// A consistent set of tables: every query runs on one catalog from its first table to its last.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    pub tables: BTreeMap<String, Arc<dyn TableProvider>>,
+    pub specs: BTreeMap<String, Arc<TableSpec>>,
+}
+
+impl Catalog {
+    /// Registers every table in a session.
+    pub fn register(&self, ctx: &SessionContext) -> Result<()> {
+        for (name, table) in &self.tables {
+            ctx.register_table(name.as_str(), Arc::clone(table))?;
+        }
+        Ok(())
+    }
+}
+
+/// A stored table with every column: committed rows that are not hidden, and the rows in memory.
+pub fn with_overlay(
+    ctx: &SessionContext,
+    spec: &TableSpec,
+    committed: Option<Arc<dyn TableProvider>>,
+    overlay: Overlay,
+) -> Result<DataFrame> {
+    let schema = spec.full_schema();
+    let in_memory = MemTable::try_new(Arc::clone(&schema), vec![overlay.rows])?;
+    let Some(committed) = committed else { return Ok(ctx.read_table(Arc::new(in_memory))?) };
+    let mut rows = ctx.read_table(committed)?;
+    if let Some(hide) = overlay.hide {
+        rows = rows.filter(hide.is_not_true())?;
+    }
+    let rows = rows.select(columns_as(&schema))?;
+    Ok(rows.union(ctx.read_table(Arc::new(in_memory))?)?)
+}
+
+fn columns_as(schema: &SchemaRef) -> Vec<Expr> {
+    let column =
+        |f: &Arc<arrow::datatypes::Field>| cast(ident(f.name()), f.data_type().clone()).alias(f.name());
+    schema.fields().iter().map(column).collect()
+}
+
+/// The table as queries see it: public columns; windows of several partitions added up.
+pub fn public(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
+    let names: Vec<&str> = spec.columns.iter().map(|c| c.name.as_str()).collect();
+    if spec.layout != Layout::Windowed || partitions <= 1 {
+        return Ok(rows.select(names.iter().map(|n| ident(*n)).collect::<Vec<_>>())?);
+    }
+    let (keys, sums): (Vec<&str>, Vec<&str>) = names.iter().partition(|n| spec.key.iter().any(|k| k == *n));
+    let sums = sums.iter().map(|n| sum(ident(*n)).alias(*n)).collect();
+    let rows = rows.aggregate(keys.iter().map(|n| ident(*n)).collect(), sums)?;
+    Ok(rows.select(names.iter().map(|n| ident(*n)).collect::<Vec<_>>())?)
+}
+
+/// Restricts full rows to one log partition.
+pub fn of_partition(rows: DataFrame, partition: u32) -> Result<DataFrame> {
+    Ok(rows.filter(ident(PARTITION).eq(datafusion::prelude::lit(partition as i32)))?)
+}
+
+/// Registers the views whose sources stand in the session, in order, and returns them.
+pub async fn register_views(
+    ctx: &SessionContext,
+    views: impl Iterator<Item = &Planned>,
+) -> Result<Vec<(String, Arc<dyn TableProvider>)>> {
+    let mut registered = Vec::new();
+    for view in views {
+        let rows = ctx.sql(&view.pipeline.sql).await?;
+        let provider = rows.select(columns_as(&view.spec.public_schema()))?.into_view();
+        ctx.register_table(view.spec.name.as_str(), Arc::clone(&provider))?;
+        registered.push((view.spec.name.clone(), provider));
+    }
+    Ok(registered)
+}
+
+/// Builds the public catalog from full rows of every stored table.
+pub async fn build(
+    ctx: &SessionContext,
+    plan: &Plan,
+    stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
+) -> Result<Catalog> {
+    let mut catalog = Catalog::default();
+    for (spec, rows, partitions) in stored {
+        let provider = public(&spec, rows, partitions)?.into_view();
+        ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;
+        catalog.tables.insert(spec.name.clone(), provider);
+        catalog.specs.insert(spec.name.clone(), spec);
+    }
+    for (name, provider) in register_views(ctx, plan.views.iter()).await? {
+        catalog.tables.insert(name, provider);
+    }
+    for view in &plan.views {
+        catalog.specs.insert(view.spec.name.clone(), Arc::clone(&view.spec));
+    }
+    Ok(catalog)
+}

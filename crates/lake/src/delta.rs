@@ -1,0 +1,467 @@
+//! The only module that knows Delta Lake: data files and progress go into one commit.
+//!
+//! A commit holds the added and removed files of one table together with an application transaction
+//! `(tidegate/<table>/<partition>, offset)`: how far into its log partition the table has come. Reading it back on start
+//! makes the table itself the place where progress lives, so data and progress cannot disagree.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::compute::kernels::aggregate::{max, min};
+use arrow::datatypes::{DataType, Int32Type, Int64Type, TimestampMicrosecondType};
+use chrono::{DateTime, SecondsFormat, Utc};
+use datafusion::catalog::TableProvider;
+use deltalake::kernel::transaction::{CommitBuilder, CommitProperties};
+use deltalake::kernel::{Action, Add, PrimitiveType, Remove, StructField, Transaction};
+use deltalake::protocol::{DeltaOperation, SaveMode};
+use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, Path};
+use object_store::ObjectStoreExt;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
+use url::Url;
+
+use crate::error::{LakeError, Result};
+use crate::table::{EVENT, KEY, TableSpec};
+
+/// Rows of a data file's row group: large enough to compress, small enough to prune.
+const ROWS_PER_GROUP: usize = 256 * 1024;
+
+/// Delta partition values of a file, in the order of the table's partition columns.
+pub type PartitionValues = Vec<(&'static str, String)>;
+
+/// A data file of a table: where it is, its partition values, and what its statistics say.
+#[derive(Debug, Clone)]
+pub struct DataFile {
+    pub path: String,
+    pub partition_values: HashMap<String, Option<String>>,
+    pub size: i64,
+    /// Delta's statistics JSON: `numRecords`, `minValues`, `maxValues`.
+    pub stats: Option<String>,
+}
+
+impl DataFile {
+    /// Value of a partition column.
+    pub fn partition_value(&self, column: &str) -> Option<&str> {
+        self.partition_values.get(column)?.as_deref()
+    }
+
+    /// Rows in the file, if the statistics tell.
+    pub fn rows(&self) -> Option<u64> {
+        self.parsed_stats()?.get("numRecords")?.as_u64()
+    }
+
+    /// Largest value of a time column, as RFC 3339 text.
+    pub fn latest(&self, column: &str) -> Option<String> {
+        Some(self.parsed_stats()?.get("maxValues")?.get(column)?.as_str()?.to_owned())
+    }
+
+    fn parsed_stats(&self) -> Option<serde_json::Value> {
+        serde_json::from_str(self.stats.as_deref()?).ok()
+    }
+}
+
+/// One Delta table, opened for reading and writing.
+pub struct DeltaStore {
+    spec: Arc<TableSpec>,
+    table: DeltaTable,
+    /// Folder of the table if it is on a local disk, where files are fsynced before they are committed.
+    local: Option<PathBuf>,
+    properties: WriterProperties,
+}
+
+impl std::fmt::Debug for DeltaStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeltaStore")
+            .field("table", &self.spec.name)
+            .field("version", &self.version())
+            .finish()
+    }
+}
+
+impl DeltaStore {
+    /// Opens the table below `root`, or creates it empty.
+    pub async fn open_or_create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
+        match Self::open(root, Arc::clone(&spec)).await? {
+            Some(store) => Ok(store),
+            None => Self::create(root, spec).await,
+        }
+    }
+
+    /// Opens the table below `root`; `None` if there is none yet.
+    pub async fn open(root: &Url, spec: Arc<TableSpec>) -> Result<Option<Self>> {
+        let url = table_url(root, &spec)?;
+        let local = url.to_file_path().ok();
+        if local.as_ref().is_some_and(|folder| !folder.join("_delta_log").is_dir()) {
+            return Ok(None);
+        }
+        let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
+        match DeltaTableBuilder::from_url(url.clone()).map_err(fail)?.load().await {
+            Ok(table) => Ok(Some(Self { properties: writer_properties(&spec), spec, table, local })),
+            Err(DeltaTableError::NotATable(_)) => Ok(None),
+            Err(e) => Err(fail(e)),
+        }
+    }
+
+    async fn create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
+        let url = table_url(root, &spec)?;
+        let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
+        let local = url.to_file_path().ok();
+        if let Some(folder) = &local {
+            std::fs::create_dir_all(folder)
+                .map_err(|e| LakeError::Io(format!("create {}", folder.display()), e))?;
+        }
+        let columns = spec
+            .full_schema()
+            .fields()
+            .iter()
+            .map(|f| delta_field(f.name(), f.data_type()))
+            .collect::<Result<Vec<_>>>()?;
+        let table = DeltaTableBuilder::from_url(url.clone()).map_err(fail)?.build().map_err(fail)?;
+        let table = table
+            .create()
+            .with_table_name(&spec.name)
+            .with_comment(&spec.doc)
+            .with_columns(columns)
+            .with_partition_columns(spec.partition_columns().iter().copied())
+            .await
+            .map_err(fail)?;
+        Ok(Self { properties: writer_properties(&spec), spec, table, local })
+    }
+
+    pub fn spec(&self) -> &Arc<TableSpec> {
+        &self.spec
+    }
+
+    /// Delta version the reader sees.
+    pub fn version(&self) -> i64 {
+        self.table.version().map_or(-1, |v| v as i64)
+    }
+
+    /// How far into its log partition this table has come: all records below the offset are in it.
+    pub async fn progress(&self, partition: u32) -> Result<u64> {
+        let app = app_id(&self.spec, partition);
+        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
+        let version = snapshot
+            .transaction_version(self.table.log_store().as_ref(), app)
+            .await
+            .map_err(|e| self.fail(e))?;
+        Ok(version.map_or(0, |v| v as u64))
+    }
+
+    /// The files of the current version.
+    pub fn files(&self) -> Result<Vec<DataFile>> {
+        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
+        let log = snapshot.log_data();
+        let files = log.iter().map(|file| DataFile {
+            path: file.path().into_owned(),
+            partition_values: file.partition_values_map(),
+            size: file.size(),
+            stats: file.stats(),
+        });
+        Ok(files.collect())
+    }
+
+    /// Writes one data file with these partition values. It becomes part of the table only by [`Self::commit`].
+    ///
+    /// `batches` have the table's file schema. Returns `None` if they hold no row.
+    pub async fn write(
+        &self,
+        partition: PartitionValues,
+        batches: &[RecordBatch],
+    ) -> Result<Option<DataFile>> {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        if rows == 0 {
+            return Ok(None);
+        }
+        let schema = self.spec.file_schema();
+        let mut writer =
+            ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(self.properties.clone()))?;
+        for batch in batches {
+            writer.write(&batch.clone().with_schema(Arc::clone(&schema))?)?;
+        }
+        let bytes = writer.into_inner()?;
+        let size = bytes.len() as i64;
+        let folder = partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
+        let path = format!("{folder}/{}.zstd.parquet", uuid::Uuid::new_v4());
+        self.table.object_store().put(&Path::from(path.as_str()), bytes.into()).await?;
+        self.sync(&path)?;
+        Ok(Some(DataFile {
+            path,
+            partition_values: partition.into_iter().map(|(k, v)| (k.to_owned(), Some(v))).collect(),
+            size,
+            stats: Some(statistics(rows, batches)),
+        }))
+    }
+
+    /// Reads whole data files back, with the table's file schema.
+    pub async fn read_file(&self, file: &DataFile) -> Result<Vec<RecordBatch>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?.with_batch_size(64 * 1024).build()?;
+        let schema = self.spec.file_schema();
+        reader.map(|batch| Ok(crate::batch::conform(&batch?, &schema)?)).collect()
+    }
+
+    /// The rows of a data file without those of `keys`; `None` if it holds none of them.
+    pub async fn without_keys(
+        &self,
+        file: &DataFile,
+        keys: &HashSet<i64>,
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+        let only_key = ProjectionMask::columns(builder.parquet_schema(), [KEY]);
+        let mut holds = false;
+        for batch in builder.with_projection(only_key).build()? {
+            holds |=
+                batch?.column(0).as_primitive::<Int64Type>().iter().flatten().any(|key| keys.contains(&key));
+        }
+        if !holds {
+            return Ok(None);
+        }
+        let keep = |batch: &RecordBatch| -> Result<RecordBatch> {
+            let column =
+                batch.column_by_name(KEY).expect("keyed tables have keys").as_primitive::<Int64Type>();
+            let keep: BooleanArray =
+                column.iter().map(|key| Some(key.is_none_or(|key| !keys.contains(&key)))).collect();
+            Ok(filter_record_batch(batch, &keep)?)
+        };
+        Ok(Some(self.read_file(file).await?.iter().map(keep).collect::<Result<_>>()?))
+    }
+
+    /// Commits files and progress as one: after it all records of the partition below `offset` are in the table.
+    ///
+    /// Fails with [`LakeError::Fenced`] if somebody else advanced the same partition since this store looked.
+    pub async fn commit(
+        &mut self,
+        partition: u32,
+        from: u64,
+        offset: u64,
+        adds: Vec<DataFile>,
+        removes: Vec<DataFile>,
+    ) -> Result<()> {
+        let found = self.progress(partition).await?;
+        if found != from {
+            return Err(LakeError::Fenced { table: self.spec.name.clone(), expected: from, found });
+        }
+        let now_ms = Utc::now().timestamp_millis();
+        let mut actions: Vec<Action> =
+            removes.into_iter().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
+        actions.extend(adds.into_iter().map(|file| Action::Add(add_action(file, now_ms))));
+        actions.push(Action::Txn(Transaction::new_with_last_update(
+            app_id(&self.spec, partition),
+            offset as i64,
+            Some(now_ms),
+        )));
+        let partition_by = self.spec.partition_columns().iter().map(|c| (*c).to_owned()).collect();
+        let operation = DeltaOperation::Write {
+            mode: SaveMode::Append,
+            partition_by: Some(partition_by),
+            predicate: None,
+        };
+        self.commit_actions(actions, operation).await
+    }
+
+    /// Drops whole files, e.g. those past retention.
+    pub async fn remove_files(&mut self, files: Vec<DataFile>) -> Result<()> {
+        let now_ms = Utc::now().timestamp_millis();
+        let actions = files.into_iter().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
+        self.commit_actions(actions, DeltaOperation::Delete { predicate: None }).await
+    }
+
+    async fn commit_actions(&mut self, actions: Vec<Action>, operation: DeltaOperation) -> Result<()> {
+        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
+        let finalized = CommitBuilder::from(CommitProperties::default())
+            .with_actions(actions)
+            .build(Some(snapshot.snapshot()), self.table.log_store(), operation)
+            .await
+            .map_err(|e| self.fail(e))?;
+        self.sync(&format!("_delta_log/{:020}.json", finalized.version()))?;
+        self.table.state = Some(finalized.snapshot());
+        Ok(())
+    }
+
+    /// Merges small files, never across partition values. Returns how many files were replaced.
+    pub async fn compact(&mut self, target_bytes: NonZeroU64) -> Result<u64> {
+        let (table, metrics) = self
+            .table
+            .clone()
+            .optimize()
+            .with_target_size(target_bytes)
+            .with_writer_properties(self.properties.clone())
+            .await
+            .map_err(|e| self.fail(e))?;
+        self.table = table;
+        Ok(metrics.num_files_removed as u64)
+    }
+
+    /// Deletes files that no version younger than `keep` refers to. Returns how many.
+    pub async fn vacuum(&mut self, keep: chrono::Duration) -> Result<usize> {
+        let (table, metrics) = self
+            .table
+            .clone()
+            .vacuum()
+            .with_retention_period(keep)
+            .with_enforce_retention_duration(false)
+            .await
+            .map_err(|e| self.fail(e))?;
+        self.table = table;
+        Ok(metrics.files_deleted.len())
+    }
+
+    /// Looks for commits made by others.
+    pub async fn refresh(&mut self) -> Result<()> {
+        self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
+    }
+
+    /// The committed rows as a table for DataFusion, all bookkeeping columns included.
+    pub async fn provider(&self) -> Result<Arc<dyn TableProvider>> {
+        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?.snapshot().clone();
+        Ok(self.table.table_provider().with_eager_snapshot(snapshot).await?)
+    }
+
+    /// Makes a file of a local table durable; object stores are durable when the put returns.
+    fn sync(&self, path: &str) -> Result<()> {
+        let Some(folder) = &self.local else { return Ok(()) };
+        let file = folder.join(path);
+        let sync = |p: &std::path::Path| std::fs::File::open(p).and_then(|f| f.sync_all());
+        sync(&file)
+            .and_then(|()| file.parent().map_or(Ok(()), sync))
+            .map_err(|e| LakeError::Io(format!("fsync {}", file.display()), e))
+    }
+
+    fn fail(&self, source: DeltaTableError) -> LakeError {
+        delta_error(&self.spec, self.table.table_url(), source)
+    }
+}
+
+fn table_url(root: &Url, spec: &TableSpec) -> Result<Url> {
+    let base = format!("{}/{}/", root.as_str().trim_end_matches('/'), spec.folder());
+    Url::parse(&base).map_err(|e| LakeError::Refused(format!("lake address {base} is not a URL: {e}")))
+}
+
+fn app_id(spec: &TableSpec, partition: u32) -> String {
+    format!("tidegate/{}/{partition}", spec.name)
+}
+
+fn delta_error(spec: &TableSpec, place: &Url, source: DeltaTableError) -> LakeError {
+    LakeError::Delta { table: spec.name.clone(), place: place.to_string(), source: Box::new(source) }
+}
+
+fn delta_field(name: &str, data_type: &DataType) -> Result<StructField> {
+    let primitive = match data_type {
+        DataType::Utf8 | DataType::Utf8View => PrimitiveType::String,
+        DataType::Int64 => PrimitiveType::Long,
+        DataType::Int32 => PrimitiveType::Integer,
+        DataType::Boolean => PrimitiveType::Boolean,
+        DataType::Binary | DataType::BinaryView => PrimitiveType::Binary,
+        DataType::Timestamp(..) => PrimitiveType::Timestamp,
+        other => {
+            return Err(LakeError::Refused(format!(
+                "column {name} has type {other}, which lake tables do not hold"
+            )));
+        }
+    };
+    Ok(StructField::nullable(name, primitive))
+}
+
+/// zstd everywhere; dictionaries for text, differences for whole numbers, plain for hashes (they do not compress).
+fn writer_properties(spec: &TableSpec) -> WriterProperties {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 is valid")))
+        .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
+    for field in spec.file_schema().fields() {
+        let path = ColumnPath::from(field.name().as_str());
+        if matches!(field.data_type(), DataType::Int64 | DataType::Int32 | DataType::Timestamp(..)) {
+            let hash = matches!(field.name().as_str(), KEY | EVENT);
+            let encoding = if hash { Encoding::PLAIN } else { Encoding::DELTA_BINARY_PACKED };
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, encoding);
+        }
+    }
+    properties.build()
+}
+
+/// Delta file statistics: row count, and smallest and largest value of the whole-number and time columns.
+fn statistics(rows: usize, batches: &[RecordBatch]) -> String {
+    let (mut smallest, mut largest) = (serde_json::Map::new(), serde_json::Map::new());
+    let schema = batches[0].schema();
+    for (index, field) in schema.fields().iter().enumerate() {
+        if let Some((low, high)) =
+            column_range(field.data_type(), batches.iter().map(|b| b.column(index).as_ref()))
+        {
+            smallest.insert(field.name().clone(), low);
+            largest.insert(field.name().clone(), high);
+        }
+    }
+    serde_json::json!({ "numRecords": rows, "minValues": smallest, "maxValues": largest, "nullCount": {} })
+        .to_string()
+}
+
+fn column_range<'a>(
+    data_type: &DataType,
+    columns: impl Iterator<Item = &'a dyn Array>,
+) -> Option<(serde_json::Value, serde_json::Value)> {
+    let ranges: Vec<(i64, i64)> = columns
+        .filter_map(|column| match data_type {
+            DataType::Int64 => {
+                min(column.as_primitive::<Int64Type>()).zip(max(column.as_primitive::<Int64Type>()))
+            }
+            DataType::Int32 => min(column.as_primitive::<Int32Type>())
+                .zip(max(column.as_primitive::<Int32Type>()))
+                .map(|(low, high)| (i64::from(low), i64::from(high))),
+            DataType::Timestamp(..) => {
+                let column = column.as_primitive::<TimestampMicrosecondType>();
+                min(column).zip(max(column))
+            }
+            _ => None,
+        })
+        .collect();
+    let low = ranges.iter().map(|r| r.0).min()?;
+    let high = ranges.iter().map(|r| r.1).max()?;
+    if matches!(data_type, DataType::Timestamp(..)) {
+        let text = |us| {
+            DateTime::<Utc>::from_timestamp_micros(us).map(|t| t.to_rfc3339_opts(SecondsFormat::Micros, true))
+        };
+        return Some((text(low)?.into(), text(high)?.into()));
+    }
+    Some((low.into(), high.into()))
+}
+
+fn remove_action(file: DataFile, now_ms: i64) -> Remove {
+    Remove {
+        path: file.path,
+        data_change: true,
+        deletion_timestamp: Some(now_ms),
+        extended_file_metadata: Some(true),
+        partition_values: Some(file.partition_values),
+        size: Some(file.size),
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+    }
+}
+
+fn add_action(file: DataFile, now_ms: i64) -> Add {
+    Add {
+        path: file.path,
+        partition_values: file.partition_values,
+        size: file.size,
+        modification_time: now_ms,
+        data_change: true,
+        stats: file.stats,
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+        clustering_provider: None,
+    }
+}

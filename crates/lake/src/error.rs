@@ -1,0 +1,33 @@
+//! Why the lake refused or failed.
+
+use datafusion::error::DataFusionError;
+
+/// Errors of reading, computing and committing lake tables.
+#[derive(Debug, thiserror::Error)]
+pub enum LakeError {
+    #[error("table {table} at {place}")]
+    Delta { table: String, place: String, source: Box<deltalake::DeltaTableError> },
+    #[error("query failed")]
+    Query(#[from] DataFusionError),
+    #[error("arrow computation failed")]
+    Arrow(#[from] arrow::error::ArrowError),
+    #[error("write Parquet file")]
+    Parquet(#[from] parquet::errors::ParquetError),
+    #[error("object store")]
+    Store(#[from] deltalake::ObjectStoreError),
+    #[error("event log")]
+    Log(#[from] tidegate_log::LogError),
+    #[error("pipeline {file}: {message}")]
+    Pipeline { file: String, message: String },
+    #[error(
+        "table {table} was advanced to offset {found} by another writer (this one was at {expected}); \
+         stop the other process, then restart this one"
+    )]
+    Fenced { table: String, expected: u64, found: u64 },
+    #[error("{0}")]
+    Io(String, #[source] std::io::Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+pub type Result<T, E = LakeError> = std::result::Result<T, E>;

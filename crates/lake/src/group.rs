@@ -1,0 +1,376 @@
+//! State of one group in one log partition: the events of all keys that may still change, and what they fold to.
+//!
+//! Only *open* keys live here (jobs that wait or run, and those that ended less than [`SEAL_AFTER_MS`] ago). When a key
+//! is sealed its rows stay in the lake for good; a later event of it brings its events back ([`GroupState::revive`]).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray,
+};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{Field, Int64Type, Schema, TimestampMicrosecondType};
+use datafusion::prelude::SessionContext;
+
+use crate::batch::{compact, concat, row_count};
+use crate::error::Result;
+use crate::exec::run_keyed;
+use crate::plan::{AS_OF, Group, Planned};
+use crate::raw::{Facts, RawTable, key_hash};
+use crate::seen::SeenKeys;
+use crate::table::{EVENT, KEY, OFFSET, timestamp_type};
+
+/// How long after its last event a finished key stays open for stragglers, in event time.
+pub const SEAL_AFTER_MS: i64 = 3_600_000;
+
+/// What is known of an open key.
+#[derive(Debug, Clone, Copy)]
+struct KeyState {
+    /// Event time of its first and last event, µs.
+    first: i64,
+    last: i64,
+    /// Its last event says that nothing more is expected.
+    terminal: bool,
+    /// Index into `clusters`.
+    cluster: u32,
+}
+
+/// State of one group in one log partition.
+#[derive(Debug)]
+pub struct GroupState {
+    pub group: Group,
+    pub partition: u32,
+    /// Everything below this offset is committed in every table of the group.
+    pub committed: u64,
+    /// Everything below this offset has been absorbed.
+    pub absorbed: u64,
+    /// Something was taken in that the lake does not have yet.
+    pub changed: bool,
+    /// Watermark at the last commit, µs: windows that end before it (and their lateness) had closed.
+    pub closed_before: Option<i64>,
+    /// After a crash between the commits of one flush: where that flush ended. The next flush must end there too.
+    pub recover_to: Option<u64>,
+    /// Events of open keys, full raw schema.
+    events: Vec<RecordBatch>,
+    seen_events: HashSet<(i64, i64)>,
+    keys: HashMap<i64, KeyState>,
+    sealed: SeenKeys,
+    /// Keys that were sealed in the lake and are open again; their sealed rows are to be replaced.
+    pub revived: HashSet<i64>,
+    /// Up to when each cluster was observed, µs.
+    clusters: Vec<(String, i64)>,
+    /// Fold of the open keys, per keyed pipeline; public columns.
+    pub outputs: Vec<RecordBatch>,
+    /// Segments of each windowed pipeline that must be recomputed.
+    pub dirty: Vec<BTreeSet<i64>>,
+}
+
+impl GroupState {
+    pub fn new(group: Group, partition: u32, committed: u64, recover_to: Option<u64>) -> Self {
+        let dirty = vec![BTreeSet::new(); group.windowed.len()];
+        Self {
+            group,
+            partition,
+            committed,
+            absorbed: committed,
+            changed: false,
+            closed_before: None,
+            recover_to,
+            events: Vec::new(),
+            seen_events: HashSet::new(),
+            keys: HashMap::new(),
+            sealed: SeenKeys::default(),
+            revived: HashSet::new(),
+            clusters: Vec::new(),
+            outputs: Vec::new(),
+            dirty,
+        }
+    }
+
+    pub fn raw(&self) -> &RawTable {
+        &self.group.raw
+    }
+
+    /// Events held in memory.
+    pub fn held_events(&self) -> usize {
+        row_count(&self.events)
+    }
+
+    pub fn open_keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Latest time up to which any cluster was observed, µs.
+    pub fn watermark(&self) -> Option<i64> {
+        self.clusters.iter().map(|(_, time)| *time).max()
+    }
+
+    /// On start: remembers a sealed or open key of the lake.
+    pub fn remember_key(&mut self, key: i64) {
+        self.sealed.insert(key);
+    }
+
+    /// On start: how far a cluster was observed.
+    pub fn remember_watermark(&mut self, cluster: &str, time: i64) {
+        let index = self.cluster_index(cluster);
+        self.clusters[index as usize].1 = self.clusters[index as usize].1.max(time);
+        self.closed_before = self.watermark();
+    }
+
+    /// Keys of the facts that are not open but may be sealed in the lake.
+    pub fn maybe_sealed<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> BTreeSet<i64> {
+        facts
+            .map(|f| f.key)
+            .filter(|key| !self.keys.contains_key(key) && self.sealed.contains(*key))
+            .collect()
+    }
+
+    /// Takes back the committed events of keys that are open again (`was_open`: they never were sealed).
+    pub fn revive(&mut self, batch: RecordBatch, was_open: bool) {
+        let facts = self.facts_of_rows(&batch);
+        if !was_open {
+            self.revived.extend(facts.iter().map(|f| f.key));
+        }
+        self.hold(batch, &facts);
+    }
+
+    /// Takes new events in; duplicates are dropped. `batch` has the full raw schema, one fact per row.
+    pub fn absorb(&mut self, batch: &RecordBatch, facts: &[Facts]) -> Result<()> {
+        let mut fresh = HashSet::with_capacity(facts.len());
+        let keep: BooleanArray = facts
+            .iter()
+            .map(|f| Some(!self.seen_events.contains(&(f.key, f.event)) && fresh.insert((f.key, f.event))))
+            .collect();
+        if keep.true_count() == 0 {
+            return Ok(());
+        }
+        let kept: Vec<Facts> =
+            facts.iter().zip(&keep).filter(|(_, k)| *k == Some(true)).map(|(f, _)| *f).collect();
+        let batch =
+            if keep.true_count() == facts.len() { batch.clone() } else { filter_record_batch(batch, &keep)? };
+        let before: Vec<i64> = self.clusters.iter().map(|(_, time)| *time).collect();
+        self.hold(batch, &kept);
+        self.mark_dirty(&kept, &before);
+        self.changed = true;
+        Ok(())
+    }
+
+    fn hold(&mut self, batch: RecordBatch, facts: &[Facts]) {
+        let clusters = self.cluster_indexes(&batch);
+        for (fact, cluster) in facts.iter().zip(clusters) {
+            self.seen_events.insert((fact.key, fact.event));
+            let watermark = &mut self.clusters[cluster as usize].1;
+            *watermark = (*watermark).max(fact.time);
+            let key = self.keys.entry(fact.key).or_insert(KeyState {
+                first: fact.time,
+                last: i64::MIN,
+                terminal: false,
+                cluster,
+            });
+            key.first = key.first.min(fact.time);
+            // At the same instant the terminal event counts: an attempt may start and end in one millisecond.
+            if fact.time > key.last || (fact.time == key.last && fact.terminal) {
+                key.terminal = fact.terminal;
+            }
+            key.last = key.last.max(fact.reach);
+        }
+        self.events.push(batch);
+    }
+
+    /// Every window that a changed key touches, and every window that time passed over while keys are open.
+    fn mark_dirty(&mut self, facts: &[Facts], watermarks_before: &[i64]) {
+        if self.group.windowed.is_empty() {
+            return;
+        }
+        let changed: HashSet<i64> = facts.iter().map(|f| f.key).collect();
+        let mut spans: Vec<(i64, i64)> = Vec::with_capacity(changed.len());
+        for key in changed {
+            let state = &self.keys[&key];
+            let observed = self.clusters[state.cluster as usize].1;
+            spans.push((state.first, if state.terminal { state.last } else { state.last.max(observed) }));
+        }
+        for (index, (_, now)) in self.clusters.iter().enumerate() {
+            let before = watermarks_before.get(index).copied().unwrap_or(*now);
+            let any_open = self.keys.values().any(|k| k.cluster as usize == index && !k.terminal);
+            if *now > before && any_open {
+                spans.push((before, *now));
+            }
+        }
+        for (planned, dirty) in self.group.windowed.iter().zip(&mut self.dirty) {
+            let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
+            spans.iter().for_each(|(from, to)| segment.mark(*from, *to, dirty));
+        }
+    }
+
+    /// Folds all held events through the keyed pipelines.
+    pub async fn fold(&mut self, ctx: &SessionContext) -> Result<()> {
+        let raw = concat(&self.raw().spec.full_schema(), &self.events)?;
+        // One contiguous copy from here on: the slices of many reads would pin their buffers.
+        self.events = vec![compact(&raw)?];
+        let name = self.raw().spec.name.clone();
+        let mut sources = vec![(name, self.with_as_of(&self.events[0])?)];
+        let mut outputs = Vec::new();
+        for planned in &self.group.keyed {
+            let named: Vec<(&str, RecordBatch)> =
+                sources.iter().map(|(name, rows)| (name.as_str(), rows.clone())).collect();
+            let output = run_keyed(ctx, planned, &named).await?;
+            sources.push((planned.spec.name.clone(), output.clone()));
+            outputs.push(output);
+        }
+        self.outputs = outputs;
+        Ok(())
+    }
+
+    /// Held rows of the raw table from `offset` on, full schema.
+    pub fn raw_rows_from(&self, offset: u64) -> Result<Vec<RecordBatch>> {
+        let fresh = |batch: &RecordBatch| -> BooleanArray {
+            int_column(batch, OFFSET).iter().map(|o| Some(o.is_some_and(|o| o as u64 >= offset))).collect()
+        };
+        let rows = self.events.iter().map(|batch| Ok(filter_record_batch(batch, &fresh(batch))?));
+        rows.collect::<Result<Vec<_>>>()
+    }
+
+    /// The fold of one keyed pipeline with its bookkeeping columns, as (rows of keys that stay open, rows to seal).
+    pub fn split_output(&self, index: usize) -> Result<(RecordBatch, RecordBatch)> {
+        let planned = &self.group.keyed[index];
+        let output = self.with_key(planned, &self.outputs[index])?;
+        let open: BooleanArray =
+            int_column(&output, KEY).iter().map(|k| Some(k.is_some_and(|k| !self.is_finished(k)))).collect();
+        let sealed = arrow::compute::not(&open)?;
+        Ok((filter_record_batch(&output, &open)?, filter_record_batch(&output, &sealed)?))
+    }
+
+    /// The fold of one keyed pipeline with every bookkeeping column, all rows as open.
+    pub fn open_output(&self, index: usize) -> Result<RecordBatch> {
+        let planned = &self.group.keyed[index];
+        let output = self.with_key(planned, &self.outputs[index])?;
+        let rows = output.num_rows();
+        let mut columns = output.columns()[..planned.spec.columns.len()].to_vec();
+        columns.push(Arc::new(Int32Array::from_value(self.partition as i32, rows)));
+        columns.push(Arc::new(BooleanArray::from(vec![true; rows])));
+        columns.push(Arc::clone(&output.columns()[planned.spec.columns.len()]));
+        Ok(RecordBatch::try_new(planned.spec.full_schema(), columns)?)
+    }
+
+    /// After a commit of everything: finished keys leave memory.
+    pub fn seal(&mut self) -> Result<()> {
+        let finished: HashSet<i64> = self.keys.keys().copied().filter(|key| self.is_finished(*key)).collect();
+        self.keys.retain(|key, _| !finished.contains(key));
+        self.seen_events.retain(|(key, _)| !finished.contains(key));
+        finished.iter().for_each(|key| self.sealed.insert(*key));
+        let stay = |batch: &RecordBatch| -> BooleanArray {
+            int_column(batch, KEY).iter().map(|k| Some(k.is_some_and(|k| !finished.contains(&k)))).collect()
+        };
+        let kept = self.events.iter().map(|batch| Ok(compact(&filter_record_batch(batch, &stay(batch))?)?));
+        self.events = kept.collect::<Result<Vec<_>>>()?;
+        self.outputs.clear();
+        self.revived.clear();
+        self.dirty.iter_mut().for_each(BTreeSet::clear);
+        self.committed = self.absorbed;
+        self.recover_to = None;
+        self.changed = false;
+        self.closed_before = self.watermark();
+        Ok(())
+    }
+
+    fn is_finished(&self, key: i64) -> bool {
+        self.keys.get(&key).is_none_or(|state| {
+            let observed = self.clusters[state.cluster as usize].1;
+            state.terminal && (self.group.keyed.is_empty() || state.last + SEAL_AFTER_MS * 1_000 <= observed)
+        })
+    }
+
+    fn with_as_of(&self, raw: &RecordBatch) -> Result<RecordBatch> {
+        let observed: HashMap<&str, i64> =
+            self.clusters.iter().map(|(name, time)| (name.as_str(), *time)).collect();
+        let clusters = raw.column_by_name("cluster").expect("raw tables have a cluster").as_string_view();
+        let as_of: TimestampMicrosecondArray =
+            clusters.iter().map(|c| observed.get(c.unwrap_or_default()).copied()).collect();
+        let public = self.raw().spec.columns.len();
+        let mut fields: Vec<Field> =
+            self.raw().spec.public_schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+        fields.push(Field::new(AS_OF, timestamp_type(), true));
+        let mut columns: Vec<ArrayRef> = raw.columns()[..public].to_vec();
+        columns.push(Arc::new(as_of.with_timezone("UTC")));
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    }
+
+    fn with_key(&self, planned: &Planned, output: &RecordBatch) -> Result<RecordBatch> {
+        let per = &self.raw().spec.key;
+        let part = |i: usize| {
+            output.column_by_name(&per[i]).expect("checked: keyed outputs hold their key").as_string_view()
+        };
+        let (cluster, name) = (part(0), part(1));
+        let keys: Int64Array = cluster
+            .iter()
+            .zip(name)
+            .map(|(c, n)| Some(key_hash(c.unwrap_or_default(), n.unwrap_or_default())))
+            .collect();
+        let mut columns = output.columns().to_vec();
+        columns.push(Arc::new(keys));
+        Ok(RecordBatch::try_new(planned.spec.file_schema(), columns)?)
+    }
+
+    /// Facts of committed rows, read back from their columns.
+    fn facts_of_rows(&self, batch: &RecordBatch) -> Vec<Facts> {
+        let text = |name: &str| batch.column_by_name(name).map(|c| c.as_string_view().clone());
+        let (kind, state, step) = (text("kind"), text("final_state"), text("step_id"));
+        let (keys, events) = (int_column(batch, KEY), int_column(batch, EVENT));
+        let times = batch
+            .column_by_name("event_time")
+            .expect("raw tables have event_time")
+            .as_primitive::<TimestampMicrosecondType>();
+        let terminal = |row: usize| match (&kind, &state, &step) {
+            (Some(kind), Some(state), Some(step)) => {
+                let ended = kind.value(row) == "ENDED"
+                    && step.is_null(row)
+                    && !(state.is_valid(row) && state.value(row) == "REQUEUED");
+                ended || kind.value(row) == "OBSERVED"
+            }
+            _ => self.group.keyed.is_empty(),
+        };
+        let fact = |row: usize| Facts {
+            key: keys.value(row),
+            event: events.value(row),
+            time: times.value(row),
+            reach: times.value(row),
+            terminal: terminal(row),
+        };
+        (0..batch.num_rows()).map(fact).collect()
+    }
+
+    fn cluster_indexes(&mut self, batch: &RecordBatch) -> Vec<u32> {
+        let clusters =
+            batch.column_by_name("cluster").expect("raw tables have a cluster").as_string_view().clone();
+        let mut last: Option<(String, u32)> = None;
+        let mut indexes = Vec::with_capacity(batch.num_rows());
+        for cluster in &clusters {
+            let cluster = cluster.unwrap_or_default();
+            let index = match &last {
+                Some((name, index)) if name == cluster => *index,
+                _ => self.cluster_index(cluster),
+            };
+            last = Some((cluster.to_owned(), index));
+            indexes.push(index);
+        }
+        indexes
+    }
+
+    fn cluster_index(&mut self, cluster: &str) -> u32 {
+        let index = self.clusters.iter().position(|(name, _)| name == cluster).unwrap_or_else(|| {
+            self.clusters.push((cluster.to_owned(), i64::MIN));
+            self.clusters.len() - 1
+        });
+        index as u32
+    }
+
+    /// Clusters and up to when each was observed, µs.
+    pub fn watermarks(&self) -> BTreeMap<String, i64> {
+        self.clusters.iter().cloned().collect()
+    }
+}
+
+fn int_column<'a>(batch: &'a RecordBatch, name: &str) -> &'a Int64Array {
+    batch.column_by_name(name).expect("bookkeeping column").as_primitive::<Int64Type>()
+}

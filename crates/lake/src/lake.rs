@@ -1,0 +1,568 @@
+//! The lake: takes events in, keeps every table up to date, commits, and shows a consistent catalog to queries.
+//!
+//! Progress and state live in the tables themselves. One flush commits the tables of a group one after the other, the
+//! anchor last, each with the log offset it now stands at. If the process dies in between, the tables already committed
+//! are ahead of the anchor; on restart exactly that stretch of the log is taken in again and only the tables that are
+//! behind are committed. Nothing else is kept anywhere, so there is nothing else that could disagree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, RwLock};
+
+use arrow::array::{AsArray, Int32Array, RecordBatch};
+use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::Expr;
+use datafusion::prelude::{SessionContext, ident, lit};
+use futures::StreamExt;
+use tidegate_events::Event;
+use url::Url;
+
+use crate::catalog::{self, Catalog, Overlay};
+use crate::delta::{DataFile, DeltaStore};
+use crate::error::Result;
+use crate::exec::{self, Limits, run_windowed};
+use crate::group::GroupState;
+use crate::plan::Plan;
+use crate::raw::RawRows;
+use crate::revision::revise;
+use crate::table::{EVENT, KEY, Layout, OFFSET, OPEN, PARTITION, SEGMENT, TableSpec};
+use crate::window::{Segment, runs};
+
+/// Records decoded at a time; bounds the memory of decoded events.
+const DECODE_ROWS: usize = 16 * 1024;
+/// A group that saw nothing new still notes its progress when it is this many records behind.
+const IDLE_PROGRESS: u64 = 100_000;
+
+/// What a flush did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flushed {
+    pub commits: u64,
+    pub files_added: u64,
+    pub bytes_added: u64,
+}
+
+/// The lake, opened for writing by one process.
+pub struct Lake {
+    plan: Plan,
+    limits: Limits,
+    runtime: Arc<RuntimeEnv>,
+    stores: BTreeMap<String, DeltaStore>,
+    /// Per raw table and log partition.
+    states: BTreeMap<(String, u32), GroupState>,
+    /// Windows recomputed and not committed: (windowed table, partition) → segment → rows, public columns.
+    windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
+    published: Arc<RwLock<Arc<Catalog>>>,
+}
+
+impl std::fmt::Debug for Lake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lake").field("tables", &self.stores.keys()).finish()
+    }
+}
+
+/// Where queries get the newest catalog from.
+#[derive(Debug, Clone)]
+pub struct CatalogSource {
+    published: Arc<RwLock<Arc<Catalog>>>,
+}
+
+impl CatalogSource {
+    /// A catalog that does not change.
+    pub fn fixed(catalog: Catalog) -> Self {
+        Self { published: Arc::new(RwLock::new(Arc::new(catalog))) }
+    }
+
+    pub fn current(&self) -> Arc<Catalog> {
+        Arc::clone(&self.published.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+/// The committed tables below `root`, for readers that do not write: no lock is taken and nothing is created.
+pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
+    let ctx = exec::session(&exec::runtime(limits)?, limits);
+    let mut stored = Vec::new();
+    for spec in plan.tables() {
+        if plan.views.iter().any(|v| v.spec.name == spec.name) {
+            continue;
+        }
+        let store = DeltaStore::open(root, Arc::clone(&spec)).await?;
+        let (provider, partitions) = match &store {
+            Some(store) => (Some(store.provider().await?), partition_count(store)?),
+            None => (None, 0),
+        };
+        let rows = catalog::with_overlay(&ctx, &spec, provider, Overlay::default())?;
+        stored.push((spec, rows, partitions));
+    }
+    catalog::build(&ctx, plan, stored).await
+}
+
+fn partition_count(store: &DeltaStore) -> Result<u32> {
+    let files = store.files()?;
+    let partitions: BTreeSet<&str> = files.iter().filter_map(|f| f.partition_value(PARTITION)).collect();
+    Ok(partitions.len() as u32)
+}
+
+impl Lake {
+    /// Opens every table below `root`, creating those that are missing.
+    pub async fn open(root: &Url, plan: Plan, limits: Limits) -> Result<Self> {
+        let mut stores = BTreeMap::new();
+        for group in &plan.groups {
+            for spec in group.commit_order() {
+                let store = DeltaStore::open_or_create(root, Arc::clone(&spec)).await?;
+                stores.insert(spec.name.clone(), store);
+            }
+        }
+        let runtime = exec::runtime(limits)?;
+        let mut lake = Self {
+            plan,
+            limits,
+            runtime,
+            stores,
+            states: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            published: Arc::default(),
+        };
+        lake.publish().await?;
+        Ok(lake)
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Where queries get their tables from.
+    pub fn catalog(&self) -> CatalogSource {
+        CatalogSource { published: Arc::clone(&self.published) }
+    }
+
+    /// State of the groups, for status displays.
+    pub fn states(&self) -> impl Iterator<Item = &GroupState> {
+        self.states.values()
+    }
+
+    fn session(&self) -> SessionContext {
+        exec::session(&self.runtime, self.limits)
+    }
+
+    /// Makes ready to take in a log partition. Returns the offset to read from.
+    pub async fn attach(&mut self, topic: &str, partition: u32) -> Result<u64> {
+        let mut start = u64::MAX;
+        for group in self.plan.groups.clone() {
+            if group.raw.schema.topic() != topic {
+                continue;
+            }
+            let mut progress = Vec::new();
+            for spec in group.commit_order() {
+                progress.push(self.stores[&spec.name].progress(partition).await?);
+            }
+            let anchor = *progress.last().expect("a group has a raw table");
+            let furthest = progress.iter().copied().max().unwrap_or(anchor);
+            let mut state =
+                GroupState::new(group, partition, anchor, (furthest > anchor).then_some(furthest));
+            self.load(&mut state).await?;
+            start = start.min(anchor);
+            self.states.insert((state.raw().spec.name.clone(), partition), state);
+        }
+        self.publish().await?;
+        Ok(if start == u64::MAX { 0 } else { start })
+    }
+
+    /// Reads the state of a group back from its tables, as of the anchor's offset.
+    async fn load(&self, state: &mut GroupState) -> Result<()> {
+        if state.committed == 0 {
+            return Ok(());
+        }
+        let ctx = self.session();
+        let raw = &self.stores[&state.raw().spec.name];
+        ctx.register_table("raw", raw.provider().await?)?;
+        let committed = format!("{PARTITION} = {} AND {OFFSET} < {}", state.partition, state.committed);
+        let watermarks =
+            format!("SELECT cluster, max(event_time) AS at FROM raw WHERE {committed} GROUP BY cluster");
+        for batch in ctx.sql(&watermarks).await?.collect().await? {
+            let clusters = arrow::compute::cast(batch.column(0), &arrow::datatypes::DataType::Utf8View)?;
+            let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
+            for (cluster, time) in clusters.as_string_view().iter().zip(times) {
+                state.remember_watermark(cluster.unwrap_or_default(), time.unwrap_or(i64::MIN));
+            }
+        }
+        let mut keys =
+            ctx.sql(&format!("SELECT {KEY} FROM raw WHERE {committed}")).await?.execute_stream().await?;
+        while let Some(batch) = keys.next().await {
+            batch?
+                .column(0)
+                .as_primitive::<Int64Type>()
+                .iter()
+                .flatten()
+                .for_each(|key| state.remember_key(key));
+        }
+        if let Some(anchor) = state.group.keyed.last() {
+            ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
+            let open = format!("SELECT {KEY} FROM anchor WHERE {PARTITION} = {} AND {OPEN}", state.partition);
+            let events = format!("SELECT * FROM raw WHERE {committed} AND {KEY} IN ({open})");
+            for batch in ctx.sql(&events).await?.collect().await? {
+                state.revive(crate::batch::conform(&batch, &state.raw().spec.full_schema())?, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the records of a log partition up to `end`. Queries see them after [`Self::refresh`].
+    ///
+    /// Records that an earlier life already took in are recognised and skipped.
+    pub async fn absorb(
+        &mut self,
+        topic: &str,
+        partition: u32,
+        events: Vec<(u64, Event)>,
+        end: u64,
+    ) -> Result<()> {
+        let mut by_table: BTreeMap<&'static str, Vec<(u64, Event)>> = BTreeMap::new();
+        for (offset, event) in events {
+            by_table.entry(event.schema().name()).or_default().push((offset, event));
+        }
+        let names: Vec<(String, u32)> =
+            self.states.keys().filter(|(_, p)| *p == partition).cloned().collect();
+        for name in names {
+            let mut state = self.states.remove(&name).expect("just listed");
+            let result = if state.raw().schema.topic() == topic {
+                let rows = by_table.remove(state.raw().schema.name()).unwrap_or_default();
+                self.absorb_into(&mut state, rows, end).await
+            } else {
+                Ok(())
+            };
+            self.states.insert(name, state);
+            result?;
+        }
+        Ok(())
+    }
+
+    async fn absorb_into(&self, state: &mut GroupState, events: Vec<(u64, Event)>, end: u64) -> Result<()> {
+        let mut rows = RawRows::new(state.raw().clone(), state.partition);
+        let mut decoded = Vec::new();
+        let from = state.absorbed;
+        for (offset, event) in events.into_iter().filter(|(offset, _)| *offset >= from) {
+            rows.push(offset, event);
+            if rows.len() == DECODE_ROWS {
+                decoded.push(rows.finish());
+            }
+        }
+        if !rows.is_empty() {
+            decoded.push(rows.finish());
+        }
+        let candidates = state.maybe_sealed(decoded.iter().flat_map(|(_, facts)| facts));
+        if !candidates.is_empty() {
+            for batch in self.committed_events(state, &candidates).await? {
+                state.revive(batch, false);
+            }
+        }
+        for (batch, facts) in &decoded {
+            state.absorb(batch, facts)?;
+        }
+        state.absorbed = state.absorbed.max(end);
+        Ok(())
+    }
+
+    /// Committed events of the keys.
+    async fn committed_events(&self, state: &GroupState, keys: &BTreeSet<i64>) -> Result<Vec<RecordBatch>> {
+        let ctx = self.session();
+        let schema = state.raw().spec.full_schema();
+        ctx.register_table("raw", self.stores[&state.raw().spec.name].provider().await?)?;
+        let wanted = ident(KEY).in_list(keys.iter().map(|k| lit(*k)).collect(), false);
+        let committed = ident(PARTITION)
+            .eq(lit(state.partition as i32))
+            .and(ident(OFFSET).lt(lit(state.committed as i64)));
+        let rows = ctx.table("raw").await?.filter(committed.and(wanted))?.collect().await?;
+        rows.iter().map(|batch| Ok(crate::batch::conform(batch, &schema)?)).collect()
+    }
+
+    /// Folds what was taken in, recomputes the windows it touches, and shows the result to queries.
+    pub async fn refresh(&mut self) -> Result<()> {
+        let ctx = self.session();
+        let dirty: Vec<(String, u32)> =
+            self.states.iter().filter(|(_, s)| s.changed).map(|(k, _)| k.clone()).collect();
+        for name in &dirty {
+            self.states.get_mut(name).expect("just listed").fold(&ctx).await?;
+        }
+        for name in &dirty {
+            self.recompute_windows(name).await?;
+        }
+        self.publish().await
+    }
+
+    async fn recompute_windows(&mut self, name: &(String, u32)) -> Result<()> {
+        let state = &self.states[name];
+        if state.dirty.iter().all(BTreeSet::is_empty) {
+            return Ok(());
+        }
+        let ctx = self.session();
+        for spec in std::iter::once(&state.raw().spec).chain(state.group.keyed.iter().map(|p| &p.spec)) {
+            let rows = self.stored_rows(&ctx, spec).await?;
+            ctx.register_table(
+                spec.name.as_str(),
+                catalog::of_partition(rows, state.partition)?.into_view(),
+            )?;
+        }
+        let views = self.plan.views.iter().filter(|v| v.root.as_ref() == Some(&state.raw().spec.name));
+        catalog::register_views(&ctx, views).await?;
+        let mut recomputed = Vec::new();
+        for (planned, dirty) in state.group.windowed.iter().zip(&state.dirty) {
+            let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
+            let source = ctx.table_provider(planned.pipeline.sources[0].as_str()).await?;
+            let fresh = exec::session(&self.runtime, self.limits);
+            let mut segments: BTreeMap<i64, RecordBatch> = BTreeMap::new();
+            for run in runs(segment, dirty) {
+                let rows = run_windowed(&fresh, planned, Arc::clone(&source), run).await?;
+                segments.extend(split_segments(&rows, segment, dirty.range(run.0..run.1).copied()));
+            }
+            recomputed.push(((planned.spec.name.clone(), state.partition), segments));
+        }
+        self.windows.extend(recomputed);
+        Ok(())
+    }
+
+    /// Committed rows and rows in memory of a stored table, all columns.
+    async fn stored_rows(
+        &self,
+        ctx: &SessionContext,
+        spec: &Arc<TableSpec>,
+    ) -> Result<datafusion::dataframe::DataFrame> {
+        let provider = self.stores[&spec.name].provider().await?;
+        catalog::with_overlay(ctx, spec, Some(provider), self.overlay(spec)?)
+    }
+
+    fn overlay(&self, spec: &TableSpec) -> Result<Overlay> {
+        let mut overlay = Overlay::default();
+        let mut hide =
+            |what: Expr| overlay.hide = Some(overlay.hide.take().map_or(what.clone(), |h| h.or(what)));
+        let changed = self.states.values().filter(|s| s.changed);
+        for state in changed {
+            let here = ident(PARTITION).eq(lit(state.partition as i32));
+            match spec.layout {
+                Layout::Raw if state.raw().spec.name == spec.name => {
+                    overlay.rows.extend(state.raw_rows_from(state.committed)?);
+                    // Rows of an interrupted flush are committed already and are taken in again right now.
+                    if state.recover_to.is_some() {
+                        hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
+                    }
+                }
+                Layout::Keyed => {
+                    let Some(index) = state.group.keyed.iter().position(|p| p.spec.name == spec.name) else {
+                        continue;
+                    };
+                    if let Some(rows) =
+                        state.outputs.get(index).map(|_| state.open_output(index)).transpose()?
+                    {
+                        let revived: Vec<Expr> = state.revived.iter().map(|k| lit(*k)).collect();
+                        hide(here.and(ident(OPEN).or(ident(KEY).in_list(revived, false))));
+                        overlay.rows.push(rows);
+                    }
+                }
+                Layout::Windowed => {
+                    let Some(windowed) = state.group.windowed.iter().find(|p| p.spec.name == spec.name)
+                    else {
+                        continue;
+                    };
+                    let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
+                        continue;
+                    };
+                    let segment = windowed.pipeline.shape.segment().expect("windowed");
+                    let names = segments.keys().map(|s| lit(segment.name(*s))).collect();
+                    hide(here.and(ident(SEGMENT).in_list(names, false)));
+                    for rows in segments.values() {
+                        overlay.rows.push(windowed_full(spec, rows, state.partition)?);
+                    }
+                }
+                Layout::Raw => {}
+            }
+        }
+        Ok(overlay)
+    }
+
+    async fn publish(&mut self) -> Result<()> {
+        // In the middle of repairing an interrupted flush the tables stand at two offsets; show none of that.
+        if self.states.values().any(|s| s.changed && s.recover_to.is_some()) {
+            return Ok(());
+        }
+        let ctx = self.session();
+        let partitions = self.states.keys().map(|(_, p)| p + 1).max().unwrap_or(1);
+        let mut stored = Vec::new();
+        for group in &self.plan.groups {
+            for spec in group.commit_order() {
+                let rows = self.stored_rows(&ctx, &spec).await?;
+                stored.push((spec, rows, partitions));
+            }
+        }
+        let catalog = Arc::new(catalog::build(&ctx, &self.plan, stored).await?);
+        *self.published.write().unwrap_or_else(std::sync::PoisonError::into_inner) = catalog;
+        Ok(())
+    }
+
+    /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
+    pub async fn flush(&mut self) -> Result<Flushed> {
+        let mut flushed = Flushed::default();
+        if self.states.values().any(|s| s.changed) {
+            self.refresh().await?;
+        }
+        let names: Vec<(String, u32)> = self.states.keys().cloned().collect();
+        for name in names {
+            let mut state = self.states.remove(&name).expect("just listed");
+            let idle = state.absorbed - state.committed;
+            let result = match state.changed || idle > IDLE_PROGRESS {
+                true => self.flush_group(&mut state, &mut flushed).await,
+                false => Ok(()),
+            };
+            self.states.insert(name, state);
+            result?;
+        }
+        if flushed.commits > 0 {
+            self.publish().await?;
+        }
+        Ok(flushed)
+    }
+
+    async fn flush_group(&mut self, state: &mut GroupState, flushed: &mut Flushed) -> Result<()> {
+        for spec in state.group.commit_order() {
+            let progress = self.stores[&spec.name].progress(state.partition).await?;
+            if progress >= state.absorbed {
+                continue;
+            }
+            let (adds, removes) = match spec.layout {
+                Layout::Raw => self.raw_files(state, progress).await?,
+                Layout::Keyed => self.keyed_files(state, &spec).await?,
+                Layout::Windowed => self.windowed_files(state, &spec).await?,
+            };
+            flushed.commits += 1;
+            flushed.files_added += adds.len() as u64;
+            flushed.bytes_added += adds.iter().map(|f| f.size as u64).sum::<u64>();
+            let store = self.stores.get_mut(&spec.name).expect("every table has a store");
+            store.commit(state.partition, progress, state.absorbed, adds, removes).await?;
+        }
+        self.windows.retain(|(name, partition), _| {
+            *partition != state.partition || !state.group.windowed.iter().any(|p| p.spec.name == *name)
+        });
+        state.seal()
+    }
+
+    async fn raw_files(&self, state: &GroupState, from: u64) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+        let store = &self.stores[&state.raw().spec.name];
+        let rows: Vec<RecordBatch> = state
+            .raw_rows_from(from)?
+            .iter()
+            .map(|batch| Ok(crate::batch::conform(batch, &store.spec().file_schema())?))
+            .collect::<Result<_>>()?;
+        let partition = vec![(PARTITION, state.partition.to_string())];
+        Ok((store.write(partition, &rows).await?.into_iter().collect(), Vec::new()))
+    }
+
+    async fn keyed_files(
+        &self,
+        state: &GroupState,
+        spec: &TableSpec,
+    ) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+        let store = &self.stores[&spec.name];
+        let (mut adds, mut removes) = (Vec::new(), Vec::new());
+        if !state.changed {
+            return Ok((adds, removes));
+        }
+        let index =
+            state.group.keyed.iter().position(|p| p.spec.name == spec.name).expect("a table of this group");
+        let values = |open: bool| vec![(PARTITION, state.partition.to_string()), (OPEN, open.to_string())];
+        for file in store.files()? {
+            if file.partition_value(PARTITION) != Some(&state.partition.to_string()) {
+                continue;
+            }
+            if file.partition_value(OPEN) == Some("true") {
+                removes.push(file);
+            } else if !state.revived.is_empty()
+                && let Some(rest) = store.without_keys(&file, &state.revived).await?
+            {
+                adds.extend(store.write(values(false), &rest).await?);
+                removes.push(file);
+            }
+        }
+        let (open, sealed) = state.split_output(index)?;
+        adds.extend(store.write(values(false), &[sealed]).await?);
+        adds.extend(store.write(values(true), &[open]).await?);
+        Ok((adds, removes))
+    }
+
+    async fn windowed_files(
+        &self,
+        state: &GroupState,
+        spec: &TableSpec,
+    ) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+        let store = &self.stores[&spec.name];
+        let (mut adds, mut removes) = (Vec::new(), Vec::new());
+        let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
+            return Ok((adds, removes));
+        };
+        let planned =
+            state.group.windowed.iter().find(|p| p.spec.name == spec.name).expect("a table of this group");
+        let segment = planned.pipeline.shape.segment().expect("windowed");
+        let mut committed: BTreeMap<String, Vec<DataFile>> = BTreeMap::new();
+        for file in store
+            .files()?
+            .into_iter()
+            .filter(|f| f.partition_value(PARTITION) == Some(&state.partition.to_string()))
+        {
+            committed
+                .entry(file.partition_value(SEGMENT).unwrap_or_default().to_owned())
+                .or_default()
+                .push(file);
+        }
+        for (start, rows) in segments {
+            let name = segment.name(*start);
+            let old_files = committed.remove(&name).unwrap_or_default();
+            let mut old = Vec::new();
+            for file in &old_files {
+                old.extend(store.read_file(file).await?);
+            }
+            let Some(rows) = revise(&planned.pipeline.shape, spec, rows, &old, state.closed_before)? else {
+                continue;
+            };
+            let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, name)];
+            adds.extend(store.write(values, &[rows]).await?);
+            removes.extend(old_files);
+        }
+        Ok((adds, removes))
+    }
+
+    /// Tables with their stores, for maintenance.
+    pub(crate) fn stores_mut(&mut self) -> impl Iterator<Item = &mut DeltaStore> {
+        self.stores.values_mut()
+    }
+
+    /// Shows what maintenance changed.
+    pub(crate) async fn republish(&mut self) -> Result<()> {
+        self.publish().await
+    }
+}
+
+/// Cuts rows sorted by `window_start` into segments; a segment without rows gets an empty batch.
+fn split_segments(
+    rows: &RecordBatch,
+    segment: Segment,
+    wanted: impl Iterator<Item = i64>,
+) -> Vec<(i64, RecordBatch)> {
+    let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
+    let cut = |start: i64| {
+        let from = starts.partition_point(|t| *t < start);
+        let to = starts.partition_point(|t| *t < segment.next(start));
+        (start, rows.slice(from, to - from))
+    };
+    wanted.map(cut).collect()
+}
+
+/// Window rows with their bookkeeping columns as queries on the full table see them before they are committed.
+fn windowed_full(spec: &TableSpec, rows: &RecordBatch, partition: u32) -> Result<RecordBatch> {
+    let mut columns = rows.columns().to_vec();
+    let schema = spec.full_schema();
+    columns.push(Arc::new(Int32Array::from_value(partition as i32, rows.num_rows())));
+    for field in &schema.fields()[columns.len()..] {
+        columns.push(arrow::array::new_null_array(field.data_type(), rows.num_rows()));
+    }
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// Columns that tell duplicates and order in raw tables; used by checks outside this module.
+pub const RAW_IDENTITY: [&str; 3] = [KEY, EVENT, OFFSET];

@@ -1,0 +1,21 @@
+//! lake
+pub mod batch;
+pub mod catalog;
+pub mod check;
+pub mod delta;
+pub mod error;
+pub mod exec;
+pub mod functions;
+pub mod group;
+pub mod lake;
+mod latest;
+pub mod maintain;
+pub mod pipeline;
+pub mod plan;
+pub mod raw;
+mod revision;
+pub mod runner;
+mod seen;
+pub mod shipped;
+pub mod table;
+pub mod window;

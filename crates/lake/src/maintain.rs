@@ -1,0 +1,79 @@
+//! Background work on tables: merging small files, dropping old ones, deleting what no version refers to.
+//!
+//! It runs between commits in the writer's own process, one table at a time, so it never races a commit.
+
+use std::num::NonZeroU64;
+
+use chrono::{DateTime, Duration, Utc};
+
+use crate::error::Result;
+use crate::lake::Lake;
+use crate::table::{Layout, OPEN};
+
+/// When background work is due.
+#[derive(Debug, Clone, Copy)]
+pub struct Maintenance {
+    /// Files of a table smaller than this are merged …
+    pub target_bytes: NonZeroU64,
+    /// … when there are more than this many of them.
+    pub small_files: usize,
+    /// Files that no version younger than this refers to are deleted.
+    pub keep_versions: Duration,
+    /// Raw events whose event time is older than this, counted from the newest one, may be dropped; `None` keeps all.
+    pub keep_raw: Option<Duration>,
+}
+
+impl Default for Maintenance {
+    fn default() -> Self {
+        Self {
+            target_bytes: NonZeroU64::new(128 << 20).expect("not zero"),
+            small_files: 32,
+            keep_versions: Duration::hours(24),
+            keep_raw: None,
+        }
+    }
+}
+
+/// Does what is due and shows the result to queries.
+pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
+    let mut worked = false;
+    for store in lake.stores_mut() {
+        let files = store.files()?;
+        let small = |f: &&crate::delta::DataFile| {
+            f.size < when.target_bytes.get() as i64 && f.partition_value(OPEN) != Some("true")
+        };
+        let windowed = store.spec().layout == Layout::Windowed;
+        if !windowed && files.iter().filter(small).count() > when.small_files {
+            let merged = store.compact(when.target_bytes).await?;
+            let deleted = store.vacuum(when.keep_versions).await?;
+            tracing::info!(table = store.spec().name, merged, deleted, "compacted");
+            worked = true;
+        }
+        if let (Some(keep), Layout::Raw) = (when.keep_raw, store.spec().layout) {
+            let expired = expired(&files, keep);
+            if !expired.is_empty() {
+                tracing::info!(
+                    table = store.spec().name,
+                    files = expired.len(),
+                    "dropped files past retention"
+                );
+                store.remove_files(expired).await?;
+                worked = true;
+            }
+        }
+    }
+    if worked {
+        lake.republish().await?;
+    }
+    Ok(())
+}
+
+/// Files whose newest event is older than `keep`, counted from the newest event of the table. The newest file stays.
+fn expired(files: &[crate::delta::DataFile], keep: Duration) -> Vec<crate::delta::DataFile> {
+    let latest = |f: &crate::delta::DataFile| {
+        f.latest("event_time").and_then(|t| DateTime::parse_from_rfc3339(&t).ok())
+    };
+    let Some(newest) = files.iter().filter_map(latest).max() else { return Vec::new() };
+    let border: DateTime<Utc> = newest.with_timezone(&Utc) - keep;
+    files.iter().filter(|f| latest(f).is_some_and(|t| t < border)).cloned().collect()
+}

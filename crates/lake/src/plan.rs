@@ -1,0 +1,241 @@
+//! From pipeline files to an executable order: schemas are inferred, dependencies sorted, groups formed.
+//!
+//! A *group* is one raw table with every keyed and windowed pipeline that is computed from it. Groups are independent:
+//! each has its own place in the log and its own state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::datasource::MemTable;
+
+use crate::check;
+use crate::error::{LakeError, Result};
+use crate::exec::{self, Limits};
+use crate::pipeline::{Extent, Pipeline, Shape};
+use crate::raw::{RawTable, raw_tables};
+use crate::table::{Column, Layout, TableSpec, timestamp_type};
+
+/// Up to when the row's cluster was observed; a column of every raw table as keyed pipelines see it.
+pub const AS_OF: &str = "as_of";
+
+/// A pipeline with the table it fills.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    pub pipeline: Pipeline,
+    /// Output table; for views its public columns only matter.
+    pub spec: Arc<TableSpec>,
+    /// Raw table everything is computed from; `None` for a view over several.
+    pub root: Option<String>,
+}
+
+/// A raw table and what is computed from it, each list in order of dependency.
+#[derive(Debug, Clone)]
+pub struct Group {
+    pub raw: RawTable,
+    pub keyed: Vec<Planned>,
+    pub windowed: Vec<Planned>,
+}
+
+/// Everything the lake computes.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub groups: Vec<Group>,
+    /// Views in order of dependency.
+    pub views: Vec<Planned>,
+}
+
+impl Plan {
+    /// Checks all pipelines and puts them in order. Fails on the first pipeline that breaks a rule.
+    pub async fn compile(pipelines: Vec<Pipeline>) -> Result<Self> {
+        let raws = raw_tables();
+        let mut known: BTreeMap<String, Source> = raws
+            .iter()
+            .map(|raw| {
+                (
+                    raw.spec.name.clone(),
+                    Source { spec: Arc::clone(&raw.spec), root: Some(raw.spec.name.clone()) },
+                )
+            })
+            .collect();
+        let mut groups: Vec<Group> =
+            raws.into_iter().map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new() }).collect();
+        let mut views = Vec::new();
+        for pipeline in in_order(pipelines)? {
+            let planned = plan_one(pipeline, &known).await?;
+            known.insert(
+                planned.pipeline.name.clone(),
+                Source { spec: Arc::clone(&planned.spec), root: planned.root.clone() },
+            );
+            let group = groups.iter_mut().find(|g| Some(&g.raw.spec.name) == planned.root.as_ref());
+            match (&planned.pipeline.shape, group) {
+                (Shape::View, _) => views.push(planned),
+                (Shape::Keyed { .. }, Some(group)) => group.keyed.push(planned),
+                (Shape::Windowed { .. }, Some(group)) => group.windowed.push(planned),
+                (_, None) => {
+                    let message =
+                        "its sources lead to more than one raw table; split it, and join the parts in a view"
+                            .into();
+                    return Err(LakeError::Pipeline { file: planned.pipeline.file, message });
+                }
+            }
+        }
+        Ok(Self { groups, views })
+    }
+
+    /// Every table with its description, raw tables first.
+    pub fn tables(&self) -> Vec<Arc<TableSpec>> {
+        let raw = self.groups.iter().map(|g| Arc::clone(&g.raw.spec));
+        raw.chain(self.pipelines().map(|p| Arc::clone(&p.spec))).collect()
+    }
+
+    /// Every pipeline, keyed ones first, views last.
+    pub fn pipelines(&self) -> impl Iterator<Item = &Planned> {
+        let computed = self.groups.iter().flat_map(|g| g.keyed.iter().chain(&g.windowed));
+        computed.chain(&self.views)
+    }
+}
+
+impl Group {
+    /// Tables that hold the group's state in the lake, in the order in which they are committed. The last one is the
+    /// anchor: when a crash interrupts the row of commits, the anchor is behind and tells where to resume.
+    pub fn commit_order(&self) -> Vec<Arc<TableSpec>> {
+        let windowed = self.windowed.iter().map(|p| Arc::clone(&p.spec));
+        let raw = std::iter::once(Arc::clone(&self.raw.spec));
+        windowed.chain(raw).chain(self.keyed.iter().map(|p| Arc::clone(&p.spec))).collect()
+    }
+}
+
+struct Source {
+    spec: Arc<TableSpec>,
+    root: Option<String>,
+}
+
+/// Sorts pipelines so that each comes after the ones it reads.
+fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
+    waiting.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Some(pair) = waiting.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        let message = format!("the name {:?} is taken by {}; choose another", pair[1].name, pair[0].file);
+        return Err(LakeError::Pipeline { file: pair[1].file.clone(), message });
+    }
+    let mut ordered: Vec<Pipeline> = Vec::new();
+    while !waiting.is_empty() {
+        let (ready, blocked): (Vec<_>, Vec<_>) = waiting
+            .iter()
+            .cloned()
+            .partition(|p| !p.sources.iter().any(|s| waiting.iter().any(|w| w.name == *s)));
+        if ready.is_empty() {
+            let names: Vec<_> = blocked.iter().map(|p| p.name.as_str()).collect();
+            let message = format!("{} read each other in a circle; break it", names.join(", "));
+            return Err(LakeError::Pipeline { file: blocked[0].file.clone(), message });
+        }
+        ordered.extend(ready);
+        waiting = blocked;
+    }
+    Ok(ordered)
+}
+
+async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Result<Planned> {
+    let refuse = |message: String| LakeError::Pipeline { file: pipeline.file.clone(), message };
+    let limits = Limits::default();
+    let ctx = exec::session(&exec::runtime(limits)?, limits);
+    let mut roots = Vec::new();
+    for name in &pipeline.sources {
+        let source = known.get(name).ok_or_else(|| {
+            refuse(format!(
+                "source {name:?} is not a table; there are: {}",
+                known.keys().cloned().collect::<Vec<_>>().join(", ")
+            ))
+        })?;
+        let schema = seen_schema(&pipeline.shape, &source.spec);
+        ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(schema, vec![vec![]])?))?;
+        roots.push(source.root.clone());
+    }
+    if let Shape::Keyed { per } = &pipeline.shape {
+        let expected =
+            roots.first().and_then(Option::as_ref).and_then(|root| known.get(root)).map(|raw| &raw.spec.key);
+        if expected != Some(per) {
+            return Err(refuse(format!(
+                "`per` must be {expected:?}, the key of the raw table it is computed from, but is {per:?}"
+            )));
+        }
+    }
+    let output = check::check(&ctx, &pipeline).await?;
+    let columns = output.fields().iter().map(|f| column(f, &pipeline)).collect::<Result<Vec<_>>>()?;
+    let spec = TableSpec {
+        name: pipeline.name.clone(),
+        version: pipeline.version,
+        doc: pipeline.doc.clone(),
+        layout: match pipeline.shape {
+            Shape::Windowed { .. } => Layout::Windowed,
+            _ => Layout::Keyed,
+        },
+        columns,
+        key: pipeline.key.clone(),
+    };
+    roots.dedup();
+    let root = if roots.len() == 1 { roots.remove(0) } else { None };
+    Ok(Planned { spec: Arc::new(spec), root, pipeline })
+}
+
+/// What the SQL of a pipeline of this shape sees of a source: its public columns and what the runner adds.
+pub fn seen_schema(shape: &Shape, source: &TableSpec) -> SchemaRef {
+    let mut fields: Vec<Field> =
+        source.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), true)).collect();
+    let added: &[&str] = match shape {
+        Shape::Keyed { .. } if source.layout == Layout::Raw => &[AS_OF],
+        Shape::Windowed { extent: Extent::Interval { .. }, .. } => &["window_start", "clip_from", "clip_to"],
+        Shape::Windowed { extent: Extent::Instant { .. }, .. } => &["window_start"],
+        _ => &[],
+    };
+    fields.extend(added.iter().map(|name| Field::new(*name, timestamp_type(), true)));
+    Arc::new(Schema::new(fields))
+}
+
+fn column(field: &Field, pipeline: &Pipeline) -> Result<Column> {
+    let refuse = |message: String| LakeError::Pipeline { file: pipeline.file.clone(), message };
+    let data_type = match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8View,
+        t if t.is_integer() => DataType::Int64,
+        t @ DataType::Timestamp(_, Some(_)) if *t == timestamp_type() => timestamp_type(),
+        t @ DataType::Float64 if pipeline.shape == Shape::View => t.clone(),
+        other => {
+            let message = format!(
+                "column {} has type {other}; tables hold text, whole numbers and UTC times",
+                field.name()
+            );
+            return Err(refuse(message));
+        }
+    };
+    let doc = pipeline.columns.get(field.name()).cloned().ok_or_else(|| {
+        refuse(format!(
+            "column {0} has no description; add `--! {0} = \"…\"` under `--! [columns]`",
+            field.name()
+        ))
+    })?;
+    Ok(Column { name: field.name().clone(), data_type, doc })
+}
+
+/// An empty batch of a schema, for tables that have no rows yet.
+pub fn empty(schema: &SchemaRef) -> RecordBatch {
+    RecordBatch::new_empty(Arc::clone(schema))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn shipped_pipelines_compile() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pipelines");
+        let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+        files.retain(|f| f.extension().is_some_and(|e| e == "sql"));
+        let pipelines = files.iter().map(|f| Pipeline::load(f).unwrap()).collect();
+        let plan = Plan::compile(pipelines).await.unwrap();
+        let jobs = plan.groups.iter().find(|g| g.raw.spec.name == "job_events").unwrap();
+        let keyed: Vec<_> = jobs.keyed.iter().map(|p| p.spec.name.as_str()).collect();
+        assert!(keyed.iter().position(|n| *n == "attempts") < keyed.iter().position(|n| *n == "jobs"));
+        assert!(jobs.windowed.iter().any(|p| p.spec.name == "usage_1d"));
+    }
+}

@@ -1,0 +1,388 @@
+//! Raw tables: one per event schema, one row per event, as it came from the log.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, Int32Array, Int64Array, RecordBatch, StringViewBuilder, TimestampMicrosecondArray,
+};
+use arrow::datatypes::DataType;
+use tidegate_events::v1::{
+    CapacityEvent, CapacityEventKind, DeadLetter, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
+    PoolSample,
+};
+use tidegate_events::{Event, SchemaId};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::table::{Column, EVENT, KEY, Layout, OFFSET, PARTITION, TableSpec, timestamp_type};
+use crate::window::MICROS_PER_MS;
+
+/// What the runner must know of one event besides its columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Hash of the key.
+    pub key: i64,
+    /// Short event identity: equal facts have equal numbers.
+    pub event: i64,
+    /// Event time, µs.
+    pub time: i64,
+    /// Until when the event alone may change windows, µs; equal to `time` for instantaneous events.
+    pub reach: i64,
+    /// Nothing more is expected for the key after this event.
+    pub terminal: bool,
+}
+
+/// A raw table: which schema it holds and how an event becomes a row.
+#[derive(Debug, Clone)]
+pub struct RawTable {
+    pub spec: Arc<TableSpec>,
+    pub schema: SchemaId,
+}
+
+/// All raw tables.
+pub fn raw_tables() -> Vec<RawTable> {
+    let table = |schema, name: &str, doc: &str, key: &[&str], columns: Vec<Column>| RawTable {
+        schema,
+        spec: Arc::new(TableSpec {
+            name: name.into(),
+            version: 1,
+            doc: doc.into(),
+            layout: Layout::Raw,
+            columns,
+            key: key.iter().map(|k| (*k).to_owned()).collect(),
+        }),
+    };
+    vec![
+        table(
+            SchemaId::JobEvent,
+            "job_events",
+            "Everything that happened to jobs, one row per event, as reported.",
+            &["cluster", "job_id"],
+            documented(JOB),
+        ),
+        table(
+            SchemaId::CapacityEvent,
+            "capacity_events",
+            "Settings of quotas and reservations, as reported.",
+            &["cluster", "owner"],
+            documented(CAPACITY),
+        ),
+        table(
+            SchemaId::PoolSample,
+            "pool_samples",
+            "State of pools and quotas as a scheduler reported it, one row per sample.",
+            &["cluster", "owner"],
+            documented(POOL),
+        ),
+        table(
+            SchemaId::NodeEvent,
+            "node_events",
+            "Everything that happened to nodes: registered, removed, faults.",
+            &["cluster", "node"],
+            documented(NODE),
+        ),
+        table(
+            SchemaId::DeadLetter,
+            "dead_letters",
+            "Input that could not become an event, with where it stood and why.",
+            &["origin"],
+            documented(DEAD),
+        ),
+    ]
+}
+
+/// Raw rows under construction: events in, one record batch out.
+#[derive(Debug)]
+pub struct RawRows {
+    table: RawTable,
+    partition: i32,
+    offsets: Vec<i64>,
+    events: Vec<Event>,
+    facts: Vec<Facts>,
+}
+
+impl RawRows {
+    pub fn new(table: RawTable, partition: u32) -> Self {
+        Self {
+            table,
+            partition: partition as i32,
+            offsets: Vec::new(),
+            events: Vec::new(),
+            facts: Vec::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    pub fn push(&mut self, offset: u64, event: Event) {
+        self.offsets.push(offset as i64);
+        self.facts.push(facts_of(&event));
+        self.events.push(event);
+    }
+
+    /// The rows with the table's full schema, and the facts of each; empties the builder.
+    pub fn finish(&mut self) -> (RecordBatch, Vec<Facts>) {
+        let events = std::mem::take(&mut self.events);
+        let facts = std::mem::take(&mut self.facts);
+        let mut columns = match self.table.schema {
+            SchemaId::JobEvent => build(JOB, &events, |e| if let Event::Job(e) = e { Some(e) } else { None }),
+            SchemaId::CapacityEvent => {
+                build(CAPACITY, &events, |e| if let Event::Capacity(e) = e { Some(e) } else { None })
+            }
+            SchemaId::PoolSample => {
+                build(POOL, &events, |e| if let Event::PoolSample(e) = e { Some(e) } else { None })
+            }
+            SchemaId::NodeEvent => {
+                build(NODE, &events, |e| if let Event::Node(e) = e { Some(e) } else { None })
+            }
+            SchemaId::DeadLetter => {
+                build(DEAD, &events, |e| if let Event::DeadLetter(e) = e { Some(e) } else { None })
+            }
+            SchemaId::GpuSampleBatch => Vec::new(),
+        };
+        columns.push(Arc::new(Int32Array::from_value(self.partition, facts.len())));
+        columns.push(Arc::new(Int64Array::from(std::mem::take(&mut self.offsets))));
+        columns.push(Arc::new(facts.iter().map(|f| Some(f.key)).collect::<Int64Array>()));
+        columns.push(Arc::new(facts.iter().map(|f| Some(f.event)).collect::<Int64Array>()));
+        debug_assert_eq!(
+            [PARTITION, OFFSET, KEY, EVENT],
+            self.table.spec.hidden_columns().iter().map(|c| c.0).collect::<Vec<_>>()[..]
+        );
+        let batch = RecordBatch::try_new(self.table.spec.full_schema(), columns)
+            .expect("columns are built to the schema");
+        (batch, facts)
+    }
+}
+
+fn facts_of(event: &Event) -> Facts {
+    let envelope = event.envelope();
+    let id = envelope.map_or(&[][..], |e| e.event_id.as_slice());
+    let identity = id.first_chunk().map_or(0, |head| i64::from_le_bytes(*head));
+    let time = event.event_time_ms() * MICROS_PER_MS;
+    let cluster = envelope.map_or("", |e| e.cluster.as_str());
+    let (key, reach, terminal) = match event {
+        // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile up under one key.
+        Event::Job(e) if e.kind() == JobEventKind::Observed => (identity, time, true),
+        Event::Job(e) => (key_hash(cluster, &e.job_id), time, is_terminal(e)),
+        Event::Capacity(e) => (key_hash(cluster, &e.owner), time, false),
+        Event::Node(e) => (key_hash(cluster, &e.node), time, false),
+        Event::PoolSample(e) => (identity, time + e.interval_ms as i64 * MICROS_PER_MS, true),
+        Event::DeadLetter(_) | Event::GpuSamples(_) => (identity, time, true),
+    };
+    Facts { key, event: identity, time, reach, terminal }
+}
+
+/// A job is done when an attempt ended for good. A requeued attempt will be followed by another one.
+fn is_terminal(event: &JobEvent) -> bool {
+    event.kind() == JobEventKind::Ended
+        && event.step_id.is_none()
+        && event.final_state.as_deref() != Some("REQUEUED")
+}
+
+/// Hash of (cluster, name): the unit of recomputation of keyed tables.
+pub fn key_hash(cluster: &str, name: &str) -> i64 {
+    let mut hasher = Xxh3::new();
+    hasher.write(cluster.as_bytes());
+    hasher.write_u8(0);
+    hasher.write(name.as_bytes());
+    hasher.finish() as i64
+}
+
+/// How a column is read from an event.
+enum Read<E> {
+    Text(fn(&E) -> Option<&str>),
+    Int(fn(&E) -> Option<i64>),
+    /// Milliseconds since the epoch, stored in microseconds.
+    Time(fn(&E) -> Option<i64>),
+}
+
+type Columns<E> = &'static [(&'static str, Read<E>, &'static str)];
+
+fn documented<E>(columns: Columns<E>) -> Vec<Column> {
+    let column = |(name, read, doc): &(&str, Read<E>, &str)| Column {
+        name: (*name).to_owned(),
+        data_type: match read {
+            Read::Text(_) => DataType::Utf8View,
+            Read::Int(_) => DataType::Int64,
+            Read::Time(_) => timestamp_type(),
+        },
+        doc: (*doc).to_owned(),
+    };
+    columns.iter().map(column).collect()
+}
+
+fn build<E>(columns: Columns<E>, events: &[Event], cast: fn(&Event) -> Option<&E>) -> Vec<ArrayRef> {
+    let events: Vec<&E> = events.iter().filter_map(cast).collect();
+    columns
+        .iter()
+        .map(|(_, read, _)| -> ArrayRef {
+            match read {
+                Read::Text(get) => {
+                    let mut builder = StringViewBuilder::with_capacity(events.len());
+                    events.iter().for_each(|e| builder.append_option(get(e)));
+                    Arc::new(builder.finish())
+                }
+                Read::Int(get) => Arc::new(events.iter().map(|e| get(e)).collect::<Int64Array>()),
+                Read::Time(get) => {
+                    let times = events.iter().map(|e| get(e).map(|ms| ms * MICROS_PER_MS));
+                    Arc::new(times.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
+                }
+            }
+        })
+        .collect()
+}
+
+fn env(envelope: &Option<Envelope>) -> Option<&Envelope> {
+    envelope.as_ref()
+}
+
+fn int(value: Option<u64>) -> Option<i64> {
+    value.and_then(|v| i64::try_from(v).ok())
+}
+
+const CLUSTER_DOC: &str = "Cluster the event is about.";
+const TIME_DOC: &str = "When it happened.";
+const SOURCE_DOC: &str = "Who observed it.";
+const EPOCH_DOC: &str = "Life of the source.";
+const SEQ_DOC: &str = "Number of the event in that life; a gap is a loss.";
+
+const JOB: Columns<JobEvent> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    ("job_id", Read::Text(|e| Some(&e.job_id)), "Job the event is about; empty on OBSERVED."),
+    (
+        "kind",
+        Read::Text(|e| Some(JobEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
+        "SUBMITTED, ELIGIBLE, STARTED, RESIZED, SUSPENDED, RESUMED, ENDED, or OBSERVED (heartbeat: everything up to here was reported).",
+    ),
+    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
+    (
+        "attempt_id",
+        Read::Int(|e| e.attempt_id),
+        "Attempt: the source's index, or start time in ms where it has none.",
+    ),
+    ("step_id", Read::Text(|e| e.step_id.as_deref()), "Step inside the job; NULL for the job itself."),
+    ("array_job_id", Read::Text(|e| e.array_job_id.as_deref()), "Job array the job belongs to."),
+    ("array_task_id", Read::Int(|e| e.array_task_id), "Index in the job array."),
+    ("team", Read::Text(|e| e.team.as_deref()), "Account, group or virtual cluster."),
+    ("user_name", Read::Text(|e| e.user_name.as_deref()), "User who submitted the job."),
+    ("pool", Read::Text(|e| e.pool.as_deref()), "Partition, queue or node pool."),
+    ("qos", Read::Text(|e| e.qos.as_deref()), "Quality of service."),
+    ("job_name", Read::Text(|e| e.job_name.as_deref()), "Name given by the user."),
+    (
+        "gpus_milli",
+        Read::Int(|e| int(e.gpus_milli)),
+        "Thousandths of a GPU: asked for (SUBMITTED) or held (STARTED, RESIZED).",
+    ),
+    ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "GPU model asked for or held."),
+    ("nodes", Read::Text(|e| e.nodes.as_deref()), "Host names, comma separated."),
+    ("node_count", Read::Int(|e| e.node_count.map(i64::from)), "Number of hosts."),
+    ("time_limit_ms", Read::Int(|e| int(e.time_limit_ms)), "Run time the scheduler allows, ms."),
+    ("reason", Read::Text(|e| e.reason.as_deref()), "Scheduler's reason while pending."),
+    (
+        "final_state",
+        Read::Text(|e| e.final_state.as_deref()),
+        "How it ended: COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED, REQUEUED or UNKNOWN.",
+    ),
+    ("cancelled_by", Read::Text(|e| e.cancelled_by.as_deref()), "Who cancelled it."),
+    ("exit_code", Read::Int(|e| e.exit_code.map(i64::from)), "Exit code."),
+    ("exit_signal", Read::Int(|e| e.exit_signal.map(i64::from)), "Signal that ended it."),
+    ("priority", Read::Int(|e| e.priority), "Scheduler's priority."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+const CAPACITY: Columns<CapacityEvent> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    (
+        "owner",
+        Read::Text(|e| Some(&e.owner)),
+        "Team or virtual cluster that is entitled; `total` is the whole cluster.",
+    ),
+    (
+        "kind",
+        Read::Text(|e| Some(CapacityEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
+        "QUOTA_SET or RESERVATION_SET.",
+    ),
+    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
+    ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the entitlement is in."),
+    ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "GPU model it is for."),
+    ("gpus_milli", Read::Int(|e| int(e.gpus_milli)), "Thousandths of a GPU from event_time on."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+const POOL: Columns<PoolSample> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    ("owner", Read::Text(|e| Some(&e.owner)), "Team or virtual cluster the sample is about."),
+    ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the sample is about."),
+    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), "From when the sample holds."),
+    ("interval_ms", Read::Int(|e| int(Some(e.interval_ms))), "For how long it holds, ms."),
+    ("quota_gpus_milli", Read::Int(|e| int(e.quota_gpus_milli)), "Quota, thousandths of a GPU."),
+    ("held_gpus_milli", Read::Int(|e| int(e.held_gpus_milli)), "Held by running jobs, thousandths of a GPU."),
+    (
+        "queued_gpus_milli",
+        Read::Int(|e| int(e.queued_gpus_milli)),
+        "Asked for by waiting jobs, thousandths of a GPU.",
+    ),
+    ("running_jobs", Read::Int(|e| int(e.running_jobs)), "Jobs running."),
+    ("pending_jobs", Read::Int(|e| int(e.pending_jobs)), "Jobs waiting."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+const NODE: Columns<NodeEvent> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    ("node", Read::Text(|e| Some(&e.node)), "Node the event is about."),
+    (
+        "kind",
+        Read::Text(|e| Some(NodeEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
+        "NODE_REGISTERED, NODE_REMOVED, FAULT_STARTED or FAULT_ENDED.",
+    ),
+    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
+    ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the node is in."),
+    ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "Model of its GPUs."),
+    ("gpus_milli", Read::Int(|e| int(e.gpus_milli)), "Its GPUs, thousandths."),
+    ("cpus_milli", Read::Int(|e| int(e.cpus_milli)), "Its CPU cores, thousandths."),
+    ("memory_bytes", Read::Int(|e| int(e.memory_bytes)), "Its memory, bytes."),
+    ("fault_id", Read::Text(|e| e.fault_id.as_deref()), "Joins the two ends of a fault."),
+    ("fault_level", Read::Text(|e| e.fault_level.as_deref()), "Severity as the source names it."),
+    ("fault_class", Read::Text(|e| e.fault_class.as_deref()), "Kind of fault as the source names it."),
+    ("description", Read::Text(|e| e.description.as_deref()), "What the source says of it."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+const DEAD: Columns<DeadLetter> = &[
+    (
+        "cluster",
+        Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())),
+        "Cluster the input was for, where known.",
+    ),
+    ("origin", Read::Text(|e| Some(&e.origin)), "File name, or topic name of the log."),
+    ("line", Read::Int(|e| int(e.line)), "Line or row in the file; 1 is the first line."),
+    ("partition", Read::Int(|e| e.partition.map(i64::from)), "Partition of the log."),
+    ("offset", Read::Int(|e| int(e.offset)), "Offset in the partition."),
+    ("code", Read::Text(|e| Some(&e.code)), "Stable code of what is wrong."),
+    ("reason", Read::Text(|e| Some(&e.reason)), "What is wrong and how to mend it."),
+    (
+        "raw",
+        Read::Text(|e| std::str::from_utf8(&e.raw).ok()),
+        "The input itself, at most 4096 bytes; NULL if it is not text.",
+    ),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    (
+        "event_time",
+        Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)),
+        "Event time of the input if it had one, else 1970.",
+    ),
+];

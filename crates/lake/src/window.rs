@@ -1,0 +1,118 @@
+//! Event-time windows and the calendar segments they are stored in. All values are microseconds since the epoch, UTC.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Datelike, Months, NaiveDate, Utc};
+
+pub const MICROS_PER_MS: i64 = 1_000;
+pub const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// The largest multiple of `width` that is not after `time`; also for times before 1970.
+pub fn floor_to(time: i64, width: i64) -> i64 {
+    time - time.rem_euclid(width)
+}
+
+/// The stretch of time whose windows are recomputed and rewritten together.
+///
+/// Larger segments mean fewer files; smaller ones mean less work when a late event touches one window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Segment {
+    Day,
+    Month,
+}
+
+impl Segment {
+    /// Windows up to an hour are kept by day, longer ones by month.
+    pub fn for_width_ms(width_ms: i64) -> Self {
+        if width_ms <= 3_600_000 { Self::Day } else { Self::Month }
+    }
+
+    /// Start of the segment that holds `time`.
+    pub fn start(self, time: i64) -> i64 {
+        match self {
+            Self::Day => floor_to(time, MICROS_PER_DAY),
+            Self::Month => date_micros(date_of(time).with_day(1).unwrap_or(NaiveDate::MIN)),
+        }
+    }
+
+    /// Start of the segment after the one that begins at `start`.
+    pub fn next(self, start: i64) -> i64 {
+        match self {
+            Self::Day => start + MICROS_PER_DAY,
+            Self::Month => date_of(start).checked_add_months(Months::new(1)).map_or(i64::MAX, date_micros),
+        }
+    }
+
+    /// Name of the segment that begins at `start`, as it stands in file paths: its first day.
+    pub fn name(self, start: i64) -> String {
+        date_of(start).format("%Y-%m-%d").to_string()
+    }
+
+    /// Start of the segment with this name.
+    pub fn parse(name: &str) -> Option<i64> {
+        NaiveDate::parse_from_str(name, "%Y-%m-%d").ok().map(date_micros)
+    }
+
+    /// Adds every segment that `[from, to]` touches.
+    pub fn mark(self, from: i64, to: i64, into: &mut BTreeSet<i64>) {
+        let mut start = self.start(from);
+        while start <= to {
+            into.insert(start);
+            start = self.next(start);
+        }
+    }
+}
+
+/// Joins neighbouring segments to runs `[low, high)`, so that each run is one query.
+pub fn runs(segment: Segment, starts: &BTreeSet<i64>) -> Vec<(i64, i64)> {
+    let mut runs: Vec<(i64, i64)> = Vec::new();
+    for &start in starts {
+        let end = segment.next(start);
+        match runs.last_mut() {
+            Some(run) if run.1 == start => run.1 = end,
+            _ => runs.push((start, end)),
+        }
+    }
+    runs
+}
+
+fn date_of(time: i64) -> NaiveDate {
+    DateTime::<Utc>::from_timestamp_micros(time).map_or(NaiveDate::MIN, |t| t.date_naive())
+}
+
+fn date_micros(date: NaiveDate) -> i64 {
+    date.and_time(chrono::NaiveTime::MIN).and_utc().timestamp_micros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_cover_time_without_gap_or_overlap() {
+        for segment in [Segment::Day, Segment::Month] {
+            let mut start = segment.start(-3_000 * MICROS_PER_DAY);
+            for _ in 0..400 {
+                let next = segment.next(start);
+                assert!(next > start);
+                assert_eq!(segment.start(start), start);
+                assert_eq!(segment.start(next - 1), start);
+                assert_eq!(Segment::parse(&segment.name(start)), Some(start));
+                start = next;
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_join_to_runs() {
+        let day = MICROS_PER_DAY;
+        let starts = BTreeSet::from([0, day, 2 * day, 5 * day]);
+        assert_eq!(runs(Segment::Day, &starts), vec![(0, 3 * day), (5 * day, 6 * day)]);
+    }
+
+    #[test]
+    fn floor_is_down_also_before_the_epoch() {
+        assert_eq!(floor_to(-1, 10), -10);
+        assert_eq!(floor_to(19, 10), 10);
+    }
+}

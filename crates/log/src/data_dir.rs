@@ -1,0 +1,112 @@
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use crate::LogError;
+
+/// Format of the data folder that this program writes. Raised when an older program could no longer read the folder.
+const FORMAT_VERSION: u32 = 1;
+const FORMAT_FILE: &str = "FORMAT";
+const LOCK_FILE: &str = "LOCK";
+
+/// A data folder: `FORMAT`, `LOCK`, and below it the log and the lake.
+///
+/// [`DataDir::open`] makes this process its only writer for as long as the value lives; the operating system takes the
+/// lock back when the process dies, however it dies.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    /// Held, never read: closing the file gives the lock back.
+    _lock: Option<File>,
+}
+
+impl DataDir {
+    /// Opens the folder for writing; creates it where there is none.
+    ///
+    /// Fails with [`LogError::AlreadyOpen`] while another process has it open for writing, and with
+    /// [`LogError::NewerFormat`] if a newer program wrote it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        let path = path.as_ref().to_path_buf();
+        let io = |what: &str, source| LogError::io(&path, format!("{what} {}", path.display()), source);
+        fs::create_dir_all(&path).map_err(|e| io("creating the data folder", e))?;
+        let lock = lock(&path)?;
+        if !check_format(&path)? {
+            write_format(&path).map_err(|e| io("writing the format file of", e))?;
+        }
+        for sub in ["log", "lake"] {
+            fs::create_dir_all(path.join(sub)).map_err(|e| io("creating a folder in", e))?;
+        }
+        Ok(Self { path, _lock: Some(lock) })
+    }
+
+    /// Opens an existing folder for reading beside a possible writer; takes no lock and writes nothing.
+    pub fn open_shared(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        let path = path.as_ref().to_path_buf();
+        if !check_format(&path)? {
+            return Err(LogError::NotADataDir { dir: path });
+        }
+        Ok(Self { path, _lock: None })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the embedded log lives.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// Where the tables live.
+    pub fn lake(&self) -> PathBuf {
+        self.path.join("lake")
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, LogError> {
+    let path = dir.join(LOCK_FILE);
+    let io = |e| LogError::io(dir, format!("locking {}", path.display()), e);
+    let mut file =
+        File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let pid = fs::read_to_string(&path).ok().and_then(|pid| pid.trim().parse().ok());
+            return Err(LogError::AlreadyOpen { dir: dir.to_path_buf(), pid });
+        }
+        Err(TryLockError::Error(e)) => return Err(io(e)),
+    }
+    // Only for the message of whoever comes second; the lock itself does not rest on the content.
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(io)?;
+    Ok(file)
+}
+
+/// Whether the folder has a format this program reads; `false` if it has none yet.
+fn check_format(dir: &Path) -> Result<bool, LogError> {
+    let path = dir.join(FORMAT_FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(LogError::io(dir, format!("reading {}", path.display()), e)),
+    };
+    match text.trim().parse::<u32>() {
+        Ok(found) if found > FORMAT_VERSION => {
+            Err(LogError::NewerFormat { place: dir.display().to_string(), found, supported: FORMAT_VERSION })
+        }
+        Ok(_) => Ok(true),
+        Err(_) => Err(LogError::CorruptStore {
+            dir: dir.to_path_buf(),
+            what: format!("{} holds {text:?}, not a format number", path.display()),
+        }),
+    }
+}
+
+/// Written aside and renamed, so that a crash leaves either no format file or a whole one.
+fn write_format(dir: &Path) -> std::io::Result<()> {
+    let aside = dir.join("FORMAT.new");
+    let mut file = File::create(&aside)?;
+    writeln!(file, "{FORMAT_VERSION}")?;
+    file.sync_all()?;
+    fs::rename(&aside, dir.join(FORMAT_FILE))?;
+    File::open(dir)?.sync_all()
+}

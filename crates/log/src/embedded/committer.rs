@@ -1,0 +1,309 @@
+//! Group commit: one thread takes everything that waits, writes it in one atomic step, syncs once, then answers all.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use fjall::{OwnedWriteBatch, PersistMode};
+
+use super::frame::Body;
+use super::partition::{Partition, Progress, Writer, lock};
+use super::segment::{Segment, Totals};
+use super::store::{MetaKey, Store};
+use crate::{Appended, Batch, LogError};
+
+/// Encoded bytes that may wait for the committer; appends beyond that block.
+const QUEUE_BYTES: usize = 64 << 20;
+/// Encoded bytes in one commit, to bound how long the first of them waits.
+const GROUP_BYTES: usize = 16 << 20;
+/// The store blocks without end at four unflushed tables if its background thread died; stay below and look.
+const MAX_UNFLUSHED_TABLES: usize = 2;
+
+/// Work for the committer.
+struct Request {
+    /// Of the handle that asks.
+    generation: u64,
+    work: Work,
+    reply: SyncSender<Result<Appended, LogError>>,
+}
+
+/// Everything that changes the log in order. Only an append has something to say in its answer.
+pub(super) enum Work {
+    Append { partition: Arc<Partition>, batch: Batch, body: Body },
+    Trim { partition: Arc<Partition>, start: u64 },
+    Fence { generation: u64 },
+}
+
+const NOTHING_APPENDED: Appended = Appended { first_offset: 0, written: 0, duplicates: 0 };
+
+impl Work {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Append { body, .. } => body.bytes(),
+            Self::Trim { .. } | Self::Fence { .. } => 0,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Request>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// The bounded queue in front of the committer.
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+impl Queue {
+    /// Hands work to the committer and waits for its answer.
+    pub fn run(&self, generation: u64, work: Work) -> Result<Appended, LogError> {
+        let (reply, answer): (_, Receiver<_>) = sync_channel(1);
+        let bytes = work.bytes();
+        let full = |waiting: &mut Waiting| waiting.bytes > 0 && waiting.bytes + bytes > QUEUE_BYTES;
+        let waiting = self.changed.wait_while(lock(&self.waiting), full);
+        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        waiting.bytes += bytes;
+        waiting.requests.push_back(Request { generation, work, reply });
+        drop(waiting);
+        self.changed.notify_all();
+        let stopped = |_| Err(LogError::Stopped { reason: "the committing thread ended".into() });
+        answer.recv().unwrap_or_else(stopped)
+    }
+
+    pub fn close(&self) {
+        lock(&self.waiting).closed = true;
+        self.changed.notify_all();
+    }
+
+    /// What goes into the next commit; `None` once closed and empty.
+    fn take_group(&self) -> Option<Vec<Request>> {
+        let idle = |waiting: &mut Waiting| waiting.requests.is_empty() && !waiting.closed;
+        let waiting = self.changed.wait_while(lock(&self.waiting), idle);
+        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while let Some(request) =
+            waiting.requests.pop_front_if(|r| bytes == 0 || bytes + r.work.bytes() <= GROUP_BYTES)
+        {
+            bytes += request.work.bytes();
+            group.push(request);
+        }
+        waiting.bytes -= bytes;
+        drop(waiting);
+        self.changed.notify_all();
+        (!group.is_empty()).then_some(group)
+    }
+}
+
+/// Counted costs since the log was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogStats {
+    pub batches: u64,
+    pub records: u64,
+    /// Stored, compressed.
+    pub bytes: u64,
+    /// Times an append waited for the disk; one for a whole group.
+    pub fsyncs: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    batches: AtomicU64,
+    records: AtomicU64,
+    bytes: AtomicU64,
+    fsyncs: AtomicU64,
+}
+
+impl Counters {
+    pub fn stats(&self) -> LogStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogStats {
+            batches: load(&self.batches),
+            records: load(&self.records),
+            bytes: load(&self.bytes),
+            fsyncs: load(&self.fsyncs),
+        }
+    }
+}
+
+pub(super) struct Committer {
+    pub store: Arc<Store>,
+    pub queue: Arc<Queue>,
+    pub counters: Arc<Counters>,
+    pub generation: Arc<AtomicU64>,
+    pub segment_bytes: u64,
+    pub segment_batches: u64,
+}
+
+/// One commit in the making.
+struct Group {
+    write: OwnedWriteBatch,
+    touched: Vec<Arc<Partition>>,
+    trims: Vec<(Arc<Partition>, u64)>,
+    replies: Vec<(SyncSender<Result<Appended, LogError>>, Appended)>,
+}
+
+impl Committer {
+    pub fn run(self) {
+        while let Some(requests) = self.queue.take_group() {
+            self.commit(requests);
+        }
+    }
+
+    fn commit(&self, requests: Vec<Request>) {
+        let write = self.store.db.batch().durability(Some(PersistMode::SyncData));
+        let mut group = Group { write, touched: Vec::new(), trims: Vec::new(), replies: Vec::new() };
+        for Request { generation, work, reply } in requests {
+            match self.admit(&mut group, generation, work) {
+                Ok(appended) => group.replies.push((reply, appended)),
+                // Whoever asked may be gone; then there is nobody to tell.
+                Err(refused) => drop(reply.send(Err(refused))),
+            }
+        }
+        let Group { write, touched, trims, replies } = group;
+        let outcome = self.write(write, &touched);
+        if outcome.is_ok() {
+            self.publish(&touched, trims);
+        }
+        for (reply, appended) in replies {
+            let _ = reply.send(outcome.clone().map(|()| appended));
+        }
+    }
+
+    fn admit(&self, group: &mut Group, held: u64, work: Work) -> Result<Appended, LogError> {
+        self.store.check_running()?;
+        let current = self.generation.load(Ordering::SeqCst);
+        if held < current {
+            return Err(LogError::Fenced { held, current });
+        }
+        let meta = &self.store.meta;
+        match work {
+            Work::Append { partition, batch, body } => {
+                return self.admit_append(group, &partition, batch, body);
+            }
+            Work::Trim { partition, start } => {
+                group.write.insert(meta, MetaKey::Start(&partition.at).name(), start.to_be_bytes());
+                group.trims.push((partition, start));
+            }
+            Work::Fence { generation } => {
+                group.write.insert(meta, MetaKey::Generation.name(), generation.to_be_bytes());
+                // At once, so that what follows in this very commit is refused already.
+                self.generation.store(generation, Ordering::SeqCst);
+            }
+        }
+        Ok(NOTHING_APPENDED)
+    }
+
+    fn admit_append(
+        &self,
+        group: &mut Group,
+        partition: &Arc<Partition>,
+        batch: Batch,
+        body: Body,
+    ) -> Result<Appended, LogError> {
+        let writer = &mut *lock(&partition.writer);
+        let duplicates = count_duplicates(writer, &batch)?;
+        let written = batch.records.len() as u64 - duplicates;
+        let first_offset = writer.totals.end;
+        if written == 0 {
+            return Ok(Appended { first_offset, written, duplicates });
+        }
+        let body = if duplicates == 0 { body } else { Body::encode(&batch.records[duplicates as usize..]) };
+        let first_seq = batch.first_seq + duplicates;
+        let (header, frame) = body.seal(first_offset, &batch.producer, first_seq);
+        let segment = self.active_segment(partition, writer)?;
+        group.write.insert(&segment.keyspace, header.to_key(), frame);
+        writer.totals.add(&header);
+
+        let progress = Progress { epoch: batch.producer.epoch, next_seq: first_seq + written };
+        let (at, meta) = (&partition.at, &self.store.meta);
+        let key = MetaKey::Producer(at, &batch.producer.source).name();
+        group.write.insert(
+            meta,
+            key,
+            [progress.epoch.to_be_bytes(), progress.next_seq.to_be_bytes()].concat(),
+        );
+        group.write.insert(meta, MetaKey::End(at).name(), writer.totals.end.to_be_bytes());
+        writer.producers.insert(batch.producer.source, progress);
+        if !group.touched.iter().any(|touched| Arc::ptr_eq(touched, partition)) {
+            group.touched.push(partition.clone());
+        }
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.counters.records.fetch_add(written, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(header.frame_bytes.into(), Ordering::Relaxed);
+        Ok(Appended { first_offset, written, duplicates })
+    }
+
+    /// The segment to append to; a full one is sealed and followed by a new one.
+    fn active_segment(&self, partition: &Partition, writer: &mut Writer) -> Result<Arc<Segment>, LogError> {
+        let full = writer.totals.bytes >= self.segment_bytes || writer.totals.batches >= self.segment_batches;
+        if let Some(active) = writer.active.as_ref().filter(|_| !full) {
+            return Ok(active.clone());
+        }
+        let segment = Arc::new(Segment::open(&self.store, &partition.at, writer.totals.end)?);
+        if let Some(full) = writer.active.replace(segment.clone()) {
+            full.seal(writer.totals);
+        }
+        writer.totals = Totals::empty(segment.base);
+        partition.add_segment(segment.clone());
+        Ok(segment)
+    }
+
+    fn write(&self, write: OwnedWriteBatch, touched: &[Arc<Partition>]) -> Result<(), LogError> {
+        if write.is_empty() {
+            return Ok(());
+        }
+        for partition in touched {
+            let segment = lock(&partition.writer).active.clone();
+            while segment.as_ref().is_some_and(|s| s.keyspace.sealed_memtable_count() >= MAX_UNFLUSHED_TABLES)
+            {
+                let alive = self.store.db.persist(PersistMode::Buffer);
+                alive.map_err(|e| self.store.stop("flushing a table", e))?;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
+        write.commit().map_err(|e| self.store.stop("appending", e))
+    }
+
+    /// The commit is durable: lets readers and the witnesses know.
+    fn publish(&self, touched: &[Arc<Partition>], trims: Vec<(Arc<Partition>, u64)>) {
+        for partition in touched {
+            let writer = &mut *lock(&partition.writer);
+            partition.publish(writer.totals.end);
+            if let Err(e) = writer.witness.record(writer.totals.end) {
+                // The records are safe; a witness that lags behind only notices less.
+                tracing::warn!(
+                    topic = partition.at.topic,
+                    partition = partition.at.partition,
+                    "witness: {e}"
+                );
+            }
+        }
+        for (partition, start) in trims {
+            partition.drop_before(&self.store, start);
+        }
+    }
+}
+
+/// How many leading records of the batch the partition holds already.
+fn count_duplicates(writer: &Writer, batch: &Batch) -> Result<u64, LogError> {
+    let Batch { producer, first_seq, records } = batch;
+    let known = writer.producers.get(&producer.source);
+    if let Some(newer) = known.filter(|known| known.epoch > producer.epoch) {
+        let source_name = producer.source.clone();
+        return Err(LogError::StaleEpoch { source_name, newest: newer.epoch, got: producer.epoch });
+    }
+    let expected = known.filter(|known| known.epoch == producer.epoch).map_or(0, |known| known.next_seq);
+    if *first_seq > expected {
+        let source_name = producer.source.clone();
+        return Err(LogError::SequenceGap { source_name, expected, got: *first_seq });
+    }
+    Ok((expected - first_seq).min(records.len() as u64))
+}

@@ -1,0 +1,313 @@
+//! The embedded log: durable, local, in one process; for everyone who has no Kafka.
+//!
+//! Layout of its folder: `store/` is a [fjall] database, `acknowledged/` holds the witness files. One stored entry is one
+//! appended batch; producers' progress, ends and records of a commit are written in one atomic step and fsynced before
+//! anybody is answered.
+
+mod committer;
+mod frame;
+mod partition;
+mod recover;
+mod segment;
+mod store;
+mod verify;
+mod witness;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::{
+    Appended, Batch, EventLog, Extent, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, MAX_SOURCE_BYTES,
+    MAX_TOPIC_BYTES, StoredRecord, TopicConfig, TopicPartition,
+};
+pub use committer::LogStats;
+use committer::{Committer, Counters, Queue, Work};
+use frame::Body;
+use partition::{Partition, Writer, lock};
+use recover::Topic;
+use segment::Totals;
+use store::{MetaKey, Store};
+pub use verify::VerifyReport;
+use witness::Witness;
+
+/// How the embedded log lays out its files. The defaults suit everybody but tests.
+#[derive(Debug, Clone, Copy)]
+pub struct EmbeddedOptions {
+    /// Stored bytes after which a partition starts a new segment, the unit in which space is given back.
+    pub segment_bytes: u64,
+    /// Batches after which a partition starts a new segment; bounds what opening the log must look through.
+    pub segment_batches: u64,
+    /// Bytes kept in memory before a segment's newest batches go to a file of their own.
+    pub memory_table_bytes: u64,
+}
+
+impl Default for EmbeddedOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 1 << 30, segment_batches: 1 << 18, memory_table_bytes: 16 << 20 }
+    }
+}
+
+/// An open embedded log.
+///
+/// Clones share the log; each writes as the generation it was cloned at, see [`EventLog::fence`]. The log closes when
+/// the last clone is dropped.
+pub struct EmbeddedLog {
+    core: Arc<Core>,
+    generation: AtomicU64,
+}
+
+struct Core {
+    store: Arc<Store>,
+    topics: RwLock<BTreeMap<String, Topic>>,
+    queue: Arc<Queue>,
+    counters: Arc<Counters>,
+    /// The newest generation, as the committer sees it.
+    generation: Arc<AtomicU64>,
+    fencing: Mutex<()>,
+    committer: Option<JoinHandle<()>>,
+}
+
+impl EmbeddedLog {
+    /// Opens the log in `dir`, creating it where there is none.
+    ///
+    /// Everything that was acknowledged is there, or this fails with [`LogError::Corrupt`] or [`LogError::CorruptStore`].
+    /// Takes time for at most one segment's batch keys per partition and about 128 MiB of journal.
+    pub fn open(dir: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, LogError> {
+        let store = Arc::new(Store::open(dir.as_ref(), options.memory_table_bytes)?);
+        let topics = recover::topics(&store)?;
+        let generation = store.numbers::<1>(&MetaKey::Generation)?.map_or(0, |[generation]| generation);
+        let (queue, counters) = (Arc::<Queue>::default(), Arc::<Counters>::default());
+        let newest = Arc::new(AtomicU64::new(generation));
+        let committer = Committer {
+            store: store.clone(),
+            queue: queue.clone(),
+            counters: counters.clone(),
+            generation: newest.clone(),
+            segment_bytes: options.segment_bytes,
+            segment_batches: options.segment_batches,
+        };
+        let thread = std::thread::Builder::new().name("log-committer".into()).spawn(move || committer.run());
+        let thread = thread.map_err(|e| LogError::io(dir.as_ref(), "starting the committing thread", e))?;
+        let core = Core {
+            store,
+            topics: RwLock::new(topics),
+            queue,
+            counters,
+            generation: newest,
+            fencing: Mutex::new(()),
+            committer: Some(thread),
+        };
+        Ok(Self { core: Arc::new(core), generation: AtomicU64::new(generation) })
+    }
+
+    /// Counted costs since the log was opened.
+    pub fn stats(&self) -> LogStats {
+        self.core.counters.stats()
+    }
+
+    /// Reads and checks every record; the first bad place is the error.
+    pub fn verify(&self) -> Result<VerifyReport, LogError> {
+        let topics = self.core.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let partitions: Vec<_> = topics.values().flat_map(|topic| topic.partitions.clone()).collect();
+        drop(topics);
+        verify::verify(&partitions)
+    }
+
+    fn partition(&self, at: &TopicPartition) -> Result<Arc<Partition>, LogError> {
+        let topics = self.core.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topic = topics.get(&at.topic).ok_or_else(|| LogError::UnknownTopic(at.topic.clone()))?;
+        let unknown = || LogError::UnknownPartition {
+            topic: at.topic.clone(),
+            partition: at.partition,
+            partitions: topic.config.partitions,
+        };
+        topic.partitions.get(at.partition as usize).cloned().ok_or_else(unknown)
+    }
+
+    fn submit(&self, work: Work) -> Result<Appended, LogError> {
+        self.core.store.check_running()?;
+        self.core.queue.run(self.generation.load(Ordering::SeqCst), work)
+    }
+
+    /// How far every group that ever committed on the partition got; the end if there is none.
+    fn passed_by_all(&self, partition: &Partition) -> Result<u64, LogError> {
+        let store = &self.core.store;
+        let mut passed = partition.extent().end;
+        for (group, value) in store.entries(&MetaKey::Group(&partition.at, "").name())? {
+            let [offset] = store.parse_numbers(&group, &value)?;
+            passed = passed.min(offset);
+        }
+        Ok(passed)
+    }
+}
+
+impl Clone for EmbeddedLog {
+    fn clone(&self) -> Self {
+        let generation = AtomicU64::new(self.generation.load(Ordering::SeqCst));
+        Self { core: self.core.clone(), generation }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.queue.close();
+        if self.committer.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!(dir = %self.store.dir.display(), "the log's committing thread panicked");
+        }
+        for partition in
+            self.topics.get_mut().unwrap_or_else(PoisonError::into_inner).values().flat_map(|t| &t.partitions)
+        {
+            if let Err(e) = lock(&partition.writer).witness.sync() {
+                tracing::warn!(
+                    topic = partition.at.topic,
+                    partition = partition.at.partition,
+                    "witness: {e}"
+                );
+            }
+        }
+    }
+}
+
+impl EventLog for EmbeddedLog {
+    fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError> {
+        check_topic(topic, config)?;
+        let mut topics = self.core.topics.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(existing) = topics.get(topic) {
+            let existing = existing.config.partitions;
+            return match existing == config.partitions {
+                true => Ok(()),
+                false => {
+                    Err(LogError::TopicMismatch { topic: topic.into(), existing, wanted: config.partitions })
+                }
+            };
+        }
+        let store = &self.core.store;
+        let layout = serde_json::to_vec(&config)
+            .map_err(|e| LogError::io(&store.dir, "encoding a topic's layout", e.into()))?;
+        store.put(&MetaKey::Topic(topic), layout, true)?;
+        let partition = |partition| {
+            let at = TopicPartition { topic: topic.into(), partition };
+            let witness = Witness::create(&store.dir, &at, 0)?;
+            let writer =
+                Writer { active: None, totals: Totals::empty(0), producers: Default::default(), witness };
+            Ok(Arc::new(Partition::new(at, Extent { start: 0, end: 0 }, Vec::new(), writer)))
+        };
+        let partitions = (0..config.partitions).map(partition).collect::<Result<_, LogError>>()?;
+        topics.insert(topic.into(), Topic { config, partitions });
+        Ok(())
+    }
+
+    fn topics(&self) -> Result<Vec<(String, TopicConfig)>, LogError> {
+        let topics = self.core.topics.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(topics.iter().map(|(name, topic)| (name.clone(), topic.config)).collect())
+    }
+
+    fn append(&self, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError> {
+        let partition = self.partition(at)?;
+        check_batch(&batch)?;
+        let body = Body::encode(&batch.records);
+        self.submit(Work::Append { partition, batch, body })
+    }
+
+    fn read(&self, at: &TopicPartition, from: u64, max_bytes: usize) -> Result<Vec<StoredRecord>, LogError> {
+        self.partition(at)?.read(from, max_bytes)
+    }
+
+    fn extent(&self, at: &TopicPartition) -> Result<Extent, LogError> {
+        Ok(self.partition(at)?.extent())
+    }
+
+    fn offset_for_time(&self, at: &TopicPartition, event_time_ms: i64) -> Result<u64, LogError> {
+        self.partition(at)?.offset_for_time(event_time_ms)
+    }
+
+    fn wait_for(&self, at: &TopicPartition, offset: u64, timeout: Duration) -> Result<bool, LogError> {
+        Ok(self.partition(at)?.wait_for(offset, timeout))
+    }
+
+    /// Survives the death of the process at once, a power cut only after the next append.
+    fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError> {
+        self.partition(at)?;
+        self.core.store.put(&MetaKey::Group(at, group), offset.to_be_bytes().to_vec(), false)
+    }
+
+    fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError> {
+        self.partition(at)?;
+        Ok(self.core.store.numbers::<1>(&MetaKey::Group(at, group))?.map(|[offset]| offset))
+    }
+
+    fn trim(&self, at: &TopicPartition, before: u64) -> Result<Extent, LogError> {
+        let partition = self.partition(at)?;
+        let start = partition.batch_start(before)?;
+        if start > partition.extent().start {
+            self.submit(Work::Trim { partition: partition.clone(), start })?;
+        }
+        Ok(partition.extent())
+    }
+
+    fn apply_retention(&self, now_ms: i64) -> Result<(), LogError> {
+        for (topic, TopicConfig { partitions, retain_ms, retain_bytes }) in self.topics()? {
+            let oldest_ms = retain_ms.map(|ms| now_ms.saturating_sub_unsigned(ms));
+            if oldest_ms.is_none() && retain_bytes.is_none() {
+                continue;
+            }
+            for partition in 0..partitions {
+                let at = TopicPartition { topic: topic.clone(), partition };
+                let partition = self.partition(&at)?;
+                let before = partition.expired(oldest_ms, retain_bytes, self.passed_by_all(&partition)?)?;
+                self.trim(&at, before)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fence(&self) -> Result<u64, LogError> {
+        let _one_at_a_time = lock(&self.core.fencing);
+        let generation = self.core.generation.load(Ordering::SeqCst) + 1;
+        // The newest writer wins whatever generation its handle had, so the request is never refused as fenced.
+        self.generation.store(generation, Ordering::SeqCst);
+        self.submit(Work::Fence { generation })?;
+        Ok(generation)
+    }
+}
+
+fn check_topic(topic: &str, config: TopicConfig) -> Result<(), LogError> {
+    let refuse = |what| Err(LogError::InvalidTopic { topic: topic.into(), what });
+    let allowed = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    if topic.is_empty() || topic.len() > MAX_TOPIC_BYTES || !topic.chars().all(allowed) {
+        return refuse("use 1 to 200 of the characters a-z, A-Z, 0-9, '.', '-' and '_'");
+    }
+    if topic == "." || topic == ".." {
+        return refuse("it would name a folder");
+    }
+    if config.partitions == 0 {
+        return refuse("a topic needs at least one partition");
+    }
+    Ok(())
+}
+
+/// Checks the limits that every log shares, Kafka included.
+fn check_batch(batch: &Batch) -> Result<(), LogError> {
+    /// What a record takes beside its key and payload, so that a batch of empty records is bounded too.
+    const OVERHEAD_BYTES: usize = 16;
+    let source_bytes = batch.producer.source.len();
+    if !(1..=MAX_SOURCE_BYTES).contains(&source_bytes) {
+        return Err(LogError::InvalidSource { bytes: source_bytes, limit: MAX_SOURCE_BYTES });
+    }
+    let mut batch_bytes = 0;
+    for record in &batch.records {
+        let bytes = record.key.len() + record.payload.len();
+        if bytes > MAX_RECORD_BYTES {
+            return Err(LogError::RecordTooLarge { bytes, limit: MAX_RECORD_BYTES });
+        }
+        batch_bytes += bytes + OVERHEAD_BYTES;
+    }
+    if batch_bytes > MAX_BATCH_BYTES {
+        return Err(LogError::BatchTooLarge { bytes: batch_bytes, limit: MAX_BATCH_BYTES });
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! The key-value store below the log: opening it, its small state, and what its errors mean.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use fjall::config::CompressionPolicy;
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
+
+use super::segment::Segment;
+use crate::{LogError, TopicPartition};
+
+/// Frames of at least this size go to blob files at their first flush and are never rewritten by compaction.
+const SEPARATE_FROM_BYTES: u32 = 1024;
+/// How much journal may pile up before memory tables are flushed; bounds the time a restart takes.
+const JOURNAL_BYTES: u64 = 128 << 20;
+const META: &str = "meta";
+
+pub(super) struct Store {
+    pub dir: PathBuf,
+    pub db: Database,
+    /// Topics, ends, starts, producers, consumer groups and the generation; see [`MetaKey`].
+    pub meta: Keyspace,
+    memory_table_bytes: u64,
+    failure: OnceLock<LogError>,
+}
+
+/// Keys of the small state. Topic and source names hold no slash before their last part, so keys never collide.
+pub(super) enum MetaKey<'a> {
+    Generation,
+    Topic(&'a str),
+    Start(&'a TopicPartition),
+    End(&'a TopicPartition),
+    Producer(&'a TopicPartition, &'a str),
+    Group(&'a TopicPartition, &'a str),
+}
+
+impl MetaKey<'_> {
+    pub fn name(&self) -> String {
+        let place = |at: &TopicPartition| format!("{}/{:010}", at.topic, at.partition);
+        match self {
+            Self::Generation => "generation".into(),
+            Self::Topic(topic) => format!("topic/{topic}"),
+            Self::Start(at) => format!("start/{}", place(at)),
+            Self::End(at) => format!("end/{}", place(at)),
+            Self::Producer(at, source) => format!("producer/{}/{source}", place(at)),
+            Self::Group(at, group) => format!("group/{}/{group}", place(at)),
+        }
+    }
+}
+
+impl Store {
+    pub fn open(dir: &Path, memory_table_bytes: u64) -> Result<Self, LogError> {
+        let path = dir.join("store");
+        fs::create_dir_all(dir).map_err(|e| LogError::io(dir, format!("creating {}", dir.display()), e))?;
+        let opening = || {
+            let db = Database::builder(&path)
+                .worker_threads(1)
+                .max_journaling_size(JOURNAL_BYTES)
+                .journal_compression(CompressionType::None)
+                .open()?;
+            let options = || KeyspaceCreateOptions::default().max_memtable_size(memory_table_bytes);
+            let meta = db.keyspace(META, options)?;
+            Ok((db, meta))
+        };
+        // The store panics on some kinds of damaged files where it ought to return an error.
+        let opened =
+            catch_unwind(AssertUnwindSafe(opening)).unwrap_or_else(|_| Err(fjall::Error::Unrecoverable));
+        let (db, meta) = opened.map_err(|e| classify(dir, "opening the store", e))?;
+        Ok(Self { dir: dir.to_path_buf(), db, meta, memory_table_bytes, failure: OnceLock::new() })
+    }
+
+    /// Opens or creates the keyspace of one segment.
+    pub fn segment_keyspace(&self, name: &str) -> Result<Keyspace, LogError> {
+        let options = || {
+            // Frames are compressed already.
+            let blobs = KvSeparationOptions::default()
+                .compression(CompressionType::None)
+                .separation_threshold(SEPARATE_FROM_BYTES);
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(self.memory_table_bytes)
+                .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+                .with_kv_separation(Some(blobs))
+        };
+        self.db.keyspace(name, options).map_err(|e| self.error("opening a segment", e))
+    }
+
+    /// Gives a segment's space back, once its last reader is done.
+    pub fn delete_segment(&self, segment: &Segment) -> Result<(), LogError> {
+        self.db.delete_keyspace(segment.keyspace.clone()).map_err(|e| self.error("dropping a segment", e))
+    }
+
+    /// The numbers stored under `key`, e.g. one offset, or epoch and next sequence number.
+    pub fn numbers<const N: usize>(&self, key: &MetaKey<'_>) -> Result<Option<[u64; N]>, LogError> {
+        let name = key.name();
+        let value = self.meta.get(&name).map_err(|e| self.error("reading the log's state", e))?;
+        value.map(|value| self.parse_numbers(&name, &value)).transpose()
+    }
+
+    pub fn parse_numbers<const N: usize>(&self, name: &str, value: &[u8]) -> Result<[u64; N], LogError> {
+        let (numbers, rest) = value.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().map(|n| u64::from_be_bytes(*n)).collect();
+        numbers.try_into().ok().filter(|_| rest.is_empty()).ok_or_else(|| LogError::CorruptStore {
+            dir: self.dir.clone(),
+            what: format!("{name} holds {} bytes, expected {}", value.len(), N * 8),
+        })
+    }
+
+    /// All entries of the small state whose key begins with `prefix`: rest of the key, value.
+    pub fn entries(&self, prefix: &str) -> Result<Vec<(String, fjall::Slice)>, LogError> {
+        self.meta
+            .prefix(prefix)
+            .map(|entry| {
+                let (key, value) =
+                    entry.into_inner().map_err(|e| self.error("reading the log's state", e))?;
+                let key =
+                    String::from_utf8(key[prefix.len()..].to_vec()).map_err(|_| LogError::CorruptStore {
+                        dir: self.dir.clone(),
+                        what: format!("a key below {prefix} is not text"),
+                    })?;
+                Ok((key, value))
+            })
+            .collect()
+    }
+
+    /// Writes one entry of the small state; durable on return if `sync`.
+    pub fn put(&self, key: &MetaKey<'_>, value: Vec<u8>, sync: bool) -> Result<(), LogError> {
+        self.check_running()?;
+        let mut batch = self.db.batch();
+        if sync {
+            batch = batch.durability(Some(PersistMode::SyncData));
+        }
+        batch.insert(&self.meta, key.name(), value);
+        batch.commit().map_err(|e| self.stop("writing the log's state", e))
+    }
+
+    /// Refuses once a write has failed: what reached the disk is then unknown until a restart reads it back.
+    pub fn check_running(&self) -> Result<(), LogError> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some(full @ LogError::Full { .. }) => Err(full.clone()),
+            Some(failure) => Err(LogError::Stopped { reason: failure.to_string() }),
+        }
+    }
+
+    /// Stops the log for good and says why.
+    pub fn stop(&self, what: &str, source: fjall::Error) -> LogError {
+        let failure = self.error(what, source);
+        tracing::error!(dir = %self.dir.display(), "the log stops: {failure}");
+        self.failure.get_or_init(|| failure).clone()
+    }
+
+    pub fn error(&self, what: &str, source: fjall::Error) -> LogError {
+        classify(&self.dir, what, source)
+    }
+}
+
+/// What an error of the store means for the log.
+fn classify(dir: &Path, what: &str, source: fjall::Error) -> LogError {
+    use fjall::Error;
+    match source {
+        Error::Locked => LogError::AlreadyOpen { dir: dir.to_path_buf(), pid: None },
+        Error::Poisoned => match probe_space(dir) {
+            Err(full @ LogError::Full { .. }) => full,
+            _ => LogError::Stopped {
+                reason: format!("{what}: the store stopped after a failed background write"),
+            },
+        },
+        other => match damage_or_io(other) {
+            Ok(e) => LogError::io(dir, format!("{what} in {}", dir.display()), e),
+            Err(damage) => {
+                LogError::CorruptStore { dir: dir.to_path_buf(), what: format!("{what}: {damage}") }
+            }
+        },
+    }
+}
+
+/// Tells a failed operation (`Ok`) from damaged files (`Err`, what is wrong); a file that is missing, too short or
+/// there when it should not be is damage.
+pub(super) fn damage_or_io(source: fjall::Error) -> Result<std::io::Error, String> {
+    use ErrorKind::{AlreadyExists, InvalidData, InvalidInput, NotFound, UnexpectedEof};
+    use fjall::{Error, LsmError};
+    match source {
+        Error::Io(e) | Error::Storage(LsmError::Io(e)) => match e.kind() {
+            AlreadyExists | NotFound | UnexpectedEof | InvalidData | InvalidInput => Err(e.to_string()),
+            _ => Ok(e),
+        },
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// The store does not keep the cause when its background writer fails; a full disk is by far the likeliest one.
+fn probe_space(dir: &Path) -> Result<(), LogError> {
+    let probe = dir.join("space.probe");
+    let written = fs::write(&probe, vec![0; 1 << 20]);
+    // The probe held nothing; a file left behind would only be overwritten by the next one.
+    let _ = fs::remove_file(&probe);
+    written.map_err(|e| LogError::io(dir, "probing for space", e))
+}

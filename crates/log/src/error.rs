@@ -1,0 +1,96 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Why the log refused or failed.
+///
+/// Cloneable, because one failed commit answers every append that was waiting for it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    #[error("unknown topic {0}; create it first")]
+    UnknownTopic(String),
+
+    #[error("topic {topic} has partitions 0 to {}, there is no partition {partition}", .partitions - 1)]
+    UnknownPartition { topic: String, partition: u32, partitions: u32 },
+
+    #[error("topic name {topic:?} is refused: {what}")]
+    InvalidTopic { topic: String, what: &'static str },
+
+    #[error("a source name of {bytes} bytes is refused; use 1 to {limit} bytes")]
+    InvalidSource { bytes: usize, limit: usize },
+
+    #[error(
+        "topic {topic} exists with {existing} partitions, asked for {wanted}; use the existing number or another topic name"
+    )]
+    TopicMismatch { topic: String, existing: u32, wanted: u32 },
+
+    #[error("offset {wanted} is outside the readable range {start}..{end}; continue from one of its ends")]
+    OffsetOutOfRange { wanted: u64, start: u64, end: u64 },
+
+    #[error(
+        "source {source_name} must go on with sequence number {expected}, got {got}; send the missing records first, or start a new epoch at 0"
+    )]
+    SequenceGap { source_name: String, expected: u64, got: u64 },
+
+    #[error(
+        "source {source_name} appended with epoch {got} after epoch {newest}; a newer instance of it is running, stop this one"
+    )]
+    StaleEpoch { source_name: String, newest: u64, got: u64 },
+
+    #[error(
+        "this handle writes as generation {held}, the log is at generation {current}; another process took over, stop writing"
+    )]
+    Fenced { held: u64, current: u64 },
+
+    #[error(
+        "topic {topic} partition {partition} is corrupt at offset {offset}: {what}; restore the data folder from a backup, or import the sources again into a new one"
+    )]
+    Corrupt { topic: String, partition: u32, offset: u64, what: String },
+
+    #[error(
+        "the log in {} is corrupt: {what}; restore the data folder from a backup, or import the sources again into a new one",
+        .dir.display()
+    )]
+    CorruptStore { dir: PathBuf, what: String },
+
+    #[error("a record of {bytes} bytes is over the limit of {limit} bytes; split it or store it elsewhere")]
+    RecordTooLarge { bytes: usize, limit: usize },
+
+    #[error("a batch of {bytes} bytes is over the limit of {limit} bytes; append it in smaller batches")]
+    BatchTooLarge { bytes: usize, limit: usize },
+
+    #[error("{} is in use by {}; stop it or choose another folder", .dir.display(), holder(.pid))]
+    AlreadyOpen { dir: PathBuf, pid: Option<u32> },
+
+    #[error("{} holds no data; check the path, or import something into it first", .dir.display())]
+    NotADataDir { dir: PathBuf },
+
+    #[error(
+        "{place} is written in format {found}, this program reads up to format {supported}; use a newer tidegate"
+    )]
+    NewerFormat { place: String, found: u32, supported: u32 },
+
+    #[error("no space left under {}; free some and start again, nothing acknowledged is lost", .dir.display())]
+    Full { dir: PathBuf },
+
+    #[error("{what} failed")]
+    Io { what: String, source: Arc<std::io::Error> },
+
+    #[error("the log stopped after an earlier write failed ({reason}); mend the cause and start again")]
+    Stopped { reason: String },
+}
+
+impl LogError {
+    /// An I/O error with what was being done, e.g. `writing data/FORMAT`; a full disk is told apart.
+    pub(crate) fn io(dir: &std::path::Path, what: impl Into<String>, source: std::io::Error) -> Self {
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        match source.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge => Self::Full { dir: dir.to_path_buf() },
+            _ => Self::Io { what: what.into(), source: Arc::new(source) },
+        }
+    }
+}
+
+fn holder(pid: &Option<u32>) -> String {
+    pid.map_or_else(|| "another process".into(), |pid| format!("process {pid}"))
+}

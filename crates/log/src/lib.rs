@@ -1,0 +1,143 @@
+//! The event log: one trait, [`EventLog`], and its embedded implementation.
+//!
+//! A log holds topics, a topic holds partitions, a partition is a dense sequence of records numbered from 0. The log
+//! knows nothing of what a record means; `tidegate-events` does.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod data_dir;
+mod embedded;
+mod error;
+
+pub use data_dir::DataDir;
+pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
+pub use error::LogError;
+
+/// Largest key and payload of one record, together.
+pub const MAX_RECORD_BYTES: usize = 8 << 20;
+/// Largest batch: keys and payloads of its records, and 16 bytes for each record.
+pub const MAX_BATCH_BYTES: usize = 64 << 20;
+/// Longest name of a producer.
+pub const MAX_SOURCE_BYTES: usize = 1024;
+/// Longest name of a topic.
+pub const MAX_TOPIC_BYTES: usize = 200;
+
+/// Names a topic's partition, the unit of order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TopicPartition {
+    pub topic: String,
+    pub partition: u32,
+}
+
+/// One record as a producer hands it over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Unit of order and of compaction, e.g. `cluster/job_id`.
+    pub key: Bytes,
+    /// Which schema and version the payload is written in (`tidegate_events::SchemaId` as a number).
+    pub schema: u32,
+    /// When it happened, ms since the epoch.
+    pub event_time_ms: i64,
+    pub payload: Bytes,
+}
+
+/// One record as the log gives it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRecord {
+    pub offset: u64,
+    pub record: Record,
+}
+
+/// Who appends. `(source, epoch)` is one life of a producer; its records are numbered from 0 without gaps.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Producer {
+    pub source: String,
+    pub epoch: u64,
+}
+
+/// Records to append to one partition, atomically: all of them become readable, or none.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    pub producer: Producer,
+    /// Number of the first record in the producer's life, per partition.
+    pub first_seq: u64,
+    pub records: Vec<Record>,
+}
+
+/// What became of an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Offset of the first record written, or the partition's end if all were duplicates.
+    pub first_offset: u64,
+    pub written: u64,
+    /// Leading records that this producer life had already appended; they are not written again.
+    pub duplicates: u64,
+}
+
+/// Where a partition begins and ends: readable offsets are `start..end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub start: u64,
+    pub end: u64,
+}
+
+/// How a topic is laid out and how long it keeps records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct TopicConfig {
+    pub partitions: u32,
+    /// Records older than this (by the newest event time of their batch) may be dropped; `None` keeps all.
+    pub retain_ms: Option<u64>,
+    /// Oldest records may be dropped when a partition holds more bytes than this.
+    pub retain_bytes: Option<u64>,
+}
+
+/// A durable, partitioned, append-only log of records.
+///
+/// All calls block until they are done; run them off the async executor. Implementations are shared between threads.
+pub trait EventLog: Send + Sync {
+    /// Creates the topic, or checks that it exists with the same number of partitions.
+    fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError>;
+
+    /// All topics with their layout, by name.
+    fn topics(&self) -> Result<Vec<(String, TopicConfig)>, LogError>;
+
+    /// Appends a batch and returns once it is durable (fsynced, or acknowledged by all in-sync replicas).
+    ///
+    /// Idempotent: records whose `(source, epoch, seq)` the partition already holds are not written again. A `first_seq`
+    /// beyond the producer's next number is refused as [`LogError::SequenceGap`]; an epoch older than the newest seen of
+    /// that source as [`LogError::StaleEpoch`].
+    fn append(&self, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError>;
+
+    /// Reads records from `from` on, in order, until `max_bytes` of payload are collected (at least one record if there
+    /// is any). Empty at the end of the partition. `from` below the start is [`LogError::OffsetOutOfRange`].
+    fn read(&self, at: &TopicPartition, from: u64, max_bytes: usize) -> Result<Vec<StoredRecord>, LogError>;
+
+    /// First and next offset of the partition.
+    fn extent(&self, at: &TopicPartition) -> Result<Extent, LogError>;
+
+    /// The offset of the first record that is not older than `event_time_ms`; the end if there is none.
+    fn offset_for_time(&self, at: &TopicPartition, event_time_ms: i64) -> Result<u64, LogError>;
+
+    /// Waits until the partition ends after `offset`, at most `timeout`; tells whether it does.
+    fn wait_for(&self, at: &TopicPartition, offset: u64, timeout: Duration) -> Result<bool, LogError>;
+
+    /// Remembers how far a consumer group got. Advisory: correctness rests on offsets committed with the output.
+    fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError>;
+
+    /// What the group last committed.
+    fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError>;
+
+    /// Drops records below `before` (rounded down to whole batches). Reads below the new start are refused.
+    fn trim(&self, at: &TopicPartition, before: u64) -> Result<Extent, LogError>;
+
+    /// Applies every topic's retention, never dropping a record that a committed consumer group has not passed.
+    fn apply_retention(&self, now_ms: i64) -> Result<(), LogError>;
+
+    /// Raises the generation of writers. Appends through handles of an older generation are refused with
+    /// [`LogError::Fenced`] from now on; returns the new generation.
+    fn fence(&self) -> Result<u64, LogError>;
+}

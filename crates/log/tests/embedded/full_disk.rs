@@ -1,0 +1,93 @@
+//! A disk that fills up: a clear error, nothing acknowledged lost, and work goes on once there is space.
+//!
+//! Where the test may mount, the disk is a small memory file system; elsewhere it is a limit on the size of files.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{ONE_PARTITION, at, noise_batch, this_test};
+use tidegate_log::conformance::read_all;
+use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, LogError};
+
+const PHASE: &str = "TIDEGATE_FULL_DISK_PHASE";
+const DIR: &str = "TIDEGATE_FULL_DISK_DIR";
+const ACKNOWLEDGED: &str = "TIDEGATE_FULL_DISK_ACKNOWLEDGED";
+const RECORD_BYTES: usize = 40_000;
+
+const SMALL_DISK: &str = r#"
+set -e
+mount -t tmpfs -o size=12m tmpfs "$TIDEGATE_FULL_DISK_DIR"
+head -c 4000000 /dev/zero > "$TIDEGATE_FULL_DISK_DIR/ballast"
+export TIDEGATE_FULL_DISK_ACKNOWLEDGED=$(
+    TIDEGATE_FULL_DISK_PHASE=fill "$@" | tee /dev/stderr | sed -n 's/^acknowledged //p')
+rm "$TIDEGATE_FULL_DISK_DIR/ballast"
+TIDEGATE_FULL_DISK_PHASE=check "$@"
+"#;
+
+/// 80 MB, because the store sets a journal's length to 64 MiB at once.
+const SMALL_FILES: &str = r#"
+set -e
+export TIDEGATE_FULL_DISK_ACKNOWLEDGED=$(trap '' XFSZ; ulimit -S -f 156250
+    TIDEGATE_FULL_DISK_PHASE=fill "$@" | tee /dev/stderr | sed -n 's/^acknowledged //p')
+TIDEGATE_FULL_DISK_PHASE=check "$@"
+"#;
+
+#[test]
+fn a_full_disk_loses_nothing_acknowledged() {
+    let dir = env::var(DIR).unwrap_or_default();
+    match env::var(PHASE).as_deref() {
+        Ok("fill") => return fill(Path::new(&dir)),
+        Ok(_) => return check(Path::new(&dir)),
+        Err(_) => {}
+    }
+    let may_mount =
+        Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
+    let (shell, script) =
+        if may_mount { (&["unshare", "-m", "sh"][..], SMALL_DISK) } else { (&["sh"][..], SMALL_FILES) };
+    println!("full disk by {}", if may_mount { "a small file system" } else { "a file size limit" });
+    let dir = tempfile::tempdir().unwrap();
+    let this = this_test("full_disk::a_full_disk_loses_nothing_acknowledged");
+    let mut command = Command::new(shell[0]);
+    command.args(&shell[1..]).args(["-c", script, "sh"]).arg(this.get_program()).args(this.get_args());
+    let output = command.env(DIR, dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("test result: ok. 1 passed").count(), 2, "{said}");
+}
+
+/// Appends until there is no space, then says how far it got.
+fn fill(dir: &Path) {
+    let log = EmbeddedLog::open(dir.join("log"), EmbeddedOptions::default()).unwrap();
+    log.create_topic("t", ONE_PARTITION).unwrap();
+    let mut seq = 0;
+    let refused = loop {
+        match log.append(&at("t", 0), noise_batch(1, seq, 1, RECORD_BYTES)) {
+            Ok(_) => seq += 1,
+            Err(refused) => break refused,
+        }
+        assert!(seq < 10_000, "the disk never filled up");
+    };
+    assert!(matches!(refused, LogError::Full { .. }), "{refused:?}");
+    assert!(seq > 10, "it was full from the beginning");
+    let next = log.append(&at("t", 0), noise_batch(1, seq, 1, 1));
+    assert!(matches!(next, Err(LogError::Full { .. })), "a log that failed to write goes on: {next:?}");
+    assert_eq!(read_all(&log, &at("t", 0)).len() as u64, seq, "what was acknowledged stays readable");
+    drop(log);
+    match EmbeddedLog::open(dir.join("log"), EmbeddedOptions::default()) {
+        Ok(log) => assert!(log.extent(&at("t", 0)).unwrap().end >= seq),
+        Err(full) => assert!(matches!(full, LogError::Full { .. }), "opening on a full disk: {full:?}"),
+    }
+    println!("\nacknowledged {seq}");
+}
+
+/// With space again, everything is there and the log takes more.
+fn check(dir: &Path) {
+    let acknowledged: u64 = env::var(ACKNOWLEDGED).unwrap().parse().unwrap();
+    let log = EmbeddedLog::open(dir.join("log"), EmbeddedOptions::default()).unwrap();
+    let found = read_all(&log, &at("t", 0));
+    assert!(found.len() as u64 >= acknowledged, "{} of {acknowledged} acknowledged records", found.len());
+    log.verify().unwrap();
+    let again = log.append(&at("t", 0), noise_batch(1, 0, found.len() as u64 + 1, 10)).unwrap();
+    assert_eq!((again.written, again.duplicates), (1, found.len() as u64));
+}

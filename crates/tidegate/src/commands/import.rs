@@ -1,0 +1,168 @@
+//! `tidegate import`: history in files → events → tables.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use tidegate_collect::{ImportOptions, ImportSummary, Mapping, Source, import};
+use tidegate_lake::runner::{Pace, Progress};
+use tidegate_log::TopicConfig;
+
+use super::{CommandError, CommandResult, DataArgs, EXIT_REJECTS, Opened, block_on};
+
+/// Bring in history: Slurm accounting, job tables, traces
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sacct --allusers --parsable2 --starttime 2025-01-01 --format ALL > jobs.txt
+  tidegate import sacct jobs.txt --cluster prod --timezone Europe/Berlin
+  tidegate import jobs trace.parquet --map ms_itp_jobs
+  tidegate import jobs jobs.csv.gz --map my_mapping.toml
+
+Importing a file again changes nothing. Rows that cannot be used go to the table dead_letters with file, line and reason;
+then the exit status is 3.")]
+pub struct ImportArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Output of Slurm's `sacct --parsable2`
+    Sacct {
+        /// File to read (plain or gzip); `-` is standard input
+        file: PathBuf,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// A table of jobs, quotas, nodes or samples (CSV, CSV.gz or Parquet) described by a mapping
+    Jobs {
+        /// File to read; `-` is standard input
+        file: PathBuf,
+        /// Name of a shipped mapping, or path of your own (schemas/imports/README.md says how to write one)
+        #[arg(long, value_name = "NAME|PATH.toml")]
+        map: String,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+struct CommonArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Cluster of all rows, whatever the file says
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Time zone of times without one, e.g. Europe/Berlin (default: as the mapping says, else UTC)
+    #[arg(long, value_name = "ZONE")]
+    timezone: Option<String>,
+    /// Exit with status 0 even if rows were rejected
+    #[arg(long)]
+    allow_rejects: bool,
+    /// Only append to the log; tables are brought up to date by the next command that writes
+    #[arg(long)]
+    no_run: bool,
+}
+
+pub fn run(args: ImportArgs) -> CommandResult {
+    let (file, map, common) = match args.what {
+        What::Sacct { file, common } => (file, "sacct".to_owned(), common),
+        What::Jobs { file, map, common } => (file, map, common),
+    };
+    let mapping = Mapping::load(&map)?;
+    let timezone = common.timezone.as_deref().map(|zone| {
+        zone.parse().map_err(|_| format!("unknown time zone {zone:?}; use an IANA name such as Europe/Berlin or UTC"))
+    });
+    let options = ImportOptions {
+        cluster: common.cluster.clone(),
+        timezone: timezone.transpose()?,
+        topics: TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None },
+    };
+    // Pipelines are read before anything is written, so that a broken one does not leave work half done.
+    let pipelines = common.data.load_pipelines()?;
+    let opened = Opened::open(&common.data.data)?;
+
+    let started = Instant::now();
+    let source = if file.as_os_str() == "-" { Source::Stdin } else { Source::File(file) };
+    let bar = ReadBar::new();
+    let summary = import(source, &mapping, &options, opened.log.as_ref(), &mut |p| bar.show(&p))?;
+    bar.finish();
+
+    let mut tables = None;
+    if !common.no_run {
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(ProgressStyle::with_template("{spinner} tables: {msg}")?);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let progress = block_on(async {
+            let mut runner = opened.runner(pipelines, Pace::default()).await?;
+            let progress = runner.catch_up(&mut |p| bar.set_message(table_message(&p))).await?;
+            runner.maintain().await?;
+            Ok::<_, CommandError>(progress)
+        })??;
+        bar.finish_and_clear();
+        tables = Some(progress);
+    }
+    report(&summary, tables, started.elapsed());
+    let failed = summary.rejected() > 0 && !common.allow_rejects;
+    Ok(if failed { ExitCode::from(EXIT_REJECTS) } else { ExitCode::SUCCESS })
+}
+
+fn table_message(p: &Progress) -> String {
+    format!("{} events in, {} to go", HumanCount(p.records), HumanCount(p.behind))
+}
+
+/// Progress of reading a file, where its size is known; on a terminal only.
+struct ReadBar(ProgressBar);
+
+impl ReadBar {
+    fn new() -> Self {
+        Self(ProgressBar::new_spinner())
+    }
+
+    fn show(&self, p: &tidegate_collect::Progress) {
+        if let (Some(total), None) = (p.bytes_total, self.0.length()) {
+            self.0.set_length(total);
+            let template = "reading {bar:30} {bytes}/{total_bytes} {msg} ({eta} left)";
+            self.0.set_style(ProgressStyle::with_template(template).expect("a valid template"));
+        }
+        self.0.set_position(p.bytes_read);
+        self.0.set_message(format!("{} rows", HumanCount(p.rows)));
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn report(summary: &ImportSummary, tables: Option<Progress>, took: Duration) {
+    println!("rows read        {:>12}", HumanCount(summary.rows_read).to_string());
+    println!("rows accepted    {:>12}", HumanCount(summary.rows_accepted).to_string());
+    if summary.rows_duplicate > 0 {
+        println!("rows repeated    {:>12}", HumanCount(summary.rows_duplicate).to_string());
+    }
+    if summary.rows_skipped > 0 {
+        println!("rows left out    {:>12}  (by the mapping)", HumanCount(summary.rows_skipped).to_string());
+    }
+    println!("rows rejected    {:>12}", HumanCount(summary.rejected()).to_string());
+    for (code, count) in &summary.rows_rejected {
+        println!("  {code:<24} {count:>6}");
+    }
+    println!("events written   {:>12}", HumanCount(summary.events_written).to_string());
+    println!("already present  {:>12}", HumanCount(summary.events_already_present).to_string());
+    for (cluster, (from, to)) in &summary.clusters {
+        let time = |ms: &i64| chrono::DateTime::from_timestamp_millis(*ms).map_or_else(String::new, |t| t.format("%F %T").to_string());
+        println!("cluster          {cluster}: {} .. {} UTC", time(from), time(to));
+    }
+    if summary.rows_not_checked_for_duplicates > 0 {
+        println!("not checked for duplicate ids (memory limit): {} rows", HumanCount(summary.rows_not_checked_for_duplicates));
+    }
+    if let Some(tables) = tables {
+        println!("tables           {} events taken in, {} bytes written", HumanCount(tables.records), HumanCount(tables.bytes));
+    }
+    println!("took             {}", HumanDuration(took));
+    if summary.rejected() > 0 {
+        println!("see: tidegate sql \"SELECT origin, line, code, reason FROM dead_letters\"");
+    }
+}

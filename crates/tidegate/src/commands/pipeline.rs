@@ -1,0 +1,100 @@
+//! `tidegate pipeline`: list, check, run and test pipelines.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use tidegate_lake::pipeline::{Pipeline, Shape};
+use tidegate_lake::plan::Plan;
+use tidegate_lake::runner::Pace;
+
+use super::{CommandError, CommandResult, DataArgs, Opened, block_on};
+
+/// List, check, run, backfill and test pipelines
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate pipeline list
+  tidegate pipeline check my_pipelines/gpu_hours.sql
+  tidegate pipeline run --data tidegate-data
+  tidegate pipeline backfill --pipelines my_pipelines
+  tidegate pipeline test my_pipelines/tests")]
+pub struct PipelineArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show every pipeline: what it computes, from what, when
+    List {
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Check pipeline files against the rules that make results repeatable
+    Check {
+        /// Files to check beside the shipped ones
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Take in what the log holds, commit it, and end
+    Run {
+        #[command(flatten)]
+        data: DataArgs,
+    },
+}
+
+pub fn run(args: PipelineArgs) -> CommandResult {
+    match args.what {
+        What::List { data } => list(&data),
+        What::Check { files, data } => check(&files, &data),
+        What::Run { data } => catch_up(&data),
+    }
+}
+
+fn list(data: &DataArgs) -> CommandResult {
+    let plan = block_on(Plan::compile(data.load_pipelines()?))??;
+    println!("{:<16} {:<22} {:<32} WHAT", "NAME", "RUN", "FROM");
+    for planned in plan.pipelines() {
+        let pipeline = &planned.pipeline;
+        let when = match &pipeline.shape {
+            Shape::Keyed { per } => format!("per {}", per.join(", ")),
+            Shape::Windowed { width_ms, .. } => format!("per {} of event time", duration(*width_ms)),
+            Shape::View => "when asked".into(),
+        };
+        println!("{:<16} {:<22} {:<32} {}", pipeline.name, when, pipeline.sources.join(", "), pipeline.doc);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn duration(ms: i64) -> String {
+    match ms {
+        ms if ms % 86_400_000 == 0 => format!("{} d", ms / 86_400_000),
+        ms if ms % 3_600_000 == 0 => format!("{} h", ms / 3_600_000),
+        ms => format!("{} min", ms / 60_000),
+    }
+}
+
+fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
+    let mut pipelines = data.load_pipelines()?;
+    let own = files.iter().map(|file| Pipeline::load(file)).collect::<Result<Vec<_>, _>>()?;
+    pipelines.retain(|shipped| !own.iter().any(|p| p.name == shipped.name));
+    pipelines.extend(own);
+    let count = pipelines.len();
+    block_on(Plan::compile(pipelines))??;
+    println!("{count} pipelines, all repeatable");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn catch_up(data: &DataArgs) -> CommandResult {
+    let opened = Opened::open(&data.data)?;
+    let pipelines = data.load_pipelines()?;
+    let progress = block_on(async {
+        let mut runner = opened.runner(pipelines, Pace::default()).await?;
+        let progress = runner.catch_up(&mut |_| {}).await?;
+        runner.maintain().await?;
+        Ok::<_, CommandError>(progress)
+    })??;
+    println!("{} records taken in, {} commits, {} undecodable", progress.records, progress.commits, progress.undecodable);
+    Ok(ExitCode::SUCCESS)
+}

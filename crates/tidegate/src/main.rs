@@ -1,0 +1,35 @@
+//! The `tidegate` binary: commands, wiring, nothing else.
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// mimalloc: the allocation pattern of columnar batches (few, large, from several threads) suits it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Useful work out of the silicon you pay for: record, query and steer a GPU cluster.
+#[derive(Parser)]
+#[command(version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Import(commands::import::ImportArgs),
+    Pipeline(commands::pipeline::PipelineArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    commands::init_logging();
+    let result = match cli.command {
+        Command::Import(args) => commands::import::run(args),
+        Command::Pipeline(args) => commands::pipeline::run(args),
+    };
+    commands::exit_code(result)
+}

@@ -1,0 +1,23 @@
+--! name    = "allocations"
+--! doc     = "Who held how many GPUs, of which pool, on which node where known, from when to when."
+--! sources = ["attempts"]
+--! [columns]
+--! cluster     = "Cluster."
+--! job_id      = "Job that held the GPUs."
+--! attempt     = "Number of the attempt, from 0."
+--! team        = "Account, group or virtual cluster."
+--! user_name   = "User who submitted the job."
+--! pool        = "Partition, queue or node pool."
+--! node        = "Node, where the attempt ran on one known node; else NULL."
+--! nodes       = "All nodes, comma separated, where known."
+--! gpu_model   = "GPU model."
+--! gpus_milli  = "Thousandths of a GPU held."
+--! from_time   = "When the hold began."
+--! to_time     = "When it ended; NULL while it lasts."
+--! final_state = "How the attempt ended; NULL while it runs."
+--! gpu_ms_held = "GPU x ms held, up to as_of while it lasts."
+--! as_of       = "While it lasts: up to when the cluster was observed."
+SELECT cluster, job_id, attempt, team, user_name, pool, node, nodes, gpu_model, gpus_milli, from_time, to_time, final_state,
+       gpu_ms_held, as_of
+FROM attempts
+WHERE from_time IS NOT NULL

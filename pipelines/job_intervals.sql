@@ -1,0 +1,23 @@
+--! name    = "job_intervals"
+--! doc     = "Every stretch of time a job spent holding GPUs or waiting for them."
+--! sources = ["attempts"]
+--! [columns]
+--! cluster     = "Cluster."
+--! pool        = "Partition, queue or node pool."
+--! team        = "Account, group or virtual cluster."
+--! user_name   = "User who submitted the job."
+--! job_id      = "Job."
+--! attempt     = "Number of the attempt, from 0; NULL for a job that has not started."
+--! kind        = "held or queued."
+--! gpus_milli  = "Thousandths of a GPU held or asked for."
+--! from_time   = "Begin."
+--! to_time     = "End; NULL while it lasts."
+--! final_state = "How the attempt ended; NULL while it lasts."
+--! as_of       = "While it lasts: up to when the cluster was observed."
+SELECT cluster, pool, team, user_name, job_id, attempt, 'held' AS kind, gpus_milli, from_time, to_time, final_state, as_of
+FROM attempts
+WHERE from_time IS NOT NULL
+UNION ALL
+SELECT cluster, pool, team, user_name, job_id, attempt, 'queued', gpus_milli, queued_from, queued_to, final_state, as_of
+FROM attempts
+WHERE queued_from IS NOT NULL

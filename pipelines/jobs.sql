@@ -1,0 +1,60 @@
+--! name    = "jobs"
+--! doc     = "One row per job: its latest state, all attempts folded into it."
+--! sources = ["attempts"]
+--! per     = ["cluster", "job_id"]
+--! key     = ["cluster", "job_id"]
+--! [columns]
+--! cluster       = "Cluster."
+--! job_id        = "Job."
+--! team          = "Account, group or virtual cluster."
+--! user_name     = "User who submitted the job."
+--! pool          = "Partition, queue or node pool."
+--! qos           = "Quality of service."
+--! job_name      = "Name given by the user."
+--! gpus_milli    = "Thousandths of a GPU: held by the last attempt, or asked for if the job has not started."
+--! gpu_model     = "GPU model held or asked for."
+--! nodes         = "Nodes of the last attempt, comma separated, where known."
+--! node_count    = "Number of nodes of the last attempt."
+--! submit_time   = "When the job entered the queue."
+--! eligible_time = "From when on it waited for capacity only, where the source tells."
+--! start_time    = "When the first attempt began to hold GPUs; NULL if none did."
+--! end_time      = "When the job left for good; NULL while it waits or runs."
+--! final_state   = "How it ended: COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED or UNKNOWN; NULL while it waits or runs."
+--! exit_code     = "Exit code of the last attempt."
+--! attempts      = "Attempts that began to hold GPUs."
+--! queue_ms      = "Queue delay: first start minus submission, ms; NULL if it never started."
+--! run_ms        = "Time in which GPUs were held, ms, all attempts."
+--! gpu_ms_held   = "GPU x ms held, all attempts."
+--! gpu_ms_queued = "GPU x ms asked for and waited, all waits."
+--! gpu_ms_lost   = "GPU x ms held by attempts that were followed by another one."
+--! as_of         = "While the job is open: up to when its cluster was observed."
+WITH folded AS (
+    SELECT cluster, job_id,
+           max(team) AS team, max(user_name) AS user_name, max(pool) AS pool, max(qos) AS qos, max(job_name) AS job_name,
+           max(gpus_milli)  FILTER (WHERE is_final = 1) AS gpus_milli,
+           max(gpu_model)   FILTER (WHERE is_final = 1) AS gpu_model,
+           max(nodes)       FILTER (WHERE is_final = 1) AS nodes,
+           max(node_count)  FILTER (WHERE is_final = 1) AS node_count,
+           min(submit_time) AS submit_time,
+           max(eligible_time) AS eligible_time,
+           min(from_time) AS start_time,
+           max(coalesce(to_time, queued_to)) FILTER (WHERE is_final = 1 AND as_of IS NULL) AS end_time,
+           max(final_state) FILTER (WHERE is_final = 1) AS final_state,
+           max(exit_code)   FILTER (WHERE is_final = 1) AS exit_code,
+           count(from_time) AS attempts,
+           sum(ms_between(from_time, coalesce(to_time, as_of))) AS run_ms,
+           sum(gpu_ms_held) AS gpu_ms_held,
+           sum(gpu_ms_queued) AS gpu_ms_queued,
+           coalesce(sum(gpu_ms_held) FILTER (WHERE is_final = 0), 0) AS gpu_ms_lost,
+           max(as_of) AS as_of
+    FROM attempts
+    GROUP BY cluster, job_id
+)
+SELECT cluster, job_id, team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,
+       submit_time, eligible_time, start_time,
+       CASE WHEN final_state <> 'REQUEUED' THEN end_time END    AS end_time,
+       CASE WHEN final_state <> 'REQUEUED' THEN final_state END AS final_state,
+       exit_code, attempts,
+       ms_between(submit_time, start_time) AS queue_ms,
+       run_ms, gpu_ms_held, gpu_ms_queued, gpu_ms_lost, as_of
+FROM folded

@@ -1,0 +1,23 @@
+--! name    = "node_faults"
+--! doc     = "Faults of nodes, from when to when."
+--! sources = ["node_events"]
+--! per     = ["cluster", "node"]
+--! key     = ["cluster", "node", "fault_id"]
+--! [columns]
+--! cluster     = "Cluster."
+--! node        = "Node."
+--! fault_id    = "Fault."
+--! fault_level = "Severity as the source names it."
+--! fault_class = "Kind of fault as the source names it."
+--! description = "What the source says of it."
+--! from_time   = "When it began."
+--! to_time     = "When it ended; NULL while it lasts."
+SELECT cluster, node, fault_id,
+       latest(fault_level, event_time) AS fault_level,
+       latest(fault_class, event_time) AS fault_class,
+       latest(description, event_time) AS description,
+       min(event_time) FILTER (WHERE kind = 'FAULT_STARTED') AS from_time,
+       max(event_time) FILTER (WHERE kind = 'FAULT_ENDED') AS to_time
+FROM node_events
+WHERE fault_id IS NOT NULL
+GROUP BY cluster, node, fault_id

@@ -1,0 +1,24 @@
+--! name    = "pool_usage_1h"
+--! doc     = "Quota, held, queued and idle GPU time per UTC hour, integrated from pool samples."
+--! sources = ["pool_samples"]
+--! window  = "1h"
+--! extent  = { from = "event_time", to = "plus_ms(event_time, interval_ms)" }
+--! key     = ["window_start", "cluster", "owner", "pool"]
+--! [columns]
+--! window_start  = "Start of the UTC hour."
+--! cluster       = "Cluster."
+--! owner         = "Team or virtual cluster."
+--! pool          = "Pool."
+--! ms_sampled    = "ms of the hour that samples cover; the rest is unknown, not idle."
+--! gpu_ms_quota  = "GPU x ms of quota."
+--! gpu_ms_held   = "GPU x ms held by running jobs."
+--! gpu_ms_queued = "GPU x ms asked for by waiting jobs."
+--! gpu_ms_idle   = "GPU x ms of quota that nobody held; where more than the quota was held, 0."
+SELECT window_start, cluster, owner, pool,
+       sum(ms_between(clip_from, clip_to))                                                          AS ms_sampled,
+       coalesce(sum(gpu_ms(quota_gpus_milli, event_time, clip_from, clip_to)), 0)                   AS gpu_ms_quota,
+       coalesce(sum(gpu_ms(held_gpus_milli, event_time, clip_from, clip_to)), 0)                    AS gpu_ms_held,
+       coalesce(sum(gpu_ms(queued_gpus_milli, event_time, clip_from, clip_to)), 0)                  AS gpu_ms_queued,
+       coalesce(sum(gpu_ms(greatest(quota_gpus_milli - held_gpus_milli, 0), event_time, clip_from, clip_to)), 0) AS gpu_ms_idle
+FROM pool_samples
+GROUP BY window_start, cluster, owner, pool

@@ -1,0 +1,20 @@
+--! name    = "queue_delay_1d"
+--! doc     = "How long jobs waited before their first start: a histogram per UTC day of start. Sums over any rows stay a histogram."
+--! sources = ["jobs"]
+--! window  = "1d"
+--! extent  = { time = "start_time" }
+--! key     = ["window_start", "cluster", "pool", "team", "delay_bucket_ms"]
+--! [columns]
+--! window_start    = "Start of the UTC day in which the jobs started."
+--! cluster         = "Cluster."
+--! pool            = "Partition, queue or node pool."
+--! team            = "Account, group or virtual cluster."
+--! delay_bucket_ms = "Lower bound of the queue delay, ms; the next bucket begins at most 12.5 % higher (log_bucket)."
+--! jobs            = "Jobs that started with such a delay."
+--! queue_ms        = "Sum of their exact delays, ms."
+--! gpus_milli      = "Sum of the thousandths of a GPU they started with."
+SELECT window_start, cluster, pool, team, log_bucket(queue_ms) AS delay_bucket_ms,
+       count(*) AS jobs, sum(queue_ms) AS queue_ms, sum(gpus_milli) AS gpus_milli
+FROM jobs
+WHERE queue_ms IS NOT NULL
+GROUP BY window_start, cluster, pool, team, log_bucket(queue_ms)
