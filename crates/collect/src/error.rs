@@ -21,30 +21,40 @@ pub enum ImportError {
     Empty { file: String },
     #[error("{file}: the header (line 1) cannot be used: {what}")]
     Header { file: String, what: String },
-    #[error(
-        "{file} has no column {column}, which mapping {mapping} needs for {field}; it has: {found}{hint}"
-    )]
-    MissingColumn {
-        file: String,
-        column: String,
-        mapping: String,
-        field: String,
-        found: String,
-        hint: String,
-    },
-    #[error("{file}: column {column} is {found}, but mapping {mapping} needs {wanted} for {field}")]
-    ColumnType {
-        file: String,
-        column: String,
-        mapping: String,
-        field: String,
-        found: String,
-        wanted: &'static str,
-    },
+    #[error(transparent)]
+    MissingColumn(Box<MissingColumn>),
+    #[error(transparent)]
+    ColumnType(Box<ColumnType>),
     #[error("{file}: mapping {mapping} names no cluster; pass --cluster NAME")]
     NoCluster { file: String, mapping: String },
     #[error(transparent)]
     Log(#[from] LogError),
+}
+
+/// The file lacks a column of the mapping.
+#[derive(Debug, thiserror::Error)]
+#[error("{file} has no column {column}, which mapping {mapping} needs for {field}; it has: {found}{hint}")]
+pub struct MissingColumn {
+    pub file: String,
+    pub column: String,
+    pub mapping: String,
+    pub field: String,
+    /// The columns there are.
+    pub found: String,
+    /// How to print the file, on a line of its own; empty if the mapping does not say.
+    pub hint: String,
+}
+
+/// A column of a Parquet file holds something else than the mapping takes from it.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: column {column} is {found}, but mapping {mapping} needs {wanted} for {field}")]
+pub struct ColumnType {
+    pub file: String,
+    pub column: String,
+    pub mapping: String,
+    pub field: String,
+    pub found: String,
+    pub wanted: &'static str,
 }
 
 /// Why a mapping file cannot be used.

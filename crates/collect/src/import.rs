@@ -12,11 +12,12 @@ use crate::error::{ImportError, Reject, RejectCode};
 use crate::jobs::JobScratch;
 use crate::mapping::Mapping;
 use crate::outbox::Outbox;
-use crate::plan::{Context, Resolver};
+use crate::plan::{Context, Resolver, Row};
 use crate::row_plan::RowPlan;
 use crate::rows::csv::Dialect;
 use crate::rows::open::{Source, open};
 use crate::rows::{Next, Rows};
+use crate::time::TimeReader;
 
 const PROGRESS_EVERY_ROWS: u64 = 4096;
 
@@ -96,7 +97,7 @@ pub fn import(
     let dialect = Dialect { delimiter: mapping.csv.delimiter as u8, quoted: mapping.csv.quoted };
     let mut rows = open(source, dialect)?;
     let resolver = Resolver { mapping, file: &origin, columns: rows.columns() };
-    let context = resolver.context(zone(mapping, options), base_ms(mapping))?;
+    let context = resolver.context()?;
     let plan = RowPlan::new(&resolver, options.cluster.as_deref())?;
     let mut out = Outbox::new(log, &mapping.name, options.topics);
     out.prepare(plan.schema())?;
@@ -105,6 +106,7 @@ pub fn import(
         origin,
         cluster: options.cluster.clone().unwrap_or_default(),
         context,
+        times: TimeReader::new(zone(mapping, options), base_ms(mapping)),
         scratch: JobScratch::default(),
         duplicates: Duplicates::default(),
         out,
@@ -143,6 +145,7 @@ struct Run<'a> {
     /// Of dead letters: a row that cannot be read does not tell its cluster.
     cluster: String,
     context: Context,
+    times: TimeReader,
     scratch: JobScratch,
     duplicates: Duplicates,
     out: Outbox<'a>,
@@ -157,7 +160,8 @@ impl Run<'_> {
             self.summary.rows_skipped += 1;
             return Ok(());
         }
-        let facts = match plan.row(&mut self.context, rows, &mut self.scratch, &mut self.out) {
+        let row = Row { context: &self.context, rows };
+        let facts = match plan.row(row, &mut self.times, &mut self.scratch, &mut self.out) {
             Ok(facts) => facts,
             Err(reject) => return self.reject(rows, reject),
         };

@@ -19,7 +19,7 @@ mod rows;
 mod slurm;
 mod time;
 
-pub use error::{ImportError, MappingError, Reject, RejectCode};
+pub use error::{ColumnType, ImportError, MappingError, MissingColumn, Reject, RejectCode};
 pub use import::{ImportOptions, ImportSummary, Progress, import};
 pub use mapping::{Kind, Mapping, OnDuplicateId};
 pub use outbox::partition_for;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use chrono_tz::Tz;
 use tidegate_events::FinalState;
 
-use crate::error::{ImportError, Reject, RejectCode};
+use crate::error::{ColumnType, ImportError, MissingColumn, Reject, RejectCode};
 use crate::mapping::{Decode, FieldKind, FieldSpec, Mapping, TimeFormat, Unit};
 use crate::rows::{Cell, Column, ColumnKind, Rows};
 use crate::time::TimeReader;
@@ -72,7 +72,13 @@ pub(crate) struct Context {
     null_numbers: Vec<i64>,
     states: Vec<StateName>,
     skip: Vec<(usize, Vec<String>)>,
-    pub(crate) times: TimeReader,
+}
+
+/// The current row, with what is needed to understand its cells.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'r> {
+    pub(crate) context: &'r Context,
+    pub(crate) rows: &'r dyn Rows,
 }
 
 /// Ties fields to the columns of one file.
@@ -83,7 +89,7 @@ pub(crate) struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    pub(crate) fn context(&self, zone: Tz, base_ms: i64) -> Result<Context, ImportError> {
+    pub(crate) fn context(&self) -> Result<Context, ImportError> {
         for group in &self.mapping.require_one_of {
             if !group.iter().any(|name| self.columns.iter().any(|column| column.name == *name)) {
                 return Err(self.missing(&group.join(" or "), "this kind of row"));
@@ -107,7 +113,6 @@ impl Resolver<'_> {
             null_numbers: self.mapping.null.iter().filter_map(|null| null.parse().ok()).collect(),
             states: states.collect(),
             skip: skip.collect::<Result<_, ImportError>>()?,
-            times: TimeReader::new(zone, base_ms),
         })
     }
 
@@ -117,14 +122,14 @@ impl Resolver<'_> {
 
     fn missing(&self, column: &str, field: &str) -> ImportError {
         let found = self.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
-        ImportError::MissingColumn {
+        ImportError::MissingColumn(Box::new(MissingColumn {
             file: self.file.into(),
             column: column.into(),
             mapping: self.mapping.name.clone(),
             field: field.into(),
             found,
             hint: self.mapping.hint.as_ref().map_or_else(String::new, |hint| format!("\n{hint}")),
-        }
+        }))
     }
 
     /// The column's number; none if it is absent and may be.
@@ -146,14 +151,14 @@ impl Resolver<'_> {
             (FieldKind::Number(_), ColumnKind::Text) if self.columns[index].type_name != "text" => "a number",
             _ => return Ok(Some(index)),
         };
-        Err(ImportError::ColumnType {
+        Err(ImportError::ColumnType(Box::new(ColumnType {
             file: self.file.into(),
             column: name.into(),
             mapping: self.mapping.name.clone(),
             field: field.into(),
             found: self.columns[index].type_name.clone(),
             wanted,
-        })
+        })))
     }
 
     fn spec(&self, field: &str) -> Option<&FieldSpec> {
@@ -257,19 +262,21 @@ impl Resolver<'_> {
     }
 }
 
-impl Context {
+impl<'r> Row<'r> {
     /// The cell, with the mapping's spellings of "not known" turned into null.
-    pub(crate) fn cell<'r>(&self, rows: &'r dyn Rows, column: usize) -> Cell<'r> {
-        let cell = rows.cell(column);
+    fn cell(self, column: usize) -> Cell<'r> {
+        let cell = self.rows.cell(column);
         let null = match cell {
-            Cell::Text(text) => self.nulls.iter().any(|null| null == text),
-            Cell::Int(number) => self.null_numbers.contains(&number),
+            Cell::Text(text) => self.context.nulls.iter().any(|null| null == text),
+            Cell::Int(number) => self.context.null_numbers.contains(&number),
             Cell::Float(number) => number.is_nan(),
             _ => false,
         };
         if null { Cell::Null } else { cell }
     }
+}
 
+impl Context {
     /// Whether the mapping leaves this row out.
     pub(crate) fn skips(&self, rows: &dyn Rows) -> bool {
         self.skip.iter().any(|(column, values)| {
@@ -277,13 +284,12 @@ impl Context {
         })
     }
 
-    pub(crate) fn state(&self, name: &str) -> Result<(State, Option<usize>), Reject> {
+    /// What a state name means, and what a prefix left over of it.
+    pub(crate) fn state<'s>(&self, name: &'s str) -> Result<(State, Option<&'s str>), Reject> {
         for known in &self.states {
-            if known.prefix && name.starts_with(&known.text) {
-                return Ok((known.state, Some(known.text.len())));
-            }
-            if !known.prefix && known.text == name {
-                return Ok((known.state, None));
+            let rest = name.strip_prefix(known.text.as_str());
+            if let Some(rest) = rest.filter(|rest| known.prefix || rest.is_empty()) {
+                return Ok((known.state, Some(rest).filter(|rest| !rest.is_empty())));
             }
         }
         if self.states.is_empty() {
@@ -315,16 +321,16 @@ fn as_text(cell: Cell<'_>) -> Option<Cow<'_, str>> {
 }
 
 impl Text {
-    pub(crate) fn read<'r>(&'r self, context: &Context, rows: &'r dyn Rows) -> Option<Cow<'r, str>> {
+    pub(crate) fn read<'r>(&'r self, row: Row<'r>) -> Option<Cow<'r, str>> {
         let found = match &self.origin {
             TextOrigin::Absent => None,
-            TextOrigin::Column(column) => as_text(context.cell(rows, *column)),
+            TextOrigin::Column(column) => as_text(row.cell(*column)),
             TextOrigin::Pieces(pieces) => {
                 let mut text = String::new();
                 for piece in pieces {
                     match piece {
                         Piece::Literal(literal) => text.push_str(literal),
-                        Piece::Column(column) => text.push_str(&as_text(context.cell(rows, *column))?),
+                        Piece::Column(column) => text.push_str(&as_text(row.cell(*column))?),
                     }
                 }
                 Some(Cow::Owned(text))
@@ -333,13 +339,8 @@ impl Text {
         found.or_else(|| self.default.as_deref().map(Cow::Borrowed))
     }
 
-    pub(crate) fn required<'r>(
-        &'r self,
-        field: &str,
-        context: &Context,
-        rows: &'r dyn Rows,
-    ) -> Result<Cow<'r, str>, Reject> {
-        self.read(context, rows).filter(|text| !text.is_empty()).ok_or_else(|| missing(field))
+    pub(crate) fn required<'r>(&'r self, field: &str, row: Row<'r>) -> Result<Cow<'r, str>, Reject> {
+        self.read(row).filter(|text| !text.is_empty()).ok_or_else(|| missing(field))
     }
 
     /// The same text for every row.
@@ -360,11 +361,11 @@ pub(crate) fn missing(field: &str) -> Reject {
 
 impl Number {
     /// In the event's unit; `None` if any of the columns has no value.
-    pub(crate) fn read(&self, context: &Context, rows: &dyn Rows) -> Result<Option<i64>, Reject> {
+    pub(crate) fn read(&self, row: Row<'_>) -> Result<Option<i64>, Reject> {
         let mut whole = Some(if self.product { 1_i64 } else { 0 });
         let mut approximate = if self.product { 1_f64 } else { 0.0 };
         for column in &self.columns {
-            let (exact, value) = match context.cell(rows, *column) {
+            let (exact, value) = match row.cell(*column) {
                 Cell::Null => return Ok(None),
                 Cell::Int(number) => (Some(number), number as f64),
                 Cell::Float(number) => (None, number),
@@ -383,8 +384,8 @@ impl Number {
     }
 
     /// The text of the first column, for decoders.
-    pub(crate) fn raw_text<'r>(&self, context: &Context, rows: &'r dyn Rows) -> Option<&'r str> {
-        match context.cell(rows, *self.columns.first()?) {
+    pub(crate) fn raw_text<'r>(&self, row: Row<'r>) -> Option<&'r str> {
+        match row.cell(*self.columns.first()?) {
             Cell::Text(text) => Some(text),
             _ => None,
         }
@@ -407,14 +408,14 @@ impl Number {
 }
 
 impl Time {
-    pub(crate) fn read(&self, context: &mut Context, rows: &dyn Rows) -> Result<Option<i64>, Reject> {
+    pub(crate) fn read(&self, row: Row<'_>, times: &mut TimeReader) -> Result<Option<i64>, Reject> {
         let time = match self.column {
-            Some(column) => context.times.read(context.cell(rows, column), self.format)?,
+            Some(column) => times.read(row.cell(column), self.format)?,
             None => self.constant_ms,
         };
         let (Some(time), Some(plus)) = (time, &self.plus) else {
             return Ok(time);
         };
-        Ok(plus.read(context, rows)?.map(|duration| time.saturating_add(duration)))
+        Ok(plus.read(row)?.map(|duration| time.saturating_add(duration)))
     }
 }

@@ -9,8 +9,8 @@ use crate::error::{ImportError, Reject, RejectCode};
 use crate::jobs::{JobPlan, JobScratch};
 use crate::mapping::{Kind, Unit};
 use crate::outbox::Outbox;
-use crate::plan::{Context, Number, Resolver, Text, Time, missing};
-use crate::rows::Rows;
+use crate::plan::{Number, Resolver, Row, Text, Time, missing};
+use crate::time::TimeReader;
 
 /// What an accepted row was about.
 pub(crate) struct RowFacts<'r> {
@@ -63,24 +63,24 @@ impl RowPlan {
     /// Puts the row's events into the outbox.
     pub(crate) fn row<'r>(
         &'r self,
-        context: &mut Context,
-        rows: &'r dyn Rows,
+        row: Row<'r>,
+        times: &mut TimeReader,
         scratch: &mut JobScratch,
         out: &mut Outbox<'_>,
     ) -> Result<RowFacts<'r>, Reject> {
         match self {
-            Self::Jobs(plan) => plan.row(context, rows, scratch, out),
-            Self::Quotas(plan) => plan.row(context, rows, out),
-            Self::PoolSamples(plan) => plan.row(context, rows, out),
-            Self::Nodes(plan) => plan.row(context, rows, out),
-            Self::Faults(plan) => plan.row(context, rows, out),
+            Self::Jobs(plan) => plan.row(row, times, scratch, out),
+            Self::Quotas(plan) => plan.row(row, times, out),
+            Self::PoolSamples(plan) => plan.row(row, times, out),
+            Self::Nodes(plan) => plan.row(row, times, out),
+            Self::Faults(plan) => plan.row(row, times, out),
         }
     }
 }
 
 /// The number as events hold it; none where the mapping or the row has none.
-fn unsigned(number: Option<&Number>, context: &Context, rows: &dyn Rows) -> Result<Option<u64>, Reject> {
-    let Some(value) = number.map_or(Ok(None), |number| number.read(context, rows))? else {
+fn unsigned(number: Option<&Number>, row: Row<'_>) -> Result<Option<u64>, Reject> {
+    let Some(value) = number.map_or(Ok(None), |number| number.read(row))? else {
         return Ok(None);
     };
     let negative =
@@ -88,8 +88,8 @@ fn unsigned(number: Option<&Number>, context: &Context, rows: &dyn Rows) -> Resu
     u64::try_from(value).map(Some).map_err(negative)
 }
 
-fn owned(text: &Text, context: &Context, rows: &dyn Rows) -> Option<String> {
-    text.read(context, rows).map(Cow::into_owned)
+fn owned(text: &Text, row: Row<'_>) -> Option<String> {
+    text.read(row).map(Cow::into_owned)
 }
 
 fn envelope(cluster: &str, event_time_ms: i64) -> Option<v1::Envelope> {
@@ -126,22 +126,22 @@ impl QuotaPlan {
 
     fn row<'r>(
         &'r self,
-        context: &mut Context,
-        rows: &'r dyn Rows,
+        row: Row<'r>,
+        times: &mut TimeReader,
         out: &mut Outbox<'_>,
     ) -> Result<RowFacts<'r>, Reject> {
-        let cluster = self.cluster.required("cluster", context, rows)?;
-        let time_ms = self.time.read(context, rows)?.ok_or_else(|| missing("time"))?;
-        let owner = self.owner.required("owner", context, rows)?;
-        let gpus_milli = unsigned(self.gpus.as_ref(), context, rows)?.ok_or_else(|| missing("gpus"))?;
-        let pool = owned(&self.pool, context, rows);
+        let cluster = self.cluster.required("cluster", row)?;
+        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
+        let owner = self.owner.required("owner", row)?;
+        let gpus_milli = unsigned(self.gpus.as_ref(), row)?.ok_or_else(|| missing("gpus"))?;
+        let pool = owned(&self.pool, row);
         let facts = facts(cluster, &owner, time_ms, time_ms, pool.as_deref().unwrap_or_default());
         out.add(&mut Event::Capacity(v1::CapacityEvent {
             envelope: envelope(&facts.cluster, time_ms),
             kind: v1::CapacityEventKind::QuotaSet.into(),
             owner: owner.into_owned(),
             pool,
-            gpu_model: owned(&self.gpu_model, context, rows),
+            gpu_model: owned(&self.gpu_model, row),
             gpus_milli: Some(gpus_milli),
         }))?;
         Ok(facts)
@@ -180,17 +180,17 @@ impl SamplePlan {
 
     fn row<'r>(
         &'r self,
-        context: &mut Context,
-        rows: &'r dyn Rows,
+        row: Row<'r>,
+        times: &mut TimeReader,
         out: &mut Outbox<'_>,
     ) -> Result<RowFacts<'r>, Reject> {
-        let cluster = self.cluster.required("cluster", context, rows)?;
-        let time_ms = self.time.read(context, rows)?.ok_or_else(|| missing("time"))?;
-        let owner = self.owner.required("owner", context, rows)?;
-        let pool = owned(&self.pool, context, rows);
+        let cluster = self.cluster.required("cluster", row)?;
+        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
+        let owner = self.owner.required("owner", row)?;
+        let pool = owned(&self.pool, row);
         let until_ms = time_ms.saturating_add_unsigned(self.interval_ms);
         let facts = facts(cluster, &owner, time_ms, until_ms, pool.as_deref().unwrap_or_default());
-        let read = |number: &Option<Number>| unsigned(number.as_ref(), context, rows);
+        let read = |number: &Option<Number>| unsigned(number.as_ref(), row);
         out.add(&mut Event::PoolSample(v1::PoolSample {
             envelope: envelope(&facts.cluster, time_ms),
             owner: owner.into_owned(),
@@ -234,21 +234,21 @@ impl NodePlan {
 
     fn row<'r>(
         &'r self,
-        context: &mut Context,
-        rows: &'r dyn Rows,
+        row: Row<'r>,
+        times: &mut TimeReader,
         out: &mut Outbox<'_>,
     ) -> Result<RowFacts<'r>, Reject> {
-        let cluster = self.cluster.required("cluster", context, rows)?;
-        let time_ms = self.time.read(context, rows)?.ok_or_else(|| missing("time"))?;
-        let node = self.node.required("node", context, rows)?;
+        let cluster = self.cluster.required("cluster", row)?;
+        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
+        let node = self.node.required("node", row)?;
         let facts = facts(cluster, &node, time_ms, time_ms, "");
-        let read = |number: &Option<Number>| unsigned(number.as_ref(), context, rows);
+        let read = |number: &Option<Number>| unsigned(number.as_ref(), row);
         out.add(&mut Event::Node(v1::NodeEvent {
             envelope: envelope(&facts.cluster, time_ms),
             kind: v1::NodeEventKind::NodeRegistered.into(),
             node: node.into_owned(),
-            pool: owned(&self.pool, context, rows),
-            gpu_model: owned(&self.gpu_model, context, rows),
+            pool: owned(&self.pool, row),
+            gpu_model: owned(&self.gpu_model, row),
             gpus_milli: read(&self.gpus)?,
             cpus_milli: read(&self.cpus)?,
             memory_bytes: read(&self.memory)?,
@@ -286,29 +286,28 @@ impl FaultPlan {
 
     fn row<'r>(
         &'r self,
-        context: &mut Context,
-        rows: &'r dyn Rows,
+        row: Row<'r>,
+        times: &mut TimeReader,
         out: &mut Outbox<'_>,
     ) -> Result<RowFacts<'r>, Reject> {
-        let cluster = self.cluster.required("cluster", context, rows)?;
-        let node = self.node.required("node", context, rows)?;
-        let start_ms = self.start_time.read(context, rows)?.ok_or_else(|| missing("start_time"))?;
-        let end_ms = self.end_time.as_ref().map_or(Ok(None), |time| time.read(context, rows))?;
+        let cluster = self.cluster.required("cluster", row)?;
+        let node = self.node.required("node", row)?;
+        let start_ms = self.start_time.read(row, times)?.ok_or_else(|| missing("start_time"))?;
+        let end_ms = self.end_time.as_ref().map_or(Ok(None), |time| time.read(row, times))?;
         if let Some(gap_ms) = end_ms.map(|end_ms| start_ms - end_ms).filter(|gap_ms| *gap_ms > 0) {
             let reason = format!("the fault ends {gap_ms} ms before it starts");
             return Err(Reject::new(RejectCode::EndBeforeStart, reason));
         }
-        let fault_id =
-            self.fault_id.read(context, rows).map_or_else(|| start_ms.to_string(), Cow::into_owned);
+        let fault_id = self.fault_id.read(row).map_or_else(|| start_ms.to_string(), Cow::into_owned);
         let facts = facts(cluster, &node, start_ms, end_ms.unwrap_or(start_ms), &fault_id);
         let mut event = v1::NodeEvent {
             envelope: envelope(&facts.cluster, start_ms),
             kind: v1::NodeEventKind::FaultStarted.into(),
             node: node.into_owned(),
             fault_id: Some(fault_id),
-            fault_level: owned(&self.fault_level, context, rows),
-            fault_class: owned(&self.fault_class, context, rows),
-            description: owned(&self.description, context, rows),
+            fault_level: owned(&self.fault_level, row),
+            fault_class: owned(&self.fault_class, row),
+            description: owned(&self.description, row),
             ..v1::NodeEvent::default()
         };
         out.add(&mut Event::Node(event.clone()))?;

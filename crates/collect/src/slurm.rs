@@ -1,5 +1,7 @@
 //! Spellings that only Slurm's accounting output has.
 
+use std::borrow::Cow;
+
 use crate::error::{Reject, RejectCode};
 
 /// A pending array longer than this is refused; Slurm's own limit is 4,000,001 tasks, its default 1,001.
@@ -88,15 +90,15 @@ pub(crate) fn array_tasks(list: &str) -> Result<Vec<i64>, Reject> {
 
 /// GPUs of a TRES string.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct TresGpus {
+pub(crate) struct TresGpus<'a> {
     pub gpus: i64,
-    /// Models named with their type, comma separated; empty if none is.
-    pub models: String,
+    /// Models named with their type, by name, comma separated; empty if none is.
+    pub models: Cow<'a, str>,
 }
 
 /// Reads `cpu=8,gres/gpu=4,gres/gpu:a100=4`. The untyped count is the total of the typed ones where both are given.
-pub(crate) fn tres_gpus(text: &str) -> Result<TresGpus, Reject> {
-    let (mut untyped, mut typed, mut models) = (None, 0_i64, Vec::new());
+pub(crate) fn tres_gpus(text: &str) -> Result<TresGpus<'_>, Reject> {
+    let (mut untyped, mut typed, mut models) = (None, 0_i64, Cow::Borrowed(""));
     for part in text.split(',') {
         let Some(rest) = part.strip_prefix("gres/gpu") else {
             continue;
@@ -106,7 +108,7 @@ pub(crate) fn tres_gpus(text: &str) -> Result<TresGpus, Reject> {
             Some(("", count)) => untyped = Some(count),
             Some((name, count)) if name.len() > 1 && name.starts_with(':') => {
                 typed += count;
-                models.push(&name[1..]);
+                models = with_model(models, &name[1..]);
             }
             // gres/gpumem and gres/gpuutil measure usage, not devices.
             _ if rest.starts_with(|c: char| c.is_ascii_alphabetic()) => {}
@@ -118,9 +120,18 @@ pub(crate) fn tres_gpus(text: &str) -> Result<TresGpus, Reject> {
             }
         }
     }
-    models.sort_unstable();
-    models.dedup();
-    Ok(TresGpus { gpus: untyped.unwrap_or(typed), models: models.join(",") })
+    Ok(TresGpus { gpus: untyped.unwrap_or(typed), models })
+}
+
+/// Nearly all jobs have one model, which costs no copy.
+fn with_model<'a>(models: Cow<'a, str>, model: &'a str) -> Cow<'a, str> {
+    if models.is_empty() {
+        return Cow::Borrowed(model);
+    }
+    let mut names: Vec<_> = models.split(',').chain([model]).collect();
+    names.sort_unstable();
+    names.dedup();
+    Cow::Owned(names.join(","))
 }
 
 /// Exit code and signal of `1:9`.
@@ -159,20 +170,18 @@ pub(crate) fn time_limit_ms(text: &str) -> Result<Option<i64>, Reject> {
 /// Expands `gpu[01-04,07]-ib,x1` to `gpu01-ib,gpu02-ib,…,x1`; gives the names, comma separated, and their number.
 pub(crate) fn hosts(text: &str, out: &mut String) -> Result<u32, Reject> {
     out.clear();
-    let mut count = 0;
-    let mut depth = 0_u32;
-    let mut start = 0;
-    for (at, c) in text.char_indices().chain([(text.len(), ',')]) {
+    let (mut count, mut open, mut start) = (0, false, 0);
+    for (at, c) in text.char_indices() {
         match c {
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
+            '[' | ']' => open = c == '[',
+            ',' if !open => {
                 expand("", &text[start..at], out, &mut count)?;
                 start = at + 1;
             }
             _ => {}
         }
     }
+    expand("", &text[start..], out, &mut count)?;
     Ok(count)
 }
 
@@ -205,4 +214,97 @@ fn expand(prefix: &str, expression: &str, out: &mut String, count: &mut u32) -> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_ids_come_apart() {
+        let plain = |job, step| JobId { job, step, array_job: None, task: Task::None };
+        let array = |job, step, task| JobId { job, step, array_job: Some("12"), task };
+        let cases = [
+            ("12", plain("12", None)),
+            ("12.batch", plain("12", Some("batch"))),
+            ("12.0", plain("12", Some("0"))),
+            ("12+1", plain("12+1", None)),
+            ("12+1.0", plain("12+1", Some("0"))),
+            ("12_4", array("12_4", None, Task::One(4))),
+            ("12_4.extern", array("12_4", Some("extern"), Task::One(4))),
+            ("12_[1-10%3]", array("12_[1-10%3]", None, Task::Pending("1-10"))),
+            ("12_[1,3]", array("12_[1,3]", None, Task::Pending("1,3"))),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(job_id(text), Ok(expected), "{text}");
+        }
+        for text in ["", "x", "12.", "12_", "12_a", "12+", "12-3", "12_[1", "_4", ".batch"] {
+            assert_eq!(job_id(text).unwrap_err().code, RejectCode::BadJobId, "{text}");
+        }
+    }
+
+    #[test]
+    fn array_tasks_are_counted_before_they_are_listed() {
+        assert_eq!(array_tasks("1-3,7,10-20:5"), Ok(vec![1, 2, 3, 7, 10, 15, 20]));
+        for list in ["", "3-1", "1-x", "1-9:0", "0-4000000000", "0-99999,100000"] {
+            assert_eq!(array_tasks(list).unwrap_err().code, RejectCode::BadJobId, "{list}");
+        }
+    }
+
+    #[test]
+    fn gpus_are_the_untyped_count_or_the_sum_of_the_typed_ones() {
+        let cases = [
+            ("billing=8,cpu=8,mem=4G,node=1", 0, ""),
+            ("gres/gpu=4", 4, ""),
+            ("gres/gpu:a100=4,gres/gpu=4", 4, "a100"),
+            ("gres/gpu:h100=2,gres/gpu:a100=4", 6, "a100,h100"),
+            ("gres/gpu:1g.5gb=3", 3, "1g.5gb"),
+            ("gres/gpumem=80G,gres/gpuutil=90,gres/gpu=1", 1, ""),
+            ("", 0, ""),
+        ];
+        for (text, gpus, models) in cases {
+            assert_eq!(tres_gpus(text), Ok(TresGpus { gpus, models: models.into() }), "{text}");
+        }
+        for text in ["gres/gpu=x", "gres/gpu", "gres/gpu:=4", "gres/gpu=99999999999999999999"] {
+            assert_eq!(tres_gpus(text).unwrap_err().code, RejectCode::BadNumber, "{text}");
+        }
+    }
+
+    #[test]
+    fn time_limits_are_minutes_clocks_or_days() {
+        const HOUR_MS: i64 = 3_600_000;
+        let cases = [
+            ("30", Some(HOUR_MS / 2)),
+            ("30:30", Some(1_830_000)),
+            ("01:00:00", Some(HOUR_MS)),
+            ("1-02:00:00", Some(26 * HOUR_MS)),
+            ("2-03", Some(51 * HOUR_MS)),
+            ("2-03:30", Some(51 * HOUR_MS + HOUR_MS / 2)),
+            ("UNLIMITED", None),
+            ("Partition_Limit", None),
+        ];
+        for (text, limit_ms) in cases {
+            assert_eq!(time_limit_ms(text), Ok(limit_ms), "{text}");
+        }
+        for text in ["", "x", "1:2:3:4", "-5", "1-"] {
+            assert_eq!(time_limit_ms(text).unwrap_err().code, RejectCode::BadNumber, "{text}");
+        }
+    }
+
+    #[test]
+    fn host_lists_expand_with_their_width() {
+        let cases = [
+            ("x1", "x1", 1),
+            ("gpu[01-03,07],x1", "gpu01,gpu02,gpu03,gpu07,x1", 5),
+            ("r[1-2]n[09-10]-ib", "r1n09-ib,r1n10-ib,r2n09-ib,r2n10-ib", 4),
+        ];
+        let mut out = String::new();
+        for (text, expected, count) in cases {
+            assert_eq!(hosts(text, &mut out), Ok(count), "{text}");
+            assert_eq!(out, expected);
+        }
+        for text in ["gpu[1-", "gpu[x]", "gpu[3-1]", "n[0-999999999]", "a[0-9999]b[0-9999]"] {
+            assert!(hosts(text, &mut out).is_err(), "{text}");
+        }
+    }
 }

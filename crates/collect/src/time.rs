@@ -52,7 +52,7 @@ impl TimeReader {
         let time = match cell {
             Cell::Null => return Ok(None),
             Cell::InstantMs(ms) => Some(ms),
-            Cell::NaiveMs(ms) => Some(self.to_utc(ms)?),
+            Cell::NaiveMs(ms) => Some(self.in_utc(ms)?),
             Cell::Int(number) => self.number(number as f64, Some(number), format),
             Cell::Float(number) => self.number(number, None, format),
             Cell::Text(text) => return self.text(text.trim(), format).map(Some),
@@ -69,7 +69,7 @@ impl TimeReader {
             let (wall_ms, offset_ms) = iso(bytes).ok_or_else(|| bad_time(text))?;
             match offset_ms {
                 Some(offset_ms) => (Form::Offset, wall_ms - offset_ms),
-                None => (Form::Naive, self.to_utc(wall_ms)?),
+                None => (Form::Naive, self.in_utc(wall_ms)?),
             }
         } else {
             let whole = text.parse::<i64>().ok();
@@ -108,7 +108,7 @@ impl TimeReader {
     }
 
     /// Wall time of the zone as UTC. Of the two instants of a repeated autumn hour the first is taken.
-    fn to_utc(&mut self, wall_ms: i64) -> Result<i64, Reject> {
+    fn in_utc(&mut self, wall_ms: i64) -> Result<i64, Reject> {
         if self.zone == Tz::UTC {
             return Ok(wall_ms);
         }
@@ -202,4 +202,83 @@ fn offset_ms(text: &[u8]) -> Option<Option<i64>> {
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     let valid = hours <= 14 && minutes < 60;
     valid.then(|| Some(sign * (i64::from(hours) * 3600 + i64::from(minutes) * 60) * 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(zone: &str, text: &str) -> Result<Option<i64>, Reject> {
+        TimeReader::new(zone.parse().unwrap(), 0).read(Cell::Text(text), TimeFormat::Auto)
+    }
+
+    #[test]
+    fn texts_agree_with_chrono() {
+        for text in [
+            "2024-02-29T23:59:59Z",
+            "2024-02-29T23:59:59.5Z",
+            "2024-02-29T23:59:59.123456789+05:30",
+            "1969-12-31T23:59:59-08:00",
+        ] {
+            let expected = DateTime::parse_from_rfc3339(text).unwrap().timestamp_millis();
+            assert_eq!(read("UTC", text), Ok(Some(expected)), "{text}");
+        }
+        let day = Ok(Some(1_709_164_800_000));
+        for text in [
+            "2024-02-29",
+            "2024-02-29 00:00:00",
+            "2024-02-29T00:00:00 UTC",
+            "2024-02-29T01:00:00+01",
+            "1709164800",
+            "1709164800000",
+            "1709164800.0",
+        ] {
+            assert_eq!(read("UTC", text), day, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "",
+            "2023-02-29",
+            "2024-2-29",
+            "2024-02-29T",
+            "2024-02-29T1:00:00",
+            "2024-02-29T00:00:00.",
+            "2024-02-29T00:00:00X",
+            "2024-02-29T00:00:00+1",
+            "inf",
+            "1e99",
+        ] {
+            assert_eq!(read("UTC", text).unwrap_err().code, RejectCode::BadTime, "{text}");
+        }
+    }
+
+    #[test]
+    fn clock_changes_are_honest() {
+        let hour_ms = 3_600_000;
+        let at = |text| read("Europe/Berlin", text);
+        let before = at("2024-03-31T01:59:59").unwrap().unwrap();
+        let after = at("2024-03-31T03:00:00").unwrap().unwrap();
+        assert_eq!(after - before, 1000);
+        assert_eq!(at("2024-03-31T02:30:00").unwrap_err().code, RejectCode::BadTime);
+        let first = at("2024-10-27T02:30:00").unwrap().unwrap();
+        let later = at("2024-10-27T03:30:00").unwrap().unwrap();
+        assert_eq!(later - first, 2 * hour_ms, "the repeated hour is read as its first pass");
+    }
+
+    #[test]
+    fn a_remembered_day_gives_the_same_as_a_fresh_one() {
+        let mut reader = TimeReader::new(Tz::America__New_York, 0);
+        for hour in (0..24 * 400).step_by(5) {
+            let wall = DateTime::from_timestamp(1_700_000_000 + hour * 3600, 0).unwrap();
+            let text = wall.format("%Y-%m-%dT%H:%M:%S").to_string();
+            assert_eq!(
+                reader.read(Cell::Text(&text), TimeFormat::Auto),
+                read("America/New_York", &text),
+                "{text}"
+            );
+        }
+    }
 }

@@ -74,6 +74,8 @@ pub struct DeltaStore {
     /// Folder of the table if it is on a local disk, where files are fsynced before they are committed.
     local: Option<PathBuf>,
     properties: WriterProperties,
+    /// Per log partition: what [`Self::progress`] read or the last commit set.
+    progress: HashMap<u32, u64>,
 }
 
 impl std::fmt::Debug for DeltaStore {
@@ -103,7 +105,7 @@ impl DeltaStore {
         }
         let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
         match DeltaTableBuilder::from_url(url.clone()).map_err(fail)?.load().await {
-            Ok(table) => Ok(Some(Self { properties: writer_properties(&spec), spec, table, local })),
+            Ok(table) => Ok(Some(Self { properties: writer_properties(&spec), progress: HashMap::new(), spec, table, local })),
             Err(DeltaTableError::NotATable(_)) => Ok(None),
             Err(e) => Err(fail(e)),
         }
@@ -132,7 +134,7 @@ impl DeltaStore {
             .with_partition_columns(spec.partition_columns().iter().copied())
             .await
             .map_err(fail)?;
-        Ok(Self { properties: writer_properties(&spec), spec, table, local })
+        Ok(Self { properties: writer_properties(&spec), progress: HashMap::new(), spec, table, local })
     }
 
     pub fn spec(&self) -> &Arc<TableSpec> {
@@ -145,14 +147,19 @@ impl DeltaStore {
     }
 
     /// How far into its log partition this table has come: all records below the offset are in it.
-    pub async fn progress(&self, partition: u32) -> Result<u64> {
+    pub async fn progress(&mut self, partition: u32) -> Result<u64> {
+        if let Some(known) = self.progress.get(&partition) {
+            return Ok(*known);
+        }
         let app = app_id(&self.spec, partition);
         let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
         let version = snapshot
             .transaction_version(self.table.log_store().as_ref(), app)
             .await
             .map_err(|e| self.fail(e))?;
-        Ok(version.map_or(0, |v| v as u64))
+        let offset = version.map_or(0, |v| v as u64);
+        self.progress.insert(partition, offset);
+        Ok(offset)
     }
 
     /// The files of the current version.
@@ -237,19 +244,15 @@ impl DeltaStore {
 
     /// Commits files and progress as one: after it all records of the partition below `offset` are in the table.
     ///
-    /// Fails with [`LakeError::Fenced`] if somebody else advanced the same partition since this store looked.
+    /// Fails if somebody else advanced the same partition since this store looked: Delta finds the same application
+    /// transaction in a version in between.
     pub async fn commit(
         &mut self,
         partition: u32,
-        from: u64,
         offset: u64,
         adds: Vec<DataFile>,
         removes: Vec<DataFile>,
     ) -> Result<()> {
-        let found = self.progress(partition).await?;
-        if found != from {
-            return Err(LakeError::Fenced { table: self.spec.name.clone(), expected: from, found });
-        }
         let now_ms = Utc::now().timestamp_millis();
         let mut actions: Vec<Action> =
             removes.into_iter().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
@@ -265,7 +268,9 @@ impl DeltaStore {
             partition_by: Some(partition_by),
             predicate: None,
         };
-        self.commit_actions(actions, operation).await
+        self.commit_actions(actions, operation).await?;
+        self.progress.insert(partition, offset);
+        Ok(())
     }
 
     /// Drops whole files, e.g. those past retention.

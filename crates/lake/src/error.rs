@@ -19,11 +19,6 @@ pub enum LakeError {
     Log(#[from] tidegate_log::LogError),
     #[error("pipeline {file}: {message}")]
     Pipeline { file: String, message: String },
-    #[error(
-        "table {table} was advanced to offset {found} by another writer (this one was at {expected}); \
-         stop the other process, then restart this one"
-    )]
-    Fenced { table: String, expected: u64, found: u64 },
     #[error("{0}")]
     Io(String, #[source] std::io::Error),
     #[error("{0}")]

@@ -17,9 +17,10 @@ use futures::StreamExt;
 use tidegate_events::Event;
 use url::Url;
 
-use crate::catalog::{self, Catalog, Overlay};
+pub use crate::catalog::Catalog;
+use crate::catalog::{self, Overlay};
 use crate::delta::{DataFile, DeltaStore};
-use crate::error::Result;
+use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits, run_windowed};
 use crate::group::GroupState;
 use crate::plan::Plan;
@@ -52,6 +53,8 @@ pub struct Lake {
     /// Windows recomputed and not committed: (windowed table, partition) → segment → rows, public columns.
     windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
     published: Arc<RwLock<Arc<Catalog>>>,
+    /// For tests: commits left until the next flush fails as if the process had died.
+    interrupt_after: Option<u64>,
 }
 
 impl std::fmt::Debug for Lake {
@@ -121,6 +124,7 @@ impl Lake {
             states: BTreeMap::new(),
             windows: BTreeMap::new(),
             published: Arc::default(),
+            interrupt_after: None,
         };
         lake.publish().await?;
         Ok(lake)
@@ -140,8 +144,9 @@ impl Lake {
         self.states.values()
     }
 
+    /// The lake's own work runs on one thread per query: it costs the least CPU, which the jobs beside it get.
     fn session(&self) -> SessionContext {
-        exec::session(&self.runtime, self.limits)
+        exec::session(&self.runtime, Limits { threads: 1, ..self.limits })
     }
 
     /// Makes ready to take in a log partition. Returns the offset to read from.
@@ -153,7 +158,7 @@ impl Lake {
             }
             let mut progress = Vec::new();
             for spec in group.commit_order() {
-                progress.push(self.stores[&spec.name].progress(partition).await?);
+                progress.push(self.store_mut(&spec.name).progress(partition).await?);
             }
             let anchor = *progress.last().expect("a group has a raw table");
             let furthest = progress.iter().copied().max().unwrap_or(anchor);
@@ -280,13 +285,18 @@ impl Lake {
         let ctx = self.session();
         let dirty: Vec<(String, u32)> =
             self.states.iter().filter(|(_, s)| s.changed).map(|(k, _)| k.clone()).collect();
+        let started = std::time::Instant::now();
         for name in &dirty {
             self.states.get_mut(name).expect("just listed").fold(&ctx).await?;
         }
+        let folded = started.elapsed();
         for name in &dirty {
             self.recompute_windows(name).await?;
         }
-        self.publish().await
+        let recomputed = started.elapsed();
+        self.publish().await?;
+        tracing::debug!(?folded, windows = ?(recomputed - folded), publish = ?(started.elapsed() - recomputed), "refreshed");
+        Ok(())
     }
 
     async fn recompute_windows(&mut self, name: &(String, u32)) -> Result<()> {
@@ -308,7 +318,7 @@ impl Lake {
         for (planned, dirty) in state.group.windowed.iter().zip(&state.dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let source = ctx.table_provider(planned.pipeline.sources[0].as_str()).await?;
-            let fresh = exec::session(&self.runtime, self.limits);
+            let fresh = self.session();
             let mut segments: BTreeMap<i64, RecordBatch> = BTreeMap::new();
             for run in runs(segment, dirty) {
                 let rows = run_windowed(&fresh, planned, Arc::clone(&source), run).await?;
@@ -397,17 +407,26 @@ impl Lake {
         Ok(())
     }
 
+    /// For tests of restarts: the next flush stops after this many commits, as if the process had died there. The lake
+    /// must then be dropped and opened again.
+    pub fn interrupt_flush_after(&mut self, commits: u64) {
+        self.interrupt_after = Some(commits);
+    }
+
     /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
     pub async fn flush(&mut self) -> Result<Flushed> {
         let mut flushed = Flushed::default();
         if self.states.values().any(|s| s.changed) {
             self.refresh().await?;
         }
+        let started = std::time::Instant::now();
         let names: Vec<(String, u32)> = self.states.keys().cloned().collect();
         for name in names {
             let mut state = self.states.remove(&name).expect("just listed");
             let idle = state.absorbed - state.committed;
-            let result = match state.changed || idle > IDLE_PROGRESS {
+            // A group that repairs an interrupted flush commits only where that flush ended.
+            let repairing = state.recover_to.is_some_and(|end| state.absorbed < end);
+            let result = match (state.changed || state.recover_to.is_some() || idle > IDLE_PROGRESS) && !repairing {
                 true => self.flush_group(&mut state, &mut flushed).await,
                 false => Ok(()),
             };
@@ -417,25 +436,36 @@ impl Lake {
         if flushed.commits > 0 {
             self.publish().await?;
         }
+        tracing::debug!(commits = flushed.commits, took = ?started.elapsed(), "flushed");
         Ok(flushed)
     }
 
     async fn flush_group(&mut self, state: &mut GroupState, flushed: &mut Flushed) -> Result<()> {
-        for spec in state.group.commit_order() {
-            let progress = self.stores[&spec.name].progress(state.partition).await?;
+        let order = state.group.commit_order();
+        for (place, spec) in order.iter().enumerate() {
+            let progress = self.store_mut(&spec.name).progress(state.partition).await?;
             if progress >= state.absorbed {
                 continue;
             }
             let (adds, removes) = match spec.layout {
                 Layout::Raw => self.raw_files(state, progress).await?,
-                Layout::Keyed => self.keyed_files(state, &spec).await?,
-                Layout::Windowed => self.windowed_files(state, &spec).await?,
+                Layout::Keyed => self.keyed_files(state, spec).await?,
+                Layout::Windowed => self.windowed_files(state, spec).await?,
             };
+            // A table to which nothing happened may stay behind; the anchor always says how far the group has come.
+            if adds.is_empty() && removes.is_empty() && place + 1 < order.len() {
+                continue;
+            }
+            if let Some(left) = &mut self.interrupt_after {
+                if *left == 0 {
+                    return Err(LakeError::Refused("interrupted for a test".into()));
+                }
+                *left -= 1;
+            }
             flushed.commits += 1;
             flushed.files_added += adds.len() as u64;
             flushed.bytes_added += adds.iter().map(|f| f.size as u64).sum::<u64>();
-            let store = self.stores.get_mut(&spec.name).expect("every table has a store");
-            store.commit(state.partition, progress, state.absorbed, adds, removes).await?;
+            self.store_mut(&spec.name).commit(state.partition, state.absorbed, adds, removes).await?;
         }
         self.windows.retain(|(name, partition), _| {
             *partition != state.partition || !state.group.windowed.iter().any(|p| p.spec.name == *name)
@@ -525,6 +555,10 @@ impl Lake {
             removes.extend(old_files);
         }
         Ok((adds, removes))
+    }
+
+    fn store_mut(&mut self, table: &str) -> &mut DeltaStore {
+        self.stores.get_mut(table).expect("every table of the plan has a store")
     }
 
     /// Tables with their stores, for maintenance.

@@ -18,4 +18,5 @@ pub mod runner;
 mod seen;
 pub mod shipped;
 pub mod table;
+pub mod ways;
 pub mod window;

@@ -63,7 +63,8 @@ impl DataDir {
     }
 }
 
-fn lock(dir: &Path) -> Result<File, LogError> {
+/// Makes this process the only one with a lock on the folder, until the file is closed.
+pub(crate) fn lock(dir: &Path) -> Result<File, LogError> {
     let path = dir.join(LOCK_FILE);
     let io = |e| LogError::io(dir, format!("locking {}", path.display()), e);
     let mut file =

@@ -1,1 +1,18 @@
+//! SQL over the lake: read-only queries with limits, output formats, and the HTTP service.
+//!
+//! [`QueryService`] runs SQL on the newest consistent catalog; [`Encoded`] turns the rows into bytes of a [`Format`], piece
+//! by piece; [`serve`] offers both over HTTP. The `tidegate sql` command uses the first two directly.
 
+mod encode;
+mod error;
+mod format;
+mod guard;
+mod http;
+mod query;
+pub mod reference;
+
+pub use encode::{Encoded, TABLE_ROWS};
+pub use error::QueryError;
+pub use format::Format;
+pub use http::{MAX_BODY_BYTES, serve};
+pub use query::{Overrides, QueryLimits, QueryService, Rows};

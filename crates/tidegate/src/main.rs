@@ -1,5 +1,6 @@
 //! The `tidegate` binary: commands, wiring, nothing else.
 
+mod bench;
 mod commands;
 
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ struct Cli {
 enum Command {
     Import(commands::import::ImportArgs),
     Pipeline(commands::pipeline::PipelineArgs),
+    Sql(commands::sql::SqlArgs),
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -30,6 +33,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Import(args) => commands::import::run(args),
         Command::Pipeline(args) => commands::pipeline::run(args),
+        Command::Sql(args) => commands::sql::run(args),
+        Command::Bench(args) => bench::run(args),
     };
     commands::exit_code(result)
 }

@@ -6,6 +6,9 @@ use super::column::{Decode, Dimension, FieldSpec};
 use super::{Kind, Mapping};
 use crate::error::MappingError;
 
+/// The name is part of every event's source and of its producer's.
+const MAX_NAME_BYTES: usize = 64;
+
 /// What a field of an event holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldKind {
@@ -126,10 +129,10 @@ fn decodes(decode: Decode) -> &'static [&'static str] {
 impl Mapping {
     pub(super) fn check(&self, file: &str) -> Result<(), MappingError> {
         let invalid = |key: String, what: String| MappingError::Invalid { file: file.into(), key, what };
-        if self.name.is_empty()
+        if !(1..=MAX_NAME_BYTES).contains(&self.name.len())
             || !self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
         {
-            return Err(invalid("name".into(), "must be letters, digits, _ and -".into()));
+            return Err(invalid("name".into(), "must be 1 to 64 letters, digits, _ and -".into()));
         }
         if !self.csv.delimiter.is_ascii() {
             return Err(invalid("csv.delimiter".into(), "must be one ASCII character".into()));

@@ -348,3 +348,75 @@ impl<R: Bytes> Rows for CsvRows<R> {
         self.input.progress()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Gives its bytes a few at a time, so that records lie across the borders of reads.
+    struct Trickle<'a> {
+        bytes: &'a [u8],
+        step: usize,
+    }
+
+    impl Read for Trickle<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let count = self.bytes.len().min(self.step).min(buffer.len());
+            buffer[..count].copy_from_slice(&self.bytes[..count]);
+            self.bytes = &self.bytes[count..];
+            Ok(count)
+        }
+    }
+
+    impl Bytes for Trickle<'_> {
+        fn progress(&self) -> (u64, Option<u64>) {
+            (0, None)
+        }
+
+        fn explain(&self, source: std::io::Error, line: u64) -> ImportError {
+            ImportError::Read { file: "trickle".into(), line, source }
+        }
+
+        fn finish(&self) -> Result<(), ImportError> {
+            Ok(())
+        }
+    }
+
+    fn read(bytes: &[u8], step: usize, quoted: bool) -> Vec<Vec<String>> {
+        let dialect = Dialect { delimiter: b',', quoted };
+        let mut rows = CsvRows::open(Trickle { bytes, step }, "x".into(), dialect).unwrap();
+        let mut records = Vec::new();
+        while let Next::Row = rows.next().unwrap() {
+            records.push((0..rows.columns.len()).map(|column| rows.text(column).to_owned()).collect());
+        }
+        records
+    }
+
+    proptest! {
+        #[test]
+        fn written_records_read_back_however_the_bytes_arrive(
+            records in prop::collection::vec(prop::collection::vec("[a\"',;\r\n é]{0,6}", 3), 1..20),
+            step in 1_usize..40,
+        ) {
+            let mut writer = ::csv::Writer::from_writer(Vec::new());
+            writer.write_record(["one", "two", "three"]).unwrap();
+            for record in &records {
+                writer.write_record(record).unwrap();
+            }
+            let bytes = writer.into_inner().unwrap();
+            prop_assert_eq!(read(&bytes, step, true), records);
+        }
+
+        #[test]
+        fn without_quotes_a_record_is_its_line_split(
+            records in prop::collection::vec(prop::collection::vec("[a\"' é]{0,6}", 2), 1..20),
+            step in 1_usize..40,
+        ) {
+            let lines: Vec<_> = records.iter().map(|record| record.join(",")).collect();
+            let content = format!("one,two\n{}", lines.join("\n"));
+            prop_assert_eq!(read(content.as_bytes(), step, false), records);
+        }
+    }
+}

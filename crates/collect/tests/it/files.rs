@@ -111,7 +111,7 @@ fn files_that_cannot_be_used_write_nothing() {
     assert!(matches!(failure(text("x", &b"\xff\xfe,b\n"[..])), ImportError::Header { .. }));
     assert!(matches!(failure(text("x", "PAR1....")), ImportError::ParquetFromStdin));
     let error = failure(text("x", "job_id,gpus,submit_time,start_time\n"));
-    assert!(matches!(&error, ImportError::MissingColumn { column, .. } if column == "end_time"), "{error}");
+    assert!(matches!(&error, ImportError::MissingColumn(missing) if missing.column == "end_time"), "{error}");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn parquet_with_a_wrong_type_or_cut_off_writes_nothing() {
     columns[1].1 = Arc::new(StringArray::from(vec!["2", "4"]));
     write_parquet(&path, columns);
     let error = failure(Source::File(path.clone()));
-    assert!(matches!(&error, ImportError::ColumnType { column, .. } if column == "gpus"), "{error}");
+    assert!(matches!(&error, ImportError::ColumnType(wrong) if wrong.column == "gpus"), "{error}");
     write_parquet(&path, parquet_columns(times));
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 20]).unwrap();
@@ -221,4 +221,24 @@ fn progress_ends_at_the_size_of_the_file() {
         (last.bytes_read, last.bytes_total, last.rows),
         (ROWS.len() as u64, Some(ROWS.len() as u64), 2)
     );
+}
+
+#[test]
+fn a_file_that_shrinks_under_the_reader_is_not_taken_for_a_whole_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.csv");
+    let mut content = ROWS.to_owned();
+    for row in 3..50_000 {
+        content.push_str(&format!("{row},1,2024-01-01T00:00:00Z,,\n"));
+    }
+    std::fs::write(&path, &content).unwrap();
+    let cut = |progress: tidegate_collect::Progress| {
+        if progress.rows == 4096 {
+            File::options().write(true).open(&path).unwrap().set_len(content.len() as u64 / 2).unwrap();
+        }
+    };
+    let source = Source::File(path.clone());
+    let error =
+        import(source, &jobs(), &ImportOptions::default(), &MemoryLog::default(), &mut { cut }).unwrap_err();
+    assert!(matches!(error, ImportError::Shrank { .. }), "{error}");
 }

@@ -220,3 +220,19 @@ fn mistakes_in_a_mapping_are_named_with_what_would_be_right() {
     );
     assert!(matches!(Mapping::load("absent.toml"), Err(MappingError::Read { .. })));
 }
+
+#[test]
+fn the_guide_shows_a_valid_mapping_and_names_every_field() {
+    let guide = include_str!("../../../../schemas/imports/README.md");
+    let example = guide.split("```").nth(1).and_then(|block| block.strip_prefix("toml")).unwrap();
+    assert_eq!(Mapping::parse(example, "README.md").unwrap().name, "ours");
+    for kind in ["jobs", "quotas", "pool_samples", "nodes", "node_faults"] {
+        let unknown = format!("name = 'x'\ndoc = ''\nkind = '{kind}'\nsource = ''\n[columns]\nodd = 'x'\n");
+        let message = Mapping::parse(&unknown, "x").unwrap_err().to_string();
+        let allowed = message.split("allowed are ").nth(1).unwrap();
+        let row = guide.lines().find(|line| line.starts_with(&format!("| `{kind}` |"))).unwrap();
+        for field in allowed.split(", ") {
+            assert!(row.contains(field), "the guide's row of {kind} lacks {field}");
+        }
+    }
+}

@@ -8,7 +8,10 @@ use crate::support::{MemoryLog, text};
 use tidegate_collect::generate::{SacctFile, sacct};
 use tidegate_collect::{ImportError, ImportOptions, ImportSummary, Mapping, import, partition_for};
 use tidegate_events::Event;
-use tidegate_log::{Appended, Batch, EventLog, Extent, LogError, StoredRecord, TopicConfig, TopicPartition};
+use tidegate_log::{
+    Appended, Batch, EmbeddedLog, EmbeddedOptions, EventLog, Extent, LogError, StoredRecord, TopicConfig,
+    TopicPartition,
+};
 
 /// Many chunks: each partition gets more events than one chunk holds.
 fn content() -> Vec<u8> {
@@ -174,4 +177,17 @@ fn every_partition_hears_how_far_the_cluster_was_observed() {
         assert_eq!(envelope.event_time_ms, summary.clusters[&envelope.cluster].1);
     }
     assert_eq!(summary.clusters["A"], (1_704_067_200_000, 1_704_067_400_000));
+}
+
+#[test]
+fn the_embedded_log_recognises_a_repeated_import_after_it_was_reopened() {
+    let (folder, content) = (tempfile::tempdir().unwrap(), content());
+    let open = || EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap();
+    let first = import_into(&open(), &content).unwrap();
+    let again = import_into(&open(), &content).unwrap();
+    assert_eq!((again.events_written, again.events_already_present), (0, first.events_written));
+    let log = open();
+    let ends =
+        (0..2).map(|partition| log.extent(&TopicPartition { topic: "jobs".into(), partition }).unwrap().end);
+    assert_eq!(ends.sum::<u64>() + first.rejected(), first.events_written);
 }

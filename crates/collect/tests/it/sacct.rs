@@ -183,7 +183,7 @@ fn columns_come_in_any_order_and_missing_ones_are_named() {
         let error = run(text("dump.txt", header), &mapping()).unwrap_err();
         let message = error.to_string();
         assert!(
-            matches!(&error, ImportError::MissingColumn { column: missing, .. } if missing == column),
+            matches!(&error, ImportError::MissingColumn(missing) if missing.column == column),
             "{message}"
         );
         assert!(message.contains("dump.txt") && message.contains("sacct --allusers"), "{message}");

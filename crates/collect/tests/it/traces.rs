@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use crate::support::{MemoryLog, gpu_ms, run, trace};
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
+use arrow::array::{Array, ArrayRef, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -62,16 +62,6 @@ impl Columns {
         let millis = self.cast(name, &DataType::Timestamp(TimeUnit::Millisecond, None));
         let ints = millis.iter().map(|array| cast(array, &DataType::Int64).unwrap());
         ints.flat_map(|array| array.as_any().downcast_ref::<Int64Array>().unwrap().iter().collect::<Vec<_>>())
-            .collect()
-    }
-
-    fn texts(&self, name: &str) -> Vec<String> {
-        let arrays = self.cast(name, &DataType::Utf8);
-        arrays
-            .iter()
-            .flat_map(|array| {
-                array.as_string::<i32>().iter().map(|text| text.unwrap_or("").to_owned()).collect::<Vec<_>>()
-            })
             .collect()
     }
 }

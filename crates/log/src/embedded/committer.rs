@@ -66,19 +66,33 @@ impl Queue {
     pub fn run(&self, generation: u64, work: Work) -> Result<Appended, LogError> {
         let (reply, answer): (_, Receiver<_>) = sync_channel(1);
         let bytes = work.bytes();
-        let full = |waiting: &mut Waiting| waiting.bytes > 0 && waiting.bytes + bytes > QUEUE_BYTES;
+        let full = |waiting: &mut Waiting| {
+            !waiting.closed && waiting.bytes > 0 && waiting.bytes + bytes > QUEUE_BYTES
+        };
         let waiting = self.changed.wait_while(lock(&self.waiting), full);
         let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        let stopped = || LogError::Stopped { reason: "its committing thread ended".into() };
+        if waiting.closed {
+            return Err(stopped());
+        }
         waiting.bytes += bytes;
         waiting.requests.push_back(Request { generation, work, reply });
         drop(waiting);
         self.changed.notify_all();
-        let stopped = |_| Err(LogError::Stopped { reason: "the committing thread ended".into() });
-        answer.recv().unwrap_or_else(stopped)
+        answer.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
     pub fn close(&self) {
         lock(&self.waiting).closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Turns away everything that waits or will come: their answers are dropped, which wakes who waits for them.
+    fn abandon(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.closed = true;
+        waiting.requests.clear();
+        drop(waiting);
         self.changed.notify_all();
     }
 
@@ -139,6 +153,13 @@ pub(super) struct Committer {
     pub generation: Arc<AtomicU64>,
     pub segment_bytes: u64,
     pub segment_batches: u64,
+}
+
+impl Drop for Committer {
+    /// However the thread ended, nobody waits for it in vain.
+    fn drop(&mut self) {
+        self.queue.abandon();
+    }
 }
 
 /// One commit in the making.

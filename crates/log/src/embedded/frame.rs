@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Producer, Record, StoredRecord};
 
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 60;
 const CHECKED_FROM: usize = 9;
 const RAW: u8 = 0;
@@ -159,8 +159,10 @@ pub(super) enum BadFrame {
 
 /// Checks and decodes the frame stored under `header`. Keys and payloads share one allocation.
 pub(super) fn decode(header: &BatchHeader, frame: &[u8]) -> Result<StoredBatch, BadFrame> {
-    if frame.first().is_some_and(|version| *version > VERSION) {
-        return Err(BadFrame::Newer(frame[0]));
+    match frame.first() {
+        Some(version) if *version > VERSION => return Err(BadFrame::Newer(*version)),
+        Some(&VERSION) => {}
+        _ => return Err(BadFrame::Corrupt("the batch has no known version")),
     }
     if frame.len() != header.frame_bytes as usize {
         return Err(BadFrame::Corrupt("the batch has another length than its key says"));
@@ -295,16 +297,17 @@ fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-struct Reader<'a>(&'a [u8]);
+/// What is left to read of some bytes; every method gives `None` when they end too early.
+pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
         Some(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
@@ -326,3 +329,6 @@ impl<'a> Reader<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 }
+
+#[cfg(test)]
+mod tests;

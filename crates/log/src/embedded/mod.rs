@@ -6,6 +6,7 @@
 
 mod committer;
 mod frame;
+mod journal;
 mod partition;
 mod recover;
 mod segment;
@@ -55,6 +56,23 @@ impl Default for EmbeddedOptions {
 ///
 /// Clones share the log; each writes as the generation it was cloned at, see [`EventLog::fence`]. The log closes when
 /// the last clone is dropped.
+///
+/// ```
+/// use tidegate_log::{Batch, EmbeddedLog, EventLog, Producer, Record, TopicConfig, TopicPartition};
+///
+/// # let dir = tempfile::tempdir()?;
+/// let log = EmbeddedLog::open(dir.path(), Default::default())?;
+/// log.create_topic("jobs", TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None })?;
+/// let jobs = TopicPartition { topic: "jobs".into(), partition: 0 };
+///
+/// let record = Record { key: "helios/4711".into(), schema: 1, event_time_ms: 0, payload: "started".into() };
+/// let producer = Producer { source: "import:jobs.csv".into(), epoch: 0 };
+/// let batch = Batch { producer, first_seq: 0, records: vec![record.clone()] };
+/// assert_eq!(log.append(&jobs, batch.clone())?.written, 1);
+/// assert_eq!(log.append(&jobs, batch)?.duplicates, 1);
+/// assert_eq!(log.read(&jobs, 0, 1 << 20)?[0].record, record);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct EmbeddedLog {
     core: Arc<Core>,
     generation: AtomicU64,
@@ -188,7 +206,7 @@ impl EventLog for EmbeddedLog {
         let store = &self.core.store;
         let layout = serde_json::to_vec(&config)
             .map_err(|e| LogError::io(&store.dir, "encoding a topic's layout", e.into()))?;
-        store.put(&MetaKey::Topic(topic), layout, true)?;
+        store.put(&MetaKey::Topic(topic), layout)?;
         let partition = |partition| {
             let at = TopicPartition { topic: topic.into(), partition };
             let witness = Witness::create(&store.dir, &at, 0)?;
@@ -229,10 +247,9 @@ impl EventLog for EmbeddedLog {
         Ok(self.partition(at)?.wait_for(offset, timeout))
     }
 
-    /// Survives the death of the process at once, a power cut only after the next append.
     fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError> {
         self.partition(at)?;
-        self.core.store.put(&MetaKey::Group(at, group), offset.to_be_bytes().to_vec(), false)
+        self.core.store.put(&MetaKey::Group(at, group), offset.to_be_bytes().to_vec())
     }
 
     fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError> {

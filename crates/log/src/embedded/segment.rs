@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use fjall::{Guard, Keyspace};
 
-use super::frame::{BadFrame, BatchHeader, KEY_BYTES, StoredBatch, decode};
+use super::frame::{BadFrame, BatchHeader, KEY_BYTES, StoredBatch, VERSION, decode};
 use super::store::{Store, damage_or_io};
 use crate::{LogError, TopicPartition};
 
@@ -91,7 +91,7 @@ impl Segment {
                         self.at.topic, self.at.partition, header.base
                     ),
                     found: found.into(),
-                    supported: 1,
+                    supported: VERSION.into(),
                 },
                 BadFrame::Corrupt(what) => self.corrupt(header.base, what),
             })?;

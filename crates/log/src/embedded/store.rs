@@ -1,6 +1,6 @@
 //! The key-value store below the log: opening it, its small state, and what its errors mean.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,17 @@ use std::sync::OnceLock;
 use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
+use super::journal;
 use super::segment::Segment;
+use crate::data_dir::lock;
 use crate::{LogError, TopicPartition};
 
 /// Frames of at least this size go to blob files at their first flush and are never rewritten by compaction.
 const SEPARATE_FROM_BYTES: u32 = 1024;
 /// How much journal may pile up before memory tables are flushed; bounds the time a restart takes.
 const JOURNAL_BYTES: u64 = 128 << 20;
+/// As large as what the store writes in the background at once, a memory table of the default size.
+const PROBE_BYTES: usize = 16 << 20;
 const META: &str = "meta";
 
 pub(super) struct Store {
@@ -25,6 +29,8 @@ pub(super) struct Store {
     pub meta: Keyspace,
     memory_table_bytes: u64,
     failure: OnceLock<LogError>,
+    /// Given back last, when the store below is closed.
+    _lock: File,
 }
 
 /// Keys of the small state. Topic and source names hold no slash before their last part, so keys never collide.
@@ -55,21 +61,21 @@ impl Store {
     pub fn open(dir: &Path, memory_table_bytes: u64) -> Result<Self, LogError> {
         let path = dir.join("store");
         fs::create_dir_all(dir).map_err(|e| LogError::io(dir, format!("creating {}", dir.display()), e))?;
-        let opening = || {
-            let db = Database::builder(&path)
-                .worker_threads(1)
-                .max_journaling_size(JOURNAL_BYTES)
-                .journal_compression(CompressionType::None)
-                .open()?;
-            let options = || KeyspaceCreateOptions::default().max_memtable_size(memory_table_bytes);
-            let meta = db.keyspace(META, options)?;
-            Ok((db, meta))
-        };
-        // The store panics on some kinds of damaged files where it ought to return an error.
-        let opened =
-            catch_unwind(AssertUnwindSafe(opening)).unwrap_or_else(|_| Err(fjall::Error::Unrecoverable));
+        let lock = lock(dir)?;
+        journal::check(dir, &path)?;
+        if !path.exists() {
+            create(dir, &path, memory_table_bytes)?;
+        }
+        let opened = open_database(&path, memory_table_bytes);
         let (db, meta) = opened.map_err(|e| classify(dir, "opening the store", e))?;
-        Ok(Self { dir: dir.to_path_buf(), db, meta, memory_table_bytes, failure: OnceLock::new() })
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            db,
+            meta,
+            memory_table_bytes,
+            failure: OnceLock::new(),
+            _lock: lock,
+        })
     }
 
     /// Opens or creates the keyspace of one segment.
@@ -125,13 +131,10 @@ impl Store {
             .collect()
     }
 
-    /// Writes one entry of the small state; durable on return if `sync`.
-    pub fn put(&self, key: &MetaKey<'_>, value: Vec<u8>, sync: bool) -> Result<(), LogError> {
+    /// Writes one entry of the small state; durable on return.
+    pub fn put(&self, key: &MetaKey<'_>, value: Vec<u8>) -> Result<(), LogError> {
         self.check_running()?;
-        let mut batch = self.db.batch();
-        if sync {
-            batch = batch.durability(Some(PersistMode::SyncData));
-        }
+        let mut batch = self.db.batch().durability(Some(PersistMode::SyncData));
         batch.insert(&self.meta, key.name(), value);
         batch.commit().map_err(|e| self.stop("writing the log's state", e))
     }
@@ -155,6 +158,33 @@ impl Store {
     pub fn error(&self, what: &str, source: fjall::Error) -> LogError {
         classify(&self.dir, what, source)
     }
+}
+
+/// Makes an empty store aside and renames it: a store whose making was interrupted does not open.
+fn create(dir: &Path, path: &Path, memory_table_bytes: u64) -> Result<(), LogError> {
+    let io = |e| LogError::io(dir, format!("creating {}", path.display()), e);
+    let aside = dir.join("store.new");
+    if aside.exists() {
+        fs::remove_dir_all(&aside).map_err(io)?;
+    }
+    drop(open_database(&aside, memory_table_bytes).map_err(|e| classify(dir, "creating the store", e))?);
+    fs::rename(&aside, path).map_err(io)?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
+}
+
+fn open_database(path: &Path, memory_table_bytes: u64) -> fjall::Result<(Database, Keyspace)> {
+    let opening = || {
+        let db = Database::builder(path)
+            .worker_threads(1)
+            .max_journaling_size(JOURNAL_BYTES)
+            .journal_compression(CompressionType::None)
+            .open()?;
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(memory_table_bytes);
+        let meta = db.keyspace(META, options)?;
+        Ok((db, meta))
+    };
+    // The store panics on some kinds of damaged files where it ought to return an error.
+    catch_unwind(AssertUnwindSafe(opening)).unwrap_or(Err(fjall::Error::Unrecoverable))
 }
 
 /// What an error of the store means for the log.
@@ -194,7 +224,7 @@ pub(super) fn damage_or_io(source: fjall::Error) -> Result<std::io::Error, Strin
 /// The store does not keep the cause when its background writer fails; a full disk is by far the likeliest one.
 fn probe_space(dir: &Path) -> Result<(), LogError> {
     let probe = dir.join("space.probe");
-    let written = fs::write(&probe, vec![0; 1 << 20]);
+    let written = fs::write(&probe, vec![0; PROBE_BYTES]);
     // The probe held nothing; a file left behind would only be overwritten by the next one.
     let _ = fs::remove_file(&probe);
     written.map_err(|e| LogError::io(dir, "probing for space", e))

@@ -115,27 +115,76 @@ fn flip(path: &Path, position: u64, bit: u64) {
     file.write_all_at(&[byte[0] ^ (1 << bit)], position).unwrap();
 }
 
-#[test]
-fn a_journal_cut_by_a_flipped_tag_names_the_place() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = EmbeddedLog::open(dir.path(), OPTIONS).unwrap();
+/// A log of twenty commits, all in its journal; gives the journal's path and where each commit ends.
+fn journal_of_twenty(dir: &Path) -> (PathBuf, Vec<u64>) {
+    let log = EmbeddedLog::open(dir, EmbeddedOptions::default()).unwrap();
     log.create_topic("t", ONE_PARTITION).unwrap();
     for seq in 0..20 {
         log.append(&at("t", 0), noise_batch(1, seq, 1, 10)).unwrap();
     }
     drop(log);
-    // The store takes an unknown tag for the end of the journal: everything after it is dropped without an error.
-    let journal = dir.path().join("store/0.jnl");
+    let journal = dir.join("store/0.jnl");
     let bytes = fs::read(&journal).unwrap();
-    let end_of_commit = b"FJL\x03";
-    let commits = bytes.windows(4).enumerate().filter(|(_, window)| window == end_of_commit);
-    let tenth = commits.map(|(position, _)| position + 4).nth(10).unwrap();
-    flip(&journal, tenth as u64, 7);
-    let opened = EmbeddedLog::open(dir.path(), OPTIONS).map(|_| ());
-    assert!(
-        matches!(&opened, Err(LogError::Corrupt { topic, partition: 0, offset, .. }) if topic == "t" && *offset < 20),
-        "{opened:?}"
-    );
-    let again = EmbeddedLog::open(dir.path(), OPTIONS).map(|_| ());
-    assert!(again.is_err(), "the loss is reported until somebody decides what to do");
+    let ends = bytes.windows(4).enumerate().filter(|(_, window)| window == b"FJL\x03");
+    let ends: Vec<_> = ends.map(|(position, _)| position as u64 + 4).collect();
+    assert_eq!(ends.len(), 21, "one for the topic, one for each append");
+    (journal, ends)
+}
+
+fn open(dir: &Path) -> Result<EmbeddedLog, LogError> {
+    EmbeddedLog::open(dir, EmbeddedOptions::default())
+}
+
+#[test]
+fn a_damaged_journal_is_named_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, ends) = journal_of_twenty(dir.path());
+    // The tag of the eleventh commit; the store itself would take it for the end and drop the other ten.
+    flip(&journal, ends[10], 7);
+    let damaged = fs::read(&journal).unwrap();
+    for _ in 0..2 {
+        let error = open(dir.path()).map(|_| ()).unwrap_err();
+        assert!(matches!(error, LogError::CorruptStore { .. }), "{error:?}");
+        let place = format!("0.jnl is damaged at byte {}", ends[10]);
+        assert!(error.to_string().contains(&place), "{error}");
+        assert!(fs::read(&journal).unwrap() == damaged, "the journal was changed");
+    }
+    flip(&journal, ends[10], 7);
+    assert_eq!(open(dir.path()).unwrap().verify().unwrap().records, 20, "undoing the damage brings all back");
+}
+
+#[test]
+fn a_lost_last_commit_is_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, ends) = journal_of_twenty(dir.path());
+    // Alone it looks like a write that never finished, but it was acknowledged.
+    flip(&journal, ends[19] + 40, 0);
+    for _ in 0..2 {
+        let error = open(dir.path()).map(|_| ()).unwrap_err();
+        let named =
+            matches!(&error, LogError::Corrupt { topic, partition: 0, offset: 19, .. } if topic == "t");
+        assert!(named, "{error:?}");
+    }
+}
+
+#[test]
+fn an_unfinished_commit_is_dropped() {
+    for torn in [10, 60, 0] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, ends) = journal_of_twenty(dir.path());
+        let (from, end) = (ends[19] as usize, *ends.last().unwrap());
+        let mut commit = fs::read(&journal).unwrap()[from..end as usize].to_vec();
+        // Either its end did not reach the disk, or a block in its middle.
+        if torn > 0 {
+            commit.truncate(torn)
+        } else {
+            commit[50..60].fill(0)
+        }
+        File::options().write(true).open(&journal).unwrap().write_all_at(&commit, end).unwrap();
+        let log = open(dir.path()).unwrap();
+        assert_eq!(log.verify().unwrap().records, 20);
+        assert_eq!(log.append(&at("t", 0), noise_batch(1, 20, 1, 10)).unwrap().first_offset, 20);
+        drop(log);
+        assert_eq!(open(dir.path()).unwrap().verify().unwrap().records, 21);
+    }
 }

@@ -11,7 +11,12 @@ pub const ONE_PARTITION: TopicConfig = TopicConfig { partitions: 1, retain_ms: N
 /// Payload bytes that do not compress, the same for the same source and number.
 pub fn noise(source: u64, seq: u64, bytes: usize) -> Bytes {
     let mut random = Random::new(source << 40 | seq);
-    (0..bytes.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).take(bytes).collect()
+    let mut noise = Vec::with_capacity(bytes + 8);
+    while noise.len() < bytes {
+        noise.extend_from_slice(&random.next().to_le_bytes());
+    }
+    noise.truncate(bytes);
+    noise.into()
 }
 
 pub fn noise_record(source: u64, seq: u64, bytes: usize) -> Record {

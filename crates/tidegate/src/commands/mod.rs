@@ -2,6 +2,7 @@
 
 pub mod import;
 pub mod pipeline;
+pub mod sql;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

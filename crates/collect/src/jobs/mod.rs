@@ -1,0 +1,298 @@
+//! A row about a job, an attempt or a step, as job events.
+
+use std::borrow::Cow;
+
+use tidegate_events::FinalState;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::error::{ImportError, Reject, RejectCode};
+use crate::mapping::{OnDuplicateId, Unit};
+use crate::outbox::Outbox;
+use crate::plan::{Number, Resolver, Row, State, Text, Time, missing};
+use crate::row_plan::RowFacts;
+use crate::slurm::{self, JobId, Task};
+use crate::time::TimeReader;
+
+mod events;
+pub(crate) use events::JobScratch;
+
+/// More GPUs than any cluster has: a wrong unit or a wrong column.
+const MAX_GPUS_MILLI: i64 = 1_000_000_000;
+
+/// A jobs mapping tied to one file.
+pub(crate) struct JobPlan {
+    cluster: Text,
+    job_id: Text,
+    step_id: Text,
+    array_job_id: Text,
+    array_task_id: Option<Number>,
+    team: Text,
+    user_name: Text,
+    pool: Text,
+    qos: Text,
+    job_name: Text,
+    gpus: Option<Number>,
+    gpus_optional: bool,
+    gpus_held: Option<Number>,
+    gpu_model: Text,
+    nodes: Text,
+    node_count: Option<Number>,
+    time_limit: Option<Number>,
+    reason: Text,
+    state: Text,
+    exit_code: Option<Number>,
+    priority: Option<Number>,
+    attempt: Option<Number>,
+    attempts: Option<Number>,
+    submit_time: Time,
+    eligible_time: Option<Time>,
+    start_time: Option<Time>,
+    end_time: Option<Time>,
+    final_state: FinalState,
+    non_final_state: Option<FinalState>,
+    allow_start_before_submit: bool,
+    on_duplicate_id: OnDuplicateId,
+}
+
+/// Devices as a row states them.
+#[derive(Default)]
+struct Gpus<'r> {
+    milli: Option<u64>,
+    model: Option<Cow<'r, str>>,
+}
+
+/// The row's times, checked against each other, and what became of its attempt.
+struct Course<'r> {
+    submit_ms: i64,
+    eligible_ms: Option<i64>,
+    start_ms: Option<i64>,
+    /// When and how it ended; absent while it waits or runs.
+    end: Option<(i64, FinalState)>,
+    /// What a prefix in `[states]` left over of the state's name.
+    cancelled_by: Option<&'r str>,
+}
+
+/// What a row is about, and what the events of the row share.
+struct Attempt<'r> {
+    cluster: &'r str,
+    id: JobId<'r>,
+    attempt_id: Option<i64>,
+    course: Course<'r>,
+}
+
+impl JobPlan {
+    pub(crate) fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+        let mapping = resolver.mapping;
+        let state = |name: &Option<String>| name.as_ref().and_then(|name| name.parse().ok());
+        Ok(Self {
+            cluster,
+            job_id: resolver.text("job_id")?,
+            step_id: resolver.text("step_id")?,
+            array_job_id: resolver.text("array_job_id")?,
+            array_task_id: resolver.number("array_task_id", Unit::Count)?,
+            team: resolver.text("team")?,
+            user_name: resolver.text("user_name")?,
+            pool: resolver.text("pool")?,
+            qos: resolver.text("qos")?,
+            job_name: resolver.text("job_name")?,
+            gpus: resolver.number("gpus", Unit::Gpus)?,
+            gpus_optional: mapping.columns.get("gpus").is_some_and(|spec| spec.optional),
+            gpus_held: resolver.number("gpus_held", Unit::Gpus)?,
+            gpu_model: resolver.text("gpu_model")?,
+            nodes: resolver.text("nodes")?,
+            node_count: resolver.number("node_count", Unit::Count)?,
+            time_limit: resolver.number("time_limit", Unit::S)?,
+            reason: resolver.text("reason")?,
+            state: resolver.text("state")?,
+            exit_code: resolver.number("exit_code", Unit::Count)?,
+            priority: resolver.number("priority", Unit::Count)?,
+            attempt: resolver.number("attempt", Unit::Count)?,
+            attempts: resolver.number("attempts", Unit::Count)?,
+            submit_time: resolver.required_time("submit_time")?,
+            eligible_time: resolver.time("eligible_time")?,
+            start_time: resolver.time("start_time")?,
+            end_time: resolver.time("end_time")?,
+            final_state: state(&mapping.final_state).unwrap_or(FinalState::Unknown),
+            non_final_state: state(&mapping.non_final_state),
+            allow_start_before_submit: mapping.allow_start_before_submit,
+            on_duplicate_id: mapping.on_duplicate_id,
+        })
+    }
+
+    /// Puts the row's events into the outbox.
+    pub(crate) fn row<'r>(
+        &'r self,
+        row: Row<'r>,
+        times: &mut TimeReader,
+        scratch: &mut JobScratch,
+        out: &mut Outbox<'_>,
+    ) -> Result<RowFacts<'r>, Reject> {
+        let cluster = self.cluster.required("cluster", row)?;
+        let id_text = self.job_id.required("job_id", row)?;
+        let mut id = match self.job_id.decode {
+            Some(_) => slurm::job_id(&id_text)?,
+            None => JobId { job: &id_text, step: None, array_job: None, task: Task::None },
+        };
+        let step = self.step_id.read(row);
+        id.step = id.step.or(step.as_deref());
+        let requested = self.gpus(self.gpus.as_ref(), row)?;
+        let held = self.gpus(self.gpus_held.as_ref(), row)?;
+        let nothing_held = self.gpus_held.is_some() && held.milli.is_none();
+        // Where only one of the two is given, a job is taken to hold what it asked for.
+        let (requested, held) = match (requested.milli, held.milli) {
+            (None, Some(_)) => (&held, &held),
+            (_, None) => (&requested, &requested),
+            _ => (&requested, &held),
+        };
+        if requested.milli.is_none() && !self.gpus_optional {
+            return Err(missing("gpus"));
+        }
+        let state = self.state.read(row);
+        let course = self.course(row, times, state.as_deref(), nothing_held)?;
+        let number = count(self.attempt.as_ref(), row)?;
+        let attempt_id = course.start_ms.map(|start_ms| number.unwrap_or(start_ms));
+        let attempt = Attempt { cluster: &cluster, id, attempt_id, course };
+        if attempt.id.step.is_none() {
+            self.submit(row, &attempt, requested, scratch, out)?;
+        }
+        if let Some(start_ms) = attempt.course.start_ms {
+            self.start(row, &attempt, start_ms, held, scratch, out)?;
+        }
+        if let Some((end_ms, state)) = attempt.course.end {
+            self.end(row, &attempt, end_ms, state, scratch, out)?;
+        }
+        let identity = self.identity(&attempt, number);
+        let Course { submit_ms, start_ms, end, .. } = attempt.course;
+        Ok(RowFacts {
+            first_ms: submit_ms,
+            last_ms: end.map(|(end_ms, _)| end_ms).max(start_ms).unwrap_or(submit_ms),
+            cluster,
+            identity,
+            unique: self.on_duplicate_id == OnDuplicateId::Reject,
+        })
+    }
+
+    /// Rows with the same number are about the same thing.
+    fn identity(&self, attempt: &Attempt<'_>, number: Option<i64>) -> u64 {
+        let row_id = match self.on_duplicate_id {
+            OnDuplicateId::Reject => number,
+            OnDuplicateId::Attempt => number.or(attempt.course.start_ms),
+        };
+        let seed = xxh3_64_with_seed(attempt.cluster.as_bytes(), row_id.map_or(u64::MAX, i64::cast_unsigned));
+        let job = xxh3_64_with_seed(attempt.id.job.as_bytes(), seed);
+        attempt.id.step.map_or(job, |step| xxh3_64_with_seed(step.as_bytes(), job))
+    }
+
+    fn course<'s>(
+        &self,
+        row: Row<'_>,
+        times: &mut TimeReader,
+        name: Option<&'s str>,
+        nothing_held: bool,
+    ) -> Result<Course<'s>, Reject> {
+        let mut read = |time: Option<&Time>| time.map_or(Ok(None), |time| time.read(row, times));
+        let submit_ms = read(Some(&self.submit_time))?.ok_or_else(|| missing("submit_time"))?;
+        let eligible_ms = read(self.eligible_time.as_ref())?.filter(|eligible_ms| *eligible_ms > submit_ms);
+        let (start_ms, end_ms) = (read(self.start_time.as_ref())?, read(self.end_time.as_ref())?);
+        let (state, cancelled_by) = match name {
+            Some(name) => row.context.state(name)?,
+            None => (self.state_without_name(row, start_ms, end_ms)?, None),
+        };
+        let without =
+            |what: &str| missing(&format!("{what} of a job in state {}", name.unwrap_or("UNKNOWN")));
+        let (start_ms, end) = match state {
+            State::Pending => (None, None),
+            State::Running => (Some(start_ms.ok_or_else(|| without("start_time"))?), None),
+            State::Final(state) => {
+                let end_ms = end_ms.ok_or_else(|| without("end_time"))?;
+                // Slurm gives a job that was cancelled while it waited a start equal to its end, and no devices.
+                let start_ms = start_ms.filter(|start_ms| !(nothing_held && *start_ms == end_ms));
+                (start_ms, Some((end_ms, state)))
+            }
+        };
+        check_order(submit_ms, start_ms, end.map(|(end_ms, _)| end_ms), self.allow_start_before_submit)?;
+        Ok(Course { submit_ms, eligible_ms, start_ms, end, cancelled_by })
+    }
+
+    /// What a row without a state name says by its times and attempt numbers.
+    fn state_without_name(
+        &self,
+        row: Row<'_>,
+        start_ms: Option<i64>,
+        end_ms: Option<i64>,
+    ) -> Result<State, Reject> {
+        if end_ms.is_none() {
+            return Ok(if start_ms.is_some() { State::Running } else { State::Pending });
+        }
+        let attempt = count(self.attempt.as_ref(), row)?;
+        let attempts = count(self.attempts.as_ref(), row)?;
+        let followed = attempt.zip(attempts).is_some_and(|(attempt, attempts)| attempt + 1 < attempts);
+        Ok(State::Final(self.non_final_state.filter(|_| followed).unwrap_or(self.final_state)))
+    }
+
+    fn gpus<'r>(&'r self, number: Option<&Number>, row: Row<'r>) -> Result<Gpus<'r>, Reject> {
+        let Some(number) = number else {
+            return Ok(Gpus::default());
+        };
+        let model = self.gpu_model.read(row);
+        let (milli, model) = match number.decode {
+            Some(_) => match number.raw_text(row) {
+                None => (None, model),
+                Some(text) => {
+                    let tres = slurm::tres_gpus(text)?;
+                    let typed = (!tres.models.is_empty()).then_some(tres.models);
+                    (tres.gpus.checked_mul(1000), model.or(typed))
+                }
+            },
+            None => (number.read(row)?, model),
+        };
+        Ok(Gpus { milli: milli.map(checked_gpus).transpose()?, model })
+    }
+}
+
+/// The number, if the mapping and the row have it.
+fn count(number: Option<&Number>, row: Row<'_>) -> Result<Option<i64>, Reject> {
+    number.map_or(Ok(None), |number| number.read(row))
+}
+
+fn checked_gpus(milli: i64) -> Result<u64, Reject> {
+    match u64::try_from(milli) {
+        Err(_) => Err(Reject::new(
+            RejectCode::NegativeGpus,
+            format!("a job cannot have {milli} thousandths of a GPU"),
+        )),
+        Ok(_) if milli > MAX_GPUS_MILLI => Err(Reject::new(
+            RejectCode::TooManyGpus,
+            format!("{} GPUs are more than any cluster has; is the unit right?", milli / 1000),
+        )),
+        Ok(milli) => Ok(milli),
+    }
+}
+
+fn check_order(
+    submit_ms: i64,
+    start_ms: Option<i64>,
+    end_ms: Option<i64>,
+    start_before_submit: bool,
+) -> Result<(), Reject> {
+    if let (Some(end_ms), begin_ms) = (end_ms, start_ms.unwrap_or(submit_ms))
+        && end_ms < begin_ms
+        && (start_ms.is_some() || !start_before_submit)
+    {
+        let gap_ms = begin_ms - end_ms;
+        return Err(Reject::new(
+            RejectCode::EndBeforeStart,
+            format!("the end is {gap_ms} ms before the start"),
+        ));
+    }
+    if let Some(start_ms) = start_ms.filter(|start_ms| *start_ms < submit_ms && !start_before_submit) {
+        let gap_ms = submit_ms - start_ms;
+        return Err(Reject::new(
+            RejectCode::StartBeforeSubmit,
+            format!(
+                "the start is {gap_ms} ms before the submission; allow_start_before_submit in the mapping admits it"
+            ),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Runs the same events through the lake in five ways that must give the same bytes.
+//!
+//! `tidegate pipeline test` and the lake's own tests use it: whatever a pipeline is, streaming, history, restarts and
+//! disorder must not show in its result.
+
+use std::collections::BTreeMap;
+
+use arrow::array::RecordBatch;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tidegate_events::Event;
+use url::Url;
+
+use crate::batch::concat;
+use crate::error::{LakeError, Result};
+use crate::exec::{self, Limits};
+use crate::lake::{Catalog, Lake};
+use crate::plan::Plan;
+
+/// One way of getting events into the lake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// All at once, one commit: history.
+    OneShot,
+    /// In order of event time, a commit after each hour that has events.
+    WindowByWindow,
+    /// Cut at random places, with commits and refreshes at random.
+    RandomCuts,
+    /// Like random cuts, and the process dies inside a commit and starts again, over and over.
+    KilledAndResumed,
+    /// Every event delayed at random by up to an hour, one in five delivered twice.
+    ShuffledWithDuplicates,
+}
+
+impl Way {
+    pub const ALL: [Self; 5] =
+        [Self::OneShot, Self::WindowByWindow, Self::RandomCuts, Self::KilledAndResumed, Self::ShuffledWithDuplicates];
+}
+
+/// Contents of every table, rows in order of all columns.
+pub type Contents = BTreeMap<String, RecordBatch>;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// Feeds `events` to a fresh lake below `root` in one of the ways and reads every table back.
+///
+/// `topic_of` events must all be of one log partition; they are numbered in the order in which they arrive.
+pub async fn contents(plan: &Plan, root: &Url, events: &[Event], way: Way, seed: u64) -> Result<Contents> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut arrivals = events.to_vec();
+    match way {
+        Way::OneShot | Way::RandomCuts | Way::KilledAndResumed => {}
+        Way::WindowByWindow => arrivals.sort_by_key(Event::event_time_ms),
+        Way::ShuffledWithDuplicates => {
+            let repeated: Vec<Event> = arrivals.iter().filter(|_| rng.random_ratio(1, 5)).cloned().collect();
+            arrivals.extend(repeated);
+            arrivals.shuffle(&mut rng);
+            arrivals.sort_by_cached_key(|event| event.event_time_ms() + rng.random_range(0..=HOUR_MS));
+        }
+    }
+    let cuts = cuts(&arrivals, way, &mut rng);
+    let mut feed = Feed { plan, root, arrivals, rng };
+    let lake = feed.run(&cuts, way).await?;
+    let catalog = lake.catalog().current();
+    let committed = crate::lake::committed_catalog(root, plan, Limits::default()).await?;
+    let shown = read_all(&catalog).await?;
+    if shown != read_all(&committed).await? {
+        return Err(LakeError::Refused(format!("{way:?}: what queries see differs from what is committed")));
+    }
+    Ok(shown)
+}
+
+/// Ends of the stretches after which something is committed.
+fn cuts(arrivals: &[Event], way: Way, rng: &mut ChaCha8Rng) -> Vec<usize> {
+    let mut cuts = match way {
+        Way::OneShot => Vec::new(),
+        Way::WindowByWindow => {
+            let hour = |i: usize| arrivals[i].event_time_ms().div_euclid(HOUR_MS);
+            (1..arrivals.len()).filter(|i| hour(*i) != hour(i - 1)).collect()
+        }
+        _ => {
+            let most = arrivals.len().max(1);
+            let mut cuts: Vec<usize> = (0..rng.random_range(1..12)).map(|_| rng.random_range(0..most)).collect();
+            cuts.sort_unstable();
+            cuts
+        }
+    };
+    cuts.push(arrivals.len());
+    cuts.dedup();
+    cuts
+}
+
+struct Feed<'a> {
+    plan: &'a Plan,
+    root: &'a Url,
+    arrivals: Vec<Event>,
+    rng: ChaCha8Rng,
+}
+
+impl Feed<'_> {
+    async fn run(&mut self, cuts: &[usize], way: Way) -> Result<Lake> {
+        let (mut lake, mut next) = self.open().await?;
+        let mut cuts = cuts.iter().copied().peekable();
+        while let Some(&cut) = cuts.peek() {
+            let recovery = lake.states().filter_map(|s| s.recover_to).min();
+            let end = recovery.map_or(cut, |limit| limit as usize);
+            self.absorb(&mut lake, next..end).await?;
+            next = next.max(end);
+            if recovery.is_none() && way == Way::KilledAndResumed && self.rng.random_bool(0.7) {
+                // Die after some of the commits of this flush, then come back and find out how far it got.
+                lake.interrupt_flush_after(self.rng.random_range(0..7));
+                let interrupted = lake.flush().await.is_err();
+                drop(lake);
+                (lake, next) = self.open().await?;
+                if interrupted {
+                    continue;
+                }
+            } else if way == Way::RandomCuts && recovery.is_none() && self.rng.random_bool(0.3) {
+                lake.refresh().await?;
+            } else {
+                lake.flush().await?;
+            }
+            if recovery.is_none_or(|limit| limit as usize >= cut) {
+                cuts.next();
+            }
+        }
+        lake.flush().await?;
+        Ok(lake)
+    }
+
+    async fn open(&self) -> Result<(Lake, usize)> {
+        let mut lake = Lake::open(self.root, self.plan.clone(), Limits::default()).await?;
+        let mut start = u64::MAX;
+        let topics: std::collections::BTreeSet<&str> = self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();
+        for topic in topics {
+            start = start.min(lake.attach(topic, 0).await?);
+        }
+        Ok((lake, start as usize))
+    }
+
+    /// All topics share one numbering here; a real log numbers each topic on its own.
+    async fn absorb(&self, lake: &mut Lake, range: std::ops::Range<usize>) -> Result<()> {
+        let topics: std::collections::BTreeSet<&str> = self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();
+        for topic in topics {
+            let here = range.clone().filter(|i| self.arrivals[*i].schema().topic() == topic);
+            let events = here.map(|i| (i as u64, self.arrivals[i].clone())).collect();
+            lake.absorb(topic, 0, events, range.end as u64).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn read_all(catalog: &Catalog) -> Result<Contents> {
+    let limits = Limits::default();
+    let ctx = exec::session(&exec::runtime(limits)?, limits);
+    catalog.register(&ctx)?;
+    let mut contents = Contents::new();
+    for (name, spec) in &catalog.specs {
+        let schema = spec.public_schema();
+        let order = schema.fields().iter().map(|f| format!("\"{}\" NULLS FIRST", f.name())).collect::<Vec<_>>().join(", ");
+        let rows = ctx.sql(&format!("SELECT * FROM {name} ORDER BY {order}")).await?.collect().await?;
+        contents.insert(name.clone(), concat(&schema, &rows)?);
+    }
+    Ok(contents)
+}

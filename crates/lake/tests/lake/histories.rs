@@ -1,0 +1,121 @@
+//! Random histories: jobs with retries, steps and odd fates, quotas, nodes and samples. Everything follows from the seed.
+
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tidegate_events::v1::{
+    CapacityEvent, CapacityEventKind, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind, PoolSample,
+};
+use tidegate_events::Event;
+
+const START_MS: i64 = 1_700_000_000_000;
+const HOUR_MS: i64 = 3_600_000;
+
+/// Events of about `jobs` jobs on two clusters over some days, in the order in which things happened.
+pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut events = Vec::new();
+    for id in 0..jobs {
+        job(&mut rng, id, &mut events);
+    }
+    for _ in 0..jobs / 4 {
+        events.push(quota(&mut rng));
+        events.push(sample(&mut rng));
+        node(&mut rng, &mut events);
+    }
+    for cluster in ["east", "west"] {
+        let mut observed = job_event(cluster, "", JobEventKind::Observed, START_MS + 90 * HOUR_MS);
+        observed.attempt_id = None;
+        events.push(Event::Job(observed));
+    }
+    for (seq, event) in events.iter_mut().enumerate() {
+        event.envelope_mut().source = "test".into();
+        event.envelope_mut().seq = seq as u64;
+        event.seal();
+    }
+    events.sort_by_key(Event::event_time_ms);
+    events
+}
+
+fn envelope(cluster: &str, time: i64) -> Option<Envelope> {
+    Some(Envelope { cluster: cluster.into(), event_time_ms: time, observed_time_ms: time, ..Envelope::default() })
+}
+
+fn job_event(cluster: &str, job_id: &str, kind: JobEventKind, time: i64) -> JobEvent {
+    JobEvent { envelope: envelope(cluster, time), job_id: job_id.into(), kind: kind.into(), ..JobEvent::default() }
+}
+
+fn job(rng: &mut ChaCha8Rng, id: usize, events: &mut Vec<Event>) {
+    let cluster = *["east", "west"].choose(rng).unwrap();
+    let name = format!("j{id}");
+    let gpus_milli = *[250, 333, 500, 1_000, 2_000, 8_000, 64_000].choose(rng).unwrap();
+    let mut time = START_MS + rng.random_range(0..72 * HOUR_MS);
+    let mut submitted = job_event(cluster, &name, JobEventKind::Submitted, time);
+    submitted.gpus_milli = Some(gpus_milli);
+    submitted.team = rng.random_bool(0.9).then(|| format!("t{}", rng.random_range(0..4)));
+    submitted.user_name = Some(format!("u{}", rng.random_range(0..9)));
+    submitted.pool = Some((*["a100", "h100"].choose(rng).unwrap()).into());
+    events.push(Event::Job(submitted.clone()));
+    for attempt in 0..rng.random_range(0..4_i64) {
+        time += rng.random_range(0..5 * HOUR_MS);
+        let mut started = JobEvent { kind: JobEventKind::Started.into(), envelope: envelope(cluster, time), ..submitted.clone() };
+        started.attempt_id = Some(attempt);
+        events.push(Event::Job(started.clone()));
+        if rng.random_bool(0.3) {
+            let mut step = started.clone();
+            step.step_id = Some("0".into());
+            events.push(Event::Job(step));
+        }
+        if rng.random_bool(0.1) {
+            return;
+        }
+        time += rng.random_range(0..30 * HOUR_MS);
+        let mut ended = job_event(cluster, &name, JobEventKind::Ended, time);
+        ended.attempt_id = Some(attempt);
+        let state = *["COMPLETED", "FAILED", "REQUEUED", "TIMEOUT"].choose(rng).unwrap();
+        ended.final_state = Some(state.into());
+        ended.exit_code = Some(rng.random_range(0..3));
+        events.push(Event::Job(ended));
+    }
+    if rng.random_bool(0.2) {
+        let mut cancelled = job_event(cluster, &name, JobEventKind::Ended, time + 60_000);
+        cancelled.final_state = Some("CANCELLED".into());
+        events.push(Event::Job(cancelled));
+    }
+}
+
+fn quota(rng: &mut ChaCha8Rng) -> Event {
+    Event::Capacity(CapacityEvent {
+        envelope: envelope("east", START_MS + rng.random_range(0..72) * HOUR_MS),
+        kind: CapacityEventKind::QuotaSet.into(),
+        owner: format!("t{}", rng.random_range(0..3)),
+        gpus_milli: Some(rng.random_range(0..4) * 8_000),
+        ..CapacityEvent::default()
+    })
+}
+
+fn sample(rng: &mut ChaCha8Rng) -> Event {
+    Event::PoolSample(PoolSample {
+        envelope: envelope("east", START_MS + rng.random_range(0..4_000) * 60_000),
+        owner: "t0".into(),
+        interval_ms: 60_000,
+        quota_gpus_milli: Some(8_000),
+        held_gpus_milli: Some(rng.random_range(0..9) * 1_000),
+        ..PoolSample::default()
+    })
+}
+
+fn node(rng: &mut ChaCha8Rng, events: &mut Vec<Event>) {
+    let from = START_MS + rng.random_range(0..72 * HOUR_MS);
+    let fault_id = format!("f{}", rng.random_range(0..1_000_000));
+    let node = format!("n{}", rng.random_range(0..5));
+    for (kind, time) in [(NodeEventKind::FaultStarted, from), (NodeEventKind::FaultEnded, from + rng.random_range(0..HOUR_MS))] {
+        events.push(Event::Node(NodeEvent {
+            envelope: envelope("west", time),
+            kind: kind.into(),
+            node: node.clone(),
+            fault_id: Some(fault_id.clone()),
+            ..NodeEvent::default()
+        }));
+    }
+}

@@ -1,0 +1,34 @@
+//! Streaming, history, restarts and disorder give the same bytes.
+
+use tidegate_lake::plan::Plan;
+use tidegate_lake::ways::{Way, contents};
+use url::Url;
+
+use crate::histories::history;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_ways_give_the_same_bytes() {
+    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    for seed in 0..seeds() {
+        let events = history(seed, 60);
+        let mut first = None;
+        for way in Way::ALL {
+            let folder = tempfile::tempdir().unwrap();
+            let root = Url::from_directory_path(folder.path()).unwrap();
+            let tables = contents(&plan, &root, &events, way, seed).await.unwrap_or_else(|e| panic!("seed {seed}, {way:?}: {e:?}"));
+            assert!(tables["jobs"].num_rows() == 60 && tables["usage_1h"].num_rows() > 60, "seed {seed}: tables are filled");
+            let Some(expected) = &first else {
+                first = Some(tables);
+                continue;
+            };
+            for (name, rows) in &tables {
+                assert_eq!(rows, &expected[name], "seed {seed}, table {name}: {way:?} differs from one shot");
+            }
+        }
+    }
+}
+
+/// Long form: TIDEGATE_SEEDS=200.
+fn seeds() -> u64 {
+    std::env::var("TIDEGATE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
+}

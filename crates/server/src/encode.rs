@@ -1,0 +1,189 @@
+//! Rows to bytes, piece by piece: nothing but a drawn table is held as a whole.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::compute::cast;
+use arrow::csv;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ipc::writer::StreamWriter;
+use arrow::json::writer::{ArrayWriter, JsonArray, LineDelimited, LineDelimitedWriter};
+use arrow::util::display::FormatOptions;
+use arrow::util::pretty::pretty_format_batches_with_options;
+
+use crate::error::QueryError;
+use crate::format::Format;
+use crate::query::Rows;
+
+/// Rows of a drawn table; column widths need all of them at once, and nobody reads more.
+pub const TABLE_ROWS: usize = 10_000;
+/// RFC 3339 in UTC; fractions of a second only where there are any.
+const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
+
+/// Rows of a query as bytes of a format.
+pub struct Encoded {
+    rows: Rows,
+    format: Format,
+    encoder: Option<Encoder>,
+    bytes: Bytes,
+    rows_written: u64,
+}
+
+impl Encoded {
+    pub fn new(rows: Rows, format: Format) -> Result<Self, QueryError> {
+        let bytes = Bytes::default();
+        let encoder = Encoder::new(format, rows.schema(), bytes.clone()).map_err(|e| refused(format, &e))?;
+        Ok(Self { rows, format, encoder: Some(encoder), bytes, rows_written: 0 })
+    }
+
+    /// The next piece, never empty; `None` after the last one. After an error nothing more comes.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, QueryError> {
+        let format = self.format;
+        while let Some(mut encoder) = self.encoder.take() {
+            match self.rows.next().await? {
+                Some(batch) => {
+                    self.rows_written += batch.num_rows() as u64;
+                    match encoder.write(&batch).map_err(|e| refused(format, &e))? {
+                        More::Wanted => self.encoder = Some(encoder),
+                        More::Pointless => encoder.finish(true).map_err(|e| refused(format, &e))?,
+                    }
+                }
+                None => encoder.finish(false).map_err(|e| refused(format, &e))?,
+            }
+            let piece = self.bytes.take();
+            if !piece.is_empty() {
+                return Ok(Some(piece));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Rows taken from the query so far.
+    pub fn rows_written(&self) -> u64 {
+        self.rows_written
+    }
+}
+
+fn refused(format: Format, error: &ArrowError) -> QueryError {
+    QueryError::Encode { format: format.name(), message: error.to_string() }
+}
+
+/// What encoders write to and [`Encoded`] takes from.
+#[derive(Clone, Default)]
+struct Bytes(Arc<Mutex<Vec<u8>>>);
+
+impl Bytes {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Write for Bytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether an encoder has use for further rows.
+enum More {
+    Wanted,
+    Pointless,
+}
+
+enum Encoder {
+    Table { batches: Vec<RecordBatch>, rows: usize, out: Bytes },
+    Json(ArrayWriter<Bytes>),
+    Jsonl(LineDelimitedWriter<Bytes>),
+    Csv(csv::Writer<Bytes>),
+    Arrow { schema: SchemaRef, writer: StreamWriter<Bytes> },
+}
+
+impl Encoder {
+    fn new(format: Format, schema: &SchemaRef, out: Bytes) -> Result<Self, ArrowError> {
+        let json = || {
+            arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_timestamp_tz_format(TIME.into())
+        };
+        Ok(match format {
+            // The empty batch brings the column names to a result without rows.
+            Format::Table => {
+                Self::Table { batches: vec![RecordBatch::new_empty(Arc::clone(schema))], rows: 0, out }
+            }
+            Format::Json => Self::Json(json().build::<_, JsonArray>(out)),
+            Format::Jsonl => Self::Jsonl(json().build::<_, LineDelimited>(out)),
+            Format::Csv => {
+                let mut writer = csv::WriterBuilder::new().with_timestamp_tz_format(TIME.into()).build(out);
+                // The header comes with the first batch, and a result without rows has a header too.
+                writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
+                Self::Csv(writer)
+            }
+            Format::Arrow => {
+                let schema = without_views(schema);
+                Self::Arrow { writer: StreamWriter::try_new(out, &schema)?, schema }
+            }
+        })
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> Result<More, ArrowError> {
+        match self {
+            Self::Table { batches, rows, .. } => {
+                let room = TABLE_ROWS - *rows;
+                batches.push(batch.slice(0, room.min(batch.num_rows())));
+                *rows += batch.num_rows();
+                // One row beyond the last one drawn tells that there are more.
+                return Ok(if *rows > TABLE_ROWS { More::Pointless } else { More::Wanted });
+            }
+            Self::Json(writer) => writer.write(batch)?,
+            Self::Jsonl(writer) => writer.write(batch)?,
+            Self::Csv(writer) => writer.write(batch)?,
+            Self::Arrow { schema, writer } => {
+                let columns = batch.columns().iter().zip(schema.fields());
+                let columns = columns
+                    .map(|(column, field)| cast(column, field.data_type()))
+                    .collect::<Result<_, _>>()?;
+                writer.write(&RecordBatch::try_new(Arc::clone(schema), columns)?)?;
+            }
+        }
+        Ok(More::Wanted)
+    }
+
+    /// Writes the end. `cut` says that rows were left out.
+    fn finish(self, cut: bool) -> Result<(), ArrowError> {
+        match self {
+            Self::Table { batches, mut out, .. } => {
+                let options = FormatOptions::default().with_null("NULL").with_timestamp_tz_format(Some(TIME));
+                let table = pretty_format_batches_with_options(&batches, &options)?;
+                writeln!(out, "{table}")?;
+                if cut {
+                    writeln!(
+                        out,
+                        "the first {TABLE_ROWS} rows; there are more: use LIMIT, or csv, jsonl or arrow"
+                    )?;
+                }
+                Ok(())
+            }
+            Self::Json(mut writer) => writer.finish(),
+            Self::Jsonl(mut writer) => writer.finish(),
+            Self::Csv(_) => Ok(()),
+            Self::Arrow { mut writer, .. } => writer.finish(),
+        }
+    }
+}
+
+/// Strings as plain strings: many Arrow readers do not know views yet.
+fn without_views(schema: &SchemaRef) -> SchemaRef {
+    let plain = |field: &Arc<Field>| {
+        let data_type = match field.data_type() {
+            DataType::Utf8View => DataType::Utf8,
+            DataType::BinaryView => DataType::Binary,
+            other => other.clone(),
+        };
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    };
+    Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Vec<_>>()))
+}

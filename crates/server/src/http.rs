@@ -1,0 +1,265 @@
+//! SQL over HTTP. There is no authentication yet, so it belongs on a loopback address.
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures::{FutureExt, stream};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::encode::Encoded;
+use crate::error::QueryError;
+use crate::format::Format;
+use crate::query::{Overrides, QueryService};
+use crate::reference::{self, TableDoc};
+
+/// Longest request body, bytes.
+pub const MAX_BODY_BYTES: usize = 256 << 10;
+/// A response is held back up to this size, bytes, so that a query that fails early is answered with the right status.
+/// If it fails later, the connection is cut before the end of the body, which every HTTP client reports.
+const HELD_BACK_BYTES: usize = 1 << 20;
+/// How long running responses may go on after the stop signal.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Answers requests until `shutdown` resolves, then finishes running responses for at most five seconds.
+///
+/// On a loopback address only requests that name one as `Host` are answered, so that a web page the user happens to visit
+/// cannot read the tables by letting its own name point here.
+pub async fn serve(
+    listener: TcpListener,
+    service: QueryService,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let mut app = router(service);
+    if listener.local_addr()?.ip().is_loopback() {
+        app = app.layer(middleware::from_fn(loopback_names_only));
+    }
+    let shutdown = shutdown.shared();
+    let served = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone()).into_future();
+    let out_of_grace = async {
+        shutdown.await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        result = served => result,
+        () = out_of_grace => Ok(()),
+    }
+}
+
+fn router(service: QueryService) -> Router {
+    Router::new()
+        .route("/", get(|| async { POINTER }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/v1/tables", get(tables))
+        .route("/v1/sql", post(post_sql).get(get_sql))
+        .fallback(|| async {
+            HttpError::new(StatusCode::NOT_FOUND, "not_found", "there is no such path; GET / lists them")
+        })
+        .method_not_allowed_fallback(|| async {
+            HttpError::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method",
+                "this path does not take this method; GET / lists them",
+            )
+        })
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(service)
+}
+
+const POINTER: &str = "Tidegate
+
+  POST /v1/sql      a query as the body, or {\"sql\": …, \"format\"?, \"max_rows\"?, \"timeout_ms\"?} as application/json
+  GET  /v1/sql?q=…  the same for short queries
+                    Accept: application/json, application/jsonl, text/csv, application/vnd.apache.arrow.stream, text/plain
+  GET  /v1/tables   tables, columns and functions with their meaning
+  GET  /healthz     200 while the process lives
+  GET  /readyz      200 when queries can be answered
+
+  curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
+";
+
+async fn ready(State(service): State<QueryService>) -> Response {
+    match service.catalog().tables.len() {
+        0 => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", "the tables are not open yet")
+            .into_response(),
+        tables => Json(json!({"ready": true, "tables": tables})).into_response(),
+    }
+}
+
+async fn tables(State(service): State<QueryService>) -> Response {
+    let catalog = service.catalog();
+    let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
+    Json(json!({"tables": tables, "functions": reference::functions()})).into_response()
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SqlRequest {
+    #[serde(alias = "q")]
+    sql: String,
+    format: Option<String>,
+    max_rows: Option<u64>,
+    timeout_ms: Option<u64>,
+}
+
+async fn get_sql(
+    State(service): State<QueryService>,
+    headers: HeaderMap,
+    request: Result<Query<SqlRequest>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, HttpError> {
+    let Query(request) = request.map_err(|e| HttpError::bad_request(e.body_text()))?;
+    respond(&service, request, &headers).await
+}
+
+async fn post_sql(
+    State(service): State<QueryService>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, HttpError> {
+    let body = body.map_err(|e| match e.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let message = format!("the body is larger than {MAX_BODY_BYTES} bytes");
+            HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+        }
+        _ => HttpError::bad_request(e.body_text()),
+    })?;
+    let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let request = if content_type.to_ascii_lowercase().starts_with("application/json") {
+        serde_json::from_slice(&body)
+            .map_err(|e| HttpError::bad_request(format!("the JSON body does not fit: {e}")))?
+    } else {
+        let sql = std::str::from_utf8(&body)
+            .map_err(|e| HttpError::bad_request(format!("the body is not UTF-8: {e}")))?;
+        SqlRequest { sql: sql.to_owned(), ..SqlRequest::default() }
+    };
+    respond(&service, request, &headers).await
+}
+
+/// What the request says itself goes before its `Accept` header.
+fn chosen_format(request: &SqlRequest, headers: &HeaderMap) -> Result<Format, HttpError> {
+    if let Some(name) = &request.format {
+        return name.parse().map_err(HttpError::bad_request);
+    }
+    let Some(accept) = headers.get(ACCEPT) else { return Ok(Format::Json) };
+    accept.to_str().ok().and_then(Format::from_accept).ok_or_else(|| {
+        let known = Format::ALL.map(Format::media_type).join(", ");
+        HttpError::new(
+            StatusCode::NOT_ACCEPTABLE,
+            "not_acceptable",
+            format!("results are written as one of: {known}"),
+        )
+    })
+}
+
+async fn respond(
+    service: &QueryService,
+    request: SqlRequest,
+    headers: &HeaderMap,
+) -> Result<Response, HttpError> {
+    let format = chosen_format(&request, headers)?;
+    let overrides =
+        Overrides { rows_max: request.max_rows, time_max: request.timeout_ms.map(Duration::from_millis) };
+    let mut encoded = Encoded::new(service.query(&request.sql, overrides).await?, format)?;
+    let mut head = Vec::new();
+    let whole = loop {
+        match encoded.next().await? {
+            None => break true,
+            Some(piece) => head.extend(piece),
+        }
+        if head.len() >= HELD_BACK_BYTES {
+            break false;
+        }
+    };
+    let body = if whole { Body::from(head) } else { streamed(head, encoded) };
+    Ok(([(CONTENT_TYPE, format.media_type())], body).into_response())
+}
+
+fn streamed(head: Vec<u8>, encoded: Encoded) -> Body {
+    let rest = stream::try_unfold(encoded, |mut encoded| async move {
+        match encoded.next().await {
+            Ok(piece) => Ok(piece.map(|piece| (Bytes::from(piece), encoded))),
+            Err(error) => {
+                tracing::warn!(code = error.code(), %error, "query failed after its response had begun; connection cut");
+                Err(error)
+            }
+        }
+    });
+    Body::from_stream(futures::StreamExt::chain(stream::iter([Ok(Bytes::from(head))]), rest))
+}
+
+async fn loopback_names_only(request: Request, next: Next) -> Response {
+    let host = request.headers().get(HOST).and_then(|v| v.to_str().ok());
+    if host.is_none_or(is_loopback_name) {
+        return next.run(request).await;
+    }
+    let message = "this service answers to localhost only; ask for it by that name or by a loopback address";
+    HttpError::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", message).into_response()
+}
+
+fn is_loopback_name(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => host.split(':').next().unwrap_or(host),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Every refusal and failure as JSON: `{"code", "message", "hint"}`.
+#[derive(Debug)]
+struct HttpError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    hint: Option<String>,
+}
+
+impl HttpError {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), hint: None }
+    }
+
+    fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+impl From<QueryError> for HttpError {
+    fn from(error: QueryError) -> Self {
+        let status = match error {
+            QueryError::TooManyRows { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            QueryError::Encode { .. } => StatusCode::NOT_ACCEPTABLE,
+            // Not 408: clients and proxies take that as leave to send the same request again.
+            QueryError::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
+            QueryError::OutOfMemory(_) => StatusCode::SERVICE_UNAVAILABLE,
+            QueryError::Storage(_) | QueryError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(code = error.code(), %error, "query failed");
+        }
+        Self { status, code: error.code(), message: error.to_string(), hint: error.hint() }
+    }
+}
+
+impl IntoResponse for HttpError {
+    fn into_response(self) -> Response {
+        let mut body = json!({"code": self.code, "message": self.message});
+        if let Some(hint) = self.hint {
+            body["hint"] = hint.into();
+        }
+        (self.status, Json(body)).into_response()
+    }
+}

@@ -1,0 +1,273 @@
+//! Runs queries: read-only, on one consistent catalog each, within limits on memory, rows and time.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::parser::DFParserBuilder;
+use futures::StreamExt;
+use tidegate_lake::catalog::Catalog;
+use tidegate_lake::exec::{self, Limits};
+use tidegate_lake::lake::CatalogSource;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::QueryError;
+use crate::{guard, reference};
+
+/// Longest query text, bytes.
+const MAX_SQL_BYTES: usize = 64 << 10;
+/// Stack of a query thread: planning recurses over expressions as deep as [`guard`] lets them be. Only what is used of it
+/// costs memory.
+const STACK_BYTES: usize = 64 << 20;
+/// Threads for file access, which the engine moves out of its way.
+const MAX_BLOCKING_THREADS: usize = 32;
+/// Batches that wait for a slow reader before the query pauses.
+const BATCHES_AHEAD: usize = 2;
+
+/// What queries may use. Memory is shared by all running queries; the rest is per query.
+#[derive(Debug, Clone, Copy)]
+pub struct QueryLimits {
+    /// Bytes that all running queries together may hold; what can be spilled goes to the temporary folder.
+    pub memory_bytes: usize,
+    /// Threads for all queries together.
+    pub threads: usize,
+    /// Queries that run at a time; others wait, within their time limit.
+    pub concurrent: usize,
+    /// Rows a query may return unless it asks for more itself.
+    pub rows_max: u64,
+    /// Time from the start of a query until its last row is taken.
+    pub time_max: Duration,
+}
+
+impl Default for QueryLimits {
+    fn default() -> Self {
+        let Limits { memory_bytes, threads } = Limits::default();
+        Self { memory_bytes, threads, concurrent: 16, rows_max: 1_000_000, time_max: Duration::from_secs(60) }
+    }
+}
+
+/// What one query asks for instead of the service's limits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Overrides {
+    /// Rows: more or fewer; rows are streamed and cost no memory.
+    pub rows_max: Option<u64>,
+    /// Time: less only.
+    pub time_max: Option<Duration>,
+}
+
+/// Runs SQL on the newest catalog. Clones share threads and memory.
+#[derive(Debug, Clone)]
+pub struct QueryService {
+    source: CatalogSource,
+    engine: Arc<Engine>,
+}
+
+/// Threads of their own for queries, so that a heavy one holds up neither ingest nor health checks.
+#[derive(Debug)]
+struct Engine {
+    limits: QueryLimits,
+    memory: Arc<RuntimeEnv>,
+    slots: Arc<Semaphore>,
+    handle: Handle,
+    threads: Option<Runtime>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // A runtime must not be waited for on a thread of another one, and the last clone may well be dropped there.
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+impl QueryService {
+    /// Starts the threads for queries. Fails if the system grants none, or on a temporary folder that cannot be used.
+    pub fn new(source: CatalogSource, limits: QueryLimits) -> Result<Self, QueryError> {
+        let threads = Builder::new_multi_thread()
+            .worker_threads(limits.threads.max(1))
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
+            .thread_stack_size(STACK_BYTES)
+            .thread_name("query")
+            .enable_all()
+            .build()
+            .map_err(|e| QueryError::Internal(format!("start query threads: {e}")))?;
+        let memory = exec::runtime(engine_limits(limits)).map_err(|e| QueryError::Internal(e.to_string()))?;
+        let slots = Arc::new(Semaphore::new(limits.concurrent.max(1)));
+        let handle = threads.handle().clone();
+        let engine = Engine { limits, memory, slots, handle, threads: Some(threads) };
+        Ok(Self { source, engine: Arc::new(engine) })
+    }
+
+    /// The same threads and limits over other tables.
+    pub fn over(&self, source: CatalogSource) -> Self {
+        Self { source, engine: Arc::clone(&self.engine) }
+    }
+
+    /// Tables that a query would see now.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.source.current()
+    }
+
+    /// Starts a query and waits until its columns are known. Dropping the future or the rows cancels the query.
+    pub async fn query(&self, sql: &str, overrides: Overrides) -> Result<Rows, QueryError> {
+        let limits = self.engine.limits;
+        let time_max = overrides.time_max.unwrap_or(limits.time_max);
+        if time_max > limits.time_max {
+            return Err(QueryError::TimeNotAllowed { asked: time_max, most: limits.time_max });
+        }
+        let deadline = Instant::now() + time_max;
+        let (schema_sender, schema) = oneshot::channel();
+        let (batch_sender, batches) = mpsc::channel(BATCHES_AHEAD);
+        let out = Out {
+            schema: schema_sender,
+            batches: batch_sender,
+            rows_max: overrides.rows_max.unwrap_or(limits.rows_max),
+        };
+        let work = run(Arc::clone(&self.engine), self.source.current(), sql.to_owned(), out);
+        let mut rows = Rows {
+            schema: Arc::new(arrow::datatypes::Schema::empty()),
+            batches,
+            task: JoinSet::new(),
+            deadline,
+            time_max,
+        };
+        // The limit holds inside the task too: a reader who stalls must not keep the query's memory.
+        rows.task.spawn_on(within(deadline, time_max, work), &self.engine.handle);
+        match within(deadline, time_max, async { Ok(schema.await) }).await? {
+            Ok(schema) => rows.schema = schema,
+            Err(_ended_before) => rows.outcome().await?,
+        }
+        Ok(rows)
+    }
+}
+
+fn engine_limits(limits: QueryLimits) -> Limits {
+    Limits { memory_bytes: limits.memory_bytes, threads: limits.threads.max(1) }
+}
+
+async fn within<T>(
+    deadline: Instant,
+    limit: Duration,
+    work: impl Future<Output = Result<T, QueryError>>,
+) -> Result<T, QueryError> {
+    timeout_at(deadline, work).await.unwrap_or(Err(QueryError::TooSlow { limit }))
+}
+
+/// Rows of a running query.
+#[derive(Debug)]
+pub struct Rows {
+    schema: SchemaRef,
+    batches: mpsc::Receiver<RecordBatch>,
+    /// Holds the query's one task; dropping the set ends the task.
+    task: JoinSet<Result<(), QueryError>>,
+    deadline: Instant,
+    time_max: Duration,
+}
+
+impl Rows {
+    /// Columns of every batch.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The next rows; `None` after the last ones. After an error nothing more comes.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, QueryError> {
+        match timeout_at(self.deadline, self.batches.recv()).await {
+            Ok(Some(batch)) => Ok(Some(batch)),
+            Ok(None) => self.outcome().await.map(|()| None),
+            Err(_) => {
+                self.task.abort_all();
+                Err(QueryError::TooSlow { limit: self.time_max })
+            }
+        }
+    }
+
+    /// How the task ended, which it is about to.
+    async fn outcome(&mut self) -> Result<(), QueryError> {
+        match self.task.join_next().await {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(stopped)) => Err(QueryError::Internal(stopped.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where a running query puts what it finds.
+struct Out {
+    schema: oneshot::Sender<SchemaRef>,
+    batches: mpsc::Sender<RecordBatch>,
+    rows_max: u64,
+}
+
+async fn run(engine: Arc<Engine>, catalog: Arc<Catalog>, sql: String, out: Out) -> Result<(), QueryError> {
+    let slots = Arc::clone(&engine.slots);
+    let _slot = slots.acquire_owned().await.map_err(|e| QueryError::Internal(e.to_string()))?;
+    let mut stream = match reference::answer(&catalog, &sql)? {
+        Some(batch) => memory_stream(batch)?,
+        None => start(&engine, &catalog, &sql).await?,
+    };
+    if out.schema.send(stream.schema()).is_err() {
+        return Ok(());
+    }
+    let mut rows = 0;
+    while let Some(batch) = stream.next().await {
+        let batch = batch.map_err(|e| QueryError::from_engine(&e, catalog.tables.keys().cloned()))?;
+        rows += batch.num_rows() as u64;
+        if rows > out.rows_max {
+            return Err(QueryError::TooManyRows { limit: out.rows_max });
+        }
+        if batch.num_rows() > 0 && out.batches.send(batch).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn memory_stream(batch: RecordBatch) -> Result<SendableRecordBatchStream, QueryError> {
+    let schema = batch.schema();
+    let stream =
+        MemoryStream::try_new(vec![batch], schema, None).map_err(|e| QueryError::Internal(e.to_string()))?;
+    Ok(Box::pin(stream))
+}
+
+/// Plans one read-only statement and starts it.
+async fn start(
+    engine: &Engine,
+    catalog: &Catalog,
+    sql: &str,
+) -> Result<SendableRecordBatchStream, QueryError> {
+    if sql.len() > MAX_SQL_BYTES {
+        return Err(QueryError::Invalid(format!(
+            "its text has {} bytes; at most {MAX_SQL_BYTES} are read",
+            sql.len()
+        )));
+    }
+    let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
+    let mut statements =
+        DFParserBuilder::new(sql).build().and_then(|mut p| p.parse_statements()).map_err(explain)?;
+    let statement = match (statements.pop_front(), statements.len()) {
+        (None, _) => return Err(QueryError::Empty),
+        (Some(statement), 0) => statement,
+        (Some(_), more) => return Err(QueryError::SeveralStatements(more + 1)),
+    };
+    guard::admit(&statement)?;
+    let ctx = exec::session(&engine.memory, engine_limits(engine.limits));
+    catalog.register(&ctx).map_err(|e| QueryError::Internal(e.to_string()))?;
+    let plan = ctx.state().statement_to_plan(statement).await.map_err(explain)?;
+    let read_only =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    read_only.verify_plan(&plan).map_err(explain)?;
+    let plan = ctx.state().create_physical_plan(&plan).await.and_then(guard::pausing).map_err(explain)?;
+    execute_stream(plan, ctx.task_ctx()).map_err(explain)
+}

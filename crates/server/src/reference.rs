@@ -1,0 +1,161 @@
+//! What tables, columns and functions there are: for `describe`, for `GET /v1/tables`, and for the documentation.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::datatypes::DataType;
+use serde::Serialize;
+use tidegate_lake::catalog::Catalog;
+use tidegate_lake::functions;
+use tidegate_lake::table::TableSpec;
+
+use crate::error::QueryError;
+
+/// A table as the reference shows it.
+#[derive(Debug, Serialize)]
+pub struct TableDoc {
+    pub name: String,
+    pub doc: String,
+    /// Columns that together name a row.
+    pub key: Vec<String>,
+    pub columns: Vec<ColumnDoc>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ColumnDoc {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Meaning, with unit.
+    pub doc: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct FunctionDoc {
+    pub name: &'static str,
+    pub usage: &'static str,
+    pub doc: &'static str,
+}
+
+impl From<&TableSpec> for TableDoc {
+    fn from(spec: &TableSpec) -> Self {
+        let column = |c: &tidegate_lake::table::Column| ColumnDoc {
+            name: c.name.clone(),
+            type_name: type_name(&c.data_type),
+            doc: c.doc.clone(),
+        };
+        let columns = spec.columns.iter().map(column).collect();
+        Self { name: spec.name.clone(), doc: spec.doc.clone(), key: spec.key.clone(), columns }
+    }
+}
+
+/// Functions that the lake adds to SQL.
+pub fn functions() -> Vec<FunctionDoc> {
+    functions::DOCS.iter().map(|(name, usage, doc)| FunctionDoc { name, usage, doc }).collect()
+}
+
+/// The type in SQL's words.
+fn type_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".into(),
+        DataType::Int64 => "bigint".into(),
+        DataType::Float64 => "double".into(),
+        DataType::Boolean => "boolean".into(),
+        DataType::Timestamp(_, Some(_)) => "timestamp (UTC)".into(),
+        other => other.to_string(),
+    }
+}
+
+/// Answers `describe`, `describe TABLE`, `describe functions` and `show tables`; `None` for everything else.
+pub(crate) fn answer(catalog: &Catalog, sql: &str) -> Result<Option<RecordBatch>, QueryError> {
+    let words: Vec<String> = sql
+        .trim()
+        .trim_end_matches(';')
+        .split_whitespace()
+        .map(|word| word.trim_matches('"').to_lowercase())
+        .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["describe" | "desc"] | ["describe" | "desc" | "show", "tables"] => describe_tables(catalog),
+        ["describe" | "desc" | "show", "functions"] => describe_functions(),
+        ["describe" | "desc", name] | ["describe" | "desc", "table", name] => describe_table(catalog, name),
+        _ => return Ok(None),
+    }
+    .map(Some)
+}
+
+fn describe_tables(catalog: &Catalog) -> Result<RecordBatch, QueryError> {
+    let tables = || catalog.specs.values();
+    texts([
+        ("table_name", tables().map(|t| t.name.clone()).collect()),
+        ("key", tables().map(|t| t.key.join(", ")).collect()),
+        ("description", tables().map(|t| t.doc.clone()).collect()),
+    ])
+}
+
+fn describe_table(catalog: &Catalog, name: &str) -> Result<RecordBatch, QueryError> {
+    let spec = catalog.specs.get(name).ok_or_else(|| QueryError::UnknownTable {
+        name: name.to_owned(),
+        tables: catalog.specs.keys().cloned().collect(),
+    })?;
+    let columns = TableDoc::from(spec.as_ref()).columns;
+    texts([
+        ("column_name", columns.iter().map(|c| c.name.clone()).collect()),
+        ("type", columns.iter().map(|c| c.type_name.clone()).collect()),
+        ("description", columns.iter().map(|c| c.doc.clone()).collect()),
+    ])
+}
+
+fn describe_functions() -> Result<RecordBatch, QueryError> {
+    let functions = functions();
+    texts([
+        ("function", functions.iter().map(|f| f.name.to_owned()).collect()),
+        ("usage", functions.iter().map(|f| f.usage.to_owned()).collect()),
+        ("description", functions.iter().map(|f| f.doc.to_owned()).collect()),
+    ])
+}
+
+fn texts<const N: usize>(columns: [(&str, Vec<String>); N]) -> Result<RecordBatch, QueryError> {
+    let columns = columns.map(|(name, values)| (name, Arc::new(StringArray::from(values)) as ArrayRef));
+    RecordBatch::try_from_iter(columns).map_err(|e| QueryError::Internal(e.to_string()))
+}
+
+/// The reference as a page of the documentation.
+pub fn markdown<'a>(specs: impl Iterator<Item = &'a TableSpec>) -> String {
+    let mut tables: Vec<TableDoc> = specs.map(TableDoc::from).collect();
+    tables.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut page = String::from(
+        "# Tables\n\n\
+         What `tidegate sql` and `POST /v1/sql` can ask. Also there: `tidegate sql describe`, `tidegate sql \"describe jobs\"`.\n\
+         Times are UTC; GPUs are thousandths of a GPU; GPU time is GPU × milliseconds (half a GPU for a second is 500).\n\
+         Any column may be NULL. Made from the pipelines by a test; do not edit.\n\n\
+         | Table | One row is named by | What it holds |\n|---|---|---|\n",
+    );
+    for table in &tables {
+        page.push_str(&format!(
+            "| [{0}](#{0}) | {1} | {2} |\n",
+            table.name,
+            table.key.join(", "),
+            cell(&table.doc)
+        ));
+    }
+    for table in &tables {
+        page.push_str(&format!(
+            "\n## {}\n\n{}\n\n| Column | Type | Meaning |\n|---|---|---|\n",
+            table.name, table.doc
+        ));
+        for column in &table.columns {
+            page.push_str(&format!("| {} | {} | {} |\n", column.name, column.type_name, cell(&column.doc)));
+        }
+    }
+    page.push_str("\n## Functions\n\nBeside those of DataFusion SQL:\n\n| Usage | Meaning |\n|---|---|\n");
+    for function in functions() {
+        page.push_str(&format!("| `{}` | {} |\n", function.usage, cell(function.doc)));
+    }
+    page
+}
+
+/// Text inside a Markdown table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}

@@ -1,0 +1,124 @@
+//! `tidegate bench`: speeds and costs, from seeded generators, as JSON.
+
+pub mod codec;
+pub mod ingest;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+use crate::commands::{CommandError, CommandResult};
+
+/// Measure speeds and costs on this machine
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate bench ingest --jobs 3000000 --json
+  tidegate bench replay --jobs 1000000 --json
+  tidegate bench codec --json
+
+Every bench makes its own input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// From a file of Slurm accounting to queryable tables
+    Ingest(ingest::IngestArgs),
+    /// From the event log to queryable tables: the lake is built anew
+    Replay(ingest::IngestArgs),
+    /// Encoding and decoding of events in Protobuf, Avro and Arrow IPC
+    Codec(CodecArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CodecArgs {
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// Messages per format, in hundreds
+    #[arg(long, default_value_t = 40)]
+    scale: usize,
+    /// Print JSON (the default; the flag is accepted for scripts)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: BenchArgs) -> CommandResult {
+    match args.what {
+        What::Ingest(args) => print(&ingest::ingest(&args)?),
+        What::Replay(args) => print(&ingest::replay(&args)?),
+        What::Codec(args) => print(&codec::run(args.seed, args.scale)?),
+    }
+}
+
+fn print(report: &impl serde::Serialize) -> CommandResult {
+    println!("{}", serde_json::to_string_pretty(report)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// CPU and wall time since it was started, of the whole process.
+pub struct Stopwatch {
+    cpu: Duration,
+    wall: Instant,
+}
+
+impl Stopwatch {
+    pub fn start() -> Result<Self, CommandError> {
+        Ok(Self { cpu: cpu_time()?, wall: Instant::now() })
+    }
+
+    /// (CPU seconds, wall seconds)
+    pub fn read(&self) -> Result<(f64, f64), CommandError> {
+        Ok(((cpu_time()? - self.cpu).as_secs_f64(), self.wall.elapsed().as_secs_f64()))
+    }
+}
+
+fn cpu_time() -> Result<Duration, CommandError> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(Duration::from_micros(micros as u64))
+}
+
+/// Largest memory the process has held so far, MiB.
+pub fn peak_rss_mib() -> Result<f64, CommandError> {
+    Ok(getrusage(UsageWho::RUSAGE_SELF)?.max_rss() as f64 / 1024.0)
+}
+
+/// A temporary folder that is removed when dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Result<Self, CommandError> {
+        let path = std::env::temp_dir().join(format!("tidegate-bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(folder = %self.0.display(), %e, "could not remove the temporary folder");
+        }
+    }
+}
+
+/// Bytes of all files below a folder.
+pub fn folder_bytes(folder: &std::path::Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        bytes += if meta.is_dir() { folder_bytes(&entry.path())? } else { meta.len() };
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,191 @@
+//! `tidegate sql`: one query, or a prompt for many, over the committed tables of a data folder.
+
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use tidegate_lake::exec::Limits;
+use tidegate_lake::lake::{CatalogSource, committed_catalog};
+use tidegate_lake::pipeline::parse_duration_ms;
+use tidegate_lake::plan::Plan;
+use tidegate_log::DataDir;
+use tidegate_server::{Encoded, Format, Overrides, QueryError, QueryLimits, QueryService};
+use url::Url;
+
+use super::{CommandError, CommandResult, DataArgs, block_on, lake_url};
+
+mod prompt;
+
+/// Ask the tables in SQL; without a query, a prompt
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate sql describe
+  tidegate sql \"describe jobs\"
+  tidegate sql \"SELECT team, sum(gpu_ms_held) / 3600000 AS gpu_hours FROM usage_1d GROUP BY team ORDER BY 2 DESC\"
+  tidegate sql --format csv --output jobs.csv \"SELECT * FROM jobs WHERE cluster = 'prod'\"
+  tidegate sql - < query.sql
+
+Queries only read, and run beside a writer: they see what it has committed. Only data goes to standard output.")]
+pub struct SqlArgs {
+    /// The query; `-` reads it from standard input
+    query: Option<String>,
+    #[command(flatten)]
+    data: DataArgs,
+    /// How rows are written: table, json, jsonl, csv or arrow (IPC stream)
+    #[arg(long, default_value_t = Format::Table, hide_possible_values = true)]
+    format: Format,
+    /// Write rows to this file instead of standard output; it appears only once it is complete
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// A result with more rows is an error
+    #[arg(long, value_name = "ROWS", default_value_t = QueryLimits::default().rows_max)]
+    max_rows: u64,
+    /// A query that runs longer is ended, e.g. 90s or 10m
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    timeout: Duration,
+    /// Memory for the query, e.g. 512M or 4G; beyond it, sorts and groupings go to the temporary folder
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
+    memory: usize,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let ms = parse_duration_ms(text)?;
+    Ok(Duration::from_millis(ms.unsigned_abs()))
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err(format!("{text:?} is not a size; write a number and K, M or G, e.g. 512M")),
+    };
+    let number: usize = number.parse().map_err(|_| format!("{text:?} is not a size; write e.g. 512M"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is more than this machine can address"))
+}
+
+/// Tables of a data folder and what it takes to query them.
+struct Session {
+    plan: Plan,
+    lake: Url,
+    limits: Limits,
+    service: QueryService,
+}
+
+impl Session {
+    async fn open(args: &SqlArgs) -> Result<Self, CommandError> {
+        let folder = DataDir::open_shared(&args.data.data).map_err(|e| {
+            format!(
+                "{e}\n  tidegate import sacct FILE --data {0}\n  tidegate up --demo --data {0}",
+                args.data.data.display()
+            )
+        })?;
+        let plan = Plan::compile(args.data.load_pipelines()?).await?;
+        let lake = lake_url(&folder)?;
+        let limits = Limits { memory_bytes: args.memory, ..Limits::default() };
+        let query_limits = QueryLimits {
+            memory_bytes: limits.memory_bytes,
+            threads: limits.threads,
+            rows_max: args.max_rows,
+            time_max: args.timeout,
+            ..QueryLimits::default()
+        };
+        let tables = CatalogSource::fixed(committed_catalog(&lake, &plan, limits).await?);
+        let service = QueryService::new(tables, query_limits)?;
+        Ok(Self { plan, lake, limits, service })
+    }
+
+    /// Sees what a writer has committed since the last query.
+    async fn refresh(&mut self) -> Result<(), CommandError> {
+        let tables = CatalogSource::fixed(committed_catalog(&self.lake, &self.plan, self.limits).await?);
+        self.service = self.service.over(tables);
+        Ok(())
+    }
+
+    /// Runs one query to its end. Returns the rows written, or `None` if the reader of `out` has gone.
+    async fn answer(
+        &self,
+        sql: &str,
+        format: Format,
+        out: &mut (dyn Write + Send),
+    ) -> Result<Option<u64>, CommandError> {
+        let rows = self.service.query(sql, Overrides::default()).await.map_err(explained)?;
+        let mut encoded = Encoded::new(rows, format).map_err(explained)?;
+        while let Some(piece) = encoded.next().await.map_err(explained)? {
+            match out.write_all(&piece).and_then(|()| out.flush()) {
+                Ok(()) => {}
+                // `| head` has seen enough.
+                Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(None),
+                Err(e) => return Err(format!("write the result: {e}").into()),
+            }
+        }
+        Ok(Some(encoded.rows_written()))
+    }
+}
+
+/// The error with the way to mend it.
+fn explained(error: QueryError) -> CommandError {
+    match error.hint() {
+        Some(hint) => format!("{error}\nhint: {hint}").into(),
+        None => error.into(),
+    }
+}
+
+pub fn run(args: SqlArgs) -> CommandResult {
+    let query = match args.query.as_deref() {
+        Some("-") => Some(from_stdin()?),
+        Some(query) => Some(query.to_owned()),
+        None if std::io::stdin().is_terminal() => None,
+        None => Some(from_stdin()?),
+    };
+    block_on(async {
+        let mut session = Session::open(&args).await?;
+        match (query, &args.output) {
+            (Some(query), Some(file)) => into_file(&session, &query, args.format, file).await?,
+            (Some(query), None) => {
+                session.answer(&query, args.format, &mut std::io::stdout()).await?;
+            }
+            (None, Some(_)) => return Err("--output needs a query".into()),
+            (None, None) => prompt::run(&mut session, args.format).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    })?
+}
+
+fn from_stdin() -> Result<String, CommandError> {
+    let mut query = String::new();
+    std::io::stdin()
+        .read_to_string(&mut query)
+        .map_err(|e| format!("read the query from standard input: {e}"))?;
+    Ok(query)
+}
+
+/// Writes beside the file and renames at the end, so that a query that fails leaves no half result behind.
+async fn into_file(session: &Session, query: &str, format: Format, file: &Path) -> Result<(), CommandError> {
+    let failed = |what: &str, path: &Path, e: std::io::Error| format!("{what} {}: {e}", path.display());
+    // Devices and pipes cannot be replaced by renaming.
+    if file.exists() && !file.is_file() {
+        let mut out = File::options().write(true).open(file).map_err(|e| failed("open", file, e))?;
+        session.answer(query, format, &mut out).await?;
+        return Ok(());
+    }
+    let name = file.file_name().ok_or_else(|| format!("{} names no file", file.display()))?;
+    let aside = file.with_file_name(format!("{}.partial", name.to_string_lossy()));
+    let mut out = File::create(&aside).map_err(|e| failed("create", &aside, e))?;
+    let answered = session.answer(query, format, &mut out).await;
+    let kept = match answered {
+        Ok(_) => std::fs::rename(&aside, file).map_err(|e| failed("rename to", file, e).into()),
+        Err(e) => Err(e),
+    };
+    if kept.is_err() {
+        // Best effort: the error that led here is what the user has to hear.
+        std::fs::remove_file(&aside).ok();
+    }
+    kept
+}

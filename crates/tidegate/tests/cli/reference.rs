@@ -1,0 +1,81 @@
+//! Every table and column is described, and the documentation says the same.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use arrow::array::AsArray;
+use tidegate_lake::exec::Limits;
+use tidegate_lake::lake::{CatalogSource, committed_catalog};
+use tidegate_lake::plan::Plan;
+use tidegate_lake::shipped::shipped;
+use tidegate_server::{Overrides, QueryLimits, QueryService, reference};
+use url::Url;
+
+async fn plan() -> Plan {
+    Plan::compile(shipped()).await.unwrap()
+}
+
+/// A query's columns of text, row by row.
+async fn texts(service: &QueryService, sql: &str) -> Vec<Vec<String>> {
+    let mut rows = service.query(sql, Overrides::default()).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let mut found = Vec::new();
+    while let Some(batch) = rows.next().await.unwrap() {
+        for row in 0..batch.num_rows() {
+            let text = |column: &arrow::array::ArrayRef| {
+                let column = arrow::compute::cast(column, &arrow::datatypes::DataType::Utf8).unwrap();
+                column.as_string::<i32>().value(row).to_owned()
+            };
+            found.push(batch.columns().iter().map(text).collect());
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn describe_tells_every_table_and_column() {
+    let plan = plan().await;
+    let empty = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(empty.path()).unwrap();
+    let catalog = committed_catalog(&root, &plan, Limits::default()).await.unwrap();
+    let service = QueryService::new(CatalogSource::fixed(catalog), QueryLimits::default()).unwrap();
+
+    let tables: BTreeMap<String, String> =
+        texts(&service, "describe").await.into_iter().map(|row| (row[0].clone(), row[2].clone())).collect();
+    let planned: Vec<String> = plan.tables().iter().map(|t| t.name.clone()).collect();
+    assert!(
+        planned.iter().all(|t| tables.contains_key(t)) && tables.len() == planned.len(),
+        "{:?}",
+        tables.keys()
+    );
+    for (table, doc) in &tables {
+        assert!(!doc.trim().is_empty(), "{table} has no description");
+        let columns = texts(&service, &format!("describe {table}")).await;
+        for column in &columns {
+            assert!(!column[2].trim().is_empty(), "{table}.{} has no description", column[0]);
+        }
+        // What is described is what there is.
+        let standard = format!(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = '{table}' ORDER BY ordinal_position"
+        );
+        let described: Vec<_> = columns.iter().map(|c| vec![c[0].clone()]).collect();
+        assert_eq!(texts(&service, &standard).await, described, "{table}");
+        assert_eq!(texts(&service, &format!("SELECT * FROM {table}")).await.len(), 0);
+    }
+    assert_eq!(texts(&service, "show tables;").await.len(), tables.len());
+    assert!(texts(&service, "DESCRIBE FUNCTIONS").await.iter().any(|f| f[0] == "gpu_ms"));
+}
+
+#[tokio::test]
+async fn the_documentation_is_up_to_date() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tables.md");
+    let tables = plan().await.tables();
+    let page = reference::markdown(tables.iter().map(AsRef::as_ref));
+    if std::env::var_os("TIDEGATE_BLESS").is_some_and(|v| v == "1") {
+        std::fs::write(&file, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/tables.md does not fit the pipelines; run this test with TIDEGATE_BLESS=1 and commit the file"
+    );
+}

@@ -1,0 +1,84 @@
+"""The program under test, driven as a user drives it: through its commands."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.ipc
+
+COMMAND_SECONDS_MAX = 1800
+
+# Where an event came from and its number in that source differ between two ways to bring in the same history.
+ORIGIN_COLUMNS = {"source", "epoch", "seq"}
+
+
+class CommandFailed(Exception):
+    """A command ended with another status than expected."""
+
+
+class Data:
+    """One data folder of the program."""
+
+    def __init__(self, binary: Path, folder: Path):
+        self.binary = binary
+        self.folder = folder
+
+    def bring_in(self, arguments: list[str], file: Path) -> dict[str, int]:
+        """`tidegate import`; returns the counts it prints by their label."""
+        command = ["import", arguments[0], str(file), *arguments[1:], "--data", str(self.folder)]
+        text = self._run(command).decode()
+        counts = re.findall(r"^(\w[\w ]*\w) {2,}([\d,]+)", text, re.MULTILINE)
+        return {label: int(number.replace(",", "")) for label, number in counts}
+
+    def ask(self, sql: str) -> pa.Table:
+        """`tidegate sql`; times come back as milliseconds since 1970."""
+        options = ["--format", "arrow", "--max-rows", "100000000"]
+        raw = self._run(["sql", "--data", str(self.folder), *options, sql])
+        table = pa.ipc.open_stream(raw).read_all()
+        columns = {name: _in_ms(table.column(name)) for name in table.column_names}
+        return pa.table(columns)
+
+    def tables(self) -> list[str]:
+        return self.ask("describe").column("table_name").to_pylist()
+
+    def contents(self, with_origin: bool) -> dict[str, tuple[int, int]]:
+        """Rows and a checksum of every table, whatever the order of rows.
+
+        Without origin, what only tells how the events came in is left out: the numbers the source gave them, and the
+        heartbeats that end each import.
+        """
+        contents = {}
+        for name in self.tables():
+            table = self.ask(f"SELECT * FROM {name}")
+            if not with_origin:
+                kept = [column for column in table.column_names if column not in ORIGIN_COLUMNS]
+                table = table.select(kept)
+            contents[name] = _checksum(table, with_origin)
+        return contents
+
+    def _run(self, arguments: list[str]) -> bytes:
+        done = subprocess.run(
+            [self.binary, *arguments], capture_output=True, timeout=COMMAND_SECONDS_MAX, check=False
+        )
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip()[-2000:]
+            raise CommandFailed(f"status {done.returncode} from: tidegate {' '.join(arguments)}\n{said}")
+        return done.stdout
+
+
+def _in_ms(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pa.types.is_timestamp(column.type):
+        return column
+    # The cast is checked: a time that is not a whole millisecond is an error, as the events hold milliseconds.
+    return column.cast(pa.timestamp("ms", tz=column.type.tz)).cast(pa.int64())
+
+
+def _checksum(table: pa.Table, with_origin: bool) -> tuple[int, int]:
+    with duckdb.connect() as db:
+        db.register("contents", table)
+        no_heartbeats = "kind" in table.column_names and not with_origin
+        where = "WHERE kind <> 'OBSERVED'" if no_heartbeats else ""
+        rows, checksum = db.sql(f"SELECT count(*), sum(hash(t)::HUGEINT) FROM (SELECT * FROM contents {where}) t").fetchone()
+        return rows, checksum or 0

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Imports real traces with the tidegate binary and checks its SQL answers against DuckDB reading the source files.
+
+    tests/verify/verify.py --tidegate target/debug/tidegate [--data-dir FOLDER]... [--case NAME]... [--quick]
+
+Every trace of the given folders that a shipped mapping is named after is checked, and a generated year of Slurm
+accounting. Ends with status 1 if any answer differs. Needs Python 3.11; installs DuckDB and PyArrow beside the repository.
+"""
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def enter_environment() -> None:
+    """Goes on in a virtual environment that has what requirements.txt names, made at the first run."""
+    requirements = HERE / "requirements.txt"
+    wanted = requirements.read_text() + sys.version
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
+    home = cache / f"verify-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
+    if Path(sys.prefix) == home:
+        return
+    complete = home / "complete"
+    if not complete.exists():
+        print(f"verify: installing DuckDB and PyArrow into {home}", flush=True)
+        venv.create(home, clear=True, with_pip=True)
+        install = [home / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, "--requirement", requirements], check=True)
+        complete.touch()
+    os.execv(home / "bin/python", [str(home / "bin/python"), *sys.argv])
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tidegate", type=Path, required=True, help="the binary to check")
+    parser.add_argument("--data-dir", type=Path, action="append", default=[], help="folder with traces; may be repeated")
+    parser.add_argument("--case", action="append", default=[], help="only this case; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="only questions, without importing again in other ways")
+    parser.add_argument("--sacct-jobs", type=int, default=4000, help="records in the generated year of accounting")
+    parser.add_argument("--parallel", type=int, default=2, help="cases at a time")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = arguments()
+    with tempfile.TemporaryDirectory(prefix="tidegate-verify-") as scratch:
+        histories = find(args, Path(scratch))
+        if not histories:
+            print("verify: no trace found; --data-dir must name a folder with e.g. philly_multigpu_attempts.parquet")
+            return 1
+        with ThreadPoolExecutor(args.parallel) as pool:
+            running = [pool.submit(check, args, label, history, Path(scratch)) for label, history in histories]
+            answers = [answer for future in running for answer in show(future.result())]
+    wrong = sum(not answer.equal for answer in answers)
+    rows = sum(answer.rows for answer in answers)
+    print(f"\nverify: {len(answers) - wrong} of {len(answers)} answers equal, {rows:,} rows compared, {wrong} differ")
+    return 1 if wrong else 0
+
+
+def find(args: argparse.Namespace, scratch: Path) -> list:
+    """The histories to check, each file once, under the name of its folder and case."""
+    from cases import SACCT, TRACES
+    from sacct import END_S, Year
+    from variants import SEED, History
+
+    histories, seen = [], set()
+    for folder in args.data_dir:
+        for case in TRACES:
+            file = folder / f"{case.name}.parquet"
+            if not file.exists() or (args.case and case.name not in args.case):
+                continue
+            contents = hashlib.sha256(file.read_bytes()).digest()
+            if contents not in seen:
+                seen.add(contents)
+                histories.append((f"{folder.name}/{case.name}", History(case, file)))
+    if not args.case or SACCT.name in args.case:
+        year = Year(SEED, args.sacct_jobs)
+        file = scratch / "accounting.txt"
+        year.write(file, END_S)
+        histories.append(("generated/sacct", History(SACCT, file, year)))
+    return histories
+
+
+def check(args: argparse.Namespace, label: str, history, scratch: Path) -> list:
+    """Imports one history and asks all questions about it."""
+    import duckdb
+
+    import variants
+    from compare import Answer, answer
+    from program import CommandFailed, Data
+
+    folder = label.replace("/", "-")
+    data = Data(args.tidegate.resolve(), scratch / folder)
+    answers = []
+    try:
+        data.bring_in(history.case.import_arguments, history.file)
+        with duckdb.connect() as db:
+            db.execute(f"SET threads TO 2; CREATE VIEW source AS SELECT * FROM {reader(history.file)}")
+            db.execute(history.case.views)
+            answers += [answer(label, question, data, db) for question in history.case.questions]
+        if not args.quick:
+            answers.append(variants.again(label, data, history))
+            ways = [variants.overlapping, variants.shuffled] + ([variants.grown] if history.year else [])
+            for way in ways:
+                answers.append(way(label, data, history, Data(data.binary, scratch / f"{folder}-{way.__name__}")))
+    except CommandFailed as failure:
+        answers.append(Answer(label, "every command succeeds", 0, False, "-", str(failure)))
+    return answers
+
+
+def reader(file: Path) -> str:
+    if file.suffix == ".parquet":
+        return f"read_parquet('{file}')"
+    return f"read_csv('{file}', delim = '|', header = true, all_varchar = true, quote = '', nullstr = '~')"
+
+
+def show(answers: list) -> list:
+    for answer in answers:
+        verdict = "equal" if answer.equal else "DIFFERS"
+        print(f"{answer.case:38} {answer.question:62.62} {answer.rows:>8,} rows  {verdict:8} {answer.difference}", flush=True)
+        if not answer.equal:
+            print(f"    {answer.note}", flush=True)
+    return answers
+
+
+if __name__ == "__main__":
+    enter_environment()
+    sys.exit(main())
