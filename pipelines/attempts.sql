@@ -1,6 +1,6 @@
 --! name    = "attempts"
 --! doc     = "One row per attempt of a job to run, and one for a job that has not started; folded from its events."
---! sources = ["job_events"]
+--! sources = ["job_facts", "job_events"]
 --! per     = ["cluster", "job_id"]
 --! key     = ["cluster", "job_id", "attempt_id"]
 --! [columns]
@@ -8,6 +8,7 @@
 --! job_id        = "Job."
 --! attempt_id    = "The source's attempt index, or start time in ms where it has none; NULL for a job that has not started."
 --! attempt       = "Number of the attempt in order of start, from 0; NULL for a job that has not started."
+--! is_only       = "1 if the job has no other attempt, else 0."
 --! is_final      = "1 for the last attempt so far, else 0."
 --! team          = "Account, group or virtual cluster."
 --! user_name     = "User who submitted the job."
@@ -30,68 +31,65 @@
 --! as_of         = "While something is still open: up to when the cluster was observed."
 --! gpu_ms_held   = "GPU x ms held, up to as_of while it runs."
 --! gpu_ms_queued = "GPU x ms asked for and waited, from queued_from to queued_to or as_of."
-WITH folded AS (
-    SELECT cluster, job_id, attempt_id,
-           min(event_time) FILTER (WHERE kind = 'SUBMITTED') AS submit_time,
-           max(event_time) FILTER (WHERE kind = 'ELIGIBLE')  AS eligible_time,
-           min(event_time) FILTER (WHERE kind = 'STARTED')   AS from_time,
-           max(event_time) FILTER (WHERE kind = 'ENDED')     AS to_time,
-           latest(team, event_time)                          AS team,
-           latest(user_name, event_time)                     AS user_name,
-           latest(pool, event_time)                          AS pool,
-           latest(qos, event_time)                           AS qos,
-           latest(job_name, event_time)                      AS job_name,
-           latest(gpus_milli, event_time)                    AS gpus_milli,
-           latest(gpu_model, event_time)                     AS gpu_model,
-           latest(nodes, event_time)                         AS nodes,
-           latest(node_count, event_time)                    AS node_count,
-           latest(final_state, event_time)                   AS final_state,
-           latest(exit_code, event_time)                     AS exit_code,
-           max(as_of)                                        AS as_of
-    FROM job_events
-    WHERE kind <> 'OBSERVED' AND step_id IS NULL
-    GROUP BY cluster, job_id, attempt_id
-), placed AS (
+WITH retried AS (
+    -- Jobs with more than one attempt are few; only they need an order among their attempts.
+    SELECT e.cluster, e.job_id, e.attempt_id,
+           min(e.event_time) FILTER (WHERE e.kind = 'STARTED') AS from_time,
+           max(e.event_time) FILTER (WHERE e.kind = 'ENDED')   AS to_time,
+           latest(e.pool, e.event_time)                        AS pool,
+           latest(e.gpus_milli, e.event_time)                  AS gpus_milli,
+           latest(e.gpu_model, e.event_time)                   AS gpu_model,
+           latest(e.nodes, e.event_time)                       AS nodes,
+           latest(e.node_count, e.event_time)                  AS node_count,
+           latest(e.final_state, e.event_time)                 AS final_state,
+           latest(e.exit_code, e.event_time)                   AS exit_code,
+           max(e.as_of)                                        AS as_of
+    FROM job_events e
+    JOIN job_facts j ON e.cluster = j.cluster AND e.job_id = j.job_id
+    WHERE j.first_attempt_id < j.last_attempt_id AND e.attempt_id IS NOT NULL AND e.step_id IS NULL
+    GROUP BY e.cluster, e.job_id, e.attempt_id
+), in_order AS (
     SELECT *,
-           count(attempt_id) OVER job                     AS attempts,
-           CAST(row_number() OVER in_order AS BIGINT) - 1 AS attempt,
-           lag(to_time) OVER in_order                     AS previous_end,
-           max(submit_time) OVER job                      AS job_submit_time,
-           max(eligible_time) OVER job                    AS job_eligible_time,
-           max(team) OVER job                             AS job_team,
-           max(user_name) OVER job                        AS job_user_name,
-           max(pool) OVER job                             AS job_pool,
-           max(qos) OVER job                              AS job_qos,
-           max(job_name) OVER job                         AS job_job_name,
-           max(gpu_model) OVER job                        AS job_gpu_model,
-           max(gpus_milli) OVER job                       AS job_gpus_milli
-    FROM folded
-    WINDOW job AS (PARTITION BY cluster, job_id),
-           in_order AS (PARTITION BY cluster, job_id ORDER BY from_time NULLS LAST, attempt_id)
-), timed AS (
-    SELECT cluster, job_id, attempt_id,
-           CASE WHEN from_time IS NOT NULL THEN attempt END                          AS attempt,
-           CASE WHEN attempts = 0 OR attempt = attempts - 1 THEN 1 ELSE 0 END        AS is_final,
-           coalesce(team, job_team)                                                  AS team,
-           coalesce(user_name, job_user_name)                                        AS user_name,
-           coalesce(pool, job_pool)                                                  AS pool,
-           coalesce(qos, job_qos)                                                    AS qos,
-           coalesce(job_name, job_job_name)                                          AS job_name,
-           coalesce(gpus_milli, job_gpus_milli)                                      AS gpus_milli,
-           coalesce(gpu_model, job_gpu_model)                                        AS gpu_model,
-           CASE WHEN node_count = 1 THEN nodes END                                   AS node,
-           nodes, node_count,
-           job_submit_time                                                           AS submit_time,
-           job_eligible_time                                                         AS eligible_time,
-           coalesce(previous_end, job_submit_time)                                   AS queued_from,
-           coalesce(from_time, to_time)                                              AS queued_to,
+           CAST(row_number() OVER by_start AS BIGINT) - 1 AS attempt,
+           lead(attempt_id) OVER by_start                 AS next_attempt_id,
+           lag(to_time) OVER by_start                     AS previous_end
+    FROM retried
+    WINDOW by_start AS (PARTITION BY cluster, job_id ORDER BY from_time NULLS LAST, attempt_id)
+), every_attempt AS (
+    SELECT cluster, job_id, last_attempt_id AS attempt_id,
+           CASE WHEN from_time IS NOT NULL THEN 0 END AS attempt,
+           1 AS is_only, 1 AS is_final,
+           team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,
+           submit_time, eligible_time,
+           submit_time AS queued_from,
+           coalesce(from_time, left_time) AS queued_to,
            from_time,
-           CASE WHEN from_time IS NOT NULL THEN to_time END                          AS to_time,
-           CASE WHEN to_time IS NOT NULL THEN final_state END                        AS final_state,
+           CASE WHEN last_attempt_id IS NULL THEN left_time ELSE to_time END AS released,
+           CASE WHEN last_attempt_id IS NULL THEN final_state ELSE attempt_state END AS final_state,
+           exit_code, as_of
+    FROM job_facts
+    WHERE first_attempt_id IS NOT DISTINCT FROM last_attempt_id
+    UNION ALL
+    SELECT o.cluster, o.job_id, o.attempt_id,
+           CASE WHEN o.from_time IS NOT NULL THEN o.attempt END,
+           0, CASE WHEN o.next_attempt_id IS NULL THEN 1 ELSE 0 END,
+           j.team, j.user_name, coalesce(o.pool, j.pool), j.qos, j.job_name,
+           coalesce(o.gpus_milli, j.gpus_milli), coalesce(o.gpu_model, j.gpu_model), o.nodes, o.node_count,
+           j.submit_time, j.eligible_time,
+           coalesce(o.previous_end, j.submit_time),
+           coalesce(o.from_time, o.to_time),
+           o.from_time, o.to_time, o.final_state, o.exit_code, o.as_of
+    FROM in_order o
+    JOIN job_facts j ON o.cluster = j.cluster AND o.job_id = j.job_id
+), timed AS (
+    SELECT cluster, job_id, attempt_id, attempt, is_only, is_final, team, user_name, pool, qos, job_name, gpus_milli, gpu_model,
+           CASE WHEN node_count = 1 THEN nodes END                 AS node,
+           nodes, node_count, submit_time, eligible_time, queued_from, queued_to, from_time,
+           CASE WHEN from_time IS NOT NULL THEN released END       AS to_time,
+           CASE WHEN released IS NOT NULL THEN final_state END     AS final_state,
            exit_code,
-           CASE WHEN to_time IS NULL THEN as_of END                                  AS as_of
-    FROM placed
-    WHERE attempts = 0 OR attempt_id IS NOT NULL
+           CASE WHEN released IS NULL THEN as_of END               AS as_of
+    FROM every_attempt
 )
 SELECT *,
        coalesce(gpu_ms(gpus_milli, from_time, from_time, coalesce(to_time, as_of)), 0)       AS gpu_ms_held,

@@ -29,25 +29,35 @@
 --! gpu_ms_lost   = "GPU x ms held by attempts that were followed by another one."
 --! as_of         = "While the job is open: up to when its cluster was observed."
 WITH folded AS (
-    SELECT cluster, job_id,
-           max(team) AS team, max(user_name) AS user_name, max(pool) AS pool, max(qos) AS qos, max(job_name) AS job_name,
-           max(gpus_milli)  FILTER (WHERE is_final = 1) AS gpus_milli,
-           max(gpu_model)   FILTER (WHERE is_final = 1) AS gpu_model,
-           max(nodes)       FILTER (WHERE is_final = 1) AS nodes,
-           max(node_count)  FILTER (WHERE is_final = 1) AS node_count,
-           min(submit_time) AS submit_time,
-           max(eligible_time) AS eligible_time,
-           min(from_time) AS start_time,
-           max(coalesce(to_time, queued_to)) FILTER (WHERE is_final = 1 AND as_of IS NULL) AS end_time,
-           max(final_state) FILTER (WHERE is_final = 1) AS final_state,
-           max(exit_code)   FILTER (WHERE is_final = 1) AS exit_code,
-           count(from_time) AS attempts,
-           sum(ms_between(from_time, coalesce(to_time, as_of))) AS run_ms,
-           sum(gpu_ms_held) AS gpu_ms_held,
-           sum(gpu_ms_queued) AS gpu_ms_queued,
-           coalesce(sum(gpu_ms_held) FILTER (WHERE is_final = 0), 0) AS gpu_ms_lost,
-           max(as_of) AS as_of
+    SELECT cluster, job_id, team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,
+           submit_time, eligible_time, from_time AS start_time,
+           CASE WHEN as_of IS NULL THEN coalesce(to_time, queued_to) END AS end_time,
+           final_state, exit_code,
+           CASE WHEN from_time IS NULL THEN 0 ELSE 1 END AS attempts,
+           ms_between(from_time, coalesce(to_time, as_of)) AS run_ms,
+           gpu_ms_held, gpu_ms_queued, 0 AS gpu_ms_lost, as_of
     FROM attempts
+    WHERE is_only = 1
+    UNION ALL
+    SELECT cluster, job_id,
+           max(team), max(user_name),
+           max(pool)        FILTER (WHERE is_final = 1),
+           max(qos), max(job_name),
+           max(gpus_milli)  FILTER (WHERE is_final = 1),
+           max(gpu_model)   FILTER (WHERE is_final = 1),
+           max(nodes)       FILTER (WHERE is_final = 1),
+           max(node_count)  FILTER (WHERE is_final = 1),
+           min(submit_time), max(eligible_time), min(from_time),
+           max(coalesce(to_time, queued_to)) FILTER (WHERE is_final = 1 AND as_of IS NULL),
+           max(final_state) FILTER (WHERE is_final = 1),
+           max(exit_code)   FILTER (WHERE is_final = 1),
+           count(from_time),
+           sum(ms_between(from_time, coalesce(to_time, as_of))),
+           sum(gpu_ms_held), sum(gpu_ms_queued),
+           coalesce(sum(gpu_ms_held) FILTER (WHERE is_final = 0), 0),
+           max(as_of)
+    FROM attempts
+    WHERE is_only = 0
     GROUP BY cluster, job_id
 )
 SELECT cluster, job_id, team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,

@@ -1,8 +1,8 @@
 --! name    = "usage_1d"
 --! doc     = "GPU time held and waited for, per UTC day, by cluster, pool, team, user and how the attempt ended."
---! sources = ["job_intervals"]
+--! sources = ["usage_1h"]
 --! window  = "1d"
---! extent  = { from = "from_time", to = "coalesce(to_time, as_of)" }
+--! extent  = { time = "window_start" }
 --! key     = ["window_start", "cluster", "pool", "team", "user_name", "final_state"]
 --! [columns]
 --! window_start  = "Start of the UTC day."
@@ -14,7 +14,7 @@
 --! gpu_ms_held   = "GPU x ms held in the window."
 --! gpu_ms_queued = "GPU x ms asked for and waited in the window."
 SELECT window_start, cluster, pool, team, user_name, final_state,
-       coalesce(sum(gpu_ms(gpus_milli, from_time, clip_from, clip_to)) FILTER (WHERE kind = 'held'), 0)   AS gpu_ms_held,
-       coalesce(sum(gpu_ms(gpus_milli, from_time, clip_from, clip_to)) FILTER (WHERE kind = 'queued'), 0) AS gpu_ms_queued
-FROM job_intervals
+       sum(gpu_ms_held)   AS gpu_ms_held,
+       sum(gpu_ms_queued) AS gpu_ms_queued
+FROM usage_1h
 GROUP BY window_start, cluster, pool, team, user_name, final_state

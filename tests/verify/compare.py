@@ -34,7 +34,7 @@ class Answer:
 
 def answer(case: str, question: Question, data: Data, db: duckdb.DuckDBPyConnection) -> Answer:
     ours = _by_key(_rows(data.ask(question.tidegate)), question.keys)
-    expected = _by_key(db.sql(question.duckdb).fetchall(), question.keys)
+    expected = _by_key(db.execute(question.duckdb).fetchall(), question.keys)
     # No rows on either side would be equal and prove nothing.
     if not expected:
         return Answer(case, question.name, 0, False, "-", "the question finds nothing in the source")

@@ -2,7 +2,8 @@
 
 A case makes the table `att`, one row per attempt or wait as the source has them, times in ms since 1970:
 cluster, job_id, team, user_name, pool, asked_milli, held_milli, submit_ms, start_ms, end_ms, final_state.
-start_ms is NULL for what has not started, end_ms and final_state for what has not ended.
+start_ms is NULL for what has not started, end_ms and final_state for what has not ended. A job that went back to the queue
+has an attempt or a wait after the one that ended.
 """
 
 from compare import Question
@@ -20,7 +21,8 @@ CREATE TABLE life AS
            lag(end_ms) OVER tries AS end_before_ms,
            min(submit_ms) OVER (PARTITION BY cluster, job_id) AS first_submit_ms,
            row_number() OVER tries = count(*) OVER (PARTITION BY cluster, job_id) AS is_last,
-           lead(start_ms) OVER tries IS NOT NULL AS is_followed
+           row_number() OVER tries - 1 AS attempt,
+           lead(submit_ms) OVER tries IS NOT NULL AS is_followed
     FROM att JOIN cluster_end USING (cluster)
     WINDOW tries AS (PARTITION BY cluster, job_id ORDER BY start_ms NULLS LAST, submit_ms);
 
@@ -75,9 +77,9 @@ QUESTIONS = [
     usage("held by pool, user, state and day", "gpu_ms_held", "held", "usage_1d", "cluster, pool, user_name, final_state"),
     Question(
         "every allocation",
-        2,
-        """SELECT cluster, job_id, team, gpus_milli, from_time, to_time, final_state, gpu_ms_held FROM allocations""",
-        """SELECT cluster, job_id, team, held_milli, start_ms, end_ms, final_state,
+        3,
+        """SELECT cluster, job_id, attempt, team, gpus_milli, from_time, to_time, final_state, gpu_ms_held FROM allocations""",
+        """SELECT cluster, job_id, attempt, team, held_milli, start_ms, end_ms, final_state,
                   (held_milli * (coalesce(end_ms, as_of_ms) - start_ms)) // 1000
            FROM life WHERE start_ms IS NOT NULL""",
     ),
@@ -122,8 +124,8 @@ QUEUE_QUESTIONS = [
            FROM (SELECT cluster, team, min(start_ms) - min(submit_ms) AS delay FROM life
                  WHERE start_ms IS NOT NULL OR is_last GROUP BY cluster, team, job_id HAVING count(start_ms) > 0)
            GROUP BY ALL""",
-        # Interpolated between two jobs, which engines round differently.
-        tolerance=1.0,
+        # Interpolated between two jobs, which DataFusion does in steps of a millionth of the gap.
+        tolerance=1000.0,
     ),
     Question(
         "queue delay by team and day of start (histogram)",

@@ -80,5 +80,5 @@ def _checksum(table: pa.Table, with_origin: bool) -> tuple[int, int]:
         db.register("contents", table)
         no_heartbeats = "kind" in table.column_names and not with_origin
         where = "WHERE kind <> 'OBSERVED'" if no_heartbeats else ""
-        rows, checksum = db.sql(f"SELECT count(*), sum(hash(t)::HUGEINT) FROM (SELECT * FROM contents {where}) t").fetchone()
-        return rows, checksum or 0
+        sums = f"SELECT count(*), coalesce(sum(hash(t)::HUGEINT), 0) FROM (SELECT * FROM contents {where}) t"
+        return db.execute(sums).fetchone()

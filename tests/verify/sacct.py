@@ -49,7 +49,6 @@ class Record:
         follower = Record(dice, self.job_id, self.end_s, self.task)
         for name in ("account", "user", "partition", "asked", "held", "typed"):
             setattr(follower, name, getattr(self, name))
-        follower.never_started = False
         return follower
 
     def lines(self, at_s: int) -> list[str]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
+import pyarrow.parquet as parquet
 
 from cases import Case
 from compare import Answer
@@ -35,7 +35,7 @@ def again(label: str, data: Data, history: History) -> Answer:
 
 def overlapping(label: str, data: Data, history: History, fresh: Data) -> Answer:
     """The first 60 % of the rows, then the last 60 %."""
-    rows = _rows(history.file)
+    rows = rows_of(history.file)
     cut = len(rows) * 6 // 10
     for name, part in [("first", rows[:cut]), ("last", rows[-cut:])]:
         fresh.bring_in(history.case.import_arguments, _write(history.file, fresh.folder, name, part))
@@ -44,7 +44,7 @@ def overlapping(label: str, data: Data, history: History, fresh: Data) -> Answer
 
 def shuffled(label: str, data: Data, history: History, fresh: Data) -> Answer:
     """The rows in another order."""
-    rows = _rows(history.file)
+    rows = rows_of(history.file)
     # A fixed order that has nothing to do with the file's: the same at every run, on every machine.
     rows.sort(key=lambda row: (row * 2_654_435_761) % 4_294_967_296)
     fresh.bring_in(history.case.import_arguments, _write(history.file, fresh.folder, "shuffled", rows))
@@ -75,10 +75,10 @@ def _same(label: str, question: str, ours: dict, other: dict) -> Answer:
     return Answer(label, question, rows, not changed, "contents" if changed else "0", note)
 
 
-def _rows(file: Path) -> list[int]:
+def rows_of(file: Path) -> list[int]:
+    """The numbers of a file's rows, from 0."""
     if file.suffix == ".parquet":
-        with duckdb.connect() as db:
-            return list(range(db.read_parquet(str(file)).count("*").fetchone()[0]))
+        return list(range(parquet.read_metadata(file).num_rows))
     return list(range(len(file.read_text().splitlines()) - 1))
 
 
@@ -90,8 +90,6 @@ def _write(file: Path, folder: Path, name: str, rows: list[int]) -> Path:
     """A file of these rows of another file, in this order."""
     target = _beside(file, folder, name)
     if file.suffix == ".parquet":
-        import pyarrow.parquet as parquet
-
         parquet.write_table(parquet.read_table(file).take(rows), target)
     else:
         header, *lines = file.read_text().splitlines()

@@ -90,7 +90,7 @@ def find(args: argparse.Namespace, scratch: Path) -> list:
 
 
 def check(args: argparse.Namespace, label: str, history, scratch: Path) -> list:
-    """Imports one history and asks all questions about it."""
+    """Imports one history, asks all questions about it, and brings it in again in other ways."""
     import duckdb
 
     import variants
@@ -100,19 +100,34 @@ def check(args: argparse.Namespace, label: str, history, scratch: Path) -> list:
     folder = label.replace("/", "-")
     data = Data(args.tidegate.resolve(), scratch / folder)
     answers = []
-    try:
-        data.bring_in(history.case.import_arguments, history.file)
-        with duckdb.connect() as db:
-            db.execute(f"SET threads TO 2; CREATE VIEW source AS SELECT * FROM {reader(history.file)}")
-            db.execute(history.case.views)
-            answers += [answer(label, question, data, db) for question in history.case.questions]
-        if not args.quick:
-            answers.append(variants.again(label, data, history))
-            ways = [variants.overlapping, variants.shuffled] + ([variants.grown] if history.year else [])
-            for way in ways:
-                answers.append(way(label, data, history, Data(data.binary, scratch / f"{folder}-{way.__name__}")))
-    except CommandFailed as failure:
-        answers.append(Answer(label, "every command succeeds", 0, False, "-", str(failure)))
+
+    def attempt(what: str, ask) -> bool:
+        """Notes the answer; a command that fails is a wrong one, and the next question is asked."""
+        try:
+            answers.append(ask())
+            return True
+        except CommandFailed as failure:
+            answers.append(Answer(label, what, 0, False, "failed", str(failure)))
+            return False
+
+    def bring_in() -> Answer:
+        counts = data.bring_in(history.case.import_arguments, history.file)
+        rows = counts["rows accepted"]
+        complete = rows == counts["rows read"] == len(variants.rows_of(history.file))
+        return Answer(label, "every row is read and accepted", rows, complete, "0" if complete else "rows", str(counts))
+
+    if not attempt("every row is read and accepted", bring_in):
+        return answers
+    with duckdb.connect() as db:
+        db.execute(f"SET threads TO 2; CREATE VIEW source AS SELECT * FROM {reader(history.file)}")
+        db.execute(history.case.views)
+        for question in history.case.questions:
+            attempt(question.name, lambda question=question: answer(label, question, data, db))
+    if not args.quick:
+        attempt("imported again", lambda: variants.again(label, data, history))
+        for way in [variants.overlapping, variants.shuffled] + ([variants.grown] if history.year else []):
+            fresh = Data(data.binary, scratch / f"{folder}-{way.__name__}")
+            attempt(way.__name__, lambda way=way, fresh=fresh: way(label, data, history, fresh))
     return answers
 
 

@@ -83,13 +83,16 @@ pub fn of_partition(rows: DataFrame, partition: u32) -> Result<DataFrame> {
     Ok(rows.filter(ident(PARTITION).eq(datafusion::prelude::lit(partition as i32)))?)
 }
 
-/// Registers the views whose sources stand in the session, in order, and returns them.
+/// Registers the views all of whose sources stand in the session, in order, and returns them.
 pub async fn register_views(
     ctx: &SessionContext,
     views: impl Iterator<Item = &Planned>,
 ) -> Result<Vec<(String, Arc<dyn TableProvider>)>> {
     let mut registered = Vec::new();
     for view in views {
+        if !view.pipeline.sources.iter().all(|source| ctx.table_exist(source.as_str()).unwrap_or(false)) {
+            continue;
+        }
         let rows = ctx.sql(&view.pipeline.sql).await?;
         let provider = rows.select(columns_as(&view.spec.public_schema()))?.into_view();
         ctx.register_table(view.spec.name.as_str(), Arc::clone(&provider))?;

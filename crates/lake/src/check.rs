@@ -4,7 +4,8 @@ use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
-use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, Volatility};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, Join, LogicalPlan, Operator, Volatility};
 use datafusion::prelude::SessionContext;
 
 use crate::error::{LakeError, Result};
@@ -83,10 +84,10 @@ fn check_node(node: &LogicalPlan, unit: &[&str]) -> Result<(), String> {
             );
         }
         LogicalPlan::Join(join) => {
-            let joined: Vec<String> = join.on.iter().map(|(left, _)| left.to_string()).collect();
-            if let Some(missing) = unit.iter().find(|u| !joined.iter().any(|j| names(j, u))) {
+            let matched = equalities(join);
+            if let Some(missing) = unit.iter().find(|u| !matched.iter().any(|(l, r)| names(l, u) && names(r, u))) {
                 return Err(format!(
-                    "a join must also match on {missing}, else a row could meet rows of another unit of work"
+                    "a join must also match on {missing} of both sides, else a row could meet rows of another unit of work"
                 ));
             }
         }
@@ -96,6 +97,17 @@ fn check_node(node: &LogicalPlan, unit: &[&str]) -> Result<(), String> {
         check_expr(&expr, node, unit)?;
     }
     Ok(())
+}
+
+/// Pairs of expressions that a join matches on, printed.
+fn equalities(join: &Join) -> Vec<(String, String)> {
+    let keys = join.on.iter().map(|(left, right)| (left.to_string(), right.to_string()));
+    let conditions = join.filter.iter().flat_map(|filter| split_conjunction(filter));
+    let equal = conditions.filter_map(|condition| match condition {
+        Expr::BinaryExpr(e) if e.op == Operator::Eq => Some((e.left.to_string(), e.right.to_string())),
+        _ => None,
+    });
+    keys.chain(equal).collect()
 }
 
 fn check_grouping(aggregate: &Aggregate, unit: &[&str]) -> Result<(), String> {

@@ -10,12 +10,12 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 
-use crate::batch::concat;
+use crate::batch::{concat, conform};
 use crate::error::Result;
 use crate::functions;
 use crate::pipeline::{Extent, Shape};
 use crate::plan::Planned;
-use crate::table::TableSpec;
+use crate::table::is_hidden;
 
 /// Memory and threads that queries share.
 #[derive(Debug, Clone, Copy)]
@@ -59,25 +59,23 @@ pub fn session(runtime: &Arc<RuntimeEnv>, limits: Limits) -> SessionContext {
 
 /// Runs a keyed pipeline over `sources` (table name, rows): all rows of every key it is run for.
 ///
-/// The result has the pipeline's public columns, sorted by its key.
+/// The result has the pipeline's public columns, in no particular order.
 pub async fn run_keyed(
     ctx: &SessionContext,
     planned: &Planned,
-    sources: &[(&str, RecordBatch)],
-) -> Result<RecordBatch> {
+    sources: &[(String, Vec<RecordBatch>)],
+) -> Result<Vec<RecordBatch>> {
     for name in &planned.pipeline.sources {
-        let rows = sources
-            .iter()
-            .find(|(source, _)| source == name)
-            .map(|(_, rows)| rows.clone())
-            .expect("planned source");
-        ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(rows.schema(), vec![slices(&rows)])?))?;
+        let (_, rows) = sources.iter().find(|(source, _)| source == name).expect("planned in order of dependency");
+        let Some(first) = rows.first() else { return Ok(Vec::new()) };
+        ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(first.schema(), vec![rows.clone()])?))?;
     }
-    let result = run_sorted(ctx, planned).await;
+    let result = ctx.sql(&planned.pipeline.sql).await?.collect().await?;
     for name in &planned.pipeline.sources {
         ctx.deregister_table(name.as_str())?;
     }
-    result
+    let schema = planned.spec.public_schema();
+    Ok(result.iter().map(|batch| conform(batch, &schema)).collect::<Result<_, _>>()?)
 }
 
 /// Runs a windowed pipeline for the windows that begin in `[low, high)` (µs, on segment borders).
@@ -93,8 +91,11 @@ pub async fn run_windowed(
         unreachable!("planned as windowed")
     };
     let name = planned.pipeline.sources[0].as_str();
+    // A windowed source has a window_start of its own, which the wider window replaces.
+    let schema = source.schema();
+    let columns = schema.fields().iter().map(|f| f.name().as_str()).filter(|n| !is_hidden(n) && *n != "window_start");
+    let sql = windowed_source(&columns.collect::<Vec<_>>().join(", "), *width_ms, extent, low, high);
     ctx.register_table("all_rows", source)?;
-    let sql = windowed_source(*width_ms, extent, low, high);
     let view = ctx.sql(&sql).await?.into_view();
     ctx.register_table(name, view)?;
     let result = run_sorted(ctx, planned).await;
@@ -104,27 +105,19 @@ pub async fn run_windowed(
 }
 
 /// SQL that gives each source row once per window it belongs to, with `window_start` and, for intervals, the part of the
-/// interval that is in the window.
-fn windowed_source(width_ms: i64, extent: &Extent, low: i64, high: i64) -> String {
+/// interval that is in the window. Rows are compared with the bounds first, so that files without such rows are skipped.
+fn windowed_source(columns: &str, width_ms: i64, extent: &Extent, low: i64, high: i64) -> String {
     let at = |us: i64| format!("arrow_cast({us}, 'Timestamp(Microsecond, Some(\"UTC\"))')");
     let (low, high) = (at(low), at(high));
-    let (from, to) = match extent {
-        Extent::Instant { time } => (time.clone(), format!("plus_ms({time}, 1)")),
-        Extent::Interval { from, to } => (from.clone(), to.clone()),
-    };
-    // The row's own interval is compared with the bounds before it is unfolded, so that files without such rows are skipped.
-    let within = match extent {
-        Extent::Instant { time } => format!("{time} >= {low} AND {time} < {high}"),
-        Extent::Interval { .. } => format!("{from} < {high} AND {to} > {low}"),
-    };
-    let unfolded = format!(
-        "SELECT *, unnest(window_starts({from}, {to}, {width_ms}, {low}, {high})) AS window_start FROM all_rows WHERE {within}"
-    );
     match extent {
-        Extent::Instant { .. } => unfolded,
-        Extent::Interval { .. } => format!(
+        Extent::Instant { time } => format!(
+            "SELECT {columns}, window_of({time}, {width_ms}) AS window_start FROM all_rows \
+             WHERE {time} >= {low} AND {time} < {high}"
+        ),
+        Extent::Interval { from, to } => format!(
             "SELECT *, greatest({from}, window_start) AS clip_from, least({to}, plus_ms(window_start, {width_ms})) AS clip_to \
-             FROM ({unfolded})"
+             FROM (SELECT {columns}, unnest(window_starts({from}, {to}, {width_ms}, {low}, {high})) AS window_start \
+                   FROM all_rows WHERE {from} < {high} AND {to} > {low})"
         ),
     }
 }
@@ -135,18 +128,4 @@ async fn run_sorted(ctx: &SessionContext, planned: &Planned) -> Result<RecordBat
     let sql = format!("SELECT * FROM (\n{}\n) ORDER BY {order}", planned.pipeline.sql);
     let batches = ctx.sql(&sql).await?.collect().await?;
     Ok(concat(&planned.spec.public_schema(), &batches)?)
-}
-
-/// Cuts rows to batches of the size the engine likes, so that it can work on them in parallel.
-fn slices(rows: &RecordBatch) -> Vec<RecordBatch> {
-    const BATCH_ROWS: usize = 8192;
-    (0..rows.num_rows())
-        .step_by(BATCH_ROWS)
-        .map(|at| rows.slice(at, BATCH_ROWS.min(rows.num_rows() - at)))
-        .collect()
-}
-
-/// Columns of the spec, without bookkeeping.
-pub fn public_columns(spec: &TableSpec) -> Vec<&str> {
-    spec.columns.iter().map(|c| c.name.as_str()).collect()
 }

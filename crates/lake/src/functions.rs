@@ -17,7 +17,7 @@ use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
 /// Name, usage and meaning of every function added to SQL, for `describe functions` and the reference.
-pub const DOCS: [(&str, &str, &str); 6] = [
+pub const DOCS: [(&str, &str, &str); 7] = [
     (
         "gpu_ms",
         "gpu_ms(gpus_milli, begin, from, to)",
@@ -30,6 +30,7 @@ pub const DOCS: [(&str, &str, &str); 6] = [
         "log_bucket(n)",
         "Lower bound of the bucket n falls into; buckets grow by an eighth of a power of two, so a quantile read from them is at most 12.5 % low.",
     ),
+    ("window_of", "window_of(time, width_ms)", "Start of the window of that width that holds the time."),
     (
         "window_starts",
         "window_starts(from, to, width_ms, low, high)",
@@ -55,6 +56,7 @@ pub fn register(ctx: &SessionContext) {
         ),
         Function::new("ms_between", vec![time.clone(), time.clone()], int.clone(), ms_between),
         Function::new("plus_ms", vec![time.clone(), int.clone()], time.clone(), plus_ms),
+        Function::new("window_of", vec![time.clone(), int.clone()], time.clone(), window_of),
         Function::new("log_bucket", vec![int.clone()], int.clone(), log_bucket),
         Function::new(
             "window_starts",
@@ -145,6 +147,13 @@ fn plus_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
     let ms = args[1].as_primitive::<Int64Type>();
     let out: TimestampMicrosecondArray =
         arrow::compute::binary(times(&args[0]), ms, |t, ms| t + ms * MICROS_PER_MS)?;
+    Ok(Arc::new(out.with_timezone("UTC")))
+}
+
+fn window_of(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let width_ms = args[1].as_primitive::<Int64Type>();
+    let out: TimestampMicrosecondArray =
+        arrow::compute::binary(times(&args[0]), width_ms, |t, ms| floor_to(t, ms.max(1) * MICROS_PER_MS))?;
     Ok(Arc::new(out.with_timezone("UTC")))
 }
 

@@ -61,7 +61,7 @@ pub struct GroupState {
     /// Up to when each cluster was observed, µs.
     clusters: Vec<(String, i64)>,
     /// Fold of the open keys, per keyed pipeline; public columns.
-    pub outputs: Vec<RecordBatch>,
+    pub outputs: Vec<Vec<RecordBatch>>,
     /// Segments of each windowed pipeline that must be recomputed.
     pub dirty: Vec<BTreeSet<i64>>,
 }
@@ -205,20 +205,13 @@ impl GroupState {
 
     /// Folds all held events through the keyed pipelines.
     pub async fn fold(&mut self, ctx: &SessionContext) -> Result<()> {
-        let raw = concat(&self.raw().spec.full_schema(), &self.events)?;
-        // One contiguous copy from here on: the slices of many reads would pin their buffers.
-        self.events = vec![compact(&raw)?];
-        let name = self.raw().spec.name.clone();
-        let mut sources = vec![(name, self.with_as_of(&self.events[0])?)];
-        let mut outputs = Vec::new();
+        let raw = self.events.iter().map(|batch| self.with_as_of(batch)).collect::<Result<Vec<_>>>()?;
+        let mut tables = vec![(self.raw().spec.name.clone(), raw)];
         for planned in &self.group.keyed {
-            let named: Vec<(&str, RecordBatch)> =
-                sources.iter().map(|(name, rows)| (name.as_str(), rows.clone())).collect();
-            let output = run_keyed(ctx, planned, &named).await?;
-            sources.push((planned.spec.name.clone(), output.clone()));
-            outputs.push(output);
+            let output = run_keyed(ctx, planned, &tables).await?;
+            tables.push((planned.spec.name.clone(), output));
         }
-        self.outputs = outputs;
+        self.outputs = tables.into_iter().skip(1).map(|(_, rows)| rows).collect();
         Ok(())
     }
 
@@ -231,26 +224,33 @@ impl GroupState {
         rows.collect::<Result<Vec<_>>>()
     }
 
-    /// The fold of one keyed pipeline with its bookkeeping columns, as (rows of keys that stay open, rows to seal).
-    pub fn split_output(&self, index: usize) -> Result<(RecordBatch, RecordBatch)> {
+    /// The fold of one keyed pipeline in the table's file schema, as (rows of keys that stay open, rows to seal).
+    pub fn split_output(&self, index: usize) -> Result<(Vec<RecordBatch>, Vec<RecordBatch>)> {
         let planned = &self.group.keyed[index];
-        let output = self.with_key(planned, &self.outputs[index])?;
-        let open: BooleanArray =
-            int_column(&output, KEY).iter().map(|k| Some(k.is_some_and(|k| !self.is_finished(k)))).collect();
-        let sealed = arrow::compute::not(&open)?;
-        Ok((filter_record_batch(&output, &open)?, filter_record_batch(&output, &sealed)?))
+        let (mut stay, mut seal) = (Vec::new(), Vec::new());
+        for rows in &self.outputs[index] {
+            let rows = self.with_key(planned, rows)?;
+            let open: BooleanArray =
+                int_column(&rows, KEY).iter().map(|k| Some(k.is_some_and(|k| !self.is_finished(k)))).collect();
+            stay.push(filter_record_batch(&rows, &open)?);
+            seal.push(filter_record_batch(&rows, &arrow::compute::not(&open)?)?);
+        }
+        Ok((stay, seal))
     }
 
     /// The fold of one keyed pipeline with every bookkeeping column, all rows as open.
-    pub fn open_output(&self, index: usize) -> Result<RecordBatch> {
+    pub fn open_output(&self, index: usize) -> Result<Vec<RecordBatch>> {
         let planned = &self.group.keyed[index];
-        let output = self.with_key(planned, &self.outputs[index])?;
-        let rows = output.num_rows();
-        let mut columns = output.columns()[..planned.spec.columns.len()].to_vec();
-        columns.push(Arc::new(Int32Array::from_value(self.partition as i32, rows)));
-        columns.push(Arc::new(BooleanArray::from(vec![true; rows])));
-        columns.push(Arc::clone(&output.columns()[planned.spec.columns.len()]));
-        Ok(RecordBatch::try_new(planned.spec.full_schema(), columns)?)
+        let public = planned.spec.columns.len();
+        let full = |rows: &RecordBatch| {
+            let rows = self.with_key(planned, rows)?;
+            let mut columns = rows.columns()[..public].to_vec();
+            columns.push(Arc::new(Int32Array::from_value(self.partition as i32, rows.num_rows())));
+            columns.push(Arc::new(BooleanArray::from(vec![true; rows.num_rows()])));
+            columns.push(Arc::clone(&rows.columns()[public]));
+            Ok(RecordBatch::try_new(planned.spec.full_schema(), columns)?)
+        };
+        self.outputs[index].iter().map(full).collect()
     }
 
     /// After a commit of everything: finished keys leave memory.
@@ -262,8 +262,11 @@ impl GroupState {
         let stay = |batch: &RecordBatch| -> BooleanArray {
             int_column(batch, KEY).iter().map(|k| Some(k.is_some_and(|k| !finished.contains(&k)))).collect()
         };
-        let kept = self.events.iter().map(|batch| Ok(compact(&filter_record_batch(batch, &stay(batch))?)?));
-        self.events = kept.collect::<Result<Vec<_>>>()?;
+        let schema = self.raw().spec.full_schema();
+        let kept = self.events.iter().map(|batch| Ok(filter_record_batch(batch, &stay(batch))?));
+        let kept = concat(&schema, &kept.collect::<Result<Vec<_>>>()?)?;
+        // Few rows stay of many batches: one batch with buffers of its own lets go of all the others.
+        self.events = if kept.num_rows() == 0 { Vec::new() } else { vec![compact(&kept)?] };
         self.outputs.clear();
         self.revived.clear();
         self.dirty.iter_mut().for_each(BTreeSet::clear);

@@ -200,7 +200,7 @@ impl Lake {
                 .flatten()
                 .for_each(|key| state.remember_key(key));
         }
-        if let Some(anchor) = state.group.keyed.last() {
+        if let Some(anchor) = state.group.stored_keyed().last() {
             ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
             let open = format!("SELECT {KEY} FROM anchor WHERE {PARTITION} = {} AND {OPEN}", state.partition);
             let events = format!("SELECT * FROM raw WHERE {committed} AND {KEY} IN ({open})");
@@ -304,29 +304,32 @@ impl Lake {
         if state.dirty.iter().all(BTreeSet::is_empty) {
             return Ok(());
         }
-        let ctx = self.session();
-        for spec in std::iter::once(&state.raw().spec).chain(state.group.keyed.iter().map(|p| &p.spec)) {
-            let rows = self.stored_rows(&ctx, spec).await?;
-            ctx.register_table(
-                spec.name.as_str(),
-                catalog::of_partition(rows, state.partition)?.into_view(),
-            )?;
+        let (group, dirty, partition) = (state.group.clone(), state.dirty.clone(), state.partition);
+        let sources = self.session();
+        for spec in std::iter::once(&group.raw.spec).chain(group.stored_keyed().map(|p| &p.spec)) {
+            self.register_partition(&sources, spec, partition).await?;
         }
-        let views = self.plan.views.iter().filter(|v| v.root.as_ref() == Some(&state.raw().spec.name));
-        catalog::register_views(&ctx, views).await?;
-        let mut recomputed = Vec::new();
-        for (planned, dirty) in state.group.windowed.iter().zip(&state.dirty) {
+        let views = self.plan.views.iter().filter(|v| v.root.as_ref() == Some(&group.raw.spec.name));
+        catalog::register_views(&sources, views).await?;
+        for (planned, dirty) in group.windowed.iter().zip(&dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
-            let source = ctx.table_provider(planned.pipeline.sources[0].as_str()).await?;
-            let fresh = self.session();
+            let source = sources.table_provider(planned.pipeline.sources[0].as_str()).await?;
             let mut segments: BTreeMap<i64, RecordBatch> = BTreeMap::new();
             for run in runs(segment, dirty) {
-                let rows = run_windowed(&fresh, planned, Arc::clone(&source), run).await?;
+                let rows = run_windowed(&self.session(), planned, Arc::clone(&source), run).await?;
                 segments.extend(split_segments(&rows, segment, dirty.range(run.0..run.1).copied()));
             }
-            recomputed.push(((planned.spec.name.clone(), state.partition), segments));
+            self.windows.insert((planned.spec.name.clone(), partition), segments);
+            // Wider windows may be computed from these.
+            self.register_partition(&sources, &planned.spec, partition).await?;
         }
-        self.windows.extend(recomputed);
+        Ok(())
+    }
+
+    /// Makes the rows of one log partition of a stored table readable in a session, all columns.
+    async fn register_partition(&self, ctx: &SessionContext, spec: &Arc<TableSpec>, partition: u32) -> Result<()> {
+        let rows = self.stored_rows(ctx, spec).await?;
+        ctx.register_table(spec.name.as_str(), catalog::of_partition(rows, partition)?.into_view())?;
         Ok(())
     }
 
@@ -364,7 +367,7 @@ impl Lake {
                     {
                         let revived: Vec<Expr> = state.revived.iter().map(|k| lit(*k)).collect();
                         hide(here.and(ident(OPEN).or(ident(KEY).in_list(revived, false))));
-                        overlay.rows.push(rows);
+                        overlay.rows.extend(rows);
                     }
                 }
                 Layout::Windowed => {
@@ -511,8 +514,8 @@ impl Lake {
             }
         }
         let (open, sealed) = state.split_output(index)?;
-        adds.extend(store.write(values(false), &[sealed]).await?);
-        adds.extend(store.write(values(true), &[open]).await?);
+        adds.extend(store.write(values(false), &sealed).await?);
+        adds.extend(store.write(values(true), &open).await?);
         Ok((adds, removes))
     }
 

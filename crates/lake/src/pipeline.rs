@@ -20,6 +20,8 @@ pub struct Pipeline {
     pub version: u32,
     pub doc: String,
     pub shape: Shape,
+    /// Whether the result is a table of the lake; if not, it is a step on the way to other keyed pipelines.
+    pub stored: bool,
     /// Tables the SQL reads.
     pub sources: Vec<String>,
     /// Columns that together name an output row.
@@ -65,6 +67,8 @@ struct Header {
     name: String,
     #[serde(default = "one")]
     version: u32,
+    #[serde(default = "yes")]
+    stored: bool,
     doc: String,
     sources: Vec<String>,
     #[serde(default)]
@@ -84,6 +88,10 @@ struct ExtentHeader {
     time: Option<String>,
     from: Option<String>,
     to: Option<String>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one() -> u32 {
@@ -119,6 +127,9 @@ impl Pipeline {
             return Err(refuse("there is no SELECT after the header".into()));
         }
         let shape = header.shape().map_err(refuse)?;
+        if !header.stored && !matches!(shape, Shape::Keyed { .. }) {
+            return Err(refuse("`stored = false` is for keyed pipelines only; a view is never stored anyway".into()));
+        }
         if shape != Shape::View && header.key.is_empty() {
             return Err(refuse("`key` is missing: list the columns that together name an output row".into()));
         }
@@ -131,6 +142,7 @@ impl Pipeline {
             name: header.name,
             version: header.version,
             doc: header.doc,
+            stored: header.stored,
             shape,
             sources: header.sources,
             key: header.key,

@@ -87,7 +87,7 @@ impl Plan {
     /// Every table with its description, raw tables first.
     pub fn tables(&self) -> Vec<Arc<TableSpec>> {
         let raw = self.groups.iter().map(|g| Arc::clone(&g.raw.spec));
-        raw.chain(self.pipelines().map(|p| Arc::clone(&p.spec))).collect()
+        raw.chain(self.pipelines().filter(|p| p.pipeline.stored).map(|p| Arc::clone(&p.spec))).collect()
     }
 
     /// Every pipeline, keyed ones first, views last.
@@ -98,12 +98,17 @@ impl Plan {
 }
 
 impl Group {
+    /// Keyed pipelines whose result is a table.
+    pub fn stored_keyed(&self) -> impl Iterator<Item = &Planned> {
+        self.keyed.iter().filter(|p| p.pipeline.stored)
+    }
+
     /// Tables that hold the group's state in the lake, in the order in which they are committed. The last one is the
     /// anchor: when a crash interrupts the row of commits, the anchor is behind and tells where to resume.
     pub fn commit_order(&self) -> Vec<Arc<TableSpec>> {
         let windowed = self.windowed.iter().map(|p| Arc::clone(&p.spec));
         let raw = std::iter::once(Arc::clone(&self.raw.spec));
-        windowed.chain(raw).chain(self.keyed.iter().map(|p| Arc::clone(&p.spec))).collect()
+        windowed.chain(raw).chain(self.stored_keyed().map(|p| Arc::clone(&p.spec))).collect()
     }
 }
 
@@ -189,7 +194,9 @@ pub fn seen_schema(shape: &Shape, source: &TableSpec) -> SchemaRef {
         Shape::Windowed { extent: Extent::Instant { .. }, .. } => &["window_start"],
         _ => &[],
     };
-    fields.extend(added.iter().map(|name| Field::new(*name, timestamp_type(), true)));
+    let missing = added.iter().filter(|name| !source.columns.iter().any(|c| c.name == **name));
+    let missing: Vec<Field> = missing.map(|name| Field::new(*name, timestamp_type(), true)).collect();
+    fields.extend(missing);
     Arc::new(Schema::new(fields))
 }
 
@@ -208,7 +215,8 @@ fn column(field: &Field, pipeline: &Pipeline) -> Result<Column> {
             return Err(refuse(message));
         }
     };
-    let doc = pipeline.columns.get(field.name()).cloned().ok_or_else(|| {
+    let undocumented = || (!pipeline.stored).then(String::new);
+    let doc = pipeline.columns.get(field.name()).cloned().or_else(undocumented).ok_or_else(|| {
         refuse(format!(
             "column {0} has no description; add `--! {0} = \"…\"` under `--! [columns]`",
             field.name()

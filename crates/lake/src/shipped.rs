@@ -15,6 +15,7 @@ const FILES: &[(&str, &str)] = files![
     "capacity",
     "job_intervals",
     "job_steps",
+    "job_facts",
     "jobs",
     "node_faults",
     "nodes",

@@ -31,6 +31,12 @@ pub struct Encoded {
     rows_written: u64,
 }
 
+impl std::fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoded").field("format", &self.format).field("rows_written", &self.rows_written).finish_non_exhaustive()
+    }
+}
+
 impl Encoded {
     pub fn new(rows: Rows, format: Format) -> Result<Self, QueryError> {
         let bytes = Bytes::default();
@@ -100,7 +106,7 @@ enum Encoder {
     Table { batches: Vec<RecordBatch>, rows: usize, out: Bytes },
     Json(ArrayWriter<Bytes>),
     Jsonl(LineDelimitedWriter<Bytes>),
-    Csv(csv::Writer<Bytes>),
+    Csv(Box<csv::Writer<Bytes>>),
     Arrow { schema: SchemaRef, writer: StreamWriter<Bytes> },
 }
 
@@ -120,7 +126,7 @@ impl Encoder {
                 let mut writer = csv::WriterBuilder::new().with_timestamp_tz_format(TIME.into()).build(out);
                 // The header comes with the first batch, and a result without rows has a header too.
                 writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
-                Self::Csv(writer)
+                Self::Csv(Box::new(writer))
             }
             Format::Arrow => {
                 let schema = without_views(schema);

@@ -1,22 +1,17 @@
-//! Keeps queries within limits that the engine does not know: those that would cost the process its stack or memory while
-//! they are planned are refused, and those that compute without pause are made to pause, so that they can be ended.
+//! Refuses queries whose mere planning would cost the process its stack, its memory or minutes, which the engine does not
+//! limit and nothing can interrupt.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::error::DataFusionError;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Select, Visit, Visitor};
 
 use crate::error::QueryError;
 
-/// Operators, function calls and brackets inside one another, e.g. terms of one sum.
-const MAX_EXPR_DEPTH: usize = 1_000;
+/// Operators, function calls and brackets inside one another, e.g. terms of one sum. Planning time grows faster than the
+/// square of it.
+const MAX_EXPR_DEPTH: usize = 200;
 /// Tables and SELECTs of one query. A WITH query that is named twice counts twice: forty of them, each naming the one
 /// before it twice, would ask for a million million.
 const MAX_PARTS: usize = 500;
@@ -105,17 +100,4 @@ impl Visitor for Size {
         self.expr_depth -= 1;
         ControlFlow::Continue(())
     }
-}
-
-/// Makes operators that can produce many rows from few (joins, UNNEST, recursion) pause now and then. The engine does so
-/// where rows are read only, and a join may compute for hours on what it has read.
-pub(crate) fn pausing(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-    let pausing = plan.transform_up(|node| {
-        let multiplies = node.children().len() > 1 || node.downcast_ref::<UnnestExec>().is_some();
-        Ok(match multiplies {
-            true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>),
-            false => Transformed::no(node),
-        })
-    })?;
-    Ok(pausing.data)
 }

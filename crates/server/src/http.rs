@@ -42,8 +42,12 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let mut app = router(service);
-    if listener.local_addr()?.ip().is_loopback() {
-        app = app.layer(middleware::from_fn(loopback_names_only));
+    let address = listener.local_addr()?;
+    match address.ip().is_loopback() {
+        true => app = app.layer(middleware::from_fn(loopback_names_only)),
+        false => {
+            tracing::warn!(%address, "everybody who reaches this address can read every table: there is no authentication")
+        }
     }
     let shutdown = shutdown.shared();
     let served = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone()).into_future();

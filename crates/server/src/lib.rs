@@ -10,6 +10,7 @@ mod guard;
 mod http;
 mod query;
 pub mod reference;
+mod stop;
 
 pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;

@@ -1,11 +1,10 @@
 //! Runs queries: read-only, on one consistent catalog each, within limits on memory, rows and time.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -19,9 +18,9 @@ use tidegate_lake::lake::CatalogSource;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
 
 use crate::error::QueryError;
+use crate::stop::Stop;
 use crate::{guard, reference};
 
 /// Longest query text, bytes.
@@ -126,25 +125,21 @@ impl QueryService {
         if time_max > limits.time_max {
             return Err(QueryError::TimeNotAllowed { asked: time_max, most: limits.time_max });
         }
-        let deadline = Instant::now() + time_max;
+        let stop = Stop::after(time_max);
         let (schema_sender, schema) = oneshot::channel();
         let (batch_sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let out = Out {
             schema: schema_sender,
             batches: batch_sender,
             rows_max: overrides.rows_max.unwrap_or(limits.rows_max),
+            stop: stop.clone(),
         };
         let work = run(Arc::clone(&self.engine), self.source.current(), sql.to_owned(), out);
-        let mut rows = Rows {
-            schema: Arc::new(arrow::datatypes::Schema::empty()),
-            batches,
-            task: JoinSet::new(),
-            deadline,
-            time_max,
-        };
+        let mut rows = Rows { schema: Arc::new(Schema::empty()), batches, task: JoinSet::new(), stop };
         // The limit holds inside the task too: a reader who stalls must not keep the query's memory.
-        rows.task.spawn_on(within(deadline, time_max, work), &self.engine.handle);
-        match within(deadline, time_max, async { Ok(schema.await) }).await? {
+        let stop = rows.stop.clone();
+        rows.task.spawn_on(async move { stop.within(work).await? }, &self.engine.handle);
+        match rows.stop.within(schema).await? {
             Ok(schema) => rows.schema = schema,
             Err(_ended_before) => rows.outcome().await?,
         }
@@ -156,23 +151,20 @@ fn engine_limits(limits: QueryLimits) -> Limits {
     Limits { memory_bytes: limits.memory_bytes, threads: limits.threads.max(1) }
 }
 
-async fn within<T>(
-    deadline: Instant,
-    limit: Duration,
-    work: impl Future<Output = Result<T, QueryError>>,
-) -> Result<T, QueryError> {
-    timeout_at(deadline, work).await.unwrap_or(Err(QueryError::TooSlow { limit }))
-}
-
-/// Rows of a running query.
+/// Rows of a running query. Dropping them ends it.
 #[derive(Debug)]
 pub struct Rows {
     schema: SchemaRef,
     batches: mpsc::Receiver<RecordBatch>,
-    /// Holds the query's one task; dropping the set ends the task.
+    /// Holds the query's one task; dropping the set ends the task where it pauses next.
     task: JoinSet<Result<(), QueryError>>,
-    deadline: Instant,
-    time_max: Duration,
+    stop: Stop,
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        self.stop.abandon();
+    }
 }
 
 impl Rows {
@@ -183,13 +175,9 @@ impl Rows {
 
     /// The next rows; `None` after the last ones. After an error nothing more comes.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, QueryError> {
-        match timeout_at(self.deadline, self.batches.recv()).await {
-            Ok(Some(batch)) => Ok(Some(batch)),
-            Ok(None) => self.outcome().await.map(|()| None),
-            Err(_) => {
-                self.task.abort_all();
-                Err(QueryError::TooSlow { limit: self.time_max })
-            }
+        match self.stop.within(self.batches.recv()).await? {
+            Some(batch) => Ok(Some(batch)),
+            None => self.outcome().await.map(|()| None),
         }
     }
 
@@ -208,6 +196,7 @@ struct Out {
     schema: oneshot::Sender<SchemaRef>,
     batches: mpsc::Sender<RecordBatch>,
     rows_max: u64,
+    stop: Stop,
 }
 
 async fn run(engine: Arc<Engine>, catalog: Arc<Catalog>, sql: String, out: Out) -> Result<(), QueryError> {
@@ -215,14 +204,17 @@ async fn run(engine: Arc<Engine>, catalog: Arc<Catalog>, sql: String, out: Out) 
     let _slot = slots.acquire_owned().await.map_err(|e| QueryError::Internal(e.to_string()))?;
     let mut stream = match reference::answer(&catalog, &sql)? {
         Some(batch) => memory_stream(batch)?,
-        None => start(&engine, &catalog, &sql).await?,
+        None => start(&engine, &catalog, &sql, &out.stop).await?,
     };
     if out.schema.send(stream.schema()).is_err() {
         return Ok(());
     }
     let mut rows = 0;
     while let Some(batch) = stream.next().await {
-        let batch = batch.map_err(|e| QueryError::from_engine(&e, catalog.tables.keys().cloned()))?;
+        let batch = batch.map_err(|e| match out.stop.is_due() {
+            true => out.stop.error(),
+            false => QueryError::from_engine(&e, catalog.tables.keys().cloned()),
+        })?;
         rows += batch.num_rows() as u64;
         if rows > out.rows_max {
             return Err(QueryError::TooManyRows { limit: out.rows_max });
@@ -246,6 +238,7 @@ async fn start(
     engine: &Engine,
     catalog: &Catalog,
     sql: &str,
+    stop: &Stop,
 ) -> Result<SendableRecordBatchStream, QueryError> {
     if sql.len() > MAX_SQL_BYTES {
         return Err(QueryError::Invalid(format!(
@@ -268,6 +261,7 @@ async fn start(
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     read_only.verify_plan(&plan).map_err(explain)?;
-    let plan = ctx.state().create_physical_plan(&plan).await.and_then(guard::pausing).map_err(explain)?;
+    let plan =
+        ctx.state().create_physical_plan(&plan).await.and_then(|plan| stop.apply(plan)).map_err(explain)?;
     execute_stream(plan, ctx.task_ctx()).map_err(explain)
 }

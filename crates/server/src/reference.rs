@@ -7,7 +7,7 @@ use arrow::datatypes::DataType;
 use serde::Serialize;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::functions;
-use tidegate_lake::table::TableSpec;
+use tidegate_lake::table::{Layout, TableSpec};
 
 use crate::error::QueryError;
 
@@ -16,7 +16,7 @@ use crate::error::QueryError;
 pub struct TableDoc {
     pub name: String,
     pub doc: String,
-    /// Columns that together name a row.
+    /// Columns that together name a row; none for events as they came and for views.
     pub key: Vec<String>,
     pub columns: Vec<ColumnDoc>,
 }
@@ -45,7 +45,9 @@ impl From<&TableSpec> for TableDoc {
             doc: c.doc.clone(),
         };
         let columns = spec.columns.iter().map(column).collect();
-        Self { name: spec.name.clone(), doc: spec.doc.clone(), key: spec.key.clone(), columns }
+        // The key of a raw table names what an event is about, and there are many events about it.
+        let key = if spec.layout == Layout::Raw { Vec::new() } else { spec.key.clone() };
+        Self { name: spec.name.clone(), doc: spec.doc.clone(), key, columns }
     }
 }
 
@@ -85,11 +87,11 @@ pub(crate) fn answer(catalog: &Catalog, sql: &str) -> Result<Option<RecordBatch>
 }
 
 fn describe_tables(catalog: &Catalog) -> Result<RecordBatch, QueryError> {
-    let tables = || catalog.specs.values();
+    let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
     texts([
-        ("table_name", tables().map(|t| t.name.clone()).collect()),
-        ("key", tables().map(|t| t.key.join(", ")).collect()),
-        ("description", tables().map(|t| t.doc.clone()).collect()),
+        ("table_name", tables.iter().map(|t| t.name.clone()).collect()),
+        ("one_row_per", tables.iter().map(|t| t.key.join(", ")).collect()),
+        ("description", tables.iter().map(|t| t.doc.clone()).collect()),
     ])
 }
 
@@ -129,7 +131,7 @@ pub fn markdown<'a>(specs: impl Iterator<Item = &'a TableSpec>) -> String {
          What `tidegate sql` and `POST /v1/sql` can ask. Also there: `tidegate sql describe`, `tidegate sql \"describe jobs\"`.\n\
          Times are UTC; GPUs are thousandths of a GPU; GPU time is GPU × milliseconds (half a GPU for a second is 500).\n\
          Any column may be NULL. Made from the pipelines by a test; do not edit.\n\n\
-         | Table | One row is named by | What it holds |\n|---|---|---|\n",
+         | Table | One row per | What it holds |\n|---|---|---|\n",
     );
     for table in &tables {
         page.push_str(&format!(

@@ -21,6 +21,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Up(commands::up::UpArgs),
     Import(commands::import::ImportArgs),
     Pipeline(commands::pipeline::PipelineArgs),
     Sql(commands::sql::SqlArgs),
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     commands::init_logging();
     let result = match cli.command {
+        Command::Up(args) => commands::up::run(args),
         Command::Import(args) => commands::import::run(args),
         Command::Pipeline(args) => commands::pipeline::run(args),
         Command::Sql(args) => commands::sql::run(args),

@@ -27,6 +27,12 @@ pub enum Source {
     Reader { name: String, reader: Box<dyn Read> },
 }
 
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Source").field(&self.shown()).finish()
+    }
+}
+
 impl Source {
     /// `-` is standard input, anything else a path.
     pub fn from_argument(argument: &str) -> Self {

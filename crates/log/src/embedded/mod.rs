@@ -163,6 +163,12 @@ impl EmbeddedLog {
     }
 }
 
+impl std::fmt::Debug for EmbeddedLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddedLog").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
 impl Clone for EmbeddedLog {
     fn clone(&self) -> Self {
         let generation = AtomicU64::new(self.generation.load(Ordering::SeqCst));

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use tidegate_collect::{ImportOptions, ImportSummary, Mapping, Source, import};
+use tidegate_events::Event;
+use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Progress};
-use tidegate_log::TopicConfig;
+use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};
 
-use super::{CommandError, CommandResult, DataArgs, EXIT_REJECTS, Opened, block_on};
+use super::{CommandError, CommandResult, DataArgs, EXIT_REJECTS, Opened, block_on, name_full_disk};
 
 /// Bring in history: Slurm accounting, job tables, traces
 #[derive(Debug, Args)]
@@ -64,6 +66,19 @@ struct CommonArgs {
     /// Only append to the log; tables are brought up to date by the next command that writes
     #[arg(long)]
     no_run: bool,
+    /// Tuning: commit the tables about every so many events; fewer bound memory further and cost time
+    #[arg(long, value_name = "EVENTS", default_value_t = Pace::default().flush_events, hide_short_help = true,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    flush_events: u64,
+}
+
+impl CommonArgs {
+    fn pace(&self) -> Pace {
+        let pace = Pace::default();
+        // What is read at a time is committed together; no event is as small as this.
+        let read_bytes = usize::try_from(self.flush_events.saturating_mul(64)).unwrap_or(usize::MAX);
+        Pace { flush_events: self.flush_events, read_bytes: pace.read_bytes.min(read_bytes), ..pace }
+    }
 }
 
 pub fn run(args: ImportArgs) -> CommandResult {
@@ -78,10 +93,10 @@ pub fn run(args: ImportArgs) -> CommandResult {
     let options = ImportOptions {
         cluster: common.cluster.clone(),
         timezone: timezone.transpose()?,
-        topics: TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None },
+        topics: one_partition(),
     };
-    // Pipelines are read before anything is written, so that a broken one does not leave work half done.
-    let pipelines = common.data.load_pipelines()?;
+    // Pipelines are checked before anything is written, so that a broken one does not leave work half done.
+    let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
     let opened = Opened::open(&common.data.data)?;
 
     let started = Instant::now();
@@ -96,17 +111,49 @@ pub fn run(args: ImportArgs) -> CommandResult {
         bar.set_style(ProgressStyle::with_template("{spinner} tables: {msg}")?);
         bar.enable_steady_tick(Duration::from_millis(200));
         let progress = block_on(async {
-            let mut runner = opened.runner(pipelines, Pace::default()).await?;
+            let mut runner = opened.runner_of(plan, common.pace()).await?;
             let progress = runner.catch_up(&mut |p| bar.set_message(table_message(&p))).await?;
             runner.maintain().await?;
             Ok::<_, CommandError>(progress)
-        })??;
+        })?
+        .map_err(|e| name_full_disk(e, &common.data.data))?;
         bar.finish_and_clear();
         tables = Some(progress);
     }
     report(&summary, tables, started.elapsed());
     let failed = summary.rejected() > 0 && !common.allow_rejects;
     Ok(if failed { ExitCode::from(EXIT_REJECTS) } else { ExitCode::SUCCESS })
+}
+
+/// Layout of topics in a log of one process.
+pub fn one_partition() -> TopicConfig {
+    TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None }
+}
+
+/// The events that an import would append, topic by topic, without a data folder. `options` must ask for one partition.
+pub fn to_events(
+    source: Source,
+    mapping: &Mapping,
+    options: &ImportOptions,
+) -> Result<(Vec<Event>, ImportSummary), CommandError> {
+    const READ_BYTES: usize = 8 << 20;
+    let folder = tempfile::tempdir()?;
+    let log = EmbeddedLog::open(folder.path(), EmbeddedOptions::default())?;
+    let summary = import(source, mapping, options, &log, &mut |_| {})?;
+    let mut events = Vec::new();
+    for (topic, _) in log.topics()? {
+        let at = TopicPartition { topic, partition: 0 };
+        let mut next = 0;
+        loop {
+            let records = log.read(&at, next, READ_BYTES)?;
+            let Some(last) = records.last() else { break };
+            next = last.offset + 1;
+            for stored in &records {
+                events.push(Event::decode(stored.record.schema, &stored.record.payload)?);
+            }
+        }
+    }
+    Ok((events, summary))
 }
 
 fn table_message(p: &Progress) -> String {

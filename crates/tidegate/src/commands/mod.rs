@@ -3,19 +3,26 @@
 pub mod import;
 pub mod pipeline;
 pub mod sql;
+pub mod up;
 
 use std::error::Error;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use indicatif::HumanCount;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tidegate_events::SchemaId;
 use tidegate_lake::exec::Limits;
 use tidegate_lake::lake::Lake;
 use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_log::{DataDir, EmbeddedLog, EmbeddedOptions};
+use tidegate_log::{DataDir, EmbeddedLog, EmbeddedOptions, EventLog, LogError};
+use tidegate_server::{Encoded, Format, Overrides, QueryService};
 use url::Url;
 
 /// Any failure of a command; printed with its causes, once, by [`exit_code`].
@@ -24,6 +31,9 @@ pub type CommandResult = Result<ExitCode, CommandError>;
 
 /// Some rows were refused; everything else was done.
 pub const EXIT_REJECTS: u8 = 3;
+
+/// A lake under construction, in the data folder.
+const REBUILT_LAKE: &str = "lake.rebuilt";
 
 /// Where the data is; the same for every command.
 #[derive(Debug, Clone, Args)]
@@ -66,22 +76,95 @@ pub struct Opened {
 impl Opened {
     pub fn open(data: &Path) -> Result<Self, CommandError> {
         let folder = DataDir::open(data)?;
+        remove_folder(&folder.path().join(REBUILT_LAKE))?;
         let log = Arc::new(EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?);
         Ok(Self { folder, log })
     }
 
     /// Opens the lake and attaches it to the log.
     pub async fn runner(&self, pipelines: Vec<Pipeline>, pace: Pace) -> Result<Runner<EmbeddedLog>, CommandError> {
-        let plan = Plan::compile(pipelines).await?;
+        self.runner_of(Plan::compile(pipelines).await?, pace).await
+    }
+
+    /// As [`Opened::runner`], with pipelines that were checked before the folder was opened.
+    pub async fn runner_of(&self, plan: Plan, pace: Pace) -> Result<Runner<EmbeddedLog>, CommandError> {
         let lake = Lake::open(&lake_url(&self.folder)?, plan, Limits::default()).await?;
         Ok(Runner::start(Arc::clone(&self.log), lake, pace).await?)
     }
+
+    /// Creates the topics that are missing: a runner reads those that exist when it starts.
+    pub fn create_topics(&self) -> Result<(), CommandError> {
+        let existing: Vec<String> = self.log.topics()?.into_iter().map(|(topic, _)| topic).collect();
+        for topic in SchemaId::ALL.map(SchemaId::topic) {
+            if !existing.iter().any(|name| name == topic) {
+                self.log.create_topic(topic, import::one_partition())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a lake is built anew. A folder of this name is left over from an interrupted try, or from before a swap.
+    pub fn rebuilt_lake(&self) -> PathBuf {
+        self.folder.path().join(REBUILT_LAKE)
+    }
+
+    /// Puts the rebuilt lake in the place of the one in use, in one step: at any instant there is a complete one.
+    pub fn swap_in_rebuilt_lake(&self) -> Result<(), CommandError> {
+        let (lake, rebuilt) = (self.folder.lake(), self.rebuilt_lake());
+        // What takes the place of the old tables must be on the disk before the old ones go.
+        rustix::fs::sync();
+        rustix::fs::renameat_with(rustix::fs::CWD, &rebuilt, rustix::fs::CWD, &lake, rustix::fs::RenameFlags::EXCHANGE)
+            .map_err(|e| format!("swap {} and {}: {e}", rebuilt.display(), lake.display()))?;
+        remove_folder(&rebuilt)
+    }
+}
+
+fn remove_folder(folder: &Path) -> Result<(), CommandError> {
+    match std::fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(format!("remove {}: {e}", folder.display()).into()),
+        _ => Ok(()),
+    }
+}
+
+/// Rows of a table, for display.
+#[derive(Debug, Deserialize)]
+pub struct TableCount {
+    table_name: String,
+    row_count: u64,
+}
+
+impl std::fmt::Display for TableCount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:<16} {:>12} rows", self.table_name, HumanCount(self.row_count).to_string())
+    }
+}
+
+/// Rows of every table that queries see.
+pub async fn table_counts(service: &QueryService) -> Result<Vec<TableCount>, CommandError> {
+    let count = |name: &String| format!("SELECT '{name}' AS table_name, count(*) AS row_count FROM {name}");
+    let counts: Vec<String> = service.catalog().tables.keys().map(count).collect();
+    ask(service, &format!("{} ORDER BY table_name", counts.join(" UNION ALL "))).await
+}
+
+/// The rows of a query; columns are fields by their names.
+pub async fn ask<T: DeserializeOwned>(service: &QueryService, sql: &str) -> Result<Vec<T>, CommandError> {
+    let mut encoded = Encoded::new(service.query(sql, Overrides::default()).await?, Format::Json)?;
+    let mut json = Vec::new();
+    while let Some(piece) = encoded.next().await? {
+        json.extend(piece);
+    }
+    Ok(serde_json::from_slice(&json)?)
 }
 
 /// The lake's address inside a data folder.
 pub fn lake_url(folder: &DataDir) -> Result<Url, CommandError> {
-    let lake = std::path::absolute(folder.lake())?;
-    Url::from_directory_path(&lake).map_err(|()| format!("{} is not an absolute path", lake.display()).into())
+    folder_url(&folder.lake())
+}
+
+/// A folder as the lake takes it.
+pub fn folder_url(folder: &Path) -> Result<Url, CommandError> {
+    let folder = std::path::absolute(folder)?;
+    Url::from_directory_path(&folder).map_err(|()| format!("{} is not an absolute path", folder.display()).into())
 }
 
 /// Runs an async command to its end.
@@ -105,6 +188,19 @@ pub fn exit_code(result: CommandResult) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says where to free space if a full disk is the cause, whichever layer met it; other failures stay as they are.
+pub fn name_full_disk(error: CommandError, data: &Path) -> CommandError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if matches!(io, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)) {
+            return LogError::Full { dir: data.to_path_buf() }.into();
+        }
+        cause = error.source();
+    }
+    error
 }
 
 /// The error and its causes on one line, none said twice.

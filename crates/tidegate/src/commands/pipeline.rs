@@ -1,4 +1,7 @@
-//! `tidegate pipeline`: list, check, run and test pipelines.
+//! `tidegate pipeline`: list, check, run and test pipelines, and build their tables anew.
+
+mod backfill;
+mod cases;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +11,7 @@ use tidegate_lake::pipeline::{Pipeline, Shape};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::Pace;
 
-use super::{CommandError, CommandResult, DataArgs, Opened, block_on};
+use super::{CommandError, CommandResult, DataArgs, Opened, block_on, name_full_disk};
 
 /// List, check, run, backfill and test pipelines
 #[derive(Debug, Args)]
@@ -42,6 +45,13 @@ enum What {
         #[command(flatten)]
         data: DataArgs,
     },
+    /// Build every table anew from the log; queries see the old ones until the new ones are complete
+    Backfill {
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes, in disorder
+    Test(cases::TestArgs),
 }
 
 pub fn run(args: PipelineArgs) -> CommandResult {
@@ -49,6 +59,8 @@ pub fn run(args: PipelineArgs) -> CommandResult {
         What::List { data } => list(&data),
         What::Check { files, data } => check(&files, &data),
         What::Run { data } => catch_up(&data),
+        What::Backfill { data } => backfill::run(&data),
+        What::Test(args) => cases::run(&args),
     }
 }
 
@@ -87,14 +99,15 @@ fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
 }
 
 fn catch_up(data: &DataArgs) -> CommandResult {
-    let opened = Opened::open(&data.data)?;
     let pipelines = data.load_pipelines()?;
+    let opened = Opened::open(&data.data)?;
     let progress = block_on(async {
         let mut runner = opened.runner(pipelines, Pace::default()).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         runner.maintain().await?;
         Ok::<_, CommandError>(progress)
-    })??;
+    })?
+    .map_err(|e| name_full_disk(e, &data.data))?;
     println!("{} records taken in, {} commits, {} undecodable", progress.records, progress.commits, progress.undecodable);
     Ok(ExitCode::SUCCESS)
 }

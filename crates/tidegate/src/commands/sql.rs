@@ -11,7 +11,7 @@ use tidegate_lake::exec::Limits;
 use tidegate_lake::lake::{CatalogSource, committed_catalog};
 use tidegate_lake::pipeline::parse_duration_ms;
 use tidegate_lake::plan::Plan;
-use tidegate_log::DataDir;
+use tidegate_log::{DataDir, LogError};
 use tidegate_server::{Encoded, Format, Overrides, QueryError, QueryLimits, QueryService};
 use url::Url;
 
@@ -80,11 +80,12 @@ struct Session {
 
 impl Session {
     async fn open(args: &SqlArgs) -> Result<Self, CommandError> {
-        let folder = DataDir::open_shared(&args.data.data).map_err(|e| {
-            format!(
-                "{e}\n  tidegate import sacct FILE --data {0}\n  tidegate up --demo --data {0}",
-                args.data.data.display()
-            )
+        let folder = DataDir::open_shared(&args.data.data).map_err(|e| match e {
+            LogError::NotADataDir { ref dir } => {
+                let dir = dir.display();
+                format!("{e}\n  tidegate import sacct FILE --data {dir}\n  tidegate up --demo --data {dir}").into()
+            }
+            _ => CommandError::from(e),
         })?;
         let plan = Plan::compile(args.data.load_pipelines()?).await?;
         let lake = lake_url(&folder)?;

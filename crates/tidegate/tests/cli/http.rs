@@ -6,7 +6,7 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::ipc::reader::StreamReader;
 use serde_json::json;
-use tidegate_server::{MAX_BODY_BYTES, QueryLimits};
+use tidegate_server::{MAX_BODY_BYTES, QueryLimits, TABLE_ROWS};
 
 use crate::support::{PATIENCE, Response, Server};
 
@@ -200,17 +200,33 @@ fn limits_hold() {
 
 #[test]
 fn a_query_nobody_waits_for_frees_its_place() {
-    let server = Server::start(QueryLimits { threads: 2, concurrent: 1, time_max: PATIENCE / 3, ..QueryLimits::default() });
-    let leaver = server.send("POST /v1/sql HTTP/1.1", &["Connection: keep-alive"], ENDLESS.as_bytes());
-    let waiting = server.request("GET /v1/sql?q=SELECT+1&timeout_ms=300", &[], b"");
-    assert_eq!(waiting.refusal().1, "time_limit", "the endless query holds the only place");
-    drop(leaver);
-    assert_eq!(server.sql("text/csv", "SELECT 1 AS one").text(), "one\n1\n");
+    let server = Server::start(QueryLimits {
+        threads: 2,
+        concurrent: 1,
+        time_max: PATIENCE / 3,
+        ..QueryLimits::default()
+    });
+    for connection in ["Connection: keep-alive", "Connection: close"] {
+        let leaver = server.send("POST /v1/sql HTTP/1.1", &[connection], ENDLESS.as_bytes());
+        let waiting = server.request("GET /v1/sql?q=SELECT+1&timeout_ms=300", &[], b"");
+        assert_eq!(waiting.refusal().1, "time_limit", "the endless query holds the only place");
+        drop(leaver);
+        assert_eq!(server.sql("text/csv", "SELECT 1 AS one").text(), "one\n1\n");
+    }
 
-    let body = json!({"sql": ENDLESS, "timeout_ms": 300}).to_string();
-    let late = server.request("POST /v1/sql", &["Content-Type: application/json"], body.as_bytes());
-    assert_eq!(late.refusal().1, "time_limit");
-    assert_eq!(server.sql("text/csv", "SELECT 1 AS one").text(), "one\n1\n");
+    let silent = [
+        ENDLESS,
+        "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b WHERE a.value + b.value < 0",
+        "SELECT count(*) FROM generate_series(1, 300000) a JOIN generate_series(1, 300000) b ON a.value % 2 = b.value % 2 AND a.value + b.value < 0",
+        "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value < 0",
+        "WITH RECURSIVE t AS (SELECT 1 AS x UNION ALL SELECT x FROM t WHERE x < 2) SELECT count(*) FROM t WHERE x > 5",
+    ];
+    for sql in silent {
+        let body = json!({"sql": sql, "timeout_ms": 300}).to_string();
+        let late = server.request("POST /v1/sql", &["Content-Type: application/json"], body.as_bytes());
+        assert_eq!(late.refusal().1, "time_limit");
+        assert_eq!(server.sql("text/csv", "SELECT 1 AS one").text(), "one\n1\n", "after {sql}");
+    }
 }
 
 #[test]
@@ -224,6 +240,30 @@ fn a_failure_in_the_middle_cuts_the_body() {
     assert!(!cut.body.ends_with(b"0\r\n\r\n"), "a cut body must not look whole");
     let whole = server.request("POST /v1/sql HTTP/1.1", &["Accept: text/csv"], sql.as_bytes());
     assert!(whole.body.ends_with(b"0\r\n\r\n"));
+}
+
+#[test]
+fn large_results_come_whole_and_drawn_tables_end_somewhere() {
+    let server = server();
+    let many = server.sql("application/json", "SELECT value AS v FROM generate_series(1, 200000)");
+    assert!(many.body.len() > 2_000_000, "large enough to be streamed");
+    assert_eq!(many.json().as_array().unwrap().len(), 200_000);
+    let drawn = server.sql("text/plain", "SELECT value FROM generate_series(1, 10001)");
+    let (rows, notice) = drawn.text().trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(rows.lines().filter(|l| l.starts_with("| ") && !l.contains("value")).count(), TABLE_ROWS);
+    assert!(notice.contains("there are more"), "{notice}");
+    let all = server.sql("text/plain", "SELECT value FROM generate_series(1, 10000)");
+    assert!(!all.text().contains("there are more"));
+}
+
+#[test]
+fn a_running_query_does_not_hold_up_the_end() {
+    let server = server();
+    let _running = server.send("POST /v1/sql HTTP/1.1", &[], ENDLESS.as_bytes());
+    assert_eq!(server.request("GET /healthz", &[], b"").status, 200);
+    let began = Instant::now();
+    drop(server);
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -246,8 +286,8 @@ fn hostile_text_does_not_end_the_server() {
         assert_eq!(status, 400, "{}: {text}", &sql[..60]);
         assert!(code == "invalid" || code == "syntax", "{}: {text}", &sql[..60]);
     }
-    let deep = format!("SELECT gpu_ms_held{} AS n FROM jobs WHERE job_id = 'a'", " + 1".repeat(900));
-    assert_eq!(server.sql("text/csv", &deep).text(), "n\n1400\n");
+    let deep = format!("SELECT gpu_ms_held{} AS n FROM jobs WHERE job_id = 'a'", " + 1".repeat(190));
+    assert_eq!(server.sql("text/csv", &deep).text(), "n\n690\n");
     let wide = format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(450));
     assert_eq!(server.sql("text/csv", &wide).text().lines().count(), 452);
     let many =

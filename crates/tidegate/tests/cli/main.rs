@@ -1,6 +1,12 @@
 //! The program and its HTTP service, tried from outside.
 
+mod architecture;
+mod bad_input;
+mod crash;
 mod http;
+mod pipelines;
+mod program;
 mod reference;
 mod sql;
 mod support;
+mod up;

@@ -79,8 +79,7 @@ impl Server {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let version = if request_line.ends_with("HTTP/1.1") { "" } else { " HTTP/1.0" };
-        let mut head =
-            format!("{request_line}{version}\r\nContent-Length: {}\r\n", body.len());
+        let mut head = format!("{request_line}{version}\r\nContent-Length: {}\r\n", body.len());
         if !headers.iter().any(|h| h.starts_with("Host:")) {
             head.push_str("Host: localhost\r\n");
         }

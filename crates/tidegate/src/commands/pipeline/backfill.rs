@@ -1,0 +1,54 @@
+//! `tidegate pipeline backfill`: every table anew from the log, beside the tables that are in use, then in their place.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use tidegate_lake::exec::Limits;
+use tidegate_lake::lake::Lake;
+use tidegate_lake::plan::Plan;
+use tidegate_lake::runner::{Pace, Progress, Runner};
+use tidegate_server::{QueryLimits, QueryService};
+
+use crate::commands::{
+    CommandError, CommandResult, DataArgs, Opened, TableCount, block_on, folder_url, table_counts,
+};
+
+pub fn run(data: &DataArgs) -> CommandResult {
+    let pipelines = data.load_pipelines()?;
+    let opened = Opened::open(&data.data)?;
+    let started = Instant::now();
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} rebuilding: {msg}")?);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let (progress, counts) = block_on(async {
+        let plan = Plan::compile(pipelines).await?;
+        rebuild(&opened, plan, &mut |p| {
+            bar.set_message(format!("{} events in, {} to go", HumanCount(p.records), HumanCount(p.behind)))
+        })
+        .await
+    })??;
+    bar.finish_and_clear();
+    opened.swap_in_rebuilt_lake()?;
+    for table in counts {
+        println!("{table}");
+    }
+    println!("rebuilt from {} events in {}", HumanCount(progress.records), HumanDuration(started.elapsed()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the lake beside the one in use. Returns once it is complete and committed.
+async fn rebuild(
+    opened: &Opened,
+    plan: Plan,
+    seen: &mut (dyn FnMut(Progress) + Send),
+) -> Result<(Progress, Vec<TableCount>), CommandError> {
+    let folder = opened.rebuilt_lake();
+    std::fs::create_dir(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
+    let lake = Lake::open(&folder_url(&folder)?, plan, Limits::default()).await?;
+    let mut runner = Runner::start(opened.log.clone(), lake, Pace::default()).await?;
+    let progress = runner.catch_up(seen).await?;
+    runner.maintain().await?;
+    let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
+    Ok((progress, table_counts(&service).await?))
+}

@@ -1,0 +1,274 @@
+//! `tidegate pipeline test`: small inputs with known results, run in all the ways in which events can arrive.
+//!
+//! A case is a folder: `case.toml` (pipeline, map, cluster), `input.csv` and `expected.csv`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use arrow::array::RecordBatch;
+use arrow::compute::{SortColumn, lexsort_to_indices, take_record_batch};
+use clap::Args;
+use serde::Deserialize;
+use tidegate_collect::{ImportOptions, Mapping, Source};
+use tidegate_events::Event;
+use tidegate_lake::pipeline::Pipeline;
+use tidegate_lake::plan::Plan;
+use tidegate_lake::ways::{Way, contents};
+
+use crate::commands::import::{one_partition, to_events};
+use crate::commands::{CommandError, CommandResult, DataArgs, block_on, chain, folder_url};
+
+const CASE: &str = "case.toml";
+const INPUT: &str = "input.csv";
+const EXPECTED: &str = "expected.csv";
+/// RFC 3339 in UTC; fractions of a second only where there are any. The same as `tidegate sql --format csv` writes.
+const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
+/// Of cuts, crashes and disorder: the same in every run, so that a failure can be looked into.
+const SEED: u64 = 1;
+
+#[derive(Debug, Args)]
+pub struct TestArgs {
+    /// Case folders, or folders of case folders
+    #[arg(required = true)]
+    folders: Vec<PathBuf>,
+    /// Write the result as the expected one; read it before you keep it
+    #[arg(long, env = "TIDEGATE_BLESS", value_parser = clap::builder::FalseyValueParser::new())]
+    bless: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseFile {
+    /// Table whose content is expected.
+    pipeline: String,
+    /// Name of a shipped mapping, or a file of the case's folder.
+    map: String,
+    cluster: Option<String>,
+}
+
+struct Case {
+    folder: PathBuf,
+    name: String,
+    file: CaseFile,
+}
+
+pub fn run(args: &TestArgs) -> CommandResult {
+    let pipelines = args.data.load_pipelines()?;
+    let mut failed = 0;
+    for (case, results) in block_on(run_all(find(&args.folders)?, pipelines))?? {
+        if args.bless {
+            case.bless(&results[0].1)?;
+        }
+        let expected = case.expected()?;
+        for (way, result) in results {
+            match first_difference(&expected, &result) {
+                None => println!("{:<24} {:<28} ok", case.name, described(way)),
+                Some(difference) => {
+                    failed += 1;
+                    println!(
+                        "{:<24} {:<28} DIFFERS from {EXPECTED}\n{difference}",
+                        case.name,
+                        described(way)
+                    );
+                }
+            }
+        }
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The pipeline's table as CSV, once for each way.
+type Results = Vec<(Way, String)>;
+
+/// Runs the cases beside each other; most of the time they wait for a disk.
+async fn run_all(cases: Vec<Case>, pipelines: Vec<Pipeline>) -> Result<Vec<(Case, Results)>, CommandError> {
+    let running = cases.into_iter().map(|case| {
+        let pipelines = pipelines.clone();
+        tokio::spawn(async move {
+            let results = case
+                .results(&pipelines)
+                .await
+                .map_err(|e| format!("case {}: {}", case.name, chain(e.as_ref())))?;
+            Ok::<_, CommandError>((case, results))
+        })
+    });
+    let mut done = Vec::new();
+    for case in running.collect::<Vec<_>>() {
+        done.push(case.await??);
+    }
+    Ok(done)
+}
+
+fn described(way: Way) -> &'static str {
+    match way {
+        Way::OneShot => "all at once",
+        Way::WindowByWindow => "window by window",
+        Way::RandomCuts => "in random pieces",
+        Way::KilledAndResumed => "killed and resumed",
+        Way::ShuffledWithDuplicates => "shuffled, with duplicates",
+    }
+}
+
+/// The folders that are cases, and those just below the ones that are not.
+fn find(folders: &[PathBuf]) -> Result<Vec<Case>, CommandError> {
+    let mut found = BTreeSet::new();
+    for folder in folders {
+        if folder.join(CASE).is_file() {
+            found.insert(folder.clone());
+            continue;
+        }
+        let entries =
+            std::fs::read_dir(folder).map_err(|e| format!("read folder {}: {e}", folder.display()))?;
+        let before = found.len();
+        for entry in entries {
+            found.extend(Some(entry?.path()).filter(|path| path.join(CASE).is_file()));
+        }
+        if found.len() == before {
+            return Err(format!(
+                "{} holds no case: a case is a folder with {CASE}, {INPUT} and {EXPECTED}",
+                folder.display()
+            )
+            .into());
+        }
+    }
+    found.into_iter().map(Case::load).collect()
+}
+
+impl Case {
+    fn load(folder: PathBuf) -> Result<Self, CommandError> {
+        let text = read(&folder.join(CASE))?;
+        let file = toml::from_str(&text)
+            .map_err(|e| format!("{}: {}", folder.join(CASE).display(), e.to_string().trim_end()))?;
+        let name =
+            folder.file_name().map_or_else(|| folder.display().to_string(), |n| n.to_string_lossy().into());
+        Ok(Self { folder, name, file })
+    }
+
+    fn expected(&self) -> Result<String, CommandError> {
+        read(&self.folder.join(EXPECTED)).map_err(|e| format!("{e}; --bless writes it").into())
+    }
+
+    fn bless(&self, result: &str) -> Result<(), CommandError> {
+        let file = self.folder.join(EXPECTED);
+        std::fs::write(&file, result).map_err(|e| format!("write {}: {e}", file.display()).into())
+    }
+
+    fn events(&self) -> Result<Vec<Event>, CommandError> {
+        let own = self.folder.join(&self.file.map);
+        let map = if own.is_file() { own.to_string_lossy().into_owned() } else { self.file.map.clone() };
+        let options = ImportOptions {
+            cluster: self.file.cluster.clone(),
+            topics: one_partition(),
+            ..ImportOptions::default()
+        };
+        let (events, summary) =
+            to_events(Source::File(self.folder.join(INPUT)), &Mapping::load(&map)?, &options)?;
+        if summary.rejected() > 0 {
+            let reasons: Vec<_> =
+                summary.rows_rejected.iter().map(|(code, rows)| format!("{rows} × {code}")).collect();
+            return Err(format!("rows of {INPUT} are refused: {}", reasons.join(", ")).into());
+        }
+        Ok(events)
+    }
+
+    async fn results(&self, pipelines: &[Pipeline]) -> Result<Results, CommandError> {
+        let table = &self.file.pipeline;
+        let mut plan = Plan::compile(needed(table, pipelines)).await?;
+        let Some(planned) = plan.pipelines().find(|planned| planned.pipeline.name == *table).cloned() else {
+            return Err(format!("there is no pipeline {table:?}; tidegate pipeline list shows them").into());
+        };
+        plan.groups.retain(|group| planned.root.as_ref().is_none_or(|root| *root == group.raw.spec.name));
+        let events = self.events()?;
+        let mut results = Vec::new();
+        for way in Way::ALL {
+            let folder = tempfile::tempdir()?;
+            let tables = contents(&plan, &folder_url(folder.path())?, &events, way, SEED).await?;
+            let rows = tables.get(table).ok_or_else(|| format!("the lake has no table {table}"))?;
+            results.push((way, to_csv(rows, &planned.spec.key)?));
+        }
+        Ok(results)
+    }
+}
+
+fn read(file: &Path) -> Result<String, CommandError> {
+    std::fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()).into())
+}
+
+/// The pipeline and those it reads: others only take time.
+fn needed(name: &str, pipelines: &[Pipeline]) -> Vec<Pipeline> {
+    let mut names = BTreeSet::from([name]);
+    loop {
+        let sources = pipelines.iter().filter(|p| names.contains(p.name.as_str())).flat_map(|p| &p.sources);
+        let grown: BTreeSet<&str> = names.iter().copied().chain(sources.map(String::as_str)).collect();
+        if grown.len() == names.len() {
+            return pipelines.iter().filter(|p| names.contains(p.name.as_str())).cloned().collect();
+        }
+        names = grown;
+    }
+}
+
+fn to_csv(rows: &RecordBatch, key: &[String]) -> Result<String, CommandError> {
+    let keys: Vec<SortColumn> = key
+        .iter()
+        .filter_map(|name| rows.column_by_name(name))
+        .map(|values| SortColumn { values: values.clone(), options: None })
+        .collect();
+    let sorted = match keys.is_empty() {
+        true => rows.clone(),
+        false => take_record_batch(rows, &lexsort_to_indices(&keys, None)?)?,
+    };
+    let mut bytes = Vec::new();
+    arrow::csv::WriterBuilder::new()
+        .with_timestamp_tz_format(TIME.into())
+        .build(&mut bytes)
+        .write(&sorted)?;
+    Ok(String::from_utf8(bytes)?)
+}
+
+/// The first line in which the result is not what was expected, for reading.
+fn first_difference(expected: &str, result: &str) -> Option<String> {
+    let (mut left, mut right) = (expected.lines(), result.lines());
+    for line in 1.. {
+        let (expected, result) = (left.next(), right.next());
+        if expected != result {
+            let shown = |text: Option<&str>| text.unwrap_or("(no line)").to_owned();
+            return Some(format!(
+                "  line {line} expected  {}\n  line {line} is        {}",
+                shown(expected),
+                shown(result)
+            ));
+        }
+        expected?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_found_wherever_they_are() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        for (result, says) in [
+            ("a\nc\n", "line 2 is        c"),
+            ("a\n", "line 2 is        (no line)"),
+            ("a\nb\nc\n", "line 3 expected  (no line)"),
+        ] {
+            let difference = first_difference("a\nb\n", result).unwrap();
+            assert!(difference.contains(says), "{difference}");
+        }
+    }
+
+    #[test]
+    fn a_pipeline_needs_what_it_reads() {
+        let names = |name| -> Vec<String> {
+            needed(name, &tidegate_lake::shipped::shipped()).into_iter().map(|p| p.name).collect()
+        };
+        assert_eq!(names("usage_1h"), ["attempts", "job_intervals", "usage_1h"]);
+        assert_eq!(names("capacity"), ["capacity"]);
+    }
+}

@@ -1,0 +1,208 @@
+//! `tidegate up`: everything in one process. The log, the runner that keeps the tables up to date, and SQL over HTTP.
+
+mod demo;
+mod ledger;
+mod view;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tidegate_lake::runner::{Pace, Runner};
+use tidegate_log::{EmbeddedLog, EventLog, TopicPartition};
+use tidegate_server::{QueryLimits, QueryService, serve};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::{CommandError, CommandResult, DataArgs, Opened, block_on, table_counts};
+use demo::{Demo, Speed, Trace};
+use view::View;
+
+/// How soon queries see what was recorded.
+const REFRESH_EVERY: Duration = Duration::from_millis(500);
+
+/// Run everything in one process: event log, pipelines, tables, SQL over HTTP
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate up --demo
+  tidegate up --demo --speed 1d/s --data demo-data
+  tidegate up --data tidegate-data --listen 127.0.0.1:9000
+
+Ctrl-C and SIGTERM commit what was taken in and end it; a second one ends it at once. Nothing is lost by kill -9 either:
+what the log has acknowledged is there after a restart. The traces of the demo are listed with their authors and licences
+in crates/tidegate/demo/ATTRIBUTION.md.")]
+pub struct UpArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Address for SQL and health checks; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8428")]
+    listen: String,
+    /// Replay a real trace; also done where the data folder holds nothing yet. A replay that was ended goes on
+    #[arg(long)]
+    demo: bool,
+    /// Trace to replay (implies --demo)
+    #[arg(long, value_enum)]
+    trace: Option<Trace>,
+    /// Simulated time per second, e.g. 6h/s or 1d/s, or max; by default a replay takes about 25 s (implies --demo)
+    #[arg(long, value_name = "TIME/s", value_parser = Speed::parse)]
+    speed: Option<Speed>,
+    /// End when the replay is done and committed; without a replay, when all that the log holds is
+    #[arg(long)]
+    exit_when_done: bool,
+}
+
+pub fn run(args: UpArgs) -> CommandResult {
+    block_on(async {
+        let (stop, stopped) = watch::channel(false);
+        stop_on_signals(stop.clone())?;
+        let ended = up(&args, &stopped, &stop).await;
+        stop.send_replace(true);
+        ended
+    })?
+}
+
+async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender<bool>) -> CommandResult {
+    let pipelines = args.data.load_pipelines()?;
+    let listener = bind(&args.listen).await?;
+    let address = listener.local_addr()?;
+    let opened = Opened::open(&args.data.data)?;
+    let asked_for = args.demo || args.trace.is_some() || args.speed.is_some();
+    let with_demo = asked_for || is_empty(&opened.log)?;
+    opened.create_topics()?;
+    let mut runner =
+        opened.runner(pipelines, Pace { refresh_every: REFRESH_EVERY, ..Pace::default() }).await?;
+    let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
+    let mut until = stopped.clone();
+    let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
+    let server = tokio::spawn(serve(listener, service.clone(), until));
+
+    let data = args.data.data.display();
+    println!("data    {data}\nSQL     http://{address}/v1/sql");
+    if with_demo {
+        if !asked_for {
+            println!("There is nothing in this folder yet, so here is a demo.");
+        }
+        let trace = args.trace.unwrap_or(Trace::PhillyMultigpuAttempts);
+        let demo = Demo::load(trace)?;
+        let speed = args.speed.unwrap_or_else(|| demo.default_speed());
+        let view =
+            View::new(service, trace.name(), demo.span_ms(), opened.folder.lake(), address.to_string());
+        let whole = replay(&mut runner, demo, speed, Arc::clone(&opened.log), view, stopped).await?;
+        println!("{}", what_next(args, address, trace, whole));
+    } else {
+        show_tables(&service).await?;
+    }
+    if args.exit_when_done && !*stopped.borrow() {
+        runner.catch_up(&mut |_| {}).await?;
+    } else {
+        runner.run(stopped.clone(), &mut |_| {}).await?;
+    }
+    stop.send_replace(true);
+    server.await??;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replays the trace while the runner takes it in and the view shows it. Returns whether the whole trace is in the tables.
+async fn replay(
+    runner: &mut Runner<EmbeddedLog>,
+    demo: Demo,
+    speed: Speed,
+    log: Arc<EmbeddedLog>,
+    view: View,
+    stopped: &watch::Receiver<bool>,
+) -> Result<bool, CommandError> {
+    let (replaying, ended) = watch::channel(false);
+    let replaying = EndsWhenDropped(replaying);
+    let stopped = stopped.clone();
+    let replayed = tokio::spawn(async move {
+        let _replaying = replaying;
+        demo.replay(&log, speed, stopped).await
+    });
+    let view = tokio::spawn(view.follow(ended.clone()));
+    runner.run(ended, &mut |_| {}).await?;
+    let whole = replayed.await??;
+    if whole {
+        // The runner may have been told of the end before it had read the last records.
+        runner.catch_up(&mut |_| {}).await?;
+    }
+    view.await?.finish().await?;
+    Ok(whole)
+}
+
+/// Tells its receivers that the replay has ended, however it did.
+struct EndsWhenDropped(watch::Sender<bool>);
+
+impl Drop for EndsWhenDropped {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+async fn bind(listen: &str) -> Result<TcpListener, CommandError> {
+    TcpListener::bind(listen).await.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("{listen} is in use by another process; choose another address with --listen, e.g. --listen 127.0.0.1:0").into()
+        }
+        _ => format!("listen on {listen}: {e}; write --listen HOST:PORT, e.g. 127.0.0.1:8428").into(),
+    })
+}
+
+/// Whether no event was ever recorded in this log.
+fn is_empty(log: &EmbeddedLog) -> Result<bool, CommandError> {
+    for (topic, config) in log.topics()? {
+        for partition in 0..config.partitions {
+            if log.extent(&TopicPartition { topic: topic.clone(), partition })?.end > 0 {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The first SIGINT or SIGTERM asks everything to end, the second one ends the process.
+fn stop_on_signals(stop: watch::Sender<bool>) -> Result<(), CommandError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if stop.send_replace(true) {
+                std::process::exit(130);
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn show_tables(service: &QueryService) -> Result<(), CommandError> {
+    for table in table_counts(service).await? {
+        println!("{table}");
+    }
+    Ok(())
+}
+
+fn what_next(args: &UpArgs, address: SocketAddr, trace: Trace, whole: bool) -> String {
+    let data = args.data.data.display();
+    if !whole {
+        return format!(
+            "\nStopped; what was replayed is committed. Go on: tidegate up --trace {} --data {data}",
+            trace.name()
+        );
+    }
+    let query =
+        "SELECT team, sum(gpu_ms_lost) / 3600000 AS gpu_hours_lost FROM jobs GROUP BY team ORDER BY 2 DESC";
+    let live = if args.exit_when_done {
+        format!("tidegate up --data {data}")
+    } else {
+        format!("curl --data '{query}' http://{address}/v1/sql   (until Ctrl-C)")
+    };
+    format!(
+        "\nThe whole trace is in the tables. Try next:\n  tidegate sql --data {data} \"{query}\"\n  tidegate sql --data {data} describe\n  {live}"
+    )
+}

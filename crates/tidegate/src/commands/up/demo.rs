@@ -1,0 +1,235 @@
+//! The demo: a real trace, bundled, appended to the log in the order in which it happened, faster than it did.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tidegate_collect::{ImportOptions, Mapping, Source};
+use tidegate_events::{Event, SchemaId};
+use tidegate_lake::pipeline::parse_duration_ms;
+use tidegate_log::{Batch, EmbeddedLog, EventLog, LogError, Producer, Record, TopicPartition};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::commands::CommandError;
+use crate::commands::import::{one_partition, to_events};
+
+/// How long the whole trace takes unless the user says how fast.
+const DEFAULT_LENGTH: Duration = Duration::from_secs(25);
+const MOST_PER_BATCH: usize = 4096;
+const TICK: Duration = Duration::from_millis(20);
+
+/// A bundled trace; demo/ATTRIBUTION.md says where each comes from and under which licence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Trace {
+    /// Microsoft Philly 2017: jobs of 4 and more GPUs with every attempt (CC BY 4.0)
+    PhillyMultigpuAttempts,
+    /// Microsoft ITP 2021: two clusters (MIT)
+    MsItpJobs,
+}
+
+impl Trace {
+    /// Name of the trace, which is also that of its import mapping.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PhillyMultigpuAttempts => "philly_multigpu_attempts",
+            Self::MsItpJobs => "ms_itp_jobs",
+        }
+    }
+
+    fn parquet(self) -> &'static [u8] {
+        match self {
+            Self::PhillyMultigpuAttempts => include_bytes!("../../../demo/philly_multigpu_attempts.parquet"),
+            Self::MsItpJobs => include_bytes!("../../../demo/ms_itp_jobs.parquet"),
+        }
+    }
+}
+
+/// Simulated time per real time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speed {
+    /// As fast as the log takes it.
+    Max,
+    /// Simulated ms per real second.
+    MsPerSecond(i64),
+}
+
+impl Speed {
+    /// Reads `6h/s`, `1d` (per second as well) or `max`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        let ms = parse_duration_ms(text.trim_end_matches("/s")).map_err(|_| {
+            format!("{text:?} is not a speed; write simulated time per second, e.g. 6h/s or 1d/s, or max")
+        })?;
+        if ms == 0 {
+            return Err("at this speed the replay would never end".into());
+        }
+        Ok(Self::MsPerSecond(ms))
+    }
+
+    /// Simulated ms that pass in a stretch of real time.
+    fn covers_ms(self, real: Duration) -> i64 {
+        match self {
+            Self::Max => i64::MAX,
+            Self::MsPerSecond(ms) => i64::try_from(real.as_millis() * ms as u128 / 1000).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// The records of a trace in order of event time, ready to be appended.
+pub struct Demo {
+    trace: Trace,
+    at: TopicPartition,
+    records: Vec<Record>,
+}
+
+impl Demo {
+    /// Turns the bundled file into events, the way `tidegate import` does.
+    pub fn load(trace: Trace) -> Result<Self, CommandError> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join(format!("{}.parquet", trace.name()));
+        std::fs::write(&file, trace.parquet())?;
+        let options = ImportOptions { topics: one_partition(), ..ImportOptions::default() };
+        let (mut events, _) = to_events(Source::File(file), &Mapping::load(trace.name())?, &options)?;
+        // Every attempt's row repeats the submission of its job.
+        let mut seen = HashSet::new();
+        events.retain(|event| seen.insert(event.content_id()));
+        events.sort_by_key(Event::event_time_ms);
+        let records = events.into_iter().enumerate().map(|(seq, event)| record(trace, seq as u64, event));
+        let at = TopicPartition { topic: SchemaId::JobEvent.topic().into(), partition: 0 };
+        Ok(Self { trace, at, records: records.collect::<Result<_, _>>()? })
+    }
+
+    /// Event times of the first and the last record, ms since the epoch.
+    pub fn span_ms(&self) -> (i64, i64) {
+        let time = |record: Option<&Record>| record.map_or(0, |r| r.event_time_ms);
+        (time(self.records.first()), time(self.records.last()))
+    }
+
+    /// The speed at which the whole trace takes [`DEFAULT_LENGTH`].
+    pub fn default_speed(&self) -> Speed {
+        let (first, last) = self.span_ms();
+        Speed::MsPerSecond(((last - first) / DEFAULT_LENGTH.as_secs() as i64).max(1))
+    }
+
+    /// Appends what the log does not hold yet, each record when its time has come. Returns whether all of it is there;
+    /// otherwise it was told to stop.
+    pub async fn replay(
+        &self,
+        log: &EmbeddedLog,
+        speed: Speed,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<bool, CommandError> {
+        let mut next = self.resume_at(log)?;
+        let Some(begin_ms) = self.records.get(next).map(|r| r.event_time_ms) else { return Ok(true) };
+        let begun = Instant::now();
+        while next < self.records.len() {
+            if *stop.borrow_and_update() {
+                return Ok(false);
+            }
+            let now_ms = begin_ms.saturating_add(speed.covers_ms(begun.elapsed()));
+            let due = self.records[next..].partition_point(|r| r.event_time_ms <= now_ms);
+            if due == 0 {
+                tokio::select! {
+                    () = tokio::time::sleep(TICK) => {}
+                    _ = stop.changed() => {}
+                }
+                continue;
+            }
+            let end = next + due.min(MOST_PER_BATCH);
+            tokio::task::block_in_place(|| self.append(log, next..end))?;
+            next = end;
+        }
+        Ok(true)
+    }
+
+    /// Number of the first record that the log does not hold.
+    ///
+    /// The log knows how far this producer has come: offered the last record, it takes it for a repetition or says which
+    /// one it waits for.
+    fn resume_at(&self, log: &EmbeddedLog) -> Result<usize, LogError> {
+        let Some(last) = self.records.len().checked_sub(1) else { return Ok(0) };
+        match self.append(log, last..self.records.len()) {
+            Ok(()) => Ok(self.records.len()),
+            Err(LogError::SequenceGap { expected, .. }) => Ok(expected as usize),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn append(&self, log: &EmbeddedLog, range: std::ops::Range<usize>) -> Result<(), LogError> {
+        let producer = Producer { source: source(self.trace), epoch: 0 };
+        let batch = Batch { producer, first_seq: range.start as u64, records: self.records[range].to_vec() };
+        log.append(&self.at, batch).map(|_| ())
+    }
+}
+
+fn source(trace: Trace) -> String {
+    format!("demo/{}", trace.name())
+}
+
+/// The event as the demo's own report of it; what happened, and so its id, stays the same.
+fn record(trace: Trace, seq: u64, mut event: Event) -> Result<Record, CommandError> {
+    let envelope = event.envelope_mut();
+    envelope.source = source(trace);
+    envelope.epoch = 0;
+    envelope.seq = seq;
+    let record = event.record()?;
+    Ok(Record {
+        key: record.key,
+        schema: record.schema,
+        event_time_ms: record.event_time_ms,
+        payload: record.payload,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_simulated_time_per_second() {
+        assert_eq!(Speed::parse("max"), Ok(Speed::Max));
+        assert_eq!(Speed::parse("1d/s"), Ok(Speed::MsPerSecond(86_400_000)));
+        assert_eq!(Speed::parse("6h"), Speed::parse("360m/s"));
+        assert_eq!(Speed::parse("1d/s").unwrap().covers_ms(Duration::from_millis(500)), 43_200_000);
+        for wrong in ["", "fast", "0s", "1d/h", "-1d"] {
+            assert!(Speed::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn traces_are_replayed_in_order_of_time_and_once() {
+        for trace in Trace::value_variants() {
+            assert_eq!(trace.to_possible_value().unwrap().get_name(), trace.name());
+            let demo = Demo::load(*trace).unwrap();
+            assert!(demo.records.is_sorted_by_key(|r| r.event_time_ms));
+            let ids: HashSet<_> = demo
+                .records
+                .iter()
+                .map(|r| Event::decode(r.schema, &r.payload).unwrap().content_id())
+                .collect();
+            assert_eq!(ids.len(), demo.records.len());
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn goes_on_where_it_was_interrupted() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = EmbeddedLog::open(folder.path(), Default::default()).unwrap();
+        let demo = Demo::load(Trace::PhillyMultigpuAttempts).unwrap();
+        log.create_topic(&demo.at.topic, one_partition()).unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        for already in [0, 1, 100, demo.records.len() - 1, demo.records.len()] {
+            demo.append(&log, 0..already.max(1)).unwrap();
+            // What is offered to find the place may itself be the one that is missing.
+            let expected =
+                if already + 1 >= demo.records.len() { demo.records.len() } else { already.max(1) };
+            assert_eq!(demo.resume_at(&log).unwrap(), expected);
+        }
+        assert!(demo.replay(&log, Speed::Max, stopped).await.unwrap());
+        assert_eq!(log.extent(&demo.at).unwrap().end, demo.records.len() as u64);
+    }
+}

@@ -1,0 +1,65 @@
+//! The figures that `tidegate up` shows: all of them are answers to SQL, none is counted on the side.
+
+use serde::Deserialize;
+use tidegate_server::QueryService;
+
+use crate::commands::{CommandError, ask};
+
+/// Jobs and GPU time of the whole data folder.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Ledger {
+    pub events: u64,
+    /// Up to when something was reported, RFC 3339.
+    pub observed_to: Option<String>,
+    pub finished: u64,
+    pub running: u64,
+    pub waiting: u64,
+    pub gpu_ms_held: i64,
+    /// Of it, in attempts that another attempt followed.
+    pub gpu_ms_lost: i64,
+    /// Exact quantiles of the time between submission and first start.
+    pub queue_ms_p50: Option<i64>,
+    pub queue_ms_p95: Option<i64>,
+    #[serde(skip)]
+    pub teams: Vec<Team>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Team {
+    pub team: Option<String>,
+    pub gpu_ms_held: i64,
+}
+
+/// A job between two attempts has no open attempt, and so no as_of: it waits.
+const TOTALS: &str = "
+    SELECT e.events, e.observed_to, j.*
+    FROM (SELECT count(*) AS events, max(event_time) AS observed_to FROM job_events) AS e
+    CROSS JOIN (
+        SELECT count(*) FILTER (WHERE end_time IS NOT NULL) AS finished,
+               count(*) FILTER (WHERE end_time IS NULL AND start_time IS NOT NULL AND as_of IS NOT NULL) AS running,
+               count(*) FILTER (WHERE end_time IS NULL AND (start_time IS NULL OR as_of IS NULL)) AS waiting,
+               coalesce(sum(gpu_ms_held), 0) AS gpu_ms_held,
+               coalesce(sum(gpu_ms_lost), 0) AS gpu_ms_lost,
+               CAST(percentile_cont(0.5) WITHIN GROUP (ORDER BY queue_ms) AS BIGINT) AS queue_ms_p50,
+               CAST(percentile_cont(0.95) WITHIN GROUP (ORDER BY queue_ms) AS BIGINT) AS queue_ms_p95
+        FROM jobs
+    ) AS j";
+
+/// Where there are no teams, clusters take their place.
+const TEAMS: &str = "
+    SELECT coalesce(team, cluster) AS team, sum(gpu_ms_held) AS gpu_ms_held
+    FROM jobs GROUP BY 1 HAVING sum(gpu_ms_held) > 0 ORDER BY 2 DESC, 1 LIMIT 8";
+
+impl Ledger {
+    pub async fn read(service: &QueryService) -> Result<Self, CommandError> {
+        let mut totals: Vec<Self> = ask(service, TOTALS).await?;
+        let mut ledger = totals.pop().ok_or("the totals have no row")?;
+        ledger.teams = ask(service, TEAMS).await?;
+        Ok(ledger)
+    }
+
+    /// Share of the GPU time held that was lost, 0 to 1.
+    pub fn lost_share(&self) -> f64 {
+        self.gpu_ms_lost as f64 / self.gpu_ms_held.max(1) as f64
+    }
+}

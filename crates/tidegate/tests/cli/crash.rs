@@ -1,0 +1,171 @@
+//! kill -9 at any instant of an import costs nothing but a restart: the tables end up as those of an undisturbed one.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use chrono::DateTime;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::program::{assert_same_tables, import, query, run, succeed, table_names, tables, tidegate};
+
+const SEED: u64 = 2024;
+const JOBS: usize = 20_000;
+/// Small enough for many commits in one import, so that many instants lie between two of them.
+const FLUSH_EVENTS: &str = "8000";
+const MIN_COMMITS: usize = 6;
+const KILLS_PER_RUN: u32 = 3;
+/// A run that is over before its instant is done again with another one, this often at most.
+const TRIES: u32 = 50;
+
+#[test]
+fn killed_imports_end_with_the_tables_of_an_undisturbed_one() {
+    let runs: u32 = match std::env::var("TIDEGATE_CRASH_RUNS") {
+        Ok(runs) => runs.parse().expect("TIDEGATE_CRASH_RUNS is a number"),
+        Err(_) => 5,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.csv");
+    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    std::fs::write(&file, history(&mut rng)).unwrap();
+
+    // The undisturbed run commits at its own pace: where commits fall must not matter either.
+    let calm = folder.path().join("calm");
+    succeed(&mut import(&file, "jobs_csv", &calm));
+    let names = table_names(&calm);
+    let expected = tables(&calm, &names);
+    assert_eq!(expected["jobs"].len(), JOBS + 1);
+    for table in ["attempts", "job_events", "allocations", "usage_1h", "usage_1d", "queue_delay_1d"] {
+        assert!(expected[table].len() > 50, "{table} has {} rows", expected[table].len());
+    }
+
+    let measured = folder.path().join("measured");
+    let begun = Instant::now();
+    succeed(&mut often_committed(&file, &measured));
+    let length = begun.elapsed();
+    assert!(commits(&measured, "job_events") >= MIN_COMMITS, "{} commits", commits(&measured, "job_events"));
+    assert_same_tables(&tables(&measured, &names), &expected, "many commits");
+
+    let mut kills = 0;
+    for run in 0..runs {
+        let data = folder.path().join(format!("killed-{run}"));
+        let instants = killed_run(&file, &data, length, &mut rng);
+        kills += instants.len();
+        assert_same_tables(
+            &tables(&data, &names),
+            &expected,
+            &format!("run {run}, killed after {instants:?} of {length:?}"),
+        );
+        std::fs::remove_dir_all(&data).unwrap();
+    }
+    println!("{runs} runs of {length:?}, {kills} kills, equal tables");
+}
+
+/// Kills the import one to three times, then lets it end. Returns after how long each time.
+fn killed_run(file: &Path, data: &Path, length: Duration, rng: &mut ChaCha8Rng) -> Vec<Duration> {
+    for _ in 0..TRIES {
+        let wanted = rng.random_range(1..=KILLS_PER_RUN);
+        let instants: Vec<Duration> = (0..wanted)
+            .map(|_| length.mul_f64(rng.random()))
+            .take_while(|instant| {
+                let killed =
+                    killed_at(&mut often_committed(file, data), *instant, &data.with_extension("stderr"));
+                assert_readable(data);
+                killed
+            })
+            .collect();
+        succeed(&mut often_committed(file, data));
+        if !instants.is_empty() {
+            return instants;
+        }
+        std::fs::remove_dir_all(data).unwrap();
+    }
+    panic!("none of {TRIES} runs was still going on at its instant");
+}
+
+fn often_committed(file: &Path, data: &Path) -> Command {
+    let mut command = import(file, "jobs_csv", data);
+    command.args(["--flush-events", FLUSH_EVENTS]);
+    command
+}
+
+/// Starts the command and kills it after a while. Returns whether it was still running; if not, it must have succeeded.
+fn killed_at(command: &mut Command, instant: Duration, stderr: &Path) -> bool {
+    let mut child = command.stdout(Stdio::piped()).stderr(File::create(stderr).unwrap()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let (end, ended) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
+        // Whoever waited for this may have stopped waiting.
+        end.send(()).ok();
+    });
+    if ended.recv_timeout(instant).is_err() {
+        child.kill().unwrap();
+    }
+    let status = child.wait().unwrap();
+    reader.join().unwrap();
+    let killed = status.signal() == Some(9);
+    assert!(killed || status.success(), "{status}: {}", std::fs::read_to_string(stderr).unwrap());
+    killed
+}
+
+/// What a crash leaves behind can be queried before anything is mended, unless it came before there was anything.
+fn assert_readable(data: &Path) {
+    if data.join("FORMAT").exists() {
+        let counts = query(data, "SELECT count(*) AS jobs FROM jobs");
+        let jobs: usize = counts.trim().strip_prefix("jobs\n").unwrap().parse().unwrap();
+        assert!(jobs <= JOBS, "{jobs} jobs");
+    } else {
+        let refused = run(tidegate().args(["sql", "--data"]).arg(data).arg("SELECT 1"));
+        refused.refused(&["holds no data"]);
+    }
+}
+
+fn commits(data: &Path, table: &str) -> usize {
+    let log: PathBuf = data.join("lake").join(table).join("_delta_log");
+    let files = log.read_dir().unwrap().map(|file| file.unwrap().path());
+    files.filter(|file| file.extension().is_some_and(|e| e == "json")).count()
+}
+
+/// Jobs of a week on two clusters; a fifth of them is retried, some wait or run at the end.
+fn history(rng: &mut ChaCha8Rng) -> String {
+    let mut csv = String::from(
+        "cluster,job_id,team,user_name,pool,gpus,attempt,attempts,submit_time,start_time,end_time,state\n",
+    );
+    let time = |s: i64| DateTime::from_timestamp(1_709_251_200 + s, 0).unwrap().format("%FT%TZ");
+    let mut submitted = 0;
+    for job in 0..JOBS {
+        submitted += rng.random_range(0..60);
+        let attempts = if rng.random_bool(0.8) { 1 } else { rng.random_range(2..4) };
+        let (cluster, team, user, pool) = (job % 2, job % 7, job % 50, job % 3);
+        let gpus = ["0.5", "1", "8"][rng.random_range(0..3)];
+        let mut free = submitted;
+        for attempt in 0..attempts {
+            let start = free + rng.random_range(0..600);
+            let end = start + rng.random_range(0..36_000);
+            free = end;
+            let last = attempt + 1 == attempts;
+            let (start, end, state) = match rng.random_range(0..20) {
+                0 if last => (String::new(), String::new(), ""),
+                1 if last => (time(start).to_string(), String::new(), ""),
+                _ => (
+                    time(start).to_string(),
+                    time(end).to_string(),
+                    if last { "COMPLETED" } else { "FAILED" },
+                ),
+            };
+            let submit = time(submitted);
+            writeln!(
+                csv,
+                "c{cluster},{job},t{team},u{user},p{pool},{gpus},{attempt},{attempts},{submit},{start},{end},{state}"
+            )
+            .unwrap();
+        }
+    }
+    csv
+}

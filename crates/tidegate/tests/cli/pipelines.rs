@@ -1,0 +1,124 @@
+//! `tidegate pipeline test` and `backfill`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::program::{
+    GOOD_ROW, HEADER, assert_same_tables, import, query, run, succeed, table_names, tables, tidegate,
+};
+
+fn shipped_cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pipelines/tests")
+}
+
+fn test(cases: &Path) -> std::process::Command {
+    let mut command = tidegate();
+    command.env_remove("TIDEGATE_BLESS").args(["pipeline", "test"]).arg(cases);
+    command
+}
+
+/// A copy of a small shipped case with another expectation or input.
+fn altered(folder: &Path, file: &str, from: &str, to: &str) -> PathBuf {
+    let case = folder.join(format!("altered-{file}"));
+    fs::create_dir(&case).unwrap();
+    for entry in fs::read_dir(shipped_cases().join("capacity")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), case.join(entry.file_name())).unwrap();
+    }
+    let text = fs::read_to_string(case.join(file)).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(case.join(file), text.replacen(from, to, 1)).unwrap();
+    case
+}
+
+#[test]
+fn shipped_cases_hold_in_all_five_ways() {
+    let output = succeed(&mut test(&shipped_cases()));
+    let cases: Vec<_> = fs::read_dir(shipped_cases()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(cases.len() >= 9, "{cases:?}");
+    for case in cases {
+        let case = case.into_string().unwrap();
+        let lines = output.lines().filter(|line| line.split_whitespace().next() == Some(&case));
+        assert_eq!(lines.filter(|line| line.ends_with("ok")).count(), 5, "{case}\n{output}");
+    }
+}
+
+#[test]
+fn a_wrong_expectation_fails_with_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = altered(
+        folder.path(),
+        "expected.csv",
+        "Earth,vcA,QUOTA_SET,,,96000,64000",
+        "Earth,vcA,QUOTA_SET,,,96000,64001",
+    );
+    let ended = run(&mut test(&case));
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert_eq!(ended.stdout.matches("DIFFERS").count(), 5, "{}", ended.stdout);
+    assert!(ended.stdout.contains("line 3 expected  Earth,vcA,QUOTA_SET,,,96000,64001,"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("line 3 is        Earth,vcA,QUOTA_SET,,,96000,64000,"), "{}", ended.stdout);
+
+    succeed(test(&case).arg("--bless"));
+    let expected = |case: &Path| fs::read_to_string(case.join("expected.csv")).unwrap();
+    assert_eq!(expected(&case), expected(&shipped_cases().join("capacity")));
+}
+
+#[test]
+fn cases_that_cannot_be_run_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&mut test(folder.path())).refused(&["holds no case", "case.toml"]);
+    let wrong = [
+        ("input.csv", "2020-04-03,96", "2020-04-03,-96", "NEGATIVE_GPUS"),
+        ("case.toml", "\"capacity\"", "\"capacities\"", "no pipeline \"capacities\""),
+        ("case.toml", "map", "mapping", "unknown field `mapping`"),
+    ];
+    for (file, from, to, says) in wrong {
+        let case = altered(folder.path(), file, from, to);
+        run(&mut test(&case)).refused(&["altered", says]);
+        fs::remove_dir_all(case).unwrap();
+    }
+}
+
+#[test]
+fn backfill_builds_the_same_tables_and_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, data) = (folder.path().join("jobs.csv"), folder.path().join("data"));
+    fs::write(&file, format!("{HEADER}{GOOD_ROW}")).unwrap();
+    succeed(&mut import(&file, "jobs_csv", &data));
+    let names = table_names(&data);
+    let before = tables(&data, &names);
+
+    // What an interrupted try leaves behind must neither stay nor be taken for tables.
+    fs::create_dir(data.join("lake.rebuilt")).unwrap();
+    fs::write(data.join("lake.rebuilt/half"), "").unwrap();
+    // A table that does not agree with the log any more is put right.
+    fs::remove_dir_all(data.join("lake/usage_1h")).unwrap();
+    let backfill = || {
+        let mut command = tidegate();
+        command.args(["pipeline", "backfill", "--data"]).arg(&data);
+        command
+    };
+    let shown = succeed(&mut backfill());
+    assert!(shown.lines().any(|l| l.split_whitespace().eq(["jobs", "1", "rows"])), "{shown}");
+    assert_same_tables(&tables(&data, &names), &before, "after a backfill");
+    assert!(!data.join("lake.rebuilt").exists());
+
+    let own = folder.path().join("own");
+    fs::create_dir(&own).unwrap();
+    let pipeline = "\
+--! name = \"held\"
+--! doc = \"GPU time by team.\"
+--! sources = [\"jobs\"]
+--! [columns]
+--! team = \"Team.\"
+--! gpu_ms = \"GPU x ms.\"
+SELECT team, sum(gpu_ms_held) AS gpu_ms FROM jobs GROUP BY team
+";
+    fs::write(own.join("held.sql"), pipeline).unwrap();
+    let shown = succeed(backfill().arg("--pipelines").arg(&own));
+    assert!(shown.lines().any(|l| l.split_whitespace().eq(["held", "1", "rows"])), "{shown}");
+
+    fs::write(own.join("held.sql"), pipeline.replace("sum(gpu_ms_held)", "now()")).unwrap();
+    run(backfill().arg("--pipelines").arg(&own)).refused(&["held.sql"]);
+    assert_eq!(query(&data, "SELECT count(*) AS n FROM jobs"), "n\n1\n");
+}

@@ -1,0 +1,127 @@
+//! The program as a user meets it: arguments in; exit status, output and tables out.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a shipped mapping for plain job tables needs, and how a good row looks.
+pub const HEADER: &str = "job_id,team,gpus,submit_time,start_time,end_time,state\n";
+pub const GOOD_ROW: &str =
+    "1,vision,1,2024-03-01T00:00:00Z,2024-03-01T01:00:00Z,2024-03-01T02:00:00Z,COMPLETED\n";
+
+/// The program without settings of the environment, without input.
+pub fn tidegate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .env_remove("TIDEGATE_DATA")
+        .env_remove("TIDEGATE_PIPELINES")
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+/// `tidegate import jobs FILE --map MAP --data DATA`.
+pub fn import(file: impl AsRef<Path>, map: impl AsRef<Path>, data: &Path) -> Command {
+    let mut command = tidegate();
+    command
+        .args(["import", "jobs"])
+        .arg(file.as_ref())
+        .arg("--map")
+        .arg(map.as_ref())
+        .arg("--data")
+        .arg(data);
+    command
+}
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    /// `None` if a signal ended it.
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs the command to its end.
+pub fn run(command: &mut Command) -> Ended {
+    Ended::from(command.output().unwrap())
+}
+
+/// Runs a command that has to succeed. Returns its standard output.
+pub fn succeed(command: &mut Command) -> String {
+    let ended = run(command);
+    assert_eq!(ended.status, Some(0), "{command:?}\n{}", ended.stderr);
+    ended.stdout
+}
+
+impl From<std::process::Output> for Ended {
+    fn from(output: std::process::Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Ended {
+    /// The command failed, and its message has all these words.
+    pub fn refused(&self, words: &[&str]) {
+        assert_eq!(self.status, Some(1), "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is missing in\n{}", self.stderr);
+        }
+    }
+}
+
+/// The answer to a query as CSV with a header.
+pub fn query(data: &Path, sql: &str) -> String {
+    succeed(tidegate().args(["sql", "--format", "csv", "--data"]).arg(data).arg(sql))
+}
+
+/// The named tables of a data folder: of each the header line, then its rows in the order of their text.
+pub fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, Vec<String>> {
+    let rows = |name: &str| {
+        let csv = query(data, &format!("SELECT * FROM {name}"));
+        let mut lines: Vec<String> = csv.lines().map(str::to_owned).collect();
+        lines[1..].sort_unstable();
+        lines
+    };
+    names.iter().map(|name| (name.as_ref().to_owned(), rows(name.as_ref()))).collect()
+}
+
+/// The names of all tables.
+pub fn table_names(data: &Path) -> Vec<String> {
+    let listed =
+        query(data, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'");
+    listed.lines().skip(1).map(str::to_owned).collect()
+}
+
+/// Fails at the first row in which the tables differ.
+pub fn assert_same_tables(
+    found: &BTreeMap<String, Vec<String>>,
+    expected: &BTreeMap<String, Vec<String>>,
+    what: &str,
+) {
+    assert!(found.keys().eq(expected.keys()), "{what}: tables {:?}", found.keys());
+    for (name, rows) in expected {
+        let found = &found[name];
+        let differ = (0..rows.len().max(found.len())).find(|&i| rows.get(i) != found.get(i));
+        if let Some(at) = differ {
+            panic!(
+                "{what}: {name} has {} rows instead of {}; in order, the first that differs is\n  {:?}\ninstead of\n  {:?}",
+                found.len() - 1,
+                rows.len() - 1,
+                found.get(at),
+                rows.get(at)
+            );
+        }
+    }
+}
+
+/// Waits until something is so; a test that waits for more than a minute fails.
+pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited a minute for: {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,30 @@
+--! name    = "job_facts"
+--! doc     = "Per job: what its events say, taken together. A step on the way to attempts; not stored."
+--! sources = ["job_events"]
+--! per     = ["cluster", "job_id"]
+--! key     = ["cluster", "job_id"]
+--! stored  = false
+SELECT cluster, job_id,
+       min(attempt_id)                                                                   AS first_attempt_id,
+       max(attempt_id)                                                                   AS last_attempt_id,
+       min(event_time) FILTER (WHERE kind = 'SUBMITTED')                                 AS submit_time,
+       max(event_time) FILTER (WHERE kind = 'ELIGIBLE')                                  AS eligible_time,
+       min(event_time) FILTER (WHERE kind = 'STARTED')                                   AS from_time,
+       max(event_time) FILTER (WHERE kind = 'ENDED' AND attempt_id IS NOT NULL)          AS to_time,
+       max(event_time) FILTER (WHERE kind = 'ENDED')                                     AS left_time,
+       latest(team, event_time)                                                          AS team,
+       latest(user_name, event_time)                                                     AS user_name,
+       latest(pool, event_time)                                                          AS pool,
+       latest(qos, event_time)                                                           AS qos,
+       latest(job_name, event_time)                                                      AS job_name,
+       latest(gpus_milli, event_time)                                                    AS gpus_milli,
+       latest(gpu_model, event_time)                                                     AS gpu_model,
+       latest(nodes, event_time)                                                         AS nodes,
+       latest(node_count, event_time)                                                    AS node_count,
+       latest(final_state, event_time) FILTER (WHERE attempt_id IS NOT NULL)             AS attempt_state,
+       latest(final_state, event_time)                                                   AS final_state,
+       latest(exit_code, event_time)                                                     AS exit_code,
+       max(as_of)                                                                        AS as_of
+FROM job_events
+WHERE kind <> 'OBSERVED' AND step_id IS NULL
+GROUP BY cluster, job_id

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Runs every check of the repository: format, lints, tests, and the answers against another engine.
+#
+# Needs Rust (rustup) and a C toolchain. Installs Python's venv module if it is missing (Debian: as root or with sudo).
+# Build folder: TIDEGATE_TARGET_DIR, by default a cache outside the clone. Further traces: TIDEGATE_SHARED_DATA.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export CARGO_TARGET_DIR="${TIDEGATE_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tidegate/target}"
+# rustup puts its programs here; a login shell that has not been started anew does not know.
+export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+
+passed=0
+failed=()
+
+# section NAME COMMAND...: runs the command and goes on after a failure, so that one run shows everything that is wrong.
+section() {
+    local name=$1 begun=$SECONDS
+    shift
+    printf '\n=== %s\n' "$name"
+    if "$@"; then
+        passed=$((passed + 1))
+        printf '=== %s: passed in %s s\n' "$name" $((SECONDS - begun))
+    else
+        failed+=("$name")
+        printf '=== %s: FAILED after %s s\n' "$name" $((SECONDS - begun))
+    fi
+}
+
+need() {
+    command -v "$1" >/dev/null || { echo "$1 is missing: $2" >&2; exit 1; }
+}
+
+has_python() {
+    python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+install_python() {
+    has_python && return
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+    if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; }; then
+        echo "python 3.11 with the venv module is missing and cannot be installed from here" >&2
+        return 1
+    fi
+    "${as_root[@]}" apt-get update --quiet
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends python3 python3-venv
+    has_python
+}
+
+answers() {
+    local binary="$CARGO_TARGET_DIR/debug/tidegate"
+    local folders=(--data-dir crates/tidegate/demo)
+    local shared="${TIDEGATE_SHARED_DATA:-../shared/data}"
+    if [ -d "$shared" ]; then
+        folders+=(--data-dir "$shared")
+    elif [ -n "${TIDEGATE_SHARED_DATA:-}" ]; then
+        echo "TIDEGATE_SHARED_DATA names no folder: $shared" >&2
+        return 1
+    fi
+    cargo build --locked --package tidegate && python3 tests/verify/verify.py --tidegate "$binary" "${folders[@]}"
+}
+
+need cargo "install Rust from https://rustup.rs"
+need cc "install a C toolchain, on Debian: apt-get install gcc libc6-dev"
+
+section "python" install_python
+section "format" cargo fmt --all --check
+section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+section "tests" cargo test --locked --workspace
+section "answers against DuckDB" answers
+
+printf '\n%s sections passed, %s failed%s\n' "$passed" "${#failed[@]}" "${failed[*]:+: ${failed[*]}}"
+[ "${#failed[@]}" -eq 0 ]
