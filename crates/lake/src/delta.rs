@@ -4,7 +4,7 @@
 //! `(tidegate/<table>/<partition>, offset)`: how far into its log partition the table has come. Reading it back on start
 //! makes the table itself the place where progress lives, so data and progress cannot disagree.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use deltalake::kernel::transaction::{CommitBuilder, CommitProperties};
 use deltalake::kernel::{Action, Add, PrimitiveType, Remove, StructField, Transaction};
 use deltalake::protocol::{DeltaOperation, SaveMode};
 use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, Path};
+use hashbrown::HashSet;
 use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::{ArrowWriter, ProjectionMask};

@@ -3,7 +3,7 @@
 //! Only *open* keys live here (jobs that wait or run, and those that ended less than [`SEAL_AFTER_MS`] ago). When a key
 //! is sealed its rows stay in the lake for good; a later event of it brings its events back ([`GroupState::revive`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -12,6 +12,7 @@ use arrow::array::{
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Field, Int64Type, Schema, TimestampMicrosecondType};
 use datafusion::prelude::SessionContext;
+use hashbrown::{HashMap, HashSet};
 
 use crate::batch::{compact, concat, row_count};
 use crate::error::Result;

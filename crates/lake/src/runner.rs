@@ -35,7 +35,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             read_bytes: 8 << 20,
-            flush_events: 500_000,
+            flush_events: 250_000,
             flush_every: Duration::from_secs(10),
             refresh_every: Duration::from_secs(1),
             maintenance: Maintenance::default(),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -126,10 +126,13 @@ fn assert_readable(data: &Path) {
     }
 }
 
+/// Versions of a table, the first of which is empty.
 fn commits(data: &Path, table: &str) -> usize {
-    let log: PathBuf = data.join("lake").join(table).join("_delta_log");
-    let files = log.read_dir().unwrap().map(|file| file.unwrap().path());
-    files.filter(|file| file.extension().is_some_and(|e| e == "json")).count()
+    let versions =
+        data.join("lake").join(table).read_dir().unwrap().map(|of_pipeline| of_pipeline.unwrap().path());
+    let log =
+        versions.flat_map(|v| v.join("_delta_log").read_dir().unwrap()).map(|file| file.unwrap().path());
+    log.filter(|file| file.extension().is_some_and(|e| e == "json")).count()
 }
 
 /// Jobs of a week on two clusters; a fifth of them is retried, some wait or run at the end.
@@ -146,7 +149,7 @@ fn history(rng: &mut ChaCha8Rng) -> String {
         let gpus = ["0.5", "1", "8"][rng.random_range(0..3)];
         let mut free = submitted;
         for attempt in 0..attempts {
-            let start = free + rng.random_range(0..600);
+            let start = free + rng.random_range(1..600);
             let end = start + rng.random_range(0..36_000);
             free = end;
             let last = attempt + 1 == attempts;

@@ -68,7 +68,7 @@ fn cases_that_cannot_be_run_say_why() {
     let folder = tempfile::tempdir().unwrap();
     run(&mut test(folder.path())).refused(&["holds no case", "case.toml"]);
     let wrong = [
-        ("input.csv", "2020-04-03,96", "2020-04-03,-96", "NEGATIVE_GPUS"),
+        ("input.csv", "2020-04-03,96", "2020-04-03,-96", "1 × BAD_NUMBER"),
         ("case.toml", "\"capacity\"", "\"capacities\"", "no pipeline \"capacities\""),
         ("case.toml", "map", "mapping", "unknown field `mapping`"),
     ];
