@@ -16,6 +16,7 @@
 --! qos           = "Quality of service."
 --! job_name      = "Name given by the user."
 --! gpus_milli    = "Thousandths of a GPU: held, or asked for if the job has not started."
+--! asked_gpus_milli = "Thousandths of a GPU asked for."
 --! gpu_model     = "GPU model held or asked for."
 --! node          = "Node, where the attempt ran on one known node; else NULL."
 --! nodes         = "All nodes, comma separated, where known."
@@ -31,7 +32,14 @@
 --! as_of         = "While something is still open: up to when the cluster was observed."
 --! gpu_ms_held   = "GPU x ms held, up to as_of while it runs."
 --! gpu_ms_queued = "GPU x ms asked for and waited, from queued_from to queued_to or as_of."
-WITH retried AS (
+WITH facts AS (
+    -- Back in the queue after its last attempt: it left from there, or was submitted again.
+    SELECT *,
+           last_attempt_id IS NOT NULL
+               AND (gave_up_time IS NOT NULL OR coalesce(last_submit_time > last_from_time AND last_submit_time >= to_time, false))
+               AS waits_again
+    FROM job_facts
+), retried AS (
     -- Jobs with more than one attempt are few; only they need an order among their attempts.
     SELECT e.cluster, e.job_id, e.attempt_id,
            min(e.event_time) FILTER (WHERE e.kind = 'STARTED') AS from_time,
@@ -45,8 +53,8 @@ WITH retried AS (
            latest(e.exit_code, e.event_time)                   AS exit_code,
            max(e.as_of)                                        AS as_of
     FROM job_events e
-    JOIN job_facts j ON e.cluster = j.cluster AND e.job_id = j.job_id
-    WHERE j.first_attempt_id < j.last_attempt_id AND e.attempt_id IS NOT NULL AND e.step_id IS NULL
+    JOIN facts j ON e.cluster = j.cluster AND e.job_id = j.job_id
+    WHERE (j.first_attempt_id < j.last_attempt_id OR j.waits_again) AND e.attempt_id IS NOT NULL AND e.step_id IS NULL
     GROUP BY e.cluster, e.job_id, e.attempt_id
 ), in_order AS (
     SELECT *,
@@ -59,30 +67,40 @@ WITH retried AS (
     SELECT cluster, job_id, last_attempt_id AS attempt_id,
            CASE WHEN from_time IS NOT NULL THEN 0 END AS attempt,
            1 AS is_only, 1 AS is_final,
-           team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,
-           submit_time, eligible_time,
+           team, user_name, pool, qos, job_name, gpus_milli, coalesce(asked_gpus_milli, gpus_milli) AS asked_gpus_milli,
+           gpu_model, nodes, node_count, submit_time, eligible_time,
            submit_time AS queued_from,
            coalesce(from_time, left_time) AS queued_to,
            from_time,
            CASE WHEN last_attempt_id IS NULL THEN left_time ELSE to_time END AS released,
            CASE WHEN last_attempt_id IS NULL THEN final_state ELSE attempt_state END AS final_state,
            exit_code, as_of
-    FROM job_facts
-    WHERE first_attempt_id IS NOT DISTINCT FROM last_attempt_id
+    FROM facts
+    WHERE NOT waits_again AND first_attempt_id IS NOT DISTINCT FROM last_attempt_id
     UNION ALL
     SELECT o.cluster, o.job_id, o.attempt_id,
            CASE WHEN o.from_time IS NOT NULL THEN o.attempt END,
-           0, CASE WHEN o.next_attempt_id IS NULL THEN 1 ELSE 0 END,
+           0, CASE WHEN o.next_attempt_id IS NULL AND NOT j.waits_again THEN 1 ELSE 0 END,
            j.team, j.user_name, coalesce(o.pool, j.pool), j.qos, j.job_name,
-           coalesce(o.gpus_milli, j.gpus_milli), coalesce(o.gpu_model, j.gpu_model), o.nodes, o.node_count,
+           coalesce(o.gpus_milli, j.gpus_milli), coalesce(j.asked_gpus_milli, o.gpus_milli, j.gpus_milli), coalesce(o.gpu_model, j.gpu_model), o.nodes, o.node_count,
            j.submit_time, j.eligible_time,
            coalesce(o.previous_end, j.submit_time),
            coalesce(o.from_time, o.to_time),
            o.from_time, o.to_time, o.final_state, o.exit_code, o.as_of
     FROM in_order o
-    JOIN job_facts j ON o.cluster = j.cluster AND o.job_id = j.job_id
+    JOIN facts j ON o.cluster = j.cluster AND o.job_id = j.job_id
+    UNION ALL
+    SELECT cluster, job_id, NULL AS attempt_id, NULL AS attempt, 0 AS is_only, 1 AS is_final,
+           team, user_name, pool, qos, job_name,
+           coalesce(asked_gpus_milli, gpus_milli) AS gpus_milli, coalesce(asked_gpus_milli, gpus_milli) AS asked_gpus_milli,
+           gpu_model, NULL AS nodes, NULL AS node_count, submit_time, eligible_time,
+           to_time AS queued_from, gave_up_time AS queued_to,
+           NULL AS from_time, gave_up_time AS released, gave_up_state AS final_state, exit_code, as_of
+    FROM facts
+    WHERE waits_again
 ), timed AS (
-    SELECT cluster, job_id, attempt_id, attempt, is_only, is_final, team, user_name, pool, qos, job_name, gpus_milli, gpu_model,
+    SELECT cluster, job_id, attempt_id, attempt, is_only, is_final, team, user_name, pool, qos, job_name, gpus_milli,
+           asked_gpus_milli, gpu_model,
            CASE WHEN node_count = 1 THEN nodes END                 AS node,
            nodes, node_count, submit_time, eligible_time, queued_from, queued_to, from_time,
            CASE WHEN from_time IS NOT NULL THEN released END       AS to_time,
@@ -93,5 +111,5 @@ WITH retried AS (
 )
 SELECT *,
        coalesce(gpu_ms(gpus_milli, from_time, from_time, coalesce(to_time, as_of)), 0)       AS gpu_ms_held,
-       coalesce(gpu_ms(gpus_milli, queued_from, queued_from, coalesce(queued_to, as_of)), 0) AS gpu_ms_queued
+       coalesce(gpu_ms(asked_gpus_milli, queued_from, queued_from, coalesce(queued_to, as_of)), 0) AS gpu_ms_queued
 FROM timed

@@ -18,6 +18,6 @@ SELECT cluster, pool, team, user_name, job_id, attempt, 'held' AS kind, gpus_mil
 FROM attempts
 WHERE from_time IS NOT NULL
 UNION ALL
-SELECT cluster, pool, team, user_name, job_id, attempt, 'queued', gpus_milli, queued_from, queued_to, final_state, as_of
+SELECT cluster, pool, team, user_name, job_id, attempt, 'queued', asked_gpus_milli, queued_from, queued_to, final_state, as_of
 FROM attempts
 WHERE queued_from IS NOT NULL

@@ -3,24 +3,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
 use datafusion::functions_aggregate::expr_fn::sum;
-use datafusion::logical_expr::{Expr, cast};
+use datafusion::logical_expr::{Expr, JoinType, cast};
 use datafusion::prelude::{SessionContext, ident};
 
 use crate::error::Result;
 use crate::plan::{Plan, Planned};
-use crate::table::{Layout, PARTITION, TableSpec};
+use crate::table::{KEY, Layout, PARTITION, SEGMENT, TableSpec};
 
 /// Rows that stand in memory, and the committed rows they replace.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
     /// Committed rows that are not to be seen.
     pub hide: Option<Expr>,
+    /// Committed rows of these (log partition, key) are not to be seen either.
+    pub hide_keys: Vec<(i32, i64)>,
+    /// Nor are committed rows of these (log partition, segment).
+    pub hide_segments: Vec<(i32, String)>,
     /// Rows with the table's full schema.
     pub rows: Vec<RecordBatch>,
 }
@@ -56,8 +60,39 @@ pub fn with_overlay(
     if let Some(hide) = overlay.hide {
         rows = rows.filter(hide.is_not_true())?;
     }
+    let keys: ArrayRef =
+        Arc::new(overlay.hide_keys.iter().map(|(_, key)| Some(*key)).collect::<Int64Array>());
+    rows = without(ctx, rows, KEY, overlay.hide_keys.iter().map(|(p, _)| *p).collect(), keys)?;
+    let segments: ArrayRef =
+        Arc::new(overlay.hide_segments.iter().map(|(_, name)| Some(name)).collect::<StringArray>());
+    rows = without(ctx, rows, SEGMENT, overlay.hide_segments.iter().map(|(p, _)| *p).collect(), segments)?;
     let rows = rows.select(columns_as(&schema))?;
     Ok(rows.union(ctx.read_table(Arc::new(in_memory))?)?)
+}
+
+/// Rows whose (log partition, `column`) is not listed.
+///
+/// A join, not a list of literals: the scan turns a list into nested ORs, and thousands of them overflow the stack.
+fn without(
+    ctx: &SessionContext,
+    rows: DataFrame,
+    column: &str,
+    partitions: Vec<i32>,
+    values: ArrayRef,
+) -> Result<DataFrame> {
+    if partitions.is_empty() {
+        return Ok(rows);
+    }
+    let partitions: ArrayRef = Arc::new(Int32Array::from(partitions));
+    let listed = RecordBatch::try_from_iter([("listed_partition", partitions), ("listed_value", values)])?;
+    let listed = ctx.read_batch(listed)?;
+    Ok(rows.join(
+        listed,
+        JoinType::LeftAnti,
+        &[PARTITION, column],
+        &["listed_partition", "listed_value"],
+        None,
+    )?)
 }
 
 fn columns_as(schema: &SchemaRef) -> Vec<Expr> {

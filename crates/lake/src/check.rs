@@ -85,7 +85,9 @@ fn check_node(node: &LogicalPlan, unit: &[&str]) -> Result<(), String> {
         }
         LogicalPlan::Join(join) => {
             let matched = equalities(join);
-            if let Some(missing) = unit.iter().find(|u| !matched.iter().any(|(l, r)| names(l, u) && names(r, u))) {
+            if let Some(missing) =
+                unit.iter().find(|u| !matched.iter().any(|(l, r)| names(l, u) && names(r, u)))
+            {
                 return Err(format!(
                     "a join must also match on {missing} of both sides, else a row could meet rows of another unit of work"
                 ));

@@ -106,7 +106,13 @@ impl DeltaStore {
         }
         let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
         match DeltaTableBuilder::from_url(url.clone()).map_err(fail)?.load().await {
-            Ok(table) => Ok(Some(Self { properties: writer_properties(&spec), progress: HashMap::new(), spec, table, local })),
+            Ok(table) => Ok(Some(Self {
+                properties: writer_properties(&spec),
+                progress: HashMap::new(),
+                spec,
+                table,
+                local,
+            })),
             Err(DeltaTableError::NotATable(_)) => Ok(None),
             Err(e) => Err(fail(e)),
         }
@@ -304,7 +310,7 @@ impl DeltaStore {
             .await
             .map_err(|e| self.fail(e))?;
         self.table = table;
-        Ok(metrics.num_files_removed as u64)
+        Ok(metrics.num_files_removed)
     }
 
     /// Deletes files that no version younger than `keep` refers to. Returns how many.

@@ -66,7 +66,8 @@ pub async fn run_keyed(
     sources: &[(String, Vec<RecordBatch>)],
 ) -> Result<Vec<RecordBatch>> {
     for name in &planned.pipeline.sources {
-        let (_, rows) = sources.iter().find(|(source, _)| source == name).expect("planned in order of dependency");
+        let (_, rows) =
+            sources.iter().find(|(source, _)| source == name).expect("planned in order of dependency");
         let Some(first) = rows.first() else { return Ok(Vec::new()) };
         ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(first.schema(), vec![rows.clone()])?))?;
     }
@@ -93,7 +94,8 @@ pub async fn run_windowed(
     let name = planned.pipeline.sources[0].as_str();
     // A windowed source has a window_start of its own, which the wider window replaces.
     let schema = source.schema();
-    let columns = schema.fields().iter().map(|f| f.name().as_str()).filter(|n| !is_hidden(n) && *n != "window_start");
+    let columns =
+        schema.fields().iter().map(|f| f.name().as_str()).filter(|n| !is_hidden(n) && *n != "window_start");
     let sql = windowed_source(&columns.collect::<Vec<_>>().join(", "), *width_ms, extent, low, high);
     ctx.register_table("all_rows", source)?;
     let view = ctx.sql(&sql).await?.into_view();

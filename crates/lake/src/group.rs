@@ -231,8 +231,10 @@ impl GroupState {
         let (mut stay, mut seal) = (Vec::new(), Vec::new());
         for rows in &self.outputs[index] {
             let rows = self.with_key(planned, rows)?;
-            let open: BooleanArray =
-                int_column(&rows, KEY).iter().map(|k| Some(k.is_some_and(|k| !self.is_finished(k)))).collect();
+            let open: BooleanArray = int_column(&rows, KEY)
+                .iter()
+                .map(|k| Some(k.is_some_and(|k| !self.is_finished(k))))
+                .collect();
             stay.push(filter_record_batch(&rows, &open)?);
             seal.push(filter_record_batch(&rows, &arrow::compute::not(&open)?)?);
         }

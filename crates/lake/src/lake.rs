@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
 
-use arrow::array::{AsArray, Int32Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch};
 use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, JoinType};
 use datafusion::prelude::{SessionContext, ident, lit};
 use futures::StreamExt;
 use tidegate_events::Event;
@@ -23,7 +23,7 @@ use crate::delta::{DataFile, DeltaStore};
 use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits, run_windowed};
 use crate::group::GroupState;
-use crate::plan::Plan;
+use crate::plan::{Group, Plan};
 use crate::raw::RawRows;
 use crate::revision::revise;
 use crate::table::{EVENT, KEY, Layout, OFFSET, OPEN, PARTITION, SEGMENT, TableSpec};
@@ -32,7 +32,7 @@ use crate::window::{Segment, runs};
 /// Records decoded at a time; bounds the memory of decoded events.
 const DECODE_ROWS: usize = 16 * 1024;
 /// A group that saw nothing new still notes its progress when it is this many records behind.
-const IDLE_PROGRESS: u64 = 100_000;
+const IDLE_PROGRESS: u64 = 1_000;
 
 /// What a flush did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,6 +99,34 @@ pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Resul
     catalog::build(&ctx, plan, stored).await
 }
 
+/// Opens the tables of a group, creating all of them in a new lake. A single one that is missing is a pipeline that was
+/// added later: started now it would only see new events, so that is refused.
+async fn open_group(root: &Url, group: &Group) -> Result<Vec<(String, DeltaStore)>> {
+    let mut found = Vec::new();
+    for spec in group.commit_order() {
+        found.push((Arc::clone(&spec), DeltaStore::open(root, spec).await?));
+    }
+    let in_use = found.iter().any(|(_, store)| store.as_ref().is_some_and(|s| s.version() > 0));
+    let missing: Vec<&str> =
+        found.iter().filter(|(_, store)| store.is_none()).map(|(spec, _)| spec.name.as_str()).collect();
+    if in_use && !missing.is_empty() {
+        return Err(LakeError::Refused(format!(
+            "{} is new in this data folder, which holds history already; run `tidegate pipeline backfill` (with the same \
+             --data and --pipelines) to compute every table from the log",
+            missing.join(", ")
+        )));
+    }
+    let mut stores = Vec::new();
+    for (spec, store) in found {
+        let store = match store {
+            Some(store) => store,
+            None => DeltaStore::open_or_create(root, Arc::clone(&spec)).await?,
+        };
+        stores.push((spec.name.clone(), store));
+    }
+    Ok(stores)
+}
+
 fn partition_count(store: &DeltaStore) -> Result<u32> {
     let files = store.files()?;
     let partitions: BTreeSet<&str> = files.iter().filter_map(|f| f.partition_value(PARTITION)).collect();
@@ -110,10 +138,7 @@ impl Lake {
     pub async fn open(root: &Url, plan: Plan, limits: Limits) -> Result<Self> {
         let mut stores = BTreeMap::new();
         for group in &plan.groups {
-            for spec in group.commit_order() {
-                let store = DeltaStore::open_or_create(root, Arc::clone(&spec)).await?;
-                stores.insert(spec.name.clone(), store);
-            }
+            stores.extend(open_group(root, group).await?);
         }
         let runtime = exec::runtime(limits)?;
         let mut lake = Self {
@@ -272,11 +297,19 @@ impl Lake {
         let ctx = self.session();
         let schema = state.raw().spec.full_schema();
         ctx.register_table("raw", self.stores[&state.raw().spec.name].provider().await?)?;
-        let wanted = ident(KEY).in_list(keys.iter().map(|k| lit(*k)).collect(), false);
+        // A join, not a list of literals: the scan turns a list into nested ORs, and thousands of them overflow the stack.
+        let wanted: ArrayRef = Arc::new(keys.iter().copied().collect::<Int64Array>());
+        let wanted = ctx.read_batch(RecordBatch::try_from_iter([("wanted", wanted)])?)?;
         let committed = ident(PARTITION)
             .eq(lit(state.partition as i32))
             .and(ident(OFFSET).lt(lit(state.committed as i64)));
-        let rows = ctx.table("raw").await?.filter(committed.and(wanted))?.collect().await?;
+        let rows = ctx
+            .table("raw")
+            .await?
+            .filter(committed)?
+            .join(wanted, JoinType::LeftSemi, &[KEY], &["wanted"], None)?
+            .collect()
+            .await?;
         rows.iter().map(|batch| Ok(crate::batch::conform(batch, &schema)?)).collect()
     }
 
@@ -327,7 +360,12 @@ impl Lake {
     }
 
     /// Makes the rows of one log partition of a stored table readable in a session, all columns.
-    async fn register_partition(&self, ctx: &SessionContext, spec: &Arc<TableSpec>, partition: u32) -> Result<()> {
+    async fn register_partition(
+        &self,
+        ctx: &SessionContext,
+        spec: &Arc<TableSpec>,
+        partition: u32,
+    ) -> Result<()> {
         let rows = self.stored_rows(ctx, spec).await?;
         ctx.register_table(spec.name.as_str(), catalog::of_partition(rows, partition)?.into_view())?;
         Ok(())
@@ -365,8 +403,10 @@ impl Lake {
                     if let Some(rows) =
                         state.outputs.get(index).map(|_| state.open_output(index)).transpose()?
                     {
-                        let revived: Vec<Expr> = state.revived.iter().map(|k| lit(*k)).collect();
-                        hide(here.and(ident(OPEN).or(ident(KEY).in_list(revived, false))));
+                        hide(here.and(ident(OPEN)));
+                        overlay
+                            .hide_keys
+                            .extend(state.revived.iter().map(|key| (state.partition as i32, *key)));
                         overlay.rows.extend(rows);
                     }
                 }
@@ -379,8 +419,8 @@ impl Lake {
                         continue;
                     };
                     let segment = windowed.pipeline.shape.segment().expect("windowed");
-                    let names = segments.keys().map(|s| lit(segment.name(*s))).collect();
-                    hide(here.and(ident(SEGMENT).in_list(names, false)));
+                    let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
+                    overlay.hide_segments.extend(names);
                     for rows in segments.values() {
                         overlay.rows.push(windowed_full(spec, rows, state.partition)?);
                     }
@@ -429,10 +469,11 @@ impl Lake {
             let idle = state.absorbed - state.committed;
             // A group that repairs an interrupted flush commits only where that flush ended.
             let repairing = state.recover_to.is_some_and(|end| state.absorbed < end);
-            let result = match (state.changed || state.recover_to.is_some() || idle > IDLE_PROGRESS) && !repairing {
-                true => self.flush_group(&mut state, &mut flushed).await,
-                false => Ok(()),
-            };
+            let result =
+                match (state.changed || state.recover_to.is_some() || idle > IDLE_PROGRESS) && !repairing {
+                    true => self.flush_group(&mut state, &mut flushed).await,
+                    false => Ok(()),
+                };
             self.states.insert(name, state);
             result?;
         }

@@ -128,7 +128,9 @@ impl Pipeline {
         }
         let shape = header.shape().map_err(refuse)?;
         if !header.stored && !matches!(shape, Shape::Keyed { .. }) {
-            return Err(refuse("`stored = false` is for keyed pipelines only; a view is never stored anyway".into()));
+            return Err(refuse(
+                "`stored = false` is for keyed pipelines only; a view is never stored anyway".into(),
+            ));
         }
         if shape != Shape::View && header.key.is_empty() {
             return Err(refuse("`key` is missing: list the columns that together name an output row".into()));

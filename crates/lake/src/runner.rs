@@ -245,10 +245,10 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
         let producer =
             Producer { source: format!("{CONSUMER_GROUP}/{}/{}/{offset}", at.topic, at.partition), epoch: 0 };
         let record = Record {
-            key: out.key.into(),
+            key: out.key,
             schema: out.schema,
             event_time_ms: out.event_time_ms,
-            payload: out.payload.into(),
+            payload: out.payload,
         };
         let to = TopicPartition { topic: topic.into(), partition: 0 };
         self.log.append(&to, Batch { producer, first_seq: 0, records: vec![record] })?;

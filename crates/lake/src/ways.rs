@@ -34,8 +34,13 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Self; 5] =
-        [Self::OneShot, Self::WindowByWindow, Self::RandomCuts, Self::KilledAndResumed, Self::ShuffledWithDuplicates];
+    pub const ALL: [Self; 5] = [
+        Self::OneShot,
+        Self::WindowByWindow,
+        Self::RandomCuts,
+        Self::KilledAndResumed,
+        Self::ShuffledWithDuplicates,
+    ];
 }
 
 /// Contents of every table, rows in order of all columns.
@@ -81,7 +86,8 @@ fn cuts(arrivals: &[Event], way: Way, rng: &mut ChaCha8Rng) -> Vec<usize> {
         }
         _ => {
             let most = arrivals.len().max(1);
-            let mut cuts: Vec<usize> = (0..rng.random_range(1..12)).map(|_| rng.random_range(0..most)).collect();
+            let mut cuts: Vec<usize> =
+                (0..rng.random_range(1..12)).map(|_| rng.random_range(0..most)).collect();
             cuts.sort_unstable();
             cuts
         }
@@ -132,7 +138,8 @@ impl Feed<'_> {
     async fn open(&self) -> Result<(Lake, usize)> {
         let mut lake = Lake::open(self.root, self.plan.clone(), Limits::default()).await?;
         let mut start = u64::MAX;
-        let topics: std::collections::BTreeSet<&str> = self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();
+        let topics: std::collections::BTreeSet<&str> =
+            self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();
         for topic in topics {
             start = start.min(lake.attach(topic, 0).await?);
         }
@@ -141,7 +148,8 @@ impl Feed<'_> {
 
     /// All topics share one numbering here; a real log numbers each topic on its own.
     async fn absorb(&self, lake: &mut Lake, range: std::ops::Range<usize>) -> Result<()> {
-        let topics: std::collections::BTreeSet<&str> = self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();
+        let topics: std::collections::BTreeSet<&str> =
+            self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();
         for topic in topics {
             let here = range.clone().filter(|i| self.arrivals[*i].schema().topic() == topic);
             let events = here.map(|i| (i as u64, self.arrivals[i].clone())).collect();
@@ -158,7 +166,12 @@ async fn read_all(catalog: &Catalog) -> Result<Contents> {
     let mut contents = Contents::new();
     for (name, spec) in &catalog.specs {
         let schema = spec.public_schema();
-        let order = schema.fields().iter().map(|f| format!("\"{}\" NULLS FIRST", f.name())).collect::<Vec<_>>().join(", ");
+        let order = schema
+            .fields()
+            .iter()
+            .map(|f| format!("\"{}\" NULLS FIRST", f.name()))
+            .collect::<Vec<_>>()
+            .join(", ");
         let rows = ctx.sql(&format!("SELECT * FROM {name} ORDER BY {order}")).await?.collect().await?;
         contents.insert(name.clone(), concat(&schema, &rows)?);
     }

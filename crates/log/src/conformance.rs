@@ -4,6 +4,8 @@
 //! cases ask for what the trait promises and no more: offsets grow but may have gaps (transaction markers take some on
 //! Kafka), and a trim may cut exactly or at the batch before.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

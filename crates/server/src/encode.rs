@@ -33,7 +33,10 @@ pub struct Encoded {
 
 impl std::fmt::Debug for Encoded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Encoded").field("format", &self.format).field("rows_written", &self.rows_written).finish_non_exhaustive()
+        f.debug_struct("Encoded")
+            .field("format", &self.format)
+            .field("rows_written", &self.rows_written)
+            .finish_non_exhaustive()
     }
 }
 

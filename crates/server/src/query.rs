@@ -11,6 +11,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::DFParserBuilder;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use futures::StreamExt;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::exec::{self, Limits};
@@ -247,8 +248,8 @@ async fn start(
         )));
     }
     let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
-    let mut statements =
-        DFParserBuilder::new(sql).build().and_then(|mut p| p.parse_statements()).map_err(explain)?;
+    let parser = DFParserBuilder::new(sql).with_dialect(&PostgreSqlDialect {}).build();
+    let mut statements = parser.and_then(|mut p| p.parse_statements()).map_err(explain)?;
     let statement = match (statements.pop_front(), statements.len()) {
         (None, _) => return Err(QueryError::Empty),
         (Some(statement), 0) => statement,

@@ -1,5 +1,7 @@
 //! Imports end to end: files in, events and dead letters out.
 
+#![allow(clippy::unwrap_used)]
+
 mod files;
 mod mappings;
 mod rejects;

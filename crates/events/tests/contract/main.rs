@@ -1,5 +1,7 @@
 //! Tests of the public contract: what is written today reads back, and what was ever written still does.
 
+#![allow(clippy::unwrap_used)]
+
 mod any_event;
 mod evolution;
 mod fixtures;

@@ -3,10 +3,10 @@
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tidegate_events::Event;
 use tidegate_events::v1::{
     CapacityEvent, CapacityEventKind, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind, PoolSample,
 };
-use tidegate_events::Event;
 
 const START_MS: i64 = 1_700_000_000_000;
 const HOUR_MS: i64 = 3_600_000;
@@ -38,11 +38,21 @@ pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
 }
 
 fn envelope(cluster: &str, time: i64) -> Option<Envelope> {
-    Some(Envelope { cluster: cluster.into(), event_time_ms: time, observed_time_ms: time, ..Envelope::default() })
+    Some(Envelope {
+        cluster: cluster.into(),
+        event_time_ms: time,
+        observed_time_ms: time,
+        ..Envelope::default()
+    })
 }
 
 fn job_event(cluster: &str, job_id: &str, kind: JobEventKind, time: i64) -> JobEvent {
-    JobEvent { envelope: envelope(cluster, time), job_id: job_id.into(), kind: kind.into(), ..JobEvent::default() }
+    JobEvent {
+        envelope: envelope(cluster, time),
+        job_id: job_id.into(),
+        kind: kind.into(),
+        ..JobEvent::default()
+    }
 }
 
 fn job(rng: &mut ChaCha8Rng, id: usize, events: &mut Vec<Event>) {
@@ -58,7 +68,11 @@ fn job(rng: &mut ChaCha8Rng, id: usize, events: &mut Vec<Event>) {
     events.push(Event::Job(submitted.clone()));
     for attempt in 0..rng.random_range(0..4_i64) {
         time += rng.random_range(0..5 * HOUR_MS);
-        let mut started = JobEvent { kind: JobEventKind::Started.into(), envelope: envelope(cluster, time), ..submitted.clone() };
+        let mut started = JobEvent {
+            kind: JobEventKind::Started.into(),
+            envelope: envelope(cluster, time),
+            ..submitted.clone()
+        };
         started.attempt_id = Some(attempt);
         events.push(Event::Job(started.clone()));
         if rng.random_bool(0.3) {
@@ -109,7 +123,10 @@ fn node(rng: &mut ChaCha8Rng, events: &mut Vec<Event>) {
     let from = START_MS + rng.random_range(0..72 * HOUR_MS);
     let fault_id = format!("f{}", rng.random_range(0..1_000_000));
     let node = format!("n{}", rng.random_range(0..5));
-    for (kind, time) in [(NodeEventKind::FaultStarted, from), (NodeEventKind::FaultEnded, from + rng.random_range(0..HOUR_MS))] {
+    for (kind, time) in [
+        (NodeEventKind::FaultStarted, from),
+        (NodeEventKind::FaultEnded, from + rng.random_range(0..HOUR_MS)),
+    ] {
         events.push(Event::Node(NodeEvent {
             envelope: envelope("west", time),
             kind: kind.into(),

@@ -1,4 +1,6 @@
 //! The lake as a whole, against real Delta tables in a temporary folder.
 
+#![allow(clippy::unwrap_used)]
+
 mod histories;
 mod same_bytes;

@@ -193,7 +193,7 @@ impl Committer {
             self.publish(&touched, trims);
         }
         for (reply, appended) in replies {
-            let _ = reply.send(outcome.clone().map(|()| appended));
+            drop(reply.send(outcome.clone().map(|()| appended)));
         }
     }
 

@@ -226,6 +226,6 @@ fn probe_space(dir: &Path) -> Result<(), LogError> {
     let probe = dir.join("space.probe");
     let written = fs::write(&probe, vec![0; PROBE_BYTES]);
     // The probe held nothing; a file left behind would only be overwritten by the next one.
-    let _ = fs::remove_file(&probe);
+    fs::remove_file(&probe).ok();
     written.map_err(|e| LogError::io(dir, "probing for space", e))
 }

@@ -1,5 +1,7 @@
 //! The embedded log: the conformance suite, a model, and everything that may befall its process and its files.
 
+#![allow(clippy::unwrap_used)]
+
 mod conformance;
 mod corruption;
 mod crash;

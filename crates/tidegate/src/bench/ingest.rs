@@ -98,7 +98,13 @@ fn generate_file(args: &IngestArgs, folder: &Path) -> Result<(PathBuf, i64), Com
 fn append(file: &Path, opened: &Opened) -> Result<(), CommandError> {
     let topics = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
     let options = ImportOptions { cluster: Some("bench".into()), topics, ..ImportOptions::default() };
-    import(Source::File(file.to_owned()), &Mapping::load("sacct")?, &options, opened.log.as_ref(), &mut |_| {})?;
+    import(
+        Source::File(file.to_owned()),
+        &Mapping::load("sacct")?,
+        &options,
+        opened.log.as_ref(),
+        &mut |_| {},
+    )?;
     Ok(())
 }
 
@@ -121,7 +127,8 @@ fn tables(
         let held = "SELECT CAST(sum(gpu_ms_held) AS BIGINT) FROM usage_1h WHERE final_state IS NOT NULL";
         let (_, _, gpu_ms_held) = query(&runner.catalog(), held).await?;
         let events = progress.records;
-        let per_event = |folder: &Path| Ok::<_, CommandError>(folder_bytes(folder)? as f64 / events.max(1) as f64);
+        let per_event =
+            |folder: &Path| Ok::<_, CommandError>(folder_bytes(folder)? as f64 / events.max(1) as f64);
         Ok(Report {
             bench,
             seed: args.seed,
@@ -153,6 +160,9 @@ async fn query(catalog: &CatalogSource, sql: &str) -> Result<(usize, f64, i64), 
     catalog.current().register(&ctx)?;
     let batches = ctx.sql(sql).await?.collect().await?;
     let ms = started.elapsed().as_secs_f64() * 1e3;
-    let first = batches.iter().find(|b| b.num_rows() > 0).and_then(|b| b.column(0).as_primitive_opt::<Int64Type>().map(|c| c.value(0)));
+    let first = batches
+        .iter()
+        .find(|b| b.num_rows() > 0)
+        .and_then(|b| b.column(0).as_primitive_opt::<Int64Type>().map(|c| c.value(0)));
     Ok((batches.iter().map(|b| b.num_rows()).sum(), ms, first.unwrap_or(0)))
 }

@@ -88,7 +88,8 @@ pub fn run(args: ImportArgs) -> CommandResult {
     };
     let mapping = Mapping::load(&map)?;
     let timezone = common.timezone.as_deref().map(|zone| {
-        zone.parse().map_err(|_| format!("unknown time zone {zone:?}; use an IANA name such as Europe/Berlin or UTC"))
+        zone.parse()
+            .map_err(|_| format!("unknown time zone {zone:?}; use an IANA name such as Europe/Berlin or UTC"))
     });
     let options = ImportOptions {
         cluster: common.cluster.clone(),
@@ -199,14 +200,24 @@ fn report(summary: &ImportSummary, tables: Option<Progress>, took: Duration) {
     println!("events written   {:>12}", HumanCount(summary.events_written).to_string());
     println!("already present  {:>12}", HumanCount(summary.events_already_present).to_string());
     for (cluster, (from, to)) in &summary.clusters {
-        let time = |ms: &i64| chrono::DateTime::from_timestamp_millis(*ms).map_or_else(String::new, |t| t.format("%F %T").to_string());
+        let time = |ms: &i64| {
+            chrono::DateTime::from_timestamp_millis(*ms)
+                .map_or_else(String::new, |t| t.format("%F %T").to_string())
+        };
         println!("cluster          {cluster}: {} .. {} UTC", time(from), time(to));
     }
     if summary.rows_not_checked_for_duplicates > 0 {
-        println!("not checked for duplicate ids (memory limit): {} rows", HumanCount(summary.rows_not_checked_for_duplicates));
+        println!(
+            "not checked for duplicate ids (memory limit): {} rows",
+            HumanCount(summary.rows_not_checked_for_duplicates)
+        );
     }
     if let Some(tables) = tables {
-        println!("tables           {} events taken in, {} bytes written", HumanCount(tables.records), HumanCount(tables.bytes));
+        println!(
+            "tables           {} events taken in, {} bytes written",
+            HumanCount(tables.records),
+            HumanCount(tables.bytes)
+        );
     }
     println!("took             {}", HumanDuration(took));
     if summary.rejected() > 0 {

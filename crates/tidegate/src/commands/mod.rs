@@ -60,7 +60,8 @@ impl DataArgs {
 
 /// Every pipeline file (*.sql) of a folder, by name.
 pub fn load_folder(folder: &Path) -> Result<Vec<Pipeline>, CommandError> {
-    let listing = std::fs::read_dir(folder).map_err(|e| format!("read pipelines folder {}: {e}", folder.display()))?;
+    let listing =
+        std::fs::read_dir(folder).map_err(|e| format!("read pipelines folder {}: {e}", folder.display()))?;
     let mut files = listing.map(|entry| entry.map(|e| e.path())).collect::<Result<Vec<_>, _>>()?;
     files.retain(|file| file.extension().is_some_and(|e| e == "sql"));
     files.sort();
@@ -82,7 +83,11 @@ impl Opened {
     }
 
     /// Opens the lake and attaches it to the log.
-    pub async fn runner(&self, pipelines: Vec<Pipeline>, pace: Pace) -> Result<Runner<EmbeddedLog>, CommandError> {
+    pub async fn runner(
+        &self,
+        pipelines: Vec<Pipeline>,
+        pace: Pace,
+    ) -> Result<Runner<EmbeddedLog>, CommandError> {
         self.runner_of(Plan::compile(pipelines).await?, pace).await
     }
 
@@ -113,8 +118,14 @@ impl Opened {
         let (lake, rebuilt) = (self.folder.lake(), self.rebuilt_lake());
         // What takes the place of the old tables must be on the disk before the old ones go.
         rustix::fs::sync();
-        rustix::fs::renameat_with(rustix::fs::CWD, &rebuilt, rustix::fs::CWD, &lake, rustix::fs::RenameFlags::EXCHANGE)
-            .map_err(|e| format!("swap {} and {}: {e}", rebuilt.display(), lake.display()))?;
+        rustix::fs::renameat_with(
+            rustix::fs::CWD,
+            &rebuilt,
+            rustix::fs::CWD,
+            &lake,
+            rustix::fs::RenameFlags::EXCHANGE,
+        )
+        .map_err(|e| format!("swap {} and {}: {e}", rebuilt.display(), lake.display()))?;
         remove_folder(&rebuilt)
     }
 }
@@ -164,7 +175,8 @@ pub fn lake_url(folder: &DataDir) -> Result<Url, CommandError> {
 /// A folder as the lake takes it.
 pub fn folder_url(folder: &Path) -> Result<Url, CommandError> {
     let folder = std::path::absolute(folder)?;
-    Url::from_directory_path(&folder).map_err(|()| format!("{} is not an absolute path", folder.display()).into())
+    Url::from_directory_path(&folder)
+        .map_err(|()| format!("{} is not an absolute path", folder.display()).into())
 }
 
 /// Runs an async command to its end.

@@ -108,6 +108,9 @@ fn catch_up(data: &DataArgs) -> CommandResult {
         Ok::<_, CommandError>(progress)
     })?
     .map_err(|e| name_full_disk(e, &data.data))?;
-    println!("{} records taken in, {} commits, {} undecodable", progress.records, progress.commits, progress.undecodable);
+    println!(
+        "{} records taken in, {} commits, {} undecodable",
+        progress.records, progress.commits, progress.undecodable
+    );
     Ok(ExitCode::SUCCESS)
 }

@@ -83,7 +83,8 @@ impl Session {
         let folder = DataDir::open_shared(&args.data.data).map_err(|e| match e {
             LogError::NotADataDir { ref dir } => {
                 let dir = dir.display();
-                format!("{e}\n  tidegate import sacct FILE --data {dir}\n  tidegate up --demo --data {dir}").into()
+                format!("{e}\n  tidegate import sacct FILE --data {dir}\n  tidegate up --demo --data {dir}")
+                    .into()
             }
             _ => CommandError::from(e),
         })?;

@@ -15,9 +15,9 @@ use rand_chacha::ChaCha8Rng;
 use crate::program::{assert_same_tables, import, query, run, succeed, table_names, tables, tidegate};
 
 const SEED: u64 = 2024;
-const JOBS: usize = 20_000;
+const JOBS: usize = 10_000;
 /// Small enough for many commits in one import, so that many instants lie between two of them.
-const FLUSH_EVENTS: &str = "8000";
+const FLUSH_EVENTS: &str = "4000";
 const MIN_COMMITS: usize = 6;
 const KILLS_PER_RUN: u32 = 3;
 /// A run that is over before its instant is done again with another one, this often at most.

@@ -1,5 +1,7 @@
 //! The program and its HTTP service, tried from outside.
 
+#![allow(clippy::unwrap_used)]
+
 mod architecture;
 mod bad_input;
 mod crash;

@@ -28,6 +28,11 @@ const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
 const SEED: u64 = 1;
 
 #[derive(Debug, Args)]
+#[command(after_help = "A case is a folder with three files:
+  case.toml     pipeline = \"usage_1h\", map = \"jobs_csv\" (or a mapping beside it, \"ours.toml\"), cluster = \"test\" (optional)
+  input.csv     what is imported
+  expected.csv  the pipeline's table, sorted by its key; --bless writes it
+The exit status is 1 if a result differs.")]
 pub struct TestArgs {
     /// Case folders, or folders of case folders
     #[arg(required = true)]
@@ -264,11 +269,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_needs_what_it_reads() {
-        let names = |name| -> Vec<String> {
-            needed(name, &tidegate_lake::shipped::shipped()).into_iter().map(|p| p.name).collect()
-        };
-        assert_eq!(names("usage_1h"), ["attempts", "job_intervals", "usage_1h"]);
+    fn a_pipeline_needs_what_it_reads_and_nothing_else() {
+        let shipped = tidegate_lake::shipped::shipped();
+        let names = |name| needed(name, &shipped).into_iter().map(|p| p.name).collect::<Vec<_>>();
         assert_eq!(names("capacity"), ["capacity"]);
+        let allocations = names("allocations");
+        assert!(["allocations", "attempts"].iter().all(|name| allocations.iter().any(|n| n == name)));
+        assert!(!allocations.iter().any(|name| name == "usage_1h" || name == "capacity"), "{allocations:?}");
     }
 }
