@@ -15,10 +15,10 @@ use rand_chacha::ChaCha8Rng;
 use crate::program::{assert_same_tables, import, query, run, succeed, table_names, tables, tidegate};
 
 const SEED: u64 = 2024;
-const JOBS: usize = 10_000;
+const JOBS: usize = 6_000;
 /// Small enough for many commits in one import, so that many instants lie between two of them.
 const FLUSH_EVENTS: &str = "4000";
-const MIN_COMMITS: usize = 6;
+const MIN_COMMITS: usize = 5;
 const KILLS_PER_RUN: u32 = 3;
 /// A run that is over before its instant is done again with another one, this often at most.
 const TRIES: u32 = 50;

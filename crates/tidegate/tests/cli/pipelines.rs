@@ -33,7 +33,9 @@ fn altered(folder: &Path, file: &str, from: &str, to: &str) -> PathBuf {
 
 #[test]
 fn shipped_cases_hold_in_all_five_ways() {
-    let output = succeed(&mut test(&shipped_cases()));
+    let ended = run(&mut test(&shipped_cases()));
+    let output = &ended.stdout;
+    assert_eq!(ended.status, Some(0), "{output}{}", ended.stderr);
     let cases: Vec<_> = fs::read_dir(shipped_cases()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(cases.len() >= 9, "{cases:?}");
     for case in cases {

@@ -77,15 +77,23 @@ pub fn query(data: &Path, sql: &str) -> String {
     succeed(tidegate().args(["sql", "--format", "csv", "--data"]).arg(data).arg(sql))
 }
 
-/// The named tables of a data folder: of each the header line, then its rows in the order of their text.
+/// The named tables of a data folder: of each the header line, then its rows in the order of their text; of one without
+/// rows nothing.
 pub fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, Vec<String>> {
-    let rows = |name: &str| {
-        let csv = query(data, &format!("SELECT * FROM {name}"));
+    let has_rows = |name: &str| format!("SELECT '{name}' AS name, count(*) > 0 AS has_rows FROM {name}");
+    let all: Vec<String> = names.iter().map(|name| has_rows(name.as_ref())).collect();
+    let listed = query(data, &all.join(" UNION ALL "));
+    let rows = |line: &str| {
+        let (name, has_rows) = line.split_once(',').unwrap();
+        let csv =
+            if has_rows == "true" { query(data, &format!("SELECT * FROM {name}")) } else { String::new() };
         let mut lines: Vec<String> = csv.lines().map(str::to_owned).collect();
-        lines[1..].sort_unstable();
-        lines
+        if let Some((_, rows)) = lines.split_first_mut() {
+            rows.sort_unstable();
+        }
+        (name.to_owned(), lines)
     };
-    names.iter().map(|name| (name.as_ref().to_owned(), rows(name.as_ref()))).collect()
+    listed.lines().skip(1).map(rows).collect()
 }
 
 /// The names of all tables.
@@ -107,9 +115,9 @@ pub fn assert_same_tables(
         let differ = (0..rows.len().max(found.len())).find(|&i| rows.get(i) != found.get(i));
         if let Some(at) = differ {
             panic!(
-                "{what}: {name} has {} rows instead of {}; in order, the first that differs is\n  {:?}\ninstead of\n  {:?}",
-                found.len() - 1,
-                rows.len() - 1,
+                "{what}: {name} has {} lines instead of {}; in order, the first that differs is\n  {:?}\ninstead of\n  {:?}",
+                found.len(),
+                rows.len(),
                 found.get(at),
                 rows.get(at)
             );

@@ -30,14 +30,14 @@ pub struct Team {
     pub gpu_ms_held: i64,
 }
 
-/// A job between two attempts has no open attempt, and so no as_of: it waits.
+/// Who holds GPUs runs; of the others, who has not left waits, be it for the first time or again.
 const TOTALS: &str = "
-    SELECT e.events, e.observed_to, j.*
+    SELECT e.*, j.finished, a.running, greatest(j.jobs - j.finished - a.running, 0) AS waiting,
+           j.gpu_ms_held, j.gpu_ms_lost, j.queue_ms_p50, j.queue_ms_p95
     FROM (SELECT count(*) AS events, max(event_time) AS observed_to FROM job_events) AS e
+    CROSS JOIN (SELECT count(*) AS running FROM allocations WHERE to_time IS NULL) AS a
     CROSS JOIN (
-        SELECT count(*) FILTER (WHERE end_time IS NOT NULL) AS finished,
-               count(*) FILTER (WHERE end_time IS NULL AND start_time IS NOT NULL AND as_of IS NOT NULL) AS running,
-               count(*) FILTER (WHERE end_time IS NULL AND (start_time IS NULL OR as_of IS NULL)) AS waiting,
+        SELECT count(*) AS jobs, count(end_time) AS finished,
                coalesce(sum(gpu_ms_held), 0) AS gpu_ms_held,
                coalesce(sum(gpu_ms_lost), 0) AS gpu_ms_lost,
                CAST(percentile_cont(0.5) WITHIN GROUP (ORDER BY queue_ms) AS BIGINT) AS queue_ms_p50,
