@@ -67,7 +67,7 @@ need cc "install a C toolchain, on Debian: apt-get install gcc libc6-dev"
 section "python" install_python
 section "format" cargo fmt --all --check
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
-section "tests" cargo test --locked --workspace
+section "tests" cargo test --locked --workspace --no-fail-fast
 section "answers against DuckDB" answers
 
 printf '\n%s sections passed, %s failed%s\n' "$passed" "${#failed[@]}" "${failed[*]:+: ${failed[*]}}"

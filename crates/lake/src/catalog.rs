@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
-use datafusion::functions_aggregate::expr_fn::sum;
+use datafusion::functions_aggregate::expr_fn::{count, max, sum};
 use datafusion::logical_expr::{Expr, JoinType, cast};
-use datafusion::prelude::{SessionContext, ident};
+use datafusion::prelude::{SessionContext, ident, lit};
 
 use crate::error::Result;
 use crate::plan::{Plan, Planned};
-use crate::table::{KEY, Layout, PARTITION, SEGMENT, TableSpec};
+use crate::table::{Column, KEY, Layout, PARTITION, REVISION, SEGMENT, TableSpec, timestamp_type};
 
 /// Rows that stand in memory, and the committed rows they replace.
 #[derive(Debug, Clone, Default)]
@@ -115,7 +115,7 @@ pub fn public(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<Data
 
 /// Restricts full rows to one log partition.
 pub fn of_partition(rows: DataFrame, partition: u32) -> Result<DataFrame> {
-    Ok(rows.filter(ident(PARTITION).eq(datafusion::prelude::lit(partition as i32)))?)
+    Ok(rows.filter(ident(PARTITION).eq(lit(partition as i32)))?)
 }
 
 /// Registers the views all of whose sources stand in the session, in order, and returns them.
@@ -143,10 +143,19 @@ pub async fn build(
     stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
 ) -> Result<Catalog> {
     let mut catalog = Catalog::default();
+    let mut windows = Vec::new();
     for (spec, rows, partitions) in stored {
+        if spec.layout == Layout::Windowed {
+            windows.push(revisions_of(&spec, rows.clone())?);
+        }
         let provider = public(&spec, rows, partitions)?.into_view();
         ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;
         catalog.tables.insert(spec.name.clone(), provider);
+        catalog.specs.insert(spec.name.clone(), spec);
+    }
+    if let Some(all) = windows.into_iter().map(Ok).reduce(|a: Result<DataFrame>, b| Ok(a?.union(b?)?)) {
+        let spec = window_revisions();
+        catalog.tables.insert(spec.name.clone(), all?.into_view());
         catalog.specs.insert(spec.name.clone(), spec);
     }
     for (name, provider) in register_views(ctx, plan.views.iter()).await? {
@@ -156,4 +165,34 @@ pub async fn build(
         catalog.specs.insert(view.spec.name.clone(), Arc::clone(&view.spec));
     }
     Ok(catalog)
+}
+
+/// The table that tells which windows changed after they had closed.
+pub fn window_revisions() -> Arc<TableSpec> {
+    let column = |name: &str, data_type, doc: &str| Column { name: name.into(), data_type, doc: doc.into() };
+    Arc::new(TableSpec {
+        name: "window_revisions".into(),
+        version: 1,
+        doc: "Windows of every windowed table, and how often late events changed them after they had closed."
+            .into(),
+        layout: Layout::Windowed,
+        columns: vec![
+            column("window_start", timestamp_type(), "Start of the window, UTC."),
+            column("pipeline", DataType::Utf8View, "Pipeline, which is also the table."),
+            column(
+                "revision",
+                DataType::Int64,
+                "0 until a late event changed the closed window, then counting; NULL before its first commit.",
+            ),
+            column("row_count", DataType::Int64, "Rows of the window."),
+        ],
+        key: vec!["window_start".into(), "pipeline".into()],
+    })
+}
+
+fn revisions_of(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
+    let figures = vec![max(ident(REVISION)).alias("revision"), count(lit(1)).alias("row_count")];
+    let windows = rows.aggregate(vec![ident("window_start")], figures)?;
+    let named = windows.with_column("pipeline", lit(spec.name.as_str()))?;
+    Ok(named.select(columns_as(&window_revisions().public_schema()))?)
 }

@@ -26,7 +26,7 @@ use crate::group::GroupState;
 use crate::plan::{Group, Plan};
 use crate::raw::RawRows;
 use crate::revision::revise;
-use crate::table::{EVENT, KEY, Layout, OFFSET, OPEN, PARTITION, SEGMENT, TableSpec};
+use crate::table::{KEY, Layout, OFFSET, OPEN, PARTITION, SEGMENT, TableSpec};
 use crate::window::{Segment, runs};
 
 /// Records decoded at a time; bounds the memory of decoded events.
@@ -84,10 +84,7 @@ impl CatalogSource {
 pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
     let ctx = exec::session(&exec::runtime(limits)?, limits);
     let mut stored = Vec::new();
-    for spec in plan.tables() {
-        if plan.views.iter().any(|v| v.spec.name == spec.name) {
-            continue;
-        }
+    for spec in plan.groups.iter().flat_map(Group::commit_order) {
         let store = DeltaStore::open(root, Arc::clone(&spec)).await?;
         let (provider, partitions) = match &store {
             Some(store) => (Some(store.provider().await?), partition_count(store)?),
@@ -641,6 +638,3 @@ fn windowed_full(spec: &TableSpec, rows: &RecordBatch, partition: u32) -> Result
     }
     Ok(RecordBatch::try_new(schema, columns)?)
 }
-
-/// Columns that tell duplicates and order in raw tables; used by checks outside this module.
-pub const RAW_IDENTITY: [&str; 3] = [KEY, EVENT, OFFSET];

@@ -10,6 +10,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::datasource::MemTable;
 
+use crate::catalog::window_revisions;
 use crate::check;
 use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits};
@@ -87,7 +88,8 @@ impl Plan {
     /// Every table with its description, raw tables first.
     pub fn tables(&self) -> Vec<Arc<TableSpec>> {
         let raw = self.groups.iter().map(|g| Arc::clone(&g.raw.spec));
-        raw.chain(self.pipelines().filter(|p| p.pipeline.stored).map(|p| Arc::clone(&p.spec))).collect()
+        let computed = self.pipelines().filter(|p| p.pipeline.stored).map(|p| Arc::clone(&p.spec));
+        raw.chain(computed).chain([window_revisions()]).collect()
     }
 
     /// Every pipeline, keyed ones first, views last.

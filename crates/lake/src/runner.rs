@@ -84,12 +84,15 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
                 let at = TopicPartition { topic: topic.clone(), partition };
                 let next = lake.attach(&topic, partition).await?;
                 let start = log.extent(&at)?.start;
-                if next < start {
+                // A new lake begins with what the log still holds; one with history must not skip what is gone.
+                if next > 0 && next < start {
                     return Err(LakeError::Refused(format!(
                         "the log of {topic}/{partition} begins at offset {start}, but the lake has only come to {next}; \
-                         records in between are gone by retention. Rebuild the lake from what is left: remove its folder"
+                         records in between are gone by retention. `tidegate pipeline backfill` rebuilds the lake from \
+                         what is left"
                     )));
                 }
+                let next = next.max(start);
                 cursors.push(Cursor { at, next });
             }
         }

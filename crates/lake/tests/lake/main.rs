@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod histories;
+mod revisions;
 mod same_bytes;
