@@ -6,6 +6,7 @@ mod architecture;
 mod bad_input;
 mod crash;
 mod http;
+mod mishaps;
 mod pipelines;
 mod program;
 mod reference;

@@ -1,9 +1,11 @@
 //! The program as a user meets it: arguments in; exit status, output and tables out.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 /// What a shipped mapping for plain job tables needs, and how a good row looks.
 pub const HEADER: &str = "job_id,team,gpus,submit_time,start_time,end_time,state\n";
@@ -32,6 +34,37 @@ pub fn import(file: impl AsRef<Path>, map: impl AsRef<Path>, data: &Path) -> Com
         .arg("--data")
         .arg(data);
     command
+}
+
+/// A temporary folder with a place for data in it and files beside.
+pub struct Place(pub TempDir);
+
+impl Place {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.0.path().join("data")
+    }
+
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn import(&self, file: impl AsRef<Path>, map: impl AsRef<Path>) -> Ended {
+        run(&mut import(file, map, &self.data()))
+    }
+}
+
+/// `lines` good jobs, one after the other.
+pub fn jobs(lines: usize) -> String {
+    let row = |job| {
+        format!("{job},vision,1,2024-03-01T00:00:00Z,2024-03-01T01:00:00Z,2024-03-01T02:00:00Z,COMPLETED\n")
+    };
+    HEADER.to_owned() + &(0..lines).map(row).collect::<String>()
 }
 
 /// How a command ended and what it said.
@@ -96,10 +129,13 @@ pub fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, Vec<St
     listed.lines().skip(1).map(rows).collect()
 }
 
-/// The names of all tables.
+/// Every table of a data folder whose contents follow from its events: how often a window was revised tells in which
+/// order they came, so that table is left out.
 pub fn table_names(data: &Path) -> Vec<String> {
-    let listed =
-        query(data, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'");
+    let listed = query(
+        data,
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_name <> 'window_revisions'",
+    );
     listed.lines().skip(1).map(str::to_owned).collect()
 }
 
