@@ -31,10 +31,18 @@ struct KeyState {
     /// Event time of its first and last event, µs.
     first: i64,
     last: i64,
-    /// Its last event says that nothing more is expected.
-    terminal: bool,
+    /// Time, attempt and [`Facts::terminal`] of its last event. At one instant an attempt may start and end, and the next
+    /// one start, so a later attempt comes after an earlier one, and the end of an attempt after its start.
+    latest: (i64, i64, bool),
     /// Index into `clusters`.
     cluster: u32,
+}
+
+impl KeyState {
+    /// Its last event says that nothing more is expected.
+    fn terminal(&self) -> bool {
+        self.latest.2
+    }
 }
 
 /// State of one group in one log partition.
@@ -166,13 +174,12 @@ impl GroupState {
             let key = self.keys.entry(fact.key).or_insert(KeyState {
                 first: fact.time,
                 last: i64::MIN,
-                terminal: false,
+                latest: (i64::MIN, -1, false),
                 cluster,
             });
             key.first = key.first.min(fact.time);
-            // At the same instant the terminal event counts: an attempt may start and end in one millisecond.
-            if fact.time > key.last || (fact.time == key.last && fact.terminal) {
-                key.terminal = fact.terminal;
+            if let Some(terminal) = fact.terminal {
+                key.latest = key.latest.max((fact.time, fact.attempt, terminal));
             }
             key.last = key.last.max(fact.reach);
         }
@@ -189,11 +196,11 @@ impl GroupState {
         for key in changed {
             let state = &self.keys[&key];
             let observed = self.clusters[state.cluster as usize].1;
-            spans.push((state.first, if state.terminal { state.last } else { state.last.max(observed) }));
+            spans.push((state.first, if state.terminal() { state.last } else { state.last.max(observed) }));
         }
         for (index, (_, now)) in self.clusters.iter().enumerate() {
             let before = watermarks_before.get(index).copied().unwrap_or(*now);
-            let any_open = self.keys.values().any(|k| k.cluster as usize == index && !k.terminal);
+            let any_open = self.keys.values().any(|k| k.cluster as usize == index && !k.terminal());
             if *now > before && any_open {
                 spans.push((before, *now));
             }
@@ -283,7 +290,8 @@ impl GroupState {
     fn is_finished(&self, key: i64) -> bool {
         self.keys.get(&key).is_none_or(|state| {
             let observed = self.clusters[state.cluster as usize].1;
-            state.terminal && (self.group.keyed.is_empty() || state.last + SEAL_AFTER_MS * 1_000 <= observed)
+            state.terminal()
+                && (self.group.keyed.is_empty() || state.last + SEAL_AFTER_MS * 1_000 <= observed)
         })
     }
 
@@ -322,25 +330,25 @@ impl GroupState {
     fn facts_of_rows(&self, batch: &RecordBatch) -> Vec<Facts> {
         let text = |name: &str| batch.column_by_name(name).map(|c| c.as_string_view().clone());
         let (kind, state, step) = (text("kind"), text("final_state"), text("step_id"));
+        let attempt = batch.column_by_name("attempt_id").map(|c| c.as_primitive::<Int64Type>().clone());
         let (keys, events) = (int_column(batch, KEY), int_column(batch, EVENT));
         let times = batch
             .column_by_name("event_time")
             .expect("raw tables have event_time")
             .as_primitive::<TimestampMicrosecondType>();
         let terminal = |row: usize| match (&kind, &state, &step) {
-            (Some(kind), Some(state), Some(step)) => {
-                let ended = kind.value(row) == "ENDED"
-                    && step.is_null(row)
-                    && !(state.is_valid(row) && state.value(row) == "REQUEUED");
-                ended || kind.value(row) == "OBSERVED"
-            }
-            _ => self.group.keyed.is_empty(),
+            (Some(kind), Some(state), Some(step)) => step.is_null(row).then(|| {
+                let requeued = state.is_valid(row) && state.value(row) == "REQUEUED";
+                (kind.value(row) == "ENDED" && !requeued) || kind.value(row) == "OBSERVED"
+            }),
+            _ => Some(self.group.keyed.is_empty()),
         };
         let fact = |row: usize| Facts {
             key: keys.value(row),
             event: events.value(row),
             time: times.value(row),
             reach: times.value(row),
+            attempt: attempt.as_ref().map_or(-1, |a| if a.is_valid(row) { a.value(row) } else { -1 }),
             terminal: terminal(row),
         };
         (0..batch.num_rows()).map(fact).collect()

@@ -28,8 +28,11 @@ pub struct Facts {
     pub time: i64,
     /// Until when the event alone may change windows, µs; equal to `time` for instantaneous events.
     pub reach: i64,
-    /// Nothing more is expected for the key after this event.
-    pub terminal: bool,
+    /// Attempt it belongs to; -1 if none.
+    pub attempt: i64,
+    /// Whether nothing more is expected for the key after this event; `None` where the event does not say, as that of a
+    /// step, which may end a moment after its job.
+    pub terminal: Option<bool>,
 }
 
 /// A raw table: which schema it holds and how an event becomes a row.
@@ -168,21 +171,20 @@ fn facts_of(event: &Event) -> Facts {
     let cluster = envelope.map_or("", |e| e.cluster.as_str());
     let (key, reach, terminal) = match event {
         // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile up under one key.
-        Event::Job(e) if e.kind() == JobEventKind::Observed => (identity, time, true),
-        Event::Job(e) => (key_hash(cluster, &e.job_id), time, is_terminal(e)),
-        Event::Capacity(e) => (key_hash(cluster, &e.owner), time, false),
-        Event::Node(e) => (key_hash(cluster, &e.node), time, false),
-        Event::PoolSample(e) => (identity, time + e.interval_ms as i64 * MICROS_PER_MS, true),
-        Event::DeadLetter(_) | Event::GpuSamples(_) => (identity, time, true),
+        Event::Job(e) if e.kind() == JobEventKind::Observed => (identity, time, Some(true)),
+        Event::Job(e) => (key_hash(cluster, &e.job_id), time, e.step_id.is_none().then(|| is_terminal(e))),
+        Event::Capacity(e) => (key_hash(cluster, &e.owner), time, Some(false)),
+        Event::Node(e) => (key_hash(cluster, &e.node), time, Some(false)),
+        Event::PoolSample(e) => (identity, time + e.interval_ms as i64 * MICROS_PER_MS, Some(true)),
+        Event::DeadLetter(_) | Event::GpuSamples(_) => (identity, time, Some(true)),
     };
-    Facts { key, event: identity, time, reach, terminal }
+    let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
+    Facts { key, event: identity, time, reach, attempt, terminal }
 }
 
 /// A job is done when an attempt ended for good. A requeued attempt will be followed by another one.
 fn is_terminal(event: &JobEvent) -> bool {
-    event.kind() == JobEventKind::Ended
-        && event.step_id.is_none()
-        && event.final_state.as_deref() != Some("REQUEUED")
+    event.kind() == JobEventKind::Ended && event.final_state.as_deref() != Some("REQUEUED")
 }
 
 /// Hash of (cluster, name): the unit of recomputation of keyed tables.

@@ -11,6 +11,26 @@ use tidegate_events::v1::{
 const START_MS: i64 = 1_700_000_000_000;
 const HOUR_MS: i64 = 3_600_000;
 
+/// One job whose second attempt begins as the first one ends and runs on, among others that let time pass.
+pub fn retried_without_a_pause() -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut attempt = |job_id: &str, attempt, from_hour, to_hour: Option<i64>| {
+        let mut started = job_event("east", job_id, JobEventKind::Started, START_MS + from_hour * HOUR_MS);
+        (started.attempt_id, started.gpus_milli) = (Some(attempt), Some(1_000));
+        events.push(started);
+        let Some(to_hour) = to_hour else { return };
+        let mut ended = job_event("east", job_id, JobEventKind::Ended, START_MS + to_hour * HOUR_MS);
+        (ended.attempt_id, ended.final_state) = (Some(attempt), Some("FAILED".into()));
+        events.push(ended);
+    };
+    attempt("retried", 0, 0, Some(2));
+    attempt("retried", 1, 2, None);
+    for hour in 3..12 {
+        attempt(&format!("other{hour}"), 0, hour, Some(hour + 1));
+    }
+    sealed(events.into_iter().map(Event::Job).collect())
+}
+
 /// Events of about `jobs` jobs on two clusters over some days, in the order in which things happened.
 pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -28,6 +48,11 @@ pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
         observed.attempt_id = None;
         events.push(Event::Job(observed));
     }
+    sealed(events)
+}
+
+/// The events with their ids, in the order of their times.
+fn sealed(mut events: Vec<Event>) -> Vec<Event> {
     for (seq, event) in events.iter_mut().enumerate() {
         event.envelope_mut().source = "test".into();
         event.envelope_mut().seq = seq as u64;
@@ -67,7 +92,8 @@ fn job(rng: &mut ChaCha8Rng, id: usize, events: &mut Vec<Event>) {
     submitted.pool = Some((*["a100", "h100"].choose(rng).unwrap()).into());
     events.push(Event::Job(submitted.clone()));
     for attempt in 0..rng.random_range(0..4_i64) {
-        time += rng.random_range(0..5 * HOUR_MS);
+        // Schedulers start a retry in the very millisecond in which the attempt before it ended.
+        time += if rng.random_bool(0.3) { 0 } else { rng.random_range(0..5 * HOUR_MS) };
         let mut started = JobEvent {
             kind: JobEventKind::Started.into(),
             envelope: envelope(cluster, time),

@@ -4,7 +4,7 @@ use tidegate_lake::plan::Plan;
 use tidegate_lake::ways::{Way, contents};
 use url::Url;
 
-use crate::histories::history;
+use crate::histories::{history, retried_without_a_pause};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_ways_give_the_same_bytes() {
@@ -30,6 +30,22 @@ async fn five_ways_give_the_same_bytes() {
                 assert_eq!(rows, &expected[name], "seed {seed}, table {name}: {way:?} differs from one shot");
             }
         }
+    }
+}
+
+/// A scheduler starts a retry in the very millisecond in which the attempt before it ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_without_a_pause_stays_open() {
+    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let events = retried_without_a_pause();
+    let mut found = Vec::new();
+    for way in [Way::OneShot, Way::WindowByWindow] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Url::from_directory_path(folder.path()).unwrap();
+        found.push(contents(&plan, &root, &events, way, 0).await.unwrap());
+    }
+    for (name, rows) in &found[0] {
+        assert_eq!(rows, &found[1][name], "table {name}");
     }
 }
 
