@@ -51,7 +51,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// Feeds `events` to a fresh lake below `root` in one of the ways and reads every table back.
 ///
-/// `topic_of` events must all be of one log partition; they are numbered in the order in which they arrive.
+/// The events stand for one log partition; they are numbered in the order in which they arrive.
 pub async fn contents(plan: &Plan, root: &Url, events: &[Event], way: Way, seed: u64) -> Result<Contents> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut arrivals = events.to_vec();
