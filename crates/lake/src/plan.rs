@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::datasource::MemTable;
 
@@ -225,11 +224,6 @@ fn column(field: &Field, pipeline: &Pipeline) -> Result<Column> {
         ))
     })?;
     Ok(Column { name: field.name().clone(), data_type, doc })
-}
-
-/// An empty batch of a schema, for tables that have no rows yet.
-pub fn empty(schema: &SchemaRef) -> RecordBatch {
-    RecordBatch::new_empty(Arc::clone(schema))
 }
 
 #[cfg(test)]
