@@ -1,6 +1,6 @@
 //! Generates Rust types from the public contract in `schemas/`, without a protoc on the machine.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 const SCHEMAS: [&str; 7] = [
     "envelope.proto",
@@ -13,7 +13,7 @@ const SCHEMAS: [&str; 7] = [
 ];
 
 fn main() {
-    let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas");
+    let schemas = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../schemas");
     println!("cargo::rerun-if-changed={}", schemas.display());
     let descriptors = protox::compile(SCHEMAS, [&schemas]).expect("schemas/*.proto compile");
     prost_build::Config::new().compile_fds(descriptors).expect("generate Rust types from schemas/*.proto");

@@ -1,5 +1,7 @@
 //! Refuses pipelines whose result could depend on anything but the rows they are given, and says what to write instead.
 
+use std::collections::BTreeSet;
+
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::context::SQLOptions;
@@ -29,6 +31,19 @@ pub async fn check(ctx: &SessionContext, pipeline: &Pipeline) -> Result<SchemaRe
         check_output(&plan, pipeline).map_err(refuse)?;
     }
     Ok(plan.schema().inner().clone())
+}
+
+/// Names of the columns that the SQL reads from its sources in `ctx`, sorted.
+pub async fn columns_read(ctx: &SessionContext, pipeline: &Pipeline) -> Result<Vec<String>> {
+    let plan = ctx.sql(&pipeline.sql).await?.into_optimized_plan()?;
+    let mut columns = BTreeSet::new();
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            columns.extend(scan.projected_schema.fields().iter().map(|f| f.name().clone()));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(columns.into_iter().collect())
 }
 
 fn check_output(plan: &LogicalPlan, pipeline: &Pipeline) -> Result<(), String> {

@@ -24,12 +24,12 @@ use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use url::Url;
 
 use crate::error::{LakeError, Result};
-use crate::table::{EVENT, KEY, TableSpec};
+use crate::table::{EVENT, KEY, Layout, TableSpec};
 
 /// Rows of a data file's row group: large enough to compress, small enough to prune.
 const ROWS_PER_GROUP: usize = 256 * 1024;
@@ -203,7 +203,7 @@ impl DeltaStore {
         let bytes = writer.into_inner()?;
         let size = bytes.len() as i64;
         let folder = partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
-        let path = format!("{folder}/{}.zstd.parquet", uuid::Uuid::new_v4());
+        let path = format!("{folder}/{}.parquet", uuid::Uuid::new_v4());
         self.table.object_store().put(&Path::from(path.as_str()), bytes.into()).await?;
         self.sync(&path)?;
         Ok(Some(DataFile {
@@ -383,20 +383,34 @@ fn delta_field(name: &str, data_type: &DataType) -> Result<StructField> {
     Ok(StructField::nullable(name, primitive))
 }
 
-/// zstd everywhere; dictionaries for text, differences for whole numbers, plain for hashes (they do not compress).
+/// zstd, but Snappy for windows: their files are small and many, and setting up zstd costs more than it saves there.
+/// Dictionaries for text, but what names a row shares prefixes with its neighbours instead of repeating; differences for
+/// whole numbers, plain for hashes (they do not compress). Only text that names a row has statistics: one compares every
+/// value for them, and no query prunes by the others.
 fn writer_properties(spec: &TableSpec) -> WriterProperties {
+    let compression = match spec.layout {
+        Layout::Windowed => Compression::SNAPPY,
+        _ => Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 is valid")),
+    };
     let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 is valid")))
+        .set_compression(compression)
         .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
     for field in spec.file_schema().fields() {
         let path = ColumnPath::from(field.name().as_str());
-        if matches!(field.data_type(), DataType::Int64 | DataType::Int32 | DataType::Timestamp(..)) {
-            let hash = matches!(field.name().as_str(), KEY | EVENT);
-            let encoding = if hash { Encoding::PLAIN } else { Encoding::DELTA_BINARY_PACKED };
-            properties = properties
+        let names_rows = spec.layout != Layout::Windowed && spec.key.iter().skip(1).any(|k| k == field.name());
+        properties = match field.data_type() {
+            DataType::Int64 | DataType::Int32 | DataType::Timestamp(..) => {
+                let hash = matches!(field.name().as_str(), KEY | EVENT);
+                let encoding = if hash { Encoding::PLAIN } else { Encoding::DELTA_BINARY_PACKED };
+                properties
+                    .set_column_dictionary_enabled(path.clone(), false)
+                    .set_column_encoding(path, encoding)
+            }
+            DataType::Utf8View if names_rows => properties
                 .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_encoding(path, encoding);
-        }
+                .set_column_encoding(path, Encoding::DELTA_BYTE_ARRAY),
+            _ => properties.set_column_statistics_enabled(path, EnabledStatistics::None),
+        };
     }
     properties.build()
 }

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::Dialect;
 use datafusion::datasource::MemTable;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 
 use crate::batch::{concat, conform};
+use crate::carried::Ranks;
 use crate::error::Result;
 use crate::functions;
 use crate::pipeline::{Extent, Shape};
 use crate::plan::Planned;
-use crate::table::is_hidden;
 
 /// Memory and threads that queries share.
 #[derive(Debug, Clone, Copy)]
@@ -92,42 +93,81 @@ pub async fn run_windowed(
         unreachable!("planned as windowed")
     };
     let name = planned.pipeline.sources[0].as_str();
-    // A windowed source has a window_start of its own, which the wider window replaces.
-    let schema = source.schema();
-    let columns =
-        schema.fields().iter().map(|f| f.name().as_str()).filter(|n| !is_hidden(n) && *n != "window_start");
-    let sql = windowed_source(&columns.collect::<Vec<_>>().join(", "), *width_ms, extent, low, high);
     ctx.register_table("all_rows", source)?;
-    let view = ctx.sql(&sql).await?.into_view();
-    ctx.register_table(name, view)?;
-    let result = run_sorted(ctx, planned).await;
+    let (view, ranks) = match extent {
+        Extent::Instant { time } => {
+            (instants(ctx, planned, time, *width_ms, (low, high)).await?, Ranks::default())
+        }
+        Extent::Interval { from, to } => intervals(ctx, planned, (from, to), *width_ms, (low, high)).await?,
+    };
+    ctx.register_table(name, view.into_view())?;
+    let result = run_sorted(ctx, planned, &ranks).await;
     ctx.deregister_table(name)?;
     ctx.deregister_table("all_rows")?;
     result
 }
 
-/// SQL that gives each source row once per window it belongs to, with `window_start` and, for intervals, the part of the
-/// interval that is in the window. Rows are compared with the bounds first, so that files without such rows are skipped.
-fn windowed_source(columns: &str, width_ms: i64, extent: &Extent, low: i64, high: i64) -> String {
-    let at = |us: i64| format!("arrow_cast({us}, 'Timestamp(Microsecond, Some(\"UTC\"))')");
-    let (low, high) = (at(low), at(high));
-    match extent {
-        Extent::Instant { time } => format!(
-            "SELECT {columns}, window_of({time}, {width_ms}) AS window_start FROM all_rows \
-             WHERE {time} >= {low} AND {time} < {high}"
-        ),
-        Extent::Interval { from, to } => format!(
-            "SELECT *, greatest({from}, window_start) AS clip_from, least({to}, plus_ms(window_start, {width_ms})) AS clip_to \
-             FROM (SELECT {columns}, unnest(window_starts({from}, {to}, {width_ms}, {low}, {high})) AS window_start \
-                   FROM all_rows WHERE {from} < {high} AND {to} > {low})"
-        ),
-    }
+/// Each row of the source once, with the window it is in. Times are compared with the bounds as they stand, so that files
+/// without such rows are skipped.
+async fn instants(
+    ctx: &SessionContext,
+    planned: &Planned,
+    time: &str,
+    width_ms: i64,
+    (low, high): (i64, i64),
+) -> Result<DataFrame> {
+    let sql = format!(
+        "SELECT {}window_of({time}, {width_ms}) AS window_start FROM all_rows WHERE {time} >= {} AND {time} < {}",
+        reads(planned),
+        at(low),
+        at(high)
+    );
+    Ok(ctx.sql(&sql).await?)
 }
 
-async fn run_sorted(ctx: &SessionContext, planned: &Planned) -> Result<RecordBatch> {
+/// Each row of the source once per window it touches, with `window_start` and the part of the interval inside the window.
+///
+/// The intervals are gathered in memory first: a week-long one becomes 168 rows, which cost least where one thread adds
+/// them up from one place, instead of adding up every part of a union on its own and then all of them together.
+async fn intervals(
+    ctx: &SessionContext,
+    planned: &Planned,
+    (from, to): (&str, &str),
+    width_ms: i64,
+    (low, high): (i64, i64),
+) -> Result<(DataFrame, Ranks)> {
+    let (reads, low, high) = (reads(planned), at(low), at(high));
+    let touching = format!(
+        "SELECT {reads}{from} AS \"_from\", {to} AS \"_to\" FROM all_rows WHERE {from} < {high} AND {to} > {low}"
+    );
+    let gathered = ctx.sql(&touching).await?;
+    let schema = Arc::new(gathered.schema().as_arrow().clone());
+    let rows = concat_batches(&schema, &gathered.collect().await?)?;
+    let (rows, ranks) = Ranks::encode(&rows, &planned.carried)?;
+    ctx.deregister_table("all_rows")?;
+    ctx.register_table("all_rows", Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?))?;
+    let sql = format!(
+        "SELECT {reads}window_start, greatest(\"_from\", window_start) AS clip_from, \
+                least(\"_to\", plus_ms(window_start, {width_ms})) AS clip_to \
+         FROM (SELECT *, unnest(window_starts(\"_from\", \"_to\", {width_ms}, {low}, {high})) AS window_start FROM all_rows)"
+    );
+    Ok((ctx.sql(&sql).await?, ranks))
+}
+
+/// The source's columns that the pipeline reads, as the head of a select list.
+fn reads(planned: &Planned) -> String {
+    planned.reads.iter().map(|column| format!("\"{column}\", ")).collect()
+}
+
+fn at(us: i64) -> String {
+    format!("arrow_cast({us}, 'Timestamp(Microsecond, Some(\"UTC\"))')")
+}
+
+async fn run_sorted(ctx: &SessionContext, planned: &Planned, ranks: &Ranks) -> Result<RecordBatch> {
     let order =
         planned.pipeline.key.iter().map(|k| format!("\"{k}\" NULLS FIRST")).collect::<Vec<_>>().join(", ");
     let sql = format!("SELECT * FROM (\n{}\n) ORDER BY {order}", planned.pipeline.sql);
     let batches = ctx.sql(&sql).await?.collect().await?;
+    let batches = batches.iter().map(|batch| ranks.decode(batch)).collect::<Result<Vec<_>, _>>()?;
     Ok(concat(&planned.spec.public_schema(), &batches)?)
 }

@@ -14,7 +14,6 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{Expr, JoinType};
 use datafusion::prelude::{SessionContext, ident, lit};
 use futures::StreamExt;
-use tidegate_events::Event;
 use url::Url;
 
 pub use crate::catalog::Catalog;
@@ -23,14 +22,13 @@ use crate::delta::{DataFile, DeltaStore};
 use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits, run_windowed};
 use crate::group::GroupState;
+use crate::intake::Intake;
 use crate::plan::{Group, Plan};
-use crate::raw::RawRows;
+use crate::raw::Facts;
 use crate::revision::revise;
 use crate::table::{KEY, Layout, OFFSET, OPEN, PARTITION, SEGMENT, TableSpec};
 use crate::window::{Segment, runs};
 
-/// Records decoded at a time; bounds the memory of decoded events.
-const DECODE_ROWS: usize = 16 * 1024;
 /// A group that saw nothing new still notes its progress when it is this many records behind.
 const IDLE_PROGRESS: u64 = 1_000;
 
@@ -233,49 +231,31 @@ impl Lake {
         Ok(())
     }
 
+    /// What takes in the decoded events of a log partition, to be handed to [`Self::absorb`].
+    pub fn intake(&self, topic: &str, partition: u32) -> Intake {
+        let here = self.states.values().filter(|s| s.partition == partition && s.raw().schema.topic() == topic);
+        Intake::new(partition, here)
+    }
+
     /// Takes in the records of a log partition up to `end`. Queries see them after [`Self::refresh`].
-    ///
-    /// Records that an earlier life already took in are recognised and skipped.
-    pub async fn absorb(
-        &mut self,
-        topic: &str,
-        partition: u32,
-        events: Vec<(u64, Event)>,
-        end: u64,
-    ) -> Result<()> {
-        let mut by_table: BTreeMap<&'static str, Vec<(u64, Event)>> = BTreeMap::new();
-        for (offset, event) in events {
-            by_table.entry(event.schema().name()).or_default().push((offset, event));
-        }
-        let names: Vec<(String, u32)> =
-            self.states.keys().filter(|(_, p)| *p == partition).cloned().collect();
-        for name in names {
-            let mut state = self.states.remove(&name).expect("just listed");
-            let result = if state.raw().schema.topic() == topic {
-                let rows = by_table.remove(state.raw().schema.name()).unwrap_or_default();
-                self.absorb_into(&mut state, rows, end).await
-            } else {
-                Ok(())
-            };
+    pub async fn absorb(&mut self, intake: Intake, end: u64) -> Result<()> {
+        let partition = intake.partition;
+        for (table, rows) in intake.finish() {
+            let name = (table, partition);
+            let mut state = self.states.remove(&name).expect("an intake is of attached partitions");
+            let result = self.absorb_into(&mut state, rows, end).await;
             self.states.insert(name, state);
             result?;
         }
         Ok(())
     }
 
-    async fn absorb_into(&self, state: &mut GroupState, events: Vec<(u64, Event)>, end: u64) -> Result<()> {
-        let mut rows = RawRows::new(state.raw().clone(), state.partition);
-        let mut decoded = Vec::new();
-        let from = state.absorbed;
-        for (offset, event) in events.into_iter().filter(|(offset, _)| *offset >= from) {
-            rows.push(offset, event);
-            if rows.len() == DECODE_ROWS {
-                decoded.push(rows.finish());
-            }
-        }
-        if !rows.is_empty() {
-            decoded.push(rows.finish());
-        }
+    async fn absorb_into(
+        &self,
+        state: &mut GroupState,
+        decoded: Vec<(RecordBatch, Vec<Facts>)>,
+        end: u64,
+    ) -> Result<()> {
         let candidates = state.maybe_sealed(decoded.iter().flat_map(|(_, facts)| facts));
         if !candidates.is_empty() {
             for batch in self.committed_events(state, &candidates).await? {

@@ -6,6 +6,7 @@
 //! This crate does not speak to users: SQL front doors are in `tidegate-server`. It keeps no state besides its tables.
 
 pub mod batch;
+mod carried;
 pub mod catalog;
 pub mod check;
 pub mod delta;
@@ -13,6 +14,7 @@ pub mod error;
 pub mod exec;
 pub mod functions;
 pub mod group;
+pub mod intake;
 pub mod lake;
 mod latest;
 pub mod maintain;

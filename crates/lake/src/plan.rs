@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::datasource::MemTable;
 
+use crate::carried::carried_columns;
 use crate::catalog::window_revisions;
 use crate::check;
 use crate::error::{LakeError, Result};
@@ -28,6 +29,10 @@ pub struct Planned {
     pub spec: Arc<TableSpec>,
     /// Raw table everything is computed from; `None` for a view over several.
     pub root: Option<String>,
+    /// Columns of its sources that the SQL reads, without those the runner adds to a window.
+    pub reads: Vec<String>,
+    /// Of them, text that the SQL only carries along.
+    pub carried: Vec<String>,
 }
 
 /// A raw table and what is computed from it, each list in order of dependency.
@@ -182,23 +187,34 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     };
     roots.dedup();
     let root = if roots.len() == 1 { roots.remove(0) } else { None };
-    Ok(Planned { spec: Arc::new(spec), root, pipeline })
+    let mut reads = check::columns_read(&ctx, &pipeline).await?;
+    reads.retain(|column| !added_columns(&pipeline.shape).contains(&column.as_str()));
+    let carried = carried_columns(&ctx.state().create_logical_plan(&pipeline.sql).await?);
+    Ok(Planned { spec: Arc::new(spec), root, reads, carried, pipeline })
 }
 
 /// What the SQL of a pipeline of this shape sees of a source: its public columns and what the runner adds.
 pub fn seen_schema(shape: &Shape, source: &TableSpec) -> SchemaRef {
     let mut fields: Vec<Field> =
         source.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), true)).collect();
-    let added: &[&str] = match shape {
+    let added = match shape {
         Shape::Keyed { .. } if source.layout == Layout::Raw => &[AS_OF],
-        Shape::Windowed { extent: Extent::Interval { .. }, .. } => &["window_start", "clip_from", "clip_to"],
-        Shape::Windowed { extent: Extent::Instant { .. }, .. } => &["window_start"],
-        _ => &[],
+        _ => added_columns(shape),
     };
     let missing = added.iter().filter(|name| !source.columns.iter().any(|c| c.name == **name));
     let missing: Vec<Field> = missing.map(|name| Field::new(*name, timestamp_type(), true)).collect();
     fields.extend(missing);
     Arc::new(Schema::new(fields))
+}
+
+/// What the runner adds to the rows of a window. A windowed source has a `window_start` of its own, which the wider
+/// window's replaces.
+fn added_columns(shape: &Shape) -> &'static [&'static str] {
+    match shape {
+        Shape::Windowed { extent: Extent::Interval { .. }, .. } => &["window_start", "clip_from", "clip_to"],
+        Shape::Windowed { extent: Extent::Instant { .. }, .. } => &["window_start"],
+        _ => &[],
+    }
 }
 
 fn column(field: &Field, pipeline: &Pipeline) -> Result<Column> {
@@ -232,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn shipped_pipelines_compile() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pipelines");
+        let folder = std::path::Path::new("../../pipelines");
         let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
         files.retain(|f| f.extension().is_some_and(|e| e == "sql"));
         let pipelines = files.iter().map(|f| Pipeline::load(f).unwrap()).collect();
@@ -241,5 +257,8 @@ mod tests {
         let keyed: Vec<_> = jobs.keyed.iter().map(|p| p.spec.name.as_str()).collect();
         assert!(keyed.iter().position(|n| *n == "attempts") < keyed.iter().position(|n| *n == "jobs"));
         assert!(jobs.windowed.iter().any(|p| p.spec.name == "usage_1d"));
+        let usage = jobs.windowed.iter().find(|p| p.spec.name == "usage_1h").unwrap();
+        assert_eq!(usage.reads, ["cluster", "final_state", "from_time", "gpus_milli", "kind", "pool", "team", "user_name"]);
+        assert_eq!(usage.carried, ["cluster", "final_state", "pool", "team", "user_name"], "kind is compared");
     }
 }

@@ -4,11 +4,11 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Int32Array, Int64Array, RecordBatch, StringViewBuilder, TimestampMicrosecondArray,
+    ArrayRef, Int32Array, Int64Array, Int64Builder, RecordBatch, StringViewBuilder, TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::DataType;
 use tidegate_events::v1::{
-    CapacityEvent, CapacityEventKind, DeadLetter, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
+    CapacityEvent, CapacityEventKind, DeadLetter, Envelope, GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
     PoolSample,
 };
 use tidegate_events::{Event, SchemaId};
@@ -94,61 +94,51 @@ pub fn raw_tables() -> Vec<RawTable> {
     ]
 }
 
-/// Raw rows under construction: events in, one record batch out.
+/// Raw rows under construction: events in, one record batch out. An event is written to its columns at once and not kept.
 #[derive(Debug)]
 pub struct RawRows {
     table: RawTable,
     partition: i32,
+    columns: Box<dyn Rows>,
     offsets: Vec<i64>,
-    events: Vec<Event>,
     facts: Vec<Facts>,
 }
 
 impl RawRows {
     pub fn new(table: RawTable, partition: u32) -> Self {
-        Self {
-            table,
-            partition: partition as i32,
-            offsets: Vec::new(),
-            events: Vec::new(),
-            facts: Vec::new(),
-        }
+        let columns: Box<dyn Rows> = match table.schema {
+            SchemaId::JobEvent => rows(JOB, |e| if let Event::Job(e) = e { Some(e) } else { None }),
+            SchemaId::CapacityEvent => {
+                rows(CAPACITY, |e| if let Event::Capacity(e) = e { Some(e) } else { None })
+            }
+            SchemaId::PoolSample => rows(POOL, |e| if let Event::PoolSample(e) = e { Some(e) } else { None }),
+            SchemaId::NodeEvent => rows(NODE, |e| if let Event::Node(e) = e { Some(e) } else { None }),
+            SchemaId::DeadLetter => rows(DEAD, |e| if let Event::DeadLetter(e) = e { Some(e) } else { None }),
+            SchemaId::GpuSampleBatch => rows::<GpuSampleBatch>(&[], |_| None),
+        };
+        Self { table, partition: partition as i32, columns, offsets: Vec::new(), facts: Vec::new() }
     }
 
     pub fn len(&self) -> usize {
-        self.events.len()
+        self.facts.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.events.is_empty()
+        self.facts.is_empty()
     }
 
-    pub fn push(&mut self, offset: u64, event: Event) {
-        self.offsets.push(offset as i64);
-        self.facts.push(facts_of(&event));
-        self.events.push(event);
+    /// Adds a row. An event of another schema is none of this table's and is left out.
+    pub fn push(&mut self, offset: u64, event: &Event) {
+        if self.columns.push(event) {
+            self.offsets.push(offset as i64);
+            self.facts.push(facts_of(event));
+        }
     }
 
     /// The rows with the table's full schema, and the facts of each; empties the builder.
     pub fn finish(&mut self) -> (RecordBatch, Vec<Facts>) {
-        let events = std::mem::take(&mut self.events);
         let facts = std::mem::take(&mut self.facts);
-        let mut columns = match self.table.schema {
-            SchemaId::JobEvent => build(JOB, &events, |e| if let Event::Job(e) = e { Some(e) } else { None }),
-            SchemaId::CapacityEvent => {
-                build(CAPACITY, &events, |e| if let Event::Capacity(e) = e { Some(e) } else { None })
-            }
-            SchemaId::PoolSample => {
-                build(POOL, &events, |e| if let Event::PoolSample(e) = e { Some(e) } else { None })
-            }
-            SchemaId::NodeEvent => {
-                build(NODE, &events, |e| if let Event::Node(e) = e { Some(e) } else { None })
-            }
-            SchemaId::DeadLetter => {
-                build(DEAD, &events, |e| if let Event::DeadLetter(e) = e { Some(e) } else { None })
-            }
-            SchemaId::GpuSampleBatch => Vec::new(),
-        };
+        let mut columns = self.columns.finish();
         columns.push(Arc::new(Int32Array::from_value(self.partition, facts.len())));
         columns.push(Arc::new(Int64Array::from(std::mem::take(&mut self.offsets))));
         columns.push(Arc::new(facts.iter().map(|f| Some(f.key)).collect::<Int64Array>()));
@@ -219,25 +209,65 @@ fn documented<E>(columns: Columns<E>) -> Vec<Column> {
     columns.iter().map(column).collect()
 }
 
-fn build<E>(columns: Columns<E>, events: &[Event], cast: fn(&Event) -> Option<&E>) -> Vec<ArrayRef> {
-    let events: Vec<&E> = events.iter().filter_map(cast).collect();
-    columns
-        .iter()
-        .map(|(_, read, _)| -> ArrayRef {
-            match read {
-                Read::Text(get) => {
-                    let mut builder = StringViewBuilder::with_capacity(events.len());
-                    events.iter().for_each(|e| builder.append_option(get(e)));
-                    Arc::new(builder.finish())
+/// The public columns of a raw table under construction.
+trait Rows: std::fmt::Debug + Send {
+    /// Adds the event's row; false if the event is of another schema.
+    fn push(&mut self, event: &Event) -> bool;
+    fn finish(&mut self) -> Vec<ArrayRef>;
+}
+
+enum ColumnBuilder {
+    Text(StringViewBuilder),
+    Int(Int64Builder),
+    Time(TimestampMicrosecondBuilder),
+}
+
+struct TypedRows<E: 'static> {
+    cast: fn(&Event) -> Option<&E>,
+    columns: Vec<(&'static Read<E>, ColumnBuilder)>,
+}
+
+impl<E> std::fmt::Debug for TypedRows<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TypedRows").field("columns", &self.columns.len()).finish()
+    }
+}
+
+fn rows<E: 'static>(columns: Columns<E>, cast: fn(&Event) -> Option<&E>) -> Box<dyn Rows> {
+    let builder = |read: &Read<E>| match read {
+        Read::Text(_) => ColumnBuilder::Text(StringViewBuilder::new()),
+        Read::Int(_) => ColumnBuilder::Int(Int64Builder::new()),
+        Read::Time(_) => ColumnBuilder::Time(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
+    };
+    Box::new(TypedRows { cast, columns: columns.iter().map(|(_, read, _)| (read, builder(read))).collect() })
+}
+
+impl<E: 'static> Rows for TypedRows<E> {
+    fn push(&mut self, event: &Event) -> bool {
+        let Some(event) = (self.cast)(event) else { return false };
+        for (read, builder) in &mut self.columns {
+            match (read, builder) {
+                (Read::Text(get), ColumnBuilder::Text(builder)) => builder.append_option(get(event)),
+                (Read::Int(get), ColumnBuilder::Int(builder)) => builder.append_option(get(event)),
+                (Read::Time(get), ColumnBuilder::Time(builder)) => {
+                    builder.append_option(get(event).map(|ms| ms * MICROS_PER_MS));
                 }
-                Read::Int(get) => Arc::new(events.iter().map(|e| get(e)).collect::<Int64Array>()),
-                Read::Time(get) => {
-                    let times = events.iter().map(|e| get(e).map(|ms| ms * MICROS_PER_MS));
-                    Arc::new(times.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
-                }
+                _ => unreachable!("builders are made from their reads"),
             }
-        })
-        .collect()
+        }
+        true
+    }
+
+    fn finish(&mut self) -> Vec<ArrayRef> {
+        let finish = |builder: &mut ColumnBuilder| -> ArrayRef {
+            match builder {
+                ColumnBuilder::Text(builder) => Arc::new(builder.finish()),
+                ColumnBuilder::Int(builder) => Arc::new(builder.finish()),
+                ColumnBuilder::Time(builder) => Arc::new(builder.finish()),
+            }
+        };
+        self.columns.iter_mut().map(|(_, builder)| finish(builder)).collect()
+    }
 }
 
 fn env(envelope: &Option<Envelope>) -> Option<&Envelope> {

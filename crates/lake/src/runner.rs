@@ -200,18 +200,20 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
     }
 
     async fn take_in(&mut self, at: &TopicPartition, records: Vec<StoredRecord>, end: u64) -> Result<()> {
-        let mut events = Vec::with_capacity(records.len());
+        let mut intake = self.lake.intake(&at.topic, at.partition);
         for StoredRecord { offset, record } in records {
             match Event::decode(record.schema, &record.payload) {
-                Ok(event) => events.push((offset, event)),
+                Ok(event) => {
+                    intake.push(offset, &event);
+                    self.unflushed += 1;
+                }
                 Err(e) => {
                     self.progress.undecodable += 1;
                     self.dead_letter(at, offset, &record, &e)?;
                 }
             }
         }
-        self.unflushed += events.len() as u64;
-        self.lake.absorb(&at.topic, at.partition, events, end).await
+        self.lake.absorb(intake, end).await
     }
 
     /// A record nobody can read goes to the dead-letter topic, once, with its place; the pipeline goes on.

@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_shipped() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pipelines");
+        let folder = std::path::Path::new("../../pipelines");
         let names = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<_> =
             names.filter(|n| n.ends_with(".sql")).map(|n| format!("pipelines/{n}")).collect();

@@ -152,9 +152,9 @@ impl Feed<'_> {
         let topics: std::collections::BTreeSet<&str> =
             self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();
         for topic in topics {
-            let here = range.clone().filter(|i| self.arrivals[*i].schema().topic() == topic);
-            let events = here.map(|i| (i as u64, self.arrivals[i].clone())).collect();
-            lake.absorb(topic, 0, events, range.end as u64).await?;
+            let mut intake = lake.intake(topic, 0);
+            range.clone().for_each(|i| intake.push(i as u64, &self.arrivals[i]));
+            lake.absorb(intake, range.end as u64).await?;
         }
         Ok(())
     }

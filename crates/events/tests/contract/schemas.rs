@@ -12,7 +12,7 @@ pub static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
 });
 
 pub fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../schemas")
+    PathBuf::from("../../schemas")
 }
 
 /// The message of a schema: `job_event` is `tidegate.v1.JobEvent`.

@@ -40,6 +40,12 @@ async fn revisions(lake: &Lake) -> Vec<i64> {
     rows.iter().flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
 }
 
+async fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
+    let mut intake = lake.intake("jobs", 0);
+    events.iter().zip(from..).for_each(|(event, offset)| intake.push(offset, event));
+    lake.absorb(intake, from + events.len() as u64).await.unwrap();
+}
+
 #[tokio::test]
 async fn late_events_revise_the_windows_they_touch() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,13 +59,12 @@ async fn late_events_revise_the_windows_they_touch() {
         event("a", JobEventKind::Ended, 14),
         event("", JobEventKind::Observed, 30),
     ];
-    let numbered = on_time.into_iter().enumerate().map(|(i, e)| (i as u64, e)).collect();
-    lake.absorb("jobs", 0, numbered, 3).await.unwrap();
+    absorb(&mut lake, 0, &on_time).await;
     lake.flush().await.unwrap();
     assert_eq!(revisions(&lake).await, [0, 0, 0, 0], "hours 10 to 13 were held, on time");
 
-    let late = vec![(3, event("b", JobEventKind::Started, 12)), (4, event("b", JobEventKind::Ended, 16))];
-    lake.absorb("jobs", 0, late, 5).await.unwrap();
+    let late = [event("b", JobEventKind::Started, 12), event("b", JobEventKind::Ended, 16)];
+    absorb(&mut lake, 3, &late).await;
     lake.flush().await.unwrap();
     assert_eq!(
         revisions(&lake).await,

@@ -8,7 +8,7 @@ use crate::program::{
 };
 
 fn shipped_cases() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pipelines/tests")
+    Path::new("../../pipelines/tests")
 }
 
 fn test(cases: &Path) -> std::process::Command {
