@@ -39,8 +39,10 @@ WITH facts AS (
                AND (gave_up_time IS NOT NULL OR coalesce(last_submit_time > last_from_time AND last_submit_time >= to_time, false))
                AS waits_again
     FROM job_facts
+), manifold AS (
+    -- Jobs with more than one attempt or wait are few; only they need an order among them.
+    SELECT * FROM facts WHERE waits_again OR first_attempt_id < last_attempt_id
 ), retried AS (
-    -- Jobs with more than one attempt are few; only they need an order among their attempts.
     SELECT e.cluster, e.job_id, e.attempt_id,
            min(e.event_time) FILTER (WHERE e.kind = 'STARTED') AS from_time,
            max(e.event_time) FILTER (WHERE e.kind = 'ENDED')   AS to_time,
@@ -52,9 +54,9 @@ WITH facts AS (
            latest(e.final_state, e.event_time)                 AS final_state,
            latest(e.exit_code, e.event_time)                   AS exit_code,
            max(e.as_of)                                        AS as_of
-    FROM job_events e
-    JOIN facts j ON e.cluster = j.cluster AND e.job_id = j.job_id
-    WHERE (j.first_attempt_id < j.last_attempt_id OR j.waits_again) AND e.attempt_id IS NOT NULL AND e.step_id IS NULL
+    FROM manifold j
+    JOIN job_events e ON e.cluster = j.cluster AND e.job_id = j.job_id
+    WHERE e.attempt_id IS NOT NULL AND e.step_id IS NULL
     GROUP BY e.cluster, e.job_id, e.attempt_id
 ), in_order AS (
     SELECT *,
@@ -88,7 +90,7 @@ WITH facts AS (
            coalesce(o.from_time, o.to_time),
            o.from_time, o.to_time, o.final_state, o.exit_code, o.as_of
     FROM in_order o
-    JOIN facts j ON o.cluster = j.cluster AND o.job_id = j.job_id
+    JOIN manifold j ON o.cluster = j.cluster AND o.job_id = j.job_id
     UNION ALL
     SELECT cluster, job_id, NULL AS attempt_id, NULL AS attempt, 0 AS is_only, 1 AS is_final,
            team, user_name, pool, qos, job_name,

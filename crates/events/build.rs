@@ -13,7 +13,8 @@ const SCHEMAS: [&str; 7] = [
 ];
 
 fn main() {
-    let schemas = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../schemas");
+    let schemas =
+        PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../schemas");
     println!("cargo::rerun-if-changed={}", schemas.display());
     let descriptors = protox::compile(SCHEMAS, [&schemas]).expect("schemas/*.proto compile");
     prost_build::Config::new().compile_fds(descriptors).expect("generate Rust types from schemas/*.proto");

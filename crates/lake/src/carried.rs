@@ -112,8 +112,13 @@ mod tests {
 
     #[test]
     fn ranks_sort_as_their_texts_and_come_back() {
-        let texts: ArrayRef =
-            Arc::new(StringViewArray::from(vec![Some("b"), None, Some(""), Some("a-longer-text-than-12"), Some("b")]));
+        let texts: ArrayRef = Arc::new(StringViewArray::from(vec![
+            Some("b"),
+            None,
+            Some(""),
+            Some("a-longer-text-than-12"),
+            Some("b"),
+        ]));
         let batch = RecordBatch::try_from_iter_with_nullable([("team", Arc::clone(&texts), true)]).unwrap();
         let (ranked, ranks) = Ranks::encode(&batch, &["team".into()]).unwrap();
         let numbers: Vec<Option<i64>> = ranked.column(0).as_primitive::<Int64Type>().iter().collect();

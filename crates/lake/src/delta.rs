@@ -9,10 +9,9 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use arrow::compute::kernels::aggregate::{max, min};
-use arrow::datatypes::{DataType, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow::datatypes::{DataType, Int64Type, Schema};
 use chrono::{DateTime, SecondsFormat, Utc};
 use datafusion::catalog::TableProvider;
 use deltalake::kernel::transaction::{CommitBuilder, CommitProperties};
@@ -24,7 +23,9 @@ use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 use url::Url;
 
@@ -195,12 +196,13 @@ impl DeltaStore {
             return Ok(None);
         }
         let schema = self.spec.file_schema();
+        let mut bytes = Vec::new();
         let mut writer =
-            ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(self.properties.clone()))?;
+            ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), Some(self.properties.clone()))?;
         for batch in batches {
             writer.write(&batch.clone().with_schema(Arc::clone(&schema))?)?;
         }
-        let bytes = writer.into_inner()?;
+        let metadata = writer.close()?;
         let size = bytes.len() as i64;
         let folder = partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
         let path = format!("{folder}/{}.parquet", uuid::Uuid::new_v4());
@@ -210,7 +212,7 @@ impl DeltaStore {
             path,
             partition_values: partition.into_iter().map(|(k, v)| (k.to_owned(), Some(v))).collect(),
             size,
-            stats: Some(statistics(rows, batches)),
+            stats: Some(statistics(&metadata, &schema)),
         }))
     }
 
@@ -397,7 +399,8 @@ fn writer_properties(spec: &TableSpec) -> WriterProperties {
         .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
     for field in spec.file_schema().fields() {
         let path = ColumnPath::from(field.name().as_str());
-        let names_rows = spec.layout != Layout::Windowed && spec.key.iter().skip(1).any(|k| k == field.name());
+        let names_rows =
+            spec.layout != Layout::Windowed && spec.key.iter().skip(1).any(|k| k == field.name());
         properties = match field.data_type() {
             DataType::Int64 | DataType::Int32 | DataType::Timestamp(..) => {
                 let hash = matches!(field.name().as_str(), KEY | EVENT);
@@ -415,50 +418,49 @@ fn writer_properties(spec: &TableSpec) -> WriterProperties {
     properties.build()
 }
 
-/// Delta file statistics: row count, and smallest and largest value of the whole-number and time columns.
-fn statistics(rows: usize, batches: &[RecordBatch]) -> String {
+/// Delta file statistics: row count, and smallest and largest value of the whole-number and time columns, as Parquet's own
+/// statistics have them.
+fn statistics(written: &ParquetMetaData, schema: &Schema) -> String {
     let (mut smallest, mut largest) = (serde_json::Map::new(), serde_json::Map::new());
-    let schema = batches[0].schema();
     for (index, field) in schema.fields().iter().enumerate() {
-        if let Some((low, high)) =
-            column_range(field.data_type(), batches.iter().map(|b| b.column(index).as_ref()))
-        {
-            smallest.insert(field.name().clone(), low);
-            largest.insert(field.name().clone(), high);
+        let ranges: Option<Vec<(i64, i64)>> = written
+            .row_groups()
+            .iter()
+            .filter(|group| group.column(index).statistics().is_none_or(|s| !all_null(s, group.num_rows())))
+            .map(|group| range(group.column(index).statistics()?))
+            .collect();
+        let Some(ranges) = ranges else { continue };
+        let (low, high) = (ranges.iter().map(|r| r.0).min(), ranges.iter().map(|r| r.1).max());
+        if let Some((low, high)) = low.zip(high) {
+            smallest.insert(field.name().clone(), statistic(field.data_type(), low));
+            largest.insert(field.name().clone(), statistic(field.data_type(), high));
         }
     }
+    let rows = written.file_metadata().num_rows();
     serde_json::json!({ "numRecords": rows, "minValues": smallest, "maxValues": largest, "nullCount": {} })
         .to_string()
 }
 
-fn column_range<'a>(
-    data_type: &DataType,
-    columns: impl Iterator<Item = &'a dyn Array>,
-) -> Option<(serde_json::Value, serde_json::Value)> {
-    let ranges: Vec<(i64, i64)> = columns
-        .filter_map(|column| match data_type {
-            DataType::Int64 => {
-                min(column.as_primitive::<Int64Type>()).zip(max(column.as_primitive::<Int64Type>()))
-            }
-            DataType::Int32 => min(column.as_primitive::<Int32Type>())
-                .zip(max(column.as_primitive::<Int32Type>()))
-                .map(|(low, high)| (i64::from(low), i64::from(high))),
-            DataType::Timestamp(..) => {
-                let column = column.as_primitive::<TimestampMicrosecondType>();
-                min(column).zip(max(column))
-            }
-            _ => None,
-        })
-        .collect();
-    let low = ranges.iter().map(|r| r.0).min()?;
-    let high = ranges.iter().map(|r| r.1).max()?;
-    if matches!(data_type, DataType::Timestamp(..)) {
-        let text = |us| {
-            DateTime::<Utc>::from_timestamp_micros(us).map(|t| t.to_rfc3339_opts(SecondsFormat::Micros, true))
-        };
-        return Some((text(low)?.into(), text(high)?.into()));
+fn all_null(statistics: &Statistics, rows: i64) -> bool {
+    statistics.null_count_opt() == Some(rows as u64)
+}
+
+fn range(statistics: &Statistics) -> Option<(i64, i64)> {
+    match statistics {
+        Statistics::Int64(s) => s.min_opt().copied().zip(s.max_opt().copied()),
+        Statistics::Int32(s) => {
+            s.min_opt().map(|low| i64::from(*low)).zip(s.max_opt().map(|high| i64::from(*high)))
+        }
+        _ => None,
     }
-    Some((low.into(), high.into()))
+}
+
+fn statistic(data_type: &DataType, value: i64) -> serde_json::Value {
+    let time = || DateTime::<Utc>::from_timestamp_micros(value);
+    match data_type {
+        DataType::Timestamp(..) => time().map(|t| t.to_rfc3339_opts(SecondsFormat::Micros, true)).into(),
+        _ => value.into(),
+    }
 }
 
 fn remove_action(file: DataFile, now_ms: i64) -> Remove {

@@ -11,12 +11,13 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 
-use crate::batch::{concat, conform};
+use crate::batch::conform;
 use crate::carried::Ranks;
 use crate::error::Result;
 use crate::functions;
 use crate::pipeline::{Extent, Shape};
 use crate::plan::Planned;
+use crate::sorted::sorted;
 
 /// Memory and threads that queries share.
 #[derive(Debug, Clone, Copy)]
@@ -164,10 +165,9 @@ fn at(us: i64) -> String {
 }
 
 async fn run_sorted(ctx: &SessionContext, planned: &Planned, ranks: &Ranks) -> Result<RecordBatch> {
-    let order =
-        planned.pipeline.key.iter().map(|k| format!("\"{k}\" NULLS FIRST")).collect::<Vec<_>>().join(", ");
-    let sql = format!("SELECT * FROM (\n{}\n) ORDER BY {order}", planned.pipeline.sql);
-    let batches = ctx.sql(&sql).await?.collect().await?;
-    let batches = batches.iter().map(|batch| ranks.decode(batch)).collect::<Result<Vec<_>, _>>()?;
-    Ok(concat(&planned.spec.public_schema(), &batches)?)
+    let rows = ctx.sql(&planned.pipeline.sql).await?;
+    let schema = Arc::new(rows.schema().as_arrow().clone());
+    let rows = concat_batches(&schema, &rows.collect().await?)?;
+    let rows = ranks.decode(&sorted(&rows, &planned.pipeline.key)?)?;
+    Ok(conform(&rows, &planned.spec.public_schema())?)
 }

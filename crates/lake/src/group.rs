@@ -138,6 +138,7 @@ impl GroupState {
     /// Takes back the committed events of keys that are open again (`was_open`: they never were sealed).
     pub fn revive(&mut self, batch: RecordBatch, was_open: bool) {
         let facts = self.facts_of_rows(&batch);
+        self.seen_events.extend(facts.iter().map(|f| (f.key, f.event)));
         if !was_open {
             self.revived.extend(facts.iter().map(|f| f.key));
         }
@@ -146,11 +147,8 @@ impl GroupState {
 
     /// Takes new events in; duplicates are dropped. `batch` has the full raw schema, one fact per row.
     pub fn absorb(&mut self, batch: &RecordBatch, facts: &[Facts]) -> Result<()> {
-        let mut fresh = HashSet::with_capacity(facts.len());
-        let keep: BooleanArray = facts
-            .iter()
-            .map(|f| Some(!self.seen_events.contains(&(f.key, f.event)) && fresh.insert((f.key, f.event))))
-            .collect();
+        let keep: BooleanArray =
+            facts.iter().map(|f| Some(self.seen_events.insert((f.key, f.event)))).collect();
         if keep.true_count() == 0 {
             return Ok(());
         }
@@ -168,7 +166,6 @@ impl GroupState {
     fn hold(&mut self, batch: RecordBatch, facts: &[Facts]) {
         let clusters = self.cluster_indexes(&batch);
         for (fact, cluster) in facts.iter().zip(clusters) {
-            self.seen_events.insert((fact.key, fact.event));
             let watermark = &mut self.clusters[cluster as usize].1;
             *watermark = (*watermark).max(fact.time);
             let key = self.keys.entry(fact.key).or_insert(KeyState {

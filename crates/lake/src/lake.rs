@@ -233,7 +233,8 @@ impl Lake {
 
     /// What takes in the decoded events of a log partition, to be handed to [`Self::absorb`].
     pub fn intake(&self, topic: &str, partition: u32) -> Intake {
-        let here = self.states.values().filter(|s| s.partition == partition && s.raw().schema.topic() == topic);
+        let here =
+            self.states.values().filter(|s| s.partition == partition && s.raw().schema.topic() == topic);
         Intake::new(partition, here)
     }
 

@@ -25,6 +25,7 @@ mod revision;
 pub mod runner;
 mod seen;
 pub mod shipped;
+mod sorted;
 pub mod table;
 pub mod ways;
 pub mod window;

@@ -258,7 +258,14 @@ mod tests {
         assert!(keyed.iter().position(|n| *n == "attempts") < keyed.iter().position(|n| *n == "jobs"));
         assert!(jobs.windowed.iter().any(|p| p.spec.name == "usage_1d"));
         let usage = jobs.windowed.iter().find(|p| p.spec.name == "usage_1h").unwrap();
-        assert_eq!(usage.reads, ["cluster", "final_state", "from_time", "gpus_milli", "kind", "pool", "team", "user_name"]);
-        assert_eq!(usage.carried, ["cluster", "final_state", "pool", "team", "user_name"], "kind is compared");
+        assert_eq!(
+            usage.reads,
+            ["cluster", "final_state", "from_time", "gpus_milli", "kind", "pool", "team", "user_name"]
+        );
+        assert_eq!(
+            usage.carried,
+            ["cluster", "final_state", "pool", "team", "user_name"],
+            "kind is compared"
+        );
     }
 }

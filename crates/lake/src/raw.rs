@@ -4,12 +4,13 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Int32Array, Int64Array, Int64Builder, RecordBatch, StringViewBuilder, TimestampMicrosecondBuilder,
+    ArrayRef, Int32Array, Int64Array, Int64Builder, RecordBatch, StringViewBuilder,
+    TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::DataType;
 use tidegate_events::v1::{
-    CapacityEvent, CapacityEventKind, DeadLetter, Envelope, GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
-    PoolSample,
+    CapacityEvent, CapacityEventKind, DeadLetter, Envelope, GpuSampleBatch, JobEvent, JobEventKind,
+    NodeEvent, NodeEventKind, PoolSample,
 };
 use tidegate_events::{Event, SchemaId};
 use xxhash_rust::xxh3::Xxh3;

@@ -2,15 +2,11 @@
 
 mod bench;
 mod commands;
+mod memory;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-/// jemalloc keeps freed pages for some seconds. Columnar batches come and go in tens of megabytes; an allocator that gives
-/// them back at once makes the kernel clear the same memory again and again, a quarter of the CPU time of an import.
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Useful work out of the silicon you pay for: record, query and steer a GPU cluster.
 #[derive(Parser)]
@@ -32,6 +28,9 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     commands::init_logging();
+    if matches!(cli.command, Command::Import(_) | Command::Pipeline(_) | Command::Bench(_)) {
+        memory::keep_pages();
+    }
     let result = match cli.command {
         Command::Up(args) => commands::up::run(args),
         Command::Import(args) => commands::import::run(args),

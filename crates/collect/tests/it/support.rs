@@ -168,9 +168,7 @@ pub fn gpu_ms(jobs: &[v1::JobEvent]) -> i128 {
 
 /// A file of the public traces, if they are beside the repository.
 pub fn trace(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("TIDEGATE_SHARED_DATA").map_or_else(
-        || PathBuf::from("../../../shared/data"),
-        PathBuf::from,
-    );
+    let folder = std::env::var_os("TIDEGATE_SHARED_DATA")
+        .map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from);
     Some(folder.join(name)).filter(|path| path.exists())
 }
