@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray,
 };
-use arrow::compute::filter_record_batch;
+use arrow::compute::{filter_record_batch, not};
 use arrow::datatypes::{Field, Int64Type, Schema, TimestampMicrosecondType};
 use datafusion::prelude::SessionContext;
 use hashbrown::{HashMap, HashSet};
@@ -65,6 +65,8 @@ pub struct GroupState {
     seen_events: HashSet<(i64, i64)>,
     keys: HashMap<i64, KeyState>,
     sealed: SeenKeys,
+    /// Events whose keys may be sealed in the lake, full raw schema.
+    waiting: Vec<(RecordBatch, Vec<Facts>)>,
     /// Keys that were sealed in the lake and are open again; their sealed rows are to be replaced.
     pub revived: HashSet<i64>,
     /// Up to when each cluster was observed, µs.
@@ -90,6 +92,7 @@ impl GroupState {
             seen_events: HashSet::new(),
             keys: HashMap::new(),
             sealed: SeenKeys::default(),
+            waiting: Vec::new(),
             revived: HashSet::new(),
             clusters: Vec::new(),
             outputs: Vec::new(),
@@ -127,12 +130,13 @@ impl GroupState {
         self.closed_before = self.watermark();
     }
 
-    /// Keys of the facts that are not open but may be sealed in the lake.
-    pub fn maybe_sealed<'a>(&self, facts: impl Iterator<Item = &'a Facts>) -> BTreeSet<i64> {
-        facts
-            .map(|f| f.key)
-            .filter(|key| !self.keys.contains_key(key) && self.sealed.contains(*key))
-            .collect()
+    /// Whether events wait for what the lake holds of their keys.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub fn waiting_keys(&self) -> BTreeSet<i64> {
+        self.waiting.iter().flat_map(|(_, facts)| facts).map(|f| f.key).collect()
     }
 
     /// Takes back the committed events of keys that are open again (`was_open`: they never were sealed).
@@ -145,8 +149,37 @@ impl GroupState {
         self.hold(batch, &facts);
     }
 
-    /// Takes new events in; duplicates are dropped. `batch` has the full raw schema, one fact per row.
-    pub fn absorb(&mut self, batch: &RecordBatch, facts: &[Facts]) -> Result<()> {
+    /// Takes new events in. `batch` has the full raw schema, one fact per row.
+    ///
+    /// An event of a key that may be sealed in the lake waits until [`Self::absorb_waiting`]: one look into the lake serves
+    /// all that came since the last.
+    pub fn absorb(&mut self, batch: RecordBatch, facts: Vec<Facts>) -> Result<()> {
+        let waits: BooleanArray = facts
+            .iter()
+            .map(|f| Some(!self.keys.contains_key(&f.key) && self.sealed.contains(f.key)))
+            .collect();
+        if waits.true_count() == 0 {
+            return self.absorb_fresh(&batch, &facts);
+        }
+        let pick = |wanted: bool| {
+            let picked = facts.iter().zip(&waits).filter(move |(_, w)| *w == Some(wanted));
+            picked.map(|(fact, _)| *fact).collect::<Vec<_>>()
+        };
+        self.waiting.push((filter_record_batch(&batch, &waits)?, pick(true)));
+        self.absorb_fresh(&filter_record_batch(&batch, &not(&waits)?)?, &pick(false))
+    }
+
+    /// Takes in the events that waited; `committed` is what the lake holds of their keys.
+    pub fn absorb_waiting(&mut self, committed: Vec<RecordBatch>) -> Result<()> {
+        committed.into_iter().for_each(|batch| self.revive(batch, false));
+        for (batch, facts) in std::mem::take(&mut self.waiting) {
+            self.absorb_fresh(&batch, &facts)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in events of keys that are open or new; duplicates are dropped.
+    fn absorb_fresh(&mut self, batch: &RecordBatch, facts: &[Facts]) -> Result<()> {
         let keep: BooleanArray =
             facts.iter().map(|f| Some(self.seen_events.insert((f.key, f.event)))).collect();
         if keep.true_count() == 0 {
@@ -240,7 +273,7 @@ impl GroupState {
                 .map(|k| Some(k.is_some_and(|k| !self.is_finished(k))))
                 .collect();
             stay.push(filter_record_batch(&rows, &open)?);
-            seal.push(filter_record_batch(&rows, &arrow::compute::not(&open)?)?);
+            seal.push(filter_record_batch(&rows, &not(&open)?)?);
         }
         Ok((stay, seal))
     }

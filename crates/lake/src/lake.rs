@@ -24,7 +24,6 @@ use crate::exec::{self, Limits, run_windowed};
 use crate::group::GroupState;
 use crate::intake::Intake;
 use crate::plan::{Group, Plan};
-use crate::raw::Facts;
 use crate::revision::revise;
 use crate::table::{KEY, Layout, OFFSET, OPEN, PARTITION, SEGMENT, TableSpec};
 use crate::window::{Segment, runs};
@@ -239,34 +238,28 @@ impl Lake {
     }
 
     /// Takes in the records of a log partition up to `end`. Queries see them after [`Self::refresh`].
-    pub async fn absorb(&mut self, intake: Intake, end: u64) -> Result<()> {
+    pub fn absorb(&mut self, intake: Intake, end: u64) -> Result<()> {
         let partition = intake.partition;
         for (table, rows) in intake.finish() {
-            let name = (table, partition);
-            let mut state = self.states.remove(&name).expect("an intake is of attached partitions");
-            let result = self.absorb_into(&mut state, rows, end).await;
-            self.states.insert(name, state);
-            result?;
+            let state =
+                self.states.get_mut(&(table, partition)).expect("an intake is of attached partitions");
+            for (batch, facts) in rows {
+                state.absorb(batch, facts)?;
+            }
+            state.absorbed = state.absorbed.max(end);
         }
         Ok(())
     }
 
-    async fn absorb_into(
-        &self,
-        state: &mut GroupState,
-        decoded: Vec<(RecordBatch, Vec<Facts>)>,
-        end: u64,
-    ) -> Result<()> {
-        let candidates = state.maybe_sealed(decoded.iter().flat_map(|(_, facts)| facts));
-        if !candidates.is_empty() {
-            for batch in self.committed_events(state, &candidates).await? {
-                state.revive(batch, false);
-            }
+    /// Takes in events that waited because their keys may be finished and in the lake: those keys come back first.
+    async fn absorb_waiting(&mut self) -> Result<()> {
+        let waiting: Vec<(String, u32)> =
+            self.states.iter().filter(|(_, s)| s.has_waiting()).map(|(name, _)| name.clone()).collect();
+        for name in waiting {
+            let state = &self.states[&name];
+            let committed = self.committed_events(state, &state.waiting_keys()).await?;
+            self.states.get_mut(&name).expect("just listed").absorb_waiting(committed)?;
         }
-        for (batch, facts) in &decoded {
-            state.absorb(batch, facts)?;
-        }
-        state.absorbed = state.absorbed.max(end);
         Ok(())
     }
 
@@ -293,6 +286,7 @@ impl Lake {
 
     /// Folds what was taken in, recomputes the windows it touches, and shows the result to queries.
     pub async fn refresh(&mut self) -> Result<()> {
+        self.absorb_waiting().await?;
         let ctx = self.session();
         let dirty: Vec<(String, u32)> =
             self.states.iter().filter(|(_, s)| s.changed).map(|(k, _)| k.clone()).collect();
@@ -437,7 +431,7 @@ impl Lake {
     /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
     pub async fn flush(&mut self) -> Result<Flushed> {
         let mut flushed = Flushed::default();
-        if self.states.values().any(|s| s.changed) {
+        if self.states.values().any(|s| s.changed || s.has_waiting()) {
             self.refresh().await?;
         }
         let started = std::time::Instant::now();

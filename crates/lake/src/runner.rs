@@ -213,7 +213,7 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
                 }
             }
         }
-        self.lake.absorb(intake, end).await
+        self.lake.absorb(intake, end)
     }
 
     /// A record nobody can read goes to the dead-letter topic, once, with its place; the pipeline goes on.

@@ -154,7 +154,7 @@ impl Feed<'_> {
         for topic in topics {
             let mut intake = lake.intake(topic, 0);
             range.clone().for_each(|i| intake.push(i as u64, &self.arrivals[i]));
-            lake.absorb(intake, range.end as u64).await?;
+            lake.absorb(intake, range.end as u64)?;
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ async fn revisions(lake: &Lake) -> Vec<i64> {
 async fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
     let mut intake = lake.intake("jobs", 0);
     events.iter().zip(from..).for_each(|(event, offset)| intake.push(offset, event));
-    lake.absorb(intake, from + events.len() as u64).await.unwrap();
+    lake.absorb(intake, from + events.len() as u64).unwrap();
 }
 
 #[tokio::test]
