@@ -16,7 +16,7 @@ use tidegate_lake::runner::Pace;
 use tidegate_log::TopicConfig;
 
 use super::{Scratch, Stopwatch, folder_bytes, peak_rss_mib};
-use crate::commands::{CommandError, Opened, block_on};
+use crate::commands::{CommandError, Opened, block_on_one_thread};
 
 #[derive(Debug, Args)]
 pub struct IngestArgs {
@@ -116,7 +116,7 @@ fn tables(
     watch: &Stopwatch,
     gpu_ms_generated: i64,
 ) -> Result<Report, CommandError> {
-    block_on(async {
+    block_on_one_thread(async {
         let mut runner = opened.runner(tidegate_lake::shipped::shipped(), Pace::default()).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         let (cpu_s, wall_s) = watch.read()?;

@@ -12,7 +12,10 @@ use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Progress};
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};
 
-use super::{CommandError, CommandResult, DataArgs, EXIT_REJECTS, Opened, block_on, name_full_disk};
+use super::{
+    CommandError, CommandResult, DataArgs, EXIT_REJECTS, Opened, block_on, block_on_one_thread,
+    name_full_disk,
+};
 
 /// Bring in history: Slurm accounting, job tables, traces
 #[derive(Debug, Args)]
@@ -111,7 +114,7 @@ pub fn run(args: ImportArgs) -> CommandResult {
         let bar = ProgressBar::new_spinner();
         bar.set_style(ProgressStyle::with_template("{spinner} tables: {msg}")?);
         bar.enable_steady_tick(Duration::from_millis(200));
-        let progress = block_on(async {
+        let progress = block_on_one_thread(async {
             let mut runner = opened.runner_of(plan, common.pace()).await?;
             let progress = runner.catch_up(&mut |p| bar.set_message(table_message(&p))).await?;
             runner.maintain().await?;

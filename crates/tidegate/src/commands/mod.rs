@@ -184,6 +184,12 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future))
 }
 
+/// Runs a command that works through history, on one thread: handing batches from thread to thread costs more than it
+/// brings where one table is computed from the other.
+pub fn block_on_one_thread<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
+}
+
 /// Log lines go to stderr; RUST_LOG chooses which.
 pub fn init_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()

@@ -11,7 +11,7 @@ use tidegate_lake::pipeline::{Pipeline, Shape};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::Pace;
 
-use super::{CommandError, CommandResult, DataArgs, Opened, block_on, name_full_disk};
+use super::{CommandError, CommandResult, DataArgs, Opened, block_on, block_on_one_thread, name_full_disk};
 
 /// List, check, run, backfill and test pipelines
 #[derive(Debug, Args)]
@@ -101,7 +101,7 @@ fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
 fn catch_up(data: &DataArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let opened = Opened::open(&data.data)?;
-    let progress = block_on(async {
+    let progress = block_on_one_thread(async {
         let mut runner = opened.runner(pipelines, Pace::default()).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         runner.maintain().await?;

@@ -11,7 +11,7 @@ use tidegate_lake::runner::{Pace, Progress, Runner};
 use tidegate_server::{QueryLimits, QueryService};
 
 use crate::commands::{
-    CommandError, CommandResult, DataArgs, Opened, TableCount, block_on, folder_url, table_counts,
+    CommandError, CommandResult, DataArgs, Opened, TableCount, block_on_one_thread, folder_url, table_counts,
 };
 
 pub fn run(data: &DataArgs) -> CommandResult {
@@ -21,7 +21,7 @@ pub fn run(data: &DataArgs) -> CommandResult {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} rebuilding: {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(200));
-    let (progress, counts) = block_on(async {
+    let (progress, counts) = block_on_one_thread(async {
         let plan = Plan::compile(pipelines).await?;
         rebuild(&opened, plan, &mut |p| {
             bar.set_message(format!("{} events in, {} to go", HumanCount(p.records), HumanCount(p.behind)))
