@@ -189,7 +189,8 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     let root = if roots.len() == 1 { roots.remove(0) } else { None };
     let mut reads = check::columns_read(&ctx, &pipeline).await?;
     reads.retain(|column| !added_columns(&pipeline.shape).contains(&column.as_str()));
-    let carried = carried_columns(&ctx.state().create_logical_plan(&pipeline.sql).await?);
+    let mut carried = carried_columns(&ctx.state().create_logical_plan(&pipeline.sql).await?);
+    carried.retain(|column| reads.contains(column));
     Ok(Planned { spec: Arc::new(spec), root, reads, carried, pipeline })
 }
 

@@ -87,6 +87,8 @@ mod tests {
         .unwrap()
     }
 
+    type Key = (Option<i64>, Option<i64>, Option<i64>);
+
     proptest! {
         /// Packed or column by column, the order is the same; also for keys too wide to be packed.
         #[test]
@@ -100,7 +102,7 @@ mod tests {
                 0..60,
             )
         ) {
-            let numbers = |get: fn(&(Option<i64>, Option<i64>, Option<i64>)) -> Option<i64>| {
+            let numbers = |get: fn(&Key) -> Option<i64>| {
                 Arc::new(rows.iter().map(get).collect::<Int64Array>()) as ArrayRef
             };
             let batch = batch(vec![numbers(|r| r.0), numbers(|r| r.1), numbers(|r| r.2)]);

@@ -28,6 +28,9 @@ impl DataDir {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let path = path.as_ref().to_path_buf();
         let io = |what: &str, source| LogError::io(&path, format!("{what} {}", path.display()), source);
+        if path.is_file() {
+            return Err(LogError::NotAFolder { path });
+        }
         fs::create_dir_all(&path).map_err(|e| io("creating the data folder", e))?;
         let lock = lock(&path)?;
         if !check_format(&path)? {

@@ -62,6 +62,9 @@ pub enum LogError {
     #[error("{} is in use by {}; stop it or choose another folder", .dir.display(), holder(.pid))]
     AlreadyOpen { dir: PathBuf, pid: Option<u32> },
 
+    #[error("{} is a file; data needs a folder of its own, name another path", .path.display())]
+    NotAFolder { path: PathBuf },
+
     #[error("{} holds no data; check the path, or import something into it first", .dir.display())]
     NotADataDir { dir: PathBuf },
 

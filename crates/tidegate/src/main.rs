@@ -1,5 +1,13 @@
 //! The `tidegate` binary: commands, wiring, nothing else.
 
+/// As `println!`, for readers who may have gone: a closed pipe is no failure of the command.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        writeln!(std::io::stdout(), $($text)*).ok();
+    }};
+}
+
 mod bench;
 mod commands;
 mod memory;

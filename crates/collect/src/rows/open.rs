@@ -50,6 +50,17 @@ impl Source {
         }
     }
 
+    /// Fails as reading would if the file is not there or must not be read, so that nothing else need be begun.
+    pub fn check(&self) -> Result<(), ImportError> {
+        match self {
+            Self::File(path) => {
+                let opened = File::open(path);
+                opened.map(|_| ()).map_err(|source| ImportError::Open { file: self.shown(), source })
+            }
+            Self::Stdin | Self::Reader { .. } => Ok(()),
+        }
+    }
+
     fn shown(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),

@@ -57,7 +57,7 @@ pub fn run(args: BenchArgs) -> CommandResult {
 }
 
 fn print(report: &impl serde::Serialize) -> CommandResult {
-    println!("{}", serde_json::to_string_pretty(report)?);
+    say!("{}", serde_json::to_string_pretty(report)?);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,11 +9,11 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use tidegate_collect::{ImportOptions, ImportSummary, Mapping, Source, import};
 use tidegate_events::Event;
 use tidegate_lake::plan::Plan;
-use tidegate_lake::runner::{Pace, Progress};
+use tidegate_lake::runner::Progress;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};
 
 use super::{
-    CommandError, CommandResult, DataArgs, EXIT_REJECTS, Opened, block_on, block_on_one_thread,
+    CommandError, CommandResult, DataArgs, EXIT_REJECTS, Opened, PaceArgs, block_on, block_on_one_thread,
     name_full_disk,
 };
 
@@ -69,19 +69,8 @@ struct CommonArgs {
     /// Only append to the log; tables are brought up to date by the next command that writes
     #[arg(long)]
     no_run: bool,
-    /// Tuning: commit the tables about every so many events; fewer bound memory further and cost time
-    #[arg(long, value_name = "EVENTS", default_value_t = Pace::default().flush_events, hide_short_help = true,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    flush_events: u64,
-}
-
-impl CommonArgs {
-    fn pace(&self) -> Pace {
-        let pace = Pace::default();
-        // What is read at a time is committed together; no event is as small as this.
-        let read_bytes = usize::try_from(self.flush_events.saturating_mul(64)).unwrap_or(usize::MAX);
-        Pace { flush_events: self.flush_events, read_bytes: pace.read_bytes.min(read_bytes), ..pace }
-    }
+    #[command(flatten)]
+    pace: PaceArgs,
 }
 
 pub fn run(args: ImportArgs) -> CommandResult {
@@ -101,10 +90,11 @@ pub fn run(args: ImportArgs) -> CommandResult {
     };
     // Pipelines are checked before anything is written, so that a broken one does not leave work half done.
     let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
+    let source = if file.as_os_str() == "-" { Source::Stdin } else { Source::File(file) };
+    source.check()?;
     let opened = Opened::open(&common.data.data)?;
 
     let started = Instant::now();
-    let source = if file.as_os_str() == "-" { Source::Stdin } else { Source::File(file) };
     let bar = ReadBar::new();
     let summary = import(source, &mapping, &options, opened.log.as_ref(), &mut |p| bar.show(&p))?;
     bar.finish();
@@ -115,7 +105,7 @@ pub fn run(args: ImportArgs) -> CommandResult {
         bar.set_style(ProgressStyle::with_template("{spinner} tables: {msg}")?);
         bar.enable_steady_tick(Duration::from_millis(200));
         let progress = block_on_one_thread(async {
-            let mut runner = opened.runner_of(plan, common.pace()).await?;
+            let mut runner = opened.runner_of(plan, common.pace.pace()).await?;
             let progress = runner.catch_up(&mut |p| bar.set_message(table_message(&p))).await?;
             runner.maintain().await?;
             Ok::<_, CommandError>(progress)
@@ -188,42 +178,42 @@ impl ReadBar {
 }
 
 fn report(summary: &ImportSummary, tables: Option<Progress>, took: Duration) {
-    println!("rows read        {:>12}", HumanCount(summary.rows_read).to_string());
-    println!("rows accepted    {:>12}", HumanCount(summary.rows_accepted).to_string());
+    say!("rows read        {:>12}", HumanCount(summary.rows_read).to_string());
+    say!("rows accepted    {:>12}", HumanCount(summary.rows_accepted).to_string());
     if summary.rows_duplicate > 0 {
-        println!("rows repeated    {:>12}", HumanCount(summary.rows_duplicate).to_string());
+        say!("rows repeated    {:>12}", HumanCount(summary.rows_duplicate).to_string());
     }
     if summary.rows_skipped > 0 {
-        println!("rows left out    {:>12}  (by the mapping)", HumanCount(summary.rows_skipped).to_string());
+        say!("rows left out    {:>12}  (by the mapping)", HumanCount(summary.rows_skipped).to_string());
     }
-    println!("rows rejected    {:>12}", HumanCount(summary.rejected()).to_string());
+    say!("rows rejected    {:>12}", HumanCount(summary.rejected()).to_string());
     for (code, count) in &summary.rows_rejected {
-        println!("  {code:<24} {count:>6}");
+        say!("  {code:<24} {count:>6}");
     }
-    println!("events written   {:>12}", HumanCount(summary.events_written).to_string());
-    println!("already present  {:>12}", HumanCount(summary.events_already_present).to_string());
+    say!("events written   {:>12}", HumanCount(summary.events_written).to_string());
+    say!("already present  {:>12}", HumanCount(summary.events_already_present).to_string());
     for (cluster, (from, to)) in &summary.clusters {
         let time = |ms: &i64| {
             chrono::DateTime::from_timestamp_millis(*ms)
                 .map_or_else(String::new, |t| t.format("%F %T").to_string())
         };
-        println!("cluster          {cluster}: {} .. {} UTC", time(from), time(to));
+        say!("cluster          {cluster}: {} .. {} UTC", time(from), time(to));
     }
     if summary.rows_not_checked_for_duplicates > 0 {
-        println!(
+        say!(
             "not checked for duplicate ids (memory limit): {} rows",
             HumanCount(summary.rows_not_checked_for_duplicates)
         );
     }
     if let Some(tables) = tables {
-        println!(
+        say!(
             "tables           {} events taken in, {} bytes written",
             HumanCount(tables.records),
             HumanCount(tables.bytes)
         );
     }
-    println!("took             {}", HumanDuration(took));
+    say!("took             {}", HumanDuration(took));
     if summary.rejected() > 0 {
-        println!("see: tidegate sql \"SELECT origin, line, code, reason FROM dead_letters\"");
+        say!("see: tidegate sql \"SELECT origin, line, code, reason FROM dead_letters\"");
     }
 }

@@ -58,6 +58,24 @@ impl DataArgs {
     }
 }
 
+/// How a command that works through history paces itself.
+#[derive(Debug, Clone, Args)]
+pub struct PaceArgs {
+    /// Tuning: commit the tables about every so many events; fewer bound memory further and cost time
+    #[arg(long, value_name = "EVENTS", default_value_t = Pace::default().flush_events, hide_short_help = true,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    flush_events: u64,
+}
+
+impl PaceArgs {
+    pub fn pace(&self) -> Pace {
+        let pace = Pace::default();
+        // What is read at a time is committed together; no event is as small as this.
+        let read_bytes = usize::try_from(self.flush_events.saturating_mul(64)).unwrap_or(usize::MAX);
+        Pace { flush_events: self.flush_events, read_bytes: pace.read_bytes.min(read_bytes), ..pace }
+    }
+}
+
 /// Every pipeline file (*.sql) of a folder, by name.
 pub fn load_folder(folder: &Path) -> Result<Vec<Pipeline>, CommandError> {
     let listing =

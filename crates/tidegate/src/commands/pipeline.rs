@@ -11,7 +11,9 @@ use tidegate_lake::pipeline::{Pipeline, Shape};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::Pace;
 
-use super::{CommandError, CommandResult, DataArgs, Opened, block_on, block_on_one_thread, name_full_disk};
+use super::{
+    CommandError, CommandResult, DataArgs, Opened, PaceArgs, block_on, block_on_one_thread, name_full_disk,
+};
 
 /// List, check, run, backfill and test pipelines
 #[derive(Debug, Args)]
@@ -44,6 +46,8 @@ enum What {
     Run {
         #[command(flatten)]
         data: DataArgs,
+        #[command(flatten)]
+        pace: PaceArgs,
     },
     /// Build every table anew from the log; queries see the old ones until the new ones are complete
     Backfill {
@@ -58,7 +62,7 @@ pub fn run(args: PipelineArgs) -> CommandResult {
     match args.what {
         What::List { data } => list(&data),
         What::Check { files, data } => check(&files, &data),
-        What::Run { data } => catch_up(&data),
+        What::Run { data, pace } => catch_up(&data, pace.pace()),
         What::Backfill { data } => backfill::run(&data),
         What::Test(args) => cases::run(&args),
     }
@@ -66,7 +70,7 @@ pub fn run(args: PipelineArgs) -> CommandResult {
 
 fn list(data: &DataArgs) -> CommandResult {
     let plan = block_on(Plan::compile(data.load_pipelines()?))??;
-    println!("{:<16} {:<22} {:<32} WHAT", "NAME", "RUN", "FROM");
+    say!("{:<16} {:<22} {:<32} WHAT", "NAME", "RUN", "FROM");
     for planned in plan.pipelines() {
         let pipeline = &planned.pipeline;
         let when = match &pipeline.shape {
@@ -74,7 +78,7 @@ fn list(data: &DataArgs) -> CommandResult {
             Shape::Windowed { width_ms, .. } => format!("per {} of event time", duration(*width_ms)),
             Shape::View => "when asked".into(),
         };
-        println!("{:<16} {:<22} {:<32} {}", pipeline.name, when, pipeline.sources.join(", "), pipeline.doc);
+        say!("{:<16} {:<22} {:<32} {}", pipeline.name, when, pipeline.sources.join(", "), pipeline.doc);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -94,23 +98,25 @@ fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
     pipelines.extend(own);
     let count = pipelines.len();
     block_on(Plan::compile(pipelines))??;
-    println!("{count} pipelines, all repeatable");
+    say!("{count} pipelines, all repeatable");
     Ok(ExitCode::SUCCESS)
 }
 
-fn catch_up(data: &DataArgs) -> CommandResult {
+fn catch_up(data: &DataArgs, pace: Pace) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let opened = Opened::open(&data.data)?;
     let progress = block_on_one_thread(async {
-        let mut runner = opened.runner(pipelines, Pace::default()).await?;
+        let mut runner = opened.runner(pipelines, pace).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         runner.maintain().await?;
         Ok::<_, CommandError>(progress)
     })?
     .map_err(|e| name_full_disk(e, &data.data))?;
-    println!(
+    say!(
         "{} records taken in, {} commits, {} undecodable",
-        progress.records, progress.commits, progress.undecodable
+        progress.records,
+        progress.commits,
+        progress.undecodable
     );
     Ok(ExitCode::SUCCESS)
 }

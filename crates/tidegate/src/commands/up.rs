@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::{CommandError, CommandResult, DataArgs, Opened, block_on, table_counts};
+use super::{CommandError, CommandResult, DataArgs, Opened, block_on, name_full_disk, table_counts};
 use demo::{Demo, Speed, Trace};
 use view::View;
 
@@ -62,6 +62,7 @@ pub fn run(args: UpArgs) -> CommandResult {
         stop.send_replace(true);
         ended
     })?
+    .map_err(|e| name_full_disk(e, &args.data.data))
 }
 
 async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender<bool>) -> CommandResult {
@@ -80,10 +81,10 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let server = tokio::spawn(serve(listener, service.clone(), until));
 
     let data = args.data.data.display();
-    println!("data    {data}\nSQL     http://{address}/v1/sql");
+    say!("data    {data}\nSQL     http://{address}/v1/sql");
     if with_demo {
         if !asked_for {
-            println!("There is nothing in this folder yet, so here is a demo.");
+            say!("There is nothing in this folder yet, so here is a demo.");
         }
         let trace = args.trace.unwrap_or(Trace::PhillyMultigpuAttempts);
         let demo = Demo::load(trace)?;
@@ -91,7 +92,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         let view =
             View::new(service, trace.name(), demo.span_ms(), opened.folder.lake(), address.to_string());
         let whole = replay(&mut runner, demo, speed, Arc::clone(&opened.log), view, stopped).await?;
-        println!("{}", what_next(args, address, trace, whole));
+        say!("{}", what_next(args, address, trace, whole));
     } else {
         show_tables(&service).await?;
     }
@@ -182,7 +183,7 @@ fn stop_on_signals(stop: watch::Sender<bool>) -> Result<(), CommandError> {
 
 async fn show_tables(service: &QueryService) -> Result<(), CommandError> {
     for table in table_counts(service).await? {
-        println!("{table}");
+        say!("{table}");
     }
     Ok(())
 }

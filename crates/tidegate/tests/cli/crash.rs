@@ -1,4 +1,5 @@
-//! kill -9 at any instant of an import costs nothing but a restart: the tables end up as those of an undisturbed one.
+//! kill -9 at any instant of an import, a pipeline run or a backfill costs nothing but a restart: the tables end up as those
+//! of an undisturbed one.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -24,7 +25,7 @@ const KILLS_PER_RUN: u32 = 3;
 const TRIES: u32 = 50;
 
 #[test]
-fn killed_imports_end_with_the_tables_of_an_undisturbed_one() {
+fn killed_commands_end_with_the_tables_of_undisturbed_ones() {
     let runs: u32 = match std::env::var("TIDEGATE_CRASH_RUNS") {
         Ok(runs) => runs.parse().expect("TIDEGATE_CRASH_RUNS is a number"),
         Err(_) => 5,
@@ -35,9 +36,7 @@ fn killed_imports_end_with_the_tables_of_an_undisturbed_one() {
     std::fs::write(&file, history(&mut rng)).unwrap();
 
     let undisturbed = folder.path().join("undisturbed");
-    let begun = Instant::now();
-    succeed(&mut often_committed(&file, &undisturbed));
-    let length = begun.elapsed();
+    let whole = Step::timed(often_committed, &file, &undisturbed);
     let commits = commits(&undisturbed, "job_events");
     assert!(commits >= MIN_COMMITS, "{commits} commits");
     let names = table_names(&undisturbed);
@@ -47,45 +46,57 @@ fn killed_imports_end_with_the_tables_of_an_undisturbed_one() {
         assert!(expected[table].len() > 50, "{table} has {} rows", expected[table].len());
     }
 
-    // Where commits fall does not matter either, but for the table that records which commits were late.
-    let seldom = folder.path().join("seldom");
-    succeed(&mut import(&file, "jobs_csv", &seldom));
-    let mut lasting = expected.clone();
-    lasting.remove("window_revisions");
-    let names_lasting: Vec<&String> = lasting.keys().collect();
-    assert_same_tables(&tables(&seldom, &names_lasting), &lasting, "few commits");
+    // Where commits fall does not matter either.
+    let apart = folder.path().join("apart");
+    let steps = [append_only, run_often_committed, backfill].map(|step| Step::timed(step, &file, &apart));
+    assert_same_tables(&tables(&apart, &names), &expected, "few commits");
 
     let mut kills = 0;
     for run in 0..runs {
         let data = folder.path().join(format!("killed-{run}"));
-        let instants = killed_run(&file, &data, length, &mut rng);
+        // In turn: all in one command, tables apart from the log, and the tables once more.
+        let steps = [std::slice::from_ref(&whole), &steps[..2], &steps[..]][run as usize % 3];
+        let instants = killed_run(steps, &file, &data, &mut rng);
         kills += instants.len();
-        assert_same_tables(
-            &tables(&data, &names),
-            &expected,
-            &format!("run {run}, killed after {instants:?} of {length:?}"),
-        );
+        assert_same_tables(&tables(&data, &names), &expected, &format!("run {run}, killed at {instants:?}"));
         std::fs::remove_dir_all(&data).unwrap();
     }
-    println!("{runs} runs of {length:?}, {kills} kills, equal tables");
+    println!("{runs} runs, {kills} kills, equal tables");
 }
 
-/// Kills the import one to three times, then lets it end. Returns after how long each time.
-fn killed_run(file: &Path, data: &Path, length: Duration, rng: &mut ChaCha8Rng) -> Vec<Duration> {
+/// A command to be killed, and how long it takes undisturbed.
+struct Step {
+    command: fn(&Path, &Path) -> Command,
+    length: Duration,
+}
+
+impl Step {
+    /// Runs the command to its end.
+    fn timed(command: fn(&Path, &Path) -> Command, file: &Path, data: &Path) -> Self {
+        let begun = Instant::now();
+        succeed(&mut command(file, data));
+        Self { command, length: begun.elapsed() }
+    }
+}
+
+/// Kills each step one to three times, then lets it end. Returns which step was killed after how long.
+fn killed_run(steps: &[Step], file: &Path, data: &Path, rng: &mut ChaCha8Rng) -> Vec<(usize, Duration)> {
     for _ in 0..TRIES {
-        let wanted = rng.random_range(1..=KILLS_PER_RUN);
-        let instants: Vec<Duration> = (0..wanted)
-            .map(|_| length.mul_f64(rng.random()))
-            .take_while(|instant| {
-                let killed =
-                    killed_at(&mut often_committed(file, data), *instant, &data.with_extension("stderr"));
+        let mut killed = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            for _ in 0..rng.random_range(1..=KILLS_PER_RUN) {
+                let instant = step.length.mul_f64(rng.random());
+                let stderr = data.with_extension("stderr");
+                if !killed_at(&mut (step.command)(file, data), instant, &stderr) {
+                    break;
+                }
                 assert_readable(data);
-                killed
-            })
-            .collect();
-        succeed(&mut often_committed(file, data));
-        if !instants.is_empty() {
-            return instants;
+                killed.push((number, instant));
+            }
+            succeed(&mut (step.command)(file, data));
+        }
+        if !killed.is_empty() {
+            return killed;
         }
         std::fs::remove_dir_all(data).unwrap();
     }
@@ -95,6 +106,26 @@ fn killed_run(file: &Path, data: &Path, length: Duration, rng: &mut ChaCha8Rng) 
 fn often_committed(file: &Path, data: &Path) -> Command {
     let mut command = import(file, "jobs_csv", data);
     command.args(["--flush-events", FLUSH_EVENTS]);
+    command
+}
+
+fn append_only(file: &Path, data: &Path) -> Command {
+    let mut command = import(file, "jobs_csv", data);
+    command.arg("--no-run");
+    command
+}
+
+fn run_often_committed(_file: &Path, data: &Path) -> Command {
+    pipeline("run", data, &["--flush-events", FLUSH_EVENTS])
+}
+
+fn backfill(_file: &Path, data: &Path) -> Command {
+    pipeline("backfill", data, &[])
+}
+
+fn pipeline(what: &str, data: &Path, args: &[&str]) -> Command {
+    let mut command = tidegate();
+    command.args(["pipeline", what, "--data"]).arg(data).args(args);
     command
 }
 
@@ -153,7 +184,7 @@ fn history(rng: &mut ChaCha8Rng) -> String {
         let gpus = ["0.5", "1", "8"][rng.random_range(0..3)];
         let mut free = submitted;
         for attempt in 0..attempts {
-            let start = free + rng.random_range(1..600);
+            let start = free + rng.random_range(0..600);
             let end = start + rng.random_range(0..36_000);
             free = end;
             let last = attempt + 1 == attempts;

@@ -8,7 +8,7 @@ use crate::program::{
 };
 
 fn shipped_cases() -> PathBuf {
-    Path::new("../../pipelines/tests")
+    PathBuf::from("../../pipelines/tests")
 }
 
 fn test(cases: &Path) -> std::process::Command {

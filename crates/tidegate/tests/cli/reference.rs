@@ -71,9 +71,9 @@ async fn the_documentation_is_up_to_date() {
     let tables = plan().await.tables();
     let page = reference::markdown(tables.iter().map(AsRef::as_ref));
     if std::env::var_os("TIDEGATE_BLESS").is_some_and(|v| v == "1") {
-        std::fs::write(&file, &page).unwrap();
+        std::fs::write(file, &page).unwrap();
     }
-    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    let written = std::fs::read_to_string(file).unwrap_or_default();
     assert!(
         written == page,
         "docs/tables.md does not fit the pipelines; run this test with TIDEGATE_BLESS=1 and commit the file"

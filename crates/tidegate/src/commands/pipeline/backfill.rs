@@ -11,7 +11,8 @@ use tidegate_lake::runner::{Pace, Progress, Runner};
 use tidegate_server::{QueryLimits, QueryService};
 
 use crate::commands::{
-    CommandError, CommandResult, DataArgs, Opened, TableCount, block_on_one_thread, folder_url, table_counts,
+    CommandError, CommandResult, DataArgs, Opened, TableCount, block_on_one_thread, folder_url,
+    name_full_disk, table_counts,
 };
 
 pub fn run(data: &DataArgs) -> CommandResult {
@@ -27,13 +28,14 @@ pub fn run(data: &DataArgs) -> CommandResult {
             bar.set_message(format!("{} events in, {} to go", HumanCount(p.records), HumanCount(p.behind)))
         })
         .await
-    })??;
+    })?
+    .map_err(|e| name_full_disk(e, &data.data))?;
     bar.finish_and_clear();
     opened.swap_in_rebuilt_lake()?;
     for table in counts {
-        println!("{table}");
+        say!("{table}");
     }
-    println!("rebuilt from {} events in {}", HumanCount(progress.records), HumanDuration(started.elapsed()));
+    say!("rebuilt from {} events in {}", HumanCount(progress.records), HumanDuration(started.elapsed()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -70,14 +70,10 @@ pub fn run(args: &TestArgs) -> CommandResult {
         let expected = case.expected()?;
         for (way, result) in results {
             match first_difference(&expected, &result) {
-                None => println!("{:<24} {:<28} ok", case.name, described(way)),
+                None => say!("{:<24} {:<28} ok", case.name, described(way)),
                 Some(difference) => {
                     failed += 1;
-                    println!(
-                        "{:<24} {:<28} DIFFERS from {EXPECTED}\n{difference}",
-                        case.name,
-                        described(way)
-                    );
+                    say!("{:<24} {:<28} DIFFERS from {EXPECTED}\n{difference}", case.name, described(way));
                 }
             }
         }
