@@ -56,8 +56,9 @@ WITH facts AS (
            max(e.as_of)                                        AS as_of
     FROM manifold j
     JOIN job_events e ON e.cluster = j.cluster AND e.job_id = j.job_id
-    WHERE e.attempt_id IS NOT NULL AND e.step_id IS NULL
-    GROUP BY e.cluster, e.job_id, e.attempt_id
+    GROUP BY e.cluster, e.job_id, e.attempt_id, e.step_id
+    -- No step, no event outside an attempt: asked of these few groups rather than of every event before the join.
+    HAVING count(e.attempt_id) > 0 AND count(e.step_id) = 0
 ), in_order AS (
     SELECT *,
            CAST(row_number() OVER by_start AS BIGINT) - 1 AS attempt,

@@ -1,8 +1,6 @@
 --! name    = "jobs"
 --! doc     = "One row per job: its latest state, all attempts folded into it."
 --! sources = ["attempts"]
---! per     = ["cluster", "job_id"]
---! key     = ["cluster", "job_id"]
 --! [columns]
 --! cluster       = "Cluster."
 --! job_id        = "Job."

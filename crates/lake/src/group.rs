@@ -387,15 +387,16 @@ impl GroupState {
     fn cluster_indexes(&mut self, batch: &RecordBatch) -> Vec<u32> {
         let clusters =
             batch.column_by_name("cluster").expect("raw tables have a cluster").as_string_view().clone();
-        let mut last: Option<(String, u32)> = None;
+        // Rows of one cluster follow each other.
+        let mut last = ("", None);
         let mut indexes = Vec::with_capacity(batch.num_rows());
         for cluster in &clusters {
             let cluster = cluster.unwrap_or_default();
-            let index = match &last {
-                Some((name, index)) if name == cluster => *index,
+            let index = match last {
+                (name, Some(index)) if name == cluster => index,
                 _ => self.cluster_index(cluster),
             };
-            last = Some((cluster.to_owned(), index));
+            last = (cluster, Some(index));
             indexes.push(index);
         }
         indexes

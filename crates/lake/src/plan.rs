@@ -256,7 +256,7 @@ mod tests {
         let plan = Plan::compile(pipelines).await.unwrap();
         let jobs = plan.groups.iter().find(|g| g.raw.spec.name == "job_events").unwrap();
         let keyed: Vec<_> = jobs.keyed.iter().map(|p| p.spec.name.as_str()).collect();
-        assert!(keyed.iter().position(|n| *n == "attempts") < keyed.iter().position(|n| *n == "jobs"));
+        assert!(keyed.iter().position(|n| *n == "job_facts") < keyed.iter().position(|n| *n == "attempts"));
         assert!(jobs.windowed.iter().any(|p| p.spec.name == "usage_1d"));
         let usage = jobs.windowed.iter().find(|p| p.spec.name == "usage_1h").unwrap();
         assert_eq!(

@@ -250,6 +250,7 @@ impl Taken {
         let Some(skip) = batch.first().and_then(|first| self.next.checked_sub(first.offset)) else {
             return true;
         };
+        self.records.reserve(batch.len());
         for stored in batch.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
             let bytes = self.bytes.saturating_add(stored.record.payload.len());
             if bytes > self.max_bytes && !self.records.is_empty() {
