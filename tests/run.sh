@@ -52,7 +52,10 @@ answers() {
     local binary="$CARGO_TARGET_DIR/debug/tidegate"
     local folders=(--data-dir crates/tidegate/demo)
     # Millions of rows in a debug build: half an hour, which is asked for, not taken.
-    [ -z "${TIDEGATE_SHARED_DATA:-}" ] || folders+=(--data-dir "$TIDEGATE_SHARED_DATA")
+    if [ -n "${TIDEGATE_SHARED_DATA:-}" ]; then
+        [ -d "$TIDEGATE_SHARED_DATA" ] || { echo "TIDEGATE_SHARED_DATA names no folder: $TIDEGATE_SHARED_DATA" >&2; return 1; }
+        folders+=(--data-dir "$TIDEGATE_SHARED_DATA")
+    fi
     cargo build --locked --package tidegate && python3 tests/verify/verify.py --tidegate "$binary" "${folders[@]}"
 }
 
