@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::partition::{Partition, Progress};
+use super::partition::Partition;
+use crate::check::Progress;
 use crate::LogError;
 
 /// What a whole log holds; every record of it was read and checked.
