@@ -48,27 +48,42 @@ impl Deadline {
     }
 }
 
-/// Keeps the last complaint of the client library, which says more than its error codes.
+/// Keeps the last complaint of the client library, which says more than what its calls return.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Complaints(Arc<Mutex<Option<String>>>);
+pub(super) struct Complaints(Arc<Mutex<Option<(Option<Code>, String)>>>);
 
 impl Complaints {
-    pub fn hear(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+    pub fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         match level {
             RDKafkaLogLevel::Emerg
             | RDKafkaLogLevel::Alert
             | RDKafkaLogLevel::Critical
-            | RDKafkaLogLevel::Error => {
-                tracing::warn!(target: "kafka", facility, "{message}");
-                *lock(&self.0) = Some(message.to_owned());
-            }
-            RDKafkaLogLevel::Warning => tracing::warn!(target: "kafka", facility, "{message}"),
+            | RDKafkaLogLevel::Error
+            | RDKafkaLogLevel::Warning => tracing::warn!(target: "kafka", facility, "{message}"),
             _ => tracing::debug!(target: "kafka", facility, "{message}"),
         }
     }
 
+    pub fn hear(&self, error: &KafkaError, reason: &str) {
+        tracing::debug!(target: "kafka", %error, "{reason}");
+        // That all are down says less than why the last one is.
+        if error.rdkafka_error_code() != Some(Code::AllBrokersDown) {
+            *lock(&self.0) = Some((error.rdkafka_error_code(), reason.to_owned()));
+        }
+    }
+
     fn last(&self) -> Option<String> {
-        lock(&self.0).clone()
+        lock(&self.0).as_ref().map(|(_, reason)| reason.clone())
+    }
+
+    /// What was heard, if it is something that waiting does not mend.
+    fn refusal(&self) -> Option<(String, &'static str)> {
+        let heard = lock(&self.0);
+        let (code, reason) = heard.as_ref()?;
+        match kind((*code)?) {
+            Kind::Refused(mend) => Some((reason.clone(), mend)),
+            _ => None,
+        }
     }
 
     fn forget(&self) {
@@ -80,11 +95,11 @@ pub(super) struct Context(Complaints);
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.0.hear(level, facility, message);
+        self.0.log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(target: "kafka", %error, "{reason}");
+        self.0.hear(&error, reason);
     }
 }
 
@@ -153,12 +168,28 @@ impl Cluster {
         loop {
             match request(deadline.request()) {
                 Ok(answer) => return Ok(answer),
-                Err(error) if deadline.passed() || !is_passing(&error) => {
-                    return Err(self.error(doing, &error, deadline.limit));
+                Err(error) => {
+                    self.listen();
+                    if deadline.passed() || !is_passing(&error) {
+                        return Err(self.error(doing, &error, deadline.limit));
+                    }
+                    if let Some((reason, mend)) = self.complaints.refusal() {
+                        let servers = self.options.url.servers().into();
+                        return Err(LogError::KafkaRefused { servers, doing: doing.into(), reason, mend: mend.into() });
+                    }
+                    thread::sleep(pause.min(deadline.left()));
                 }
-                Err(_) => thread::sleep(pause.min(deadline.left())),
             }
             pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Lets the client say what it has to complain of; that is only told to who polls.
+    fn listen(&self) {
+        for _ in 0..16 {
+            if self.committed.poll(Duration::ZERO).is_none() {
+                break;
+            }
         }
     }
 

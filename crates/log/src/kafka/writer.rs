@@ -42,11 +42,11 @@ struct WriterContext {
 
 impl ClientContext for WriterContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.complaints.hear(level, facility, message);
+        self.complaints.log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(target: "kafka", %error, "{reason}");
+        self.complaints.hear(&error, reason);
     }
 }
 
