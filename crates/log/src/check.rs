@@ -3,7 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{
-    Batch, Extent, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, MAX_SOURCE_BYTES, MAX_TOPIC_BYTES, TopicConfig,
+    Batch, Extent, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, MAX_SOURCE_BYTES, MAX_TOPIC_BYTES,
+    TopicConfig,
 };
 
 pub(crate) fn check_topic(topic: &str, config: TopicConfig) -> Result<(), LogError> {

@@ -230,7 +230,8 @@ impl Committer {
         body: Body,
     ) -> Result<Appended, LogError> {
         let writer = &mut *lock(&partition.writer);
-        let duplicates = Progress::count_duplicates(writer.producers.get(&batch.producer.source).copied(), &batch)?;
+        let duplicates =
+            Progress::count_duplicates(writer.producers.get(&batch.producer.source).copied(), &batch)?;
         let written = batch.records.len() as u64 - duplicates;
         let first_offset = writer.totals.end;
         if written == 0 {

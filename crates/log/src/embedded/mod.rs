@@ -22,9 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::check::{check_batch, check_topic, lock};
-use crate::{
-    Appended, Batch, EventLog, Extent, LogError, StoredRecord, TopicConfig, TopicPartition,
-};
+use crate::{Appended, Batch, EventLog, Extent, LogError, StoredRecord, TopicConfig, TopicPartition};
 pub use committer::LogStats;
 use committer::{Committer, Counters, Queue, Work};
 use frame::Body;

@@ -54,7 +54,8 @@ impl Sources {
     /// Producers that are open, and messages that wait in them. Those that append right now are left out.
     pub fn queued(&self) -> (u64, u64) {
         let slots: Vec<_> = lock(&self.0).values().map(|(slot, _)| slot.clone()).collect();
-        let queued = slots.iter().filter_map(|slot| Some(slot.open.try_lock().ok()?.as_ref()?.writer.queued()));
+        let queued =
+            slots.iter().filter_map(|slot| Some(slot.open.try_lock().ok()?.as_ref()?.writer.queued()));
         queued.fold((0, 0), |(open, sum), queued| (open + 1, sum + queued))
     }
 }
@@ -74,7 +75,12 @@ impl Appender<'_> {
     ///
     /// A transaction whose end is not known is never guessed about: its producer is dropped, and the next one with the
     /// source's transactional id makes Kafka finish or abort it before the progress is read again.
-    pub fn append(&self, at: &TopicPartition, batch: &Batch, deadline: Deadline) -> Result<Appended, LogError> {
+    pub fn append(
+        &self,
+        at: &TopicPartition,
+        batch: &Batch,
+        deadline: Deadline,
+    ) -> Result<Appended, LogError> {
         let slot = self.sources.slot(&batch.producer.source);
         let mut open = lock(&slot.open);
         let mut tried: Option<Tried> = None;
@@ -153,7 +159,8 @@ impl Appender<'_> {
             let end = self.cluster.extent(&topic, at.partition, deadline).map_err(Failure::Refused)?.end;
             return Ok(Appended { first_offset: end, written, duplicates });
         }
-        let progress = Progress { epoch: batch.producer.epoch, next_seq: batch.first_seq + duplicates + written };
+        let progress =
+            Progress { epoch: batch.producer.epoch, next_seq: batch.first_seq + duplicates + written };
         let mut appended = Appended { first_offset: 0, written, duplicates };
         let attempted = tried.insert(Tried { progress, appended });
         let writer = &source.writer;

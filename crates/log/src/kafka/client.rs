@@ -50,7 +50,13 @@ impl Deadline {
 
 /// Keeps the last complaint of the client library, which says more than what its calls return.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Complaints(Arc<Mutex<Option<(Option<Code>, String)>>>);
+pub(super) struct Complaints(Arc<Mutex<Option<Complaint>>>);
+
+#[derive(Debug)]
+struct Complaint {
+    code: Option<Code>,
+    reason: String,
+}
 
 impl Complaints {
     pub fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -68,20 +74,20 @@ impl Complaints {
         tracing::debug!(target: "kafka", %error, "{reason}");
         // That all are down says less than why the last one is.
         if error.rdkafka_error_code() != Some(Code::AllBrokersDown) {
-            *lock(&self.0) = Some((error.rdkafka_error_code(), reason.to_owned()));
+            *lock(&self.0) = Some(Complaint { code: error.rdkafka_error_code(), reason: reason.into() });
         }
     }
 
     fn last(&self) -> Option<String> {
-        lock(&self.0).as_ref().map(|(_, reason)| reason.clone())
+        lock(&self.0).as_ref().map(|complaint| complaint.reason.clone())
     }
 
     /// What was heard, if it is something that waiting does not mend.
     fn refusal(&self) -> Option<(String, &'static str)> {
         let heard = lock(&self.0);
-        let (code, reason) = heard.as_ref()?;
-        match kind((*code)?) {
-            Kind::Refused(mend) => Some((reason.clone(), mend)),
+        let complaint = heard.as_ref()?;
+        match kind(complaint.code?) {
+            Kind::Refused(mend) => Some((complaint.reason.clone(), mend)),
             _ => None,
         }
     }
@@ -129,7 +135,8 @@ pub(super) struct Cluster {
 impl Cluster {
     pub fn new(options: KafkaOptions) -> Result<Self, LogError> {
         let complaints = Complaints::default();
-        let refused = |error| refused(&options, "the configuration of its client", &error, "mend that property");
+        let refused =
+            |error| refused(&options, "the configuration of its client", &error, "mend that property");
         let committed = create(&options.consumer("read_committed"), &complaints).map_err(refused)?;
         let all = create(&options.consumer("read_uncommitted"), &complaints).map_err(refused)?;
         let admin = AdminClient::from_config_and_context(&options.admin(), Context(complaints.clone()));
@@ -175,7 +182,12 @@ impl Cluster {
                     }
                     if let Some((reason, mend)) = self.complaints.refusal() {
                         let servers = self.options.url.servers().into();
-                        return Err(LogError::KafkaRefused { servers, doing: doing.into(), reason, mend: mend.into() });
+                        return Err(LogError::KafkaRefused {
+                            servers,
+                            doing: doing.into(),
+                            reason,
+                            mend: mend.into(),
+                        });
                     }
                     thread::sleep(pause.min(deadline.left()));
                 }
@@ -239,7 +251,12 @@ impl Cluster {
     }
 
     /// Partitions as last heard, asked for where unknown.
-    pub fn partitions(&self, topic: &str, at_least: u32, deadline: Deadline) -> Result<Option<u32>, LogError> {
+    pub fn partitions(
+        &self,
+        topic: &str,
+        at_least: u32,
+        deadline: Deadline,
+    ) -> Result<Option<u32>, LogError> {
         let known = lock(&self.partitions).get(topic).copied();
         match known.filter(|count| *count >= at_least) {
             Some(count) => Ok(Some(count)),
@@ -325,7 +342,13 @@ impl Cluster {
         Ok(self.watermarks(&self.all, topic, partition, deadline)?.1)
     }
 
-    fn watermarks(&self, of: &Client, topic: &str, partition: u32, deadline: Deadline) -> Result<(u64, u64), LogError> {
+    fn watermarks(
+        &self,
+        of: &Client,
+        topic: &str,
+        partition: u32,
+        deadline: Deadline,
+    ) -> Result<(u64, u64), LogError> {
         let asked = self.ask(&format!("asking for the ends of {topic}/{partition}"), deadline, |left| {
             of.fetch_watermarks(topic, partition as i32, left)
         });
@@ -334,7 +357,13 @@ impl Cluster {
     }
 
     /// Waits until everything that the partition holds below `end` is finished, committed or given up.
-    pub fn settle(&self, topic: &str, partition: u32, end: u64, deadline: Deadline) -> Result<Extent, LogError> {
+    pub fn settle(
+        &self,
+        topic: &str,
+        partition: u32,
+        end: u64,
+        deadline: Deadline,
+    ) -> Result<Extent, LogError> {
         let mut pause = Duration::from_micros(200);
         loop {
             let extent = self.extent(topic, partition, deadline)?;
@@ -343,7 +372,11 @@ impl Cluster {
             }
             if deadline.passed() {
                 let doing = format!("waiting for unfinished appends to {topic}/{partition}");
-                return Err(self.too_late(&doing, deadline, "another process left one and Kafka still waits for it"));
+                return Err(self.too_late(
+                    &doing,
+                    deadline,
+                    "another process left one and Kafka still waits for it",
+                ));
             }
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -372,7 +405,13 @@ impl Cluster {
         found.map_err(|error| self.name_topic(error, topic))
     }
 
-    pub fn delete_records(&self, topic: &str, partition: u32, before: u64, deadline: Deadline) -> Result<(), LogError> {
+    pub fn delete_records(
+        &self,
+        topic: &str,
+        partition: u32,
+        before: u64,
+        deadline: Deadline,
+    ) -> Result<(), LogError> {
         self.ask(&format!("trimming {topic}/{partition}"), deadline, |left| {
             let mut wanted = TopicPartitionList::new();
             wanted.add_partition_offset(topic, partition as i32, Offset::Offset(before as i64))?;
@@ -419,27 +458,32 @@ pub(super) fn is_passing(error: &KafkaError) -> bool {
 
 fn kind(code: Code) -> Kind {
     match code {
-        Code::TopicAuthorizationFailed => {
-            Kind::Refused("grant this user Read, Write, Describe, Create and Alter on topics that begin with the prefix")
-        }
+        Code::TopicAuthorizationFailed => Kind::Refused(
+            "grant this user Read, Write, Describe, Create and Alter on topics that begin with the prefix",
+        ),
         Code::GroupAuthorizationFailed => {
             Kind::Refused("grant this user Read and Describe on consumer groups that begin with the prefix")
         }
-        Code::TransactionalIdAuthorizationFailed => {
-            Kind::Refused("grant this user Write and Describe on transactional ids that begin with the prefix")
+        Code::TransactionalIdAuthorizationFailed => Kind::Refused(
+            "grant this user Write and Describe on transactional ids that begin with the prefix",
+        ),
+        Code::ClusterAuthorizationFailed => {
+            Kind::Refused("grant this user what it lacks on the cluster, or create the topic by hand")
         }
-        Code::ClusterAuthorizationFailed => Kind::Refused("grant this user what it lacks on the cluster, or create the topic by hand"),
-        Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism | Code::IllegalSASLState => {
-            Kind::Refused("check the properties security.protocol and sasl.*")
-        }
-        Code::MessageSizeTooLarge | Code::InvalidMessageSize => {
-            Kind::Refused("raise max.message.bytes of the topic to 8454144, as topics made by tidegate have it")
-        }
+        Code::Authentication
+        | Code::SaslAuthenticationFailed
+        | Code::UnsupportedSASLMechanism
+        | Code::IllegalSASLState => Kind::Refused("check the properties security.protocol and sasl.*"),
+        Code::MessageSizeTooLarge | Code::InvalidMessageSize => Kind::Refused(
+            "raise max.message.bytes of the topic to 8454144, as topics made by tidegate have it",
+        ),
         Code::InvalidReplicationFactor => Kind::Refused("ask for no more copies than there are brokers"),
         Code::InvalidTopic | Code::PolicyViolation | Code::InvalidConfig | Code::InvalidPartitions => {
             Kind::Refused("the cluster's rules do not allow it; change them or create the topic by hand")
         }
-        Code::InvalidTransactionTimeout => Kind::Refused("set a transaction timeout that the broker's transaction.max.timeout.ms allows"),
+        Code::InvalidTransactionTimeout => {
+            Kind::Refused("set a transaction timeout that the broker's transaction.max.timeout.ms allows")
+        }
         Code::UnsupportedVersion | Code::UnsupportedFeature | Code::SSL => {
             Kind::Refused("use a Kafka of version 2.5 or newer, and a build with TLS where TLS is asked for")
         }

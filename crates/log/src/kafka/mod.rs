@@ -115,9 +115,11 @@ impl KafkaLog {
         let known = self.cluster.partitions(&topic, at.partition + 1, deadline)?;
         match known.ok_or_else(|| LogError::UnknownTopic(at.topic.clone()))? {
             partitions if at.partition < partitions => Ok(topic),
-            partitions => {
-                Err(LogError::UnknownPartition { topic: at.topic.clone(), partition: at.partition, partitions })
-            }
+            partitions => Err(LogError::UnknownPartition {
+                topic: at.topic.clone(),
+                partition: at.partition,
+                partitions,
+            }),
         }
     }
 
@@ -125,17 +127,25 @@ impl KafkaLog {
         self.cluster.extent(&self.place(at, deadline)?, at.partition, deadline)
     }
 
-    fn offset_for_time_by(&self, at: &TopicPartition, time_ms: i64, deadline: Deadline) -> Result<u64, LogError> {
+    fn offset_for_time_by(
+        &self,
+        at: &TopicPartition,
+        time_ms: i64,
+        deadline: Deadline,
+    ) -> Result<u64, LogError> {
         let topic = self.place(at, deadline)?;
         let extent = self.cluster.extent(&topic, at.partition, deadline)?;
         // Times before 1970 stand in a header, which no index knows.
         let from = match time_ms {
-            2.. => self.cluster.offset_at_time(&topic, at.partition, time_ms, deadline)?.unwrap_or(extent.end),
+            2.. => {
+                self.cluster.offset_at_time(&topic, at.partition, time_ms, deadline)?.unwrap_or(extent.end)
+            }
             _ => extent.start,
         };
         let mut from = from.clamp(extent.start, extent.end);
         loop {
-            let records = self.readers.read(&self.cluster, (&topic, at.partition), from, LOOK_BYTES, deadline)?;
+            let records =
+                self.readers.read(&self.cluster, (&topic, at.partition), from, LOOK_BYTES, deadline)?;
             let Some(last) = records.last() else {
                 return Ok(self.cluster.extent(&topic, at.partition, deadline)?.end);
             };
@@ -159,11 +169,18 @@ impl KafkaLog {
     }
 
     /// How far every group got that ever committed on the partition; `None` if there is none.
-    fn passed_by_all(&self, groups: &[String], at: &TopicPartition, deadline: Deadline) -> Result<Option<u64>, LogError> {
+    fn passed_by_all(
+        &self,
+        groups: &[String],
+        at: &TopicPartition,
+        deadline: Deadline,
+    ) -> Result<Option<u64>, LogError> {
         let topic = self.place(at, deadline)?;
         let mut passed = None;
         for group in groups {
-            if let Some(offset) = self.groups.committed(&self.cluster, group, (&topic, at.partition), deadline)? {
+            if let Some(offset) =
+                self.groups.committed(&self.cluster, group, (&topic, at.partition), deadline)?
+            {
                 passed = Some(passed.map_or(offset, |passed: u64| passed.min(offset)));
             }
         }
@@ -178,7 +195,9 @@ impl KafkaLog {
     ) -> Result<(), LogError> {
         loop {
             let writer = Writer::take(&self.cluster, &self.cluster.name("control"), deadline)?;
-            let Some((key, value)) = self.state.control(&self.cluster, deadline, &make)?? else { return Ok(()) };
+            let Some((key, value)) = self.state.control(&self.cluster, deadline, &make)?? else {
+                return Ok(());
+            };
             let message = (key.as_bytes(), value.as_bytes());
             let to = (self.state.topic(), state::CONTROL);
             let send = |writer: &Writer| writer.send(to, message, (Role::Beside, None, None), deadline);
@@ -198,7 +217,10 @@ impl KafkaLog {
 impl std::fmt::Debug for KafkaLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let url = self.cluster.options.url.to_string();
-        f.debug_struct("KafkaLog").field("url", &url).field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("KafkaLog")
+            .field("url", &url)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
     }
 }
 
@@ -206,7 +228,10 @@ impl EventLog for KafkaLog {
     fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError> {
         check_topic(topic, config)?;
         if topic == state::TOPIC {
-            return Err(LogError::InvalidTopic { topic: topic.into(), what: "the log keeps its progress under that name" });
+            return Err(LogError::InvalidTopic {
+                topic: topic.into(),
+                what: "the log keeps its progress under that name",
+            });
         }
         let (deadline, name) = (self.cluster.deadline(), self.cluster.name(topic));
         let existing = match self.cluster.find(&name, deadline)? {
@@ -236,7 +261,8 @@ impl EventLog for KafkaLog {
             if control.topics.contains_key(topic) {
                 return Ok(None);
             }
-            let layout = serde_json::to_string(&config).map_err(|error| LogError::Stopped { reason: error.to_string() })?;
+            let layout = serde_json::to_string(&config)
+                .map_err(|error| LogError::Stopped { reason: error.to_string() })?;
             Ok(Some((state::topic_key(topic), layout)))
         })
     }
@@ -320,8 +346,10 @@ impl EventLog for KafkaLog {
         for (topic, TopicConfig { partitions, retain_ms, .. }) in self.topics()? {
             let Some(retain_ms) = retain_ms else { continue };
             for partition in 0..partitions {
-                let (at, deadline) = (TopicPartition { topic: topic.clone(), partition }, self.cluster.deadline());
-                let old = self.offset_for_time_by(&at, now_ms.saturating_sub_unsigned(retain_ms), deadline)?;
+                let (at, deadline) =
+                    (TopicPartition { topic: topic.clone(), partition }, self.cluster.deadline());
+                let old =
+                    self.offset_for_time_by(&at, now_ms.saturating_sub_unsigned(retain_ms), deadline)?;
                 let passed = self.passed_by_all(&groups, &at, deadline)?.unwrap_or(old);
                 self.trim_by(&at, old.min(passed), deadline)?;
             }

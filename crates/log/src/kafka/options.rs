@@ -46,7 +46,8 @@ impl KafkaOptions {
         config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "1000");
         let properties = self.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let servers = [("bootstrap.servers", self.url.servers())];
-        for (key, value) in ours.iter().copied().chain(properties).chain(servers).chain(fixed.iter().copied()) {
+        for (key, value) in ours.iter().copied().chain(properties).chain(servers).chain(fixed.iter().copied())
+        {
             config.set(key, value);
         }
         config

@@ -175,7 +175,13 @@ impl Reader {
     }
 
     /// Lets pass what the consumer goes on after by itself; the rest is the read's error.
-    fn explain(&mut self, cluster: &Cluster, from: u64, error: &KafkaError, deadline: Deadline) -> Result<(), LogError> {
+    fn explain(
+        &mut self,
+        cluster: &Cluster,
+        from: u64,
+        error: &KafkaError,
+        deadline: Deadline,
+    ) -> Result<(), LogError> {
         if matches!(error.rdkafka_error_code(), Some(Code::AutoOffsetReset | Code::OffsetOutOfRange)) {
             self.stop(cluster)?;
             check_offset(from, cluster.extent(&self.topic, self.partition, deadline)?)?;

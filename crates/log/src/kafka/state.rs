@@ -104,11 +104,18 @@ impl State {
 
     /// How far a source got, everywhere. Exact if all its transactions are over, as they are once its transactional id was
     /// initialized.
-    pub fn of_source(&self, cluster: &Cluster, source: &str, deadline: Deadline) -> Result<SourceProgress, LogError> {
+    pub fn of_source(
+        &self,
+        cluster: &Cluster,
+        source: &str,
+        deadline: Deadline,
+    ) -> Result<SourceProgress, LogError> {
         let partition = self.partition_of(source);
         let mut tail = lock(&self.sources[partition as usize - 1]);
         self.catch_up(cluster, partition, &mut tail, deadline, |sources, record| {
-            let Some((at, source)) = str::from_utf8(&record.key).ok().and_then(parse_key) else { return Ok(()) };
+            let Some((at, source)) = str::from_utf8(&record.key).ok().and_then(parse_key) else {
+                return Ok(());
+            };
             let progress = self.parse(partition, source, &record.payload)?;
             sources.entry(source.to_owned()).or_default().insert(at, progress);
             Ok(())
@@ -142,7 +149,12 @@ impl State {
         Ok(())
     }
 
-    fn parse<T: serde::de::DeserializeOwned>(&self, partition: u32, key: &str, value: &[u8]) -> Result<T, LogError> {
+    fn parse<T: serde::de::DeserializeOwned>(
+        &self,
+        partition: u32,
+        key: &str,
+        value: &[u8],
+    ) -> Result<T, LogError> {
         serde_json::from_slice(value).map_err(|error| LogError::KafkaRefused {
             servers: "the cluster".into(),
             doing: format!("reading {}/{partition}", self.topic),

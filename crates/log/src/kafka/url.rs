@@ -45,7 +45,8 @@ impl FromStr for KafkaUrl {
 
     fn from_str(url: &str) -> Result<Self, LogError> {
         let refuse = |what: String| LogError::InvalidKafkaUrl { url: url.into(), what };
-        let rest = url.strip_prefix("kafka://").ok_or_else(|| refuse("it does not begin with kafka://".into()))?;
+        let rest =
+            url.strip_prefix("kafka://").ok_or_else(|| refuse("it does not begin with kafka://".into()))?;
         let (servers, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         for server in servers.split(',') {
             check_server(server).map_err(|what| refuse(format!("{server:?} {what}")))?;

@@ -91,8 +91,9 @@ impl Writer {
         let context = WriterContext { complaints: cluster.complaints.clone(), delivered: Mutex::default() };
         let config = cluster.options.producer(transactional_id);
         let doing = "opening a producer";
-        let producer: BaseProducer<WriterContext> = BaseProducer::from_config_and_context(&config, context)
-            .map_err(|error| cluster.error(doing, &error, Duration::ZERO))?;
+        let producer: BaseProducer<WriterContext> =
+            BaseProducer::from_config_and_context(&config, context)
+                .map_err(|error| cluster.error(doing, &error, Duration::ZERO))?;
         loop {
             match producer.init_transactions(deadline.request()) {
                 Ok(()) => return Ok(Self { producer, usable: AtomicBool::new(true) }),
@@ -146,13 +147,16 @@ impl Writer {
         (role, timestamp, headers): (Role, Option<i64>, Option<OwnedHeaders>),
         deadline: Deadline,
     ) -> Result<(), KafkaError> {
-        let mut message = BaseRecord::with_opaque_to(topic, role as usize).partition(partition as i32).key(key);
+        let mut message =
+            BaseRecord::with_opaque_to(topic, role as usize).partition(partition as i32).key(key);
         message = message.payload(payload);
         (message.timestamp, message.headers) = (timestamp, headers);
         loop {
             match self.producer.send(message) {
                 Ok(()) => return Ok(()),
-                Err((error, again)) if error.rdkafka_error_code() == Some(Code::QueueFull) && !deadline.passed() => {
+                Err((error, again))
+                    if error.rdkafka_error_code() == Some(Code::QueueFull) && !deadline.passed() =>
+                {
                     message = again;
                     self.producer.poll(Duration::from_millis(10));
                 }
@@ -198,7 +202,9 @@ impl Writer {
         loop {
             match self.producer.abort_transaction(deadline.left().max(Duration::from_millis(1))) {
                 Ok(()) => return true,
-                Err(error) if retriable(&error) && !deadline.passed() => self.producer.poll(Duration::from_millis(5)),
+                Err(error) if retriable(&error) && !deadline.passed() => {
+                    self.producer.poll(Duration::from_millis(5))
+                }
                 Err(error) => {
                     tracing::debug!(target: "kafka", %error, "a transaction could not be aborted");
                     self.usable.store(false, Ordering::Relaxed);

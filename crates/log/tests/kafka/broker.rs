@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use tempfile::TempDir;
 use tidegate_log::{EventLog, KafkaLog, KafkaOptions};
 
@@ -18,7 +20,8 @@ pub fn installed() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
         let install = Command::new(script()).arg("install").output().unwrap();
-        let required = env::var("CI").is_ok_and(|ci| ci == "true") || env::var("TIDEGATE_KAFKA").is_ok_and(|v| v == "1");
+        let required =
+            env::var("CI").is_ok_and(|ci| ci == "true") || env::var("TIDEGATE_KAFKA").is_ok_and(|v| v == "1");
         let said = String::from_utf8_lossy(&install.stderr);
         assert!(install.status.success() || !required, "Kafka cannot be installed: {said}");
         if !install.status.success() {
@@ -37,7 +40,12 @@ pub fn shared() -> Option<String> {
     static SHARED: OnceLock<Cluster> = OnceLock::new();
     installed().then(|| {
         SHARED.get_or_init(|| {
-            let cluster = Cluster::start_in(env::temp_dir().join(format!("tidegate-kafka-{}", std::process::id())), 1, "", true);
+            let cluster = Cluster::start_in(
+                env::temp_dir().join(format!("tidegate-kafka-{}", std::process::id())),
+                1,
+                "",
+                true,
+            );
             cluster.wait_until_ready();
             cluster
         });
@@ -104,16 +112,15 @@ impl Cluster {
     pub fn start_node(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         std::fs::create_dir_all(&node.dir).unwrap();
-        let log = std::fs::File::options().create(true).append(true).open(node.dir.join("broker.log")).unwrap();
+        let log =
+            std::fs::File::options().create(true).append(true).open(node.dir.join("broker.log")).unwrap();
         let mut command = Command::new(script());
         command.arg("node").arg(&node.dir).args([&(index + 1).to_string(), &self.layout]);
-        command.env("KAFKA_PROPERTIES", &self.properties).env("KAFKA_REMOVE", if node.remove { "1" } else { "" });
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        command
+            .env("KAFKA_PROPERTIES", &self.properties)
+            .env("KAFKA_REMOVE", if node.remove { "1" } else { "" });
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
         node.running = Some((child, stdin));
     }
@@ -137,6 +144,25 @@ impl Cluster {
                 Ok(_) => return,
                 Err(error) => assert!(began.elapsed() < PATIENCE, "{error}\n{}", self.logs()),
             }
+        }
+    }
+
+    /// Waits until no partition lacks a copy, as after a node was started again.
+    pub fn wait_until_in_sync(&self) {
+        let client: BaseConsumer =
+            ClientConfig::new().set("bootstrap.servers", self.servers()).create().unwrap();
+        let began = Instant::now();
+        loop {
+            let in_sync = client.fetch_metadata(None, Duration::from_secs(5)).is_ok_and(|metadata| {
+                let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+                partitions.all(|partition| partition.isr().len() == partition.replicas().len())
+                    && metadata.brokers().len() == self.nodes.len()
+            });
+            if in_sync {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "the cluster does not get in sync\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(100));
         }
     }
 

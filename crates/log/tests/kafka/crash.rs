@@ -47,13 +47,24 @@ fn append_until(log: &dyn EventLog, sources: &[Source], done: &AtomicBool) {
                             assert_eq!(appended.written + appended.duplicates, count);
                             source.acknowledged.store(next + count, Ordering::SeqCst);
                         }
-                        Err(LogError::KafkaUnavailable { .. }) => drop(source.errors.fetch_add(1, Ordering::SeqCst)),
+                        Err(LogError::KafkaUnavailable { .. }) => {
+                            source.errors.fetch_add(1, Ordering::SeqCst);
+                        }
                         Err(error) => panic!("{error}"),
                     }
                 }
             });
         }
     });
+}
+
+/// Ends the appends, when all is well and when the test fails.
+struct DoneAtLast<'a>(&'a AtomicBool);
+
+impl Drop for DoneAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Kills and starts nodes in turn while appends go on, each time waiting until every source got on.
@@ -64,6 +75,7 @@ fn kill_nodes_under_load(cluster: &mut Cluster, nodes: usize, kills: usize, opti
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| append_until(&log, &sources, &done));
+        let _done = DoneAtLast(&done);
         for kill in 0..kills {
             all_get_on(&sources);
             let node = kill % nodes;
@@ -72,10 +84,10 @@ fn kill_nodes_under_load(cluster: &mut Cluster, nodes: usize, kills: usize, opti
                 all_get_on(&sources);
             }
             cluster.start_node(node);
+            cluster.wait_until_in_sync();
             println!("node {} killed and started again, {:?}", node + 1, log.stats());
         }
         all_get_on(&sources);
-        done.store(true, Ordering::SeqCst);
     });
     check(&options, &sources);
     let errors: u64 = sources.iter().map(|source| source.errors.load(Ordering::SeqCst)).sum();

@@ -47,7 +47,9 @@ fn a_missing_topic_stays_missing() {
     let Some(servers) = broker::shared() else { return };
     let log = KafkaLog::open(broker::options(&servers)).unwrap();
     for _ in 0..2 {
-        assert!(matches!(log.append(&at("nowhere"), batch("a", 0, 0, 1)), Err(LogError::UnknownTopic(t)) if t == "nowhere"));
+        assert!(
+            matches!(log.append(&at("nowhere"), batch("a", 0, 0, 1)), Err(LogError::UnknownTopic(t)) if t == "nowhere")
+        );
         assert!(matches!(log.read(&at("nowhere"), 0, 1), Err(LogError::UnknownTopic(_))));
         assert!(matches!(log.commit_offset("g", &at("nowhere"), 0), Err(LogError::UnknownTopic(_))));
     }
@@ -125,7 +127,9 @@ fn a_user_without_rights_or_with_a_wrong_password_is_told_so() {
     let url = format!("kafka://127.0.0.1:{sasl}/{}", by_admin.url.prefix());
     let mut options = KafkaOptions::new(url.parse().unwrap());
     options.timeout = Duration::from_secs(10);
-    for (key, value) in [("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "PLAIN"), ("sasl.username", "nobody")] {
+    for (key, value) in
+        [("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "PLAIN"), ("sasl.username", "nobody")]
+    {
         options.properties.insert(key.into(), value.into());
     }
     options.properties.insert("sasl.password".into(), "secret".into());

@@ -48,7 +48,10 @@ fn any_client_reads_keys_times_and_headers() {
             String::from_utf8(found.value.unwrap().to_vec()).unwrap()
         };
         assert_eq!(header("schema"), ours.schema.to_string());
-        assert_eq!((header("source"), header("epoch"), header("seq")), ("agent/node 1".into(), "7".into(), seq.to_string()));
+        assert_eq!(
+            (header("source"), header("epoch"), header("seq")),
+            ("agent/node 1".into(), "7".into(), seq.to_string())
+        );
     }
 }
 
@@ -70,7 +73,8 @@ fn messages_of_others_are_read_as_schema_0() {
     log.append(&at("jobs"), batch("a", 0, 2, 1)).unwrap();
 
     let all = read_all(&log, &at("jobs"));
-    let seen: Vec<_> = all.iter().map(|s| (s.record.schema, &s.record.key[..], &s.record.payload[..])).collect();
+    let seen: Vec<_> =
+        all.iter().map(|s| (s.record.schema, &s.record.key[..], &s.record.payload[..])).collect();
     let ours: Vec<_> = (0..3).map(|seq| record("a", seq)).collect();
     let of = |r: &'static str| r.as_bytes();
     assert_eq!(seen[0], (ours[0].schema, &ours[0].key[..], &ours[0].payload[..]));
