@@ -19,7 +19,9 @@ use crate::check::lock;
 use crate::{Extent, LogError};
 
 /// How long a single request may take before it is asked again.
-const REQUEST: Duration = Duration::from_secs(5);
+const REQUEST: Duration = Duration::from_secs(3);
+/// How long a partition's leader may take to say where the partition ends.
+const LEADER: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The end of a call's patience.
@@ -350,7 +352,8 @@ impl Cluster {
         deadline: Deadline,
     ) -> Result<(u64, u64), LogError> {
         let asked = self.ask(&format!("asking for the ends of {topic}/{partition}"), deadline, |left| {
-            of.fetch_watermarks(topic, partition as i32, left)
+            let asked = of.fetch_watermarks(topic, partition as i32, left.min(LEADER));
+            asked.inspect_err(|_| look_again(of, topic, left))
         });
         let (low, high) = asked.map_err(|error| self.name_topic(error, topic))?;
         Ok((offset(low), offset(high)))
@@ -394,7 +397,8 @@ impl Cluster {
         let found = self.ask(&format!("looking for a time in {topic}/{partition}"), deadline, |left| {
             let mut wanted = TopicPartitionList::new();
             wanted.add_partition_offset(topic, partition as i32, Offset::Offset(time_ms))?;
-            let found = self.committed.offsets_for_times(wanted, left)?;
+            let found = self.committed.offsets_for_times(wanted, left.min(LEADER));
+            let found = found.inspect_err(|_| look_again(&self.committed, topic, left))?;
             let found = found.elements().first().map(|found| (found.error(), found.offset()));
             match found {
                 Some((Err(error), _)) => Err(error),
@@ -439,6 +443,13 @@ impl Cluster {
             }
             error => error,
         }
+    }
+}
+
+/// Finds out who leads the topic's partitions now. By itself the client would go on asking a leader that died.
+fn look_again(client: &Client, topic: &str, left: Duration) {
+    if let Err(error) = client.fetch_metadata(Some(topic), left) {
+        tracing::debug!(target: "kafka", topic, %error, "no news of its leaders");
     }
 }
 
