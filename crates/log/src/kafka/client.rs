@@ -179,6 +179,9 @@ impl Cluster {
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
                     self.listen();
+                    if deadline.passed() {
+                        super::writer::ask_why(&self.options, &self.complaints);
+                    }
                     if deadline.passed() || !is_passing(&error) {
                         return Err(self.error(doing, &error, deadline.limit));
                     }
@@ -198,11 +201,13 @@ impl Cluster {
         }
     }
 
-    /// Lets the client say what it has to complain of; that is only told to who polls.
+    /// Hears what the client has to complain of; that is only told to who polls, and to a consumer without the reason.
     fn listen(&self) {
         for _ in 0..16 {
-            if self.committed.poll(Duration::ZERO).is_none() {
-                break;
+            match self.committed.poll(Duration::ZERO) {
+                Some(Err(error)) => self.complaints.hear(&error, &error.to_string()),
+                Some(Ok(_)) => {}
+                None => break,
             }
         }
     }

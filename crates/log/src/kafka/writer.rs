@@ -12,6 +12,7 @@ use rdkafka::message::{Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
 use super::client::{Cluster, Complaints, Deadline, is_passing};
+use super::options::KafkaOptions;
 use super::record::offset;
 use crate::LogError;
 use crate::check::lock;
@@ -212,6 +213,17 @@ impl Writer {
                 }
             }
         }
+    }
+}
+
+/// Tries to connect once more, as a producer, which is told the reason in words when that fails.
+pub(super) fn ask_why(options: &KafkaOptions, complaints: &Complaints) {
+    let context = WriterContext { complaints: complaints.clone(), delivered: Mutex::default() };
+    let producer: Result<BaseProducer<WriterContext>, _> =
+        BaseProducer::from_config_and_context(&options.admin(), context);
+    let Ok(producer) = producer else { return };
+    if producer.client().fetch_metadata(None, Duration::from_millis(500)).is_err() {
+        (0..4).for_each(|_| producer.poll(Duration::from_millis(50)));
     }
 }
 
