@@ -126,7 +126,7 @@ impl Writer {
         if let Err(error) = self.producer.begin_transaction() {
             return Err(Failure::Lost(error.to_string()));
         }
-        let sent = send(self).and_then(|()| self.producer.flush(deadline.left()));
+        let sent = send(self).and_then(|()| self.flush(deadline));
         let delivered = lock(&self.producer.context().delivered).clone();
         // What befell a message says more than what its loss did to the transaction.
         if let Some(error) = delivered.failed.as_ref().or(sent.as_ref().err()) {
@@ -164,6 +164,17 @@ impl Writer {
                 Err((error, _)) => return Err(error),
             }
         }
+    }
+
+    /// Waits until every message is delivered or lost. The client's own flush sleeps in steps of 100 ms.
+    fn flush(&self, deadline: Deadline) -> Result<(), KafkaError> {
+        while self.producer.in_flight_count() > 0 {
+            if deadline.passed() {
+                return Err(KafkaError::Flush(Code::OperationTimedOut));
+            }
+            self.producer.poll(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn commit(&self, cluster: &Cluster, deadline: Deadline) -> Result<(), Failure> {
