@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs every check of the repository: format, lints, tests, and the answers against another engine.
 #
-# Needs Rust (rustup) and a C toolchain. Installs Python's venv module if it is missing (Debian: as root or with sudo).
+# Needs Rust (rustup), a C toolchain and make. Installs Python's venv module and a Java runtime if they are missing (Debian:
+# as root or with sudo), and fetches the jars of a Kafka broker for the tests of the log (tests/kafka/broker.sh).
 # Build folder: TIDEGATE_TARGET_DIR, by default a cache outside the clone. Further traces: TIDEGATE_SHARED_DATA.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -66,6 +67,7 @@ need make "install a C toolchain, on Debian: apt-get install build-essential"
 section "python" install_python
 section "format" cargo fmt --all --check
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+section "kafka" tests/kafka/broker.sh install
 section "tests" cargo test --locked --workspace --no-fail-fast
 section "answers against DuckDB" answers
 

@@ -79,6 +79,17 @@ pub enum LogError {
     #[error("{what} failed")]
     Io { what: String, source: Arc<std::io::Error> },
 
+    #[error("{url:?} names no Kafka log: {what}; write kafka://HOST:PORT[,HOST:PORT...][/PREFIX]")]
+    InvalidKafkaUrl { url: String, what: String },
+
+    #[error(
+        "Kafka at {servers} did not get done in {seconds} s: {doing} ({reason}); check that the address is right, that its brokers run and that their disks are not full. Nothing acknowledged is lost, and an append may be repeated"
+    )]
+    KafkaUnavailable { servers: String, doing: String, seconds: u64, reason: String },
+
+    #[error("Kafka at {servers} refused {doing}: {reason}; {mend}")]
+    KafkaRefused { servers: String, doing: String, reason: String, mend: String },
+
     #[error("the log stopped after an earlier write failed ({reason}); mend the cause and start again")]
     Stopped { reason: String },
 }

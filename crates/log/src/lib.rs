@@ -1,21 +1,24 @@
-//! The event log: one trait, [`EventLog`], and its embedded implementation.
+//! The event log: one trait, [`EventLog`], embedded in one process or on a Kafka cluster.
 //!
-//! A log holds topics, a topic holds partitions, a partition is a dense sequence of records numbered from 0. The log
-//! knows nothing of what a record means; `tidegate-events` does.
+//! A log holds topics, a topic holds partitions, a partition is a sequence of records with growing offsets: dense in the
+//! embedded log, with gaps on Kafka. The log knows nothing of what a record means; `tidegate-events` does.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
+mod check;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod data_dir;
 mod embedded;
 mod error;
+mod kafka;
 
 pub use data_dir::DataDir;
 pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
 pub use error::LogError;
+pub use kafka::{KafkaLog, KafkaOptions, KafkaStats, KafkaUrl};
 
 /// Largest key and payload of one record, together.
 pub const MAX_RECORD_BYTES: usize = 8 << 20;

@@ -9,9 +9,10 @@ use std::time::Duration;
 use fjall::{OwnedWriteBatch, PersistMode};
 
 use super::frame::Body;
-use super::partition::{Partition, Progress, Writer, lock};
+use super::partition::{Partition, Writer};
 use super::segment::{Segment, Totals};
 use super::store::{MetaKey, Store};
+use crate::check::{Progress, lock};
 use crate::{Appended, Batch, LogError};
 
 /// Encoded bytes that may wait for the committer; appends beyond that block.
@@ -229,7 +230,8 @@ impl Committer {
         body: Body,
     ) -> Result<Appended, LogError> {
         let writer = &mut *lock(&partition.writer);
-        let duplicates = count_duplicates(writer, &batch)?;
+        let duplicates =
+            Progress::count_duplicates(writer.producers.get(&batch.producer.source).copied(), &batch)?;
         let written = batch.records.len() as u64 - duplicates;
         let first_offset = writer.totals.end;
         if written == 0 {
@@ -311,20 +313,4 @@ impl Committer {
             partition.drop_before(&self.store, start);
         }
     }
-}
-
-/// How many leading records of the batch the partition holds already.
-fn count_duplicates(writer: &Writer, batch: &Batch) -> Result<u64, LogError> {
-    let Batch { producer, first_seq, records } = batch;
-    let known = writer.producers.get(&producer.source);
-    if let Some(newer) = known.filter(|known| known.epoch > producer.epoch) {
-        let source_name = producer.source.clone();
-        return Err(LogError::StaleEpoch { source_name, newest: newer.epoch, got: producer.epoch });
-    }
-    let expected = known.filter(|known| known.epoch == producer.epoch).map_or(0, |known| known.next_seq);
-    if *first_seq > expected {
-        let source_name = producer.source.clone();
-        return Err(LogError::SequenceGap { source_name, expected, got: *first_seq });
-    }
-    Ok((expected - first_seq).min(records.len() as u64))
 }

@@ -21,14 +21,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::{
-    Appended, Batch, EventLog, Extent, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, MAX_SOURCE_BYTES,
-    MAX_TOPIC_BYTES, StoredRecord, TopicConfig, TopicPartition,
-};
+use crate::check::{check_batch, check_topic, lock};
+use crate::{Appended, Batch, EventLog, Extent, LogError, StoredRecord, TopicConfig, TopicPartition};
 pub use committer::LogStats;
 use committer::{Committer, Counters, Queue, Work};
 use frame::Body;
-use partition::{Partition, Writer, lock};
+use partition::{Partition, Writer};
 use recover::Topic;
 use segment::Totals;
 use store::{MetaKey, Store};
@@ -296,41 +294,4 @@ impl EventLog for EmbeddedLog {
         self.submit(Work::Fence { generation })?;
         Ok(generation)
     }
-}
-
-fn check_topic(topic: &str, config: TopicConfig) -> Result<(), LogError> {
-    let refuse = |what| Err(LogError::InvalidTopic { topic: topic.into(), what });
-    let allowed = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-    if topic.is_empty() || topic.len() > MAX_TOPIC_BYTES || !topic.chars().all(allowed) {
-        return refuse("use 1 to 200 of the characters a-z, A-Z, 0-9, '.', '-' and '_'");
-    }
-    if topic == "." || topic == ".." {
-        return refuse("it would name a folder");
-    }
-    if config.partitions == 0 {
-        return refuse("a topic needs at least one partition");
-    }
-    Ok(())
-}
-
-/// Checks the limits that every log shares, Kafka included.
-fn check_batch(batch: &Batch) -> Result<(), LogError> {
-    /// What a record takes beside its key and payload, so that a batch of empty records is bounded too.
-    const OVERHEAD_BYTES: usize = 16;
-    let source_bytes = batch.producer.source.len();
-    if !(1..=MAX_SOURCE_BYTES).contains(&source_bytes) {
-        return Err(LogError::InvalidSource { bytes: source_bytes, limit: MAX_SOURCE_BYTES });
-    }
-    let mut batch_bytes = 0;
-    for record in &batch.records {
-        let bytes = record.key.len() + record.payload.len();
-        if bytes > MAX_RECORD_BYTES {
-            return Err(LogError::RecordTooLarge { bytes, limit: MAX_RECORD_BYTES });
-        }
-        batch_bytes += bytes + OVERHEAD_BYTES;
-    }
-    if batch_bytes > MAX_BATCH_BYTES {
-        return Err(LogError::BatchTooLarge { bytes: batch_bytes, limit: MAX_BATCH_BYTES });
-    }
-    Ok(())
 }

@@ -1,13 +1,14 @@
 //! One partition: what readers share, and the state of its only writer, the committer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::frame::BatchHeader;
 use super::segment::{Segment, Totals};
 use super::store::Store;
 use super::witness::Witness;
+use crate::check::{Progress, check_offset, lock};
 use crate::{Extent, LogError, StoredRecord, TopicPartition};
 
 pub(super) struct Partition {
@@ -28,13 +29,6 @@ pub(super) struct Writer {
     pub totals: Totals,
     pub producers: HashMap<String, Progress>,
     pub witness: Witness,
-}
-
-/// How far a source got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Progress {
-    pub epoch: u64,
-    pub next_seq: u64,
 }
 
 impl Partition {
@@ -262,17 +256,4 @@ impl Taken {
         }
         true
     }
-}
-
-fn check_offset(wanted: u64, Extent { start, end }: Extent) -> Result<(), LogError> {
-    if (start..=end).contains(&wanted) {
-        Ok(())
-    } else {
-        Err(LogError::OffsetOutOfRange { wanted, start, end })
-    }
-}
-
-/// The state behind these locks is only ever replaced as a whole, so a panic elsewhere leaves it good.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

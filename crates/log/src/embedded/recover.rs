@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::partition::{Partition, Progress, Writer};
+use super::partition::{Partition, Writer};
 use super::segment::{Segment, Totals, parse_name};
 use super::store::{MetaKey, Store};
 use super::witness::{self, Witness};
+use crate::check::Progress;
 use crate::{Extent, LogError, TopicConfig, TopicPartition};
 
 /// A topic with its partitions, by number.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::partition::{Partition, Progress};
+use super::partition::Partition;
 use crate::LogError;
+use crate::check::Progress;
 
 /// What a whole log holds; every record of it was read and checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

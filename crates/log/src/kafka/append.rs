@@ -1,0 +1,253 @@
+//! Appending: one transaction a batch, of the records and of how far their source got.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::client::{Cluster, Deadline};
+use super::record::{headers, timestamp};
+use super::state::{SourceProgress, State, key};
+use super::stats::Counters;
+use super::writer::{Failure, Role, Writer};
+use crate::check::{Progress, lock};
+use crate::{Appended, Batch, LogError, TopicPartition};
+
+/// Sources whose producers are kept. Each has a few threads and connections; a source that comes back opens a new one.
+const MAX_SOURCES: usize = 24;
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A source's producer, and how far the source got as of the last commit of that producer.
+struct Open {
+    writer: Writer,
+    progress: SourceProgress,
+}
+
+#[derive(Default)]
+struct Slot {
+    open: Mutex<Option<Open>>,
+}
+
+/// The sources that append through this handle.
+#[derive(Default)]
+pub(super) struct Sources(Mutex<HashMap<String, (Arc<Slot>, Instant)>>);
+
+impl Sources {
+    /// The source's slot. Producers of sources that rest longest are closed, beyond a number.
+    fn slot(&self, source: &str) -> Arc<Slot> {
+        let mut slots = lock(&self.0);
+        if let Some((slot, used)) = slots.get_mut(source) {
+            *used = Instant::now();
+            return slot.clone();
+        }
+        let resting = slots.iter().filter(|(_, (slot, _))| Arc::strong_count(slot) == 1);
+        let oldest = resting.min_by_key(|(_, (_, used))| *used).map(|(source, _)| source.clone());
+        let closed = oldest.filter(|_| slots.len() >= MAX_SOURCES).and_then(|source| slots.remove(&source));
+        let slot = Arc::<Slot>::default();
+        slots.insert(source.into(), (slot.clone(), Instant::now()));
+        drop(slots);
+        drop(closed);
+        slot
+    }
+
+    /// Producers that are open, and messages that wait in them. Those that append right now are left out.
+    pub fn queued(&self) -> (u64, u64) {
+        let slots: Vec<_> = lock(&self.0).values().map(|(slot, _)| slot.clone()).collect();
+        let queued =
+            slots.iter().filter_map(|slot| Some(slot.open.try_lock().ok()?.as_ref()?.writer.queued()));
+        queued.fold((0, 0), |(open, sum), queued| (open + 1, sum + queued))
+    }
+}
+
+/// What an append works with.
+pub(super) struct Appender<'a> {
+    pub cluster: &'a Cluster,
+    pub state: &'a State,
+    pub sources: &'a Sources,
+    pub counters: &'a Counters,
+    /// Generation that the handle writes as.
+    pub held: &'a AtomicU64,
+}
+
+impl Appender<'_> {
+    /// Appends, trying again as long as that can help and there is time.
+    ///
+    /// A transaction whose end is not known is never guessed about: its producer is dropped, and the next one with the
+    /// source's transactional id makes Kafka finish or abort it before the progress is read again.
+    pub fn append(
+        &self,
+        at: &TopicPartition,
+        batch: &Batch,
+        deadline: Deadline,
+    ) -> Result<Appended, LogError> {
+        let slot = self.sources.slot(&batch.producer.source);
+        let mut open = lock(&slot.open);
+        let mut tried: Option<Tried> = None;
+        let mut pause = Duration::from_millis(10);
+        loop {
+            if open.is_none() {
+                *open = Some(self.open(&batch.producer.source, deadline)?);
+            }
+            let Some(source) = open.as_mut() else { continue };
+            let reason = match self.attempt(source, at, batch, &mut tried, deadline) {
+                Ok(appended) => return Ok(appended),
+                Err(Failure::Refused(refused)) => {
+                    if !source.writer.usable() {
+                        *open = None;
+                    }
+                    return Err(self.name_topic(refused, at));
+                }
+                Err(Failure::Aborted(reason)) => reason,
+                Err(Failure::Lost(reason)) => {
+                    *open = None;
+                    reason
+                }
+            };
+            self.counters.retries.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(target: "kafka", topic = at.topic, partition = at.partition, source = batch.producer.source, "append is tried again: {reason}");
+            if deadline.passed() {
+                *open = None;
+                let doing = format!("appending to {}/{}", at.topic, at.partition);
+                return Err(self.cluster.too_late(&doing, deadline, &reason));
+            }
+            thread::sleep(pause.min(deadline.left()));
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn name_topic(&self, refused: LogError, at: &TopicPartition) -> LogError {
+        match refused {
+            LogError::UnknownTopic(_) => {
+                self.cluster.forget(&self.cluster.name(&at.topic));
+                LogError::UnknownTopic(at.topic.clone())
+            }
+            refused => refused,
+        }
+    }
+
+    fn open(&self, source: &str, deadline: Deadline) -> Result<Open, LogError> {
+        // Before the source's producer is taken from another process, not after.
+        self.check_generation(deadline)?;
+        let transactional_id = self.cluster.name(&format!("source.{source}"));
+        let writer = Writer::take(self.cluster, &transactional_id, deadline)?;
+        let progress = self.state.of_source(self.cluster, source, deadline)?;
+        Ok(Open { writer, progress })
+    }
+
+    fn attempt(
+        &self,
+        source: &mut Open,
+        at: &TopicPartition,
+        batch: &Batch,
+        tried: &mut Option<Tried>,
+        deadline: Deadline,
+    ) -> Result<Appended, Failure> {
+        let known = source.progress.get(at).copied();
+        if let Some(appended) = tried.take().and_then(|tried| tried.came_through(known)) {
+            return Ok(appended);
+        }
+        let (duplicates, topic) = (Progress::count_duplicates(known, batch), self.cluster.name(&at.topic));
+        let count = batch.records.len() as u64;
+        if !matches!(duplicates, Ok(duplicates) if duplicates < count) {
+            self.check_known(&batch.producer.source, at, known, deadline)?;
+        }
+        let duplicates = duplicates.map_err(Failure::Refused)?;
+        let written = count - duplicates;
+        if written == 0 {
+            self.check_generation(deadline).map_err(Failure::Refused)?;
+            let end = self.cluster.extent(&topic, at.partition, deadline).map_err(Failure::Refused)?.end;
+            return Ok(Appended { first_offset: end, written, duplicates });
+        }
+        let progress =
+            Progress { epoch: batch.producer.epoch, next_seq: batch.first_seq + duplicates + written };
+        let mut appended = Appended { first_offset: 0, written, duplicates };
+        let attempted = tried.insert(Tried { progress, appended });
+        let writer = &source.writer;
+        let delivered = writer.transact(
+            self.cluster,
+            deadline,
+            |writer| self.send(writer, (&topic, at), batch, duplicates, progress, deadline),
+            |delivered| {
+                attempted.appended.first_offset = delivered.data.unwrap_or_default().0;
+                self.check_generation(deadline)
+            },
+        )?;
+        source.progress.insert(at.clone(), progress);
+        let (first, last) = delivered.data.unwrap_or_default();
+        appended.first_offset = first;
+        self.counters.count(batch, duplicates);
+        self.show(&topic, at.partition, last);
+        Ok(appended)
+    }
+
+    /// An answer that needs no transaction finds out by itself whether another process took the source over.
+    fn check_known(
+        &self,
+        source: &str,
+        at: &TopicPartition,
+        known: Option<Progress>,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let progress = self.state.of_source(self.cluster, source, deadline).map_err(Failure::Refused)?;
+        match progress.get(at).copied() == known {
+            true => Ok(()),
+            false => Err(Failure::Lost("another process appends for this source".into())),
+        }
+    }
+
+    fn send(
+        &self,
+        writer: &Writer,
+        (topic, at): (&str, &TopicPartition),
+        batch: &Batch,
+        skip: u64,
+        progress: Progress,
+        deadline: Deadline,
+    ) -> Result<(), rdkafka::error::KafkaError> {
+        let Batch { producer, first_seq, records } = batch;
+        for (seq, record) in (*first_seq..).zip(records).skip(skip as usize) {
+            let beside = (Role::Data, Some(timestamp(record)), Some(headers(producer, seq, record)));
+            writer.send((topic, at.partition), (&record.key, &record.payload), beside, deadline)?;
+        }
+        let partition = self.state.partition_of(&producer.source);
+        let value = format!(r#"{{"epoch":{},"next_seq":{}}}"#, progress.epoch, progress.next_seq);
+        let key = key(at, &producer.source);
+        let message = (key.as_bytes(), value.as_bytes());
+        writer.send((self.state.topic(), partition), message, (Role::Beside, None, None), deadline)
+    }
+
+    /// Refused once another handle raised the generation.
+    ///
+    /// Called with the records in the log but not committed. Who fences writes the generation first and then waits until
+    /// everything is finished that the log held at that moment: either it waits for us, or we see it here.
+    fn check_generation(&self, deadline: Deadline) -> Result<(), LogError> {
+        let current = self.state.control(self.cluster, deadline, |control| control.generation)?;
+        let held = self.held.load(Ordering::SeqCst);
+        if held < current { Err(LogError::Fenced { held, current }) } else { Ok(()) }
+    }
+
+    /// Waits a while until readers see what was committed: Kafka acknowledges a commit before its markers are written.
+    ///
+    /// The next transaction of the source would wait for the same. Another source's unfinished transaction may hold readers
+    /// back for longer, which is no reason to withhold that the records are safe.
+    fn show(&self, topic: &str, partition: u32, last: u64) {
+        let deadline = Deadline::after(Duration::from_secs(5));
+        if let Err(error) = self.cluster.settle(topic, partition, last + 1, deadline) {
+            tracing::debug!(target: "kafka", %error, "an append is not readable yet");
+        }
+    }
+}
+
+/// A transaction that may or may not have been committed.
+struct Tried {
+    progress: Progress,
+    appended: Appended,
+}
+
+impl Tried {
+    /// What to answer if it was.
+    fn came_through(self, known: Option<Progress>) -> Option<Appended> {
+        (known == Some(self.progress)).then_some(self.appended)
+    }
+}

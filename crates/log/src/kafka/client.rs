@@ -1,0 +1,512 @@
+//! What all parts ask of the cluster: topics, ends of partitions; and errors in the log's words.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::executor::block_on;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::options::KafkaOptions;
+use super::record::offset;
+use crate::check::lock;
+use crate::{Extent, LogError};
+
+/// How long a single request may take before it is asked again.
+const REQUEST: Duration = Duration::from_secs(3);
+/// How long a partition's leader may take to say where the partition ends.
+const LEADER: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// The end of a call's patience.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    at: Instant,
+    limit: Duration,
+}
+
+impl Deadline {
+    pub fn after(limit: Duration) -> Self {
+        Self { at: Instant::now() + limit, limit }
+    }
+
+    pub fn left(&self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
+    pub fn passed(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// What is left, but no longer than one request should take.
+    pub fn request(&self) -> Duration {
+        self.left().clamp(Duration::from_millis(1), REQUEST)
+    }
+}
+
+/// Keeps the last complaint of the client library, which says more than what its calls return.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Complaints(Arc<Mutex<Option<Complaint>>>);
+
+#[derive(Debug)]
+struct Complaint {
+    code: Option<Code>,
+    reason: String,
+}
+
+impl Complaints {
+    pub fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        match level {
+            RDKafkaLogLevel::Emerg
+            | RDKafkaLogLevel::Alert
+            | RDKafkaLogLevel::Critical
+            | RDKafkaLogLevel::Error
+            | RDKafkaLogLevel::Warning => tracing::warn!(target: "kafka", facility, "{message}"),
+            _ => tracing::debug!(target: "kafka", facility, "{message}"),
+        }
+    }
+
+    pub fn hear(&self, error: &KafkaError, reason: &str) {
+        tracing::debug!(target: "kafka", %error, "{reason}");
+        // That all are down says less than why the last one is.
+        if error.rdkafka_error_code() != Some(Code::AllBrokersDown) {
+            *lock(&self.0) = Some(Complaint { code: error.rdkafka_error_code(), reason: reason.into() });
+        }
+    }
+
+    fn last(&self) -> Option<String> {
+        lock(&self.0).as_ref().map(|complaint| complaint.reason.clone())
+    }
+
+    /// What was heard, if it is something that waiting does not mend.
+    fn refusal(&self) -> Option<(String, &'static str)> {
+        let heard = lock(&self.0);
+        let complaint = heard.as_ref()?;
+        match kind(complaint.code?) {
+            Kind::Refused(mend) => Some((complaint.reason.clone(), mend)),
+            _ => None,
+        }
+    }
+
+    fn forget(&self) {
+        *lock(&self.0) = None;
+    }
+}
+
+pub(super) struct Context(Complaints);
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.0.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.0.hear(&error, reason);
+    }
+}
+
+impl ConsumerContext for Context {}
+
+pub(super) type Client = BaseConsumer<Context>;
+
+/// Why a request failed, and whether asking again can help.
+enum Kind {
+    Refused(&'static str),
+    UnknownTopic,
+    Passing,
+}
+
+pub(super) struct Cluster {
+    pub options: KafkaOptions,
+    pub complaints: Complaints,
+    /// Sees the end of what is committed: the last stable offset.
+    committed: Client,
+    /// Sees the end of all there is, unfinished transactions too: the high watermark.
+    all: Client,
+    admin: AdminClient<Context>,
+    /// Partitions by topic, as far as asked.
+    partitions: Mutex<HashMap<String, u32>>,
+}
+
+impl Cluster {
+    pub fn new(options: KafkaOptions) -> Result<Self, LogError> {
+        let complaints = Complaints::default();
+        let refused =
+            |error| refused(&options, "the configuration of its client", &error, "mend that property");
+        let committed = create(&options.consumer("read_committed"), &complaints).map_err(refused)?;
+        let all = create(&options.consumer("read_uncommitted"), &complaints).map_err(refused)?;
+        let admin = AdminClient::from_config_and_context(&options.admin(), Context(complaints.clone()));
+        let admin = admin.map_err(refused)?;
+        Ok(Self { options, complaints, committed, all, admin, partitions: Mutex::default() })
+    }
+
+    pub fn deadline(&self) -> Deadline {
+        Deadline::after(self.options.timeout)
+    }
+
+    /// The topic's name in Kafka.
+    pub fn name(&self, topic: &str) -> String {
+        format!("{}.{topic}", self.options.url.prefix())
+    }
+
+    /// A consumer for reading by offset. librdkafka assigns partitions only to a consumer that names a group; nothing
+    /// is ever committed for this one.
+    pub fn consumer(&self) -> Result<Client, LogError> {
+        self.group(&self.name("readers"))
+    }
+
+    pub fn group(&self, group: &str) -> Result<Client, LogError> {
+        create(&self.options.group(group), &self.complaints)
+            .map_err(|error| self.error("creating a consumer", &error, self.options.timeout))
+    }
+
+    /// Asks until there is an answer, a refusal, or no time left.
+    pub fn ask<T>(
+        &self,
+        doing: &str,
+        deadline: Deadline,
+        mut request: impl FnMut(Duration) -> KafkaResult<T>,
+    ) -> Result<T, LogError> {
+        let mut pause = Duration::from_millis(10);
+        loop {
+            match request(deadline.request()) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    self.listen();
+                    if deadline.passed() {
+                        super::writer::ask_why(&self.options, &self.complaints);
+                    }
+                    if deadline.passed() || !is_passing(&error) {
+                        return Err(self.error(doing, &error, deadline.limit));
+                    }
+                    if let Some((reason, mend)) = self.complaints.refusal() {
+                        let servers = self.options.url.servers().into();
+                        return Err(LogError::KafkaRefused {
+                            servers,
+                            doing: doing.into(),
+                            reason,
+                            mend: mend.into(),
+                        });
+                    }
+                    thread::sleep(pause.min(deadline.left()));
+                }
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Hears what the client has to complain of; that is only told to who polls, and to a consumer without the reason.
+    fn listen(&self) {
+        for _ in 0..16 {
+            match self.committed.poll(Duration::ZERO) {
+                Some(Err(error)) => self.complaints.hear(&error, &error.to_string()),
+                Some(Ok(_)) => {}
+                None => break,
+            }
+        }
+    }
+
+    /// Says in the log's words what a request ran into.
+    pub fn error(&self, doing: &str, error: &KafkaError, waited: Duration) -> LogError {
+        match error.rdkafka_error_code().map(kind) {
+            Some(Kind::Refused(mend)) => refused(&self.options, doing, error, mend),
+            Some(Kind::UnknownTopic) => LogError::UnknownTopic(doing.into()),
+            Some(Kind::Passing) => self.unavailable(doing, waited, &error.to_string()),
+            None => refused(&self.options, doing, error, "mend that and try again"),
+        }
+    }
+
+    pub fn unavailable(&self, doing: &str, waited: Duration, reason: &str) -> LogError {
+        let reason = match self.complaints.last() {
+            Some(complaint) => format!("{reason}; last heard: {complaint}"),
+            None => reason.into(),
+        };
+        let servers = self.options.url.servers().into();
+        LogError::KafkaUnavailable { servers, doing: doing.into(), seconds: waited.as_secs(), reason }
+    }
+
+    pub fn too_late(&self, doing: &str, deadline: Deadline, reason: &str) -> LogError {
+        self.unavailable(doing, deadline.limit, reason)
+    }
+
+    /// Partitions of a topic by its name in Kafka; `None` if there is no such topic.
+    pub fn find(&self, topic: &str, deadline: Deadline) -> Result<Option<u32>, LogError> {
+        let found = self.ask(&format!("looking up topic {topic}"), deadline, |left| {
+            let metadata = self.committed.fetch_metadata(Some(topic), left)?;
+            let found = metadata.topics().iter().find(|found| found.name() == topic);
+            match found.and_then(|found| Some((found, found.error()?))) {
+                Some((_, error)) => Err(KafkaError::MetadataFetch(error.into())),
+                None => Ok(found.map(|found| found.partitions().len() as u32).filter(|count| *count > 0)),
+            }
+        });
+        let found = match found {
+            Err(LogError::UnknownTopic(_)) => None,
+            found => found?,
+        };
+        match found {
+            Some(count) => drop(lock(&self.partitions).insert(topic.into(), count)),
+            None => drop(lock(&self.partitions).remove(topic)),
+        }
+        self.complaints.forget();
+        Ok(found)
+    }
+
+    /// Partitions as last heard, asked for where unknown.
+    pub fn partitions(
+        &self,
+        topic: &str,
+        at_least: u32,
+        deadline: Deadline,
+    ) -> Result<Option<u32>, LogError> {
+        let known = lock(&self.partitions).get(topic).copied();
+        match known.filter(|count| *count >= at_least) {
+            Some(count) => Ok(Some(count)),
+            None => self.find(topic, deadline),
+        }
+    }
+
+    pub fn forget(&self, topic: &str) {
+        lock(&self.partitions).remove(topic);
+    }
+
+    /// All topics whose names begin with our prefix, without it, and their partitions.
+    pub fn list(&self, deadline: Deadline) -> Result<BTreeMap<String, u32>, LogError> {
+        let prefix = self.name("");
+        self.ask("listing topics", deadline, |left| {
+            let metadata = self.committed.fetch_metadata(None, left)?;
+            let ours = metadata.topics().iter().filter_map(|topic| {
+                Some((topic.name().strip_prefix(&prefix)?.to_owned(), topic.partitions().len() as u32))
+            });
+            Ok(ours.collect())
+        })
+    }
+
+    /// Creates a topic and waits until it may be used; one that exists by then is left as it is.
+    pub fn create(
+        &self,
+        topic: &str,
+        partitions: u32,
+        settings: &[(&str, &str)],
+        deadline: Deadline,
+    ) -> Result<u32, LogError> {
+        let doing = format!("creating topic {topic}");
+        let brokers = self.ask(&doing, deadline, |left| {
+            Ok(self.committed.fetch_metadata(Some(topic), left)?.brokers().len() as u16)
+        })?;
+        let replication = self.options.replication.unwrap_or(brokers.clamp(1, 3));
+        let in_sync = replication.saturating_sub(1).max(1).to_string();
+        let mut new = NewTopic::new(topic, partitions as i32, TopicReplication::Fixed(replication.into()));
+        new = new.set("min.insync.replicas", &in_sync);
+        new = settings.iter().fold(new, |new, (key, value)| new.set(key, value));
+        self.ask(&doing, deadline, |left| {
+            let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
+            match block_on(self.admin.create_topics([&new], &options))?.pop() {
+                Some(Err((_, code))) if code != Code::TopicAlreadyExists => Err(KafkaError::AdminOp(code)),
+                _ => Ok(()),
+            }
+        })?;
+        loop {
+            if let Some(found) = self.ready(topic, deadline)? {
+                return Ok(found);
+            }
+            if deadline.passed() {
+                return Err(self.too_late(&doing, deadline, "its partitions have no leaders"));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Partitions of a topic that has a leader for each and answers for them.
+    fn ready(&self, topic: &str, deadline: Deadline) -> Result<Option<u32>, LogError> {
+        let Some(count) = self.find(topic, deadline)? else { return Ok(None) };
+        for partition in 0..count {
+            match self.all.fetch_watermarks(topic, partition as i32, deadline.request()) {
+                Ok(_) => {}
+                Err(error) if is_passing(&error) => return Ok(None),
+                Err(error) => match error.rdkafka_error_code().map(kind) {
+                    Some(Kind::UnknownTopic) => return Ok(None),
+                    _ => return Err(self.error(&format!("opening topic {topic}"), &error, deadline.limit)),
+                },
+            }
+        }
+        Ok(Some(count))
+    }
+
+    /// From the first record to the end of what is committed.
+    pub fn extent(&self, topic: &str, partition: u32, deadline: Deadline) -> Result<Extent, LogError> {
+        let (start, end) = self.watermarks(&self.committed, topic, partition, deadline)?;
+        Ok(Extent { start, end: end.max(start) })
+    }
+
+    /// The end of all that was ever written, finished or not.
+    pub fn high_watermark(&self, topic: &str, partition: u32, deadline: Deadline) -> Result<u64, LogError> {
+        Ok(self.watermarks(&self.all, topic, partition, deadline)?.1)
+    }
+
+    fn watermarks(
+        &self,
+        of: &Client,
+        topic: &str,
+        partition: u32,
+        deadline: Deadline,
+    ) -> Result<(u64, u64), LogError> {
+        let asked = self.ask(&format!("asking for the ends of {topic}/{partition}"), deadline, |left| {
+            let asked = of.fetch_watermarks(topic, partition as i32, left.min(LEADER));
+            asked.inspect_err(|_| look_again(of, topic, left))
+        });
+        let (low, high) = asked.map_err(|error| self.name_topic(error, topic))?;
+        Ok((offset(low), offset(high)))
+    }
+
+    /// Waits until everything that the partition holds below `end` is finished, committed or given up.
+    pub fn settle(
+        &self,
+        topic: &str,
+        partition: u32,
+        end: u64,
+        deadline: Deadline,
+    ) -> Result<Extent, LogError> {
+        let mut pause = Duration::from_micros(200);
+        loop {
+            let extent = self.extent(topic, partition, deadline)?;
+            if extent.end >= end {
+                return Ok(extent);
+            }
+            if deadline.passed() {
+                let doing = format!("waiting for unfinished appends to {topic}/{partition}");
+                return Err(self.too_late(
+                    &doing,
+                    deadline,
+                    "another process left one and Kafka still waits for it",
+                ));
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// The first offset whose timestamp is not below `time_ms`, markers of transactions included.
+    pub fn offset_at_time(
+        &self,
+        topic: &str,
+        partition: u32,
+        time_ms: i64,
+        deadline: Deadline,
+    ) -> Result<Option<u64>, LogError> {
+        let found = self.ask(&format!("looking for a time in {topic}/{partition}"), deadline, |left| {
+            let mut wanted = TopicPartitionList::new();
+            wanted.add_partition_offset(topic, partition as i32, Offset::Offset(time_ms))?;
+            let found = self.committed.offsets_for_times(wanted, left.min(LEADER));
+            let found = found.inspect_err(|_| look_again(&self.committed, topic, left))?;
+            let found = found.elements().first().map(|found| (found.error(), found.offset()));
+            match found {
+                Some((Err(error), _)) => Err(error),
+                Some((Ok(()), Offset::Offset(at))) => Ok(Some(offset(at))),
+                _ => Ok(None),
+            }
+        });
+        found.map_err(|error| self.name_topic(error, topic))
+    }
+
+    pub fn delete_records(
+        &self,
+        topic: &str,
+        partition: u32,
+        before: u64,
+        deadline: Deadline,
+    ) -> Result<(), LogError> {
+        self.ask(&format!("trimming {topic}/{partition}"), deadline, |left| {
+            let mut wanted = TopicPartitionList::new();
+            wanted.add_partition_offset(topic, partition as i32, Offset::Offset(before as i64))?;
+            let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
+            let done = block_on(self.admin.delete_records(&wanted, &options))?;
+            done.elements().iter().try_for_each(|element| element.error())
+        })
+    }
+
+    /// Names of all consumer groups of the cluster that belong to this log, as Kafka spells them.
+    pub fn groups(&self, deadline: Deadline) -> Result<Vec<String>, LogError> {
+        let prefix = self.name("");
+        self.ask("listing consumer groups", deadline, |left| {
+            let groups = self.committed.fetch_group_list(None, left)?;
+            let names = groups.groups().iter().map(|group| group.name().to_owned());
+            Ok(names.filter(|name| name.starts_with(&prefix)).collect())
+        })
+    }
+
+    fn name_topic(&self, error: LogError, topic: &str) -> LogError {
+        match error {
+            LogError::UnknownTopic(_) => {
+                self.forget(topic);
+                LogError::UnknownTopic(topic.into())
+            }
+            error => error,
+        }
+    }
+}
+
+/// Finds out who leads the topic's partitions now. By itself the client would go on asking a leader that died.
+fn look_again(client: &Client, topic: &str, left: Duration) {
+    if let Err(error) = client.fetch_metadata(Some(topic), left) {
+        tracing::debug!(target: "kafka", topic, %error, "no news of its leaders");
+    }
+}
+
+fn create(config: &ClientConfig, complaints: &Complaints) -> KafkaResult<Client> {
+    BaseConsumer::from_config_and_context(config, Context(complaints.clone()))
+}
+
+fn refused(options: &KafkaOptions, doing: &str, error: &KafkaError, mend: &str) -> LogError {
+    let servers = options.url.servers().into();
+    LogError::KafkaRefused { servers, doing: doing.into(), reason: error.to_string(), mend: mend.into() }
+}
+
+/// Whether asking again can help.
+pub(super) fn is_passing(error: &KafkaError) -> bool {
+    error.rdkafka_error_code().is_some_and(|code| matches!(kind(code), Kind::Passing))
+}
+
+fn kind(code: Code) -> Kind {
+    match code {
+        Code::TopicAuthorizationFailed => Kind::Refused(
+            "grant this user Read, Write, Describe, Create and Alter on topics that begin with the prefix",
+        ),
+        Code::GroupAuthorizationFailed => {
+            Kind::Refused("grant this user Read and Describe on consumer groups that begin with the prefix")
+        }
+        Code::TransactionalIdAuthorizationFailed => Kind::Refused(
+            "grant this user Write and Describe on transactional ids that begin with the prefix",
+        ),
+        Code::ClusterAuthorizationFailed => {
+            Kind::Refused("grant this user what it lacks on the cluster, or create the topic by hand")
+        }
+        Code::Authentication
+        | Code::SaslAuthenticationFailed
+        | Code::UnsupportedSASLMechanism
+        | Code::IllegalSASLState => Kind::Refused("check the properties security.protocol and sasl.*"),
+        Code::MessageSizeTooLarge | Code::InvalidMessageSize => Kind::Refused(
+            "raise max.message.bytes of the topic to 8454144, as topics made by tidegate have it",
+        ),
+        Code::InvalidReplicationFactor => Kind::Refused("ask for no more copies than there are brokers"),
+        Code::InvalidTopic | Code::PolicyViolation | Code::InvalidConfig | Code::InvalidPartitions => {
+            Kind::Refused("the cluster's rules do not allow it; change them or create the topic by hand")
+        }
+        Code::InvalidTransactionTimeout => {
+            Kind::Refused("set a transaction timeout that the broker's transaction.max.timeout.ms allows")
+        }
+        Code::UnsupportedVersion | Code::UnsupportedFeature | Code::SSL => {
+            Kind::Refused("use a Kafka of version 2.5 or newer, and a build with TLS where TLS is asked for")
+        }
+        Code::BadMessage | Code::InvalidMessage | Code::BadCompression => {
+            Kind::Refused("the partition is damaged; restore it from a replica")
+        }
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => Kind::UnknownTopic,
+        _ => Kind::Passing,
+    }
+}

@@ -1,0 +1,106 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+
+use super::url::KafkaUrl;
+use crate::MAX_RECORD_BYTES;
+
+/// A record of the largest size with its headers, in one message.
+pub(super) const MAX_MESSAGE_BYTES: usize = MAX_RECORD_BYTES + (64 << 10);
+
+/// How to reach Kafka, and how to lay out what is created there.
+#[derive(Debug, Clone)]
+pub struct KafkaOptions {
+    pub url: KafkaUrl,
+    /// librdkafka's properties, e.g. `security.protocol` and `sasl.username`. They win over ours, but for those that the
+    /// guarantees of the log rest on.
+    pub properties: BTreeMap<String, String>,
+    /// Copies of each partition of a topic that is created; `None`: three, or one per broker where there are fewer.
+    pub replication: Option<u16>,
+    /// How many partitions the topic of progress gets when it is created.
+    pub progress_partitions: u32,
+    /// How long any call may try before it fails with [`LogError::KafkaUnavailable`](crate::LogError::KafkaUnavailable).
+    pub timeout: Duration,
+    /// After how long Kafka gives up the unfinished append of a process that died, which readers of the partition and
+    /// [`fence`](crate::EventLog::fence) wait for.
+    pub transaction_timeout: Duration,
+}
+
+impl KafkaOptions {
+    pub fn new(url: KafkaUrl) -> Self {
+        Self {
+            url,
+            properties: BTreeMap::new(),
+            replication: None,
+            progress_partitions: 9,
+            timeout: Duration::from_secs(60),
+            transaction_timeout: Duration::from_secs(30),
+        }
+    }
+
+    fn client(&self, ours: &[(&str, &str)], fixed: &[(&str, &str)]) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("client.id", "tidegate").set("log.connection.close", "false");
+        // A broker that restarts is found again soon.
+        config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "1000");
+        let properties = self.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let servers = [("bootstrap.servers", self.url.servers())];
+        for (key, value) in ours.iter().copied().chain(properties).chain(servers).chain(fixed.iter().copied())
+        {
+            config.set(key, value);
+        }
+        config
+    }
+
+    pub(super) fn admin(&self) -> ClientConfig {
+        self.client(&[], &[])
+    }
+
+    /// Without a group, for reading; `isolation` is Kafka's `isolation.level`.
+    pub(super) fn consumer(&self, isolation: &str) -> ClientConfig {
+        let ours = [
+            ("fetch.wait.max.ms", "20"),
+            ("fetch.queue.backoff.ms", "5"),
+            ("fetch.error.backoff.ms", "50"),
+            ("fetch.message.max.bytes", "8388608"),
+            ("queued.max.messages.kbytes", "32768"),
+            ("check.crcs", "true"),
+        ];
+        let fixed = [
+            ("isolation.level", isolation),
+            ("enable.partition.eof", "true"),
+            ("auto.offset.reset", "error"),
+            ("enable.auto.commit", "false"),
+            ("allow.auto.create.topics", "false"),
+        ];
+        self.client(&ours, &fixed)
+    }
+
+    pub(super) fn group(&self, group: &str) -> ClientConfig {
+        let mut config = self.consumer("read_committed");
+        config.set("group.id", group);
+        config
+    }
+
+    pub(super) fn producer(&self, transactional_id: &str) -> ClientConfig {
+        let timeout = self.transaction_timeout.as_millis().to_string();
+        let max_bytes = MAX_MESSAGE_BYTES.to_string();
+        let ours = [
+            ("compression.type", "zstd"),
+            ("compression.level", "1"),
+            ("linger.ms", "5"),
+            ("batch.size", "1000000"),
+            ("queue.buffering.max.kbytes", "131072"),
+            ("retry.backoff.ms", "20"),
+            ("transaction.timeout.ms", &timeout),
+        ];
+        let fixed = [
+            ("transactional.id", transactional_id),
+            ("enable.idempotence", "true"),
+            ("acks", "all"),
+            ("message.max.bytes", &max_bytes),
+        ];
+        self.client(&ours, &fixed)
+    }
+}

@@ -1,0 +1,247 @@
+//! One transactional producer, and what becomes of a transaction.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rdkafka::ClientContext;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::{Message, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+
+use super::client::{Cluster, Complaints, Deadline, is_passing};
+use super::options::KafkaOptions;
+use super::record::offset;
+use crate::LogError;
+use crate::check::lock;
+
+/// How long an abort may take before the producer is given up; the next one with its id aborts for it.
+const ABORT: Duration = Duration::from_secs(5);
+
+/// Tells the messages of a batch from those that go with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum Role {
+    Beside = 0,
+    Data = 1,
+}
+
+/// Where the messages of a transaction went.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Delivered {
+    /// Offsets of the first and last message of [`Role::Data`].
+    pub data: Option<(u64, u64)>,
+    failed: Option<KafkaError>,
+}
+
+struct WriterContext {
+    complaints: Complaints,
+    delivered: Mutex<Delivered>,
+}
+
+impl ClientContext for WriterContext {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.complaints.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.complaints.hear(&error, reason);
+    }
+}
+
+impl ProducerContext for WriterContext {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, role: usize) {
+        let delivered = &mut *lock(&self.delivered);
+        match result {
+            Ok(message) if role == Role::Data as usize => {
+                let at = offset(message.offset());
+                let (first, last) = delivered.data.unwrap_or((at, at));
+                delivered.data = Some((first.min(at), last.max(at)));
+            }
+            Ok(_) => {}
+            Err((error, _)) => drop(delivered.failed.get_or_insert_with(|| error.clone())),
+        }
+    }
+}
+
+/// Why a transaction was not committed. Nothing of it will be readable, except where said.
+pub(super) enum Failure {
+    /// Trying again would end the same way.
+    Refused(LogError),
+    /// It may be tried again with this producer.
+    Aborted(String),
+    /// This producer is of no use any more; whether the transaction was committed shows when another took its id.
+    Lost(String),
+}
+
+/// A transactional producer. As long as nobody else takes its transactional id, nobody else's transactions of that id
+/// are open or can be committed.
+pub(super) struct Writer {
+    producer: BaseProducer<WriterContext>,
+    /// Cleared when a transaction could not be aborted.
+    usable: AtomicBool,
+}
+
+impl Writer {
+    /// Takes the transactional id over: an unfinished transaction of its former holder is finished or given up by then.
+    pub fn take(cluster: &Cluster, transactional_id: &str, deadline: Deadline) -> Result<Self, LogError> {
+        let context = WriterContext { complaints: cluster.complaints.clone(), delivered: Mutex::default() };
+        let config = cluster.options.producer(transactional_id);
+        let doing = "opening a producer";
+        let producer: BaseProducer<WriterContext> =
+            BaseProducer::from_config_and_context(&config, context)
+                .map_err(|error| cluster.error(doing, &error, Duration::ZERO))?;
+        loop {
+            match producer.init_transactions(deadline.request()) {
+                Ok(()) => return Ok(Self { producer, usable: AtomicBool::new(true) }),
+                Err(error) if retriable(&error) && !deadline.passed() => producer.poll(Duration::ZERO),
+                Err(error) => return Err(cluster.error(doing, &error, cluster.options.timeout)),
+            }
+        }
+    }
+
+    /// Whether another transaction may be tried.
+    pub fn usable(&self) -> bool {
+        self.usable.load(Ordering::Relaxed)
+    }
+
+    /// Messages that wait for Kafka.
+    pub fn queued(&self) -> u64 {
+        u64::try_from(self.producer.in_flight_count()).unwrap_or(0)
+    }
+
+    /// Runs a transaction: `send` hands over messages; `check` is asked once all of them are in the log, and may refuse.
+    pub fn transact(
+        &self,
+        cluster: &Cluster,
+        deadline: Deadline,
+        send: impl FnOnce(&Self) -> Result<(), KafkaError>,
+        check: impl FnOnce(&Delivered) -> Result<(), LogError>,
+    ) -> Result<Delivered, Failure> {
+        *lock(&self.producer.context().delivered) = Delivered::default();
+        if let Err(error) = self.producer.begin_transaction() {
+            return Err(Failure::Lost(error.to_string()));
+        }
+        let sent = send(self).and_then(|()| self.flush(deadline));
+        let delivered = lock(&self.producer.context().delivered).clone();
+        // What befell a message says more than what its loss did to the transaction.
+        if let Some(error) = delivered.failed.as_ref().or(sent.as_ref().err()) {
+            return Err(self.give_up(cluster, error, deadline));
+        }
+        if let Err(refused) = check(&delivered) {
+            self.abort(deadline);
+            return Err(Failure::Refused(refused));
+        }
+        self.commit(cluster, deadline)?;
+        Ok(delivered)
+    }
+
+    /// Hands a message over, waiting while the queue is full.
+    pub fn send(
+        &self,
+        (topic, partition): (&str, u32),
+        (key, payload): (&[u8], &[u8]),
+        (role, timestamp, headers): (Role, Option<i64>, Option<OwnedHeaders>),
+        deadline: Deadline,
+    ) -> Result<(), KafkaError> {
+        let mut message =
+            BaseRecord::with_opaque_to(topic, role as usize).partition(partition as i32).key(key);
+        message = message.payload(payload);
+        (message.timestamp, message.headers) = (timestamp, headers);
+        loop {
+            match self.producer.send(message) {
+                Ok(()) => return Ok(()),
+                Err((error, again))
+                    if error.rdkafka_error_code() == Some(Code::QueueFull) && !deadline.passed() =>
+                {
+                    message = again;
+                    self.producer.poll(Duration::from_millis(10));
+                }
+                Err((error, _)) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until every message is delivered or lost. The client's own flush sleeps in steps of 100 ms.
+    fn flush(&self, deadline: Deadline) -> Result<(), KafkaError> {
+        while self.producer.in_flight_count() > 0 {
+            if deadline.passed() {
+                return Err(KafkaError::Flush(Code::OperationTimedOut));
+            }
+            self.producer.poll(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn commit(&self, cluster: &Cluster, deadline: Deadline) -> Result<(), Failure> {
+        loop {
+            let error = match self.producer.commit_transaction(deadline.request()) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            match &error {
+                KafkaError::Transaction(inner) if inner.txn_requires_abort() => {
+                    return Err(self.give_up(cluster, &error, deadline));
+                }
+                error if retriable(error) && !deadline.passed() => thread::sleep(Duration::from_millis(5)),
+                error => return Err(Failure::Lost(error.to_string())),
+            }
+        }
+    }
+
+    fn give_up(&self, cluster: &Cluster, error: &KafkaError, deadline: Deadline) -> Failure {
+        let aborted = self.abort(deadline);
+        let fenced = self.producer.client().fatal_error().is_some();
+        match error.rdkafka_error_code() {
+            Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
+                Failure::Refused(LogError::UnknownTopic(String::new()))
+            }
+            Some(_) if !fenced && !is_passing(error) => {
+                Failure::Refused(cluster.error("an append", error, Duration::ZERO))
+            }
+            _ if aborted && !fenced => Failure::Aborted(error.to_string()),
+            _ => Failure::Lost(error.to_string()),
+        }
+    }
+
+    /// Whether the producer may begin another transaction.
+    fn abort(&self, deadline: Deadline) -> bool {
+        let deadline = Deadline::after(ABORT.min(deadline.left().max(Duration::from_millis(100))));
+        loop {
+            match self.producer.abort_transaction(deadline.left().max(Duration::from_millis(1))) {
+                Ok(()) => return true,
+                Err(error) if retriable(&error) && !deadline.passed() => {
+                    self.producer.poll(Duration::from_millis(5))
+                }
+                Err(error) => {
+                    tracing::debug!(target: "kafka", %error, "a transaction could not be aborted");
+                    self.usable.store(false, Ordering::Relaxed);
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+/// Tries to connect once more, as a producer, which is told the reason in words when that fails.
+pub(super) fn ask_why(options: &KafkaOptions, complaints: &Complaints) {
+    let context = WriterContext { complaints: complaints.clone(), delivered: Mutex::default() };
+    let producer: Result<BaseProducer<WriterContext>, _> =
+        BaseProducer::from_config_and_context(&options.admin(), context);
+    let Ok(producer) = producer else { return };
+    if producer.client().fetch_metadata(None, Duration::from_millis(500)).is_err() {
+        (0..4).for_each(|_| producer.poll(Duration::from_millis(50)));
+    }
+}
+
+fn retriable(error: &KafkaError) -> bool {
+    match error {
+        KafkaError::Transaction(error) => error.is_retriable() && !error.is_fatal(),
+        KafkaError::Flush(_) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,179 @@
+//! Brokers: one that all tests share, and clusters whose nodes are killed and started again.
+
+use std::env;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use tempfile::TempDir;
+use tidegate_log::{EventLog, KafkaLog, KafkaOptions};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether Kafka can be run here; once tried.
+pub fn installed() -> bool {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    *INSTALLED.get_or_init(|| {
+        let install = Command::new(script()).arg("install").output().unwrap();
+        let required =
+            env::var("CI").is_ok_and(|ci| ci == "true") || env::var("TIDEGATE_KAFKA").is_ok_and(|v| v == "1");
+        let said = String::from_utf8_lossy(&install.stderr);
+        assert!(install.status.success() || !required, "Kafka cannot be installed: {said}");
+        if !install.status.success() {
+            println!("left out, Kafka cannot be installed here: {said}");
+        }
+        install.status.success()
+    })
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kafka/broker.sh")
+}
+
+/// The address of the broker that tests share; `None` where there is no Kafka.
+pub fn shared() -> Option<String> {
+    static SHARED: OnceLock<Cluster> = OnceLock::new();
+    installed().then(|| {
+        SHARED.get_or_init(|| {
+            let cluster = Cluster::start_in(
+                env::temp_dir().join(format!("tidegate-kafka-{}", std::process::id())),
+                1,
+                "",
+                true,
+            );
+            cluster.wait_until_ready();
+            cluster
+        });
+        SHARED.get().unwrap().servers()
+    })
+}
+
+/// Options for a log of its own on these brokers, with little that a test has to wait for.
+pub fn options(servers: &str) -> KafkaOptions {
+    static LOGS: AtomicU32 = AtomicU32::new(0);
+    let log = LOGS.fetch_add(1, Ordering::Relaxed);
+    let url = format!("kafka://{servers}/t{}-{log}", std::process::id());
+    let mut options = KafkaOptions::new(url.parse().unwrap());
+    options.progress_partitions = 3;
+    options
+}
+
+/// Brokers that a test may kill.
+pub struct Cluster {
+    nodes: Vec<Node>,
+    /// Ids and ports, as the script wants them.
+    layout: String,
+    properties: String,
+    ports: Vec<u16>,
+    _dir: Option<TempDir>,
+}
+
+struct Node {
+    dir: PathBuf,
+    running: Option<(Child, ChildStdin)>,
+    remove: bool,
+}
+
+impl Cluster {
+    pub fn start(nodes: usize, properties: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = Self::start_in(dir.path().to_path_buf(), nodes, properties, false);
+        cluster._dir = Some(dir);
+        cluster.wait_until_ready();
+        cluster
+    }
+
+    fn start_in(dir: PathBuf, nodes: usize, properties: &str, remove: bool) -> Self {
+        // All are held until all are known, so that none is given twice.
+        let free: Vec<_> = (0..2 * nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let all: Vec<_> = free.iter().map(|port| port.local_addr().unwrap().port()).collect();
+        drop(free);
+        let layout = all.chunks(2).enumerate().map(|(i, p)| format!("{}:{}:{}", i + 1, p[0], p[1]));
+        let layout = layout.collect::<Vec<_>>().join(",");
+        let node = |id| Node { dir: dir.join(format!("node-{id}")), running: None, remove };
+        let ports = all.iter().step_by(2).copied().collect();
+        let nodes_of = (1..=nodes).map(node).collect();
+        let mut properties = properties.replace("{port}", &all[0].to_string());
+        properties = properties.replace("{controller}", &all[1].to_string());
+        let mut cluster = Self { nodes: nodes_of, layout, properties, ports, _dir: None };
+        (0..nodes).for_each(|node| cluster.start_node(node));
+        cluster
+    }
+
+    pub fn servers(&self) -> String {
+        self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",")
+    }
+
+    pub fn start_node(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        std::fs::create_dir_all(&node.dir).unwrap();
+        let log =
+            std::fs::File::options().create(true).append(true).open(node.dir.join("broker.log")).unwrap();
+        let mut command = Command::new(script());
+        command.arg("node").arg(&node.dir).args([&(index + 1).to_string(), &self.layout]);
+        command
+            .env("KAFKA_PROPERTIES", &self.properties)
+            .env("KAFKA_REMOVE", if node.remove { "1" } else { "" });
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        node.running = Some((child, stdin));
+    }
+
+    /// As by kill -9; returns when it is gone.
+    pub fn kill_node(&mut self, index: usize) {
+        if let Some((mut child, stdin)) = self.nodes[index].running.take() {
+            drop(stdin);
+            child.wait().unwrap();
+        }
+    }
+
+    /// Waits until the cluster takes records in each partition of a new topic.
+    pub fn wait_until_ready(&self) {
+        let began = Instant::now();
+        loop {
+            let mut options = options(&self.servers());
+            options.timeout = Duration::from_secs(5);
+            options.replication = Some(self.nodes.len().min(3) as u16);
+            match KafkaLog::open(options).and_then(|log| log.topics()) {
+                Ok(_) => return,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{error}\n{}", self.logs()),
+            }
+        }
+    }
+
+    /// Waits until no partition lacks a copy, as after a node was started again.
+    pub fn wait_until_in_sync(&self) {
+        let client: BaseConsumer =
+            ClientConfig::new().set("bootstrap.servers", self.servers()).create().unwrap();
+        let began = Instant::now();
+        loop {
+            let in_sync = client.fetch_metadata(None, Duration::from_secs(5)).is_ok_and(|metadata| {
+                let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+                partitions.all(|partition| partition.isr().len() == partition.replicas().len())
+                    && metadata.brokers().len() == self.nodes.len()
+            });
+            if in_sync {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "the cluster does not get in sync\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    pub fn logs(&self) -> String {
+        let read = |node: &Node| std::fs::read_to_string(node.dir.join("broker.log")).unwrap_or_default();
+        self.nodes.iter().map(read).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.kill_node(node));
+    }
+}

@@ -1,0 +1,13 @@
+//! The log on Kafka: the conformance suite on a real broker, and everything that may befall brokers and producers.
+//!
+//! `tests/kafka/broker.sh` brings the broker. Where there is neither java nor a way to Maven Central, these tests say so and
+//! are left out; with `CI=true` or `TIDEGATE_KAFKA=1` they fail instead.
+
+#![allow(clippy::unwrap_used)]
+
+mod broker;
+mod conformance;
+mod crash;
+mod refusals;
+mod throughput;
+mod wire;

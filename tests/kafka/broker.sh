@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# An Apache Kafka broker for tests: a few jars and java, nothing installed into the system but a JRE if there is none.
+#
+#   broker.sh install              java and the jars of jars.txt; prints the folder with the jars
+#   broker.sh node DIR ID NODES    node ID (broker and controller) of the cluster NODES, with its data in DIR;
+#                                  killed as by kill -9 when its standard input ends, so that it outlives no test
+#   broker.sh up [PORT]            one broker in a temporary folder, until Ctrl-C; to try things by hand
+#
+# NODES is a list ID:PORT:CONTROLLER_PORT, separated by commas; all on 127.0.0.1. KAFKA_PROPERTIES adds lines to
+# server.properties. With KAFKA_REMOVE=1 a node takes DIR with it.
+# Jars come from MAVEN_REPO (https://repo1.maven.org/maven2) and are kept in ${XDG_CACHE_HOME:-~/.cache}/tidegate.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+version=$(sed -n 's|.*/kafka_2.13/\([^/]*\)/.*|\1|p' "$here/jars.txt")
+jars="${XDG_CACHE_HOME:-$HOME/.cache}/tidegate/kafka-$version"
+cluster_id=dGlkZWdhdGUtdGVzdHMtMQ
+
+install_java() {
+    command -v java >/dev/null && return
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+    if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; }; then
+        echo "java is missing and cannot be installed from here; install a JRE, 17 or newer" >&2
+        return 1
+    fi
+    {
+        "${as_root[@]}" apt-get update --quiet
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends default-jre-headless
+    } >&2
+}
+
+# Each jar is fetched aside and renamed once its checksum is right, so that processes may do this at the same time.
+install_jars() {
+    mkdir -p "$jars"
+    local sum path jar aside
+    while read -r sum path; do
+        jar="$jars/${path##*/}"
+        [ -f "$jar" ] && continue
+        aside=$(mktemp "$jar.XXXXXX")
+        if ! curl --fail --silent --show-error --location --retry 3 --max-time 300 --output "$aside" \
+            "${MAVEN_REPO:-https://repo1.maven.org/maven2}/$path"; then
+            rm -f "$aside"
+            echo "cannot fetch $path; set MAVEN_REPO to a mirror of Maven Central that can be reached" >&2
+            return 1
+        fi
+        if ! echo "$sum  $aside" | sha256sum --check --status; then
+            rm -f "$aside"
+            echo "$path has another checksum than jars.txt says" >&2
+            return 1
+        fi
+        mv "$aside" "$jar"
+    done <"$here/jars.txt"
+}
+
+properties() {
+    local dir=$1 id=$2 nodes=$3 port controller voters="" count=0 node other other_port other_controller
+    for node in ${nodes//,/ }; do
+        IFS=: read -r other other_port other_controller <<<"$node"
+        voters+="${voters:+,}$other@127.0.0.1:$other_controller"
+        count=$((count + 1))
+        [ "$other" = "$id" ] && port=$other_port controller=$other_controller
+    done
+    local replicas=$((count < 3 ? 1 : 3))
+    cat <<END
+process.roles=broker,controller
+node.id=$id
+controller.quorum.voters=$voters
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs=$dir/data
+num.network.threads=2
+num.io.threads=4
+group.initial.rebalance.delay.ms=0
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=3000
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor=$replicas
+transaction.state.log.num.partitions=4
+transaction.state.log.replication.factor=$replicas
+transaction.state.log.min.isr=$((replicas - replicas / 2))
+transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
+${KAFKA_PROPERTIES:-}
+END
+}
+
+run() {
+    local main=$1
+    shift
+    exec java -Xms128m -Xmx512m -XX:+UseSerialGC -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \
+        -cp "$jars/*" "$main" "$@"
+}
+
+prepare() {
+    mkdir -p "$1"
+    properties "$@" >"$1/server.properties"
+    [ -f "$1/data/meta.properties" ] \
+        || (run kafka.tools.StorageTool format --cluster-id "$cluster_id" --config "$1/server.properties" >/dev/null)
+}
+
+# The shell becomes the broker, so that the one that watches standard input knows its process id.
+node() {
+    prepare "$@"
+    exec 3<&0
+    (
+        cat <&3 >/dev/null
+        kill -9 $$ 2>/dev/null
+        [ -z "${KAFKA_REMOVE:-}" ] || { sleep 0.2; rm -rf "$1"; }
+    ) &
+    run kafka.Kafka "$1/server.properties" </dev/null 3<&-
+}
+
+up() {
+    local port=${1:-9092} dir
+    dir=$(mktemp -d)
+    prepare "$dir" 1 "1:$port:$((port + 1))"
+    echo "kafka://127.0.0.1:$port, data in $dir" >&2
+    run kafka.Kafka "$dir/server.properties"
+}
+
+case "${1:-}" in
+    install) install_java && install_jars && echo "$jars" ;;
+    node) node "${@:2}" ;;
+    up) install_java && install_jars && up "${@:2}" ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
