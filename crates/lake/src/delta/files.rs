@@ -1,0 +1,125 @@
+//! Data files: how they are written, and how Delta's log speaks of them.
+
+use arrow::datatypes::{DataType, Schema};
+use chrono::{DateTime, SecondsFormat, Utc};
+use deltalake::kernel::{Add, Remove};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnPath;
+
+use super::DataFile;
+use crate::table::{EVENT, KEY, Layout, TableSpec};
+
+/// Rows of a data file's row group: large enough to compress, small enough to prune.
+const ROWS_PER_GROUP: usize = 256 * 1024;
+
+/// zstd, but Snappy for windows: their files are small and many, and setting up zstd costs more than it saves there.
+/// Dictionaries for text, but what names a row shares prefixes with its neighbours instead of repeating; differences for
+/// whole numbers, plain for hashes (they do not compress). Only text that names a row has statistics: one compares every
+/// value for them, and no query prunes by the others.
+pub(super) fn writer_properties(spec: &TableSpec) -> WriterProperties {
+    let compression = match spec.layout {
+        Layout::Windowed => Compression::SNAPPY,
+        _ => Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 is valid")),
+    };
+    let mut properties = WriterProperties::builder()
+        .set_compression(compression)
+        .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
+    for field in spec.file_schema().fields() {
+        let path = ColumnPath::from(field.name().as_str());
+        let names_rows =
+            spec.layout != Layout::Windowed && spec.key.iter().skip(1).any(|k| k == field.name());
+        properties = match field.data_type() {
+            DataType::Int64 | DataType::Int32 | DataType::Timestamp(..) => {
+                let hash = matches!(field.name().as_str(), KEY | EVENT);
+                let encoding = if hash { Encoding::PLAIN } else { Encoding::DELTA_BINARY_PACKED };
+                properties
+                    .set_column_dictionary_enabled(path.clone(), false)
+                    .set_column_encoding(path, encoding)
+            }
+            DataType::Utf8View if names_rows => properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BYTE_ARRAY),
+            _ => properties.set_column_statistics_enabled(path, EnabledStatistics::None),
+        };
+    }
+    properties.build()
+}
+
+/// Delta file statistics: row count, and smallest and largest value of the whole-number and time columns, as Parquet's own
+/// statistics have them.
+pub(super) fn statistics(written: &ParquetMetaData, schema: &Schema) -> String {
+    let (mut smallest, mut largest) = (serde_json::Map::new(), serde_json::Map::new());
+    for (index, field) in schema.fields().iter().enumerate() {
+        let ranges: Option<Vec<(i64, i64)>> = written
+            .row_groups()
+            .iter()
+            .filter(|group| group.column(index).statistics().is_none_or(|s| !all_null(s, group.num_rows())))
+            .map(|group| range(group.column(index).statistics()?))
+            .collect();
+        let Some(ranges) = ranges else { continue };
+        let (low, high) = (ranges.iter().map(|r| r.0).min(), ranges.iter().map(|r| r.1).max());
+        if let Some((low, high)) = low.zip(high) {
+            smallest.insert(field.name().clone(), statistic(field.data_type(), low));
+            largest.insert(field.name().clone(), statistic(field.data_type(), high));
+        }
+    }
+    let rows = written.file_metadata().num_rows();
+    serde_json::json!({ "numRecords": rows, "minValues": smallest, "maxValues": largest, "nullCount": {} })
+        .to_string()
+}
+
+fn all_null(statistics: &Statistics, rows: i64) -> bool {
+    statistics.null_count_opt() == Some(rows as u64)
+}
+
+fn range(statistics: &Statistics) -> Option<(i64, i64)> {
+    match statistics {
+        Statistics::Int64(s) => s.min_opt().copied().zip(s.max_opt().copied()),
+        Statistics::Int32(s) => {
+            s.min_opt().map(|low| i64::from(*low)).zip(s.max_opt().map(|high| i64::from(*high)))
+        }
+        _ => None,
+    }
+}
+
+fn statistic(data_type: &DataType, value: i64) -> serde_json::Value {
+    let time = || DateTime::<Utc>::from_timestamp_micros(value);
+    match data_type {
+        DataType::Timestamp(..) => time().map(|t| t.to_rfc3339_opts(SecondsFormat::Micros, true)).into(),
+        _ => value.into(),
+    }
+}
+
+pub(super) fn remove_action(file: DataFile, now_ms: i64) -> Remove {
+    Remove {
+        path: file.path,
+        data_change: true,
+        deletion_timestamp: Some(now_ms),
+        extended_file_metadata: Some(true),
+        partition_values: Some(file.partition_values),
+        size: Some(file.size),
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+    }
+}
+
+pub(super) fn add_action(file: DataFile, now_ms: i64) -> Add {
+    Add {
+        path: file.path,
+        partition_values: file.partition_values,
+        size: file.size,
+        modification_time: now_ms,
+        data_change: true,
+        stats: file.stats,
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+        clustering_provider: None,
+    }
+}

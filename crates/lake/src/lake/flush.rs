@@ -1,0 +1,159 @@
+//! Commits: one table of a group after the other, the anchor last.
+
+use std::collections::BTreeMap;
+
+use arrow::array::RecordBatch;
+
+use super::{Flushed, IDLE_PROGRESS, Lake};
+use crate::delta::DataFile;
+use crate::error::{LakeError, Result};
+use crate::group::GroupState;
+use crate::revision::revise;
+use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
+
+impl Lake {
+    /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
+    pub async fn flush(&mut self) -> Result<Flushed> {
+        let mut flushed = Flushed::default();
+        if self.states.values().any(|s| s.changed || s.has_waiting()) {
+            self.refresh().await?;
+        }
+        let started = std::time::Instant::now();
+        let names: Vec<(String, u32)> = self.states.keys().cloned().collect();
+        for name in names {
+            let mut state = self.states.remove(&name).expect("just listed");
+            let idle = state.absorbed - state.committed;
+            // A group that repairs an interrupted flush commits only where that flush ended.
+            let repairing = state.recover_to.is_some_and(|end| state.absorbed < end);
+            let result =
+                match (state.changed || state.recover_to.is_some() || idle > IDLE_PROGRESS) && !repairing {
+                    true => self.flush_group(&mut state, &mut flushed).await,
+                    false => Ok(()),
+                };
+            self.states.insert(name, state);
+            result?;
+        }
+        if flushed.commits > 0 {
+            self.publish().await?;
+        }
+        tracing::debug!(commits = flushed.commits, took = ?started.elapsed(), "flushed");
+        Ok(flushed)
+    }
+
+    async fn flush_group(&mut self, state: &mut GroupState, flushed: &mut Flushed) -> Result<()> {
+        let order = state.group.commit_order();
+        for (place, spec) in order.iter().enumerate() {
+            let progress = self.store_mut(&spec.name).progress(state.partition).await?;
+            if progress >= state.absorbed {
+                continue;
+            }
+            let (adds, removes) = match spec.layout {
+                Layout::Raw => self.raw_files(state, progress).await?,
+                Layout::Keyed => self.keyed_files(state, spec).await?,
+                Layout::Windowed => self.windowed_files(state, spec).await?,
+            };
+            // A table to which nothing happened may stay behind; the anchor always says how far the group has come.
+            if adds.is_empty() && removes.is_empty() && place + 1 < order.len() {
+                continue;
+            }
+            if let Some(left) = &mut self.interrupt_after {
+                if *left == 0 {
+                    return Err(LakeError::Refused("interrupted for a test".into()));
+                }
+                *left -= 1;
+            }
+            flushed.commits += 1;
+            flushed.files_added += adds.len() as u64;
+            flushed.bytes_added += adds.iter().map(|f| f.size as u64).sum::<u64>();
+            self.store_mut(&spec.name).commit(state.partition, state.absorbed, adds, removes).await?;
+        }
+        self.windows.retain(|(name, partition), _| {
+            *partition != state.partition || !state.group.windowed.iter().any(|p| p.spec.name == *name)
+        });
+        state.seal()
+    }
+
+    async fn raw_files(&self, state: &GroupState, from: u64) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+        let store = &self.stores[&state.raw().spec.name];
+        let rows: Vec<RecordBatch> = state
+            .raw_rows_from(from)?
+            .iter()
+            .map(|batch| Ok(crate::batch::conform(batch, &store.spec().file_schema())?))
+            .collect::<Result<_>>()?;
+        let partition = vec![(PARTITION, state.partition.to_string())];
+        Ok((store.write(partition, &rows).await?.into_iter().collect(), Vec::new()))
+    }
+
+    async fn keyed_files(
+        &self,
+        state: &GroupState,
+        spec: &TableSpec,
+    ) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+        let store = &self.stores[&spec.name];
+        let (mut adds, mut removes) = (Vec::new(), Vec::new());
+        if !state.changed {
+            return Ok((adds, removes));
+        }
+        let index =
+            state.group.keyed.iter().position(|p| p.spec.name == spec.name).expect("a table of this group");
+        let values = |open: bool| vec![(PARTITION, state.partition.to_string()), (OPEN, open.to_string())];
+        for file in store.files()? {
+            if file.partition_value(PARTITION) != Some(&state.partition.to_string()) {
+                continue;
+            }
+            if file.partition_value(OPEN) == Some("true") {
+                removes.push(file);
+            } else if !state.revived.is_empty()
+                && let Some(rest) = store.without_keys(&file, &state.revived).await?
+            {
+                adds.extend(store.write(values(false), &rest).await?);
+                removes.push(file);
+            }
+        }
+        let (open, sealed) = state.split_output(index)?;
+        adds.extend(store.write(values(false), &sealed).await?);
+        adds.extend(store.write(values(true), &open).await?);
+        Ok((adds, removes))
+    }
+
+    async fn windowed_files(
+        &self,
+        state: &GroupState,
+        spec: &TableSpec,
+    ) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+        let store = &self.stores[&spec.name];
+        let (mut adds, mut removes) = (Vec::new(), Vec::new());
+        let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
+            return Ok((adds, removes));
+        };
+        let planned =
+            state.group.windowed.iter().find(|p| p.spec.name == spec.name).expect("a table of this group");
+        let segment = planned.pipeline.shape.segment().expect("windowed");
+        let mut committed: BTreeMap<String, Vec<DataFile>> = BTreeMap::new();
+        for file in store
+            .files()?
+            .into_iter()
+            .filter(|f| f.partition_value(PARTITION) == Some(&state.partition.to_string()))
+        {
+            committed
+                .entry(file.partition_value(SEGMENT).unwrap_or_default().to_owned())
+                .or_default()
+                .push(file);
+        }
+        for (start, rows) in segments {
+            let name = segment.name(*start);
+            let old_files = committed.remove(&name).unwrap_or_default();
+            let mut old = Vec::new();
+            for file in &old_files {
+                old.extend(store.read_file(file).await?);
+            }
+            let Some(rows) = revise(&planned.pipeline.shape, spec, rows, &old, state.closed_before)? else {
+                continue;
+            };
+            let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, name)];
+            adds.extend(store.write(values, &[rows]).await?);
+            removes.extend(old_files);
+        }
+        Ok((adds, removes))
+    }
+}
