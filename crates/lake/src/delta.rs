@@ -17,7 +17,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use chrono::Utc;
 use datafusion::catalog::TableProvider;
 use deltalake::kernel::transaction::{CommitBuilder, CommitProperties};
-use deltalake::kernel::{Action, PrimitiveType, StructField, Transaction};
+use deltalake::kernel::{Action, Add, PrimitiveType, Remove, StructField, Transaction};
 use deltalake::protocol::{DeltaOperation, SaveMode};
 use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, Path};
 use hashbrown::HashSet;
@@ -27,7 +27,7 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::file::properties::WriterProperties;
 use url::Url;
 
-use self::files::{add_action, remove_action, statistics, writer_properties};
+use self::files::{statistics, writer_properties};
 use crate::error::{LakeError, Result};
 use crate::table::{KEY, TableSpec};
 
@@ -379,4 +379,35 @@ fn delta_field(name: &str, data_type: &DataType) -> Result<StructField> {
         }
     };
     Ok(StructField::nullable(name, primitive))
+}
+
+fn remove_action(file: DataFile, now_ms: i64) -> Remove {
+    Remove {
+        path: file.path,
+        data_change: true,
+        deletion_timestamp: Some(now_ms),
+        extended_file_metadata: Some(true),
+        partition_values: Some(file.partition_values),
+        size: Some(file.size),
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+    }
+}
+
+fn add_action(file: DataFile, now_ms: i64) -> Add {
+    Add {
+        path: file.path,
+        partition_values: file.partition_values,
+        size: file.size,
+        modification_time: now_ms,
+        data_change: true,
+        stats: file.stats,
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+        clustering_provider: None,
+    }
 }

@@ -1,15 +1,13 @@
-//! Data files: how they are written, and how Delta's log speaks of them.
+//! Data files: how they are written, and what their statistics say.
 
 use arrow::datatypes::{DataType, Schema};
 use chrono::{DateTime, SecondsFormat, Utc};
-use deltalake::kernel::{Add, Remove};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 
-use super::DataFile;
 use crate::table::{EVENT, KEY, Layout, TableSpec};
 
 /// Rows of a data file's row group: large enough to compress, small enough to prune.
@@ -90,36 +88,5 @@ fn statistic(data_type: &DataType, value: i64) -> serde_json::Value {
     match data_type {
         DataType::Timestamp(..) => time().map(|t| t.to_rfc3339_opts(SecondsFormat::Micros, true)).into(),
         _ => value.into(),
-    }
-}
-
-pub(super) fn remove_action(file: DataFile, now_ms: i64) -> Remove {
-    Remove {
-        path: file.path,
-        data_change: true,
-        deletion_timestamp: Some(now_ms),
-        extended_file_metadata: Some(true),
-        partition_values: Some(file.partition_values),
-        size: Some(file.size),
-        tags: None,
-        deletion_vector: None,
-        base_row_id: None,
-        default_row_commit_version: None,
-    }
-}
-
-pub(super) fn add_action(file: DataFile, now_ms: i64) -> Add {
-    Add {
-        path: file.path,
-        partition_values: file.partition_values,
-        size: file.size,
-        modification_time: now_ms,
-        data_change: true,
-        stats: file.stats,
-        tags: None,
-        deletion_vector: None,
-        base_row_id: None,
-        default_row_commit_version: None,
-        clustering_provider: None,
     }
 }
