@@ -37,16 +37,8 @@ has_python() {
 }
 
 install_python() {
-    has_python && return
-    local as_root=()
-    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
-    if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; }; then
-        echo "python 3.11 with the venv module is missing and cannot be installed from here" >&2
-        return 1
-    fi
-    "${as_root[@]}" apt-get update --quiet
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends python3 python3-venv
-    has_python
+    has_python || tests/install.sh python3 python3-venv
+    has_python || { echo "Python 3.11 or newer with the venv module is needed" >&2; return 1; }
 }
 
 answers() {

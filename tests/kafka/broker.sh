@@ -16,18 +16,9 @@ version=$(sed -n 's|.*/kafka_2.13/\([^/]*\)/.*|\1|p' "$here/jars.txt")
 jars="${XDG_CACHE_HOME:-$HOME/.cache}/tidegate/kafka-$version"
 cluster_id=dGlkZWdhdGUtdGVzdHMtMQ
 
-install_java() {
-    command -v java >/dev/null && return
-    local as_root=()
-    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
-    if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; }; then
-        echo "java is missing and cannot be installed from here; install a JRE, 17 or newer" >&2
-        return 1
-    fi
-    {
-        "${as_root[@]}" apt-get update --quiet
-        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends default-jre-headless
-    } >&2
+install_tools() {
+    command -v java >/dev/null || "$here/../install.sh" default-jre-headless >&2
+    command -v curl >/dev/null || "$here/../install.sh" curl ca-certificates >&2
 }
 
 # Each jar is fetched aside and renamed once its checksum is right, so that processes may do this at the same time.
@@ -120,8 +111,8 @@ up() {
 }
 
 case "${1:-}" in
-    install) install_java && install_jars && echo "$jars" ;;
+    install) install_tools && install_jars && echo "$jars" ;;
     node) node "${@:2}" ;;
-    up) install_java && install_jars && up "${@:2}" ;;
+    up) install_tools && install_jars && up "${@:2}" ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

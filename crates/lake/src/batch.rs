@@ -27,11 +27,6 @@ pub fn concat(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<RecordBatch
     concat_batches(schema, &conformed)
 }
 
-/// Number of rows of all batches.
-pub fn row_count(batches: &[RecordBatch]) -> usize {
-    batches.iter().map(RecordBatch::num_rows).sum()
-}
-
 /// The same rows in buffers of their own: a slice or a filtered text view otherwise keeps the whole original alive.
 pub fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().map(|column| match column.as_string_view_opt() {

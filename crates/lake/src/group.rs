@@ -3,7 +3,7 @@
 //! Only *open* keys live here (jobs that wait or run, and those that ended less than [`SEAL_AFTER_MS`] ago). When a key
 //! is sealed its rows stay in the lake for good; a later event of it brings its events back ([`GroupState::revive`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -14,7 +14,7 @@ use arrow::datatypes::{Field, Int64Type, Schema, TimestampMicrosecondType};
 use datafusion::prelude::SessionContext;
 use hashbrown::{HashMap, HashSet};
 
-use crate::batch::{compact, concat, row_count};
+use crate::batch::{compact, concat};
 use crate::error::Result;
 use crate::exec::run_keyed;
 use crate::plan::{AS_OF, Group, Planned};
@@ -102,15 +102,6 @@ impl GroupState {
 
     pub fn raw(&self) -> &RawTable {
         &self.group.raw
-    }
-
-    /// Events held in memory.
-    pub fn held_events(&self) -> usize {
-        row_count(&self.events)
-    }
-
-    pub fn open_keys(&self) -> usize {
-        self.keys.len()
     }
 
     /// Latest time up to which any cluster was observed, µs.
@@ -408,11 +399,6 @@ impl GroupState {
             self.clusters.len() - 1
         });
         index as u32
-    }
-
-    /// Clusters and up to when each was observed, µs.
-    pub fn watermarks(&self) -> BTreeMap<String, i64> {
-        self.clusters.iter().cloned().collect()
     }
 }
 

@@ -1,4 +1,6 @@
 //! What a lake table is: its columns with their meaning, and how it is laid out.
+//!
+//! Columns whose name begins with an underscore carry bookkeeping and are not shown to queries.
 
 use std::sync::Arc;
 
@@ -18,11 +20,6 @@ pub const OPEN: &str = "_open";
 pub const SEGMENT: &str = "_segment";
 /// Window tables: how often the window was recomputed after it had closed.
 pub const REVISION: &str = "_revision";
-
-/// Columns whose name begins with an underscore carry bookkeeping and are not shown to queries.
-pub fn is_hidden(column: &str) -> bool {
-    column.starts_with('_')
-}
 
 /// UTC time in microseconds, the one time type of the lake (Delta's TIMESTAMP).
 pub fn timestamp_type() -> DataType {

@@ -35,8 +35,8 @@ impl std::fmt::Debug for Source {
 
 impl Source {
     /// `-` is standard input, anything else a path.
-    pub fn from_argument(argument: &str) -> Self {
-        if argument == "-" { Self::Stdin } else { Self::File(PathBuf::from(argument)) }
+    pub fn from_argument(argument: PathBuf) -> Self {
+        if argument.as_os_str() == "-" { Self::Stdin } else { Self::File(argument) }
     }
 
     /// The file name without its folders: what dead letters give as origin, the same wherever the file lies.

@@ -11,6 +11,9 @@ use crate::group::GroupState;
 use crate::revision::revise;
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
 
+/// Data files that a commit adds, and those it removes.
+type Change = (Vec<DataFile>, Vec<DataFile>);
+
 impl Lake {
     /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
     pub async fn flush(&mut self) -> Result<Flushed> {
@@ -73,7 +76,15 @@ impl Lake {
         state.seal()
     }
 
-    async fn raw_files(&self, state: &GroupState, from: u64) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+    /// The committed files of a table that hold rows of the state's log partition.
+    fn files_of(&self, state: &GroupState, spec: &TableSpec) -> Result<Vec<DataFile>> {
+        let partition = state.partition.to_string();
+        let mut files = self.stores[&spec.name].files()?;
+        files.retain(|file| file.partition_value(PARTITION) == Some(&partition));
+        Ok(files)
+    }
+
+    async fn raw_files(&self, state: &GroupState, from: u64) -> Result<Change> {
         let store = &self.stores[&state.raw().spec.name];
         let rows: Vec<RecordBatch> = state
             .raw_rows_from(from)?
@@ -84,11 +95,7 @@ impl Lake {
         Ok((store.write(partition, &rows).await?.into_iter().collect(), Vec::new()))
     }
 
-    async fn keyed_files(
-        &self,
-        state: &GroupState,
-        spec: &TableSpec,
-    ) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+    async fn keyed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Change> {
         let store = &self.stores[&spec.name];
         let (mut adds, mut removes) = (Vec::new(), Vec::new());
         if !state.changed {
@@ -97,10 +104,7 @@ impl Lake {
         let index =
             state.group.keyed.iter().position(|p| p.spec.name == spec.name).expect("a table of this group");
         let values = |open: bool| vec![(PARTITION, state.partition.to_string()), (OPEN, open.to_string())];
-        for file in store.files()? {
-            if file.partition_value(PARTITION) != Some(&state.partition.to_string()) {
-                continue;
-            }
+        for file in self.files_of(state, spec)? {
             if file.partition_value(OPEN) == Some("true") {
                 removes.push(file);
             } else if !state.revived.is_empty()
@@ -116,11 +120,7 @@ impl Lake {
         Ok((adds, removes))
     }
 
-    async fn windowed_files(
-        &self,
-        state: &GroupState,
-        spec: &TableSpec,
-    ) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+    async fn windowed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Change> {
         let store = &self.stores[&spec.name];
         let (mut adds, mut removes) = (Vec::new(), Vec::new());
         let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
@@ -130,15 +130,9 @@ impl Lake {
             state.group.windowed.iter().find(|p| p.spec.name == spec.name).expect("a table of this group");
         let segment = planned.pipeline.shape.segment().expect("windowed");
         let mut committed: BTreeMap<String, Vec<DataFile>> = BTreeMap::new();
-        for file in store
-            .files()?
-            .into_iter()
-            .filter(|f| f.partition_value(PARTITION) == Some(&state.partition.to_string()))
-        {
-            committed
-                .entry(file.partition_value(SEGMENT).unwrap_or_default().to_owned())
-                .or_default()
-                .push(file);
+        for file in self.files_of(state, spec)? {
+            let segment = file.partition_value(SEGMENT).unwrap_or_default().to_owned();
+            committed.entry(segment).or_default().push(file);
         }
         for (start, rows) in segments {
             let name = segment.name(*start);

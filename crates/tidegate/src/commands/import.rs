@@ -90,7 +90,7 @@ pub fn run(args: ImportArgs) -> CommandResult {
     };
     // Pipelines are checked before anything is written, so that a broken one does not leave work half done.
     let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
-    let source = if file.as_os_str() == "-" { Source::Stdin } else { Source::File(file) };
+    let source = Source::from_argument(file);
     source.check()?;
     let opened = Opened::open(&common.data.data)?;
 
