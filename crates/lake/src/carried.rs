@@ -108,7 +108,33 @@ fn rank(column: &StringViewArray) -> (Int64Array, StringViewArray) {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::datasource::MemTable;
+    use datafusion::prelude::SessionContext;
+
     use super::*;
+
+    /// Text that is compared, computed with, renamed or met in another row stays text.
+    #[tokio::test]
+    async fn only_text_that_is_passed_on_is_carried() {
+        let ctx = SessionContext::new();
+        let fields = ["a", "b", "c"].map(|name| Field::new(name, DataType::Utf8View, true)).to_vec();
+        let table = MemTable::try_new(Arc::new(Schema::new(fields)), vec![vec![]]).unwrap();
+        ctx.register_table("t", Arc::new(table)).unwrap();
+        for (sql, expected) in [
+            ("SELECT a, b, count(*) AS n FROM t GROUP BY a, b", "a b c"),
+            ("SELECT a, b, count(*) AS n FROM t WHERE b = 'x' GROUP BY a, b", "a c"),
+            ("SELECT a, b, count(c) AS n FROM t GROUP BY a, b", "a b"),
+            ("SELECT a, upper(b) AS b, count(*) AS n FROM t GROUP BY a, upper(b)", "a c"),
+            ("SELECT a, b AS c, count(*) AS n FROM t GROUP BY a, b", "a"),
+            ("SELECT a, count(*) AS n FROM t GROUP BY a HAVING a > 'x'", "b c"),
+            ("SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) AS n FROM t", ""),
+            ("SELECT t.a, u.b FROM t JOIN t u ON t.a = u.a", ""),
+            ("SELECT a FROM t WHERE b IN (SELECT c FROM t)", ""),
+        ] {
+            let plan = ctx.state().create_logical_plan(sql).await.unwrap();
+            assert_eq!(carried_columns(&plan).join(" "), expected, "{sql}");
+        }
+    }
 
     #[test]
     fn ranks_sort_as_their_texts_and_come_back() {
