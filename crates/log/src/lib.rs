@@ -98,6 +98,25 @@ pub struct TopicConfig {
     pub retain_bytes: Option<u64>,
 }
 
+/// What changed for a member of a consumer group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Share {
+    /// These partitions are this member's to read from now on, beside those it has.
+    Gained(Vec<TopicPartition>),
+    /// These are to go to another member. Commit what was taken in of them: the next poll hands them over.
+    Leaving(Vec<TopicPartition>),
+    /// These may be another member's already, because this one was away too long. Drop what was not committed.
+    Lost(Vec<TopicPartition>),
+}
+
+/// One process's membership of a consumer group; dropping it leaves the group.
+pub trait Member: Send {
+    /// Takes part in the group and tells what changed for this member, waiting for it up to `timeout`.
+    ///
+    /// To be called often: who is silent for `max.poll.interval.ms` (5 minutes) is taken for dead.
+    fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError>;
+}
+
 /// A durable, partitioned, append-only log of records.
 ///
 /// All calls block until they are done; run them off the async executor. Implementations are shared between threads.
@@ -130,6 +149,11 @@ pub trait EventLog: Send + Sync {
 
     /// Remembers how far a consumer group got. Advisory: correctness rests on offsets committed with the output.
     fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError>;
+
+    /// Joins a consumer group that shares the partitions of these topics among its members.
+    ///
+    /// In the embedded log, which one process has to itself, the only member holds them all.
+    fn join(&self, group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError>;
 
     /// What the group last committed.
     fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError>;
