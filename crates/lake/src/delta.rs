@@ -1,9 +1,10 @@
 //! The only module that knows Delta Lake: data files and progress go into one commit.
 //!
 //! A commit holds the added and removed files of one table together with an application transaction
-//! `(tidegate/<table>/<partition>, offset)`: how far into its log partition the table has come. Reading it back on start
-//! makes the table itself the place where progress lives, so data and progress cannot disagree.
+//! `(tidegate/<table>/<partition>, offset)` for each log partition: how far into it the table has come. Reading it back on
+//! start makes the table itself the place where progress lives, so data and progress cannot disagree.
 
+mod claims;
 mod files;
 
 use std::collections::HashMap;
@@ -16,10 +17,9 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Int64Type};
 use chrono::Utc;
 use datafusion::catalog::TableProvider;
-use deltalake::kernel::transaction::{CommitBuilder, CommitProperties};
 use deltalake::kernel::{Action, Add, PrimitiveType, Remove, StructField, Transaction};
-use deltalake::protocol::{DeltaOperation, SaveMode};
-use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, Path};
+use deltalake::protocol::DeltaOperation;
+use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, PartitionFilter, Path};
 use hashbrown::HashSet;
 use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -27,9 +27,10 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::file::properties::WriterProperties;
 use url::Url;
 
+pub use self::claims::Change;
 use self::files::{statistics, writer_properties};
 use crate::error::{LakeError, Result};
-use crate::table::{KEY, TableSpec};
+use crate::table::{KEY, PARTITION, TableSpec};
 
 /// Delta partition values of a file, in the order of the table's partition columns.
 pub type PartitionValues = Vec<(&'static str, String)>;
@@ -74,6 +75,10 @@ pub struct DeltaStore {
     properties: WriterProperties,
     /// Per log partition: what [`Self::progress`] read or the last commit set.
     progress: HashMap<u32, u64>,
+    /// Per log partition that this process shares out with others: its claim, see `claims.rs`.
+    claims: HashMap<u32, i64>,
+    /// Whether claims and progress are known to be in force in the version this store knows.
+    looked: bool,
 }
 
 impl std::fmt::Debug for DeltaStore {
@@ -90,7 +95,11 @@ impl DeltaStore {
     pub async fn open_or_create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
         match Self::open(root, Arc::clone(&spec)).await? {
             Some(store) => Ok(store),
-            None => Self::create(root, spec).await,
+            None => match Self::create(root, Arc::clone(&spec)).await {
+                Ok(store) => Ok(store),
+                // Another process may have created it since we looked.
+                Err(e) => Self::open(root, spec).await?.ok_or(e),
+            },
         }
     }
 
@@ -103,13 +112,7 @@ impl DeltaStore {
         }
         let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
         match DeltaTableBuilder::from_url(url.clone()).map_err(fail)?.load().await {
-            Ok(table) => Ok(Some(Self {
-                properties: writer_properties(&spec),
-                progress: HashMap::new(),
-                spec,
-                table,
-                local,
-            })),
+            Ok(table) => Ok(Some(Self::of(spec, table, local))),
             Err(DeltaTableError::NotATable(_)) => Ok(None),
             Err(e) => Err(fail(e)),
         }
@@ -138,7 +141,19 @@ impl DeltaStore {
             .with_partition_columns(spec.partition_columns().iter().copied())
             .await
             .map_err(fail)?;
-        Ok(Self { properties: writer_properties(&spec), progress: HashMap::new(), spec, table, local })
+        Ok(Self::of(spec, table, local))
+    }
+
+    fn of(spec: Arc<TableSpec>, table: DeltaTable, local: Option<PathBuf>) -> Self {
+        Self {
+            properties: writer_properties(&spec),
+            progress: HashMap::new(),
+            claims: HashMap::new(),
+            looked: true,
+            spec,
+            table,
+            local,
+        }
     }
 
     pub fn spec(&self) -> &Arc<TableSpec> {
@@ -155,12 +170,7 @@ impl DeltaStore {
         if let Some(known) = self.progress.get(&partition) {
             return Ok(*known);
         }
-        let app = app_id(&self.spec, partition);
-        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
-        let version = snapshot
-            .transaction_version(self.table.log_store().as_ref(), app)
-            .await
-            .map_err(|e| self.fail(e))?;
+        let version = self.transaction(&self.progress_id(partition)).await?;
         let offset = version.map_or(0, |v| v as u64);
         self.progress.insert(partition, offset);
         Ok(offset)
@@ -247,68 +257,58 @@ impl DeltaStore {
         Ok(Some(self.read_file(file).await?.iter().map(keep).collect::<Result<_>>()?))
     }
 
-    /// Commits files and progress as one: after it all records of the partition below `offset` are in the table.
+    /// Commits files and progress as one: after it the table holds all records of each partition below its offset.
     ///
-    /// Fails if somebody else advanced the same partition since this store looked: Delta finds the same application
-    /// transaction in a version in between.
-    pub async fn commit(
-        &mut self,
-        partition: u32,
-        offset: u64,
-        adds: Vec<DataFile>,
-        removes: Vec<DataFile>,
-    ) -> Result<()> {
+    /// # Errors
+    /// [`LakeError::Fenced`] if another process took a partition over or changed what the commit rests on. Nothing is
+    /// committed then; what the table holds is to be read anew.
+    pub async fn commit(&mut self, change: Change) -> Result<()> {
         let now_ms = Utc::now().timestamp_millis();
-        let mut actions: Vec<Action> =
-            removes.into_iter().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
-        actions.extend(adds.into_iter().map(|file| Action::Add(add_action(file, now_ms))));
-        actions.push(Action::Txn(Transaction::new_with_last_update(
-            app_id(&self.spec, partition),
-            offset as i64,
-            Some(now_ms),
-        )));
-        let partition_by = self.spec.partition_columns().iter().map(|c| (*c).to_owned()).collect();
-        let operation = DeltaOperation::Write {
-            mode: SaveMode::Append,
-            partition_by: Some(partition_by),
-            predicate: None,
-        };
-        self.commit_actions(actions, operation).await?;
-        self.progress.insert(partition, offset);
+        let removes = change.removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms)));
+        let adds = change.adds.iter().cloned().map(|file| Action::Add(add_action(file, now_ms)));
+        let mut actions: Vec<Action> = removes.chain(adds).collect();
+        actions.extend(change.progress.iter().map(|(partition, offset)| {
+            let app = self.progress_id(*partition);
+            Action::Txn(Transaction::new_with_last_update(app, *offset as i64, Some(now_ms)))
+        }));
+        self.commit_claimed(actions, &change, self.write_operation()).await?;
+        self.progress.extend(change.progress);
         Ok(())
     }
 
     /// Drops whole files, e.g. those past retention.
-    pub async fn remove_files(&mut self, files: Vec<DataFile>) -> Result<()> {
+    pub async fn remove_files(&mut self, removes: Vec<DataFile>) -> Result<()> {
         let now_ms = Utc::now().timestamp_millis();
-        let actions = files.into_iter().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
-        self.commit_actions(actions, DeltaOperation::Delete { predicate: None }).await
+        let actions =
+            removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
+        let change = Change { removes, ..Change::default() };
+        self.commit_claimed(actions, &change, DeltaOperation::Delete { predicate: None }).await
     }
 
-    async fn commit_actions(&mut self, actions: Vec<Action>, operation: DeltaOperation) -> Result<()> {
-        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
-        let finalized = CommitBuilder::from(CommitProperties::default())
-            .with_actions(actions)
-            .build(Some(snapshot.snapshot()), self.table.log_store(), operation)
-            .await
-            .map_err(|e| self.fail(e))?;
-        self.sync(&format!("_delta_log/{:020}.json", finalized.version()))?;
-        self.table.state = Some(finalized.snapshot());
-        Ok(())
-    }
-
-    /// Merges small files, never across partition values. Returns how many files were replaced.
-    pub async fn compact(&mut self, target_bytes: NonZeroU64) -> Result<u64> {
-        let (table, metrics) = self
+    /// Merges small files of these log partitions, never across partition values. Returns how many were replaced: none if
+    /// another process committed in between, which is no harm.
+    pub async fn compact(&mut self, partitions: &[u32], target_bytes: NonZeroU64) -> Result<u64> {
+        let names: Vec<String> = partitions.iter().map(u32::to_string).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let merged = self
             .table
             .clone()
             .optimize()
+            .with_filters(&[PartitionFilter::try_from((PARTITION, "in", &names[..])).map_err(|e| self.fail(e))?])
             .with_target_size(target_bytes)
             .with_writer_properties(self.properties.clone())
-            .await
-            .map_err(|e| self.fail(e))?;
-        self.table = table;
-        Ok(metrics.num_files_removed)
+            .await;
+        match merged {
+            Ok((table, metrics)) => {
+                (self.table, self.looked) = (table, false);
+                Ok(metrics.num_files_removed)
+            }
+            Err(DeltaTableError::Transaction { source }) => {
+                tracing::debug!(table = self.spec.name, %source, "compaction gave way to another writer");
+                Ok(0)
+            }
+            Err(e) => Err(self.fail(e)),
+        }
     }
 
     /// Deletes files that no version younger than `keep` refers to. Returns how many.
@@ -321,13 +321,8 @@ impl DeltaStore {
             .with_enforce_retention_duration(false)
             .await
             .map_err(|e| self.fail(e))?;
-        self.table = table;
+        (self.table, self.looked) = (table, false);
         Ok(metrics.files_deleted.len())
-    }
-
-    /// Looks for commits made by others.
-    pub async fn refresh(&mut self) -> Result<()> {
-        self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
     }
 
     /// The committed rows as a table for DataFusion, all bookkeeping columns included.
@@ -354,10 +349,6 @@ impl DeltaStore {
 fn table_url(root: &Url, spec: &TableSpec) -> Result<Url> {
     let base = format!("{}/{}/", root.as_str().trim_end_matches('/'), spec.folder());
     Url::parse(&base).map_err(|e| LakeError::Refused(format!("lake address {base} is not a URL: {e}")))
-}
-
-fn app_id(spec: &TableSpec, partition: u32) -> String {
-    format!("tidegate/{}/{partition}", spec.name)
 }
 
 fn delta_error(spec: &TableSpec, place: &Url, source: DeltaTableError) -> LakeError {

@@ -19,6 +19,11 @@ pub enum LakeError {
     Log(#[from] tidegate_log::LogError),
     #[error("pipeline {file}: {message}")]
     Pipeline { file: String, message: String },
+    #[error(
+        "another process wrote to table {table}{} since this one read it; nothing of this commit is in the table, start again to go on from what is",
+        .partition.map_or_else(String::new, |partition| format!(" for log partition {partition}"))
+    )]
+    Fenced { table: String, partition: Option<u32> },
     #[error("{0}")]
     Io(String, #[source] std::io::Error),
     #[error("{0}")]

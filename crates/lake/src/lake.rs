@@ -40,10 +40,20 @@ pub struct Flushed {
     pub bytes_added: u64,
 }
 
-/// The lake, opened for writing by one process.
+/// Whether a lake has one writer or several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// This process is the only one that writes.
+    Alone,
+    /// Other processes keep other log partitions; this one claims those that it attaches, see `delta/claims.rs`.
+    Shared,
+}
+
+/// The lake, opened for writing: by one process for all log partitions, or by several for some each.
 pub struct Lake {
     plan: Plan,
     limits: Limits,
+    sharing: Sharing,
     runtime: Arc<RuntimeEnv>,
     stores: BTreeMap<String, DeltaStore>,
     /// Per raw table and log partition.
@@ -101,6 +111,12 @@ async fn open_group(root: &Url, group: &Group) -> Result<Vec<(String, DeltaStore
     for spec in group.commit_order() {
         found.push((Arc::clone(&spec), DeltaStore::open(root, spec).await?));
     }
+    // Another process may be creating them right now, and creates all before it writes to one.
+    for (spec, store) in &mut found {
+        if store.is_none() {
+            *store = DeltaStore::open(root, Arc::clone(spec)).await?;
+        }
+    }
     let in_use = found.iter().any(|(_, store)| store.as_ref().is_some_and(|s| s.version() > 0));
     let missing: Vec<&str> =
         found.iter().filter(|(_, store)| store.is_none()).map(|(spec, _)| spec.name.as_str()).collect();
@@ -130,7 +146,7 @@ fn partition_count(store: &DeltaStore) -> Result<u32> {
 
 impl Lake {
     /// Opens every table below `root`, creating those that are missing.
-    pub async fn open(root: &Url, plan: Plan, limits: Limits) -> Result<Self> {
+    pub async fn open(root: &Url, plan: Plan, limits: Limits, sharing: Sharing) -> Result<Self> {
         let mut stores = BTreeMap::new();
         for group in &plan.groups {
             stores.extend(open_group(root, group).await?);
@@ -139,6 +155,7 @@ impl Lake {
         let mut lake = Self {
             plan,
             limits,
+            sharing,
             runtime,
             stores,
             states: BTreeMap::new(),
@@ -169,27 +186,64 @@ impl Lake {
         exec::session(&self.runtime, Limits { threads: 1, ..self.limits })
     }
 
-    /// Makes ready to take in a log partition. Returns the offset to read from.
-    pub async fn attach(&mut self, topic: &str, partition: u32) -> Result<u64> {
-        let mut start = u64::MAX;
-        for group in self.plan.groups.clone() {
-            if group.raw.schema.topic() != topic {
-                continue;
+    /// Makes ready to take in partitions of a topic. Returns for each the offset to read from.
+    ///
+    /// In a shared lake this process claims them first: whoever kept them before cannot commit for them any more.
+    pub async fn attach(&mut self, topic: &str, partitions: &[u32]) -> Result<Vec<u64>> {
+        let of_topic = |group: &&Group| group.raw.schema.topic() == topic;
+        let groups: Vec<Group> = self.plan.groups.iter().filter(of_topic).cloned().collect();
+        let mut starts = vec![u64::MAX; partitions.len()];
+        for group in groups {
+            if self.sharing == Sharing::Shared {
+                for spec in group.commit_order() {
+                    self.store_mut(&spec.name).claim(partitions).await?;
+                }
             }
-            let mut progress = Vec::new();
-            for spec in group.commit_order() {
-                progress.push(self.store_mut(&spec.name).progress(partition).await?);
+            for (partition, start) in partitions.iter().zip(&mut starts) {
+                *start = (*start).min(self.attach_group(&group, *partition).await?);
             }
-            let anchor = *progress.last().expect("a group has a raw table");
-            let furthest = progress.iter().copied().max().unwrap_or(anchor);
-            let mut state =
-                GroupState::new(group, partition, anchor, (furthest > anchor).then_some(furthest));
-            self.load(&mut state).await?;
-            start = start.min(anchor);
-            self.states.insert((state.raw().spec.name.clone(), partition), state);
         }
         self.publish().await?;
-        Ok(if start == u64::MAX { 0 } else { start })
+        Ok(starts.into_iter().map(|start| if start == u64::MAX { 0 } else { start }).collect())
+    }
+
+    async fn attach_group(&mut self, group: &Group, partition: u32) -> Result<u64> {
+        let mut progress = Vec::new();
+        for spec in group.commit_order() {
+            progress.push(self.store_mut(&spec.name).progress(partition).await?);
+        }
+        let anchor = *progress.last().expect("a group has a raw table");
+        let furthest = progress.iter().copied().max().unwrap_or(anchor);
+        let mut state =
+            GroupState::new(group.clone(), partition, anchor, (furthest > anchor).then_some(furthest));
+        self.load(&mut state).await?;
+        self.states.insert((state.raw().spec.name.clone(), partition), state);
+        Ok(anchor)
+    }
+
+    /// Lets go of partitions of a topic. What was taken in of them and not committed is dropped.
+    pub async fn detach(&mut self, topic: &str, partitions: &[u32]) -> Result<()> {
+        let of_topic = |group: &&Group| group.raw.schema.topic() == topic;
+        for group in self.plan.groups.clone().iter().filter(of_topic) {
+            for spec in group.commit_order() {
+                self.store_mut(&spec.name).release(partitions);
+                partitions.iter().for_each(|p| drop(self.windows.remove(&(spec.name.clone(), *p))));
+            }
+            for partition in partitions {
+                self.states.remove(&(group.raw.spec.name.clone(), *partition));
+            }
+        }
+        self.publish().await
+    }
+
+    /// In a shared lake: looks what other processes have committed. Queries see it after [`Self::refresh`].
+    pub async fn look(&mut self) -> Result<()> {
+        if self.sharing == Sharing::Shared {
+            for store in self.stores.values_mut() {
+                store.refresh().await?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads the state of a group back from its tables, as of the anchor's offset.
@@ -315,9 +369,14 @@ impl Lake {
         self.stores.get_mut(table).expect("every table of the plan has a store")
     }
 
-    /// Tables with their stores, for maintenance.
-    pub(crate) fn stores_mut(&mut self) -> impl Iterator<Item = &mut DeltaStore> {
-        self.stores.values_mut()
+    /// Tables with their stores and the log partitions that this process keeps of them, for maintenance.
+    pub(crate) fn stores_mut(&mut self) -> impl Iterator<Item = (&mut DeltaStore, Vec<u32>)> {
+        let states = &self.states;
+        let kept = |table: &str| {
+            let keeps = |s: &&GroupState| s.group.commit_order().iter().any(|spec| spec.name == table);
+            states.values().filter(keeps).map(|s| s.partition).collect()
+        };
+        self.stores.iter_mut().map(move |(table, store)| (store, kept(table)))
     }
 
     /// Shows what maintenance changed.

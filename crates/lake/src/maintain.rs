@@ -8,7 +8,7 @@ use chrono::{DateTime, Duration, Utc};
 
 use crate::error::Result;
 use crate::lake::Lake;
-use crate::table::{Layout, OPEN};
+use crate::table::{Layout, OPEN, PARTITION};
 
 /// When background work is due.
 #[derive(Debug, Clone, Copy)]
@@ -37,15 +37,21 @@ impl Default for Maintenance {
 /// Does what is due and shows the result to queries.
 pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
     let mut worked = false;
-    for store in lake.stores_mut() {
-        let files = store.files()?;
+    for (store, partitions) in lake.stores_mut() {
+        let mut files = store.files()?;
+        let kept: Vec<String> = partitions.iter().map(u32::to_string).collect();
+        files.retain(|f| f.partition_value(PARTITION).is_some_and(|p| kept.iter().any(|kept| kept == p)));
         let small = |f: &&crate::delta::DataFile| {
             f.size < when.target_bytes.get() as i64 && f.partition_value(OPEN) != Some("true")
         };
         let windowed = store.spec().layout == Layout::Windowed;
         if !windowed && files.iter().filter(small).count() > when.small_files {
-            let merged = store.compact(when.target_bytes).await?;
-            let deleted = store.vacuum(when.keep_versions).await?;
+            let merged = store.compact(&partitions, when.target_bytes).await?;
+            // One process at a time cleans up: who keeps the first partition.
+            let deleted = match partitions.contains(&0) {
+                true => store.vacuum(when.keep_versions).await?,
+                false => 0,
+            };
             tracing::info!(table = store.spec().name, merged, deleted, "compacted");
             worked = true;
         }

@@ -1,21 +1,24 @@
 //! Reads the log and keeps the lake up to date: in one sweep ([`Runner::catch_up`]) or for good ([`Runner::run`]).
 
+mod aside;
+mod share;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_events::v1::{DeadLetter, Envelope};
 use tidegate_events::{Event, SchemaId};
-use tidegate_log::{Batch, EventLog, Producer, Record, StoredRecord, TopicPartition};
+use tidegate_log::{EventLog, Member, StoredRecord, TopicPartition};
 use tokio::sync::watch;
 
 use crate::error::{LakeError, Result};
 use crate::lake::{CatalogSource, Lake};
 use crate::maintain::{self, Maintenance};
+use aside::Aside;
 
 /// Consumer group under which progress is noted in the log, for display and to hold retention back.
 pub const CONSUMER_GROUP: &str = "tidegate-lake";
-/// At most this much of an undecodable record is kept in its dead letter.
-const RAW_BYTES: usize = 4096;
+/// How long a runner that found nothing to read waits before it looks again.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// How the runner paces itself.
 #[derive(Debug, Clone, Copy)]
@@ -48,11 +51,19 @@ impl Default for Pace {
 pub struct Progress {
     pub records: u64,
     pub undecodable: u64,
+    /// Records that stood in another partition than their key belongs to, and were passed on to that one.
+    pub misplaced: u64,
     pub commits: u64,
     pub files: u64,
     pub bytes: u64,
     /// Records in the log that were not read yet when last looked.
     pub behind: u64,
+    /// Log partitions this process keeps right now.
+    pub partitions: u64,
+    /// How often partitions came, went, or were lost.
+    pub rebalances: u64,
+    /// How often a commit was refused because another process had taken over.
+    pub fenced: u64,
 }
 
 #[derive(Debug)]
@@ -62,41 +73,57 @@ struct Cursor {
 }
 
 /// One process's reader of the log and writer of the lake.
-#[derive(Debug)]
-pub struct Runner<L: EventLog + ?Sized + 'static> {
-    log: Arc<L>,
+pub struct Runner {
+    log: Arc<dyn EventLog>,
     lake: Lake,
     pace: Pace,
+    member: Box<dyn Member>,
     cursors: Vec<Cursor>,
     unflushed: u64,
+    /// A cursor moved since the group was last told.
+    moved: bool,
     progress: Progress,
+    looked_behind: Instant,
 }
 
-impl<L: EventLog + ?Sized + 'static> Runner<L> {
-    /// Attaches the lake to every topic it has tables for; creates nothing in the log.
-    pub async fn start(log: Arc<L>, mut lake: Lake, pace: Pace) -> Result<Self> {
-        let mut cursors = Vec::new();
-        for (topic, config) in log.topics()? {
-            if !SchemaId::ALL.iter().any(|schema| schema.topic() == topic) {
-                continue;
-            }
-            for partition in 0..config.partitions {
-                let at = TopicPartition { topic: topic.clone(), partition };
-                let next = lake.attach(&topic, partition).await?;
-                let start = log.extent(&at)?.start;
-                // A new lake begins with what the log still holds; one with history must not skip what is gone.
-                if next > 0 && next < start {
-                    return Err(LakeError::Refused(format!(
-                        "the log of {topic}/{partition} begins at offset {start}, but the lake has only come to {next}; \
-                         records in between are gone by retention. `tidegate pipeline backfill` rebuilds the lake from \
-                         what is left"
-                    )));
-                }
-                let next = next.max(start);
-                cursors.push(Cursor { at, next });
-            }
-        }
-        Ok(Self { log, lake, pace, cursors, unflushed: 0, progress: Progress::default() })
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner").field("cursors", &self.cursors).field("progress", &self.progress).finish()
+    }
+}
+
+impl Runner {
+    /// Joins the group of those who keep the lake, for every topic it has tables for; creates nothing in the log.
+    pub async fn start(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
+        let member = log.join(CONSUMER_GROUP, &topics())?;
+        Self::with_member(log, lake, pace, member).await
+    }
+
+    /// Takes all partitions, whatever group reads them: for a lake that nobody else keeps.
+    pub async fn start_alone(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
+        let member = tidegate_log::sole_member(log.as_ref(), &topics())?;
+        Self::with_member(log, lake, pace, member).await
+    }
+
+    async fn with_member(
+        log: Arc<dyn EventLog>,
+        lake: Lake,
+        pace: Pace,
+        member: Box<dyn Member>,
+    ) -> Result<Self> {
+        let mut runner = Self {
+            log,
+            lake,
+            pace,
+            member,
+            cursors: Vec::new(),
+            unflushed: 0,
+            moved: false,
+            progress: Progress::default(),
+            looked_behind: Instant::now(),
+        };
+        runner.rebalance(Duration::ZERO).await?;
+        Ok(runner)
     }
 
     /// Where queries get their tables from.
@@ -113,16 +140,27 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
     }
 
     /// Takes in everything the log holds and commits it. `seen` is told of the progress.
+    ///
+    /// Where others keep partitions too, it is over when all have committed what the log held at the beginning, so that
+    /// somebody is left to take over from whoever dies.
     pub async fn catch_up(&mut self, seen: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress> {
+        let ends = self.ends()?;
+        let mut idle = Duration::ZERO;
         loop {
-            let read = self.sweep().await?;
-            self.progress.behind = self.behind()?;
+            let swept = self.sweep_or_rejoin(idle).await?;
+            self.look_behind()?;
             seen(self.progress);
-            if read == 0 {
-                break;
+            idle = Duration::ZERO;
+            if swept == 0 {
+                if self.unflushed > 0 || self.moved {
+                    self.flush_or_rejoin().await?;
+                } else if self.reached(&ends)? {
+                    break;
+                } else {
+                    idle = IDLE;
+                }
             }
         }
-        self.flush().await?;
         seen(self.progress);
         Ok(self.progress)
     }
@@ -137,27 +175,28 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
         let mut flushed = Instant::now();
         let mut fresh = false;
         while !*stop.borrow_and_update() {
-            let read = self.sweep().await?;
+            let read = self.sweep_or_rejoin(Duration::ZERO).await?;
             fresh |= read > 0;
-            if fresh && refreshed.elapsed() >= self.pace.refresh_every {
+            if (fresh || self.lake.is_shared()) && refreshed.elapsed() >= self.pace.refresh_every {
+                self.lake.look().await?;
                 self.lake.refresh().await?;
                 (refreshed, fresh) = (Instant::now(), false);
             }
-            if self.unflushed > 0 && flushed.elapsed() >= self.pace.flush_every {
-                self.flush().await?;
+            if (self.unflushed > 0 || self.moved) && flushed.elapsed() >= self.pace.flush_every {
+                self.flush_or_rejoin().await?;
                 flushed = Instant::now();
                 maintain::step(&mut self.lake, self.pace.maintenance).await?;
             }
-            self.progress.behind = self.behind()?;
+            self.look_behind()?;
             seen(self.progress);
             if read == 0 {
                 tokio::select! {
-                    () = tokio::time::sleep(Duration::from_millis(100)) => {}
+                    () = tokio::time::sleep(IDLE) => {}
                     _ = stop.changed() => {}
                 }
             }
         }
-        self.flush().await
+        self.flush_or_rejoin().await
     }
 
     /// Compacts, applies retention and deletes unreferenced files, as far as it is due.
@@ -172,24 +211,43 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
             let Cursor { at, next } = &self.cursors[index];
             let (at, next) = (at.clone(), *next);
             let limit = self.recovery_end(&at);
-            let log = Arc::clone(&self.log);
-            let (from, bytes) = (at.clone(), self.pace.read_bytes);
-            let records = tokio::task::spawn_blocking(move || log.read(&from, next, bytes))
-                .await
-                .map_err(|e| LakeError::Refused(format!("log reader stopped: {e}")))??;
+            let mut records = self.read(&at, next).await?;
+            if records.is_empty() {
+                // What is left before the end may be no records at all: on Kafka the ends of transactions. That is known
+                // once a second read, begun after the end was asked for, finds nothing either.
+                let end = self.log.extent(&at)?.end;
+                if end <= next {
+                    continue;
+                }
+                records = self.read(&at, next).await?;
+                if records.is_empty() {
+                    self.take_in(&at, Vec::new(), end).await?;
+                    (self.cursors[index].next, self.moved) = (end, true);
+                    continue;
+                }
+            }
             let records: Vec<_> =
                 records.into_iter().take_while(|r| limit.is_none_or(|limit| r.offset < limit)).collect();
             let Some(last) = records.last() else { continue };
             let end = last.offset + 1;
             read += records.len() as u64;
+            self.progress.records += records.len() as u64;
             self.take_in(&at, records, end).await?;
-            self.cursors[index].next = end;
+            (self.cursors[index].next, self.moved) = (end, true);
             if limit.is_some_and(|limit| end >= limit) || self.unflushed >= self.pace.flush_events {
                 self.flush().await?;
             }
         }
-        self.progress.records += read;
         Ok(read)
+    }
+
+    async fn read(&self, at: &TopicPartition, from: u64) -> Result<Vec<StoredRecord>> {
+        let log = Arc::clone(&self.log);
+        let (at, bytes) = (at.clone(), self.pace.read_bytes);
+        tokio::task::spawn_blocking(move || log.read(&at, from, bytes))
+            .await
+            .map_err(|e| LakeError::Refused(format!("log reader stopped: {e}")))?
+            .map_err(Into::into)
     }
 
     /// Where an interrupted flush of this partition ended: the first flush after a restart must end there as well.
@@ -201,63 +259,21 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
 
     async fn take_in(&mut self, at: &TopicPartition, records: Vec<StoredRecord>, end: u64) -> Result<()> {
         let mut intake = self.lake.intake(&at.topic, at.partition);
+        let mut aside = Aside::new(at, self.partitions(&at.topic)?);
         for StoredRecord { offset, record } in records {
             match Event::decode(record.schema, &record.payload) {
-                Ok(event) => {
+                Ok(event) if aside.belongs_here(&event) => {
                     intake.push(offset, &event);
                     self.unflushed += 1;
                 }
-                Err(e) => {
-                    self.progress.undecodable += 1;
-                    self.dead_letter(at, offset, &record, &e)?;
-                }
+                Ok(event) => aside.misplaced(offset, &event, record),
+                Err(e) => aside.undecodable(offset, record, &e)?,
             }
         }
+        self.progress.undecodable += aside.undecodable;
+        self.progress.misplaced += aside.misplaced;
+        aside.append(self.log.as_ref())?;
         self.lake.absorb(intake, end)
-    }
-
-    /// A record nobody can read goes to the dead-letter topic, once, with its place; the pipeline goes on.
-    fn dead_letter(
-        &self,
-        at: &TopicPartition,
-        offset: u64,
-        record: &Record,
-        why: &tidegate_events::DecodeError,
-    ) -> Result<()> {
-        let topic = SchemaId::DeadLetter.topic();
-        if at.topic == topic {
-            tracing::error!(topic, partition = at.partition, offset, %why, "a dead letter cannot be decoded itself; skipped");
-            return Ok(());
-        }
-        let letter = DeadLetter {
-            envelope: Some(Envelope {
-                event_time_ms: record.event_time_ms,
-                observed_time_ms: record.event_time_ms,
-                source: CONSUMER_GROUP.into(),
-                ..Envelope::default()
-            }),
-            origin: at.topic.clone(),
-            line: None,
-            partition: Some(at.partition),
-            offset: Some(offset),
-            code: "UNDECODABLE".into(),
-            reason: format!("{why}; the record was skipped, everything after it goes on"),
-            raw: record.payload.slice(..record.payload.len().min(RAW_BYTES)).to_vec(),
-        };
-        let mut letter = Event::DeadLetter(letter);
-        letter.seal();
-        let out = letter.record().map_err(|e| LakeError::Refused(format!("build a dead letter: {e}")))?;
-        let producer =
-            Producer { source: format!("{CONSUMER_GROUP}/{}/{}/{offset}", at.topic, at.partition), epoch: 0 };
-        let record = Record {
-            key: out.key,
-            schema: out.schema,
-            event_time_ms: out.event_time_ms,
-            payload: out.payload,
-        };
-        let to = TopicPartition { topic: topic.into(), partition: 0 };
-        self.log.append(&to, Batch { producer, first_seq: 0, records: vec![record] })?;
-        Ok(())
     }
 
     async fn flush(&mut self) -> Result<()> {
@@ -266,13 +282,17 @@ impl<L: EventLog + ?Sized + 'static> Runner<L> {
         self.progress.commits += flushed.commits;
         self.progress.files += flushed.files_added;
         self.progress.bytes += flushed.bytes_added;
-        for cursor in &self.cursors {
-            self.log.commit_offset(CONSUMER_GROUP, &cursor.at, cursor.next)?;
-        }
+        let offsets: Vec<_> = self.cursors.iter().map(|c| (c.at.clone(), c.next)).collect();
+        self.member.commit(&offsets)?;
+        self.moved = false;
         Ok(())
     }
+}
 
-    fn behind(&self) -> Result<u64> {
-        self.cursors.iter().map(|c| Ok(self.log.extent(&c.at)?.end.saturating_sub(c.next))).sum()
-    }
+/// Topics that have tables.
+fn topics() -> Vec<&'static str> {
+    let mut topics: Vec<&str> = SchemaId::ALL.map(SchemaId::topic).to_vec();
+    topics.sort_unstable();
+    topics.dedup();
+    topics
 }

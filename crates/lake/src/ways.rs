@@ -16,7 +16,7 @@ use crate::batch::concat;
 use crate::catalog;
 use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits};
-use crate::lake::{Catalog, Lake};
+use crate::lake::{Catalog, Lake, Sharing};
 use crate::plan::Plan;
 
 /// One way of getting events into the lake.
@@ -137,12 +137,12 @@ impl Feed<'_> {
     }
 
     async fn open(&self) -> Result<(Lake, usize)> {
-        let mut lake = Lake::open(self.root, self.plan.clone(), Limits::default()).await?;
+        let mut lake = Lake::open(self.root, self.plan.clone(), Limits::default(), Sharing::Alone).await?;
         let mut start = u64::MAX;
         let topics: std::collections::BTreeSet<&str> =
             self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();
         for topic in topics {
-            start = start.min(lake.attach(topic, 0).await?);
+            start = start.min(lake.attach(topic, &[0]).await?[0]);
         }
         Ok((lake, start as usize))
     }

@@ -5,14 +5,25 @@ use std::collections::BTreeMap;
 use arrow::array::RecordBatch;
 
 use super::{Flushed, IDLE_PROGRESS, Lake};
-use crate::delta::DataFile;
+use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
 use crate::group::GroupState;
+use crate::plan::Group;
 use crate::revision::revise;
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
 
 /// Data files that a commit adds, and those it removes.
-type Change = (Vec<DataFile>, Vec<DataFile>);
+type Files = (Vec<DataFile>, Vec<DataFile>);
+
+/// Whether a partition of the group has something to commit.
+fn is_due(state: &GroupState, group: &Group) -> bool {
+    let idle = state.absorbed - state.committed;
+    // A group that repairs an interrupted flush commits only where that flush ended.
+    let repairing = state.recover_to.is_some_and(|end| state.absorbed < end);
+    state.raw().spec.name == group.raw.spec.name
+        && !repairing
+        && (state.changed || state.recover_to.is_some() || idle > IDLE_PROGRESS)
+}
 
 impl Lake {
     /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
@@ -22,18 +33,16 @@ impl Lake {
             self.refresh().await?;
         }
         let started = std::time::Instant::now();
-        let names: Vec<(String, u32)> = self.states.keys().cloned().collect();
-        for name in names {
-            let mut state = self.states.remove(&name).expect("just listed");
-            let idle = state.absorbed - state.committed;
-            // A group that repairs an interrupted flush commits only where that flush ended.
-            let repairing = state.recover_to.is_some_and(|end| state.absorbed < end);
-            let result =
-                match (state.changed || state.recover_to.is_some() || idle > IDLE_PROGRESS) && !repairing {
-                    true => self.flush_group(&mut state, &mut flushed).await,
-                    false => Ok(()),
-                };
-            self.states.insert(name, state);
+        for group in self.plan.groups.clone() {
+            let due: Vec<(String, u32)> =
+                self.states.iter().filter(|(_, s)| is_due(s, &group)).map(|(name, _)| name.clone()).collect();
+            let mut states: Vec<GroupState> =
+                due.iter().map(|name| self.states.remove(name).expect("just listed")).collect();
+            let result = match states.is_empty() {
+                true => Ok(()),
+                false => self.flush_group(&group, &mut states, &mut flushed).await,
+            };
+            self.states.extend(due.into_iter().zip(states));
             result?;
         }
         if flushed.commits > 0 {
@@ -43,20 +52,35 @@ impl Lake {
         Ok(flushed)
     }
 
-    async fn flush_group(&mut self, state: &mut GroupState, flushed: &mut Flushed) -> Result<()> {
-        let order = state.group.commit_order();
+    /// One commit per table, for all log partitions that are due.
+    async fn flush_group(
+        &mut self,
+        group: &Group,
+        states: &mut [GroupState],
+        flushed: &mut Flushed,
+    ) -> Result<()> {
+        let order = group.commit_order();
         for (place, spec) in order.iter().enumerate() {
-            let progress = self.store_mut(&spec.name).progress(state.partition).await?;
-            if progress >= state.absorbed {
-                continue;
+            let mut change = Change::default();
+            for state in states.iter() {
+                let progress = self.store_mut(&spec.name).progress(state.partition).await?;
+                if progress >= state.absorbed {
+                    continue;
+                }
+                let (adds, removes) = match spec.layout {
+                    Layout::Raw => self.raw_files(state, progress).await?,
+                    Layout::Keyed => self.keyed_files(state, spec).await?,
+                    Layout::Windowed => self.windowed_files(state, spec).await?,
+                };
+                // A table to which nothing happened may stay behind; the anchor always says how far the group has come.
+                if adds.is_empty() && removes.is_empty() && place + 1 < order.len() {
+                    continue;
+                }
+                change.progress.push((state.partition, state.absorbed));
+                change.adds.extend(adds);
+                change.removes.extend(removes);
             }
-            let (adds, removes) = match spec.layout {
-                Layout::Raw => self.raw_files(state, progress).await?,
-                Layout::Keyed => self.keyed_files(state, spec).await?,
-                Layout::Windowed => self.windowed_files(state, spec).await?,
-            };
-            // A table to which nothing happened may stay behind; the anchor always says how far the group has come.
-            if adds.is_empty() && removes.is_empty() && place + 1 < order.len() {
+            if change.progress.is_empty() {
                 continue;
             }
             if let Some(left) = &mut self.interrupt_after {
@@ -66,14 +90,17 @@ impl Lake {
                 *left -= 1;
             }
             flushed.commits += 1;
-            flushed.files_added += adds.len() as u64;
-            flushed.bytes_added += adds.iter().map(|f| f.size as u64).sum::<u64>();
-            self.store_mut(&spec.name).commit(state.partition, state.absorbed, adds, removes).await?;
+            flushed.files_added += change.adds.len() as u64;
+            flushed.bytes_added += change.adds.iter().map(|f| f.size as u64).sum::<u64>();
+            self.store_mut(&spec.name).commit(change).await?;
         }
-        self.windows.retain(|(name, partition), _| {
-            *partition != state.partition || !state.group.windowed.iter().any(|p| p.spec.name == *name)
-        });
-        state.seal()
+        for state in states {
+            self.windows.retain(|(name, partition), _| {
+                *partition != state.partition || !group.windowed.iter().any(|p| p.spec.name == *name)
+            });
+            state.seal()?;
+        }
+        Ok(())
     }
 
     /// The committed files of a table that hold rows of the state's log partition.
@@ -84,7 +111,7 @@ impl Lake {
         Ok(files)
     }
 
-    async fn raw_files(&self, state: &GroupState, from: u64) -> Result<Change> {
+    async fn raw_files(&self, state: &GroupState, from: u64) -> Result<Files> {
         let store = &self.stores[&state.raw().spec.name];
         let rows: Vec<RecordBatch> = state
             .raw_rows_from(from)?
@@ -95,7 +122,7 @@ impl Lake {
         Ok((store.write(partition, &rows).await?.into_iter().collect(), Vec::new()))
     }
 
-    async fn keyed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Change> {
+    async fn keyed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {
         let store = &self.stores[&spec.name];
         let (mut adds, mut removes) = (Vec::new(), Vec::new());
         if !state.changed {
@@ -120,7 +147,7 @@ impl Lake {
         Ok((adds, removes))
     }
 
-    async fn windowed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Change> {
+    async fn windowed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {
         let store = &self.stores[&spec.name];
         let (mut adds, mut removes) = (Vec::new(), Vec::new());
         let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {

@@ -8,7 +8,7 @@ use arrow::datatypes::TimestampMicrosecondType;
 use datafusion::logical_expr::Expr;
 use datafusion::prelude::{SessionContext, ident, lit};
 
-use super::Lake;
+use super::{Lake, Sharing};
 use crate::catalog::{self, Overlay};
 use crate::error::Result;
 use crate::exec::run_windowed;
@@ -123,7 +123,11 @@ impl Lake {
             return Ok(());
         }
         let ctx = self.session();
-        let partitions = self.states.keys().map(|(_, p)| p + 1).max().unwrap_or(1);
+        // Of a shared lake the other processes have partitions too.
+        let partitions = match self.sharing {
+            Sharing::Alone => self.states.keys().map(|(_, p)| p + 1).max().unwrap_or(1),
+            Sharing::Shared => u32::MAX,
+        };
         let mut stored = Vec::new();
         for group in &self.plan.groups {
             for spec in group.commit_order() {

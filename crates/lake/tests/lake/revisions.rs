@@ -51,8 +51,8 @@ async fn late_events_revise_the_windows_they_touch() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
-    let mut lake = Lake::open(&root, plan, Limits::default()).await.unwrap();
-    lake.attach("jobs", 0).await.unwrap();
+    let mut lake = Lake::open(&root, plan, Limits::default(), Sharing::Alone).await.unwrap();
+    lake.attach("jobs", &[0]).await.unwrap();
 
     let on_time = [
         event("a", JobEventKind::Started, 10),

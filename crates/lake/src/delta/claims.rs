@@ -1,0 +1,149 @@
+//! Who may commit for a log partition, where several processes keep one lake.
+//!
+//! A claim is an application transaction `(tidegate-owner/<table>/<partition>, count)`; taking a partition over raises the
+//! count. A commit is built upon a version in which this process looked and found its own claim, the progress it knows,
+//! and every file it is about to remove. Delta gives each version to one writer only, so whoever comes second looks again:
+//! a process that lost its partition finds another's claim and cannot commit, however long it was away.
+
+use chrono::Utc;
+use deltalake::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
+use deltalake::kernel::{Action, Transaction};
+use deltalake::protocol::{DeltaOperation, SaveMode};
+use deltalake::DeltaTableError;
+use hashbrown::HashSet;
+
+use super::{DataFile, DeltaStore, delta_error};
+use crate::error::{LakeError, Result};
+
+/// Data files that come and go with a commit, and how far it brings log partitions.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// Log partition, and the offset below which all its records are in the table then.
+    pub progress: Vec<(u32, u64)>,
+    pub adds: Vec<DataFile>,
+    pub removes: Vec<DataFile>,
+}
+
+impl DeltaStore {
+    /// Makes this process the only one that commits for these log partitions, from now on until the next claim of them.
+    pub async fn claim(&mut self, partitions: &[u32]) -> Result<()> {
+        loop {
+            self.refresh().await?;
+            let mut claims = Vec::new();
+            for partition in partitions {
+                claims.push((*partition, self.transaction(&self.owner_id(*partition)).await?.unwrap_or(0) + 1));
+            }
+            let now_ms = Utc::now().timestamp_millis();
+            let claim = |(partition, count): &(u32, i64)| {
+                Action::Txn(Transaction::new_with_last_update(self.owner_id(*partition), *count, Some(now_ms)))
+            };
+            let actions = claims.iter().map(claim).collect();
+            if self.try_commit(actions, self.write_operation()).await? {
+                partitions.iter().for_each(|partition| drop(self.progress.remove(partition)));
+                self.claims.extend(claims);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Forgets claims: the partitions are somebody else's to commit for.
+    pub fn release(&mut self, partitions: &[u32]) {
+        for partition in partitions {
+            self.claims.remove(partition);
+            self.progress.remove(partition);
+        }
+    }
+
+    /// Commits actions that belong to log partitions of this process, upon whatever others committed meanwhile.
+    pub(super) async fn commit_claimed(
+        &mut self,
+        actions: Vec<Action>,
+        change: &Change,
+        operation: DeltaOperation,
+    ) -> Result<()> {
+        loop {
+            if !self.looked {
+                self.look(change).await?;
+            }
+            if self.try_commit(actions.clone(), operation.clone()).await? {
+                return Ok(());
+            }
+            self.refresh().await?;
+        }
+    }
+
+    /// Whether nobody changed what the commit rests on.
+    async fn look(&mut self, change: &Change) -> Result<()> {
+        let partitions = change.progress.iter().map(|(partition, _)| *partition);
+        for partition in partitions {
+            if let Some(mine) = self.claims.get(&partition).copied()
+                && self.transaction(&self.owner_id(partition)).await? != Some(mine)
+            {
+                return Err(self.fenced(Some(partition)));
+            }
+            let known = self.progress.get(&partition).copied();
+            let stored = self.transaction(&self.progress_id(partition)).await?.map_or(0, |offset| offset as u64);
+            if known.is_some_and(|known| known != stored) {
+                return Err(self.fenced(Some(partition)));
+            }
+        }
+        if !change.removes.is_empty() {
+            let here: HashSet<String> = self.files()?.into_iter().map(|file| file.path).collect();
+            if change.removes.iter().any(|file| !here.contains(&file.path)) {
+                return Err(self.fenced(None));
+            }
+        }
+        // Good for the other partitions of this process only once each was looked at: they are committed together.
+        self.looked = change.progress.len() >= self.claims.len();
+        Ok(())
+    }
+
+    fn fenced(&self, partition: Option<u32>) -> LakeError {
+        LakeError::Fenced { table: self.spec.name.clone(), partition }
+    }
+
+    /// Commits upon the version this store knows; `false` if somebody else has committed since.
+    async fn try_commit(&mut self, actions: Vec<Action>, operation: DeltaOperation) -> Result<bool> {
+        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
+        let committed = CommitBuilder::from(CommitProperties::default().with_max_retries(0))
+            .with_actions(actions)
+            .build(Some(snapshot.snapshot()), self.table.log_store(), operation)
+            .await;
+        match committed {
+            Ok(finalized) => {
+                self.sync(&format!("_delta_log/{:020}.json", finalized.version()))?;
+                self.table.state = Some(finalized.snapshot());
+                Ok(true)
+            }
+            Err(DeltaTableError::Transaction { source: TransactionError::MaxCommitAttempts(_) }) => Ok(false),
+            Err(e) => Err(self.fail(e)),
+        }
+    }
+
+    /// Version of an application transaction as of the version this store knows.
+    pub(super) async fn transaction(&self, app: &str) -> Result<Option<i64>> {
+        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
+        snapshot.transaction_version(self.table.log_store().as_ref(), app).await.map_err(|e| self.fail(e))
+    }
+
+    /// Looks for commits made by others.
+    pub async fn refresh(&mut self) -> Result<()> {
+        let before = self.version();
+        self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))?;
+        self.looked &= self.version() == before;
+        Ok(())
+    }
+
+    pub(super) fn write_operation(&self) -> DeltaOperation {
+        let partition_by = self.spec.partition_columns().iter().map(|c| (*c).to_owned()).collect();
+        DeltaOperation::Write { mode: SaveMode::Append, partition_by: Some(partition_by), predicate: None }
+    }
+
+    pub(super) fn progress_id(&self, partition: u32) -> String {
+        format!("tidegate/{}/{partition}", self.spec.name)
+    }
+
+    fn owner_id(&self, partition: u32) -> String {
+        format!("tidegate-owner/{}/{partition}", self.spec.name)
+    }
+}

@@ -1,0 +1,156 @@
+//! Which partitions a runner keeps: they come and go as the group's members do.
+
+use std::time::{Duration, Instant};
+
+use tidegate_log::{Share, TopicPartition};
+
+use super::{CONSUMER_GROUP, Cursor, Runner, topics};
+use crate::error::{LakeError, Result};
+
+/// How often it is looked how much there is left to read.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl Runner {
+    /// Takes part in the group and reads each partition once, see [`Runner::sweep`].
+    pub(super) async fn sweep_or_rejoin(&mut self, wait: Duration) -> Result<u64> {
+        let swept = async {
+            self.rebalance(wait).await?;
+            self.sweep().await
+        };
+        match swept.await {
+            Err(fenced @ LakeError::Fenced { .. }) => self.rejoin(fenced).await.map(|()| 0),
+            swept => swept,
+        }
+    }
+
+    pub(super) async fn flush_or_rejoin(&mut self) -> Result<()> {
+        match self.flush().await {
+            Err(fenced @ LakeError::Fenced { .. }) => self.rejoin(fenced).await,
+            flushed => flushed,
+        }
+    }
+
+    /// Hears what changed in the group, waiting up to `wait` for it.
+    pub(super) async fn rebalance(&mut self, mut wait: Duration) -> Result<()> {
+        while let Some(share) = self.member.poll(wait)? {
+            wait = Duration::ZERO;
+            self.progress.rebalances += 1;
+            match share {
+                Share::Gained(gained) => self.gain(gained).await?,
+                Share::Leaving(leaving) => {
+                    self.flush().await?;
+                    self.let_go(&leaving).await?;
+                }
+                Share::Lost(lost) => self.let_go(&lost).await?,
+            }
+            self.progress.partitions = self.cursors.len() as u64;
+        }
+        Ok(())
+    }
+
+    async fn gain(&mut self, gained: Vec<TopicPartition>) -> Result<()> {
+        for (topic, partitions) in by_topic(&gained) {
+            let starts = self.lake.attach(&topic, &partitions).await?;
+            for (partition, next) in partitions.into_iter().zip(starts) {
+                let at = TopicPartition { topic: topic.clone(), partition };
+                let extent = self.log.extent(&at)?;
+                // A new lake begins with what the log still holds; one with history must not skip what is gone.
+                if next > 0 && next < extent.start {
+                    return Err(LakeError::Refused(format!(
+                        "the log of {topic}/{partition} begins at offset {}, but the lake has only come to {next}; records in \
+                         between are gone by retention. `tidegate pipeline backfill` rebuilds the lake from what is left",
+                        extent.start
+                    )));
+                }
+                if next > extent.end {
+                    return Err(LakeError::Refused(format!(
+                        "the log of {topic}/{partition} ends at offset {}, but the lake has come to {next}: these tables were \
+                         computed from another log, or this one lost records. Check the log's address; `tidegate pipeline \
+                         backfill` rebuilds the lake from what this log holds",
+                        extent.end
+                    )));
+                }
+                self.cursors.push(Cursor { at, next: next.max(extent.start) });
+            }
+        }
+        self.cursors.sort_by(|a, b| a.at.cmp(&b.at));
+        Ok(())
+    }
+
+    async fn let_go(&mut self, gone: &[TopicPartition]) -> Result<()> {
+        for (topic, partitions) in by_topic(gone) {
+            self.lake.detach(&topic, &partitions).await?;
+        }
+        self.cursors.retain(|cursor| !gone.contains(&cursor.at));
+        Ok(())
+    }
+
+    /// Another process took over what this one thought its own: it leaves the group, drops what it had not committed, and
+    /// comes back as a new member. What it drops is read again by whoever keeps the partition now.
+    async fn rejoin(&mut self, fenced: LakeError) -> Result<()> {
+        if !self.lake.is_shared() {
+            return Err(fenced);
+        }
+        tracing::warn!(%fenced, "joining the group anew");
+        self.progress.fenced += 1;
+        let all: Vec<TopicPartition> = self.cursors.iter().map(|c| c.at.clone()).collect();
+        self.let_go(&all).await?;
+        (self.unflushed, self.moved, self.progress.partitions) = (0, false, 0);
+        self.member = self.log.join(CONSUMER_GROUP, &topics())?;
+        Ok(())
+    }
+
+    /// Where every partition with tables ends now.
+    pub(super) fn ends(&self) -> Result<Vec<(TopicPartition, u64)>> {
+        let mut ends = Vec::new();
+        for (topic, config) in self.log.topics()? {
+            if topics().contains(&topic.as_str()) {
+                for partition in 0..config.partitions {
+                    let at = TopicPartition { topic: topic.clone(), partition };
+                    let end = self.log.extent(&at)?.end;
+                    ends.push((at, end));
+                }
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Whether everything below `ends` is in the tables, whoever brought it there.
+    pub(super) fn reached(&self, ends: &[(TopicPartition, u64)]) -> Result<bool> {
+        for (at, end) in ends {
+            let reached = match self.cursors.iter().find(|cursor| cursor.at == *at) {
+                Some(cursor) => cursor.next,
+                None => self.log.committed_offset(CONSUMER_GROUP, at)?.unwrap_or(0),
+            };
+            if reached < *end {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn partitions(&self, topic: &str) -> Result<u32> {
+        let topics = self.log.topics()?;
+        Ok(topics.iter().find(|(name, _)| name == topic).map_or(1, |(_, config)| config.partitions))
+    }
+
+    pub(super) fn look_behind(&mut self) -> Result<()> {
+        if self.looked_behind.elapsed() >= LOOK_EVERY {
+            let behind = |c: &Cursor| Ok(self.log.extent(&c.at)?.end.saturating_sub(c.next));
+            self.progress.behind = self.cursors.iter().map(behind).sum::<Result<u64>>()?;
+            self.looked_behind = Instant::now();
+        }
+        Ok(())
+    }
+}
+
+fn by_topic(all: &[TopicPartition]) -> Vec<(String, Vec<u32>)> {
+    let mut topics: Vec<(String, Vec<u32>)> = Vec::new();
+    for at in all {
+        match topics.iter_mut().find(|(topic, _)| *topic == at.topic) {
+            Some((_, partitions)) => partitions.push(at.partition),
+            None => topics.push((at.topic.clone(), vec![at.partition])),
+        }
+    }
+    topics
+}
