@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{MemoryLog, text};
 use tidegate_collect::generate::{SacctFile, sacct};
-use tidegate_collect::{ImportError, ImportOptions, ImportSummary, Mapping, import, partition_for};
+use tidegate_collect::{ImportError, ImportOptions, ImportSummary, Mapping, import};
 use tidegate_events::Event;
 use tidegate_log::{
     Appended, Batch, EmbeddedLog, EmbeddedOptions, EventLog, Extent, LogError, StoredRecord, TopicConfig,
