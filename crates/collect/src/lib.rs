@@ -22,5 +22,4 @@ mod time;
 pub use error::{ColumnType, ImportError, MappingError, MissingColumn, Reject, RejectCode};
 pub use import::{ImportOptions, ImportSummary, Progress, import};
 pub use mapping::{Kind, Mapping, OnDuplicateId};
-pub use outbox::partition_for;
 pub use rows::open::Source;

@@ -1,7 +1,7 @@
 //! Events of the current row, and the chunks in which accepted rows reach the log.
 
 use tidegate_events::{Event, SchemaId};
-use tidegate_log::{Batch, EventLog, Producer, Record, TopicConfig, TopicPartition};
+use tidegate_log::{Batch, EventLog, Producer, Record, TopicConfig, TopicPartition, partition_for};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::error::{ImportError, Reject, RejectCode};
@@ -9,11 +9,6 @@ use crate::error::{ImportError, Reject, RejectCode};
 /// A chunk is appended when it holds this many events or bytes; both bound what an import keeps in memory.
 pub(crate) const CHUNK_EVENTS: usize = 16_384;
 const CHUNK_BYTES: usize = 8 << 20;
-
-/// Which partition of `partitions` a record belongs to: the one that holds all records of its key.
-pub fn partition_for(key: &[u8], partitions: u32) -> u32 {
-    (xxh3_64(key) % u64::from(partitions.max(1))) as u32
-}
 
 /// Records of one partition that are not in the log yet.
 #[derive(Default)]

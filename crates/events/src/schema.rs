@@ -14,13 +14,20 @@ pub enum SchemaId {
 
 /// A record names a schema that this build does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown schema {id} version {version} (number {number}): written by a newer tidegate? upgrade this reader"
-)]
+#[error("unknown schema {id} version {version} (number {number}): {}", mend(*.id))]
 pub struct UnknownSchema {
     pub number: u32,
     pub id: u16,
     pub version: u16,
+}
+
+fn mend(id: u16) -> &'static str {
+    match id {
+        0 => {
+            "no event has this number, so another program wrote this; let it write the numbers of schemas/README.md, e.g. 65537 for a job event"
+        }
+        _ => "written by a newer tidegate? upgrade this reader",
+    }
 }
 
 impl SchemaId {
@@ -110,5 +117,8 @@ mod tests {
         let error = SchemaId::from_number(0x7_0002).unwrap_err();
         assert_eq!(error, UnknownSchema { number: 0x7_0002, id: 7, version: 2 });
         assert!(error.to_string().contains("schema 7 version 2"), "{error}");
+        assert!(error.to_string().contains("upgrade this reader"), "{error}");
+        let error = SchemaId::from_number(0).unwrap_err();
+        assert!(error.to_string().contains("another program wrote this"), "{error}");
     }
 }

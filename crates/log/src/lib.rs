@@ -14,11 +14,13 @@ mod data_dir;
 mod embedded;
 mod error;
 mod kafka;
+mod partition;
 
 pub use data_dir::DataDir;
 pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
 pub use error::LogError;
 pub use kafka::{KafkaLog, KafkaOptions, KafkaStats, KafkaUrl};
+pub use partition::partition_for;
 
 /// Largest key and payload of one record, together.
 pub const MAX_RECORD_BYTES: usize = 8 << 20;

@@ -85,3 +85,19 @@ fn the_check_sees_what_breaks_readers() {
     grown.insert("tidegate.v1.JobEvent.colour = 24 optional string".into());
     assert!(broken(&committed, &grown).is_empty());
 }
+
+/// On Kafka, the frame of a value says only that it is the first message of the schema's file.
+#[test]
+fn an_event_is_the_first_message_of_its_file() {
+    for schema in SchemaId::ALL {
+        let event = schemas::message(schema);
+        let file = event.parent_file();
+        assert_eq!(file.name(), format!("{}.proto", schema.name()));
+        assert_eq!(
+            file.messages().next(),
+            Some(event),
+            "another message stands before it in {}",
+            file.name()
+        );
+    }
+}

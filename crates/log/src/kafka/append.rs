@@ -10,6 +10,7 @@ use super::client::{Cluster, Deadline};
 use super::record::{headers, timestamp};
 use super::state::{SourceProgress, State, key};
 use super::stats::Counters;
+use super::value::frame;
 use super::writer::{Failure, Role, Writer};
 use crate::check::{Progress, lock};
 use crate::{Appended, Batch, LogError, TopicPartition};
@@ -206,9 +207,11 @@ impl Appender<'_> {
         deadline: Deadline,
     ) -> Result<(), rdkafka::error::KafkaError> {
         let Batch { producer, first_seq, records } = batch;
+        let mut value = Vec::new();
         for (seq, record) in (*first_seq..).zip(records).skip(skip as usize) {
             let beside = (Role::Data, Some(timestamp(record)), Some(headers(producer, seq, record)));
-            writer.send((topic, at.partition), (&record.key, &record.payload), beside, deadline)?;
+            frame(record.schema, &record.payload, &mut value);
+            writer.send((topic, at.partition), (&record.key, &value), beside, deadline)?;
         }
         let partition = self.state.partition_of(&producer.source);
         let value = format!(r#"{{"epoch":{},"next_seq":{}}}"#, progress.epoch, progress.next_seq);

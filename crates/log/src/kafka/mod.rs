@@ -3,9 +3,10 @@
 //! # What is where
 //!
 //! All names begin with the [prefix](KafkaUrl::prefix) and a dot. A topic of the log is a topic of Kafka; a record is a
-//! message with the record's key, payload and event time, and the headers `schema`, `source`, `epoch` and `seq` in decimal,
-//! so that any Kafka client reads them. `PREFIX.progress` is compacted and holds what else the log must remember (see
-//! `state.rs`). Consumer groups are Kafka's.
+//! message with the record's key and event time, and the headers `schema`, `source`, `epoch` and `seq` in decimal. Its value
+//! is the payload behind the frame of Confluent's Schema Registry (see `value.rs`), so that other tools read it. Keys are
+//! spread as Kafka's Java clients do it, see [`partition_for`](crate::partition_for). `PREFIX.progress` is compacted and
+//! holds what else the log must remember (see `state.rs`). Consumer groups are Kafka's.
 //!
 //! # Exactly once, whoever dies
 //!
@@ -35,8 +36,8 @@
 //!   broker (`retention.bytes`), which keeps to it whatever groups need: it is there to save the disk.
 //! - [`EventLog::offset_for_time`] begins where Kafka's index says and looks through the records from there, since to that
 //!   index the end of a transaction is a message of the time it was written. Over imported history that is a long way.
-//! - A message that somebody else wrote to a topic is read as schema 0 with its payload as it is: readers go on, and no
-//!   decoder takes it for an event.
+//! - A message that somebody else wrote to a topic is read as the schema that its frame names. Without a frame, it is read
+//!   as schema 0 with its payload as it is: readers go on, and no decoder takes it for an event.
 //! - Kafka forgets a group's offsets once nobody committed any for a week (`offsets.retention.minutes`).
 
 mod append;
@@ -48,6 +49,7 @@ mod record;
 mod state;
 mod stats;
 mod url;
+mod value;
 mod writer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,9 +67,7 @@ pub use self::stats::KafkaStats;
 pub use self::url::KafkaUrl;
 use self::writer::{Failure, Role, Writer};
 use crate::check::{check_batch, check_topic};
-use crate::{
-    Appended, Batch, EventLog, Extent, LogError, Member, StoredRecord, TopicConfig, TopicPartition,
-};
+use crate::{Appended, Batch, EventLog, Extent, LogError, Member, StoredRecord, TopicConfig, TopicPartition};
 
 /// How long opening the log may take where nobody answers; a wrong address should show soon.
 const OPENING: Duration = Duration::from_secs(15);

@@ -1,20 +1,19 @@
-//! How a record is a Kafka message: key and payload as they are, the event time as timestamp, the rest in headers.
+//! How a record is a Kafka message: the key as it is, the payload framed, the event time as timestamp, the rest in headers.
 
 use bytes::Bytes;
 use rdkafka::Timestamp;
 use rdkafka::message::{BorrowedMessage, Header, Headers, Message, OwnedHeaders};
 
+use super::value::{FOREIGN_SCHEMA, unframe};
 use crate::{Producer, Record, StoredRecord};
 
-/// `tidegate_events::SchemaId` as a number, in decimal. A message without it was not written by us: it is read as schema 0
-/// with its payload as it is, which no decoder accepts, so that it ends as a dead letter and stops nobody.
+/// `tidegate_events::SchemaId` as a number, in decimal; the frame of the value says the same.
 const SCHEMA: &str = "schema";
 const SOURCE: &str = "source";
 const EPOCH: &str = "epoch";
 const SEQ: &str = "seq";
 /// The event time in ms, where the timestamp cannot hold it: librdkafka takes 0 for "now", Kafka refuses what is below.
 const EVENT_TIME: &str = "event_time_ms";
-const FOREIGN_SCHEMA: u32 = 0;
 
 /// Headers of a record; the timestamp beside them is [`timestamp`].
 pub(super) fn headers(producer: &Producer, seq: u64, record: &Record) -> OwnedHeaders {
@@ -34,10 +33,10 @@ pub(super) fn timestamp(record: &Record) -> i64 {
 }
 
 pub(super) fn stored(message: &BorrowedMessage<'_>) -> StoredRecord {
-    let (mut schema, mut event_time_ms) = (FOREIGN_SCHEMA, None);
+    let (mut named, mut event_time_ms) = (None, None);
     for header in message.headers().into_iter().flat_map(|headers| headers.iter()) {
         match header.key {
-            SCHEMA => schema = number(header.value).unwrap_or(FOREIGN_SCHEMA),
+            SCHEMA => named = Some(number(header.value).unwrap_or(FOREIGN_SCHEMA)),
             EVENT_TIME => event_time_ms = number(header.value),
             _ => {}
         }
@@ -46,12 +45,12 @@ pub(super) fn stored(message: &BorrowedMessage<'_>) -> StoredRecord {
         Timestamp::CreateTime(ms) | Timestamp::LogAppendTime(ms) => ms,
         Timestamp::NotAvailable => 0,
     };
-    let bytes = |part: Option<&[u8]>| part.map_or_else(Bytes::new, Bytes::copy_from_slice);
+    let (schema, payload) = unframe(named, message.payload().unwrap_or_default());
     let record = Record {
-        key: bytes(message.key()),
+        key: Bytes::copy_from_slice(message.key().unwrap_or_default()),
         schema,
         event_time_ms: event_time_ms.unwrap_or(stamped),
-        payload: bytes(message.payload()),
+        payload: Bytes::copy_from_slice(payload),
     };
     StoredRecord { offset: offset(message.offset()), record }
 }

@@ -40,7 +40,8 @@ fn any_client_reads_keys_times_and_headers() {
     for seq in 0..3 {
         let message = consumer.poll(Duration::from_secs(30)).unwrap().unwrap();
         let ours = record("agent/node 1", seq);
-        assert_eq!((message.key().unwrap(), message.payload().unwrap()), (&ours.key[..], &ours.payload[..]));
+        let value = framed(ours.schema, &ours.payload);
+        assert_eq!((message.key().unwrap(), message.payload().unwrap()), (&ours.key[..], &value[..]));
         // 0 is "now" to librdkafka, so the first millisecond of 1970 stands in for it.
         assert_eq!(message.timestamp().to_millis(), Some(ours.event_time_ms.max(1)));
         let header = |key| {
@@ -55,8 +56,13 @@ fn any_client_reads_keys_times_and_headers() {
     }
 }
 
+/// As the registry's convention puts it: a zero, the number, and that it is the file's first message.
+fn framed(schema: u32, payload: &[u8]) -> Vec<u8> {
+    [&[0], &schema.to_be_bytes()[..], &[0], payload].concat()
+}
+
 #[test]
-fn messages_of_others_are_read_as_schema_0() {
+fn messages_of_others_are_read_by_their_frame_or_as_schema_0() {
     let Some(servers) = broker::shared() else { return };
     let options = broker::options(&servers);
     let log = KafkaLog::open(options.clone()).unwrap();
@@ -64,11 +70,18 @@ fn messages_of_others_are_read_as_schema_0() {
     log.append(&at("jobs"), batch("a", 0, 0, 2)).unwrap();
     let topic = format!("{}.jobs", options.url.prefix());
     let other: BaseProducer = ClientConfig::new().set("bootstrap.servers", &servers).create().unwrap();
-    let no_number = OwnedHeaders::new().insert(Header { key: "schema", value: Some("first") });
+    let headers = |schema| OwnedHeaders::new().insert(Header { key: "schema", value: Some(schema) });
     let to = || BaseRecord::<str, str>::to(&topic).partition(0);
     other.send(to().payload("poison").timestamp(5)).map_err(|(e, _)| e).unwrap();
     other.send(to().key("k").timestamp(6)).map_err(|(e, _)| e).unwrap();
-    other.send(to().key("k").payload("p").headers(no_number)).map_err(|(e, _)| e).unwrap();
+    other.send(to().key("k").payload("p").headers(headers("first"))).map_err(|(e, _)| e).unwrap();
+    // As this log wrote before values were framed.
+    other.send(to().key("k").payload("p").headers(headers("65537"))).map_err(|(e, _)| e).unwrap();
+    let job = framed(65_537, b"p");
+    let job = str::from_utf8(&job).unwrap();
+    other.send(to().key("k").payload(job)).map_err(|(e, _)| e).unwrap();
+    other.send(to().key("k").payload(job).headers(headers("65538"))).map_err(|(e, _)| e).unwrap();
+    other.send(to().key("k").payload(&job[..5]).headers(headers("65537"))).map_err(|(e, _)| e).unwrap();
     other.flush(Duration::from_secs(30)).unwrap();
     log.append(&at("jobs"), batch("a", 0, 2, 1)).unwrap();
 
@@ -79,7 +92,9 @@ fn messages_of_others_are_read_as_schema_0() {
     let of = |r: &'static str| r.as_bytes();
     assert_eq!(seen[0], (ours[0].schema, &ours[0].key[..], &ours[0].payload[..]));
     assert_eq!(seen[2..5], [(0, of(""), of("poison")), (0, of("k"), of("")), (0, of("k"), of("p"))]);
-    assert_eq!(seen[5], (ours[2].schema, &ours[2].key[..], &ours[2].payload[..]));
+    assert_eq!(seen[5..7], [(65_537, of("k"), of("p")), (65_537, of("k"), of("p"))]);
+    assert_eq!(seen[7..9], [(0, of("k"), job.as_bytes()), (0, of("k"), &job.as_bytes()[..5])]);
+    assert_eq!(seen[9], (ours[2].schema, &ours[2].key[..], &ours[2].payload[..]));
     assert_eq!(all[2].record.event_time_ms, 5);
 }
 
