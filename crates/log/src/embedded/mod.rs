@@ -197,15 +197,27 @@ impl Drop for Core {
 }
 
 /// The only member of a group: it gets everything at once.
-struct Alone(Option<Vec<TopicPartition>>);
+struct Alone {
+    log: EmbeddedLog,
+    group: String,
+    share: Option<Vec<TopicPartition>>,
+}
 
 impl Member for Alone {
     fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError> {
-        let gained = self.0.take().map(Share::Gained);
+        let gained = self.share.take().map(Share::Gained);
         if gained.is_none() {
             std::thread::sleep(timeout);
         }
         Ok(gained)
+    }
+
+    fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError> {
+        offsets.iter().try_for_each(|(at, offset)| self.log.commit_offset(&self.group, at, *offset))
+    }
+
+    fn rebalances(&self) -> u64 {
+        self.share.is_none().into()
     }
 }
 
@@ -271,11 +283,12 @@ impl EventLog for EmbeddedLog {
         self.core.store.put(&MetaKey::Group(at, group), offset.to_be_bytes().to_vec())
     }
 
-    fn join(&self, _group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError> {
+    fn join(&self, group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError> {
         let held = self.core.topics.read().unwrap_or_else(PoisonError::into_inner);
         let named = held.iter().filter(|(name, _)| topics.contains(&name.as_str()));
         let all = named.flat_map(|(_, topic)| topic.partitions.iter().map(|p| p.at.clone())).collect();
-        Ok(Box::new(Alone(Some(all))))
+        drop(held);
+        Ok(Box::new(Alone { log: self.clone(), group: group.into(), share: Some(all) }))
     }
 
     fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError> {

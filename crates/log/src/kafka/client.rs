@@ -462,7 +462,7 @@ fn create(config: &ClientConfig, complaints: &Complaints) -> KafkaResult<Client>
     BaseConsumer::from_config_and_context(config, Context(complaints.clone()))
 }
 
-fn refused(options: &KafkaOptions, doing: &str, error: &KafkaError, mend: &str) -> LogError {
+pub(super) fn refused(options: &KafkaOptions, doing: &str, error: &KafkaError, mend: &str) -> LogError {
     let servers = options.url.servers().into();
     LogError::KafkaRefused { servers, doing: doing.into(), reason: error.to_string(), mend: mend.into() }
 }
