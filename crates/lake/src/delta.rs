@@ -19,7 +19,7 @@ use chrono::Utc;
 use datafusion::catalog::TableProvider;
 use deltalake::kernel::{Action, Add, PrimitiveType, Remove, StructField, Transaction};
 use deltalake::protocol::DeltaOperation;
-use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, PartitionFilter, Path};
+use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, FilterOp, FilterValue, Path};
 use hashbrown::HashSet;
 use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -289,12 +289,12 @@ impl DeltaStore {
     /// another process committed in between, which is no harm.
     pub async fn compact(&mut self, partitions: &[u32], target_bytes: NonZeroU64) -> Result<u64> {
         let names: Vec<String> = partitions.iter().map(u32::to_string).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mine = FilterValue::Set(names.iter().map(String::as_str).collect());
         let merged = self
             .table
             .clone()
             .optimize()
-            .with_filters(&[PartitionFilter::try_from((PARTITION, "in", &names[..])).map_err(|e| self.fail(e))?])
+            .with_filters(&[(PARTITION, FilterOp::In, mine)])
             .with_target_size(target_bytes)
             .with_writer_properties(self.properties.clone())
             .await;

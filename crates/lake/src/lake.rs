@@ -167,6 +167,11 @@ impl Lake {
         Ok(lake)
     }
 
+    /// Whether other processes keep partitions of it too.
+    pub fn is_shared(&self) -> bool {
+        self.sharing == Sharing::Shared
+    }
+
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

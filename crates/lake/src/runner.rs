@@ -3,6 +3,7 @@
 mod aside;
 mod share;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,8 @@ pub struct Runner {
     pace: Pace,
     member: Box<dyn Member>,
     cursors: Vec<Cursor>,
+    /// Partitions of each topic, those of others too.
+    partitions: HashMap<String, u32>,
     unflushed: u64,
     /// A cursor moved since the group was last told.
     moved: bool,
@@ -101,7 +104,7 @@ impl Runner {
 
     /// Takes all partitions, whatever group reads them: for a lake that nobody else keeps.
     pub async fn start_alone(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
-        let member = tidegate_log::sole_member(log.as_ref(), &topics())?;
+        let member = tidegate_log::sole_member(Arc::clone(&log), CONSUMER_GROUP, &topics())?;
         Self::with_member(log, lake, pace, member).await
     }
 
@@ -117,6 +120,7 @@ impl Runner {
             pace,
             member,
             cursors: Vec::new(),
+            partitions: HashMap::new(),
             unflushed: 0,
             moved: false,
             progress: Progress::default(),
@@ -259,7 +263,7 @@ impl Runner {
 
     async fn take_in(&mut self, at: &TopicPartition, records: Vec<StoredRecord>, end: u64) -> Result<()> {
         let mut intake = self.lake.intake(&at.topic, at.partition);
-        let mut aside = Aside::new(at, self.partitions(&at.topic)?);
+        let mut aside = Aside::new(at, self.partitions.get(&at.topic).copied().unwrap_or(1));
         for StoredRecord { offset, record } in records {
             match Event::decode(record.schema, &record.payload) {
                 Ok(event) if aside.belongs_here(&event) => {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::{
-    Appended, Batch, EventLog, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, Producer, Record, StoredRecord,
-    TopicConfig, TopicPartition,
+    Appended, Batch, EventLog, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, Member, Producer, Record, Share,
+    StoredRecord, TopicConfig, TopicPartition,
 };
 
 /// Long enough for a slow machine; no case waits that long unless it fails.
@@ -50,7 +50,7 @@ macro_rules! conformance_suite {
             an_overlap_writes_only_what_is_new, gaps_and_stale_epochs_are_refused, progress_survives_reopening,
             offsets_are_found_by_time, waiting_ends_when_records_come, consumer_offsets_are_kept,
             trimmed_records_are_refused, retention_spares_what_groups_need, producers_keep_their_order,
-            older_generations_are_fenced, limits_are_enforced
+            older_generations_are_fenced, limits_are_enforced, one_member_holds_all_that_it_asks_for
         );
     };
     ($harness:expr, $($case:ident),*) => {
@@ -383,4 +383,41 @@ pub fn limits_are_enforced(harness: &mut dyn Harness) {
     assert!(matches!(log.append(&at, many), Err(LogError::BatchTooLarge { .. })));
     assert!(matches!(log.append(&at, batch("", 0, 0, 1)), Err(LogError::InvalidSource { .. })));
     assert_eq!(log.append(&at, batch("a", 0, 1, 0)).unwrap().written, 0, "an empty batch is no harm");
+}
+
+pub fn one_member_holds_all_that_it_asks_for(harness: &mut dyn Harness) {
+    let three = TopicConfig { partitions: 3, retain_ms: None, retain_bytes: None };
+    let (log, at) = topic_of(harness, "shared", three);
+    let (_, single) = one_partition(harness, "shared-too");
+    one_partition(harness, "not-shared");
+    let mut all: Vec<_> = (0..3).map(|partition| TopicPartition { partition, ..at.clone() }).collect();
+    all.push(single.clone());
+
+    let gains_all = |member: &mut dyn Member| {
+        let (began, mut gained) = (Instant::now(), Vec::new());
+        while gained.len() < all.len() {
+            match member.poll(Duration::from_millis(100)).unwrap() {
+                Some(Share::Gained(more)) => gained.extend(more),
+                Some(other) => panic!("{other:?}"),
+                None => assert!(began.elapsed() < PATIENCE, "only {gained:?}"),
+            }
+        }
+        gained.sort_unstable();
+        assert_eq!(gained, all);
+    };
+    let mut member = log.join("readers", &[&at.topic, &single.topic]).unwrap();
+    gains_all(&mut *member);
+    assert!(member.rebalances() >= 1);
+    let began = Instant::now();
+    assert_eq!(member.poll(Duration::from_millis(20)).unwrap(), None);
+    assert!(began.elapsed() < PATIENCE, "a poll ends when its time is over");
+    log.append(&at, batch("a", 0, 0, 5)).unwrap();
+    member.commit(&[(at.clone(), 3), (single.clone(), 0)]).unwrap();
+    member.commit(&[(at.clone(), 4)]).unwrap();
+    assert_eq!(log.committed_offset("readers", &at).unwrap(), Some(4));
+    assert_eq!(log.committed_offset("readers", &single).unwrap(), Some(0));
+    drop(member);
+    gains_all(&mut *log.join("readers", &[&at.topic, &single.topic]).unwrap());
+    log.commit_offset("readers", &at, 5).expect("a group without members takes anybody's word");
+    assert_eq!(log.committed_offset("readers", &at).unwrap(), Some(5));
 }

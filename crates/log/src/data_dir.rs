@@ -11,8 +11,8 @@ const LOCK_FILE: &str = "LOCK";
 
 /// A data folder: `FORMAT`, `LOCK`, and below it the log and the lake.
 ///
-/// [`DataDir::open`] makes this process its only writer for as long as the value lives; the operating system takes the
-/// lock back when the process dies, however it dies.
+/// [`DataDir::open`] makes this process its only writer for as long as the value lives, [`DataDir::open_beside`] one of
+/// several; the operating system takes the lock back when the process dies, however it dies.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -26,13 +26,24 @@ impl DataDir {
     /// Fails with [`LogError::AlreadyOpen`] while another process has it open for writing, and with
     /// [`LogError::NewerFormat`] if a newer program wrote it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
-        let path = path.as_ref().to_path_buf();
+        Self::open_as(path.as_ref(), Writers::One)
+    }
+
+    /// Opens the folder for writing beside others who do the same, for a lake whose log is elsewhere.
+    ///
+    /// Fails as [`DataDir::open`] does while somebody has it for himself.
+    pub fn open_beside(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        Self::open_as(path.as_ref(), Writers::Several)
+    }
+
+    fn open_as(path: &Path, writers: Writers) -> Result<Self, LogError> {
+        let path = path.to_path_buf();
         let io = |what: &str, source| LogError::io(&path, format!("{what} {}", path.display()), source);
         if path.is_file() {
             return Err(LogError::NotAFolder { path });
         }
         fs::create_dir_all(&path).map_err(|e| io("creating the data folder", e))?;
-        let lock = lock(&path)?;
+        let lock = lock_for(&path, writers)?;
         if !check_format(&path)? {
             write_format(&path).map_err(|e| io("writing the format file of", e))?;
         }
@@ -66,13 +77,27 @@ impl DataDir {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writers {
+    One,
+    Several,
+}
+
 /// Makes this process the only one with a lock on the folder, until the file is closed.
 pub(crate) fn lock(dir: &Path) -> Result<File, LogError> {
+    lock_for(dir, Writers::One)
+}
+
+fn lock_for(dir: &Path, writers: Writers) -> Result<File, LogError> {
     let path = dir.join(LOCK_FILE);
     let io = |e| LogError::io(dir, format!("locking {}", path.display()), e);
     let mut file =
         File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
-    match file.try_lock() {
+    let locked = match writers {
+        Writers::One => file.try_lock(),
+        Writers::Several => file.try_lock_shared(),
+    };
+    match locked {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let pid = fs::read_to_string(&path).ok().and_then(|pid| pid.trim().parse().ok());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+mod alone;
 mod check;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -16,6 +17,7 @@ mod error;
 mod kafka;
 mod partition;
 
+pub use alone::sole_member;
 pub use data_dir::DataDir;
 pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
 pub use error::LogError;
@@ -117,6 +119,13 @@ pub trait Member: Send {
     ///
     /// To be called often: who is silent for `max.poll.interval.ms` (5 minutes) is taken for dead.
     fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError>;
+
+    /// Remembers how far the group got, as [`EventLog::commit_offset`] does, which Kafka refuses from anybody else while
+    /// a group has members. That the group is being shared out anew meanwhile is no error: what is remembered is advisory.
+    fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError>;
+
+    /// How often this member was told of a new sharing-out, also of one that changed nothing for it.
+    fn rebalances(&self) -> u64;
 }
 
 /// A durable, partitioned, append-only log of records.
@@ -150,6 +159,8 @@ pub trait EventLog: Send + Sync {
     fn wait_for(&self, at: &TopicPartition, offset: u64, timeout: Duration) -> Result<bool, LogError>;
 
     /// Remembers how far a consumer group got. Advisory: correctness rests on offsets committed with the output.
+    ///
+    /// For groups that nobody joined; where there are members, [`Member::commit`] does this.
     fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError>;
 
     /// Joins a consumer group that shares the partitions of these topics among its members.

@@ -6,10 +6,10 @@
 //! a process that lost its partition finds another's claim and cannot commit, however long it was away.
 
 use chrono::Utc;
+use deltalake::DeltaTableError;
 use deltalake::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
 use deltalake::kernel::{Action, Transaction};
 use deltalake::protocol::{DeltaOperation, SaveMode};
-use deltalake::DeltaTableError;
 use hashbrown::HashSet;
 
 use super::{DataFile, DeltaStore, delta_error};
@@ -31,15 +31,20 @@ impl DeltaStore {
             self.refresh().await?;
             let mut claims = Vec::new();
             for partition in partitions {
-                claims.push((*partition, self.transaction(&self.owner_id(*partition)).await?.unwrap_or(0) + 1));
+                claims
+                    .push((*partition, self.transaction(&self.owner_id(*partition)).await?.unwrap_or(0) + 1));
             }
             let now_ms = Utc::now().timestamp_millis();
             let claim = |(partition, count): &(u32, i64)| {
-                Action::Txn(Transaction::new_with_last_update(self.owner_id(*partition), *count, Some(now_ms)))
+                Action::Txn(Transaction::new_with_last_update(
+                    self.owner_id(*partition),
+                    *count,
+                    Some(now_ms),
+                ))
             };
             let actions = claims.iter().map(claim).collect();
             if self.try_commit(actions, self.write_operation()).await? {
-                partitions.iter().for_each(|partition| drop(self.progress.remove(partition)));
+                self.progress.retain(|partition, _| !partitions.contains(partition));
                 self.claims.extend(claims);
                 return Ok(());
             }
@@ -82,7 +87,8 @@ impl DeltaStore {
                 return Err(self.fenced(Some(partition)));
             }
             let known = self.progress.get(&partition).copied();
-            let stored = self.transaction(&self.progress_id(partition)).await?.map_or(0, |offset| offset as u64);
+            let stored =
+                self.transaction(&self.progress_id(partition)).await?.map_or(0, |offset| offset as u64);
             if known.is_some_and(|known| known != stored) {
                 return Err(self.fenced(Some(partition)));
             }

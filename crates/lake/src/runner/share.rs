@@ -49,6 +49,8 @@ impl Runner {
     }
 
     async fn gain(&mut self, gained: Vec<TopicPartition>) -> Result<()> {
+        self.partitions =
+            self.log.topics()?.into_iter().map(|(name, config)| (name, config.partitions)).collect();
         for (topic, partitions) in by_topic(&gained) {
             let starts = self.lake.attach(&topic, &partitions).await?;
             for (partition, next) in partitions.into_iter().zip(starts) {
@@ -127,11 +129,6 @@ impl Runner {
             }
         }
         Ok(true)
-    }
-
-    pub(super) fn partitions(&self, topic: &str) -> Result<u32> {
-        let topics = self.log.topics()?;
-        Ok(topics.iter().find(|(name, _)| name == topic).map_or(1, |(_, config)| config.partitions))
     }
 
     pub(super) fn look_behind(&mut self) -> Result<()> {

@@ -5,7 +5,7 @@ use arrow::datatypes::Int64Type;
 use tidegate_events::Event;
 use tidegate_events::v1::{Envelope, JobEvent, JobEventKind};
 use tidegate_lake::exec::{self, Limits};
-use tidegate_lake::lake::Lake;
+use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::plan::Plan;
 use url::Url;
 

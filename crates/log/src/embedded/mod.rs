@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use crate::check::{check_batch, check_topic, lock};
 use crate::{
-    Appended, Batch, EventLog, Extent, LogError, Member, Share, StoredRecord, TopicConfig, TopicPartition,
+    Appended, Batch, EventLog, Extent, LogError, Member, StoredRecord, TopicConfig, TopicPartition,
+    sole_member,
 };
 pub use committer::LogStats;
 use committer::{Committer, Counters, Queue, Work};
@@ -196,19 +197,6 @@ impl Drop for Core {
     }
 }
 
-/// The only member of a group: it gets everything at once.
-struct Alone(Option<Vec<TopicPartition>>);
-
-impl Member for Alone {
-    fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError> {
-        let gained = self.0.take().map(Share::Gained);
-        if gained.is_none() {
-            std::thread::sleep(timeout);
-        }
-        Ok(gained)
-    }
-}
-
 impl EventLog for EmbeddedLog {
     fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError> {
         check_topic(topic, config)?;
@@ -271,11 +259,8 @@ impl EventLog for EmbeddedLog {
         self.core.store.put(&MetaKey::Group(at, group), offset.to_be_bytes().to_vec())
     }
 
-    fn join(&self, _group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError> {
-        let held = self.core.topics.read().unwrap_or_else(PoisonError::into_inner);
-        let named = held.iter().filter(|(name, _)| topics.contains(&name.as_str()));
-        let all = named.flat_map(|(_, topic)| topic.partitions.iter().map(|p| p.at.clone())).collect();
-        Ok(Box::new(Alone(Some(all))))
+    fn join(&self, group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError> {
+        sole_member(Arc::new(self.clone()), group, topics)
     }
 
     fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError> {

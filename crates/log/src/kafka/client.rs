@@ -146,6 +146,11 @@ impl Cluster {
         Ok(Self { options, complaints, committed, all, admin, partitions: Mutex::default() })
     }
 
+    pub fn id(&self, deadline: Deadline) -> Result<String, LogError> {
+        let id = self.committed.client().fetch_cluster_id(deadline.left());
+        id.ok_or_else(|| self.too_late("asking for the cluster's id", deadline, "no answer"))
+    }
+
     pub fn deadline(&self) -> Deadline {
         Deadline::after(self.options.timeout)
     }
@@ -462,7 +467,7 @@ fn create(config: &ClientConfig, complaints: &Complaints) -> KafkaResult<Client>
     BaseConsumer::from_config_and_context(config, Context(complaints.clone()))
 }
 
-fn refused(options: &KafkaOptions, doing: &str, error: &KafkaError, mend: &str) -> LogError {
+pub(super) fn refused(options: &KafkaOptions, doing: &str, error: &KafkaError, mend: &str) -> LogError {
     let servers = options.url.servers().into();
     LogError::KafkaRefused { servers, doing: doing.into(), reason: error.to_string(), mend: mend.into() }
 }

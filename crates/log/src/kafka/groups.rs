@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use rdkafka::consumer::{CommitMode, Consumer};
+use rdkafka::error::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Client, Cluster, Deadline};
+use super::client::{Client, Cluster, Deadline, refused};
 use super::record::offset;
 use crate::LogError;
 use crate::check::lock;
@@ -43,11 +44,25 @@ impl Groups {
         deadline: Deadline,
     ) -> Result<(), LogError> {
         let client = self.client(cluster, group)?;
-        cluster.ask(&format!("committing an offset of group {group}"), deadline, |_| {
+        let (doing, mut members) = (format!("committing an offset of group {group}"), None);
+        cluster.ask(&doing, deadline, |_| {
             let mut offsets = TopicPartitionList::new();
             offsets.add_partition_offset(topic, partition as i32, Offset::Offset(at as i64))?;
-            client.commit(&offsets, CommitMode::Sync)
-        })
+            match client.commit(&offsets, CommitMode::Sync) {
+                Err(error) if error.rdkafka_error_code() == Some(Code::UnknownMemberId) => {
+                    members = Some(error);
+                    Ok(())
+                }
+                done => done,
+            }
+        })?;
+        match members {
+            Some(error) => {
+                let mend = "it has members, and Kafka takes its progress from them alone: stop them, or commit as a member";
+                Err(refused(&cluster.options, &doing, &error, mend))
+            }
+            None => Ok(()),
+        }
     }
 
     pub fn committed(

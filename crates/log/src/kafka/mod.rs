@@ -38,11 +38,14 @@
 //!   index the end of a transaction is a message of the time it was written. Over imported history that is a long way.
 //! - A message that somebody else wrote to a topic is read as the schema that its frame names. Without a frame, it is read
 //!   as schema 0 with its payload as it is: readers go on, and no decoder takes it for an event.
+//! - A group that has members takes its progress from them alone: [`Member::commit`]. Members are told of their share by
+//!   Kafka's own group protocol, see `member.rs`.
 //! - Kafka forgets a group's offsets once nobody committed any for a week (`offsets.retention.minutes`).
 
 mod append;
 mod client;
 mod groups;
+mod member;
 mod options;
 mod reader;
 mod record;
@@ -52,6 +55,7 @@ mod url;
 mod value;
 mod writer;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -59,6 +63,7 @@ use std::time::Duration;
 use self::append::{Appender, Sources};
 use self::client::{Cluster, Deadline};
 use self::groups::Groups;
+use self::member::Joined;
 pub use self::options::KafkaOptions;
 use self::reader::Readers;
 use self::state::State;
@@ -79,7 +84,7 @@ const LOOK_BYTES: usize = 4 << 20;
 /// Each handle writes as the generation it was opened at, see [`EventLog::fence`]. Any number may be open, in any number
 /// of processes.
 pub struct KafkaLog {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     state: State,
     readers: Readers,
     sources: Sources,
@@ -92,7 +97,7 @@ impl KafkaLog {
     /// Opens the log; makes its topic of progress where there is none.
     pub fn open(options: KafkaOptions) -> Result<Self, LogError> {
         let deadline = Deadline::after(OPENING.min(options.timeout));
-        let cluster = Cluster::new(options)?;
+        let cluster = Arc::new(Cluster::new(options)?);
         let state = State::open(&cluster, deadline)?;
         let generation = state.control(&cluster, deadline, |control| control.generation)?;
         Ok(Self {
@@ -104,6 +109,11 @@ impl KafkaLog {
             counters: Counters::default(),
             generation: AtomicU64::new(generation),
         })
+    }
+
+    /// What Kafka calls the cluster: the same by whatever address it is reached.
+    pub fn cluster_id(&self) -> Result<String, LogError> {
+        self.cluster.id(self.cluster.deadline())
     }
 
     /// Counted costs since the log was opened.
@@ -333,8 +343,8 @@ impl EventLog for KafkaLog {
         self.groups.commit(&self.cluster, &group, (&topic, at.partition), offset, deadline)
     }
 
-    fn join(&self, _group: &str, _topics: &[&str]) -> Result<Box<dyn Member>, LogError> {
-        unimplemented!("in work")
+    fn join(&self, group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError> {
+        Ok(Box::new(Joined::join(self.cluster.clone(), group, topics)?))
     }
 
     fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError> {

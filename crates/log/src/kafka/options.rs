@@ -83,6 +83,27 @@ impl KafkaOptions {
         config
     }
 
+    /// Of a member of a group, which takes part in it and fetches nothing.
+    ///
+    /// It hears within a second that others come and go, one that died is missed after ten, and a topic that was made later
+    /// is noticed within five.
+    pub(super) fn member(&self, group: &str) -> ClientConfig {
+        let ours = [
+            ("session.timeout.ms", "10000"),
+            ("heartbeat.interval.ms", "1000"),
+            ("topic.metadata.refresh.interval.ms", "5000"),
+        ];
+        let fixed = [
+            ("group.id", group),
+            ("group.protocol", "classic"),
+            ("partition.assignment.strategy", "cooperative-sticky"),
+            ("auto.offset.reset", "error"),
+            ("enable.auto.commit", "false"),
+            ("allow.auto.create.topics", "false"),
+        ];
+        self.client(&ours, &fixed)
+    }
+
     pub(super) fn producer(&self, transactional_id: &str) -> ClientConfig {
         let timeout = self.transaction_timeout.as_millis().to_string();
         let max_bytes = MAX_MESSAGE_BYTES.to_string();

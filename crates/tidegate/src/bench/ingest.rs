@@ -13,10 +13,9 @@ use tidegate_collect::{ImportOptions, Mapping, Source, import};
 use tidegate_lake::exec::{self, Limits};
 use tidegate_lake::lake::CatalogSource;
 use tidegate_lake::runner::Pace;
-use tidegate_log::TopicConfig;
 
 use super::{Scratch, Stopwatch, folder_bytes, peak_rss_mib};
-use crate::commands::{CommandError, Opened, block_on_one_thread};
+use crate::commands::{CommandError, LogArgs, Opened, block_on_one_thread};
 
 #[derive(Debug, Args)]
 pub struct IngestArgs {
@@ -31,6 +30,8 @@ pub struct IngestArgs {
     /// Write the generated file here and keep it
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
     /// Print JSON (the default; the flag is accepted for scripts)
     #[arg(long)]
     json: bool,
@@ -68,8 +69,8 @@ pub fn ingest(args: &IngestArgs) -> Result<Report, CommandError> {
     let scratch = Scratch::new("ingest")?;
     let (file, generated) = generate_file(args, scratch.path())?;
     let watch = Stopwatch::start()?;
-    let opened = Opened::open(&scratch.path().join("data"))?;
-    append(&file, &opened)?;
+    let opened = Opened::open(&scratch.path().join("data"), &args.log)?;
+    append(args, &file, &opened)?;
     let (import_cpu_s, _) = watch.read()?;
     let mut report = tables(args, "ingest", &scratch, &opened, &watch, generated)?;
     report.import_cpu_s = import_cpu_s;
@@ -81,8 +82,8 @@ pub fn ingest(args: &IngestArgs) -> Result<Report, CommandError> {
 pub fn replay(args: &IngestArgs) -> Result<Report, CommandError> {
     let scratch = Scratch::new("replay")?;
     let (file, generated) = generate_file(args, scratch.path())?;
-    let opened = Opened::open(&scratch.path().join("data"))?;
-    append(&file, &opened)?;
+    let opened = Opened::open(&scratch.path().join("data"), &args.log)?;
+    append(args, &file, &opened)?;
     let watch = Stopwatch::start()?;
     tables(args, "replay", &scratch, &opened, &watch, generated)
 }
@@ -95,8 +96,8 @@ fn generate_file(args: &IngestArgs, folder: &Path) -> Result<(PathBuf, i64), Com
     Ok((path, generated.gpu_ms_ended))
 }
 
-fn append(file: &Path, opened: &Opened) -> Result<(), CommandError> {
-    let topics = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
+fn append(args: &IngestArgs, file: &Path, opened: &Opened) -> Result<(), CommandError> {
+    let topics = args.log.topics();
     let options = ImportOptions { cluster: Some("bench".into()), topics, ..ImportOptions::default() };
     import(
         Source::File(file.to_owned()),

@@ -13,8 +13,8 @@ use tidegate_lake::runner::Progress;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};
 
 use super::{
-    CommandError, CommandResult, DataArgs, EXIT_REJECTS, Opened, PaceArgs, block_on, block_on_one_thread,
-    name_full_disk,
+    CommandError, CommandResult, DataArgs, EXIT_REJECTS, LogArgs, Opened, PaceArgs, block_on,
+    block_on_one_thread, name_full_disk,
 };
 
 /// Bring in history: Slurm accounting, job tables, traces
@@ -57,6 +57,8 @@ enum What {
 struct CommonArgs {
     #[command(flatten)]
     data: DataArgs,
+    #[command(flatten)]
+    log: LogArgs,
     /// Cluster of all rows, whatever the file says
     #[arg(long)]
     cluster: Option<String>,
@@ -86,13 +88,13 @@ pub fn run(args: ImportArgs) -> CommandResult {
     let options = ImportOptions {
         cluster: common.cluster.clone(),
         timezone: timezone.transpose()?,
-        topics: one_partition(),
+        topics: common.log.topics(),
     };
     // Pipelines are checked before anything is written, so that a broken one does not leave work half done.
     let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
     let source = Source::from_argument(file);
     source.check()?;
-    let opened = Opened::open(&common.data.data)?;
+    let opened = Opened::open(&common.data.data, &common.log)?;
 
     let started = Instant::now();
     let bar = ReadBar::new();

@@ -1,6 +1,7 @@
 //! One module per command. What several of them need stands here.
 
 pub mod import;
+mod opened;
 pub mod pipeline;
 pub mod sql;
 pub mod up;
@@ -9,21 +10,20 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use indicatif::HumanCount;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::Lake;
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::runner::{Pace, Runner};
-use tidegate_log::{DataDir, EmbeddedLog, EmbeddedOptions, EventLog, LogError};
+use tidegate_lake::runner::Pace;
+use tidegate_log::{DataDir, LogError};
 use tidegate_server::{Encoded, Format, Overrides, QueryService};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use url::Url;
+
+pub use opened::{LogArgs, Opened};
 
 /// Any failure of a command; printed with its causes, once, by [`exit_code`].
 pub type CommandError = Box<dyn Error + Send + Sync>;
@@ -31,9 +31,6 @@ pub type CommandResult = Result<ExitCode, CommandError>;
 
 /// Some rows were refused; everything else was done.
 pub const EXIT_REJECTS: u8 = 3;
-
-/// A lake under construction, in the data folder.
-const REBUILT_LAKE: &str = "lake.rebuilt";
 
 /// Where the data is; the same for every command.
 #[derive(Debug, Clone, Args)]
@@ -84,75 +81,6 @@ pub fn load_folder(folder: &Path) -> Result<Vec<Pipeline>, CommandError> {
     files.retain(|file| file.extension().is_some_and(|e| e == "sql"));
     files.sort();
     Ok(files.iter().map(|file| Pipeline::load(file)).collect::<Result<_, _>>()?)
-}
-
-/// A data folder opened for writing: no other process can write to it meanwhile.
-pub struct Opened {
-    pub folder: DataDir,
-    pub log: Arc<EmbeddedLog>,
-}
-
-impl Opened {
-    pub fn open(data: &Path) -> Result<Self, CommandError> {
-        let folder = DataDir::open(data)?;
-        remove_folder(&folder.path().join(REBUILT_LAKE))?;
-        let log = Arc::new(EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?);
-        Ok(Self { folder, log })
-    }
-
-    /// Opens the lake and attaches it to the log.
-    pub async fn runner(
-        &self,
-        pipelines: Vec<Pipeline>,
-        pace: Pace,
-    ) -> Result<Runner<EmbeddedLog>, CommandError> {
-        self.runner_of(Plan::compile(pipelines).await?, pace).await
-    }
-
-    /// As [`Opened::runner`], with pipelines that were checked before the folder was opened.
-    pub async fn runner_of(&self, plan: Plan, pace: Pace) -> Result<Runner<EmbeddedLog>, CommandError> {
-        let lake = Lake::open(&lake_url(&self.folder)?, plan, Limits::default()).await?;
-        Ok(Runner::start(Arc::clone(&self.log), lake, pace).await?)
-    }
-
-    /// Creates the topics that are missing: a runner reads those that exist when it starts.
-    pub fn create_topics(&self) -> Result<(), CommandError> {
-        let existing: Vec<String> = self.log.topics()?.into_iter().map(|(topic, _)| topic).collect();
-        for topic in SchemaId::ALL.map(SchemaId::topic) {
-            if !existing.iter().any(|name| name == topic) {
-                self.log.create_topic(topic, import::one_partition())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where a lake is built anew. A folder of this name is left over from an interrupted try, or from before a swap.
-    pub fn rebuilt_lake(&self) -> PathBuf {
-        self.folder.path().join(REBUILT_LAKE)
-    }
-
-    /// Puts the rebuilt lake in the place of the one in use, in one step: at any instant there is a complete one.
-    pub fn swap_in_rebuilt_lake(&self) -> Result<(), CommandError> {
-        let (lake, rebuilt) = (self.folder.lake(), self.rebuilt_lake());
-        // What takes the place of the old tables must be on the disk before the old ones go.
-        rustix::fs::sync();
-        rustix::fs::renameat_with(
-            rustix::fs::CWD,
-            &rebuilt,
-            rustix::fs::CWD,
-            &lake,
-            rustix::fs::RenameFlags::EXCHANGE,
-        )
-        .map_err(|e| format!("swap {} and {}: {e}", rebuilt.display(), lake.display()))?;
-        remove_folder(&rebuilt)
-    }
-}
-
-fn remove_folder(folder: &Path) -> Result<(), CommandError> {
-    match std::fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(format!("remove {}: {e}", folder.display()).into()),
-        _ => Ok(()),
-    }
 }
 
 /// Rows of a table, for display.
@@ -208,10 +136,28 @@ pub fn block_on_one_thread<T>(future: impl Future<Output = T>) -> Result<T, Comm
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
 }
 
+/// The first SIGINT or SIGTERM asks everything to end, the second one ends the process.
+pub fn stop_on_signals(stop: watch::Sender<bool>) -> Result<(), CommandError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if stop.send_replace(true) {
+                std::process::exit(130);
+            }
+        }
+    });
+    Ok(())
+}
+
 /// Log lines go to stderr; RUST_LOG chooses which.
 pub fn init_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,tidegate=info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,tidegate=info,deltalake_core=off"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }
 

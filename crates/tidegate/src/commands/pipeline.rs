@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use tidegate_lake::pipeline::{Pipeline, Shape};
 use tidegate_lake::plan::Plan;
-use tidegate_lake::runner::Pace;
+use tidegate_lake::runner::{Pace, Progress};
+use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, Opened, PaceArgs, block_on, block_on_one_thread, name_full_disk,
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, PaceArgs, block_on, block_on_one_thread,
+    name_full_disk, stop_on_signals,
 };
 
 /// List, check, run, backfill and test pipelines
@@ -47,12 +49,19 @@ enum What {
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
+        log: LogArgs,
+        /// Go on with what comes in, until Ctrl-C or SIGTERM
+        #[arg(long)]
+        follow: bool,
+        #[command(flatten)]
         pace: PaceArgs,
     },
     /// Build every table anew from the log; queries see the old ones until the new ones are complete
     Backfill {
         #[command(flatten)]
         data: DataArgs,
+        #[command(flatten)]
+        log: LogArgs,
     },
     /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes, in disorder
     Test(cases::TestArgs),
@@ -62,8 +71,9 @@ pub fn run(args: PipelineArgs) -> CommandResult {
     match args.what {
         What::List { data } => list(&data),
         What::Check { files, data } => check(&files, &data),
-        What::Run { data, pace } => catch_up(&data, pace.pace()),
-        What::Backfill { data } => backfill::run(&data),
+        What::Run { data, log, follow: false, pace } => catch_up(&data, &log, pace.pace()),
+        What::Run { data, log, follow: true, pace } => follow(&data, &log, pace.pace()),
+        What::Backfill { data, log } => backfill::run(&data, &log),
         What::Test(args) => cases::run(&args),
     }
 }
@@ -102,9 +112,9 @@ fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn catch_up(data: &DataArgs, pace: Pace) -> CommandResult {
+fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace) -> CommandResult {
     let pipelines = data.load_pipelines()?;
-    let opened = Opened::open(&data.data)?;
+    let opened = Opened::open(&data.data, log)?;
     let progress = block_on_one_thread(async {
         let mut runner = opened.runner(pipelines, pace).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
@@ -112,11 +122,33 @@ fn catch_up(data: &DataArgs, pace: Pace) -> CommandResult {
         Ok::<_, CommandError>(progress)
     })?
     .map_err(|e| name_full_disk(e, &data.data))?;
-    say!(
-        "{} records taken in, {} commits, {} undecodable",
-        progress.records,
-        progress.commits,
-        progress.undecodable
-    );
+    report(&progress);
     Ok(ExitCode::SUCCESS)
+}
+
+fn follow(data: &DataArgs, log: &LogArgs, pace: Pace) -> CommandResult {
+    let pipelines = data.load_pipelines()?;
+    let opened = Opened::open(&data.data, log)?;
+    opened.create_topics()?;
+    let progress = block_on_one_thread(async {
+        let (stop, stopped) = watch::channel(false);
+        stop_on_signals(stop)?;
+        let mut runner = opened.runner(pipelines, pace).await?;
+        runner.run(stopped, &mut |_| {}).await?;
+        Ok::<_, CommandError>(runner.progress())
+    })?
+    .map_err(|e| name_full_disk(e, &data.data))?;
+    report(&progress);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(progress: &Progress) {
+    let Progress { records, commits, undecodable, misplaced, rebalances, fenced, .. } = progress;
+    say!("{records} records taken in, {commits} commits, {undecodable} undecodable");
+    if *misplaced > 0 {
+        say!("{misplaced} records stood in another partition than their key's and were passed on to it");
+    }
+    if *rebalances > 1 || *fenced > 0 {
+        say!("{rebalances} rebalances, {fenced} commits refused because another process had taken over");
+    }
 }

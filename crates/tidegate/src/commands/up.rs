@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_log::{EmbeddedLog, EventLog, TopicPartition};
+use tidegate_log::{EventLog, TopicPartition};
 use tidegate_server::{QueryLimits, QueryService, serve};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::{CommandError, CommandResult, DataArgs, Opened, block_on, name_full_disk, table_counts};
+use super::{
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on, name_full_disk, stop_on_signals,
+    table_counts,
+};
 use demo::{Demo, Speed, Trace};
 use view::View;
 
@@ -37,6 +39,8 @@ in crates/tidegate/demo/ATTRIBUTION.md.")]
 pub struct UpArgs {
     #[command(flatten)]
     data: DataArgs,
+    #[command(flatten)]
+    log: LogArgs,
     /// Address for SQL and health checks; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8428")]
     listen: String,
@@ -69,9 +73,9 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let pipelines = args.data.load_pipelines()?;
     let listener = bind(&args.listen).await?;
     let address = listener.local_addr()?;
-    let opened = Opened::open(&args.data.data)?;
+    let opened = Opened::open(&args.data.data, &args.log)?;
     let asked_for = args.demo || args.trace.is_some() || args.speed.is_some();
-    let with_demo = asked_for || is_empty(&opened.log)?;
+    let with_demo = asked_for || is_empty(opened.log.as_ref())?;
     opened.create_topics()?;
     let mut runner =
         opened.runner(pipelines, Pace { refresh_every: REFRESH_EVERY, ..Pace::default() }).await?;
@@ -108,10 +112,10 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
 
 /// Replays the trace while the runner takes it in and the view shows it. Returns whether the whole trace is in the tables.
 async fn replay(
-    runner: &mut Runner<EmbeddedLog>,
+    runner: &mut Runner,
     demo: Demo,
     speed: Speed,
-    log: Arc<EmbeddedLog>,
+    log: Arc<dyn EventLog>,
     view: View,
     stopped: &watch::Receiver<bool>,
 ) -> Result<bool, CommandError> {
@@ -120,7 +124,7 @@ async fn replay(
     let stopped = stopped.clone();
     let replayed = tokio::spawn(async move {
         let _replaying = replaying;
-        demo.replay(&log, speed, stopped).await
+        demo.replay(log.as_ref(), speed, stopped).await
     });
     let view = tokio::spawn(view.follow(ended.clone()));
     runner.run(ended, &mut |_| {}).await?;
@@ -152,7 +156,7 @@ async fn bind(listen: &str) -> Result<TcpListener, CommandError> {
 }
 
 /// Whether no event was ever recorded in this log.
-fn is_empty(log: &EmbeddedLog) -> Result<bool, CommandError> {
+fn is_empty(log: &dyn EventLog) -> Result<bool, CommandError> {
     for (topic, config) in log.topics()? {
         for partition in 0..config.partitions {
             if log.extent(&TopicPartition { topic: topic.clone(), partition })?.end > 0 {
@@ -161,24 +165,6 @@ fn is_empty(log: &EmbeddedLog) -> Result<bool, CommandError> {
         }
     }
     Ok(true)
-}
-
-/// The first SIGINT or SIGTERM asks everything to end, the second one ends the process.
-fn stop_on_signals(stop: watch::Sender<bool>) -> Result<(), CommandError> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            if stop.send_replace(true) {
-                std::process::exit(130);
-            }
-        }
-    });
-    Ok(())
 }
 
 async fn show_tables(service: &QueryService) -> Result<(), CommandError> {

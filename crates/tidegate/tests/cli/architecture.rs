@@ -144,13 +144,14 @@ fn events_know_no_clock_no_chance_and_no_disk() {
 }
 
 #[test]
-fn one_file_knows_the_table_library() {
+fn one_module_knows_the_table_library() {
     let users: Vec<String> = sources()
         .into_iter()
         .filter(|(_, text)| text.lines().any(|line| line.trim_start().starts_with("use deltalake")))
         .map(|(file, _)| file)
         .collect();
-    assert_eq!(users, ["crates/lake/src/delta.rs"]);
+    let outside: Vec<_> = users.iter().filter(|file| !file.starts_with("crates/lake/src/delta")).collect();
+    assert!(!users.is_empty() && outside.is_empty(), "{outside:?}");
 }
 
 #[test]

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::Lake;
+use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Progress, Runner};
 use tidegate_server::{QueryLimits, QueryService};
 
 use crate::commands::{
-    CommandError, CommandResult, DataArgs, Opened, TableCount, block_on_one_thread, folder_url,
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, TableCount, block_on_one_thread, folder_url,
     name_full_disk, table_counts,
 };
 
-pub fn run(data: &DataArgs) -> CommandResult {
+pub fn run(data: &DataArgs, log: &LogArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
-    let opened = Opened::open(&data.data)?;
+    let opened = Opened::open_alone(&data.data, log)?;
     let started = Instant::now();
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} rebuilding: {msg}")?);
@@ -47,8 +47,8 @@ async fn rebuild(
 ) -> Result<(Progress, Vec<TableCount>), CommandError> {
     let folder = opened.rebuilt_lake();
     std::fs::create_dir(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
-    let lake = Lake::open(&folder_url(&folder)?, plan, Limits::default()).await?;
-    let mut runner = Runner::start(opened.log.clone(), lake, Pace::default()).await?;
+    let lake = Lake::open(&folder_url(&folder)?, plan, Limits::default(), Sharing::Alone).await?;
+    let mut runner = Runner::start_alone(opened.log.clone(), lake, Pace::default()).await?;
     let progress = runner.catch_up(seen).await?;
     runner.maintain().await?;
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use tidegate_collect::{ImportOptions, Mapping, Source};
 use tidegate_events::{Event, SchemaId};
 use tidegate_lake::pipeline::parse_duration_ms;
-use tidegate_log::{Batch, EmbeddedLog, EventLog, LogError, Producer, Record, TopicPartition};
+use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -82,8 +82,14 @@ impl Speed {
 /// The records of a trace in order of event time, ready to be appended.
 pub struct Demo {
     trace: Trace,
+    records: Vec<Record>,
+}
+
+/// Records of one log partition, and how many of them the log holds.
+struct Lane {
     at: TopicPartition,
     records: Vec<Record>,
+    next: usize,
 }
 
 impl Demo {
@@ -99,8 +105,7 @@ impl Demo {
         events.retain(|event| seen.insert(event.content_id()));
         events.sort_by_key(Event::event_time_ms);
         let records = events.into_iter().enumerate().map(|(seq, event)| record(trace, seq as u64, event));
-        let at = TopicPartition { topic: SchemaId::JobEvent.topic().into(), partition: 0 };
-        Ok(Self { trace, at, records: records.collect::<Result<_, _>>()? })
+        Ok(Self { trace, records: records.collect::<Result<_, _>>()? })
     }
 
     /// Event times of the first and the last record, ms since the epoch.
@@ -119,50 +124,74 @@ impl Demo {
     /// otherwise it was told to stop.
     pub async fn replay(
         &self,
-        log: &EmbeddedLog,
+        log: &dyn EventLog,
         speed: Speed,
         mut stop: watch::Receiver<bool>,
     ) -> Result<bool, CommandError> {
-        let mut next = self.resume_at(log)?;
-        let Some(begin_ms) = self.records.get(next).map(|r| r.event_time_ms) else { return Ok(true) };
+        let mut lanes = self.lanes(log)?;
+        let next_ms = |lanes: &[Lane]| {
+            lanes.iter().filter_map(|lane| Some(lane.records.get(lane.next)?.event_time_ms)).min()
+        };
+        let Some(begin_ms) = next_ms(&lanes) else { return Ok(true) };
         let begun = Instant::now();
-        while next < self.records.len() {
+        while let Some(next_ms) = next_ms(&lanes) {
             if *stop.borrow_and_update() {
                 return Ok(false);
             }
             let now_ms = begin_ms.saturating_add(speed.covers_ms(begun.elapsed()));
-            let due = self.records[next..].partition_point(|r| r.event_time_ms <= now_ms);
-            if due == 0 {
+            if next_ms > now_ms {
                 tokio::select! {
                     () = tokio::time::sleep(TICK) => {}
                     _ = stop.changed() => {}
                 }
                 continue;
             }
-            let end = next + due.min(MOST_PER_BATCH);
-            tokio::task::block_in_place(|| self.append(log, next..end))?;
-            next = end;
+            for lane in &mut lanes {
+                let due = lane.records[lane.next..].partition_point(|r| r.event_time_ms <= now_ms);
+                if due > 0 {
+                    let end = lane.next + due.min(MOST_PER_BATCH);
+                    tokio::task::block_in_place(|| self.append(log, lane, lane.next..end))?;
+                    lane.next = end;
+                }
+            }
         }
         Ok(true)
+    }
+
+    /// The records by the log partition that holds their key, each as far as the log has come.
+    fn lanes(&self, log: &dyn EventLog) -> Result<Vec<Lane>, LogError> {
+        let topic = SchemaId::JobEvent.topic();
+        let partitions =
+            log.topics()?.iter().find(|(name, _)| name == topic).map_or(1, |(_, config)| config.partitions);
+        let lane = |partition| {
+            let here = |record: &&Record| partition_for(&record.key, partitions) == partition;
+            let at = TopicPartition { topic: topic.into(), partition };
+            Lane { at, records: self.records.iter().filter(here).cloned().collect(), next: 0 }
+        };
+        let mut lanes: Vec<Lane> = (0..partitions).map(lane).collect();
+        for lane in &mut lanes {
+            lane.next = self.resume_at(log, lane)?;
+        }
+        Ok(lanes)
     }
 
     /// Number of the first record that the log does not hold.
     ///
     /// The log knows how far this producer has come: offered the last record, it takes it for a repetition or says which
     /// one it waits for.
-    fn resume_at(&self, log: &EmbeddedLog) -> Result<usize, LogError> {
-        let Some(last) = self.records.len().checked_sub(1) else { return Ok(0) };
-        match self.append(log, last..self.records.len()) {
-            Ok(()) => Ok(self.records.len()),
+    fn resume_at(&self, log: &dyn EventLog, lane: &Lane) -> Result<usize, LogError> {
+        let Some(last) = lane.records.len().checked_sub(1) else { return Ok(0) };
+        match self.append(log, lane, last..lane.records.len()) {
+            Ok(()) => Ok(lane.records.len()),
             Err(LogError::SequenceGap { expected, .. }) => Ok(expected as usize),
             Err(e) => Err(e),
         }
     }
 
-    fn append(&self, log: &EmbeddedLog, range: std::ops::Range<usize>) -> Result<(), LogError> {
+    fn append(&self, log: &dyn EventLog, lane: &Lane, range: std::ops::Range<usize>) -> Result<(), LogError> {
         let producer = Producer { source: source(self.trace), epoch: 0 };
-        let batch = Batch { producer, first_seq: range.start as u64, records: self.records[range].to_vec() };
-        log.append(&self.at, batch).map(|_| ())
+        let batch = Batch { producer, first_seq: range.start as u64, records: lane.records[range].to_vec() };
+        log.append(&lane.at, batch).map(|_| ())
     }
 }
 
@@ -187,6 +216,8 @@ fn record(trace: Trace, seq: u64, mut event: Event) -> Result<Record, CommandErr
 
 #[cfg(test)]
 mod tests {
+    use tidegate_log::{EmbeddedLog, TopicConfig};
+
     use super::*;
 
     #[test]
@@ -220,14 +251,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(folder.path(), Default::default()).unwrap();
         let demo = Demo::load(Trace::PhillyMultigpuAttempts).unwrap();
-        log.create_topic(&demo.at.topic, one_partition()).unwrap();
+        log.create_topic("jobs", TopicConfig { partitions: 3, ..one_partition() }).unwrap();
         let (_stop, stopped) = watch::channel(false);
-        for already in [1, 100, demo.records.len() - 2] {
-            demo.append(&log, 0..already).unwrap();
-            assert_eq!(demo.resume_at(&log).unwrap(), already);
+        for already in [1, 100, 1000] {
+            let lane = &demo.lanes(&log).unwrap()[1];
+            demo.append(&log, lane, lane.next..already).unwrap();
+            assert_eq!(demo.lanes(&log).unwrap()[1].next, already);
         }
         assert!(demo.replay(&log, Speed::Max, stopped).await.unwrap());
-        assert_eq!(log.extent(&demo.at).unwrap().end, demo.records.len() as u64);
-        assert_eq!(demo.resume_at(&log).unwrap(), demo.records.len());
+        let lanes = demo.lanes(&log).unwrap();
+        assert_eq!(lanes.iter().map(|lane| lane.records.len()).sum::<usize>(), demo.records.len());
+        for lane in lanes {
+            assert_eq!(log.extent(&lane.at).unwrap().end, lane.records.len() as u64);
+            assert_eq!(lane.next, lane.records.len());
+        }
     }
 }

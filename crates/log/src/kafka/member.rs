@@ -1,0 +1,280 @@
+//! Membership of a consumer group: which process reads which partitions.
+//!
+//! A consumer takes part in Kafka's group protocol and does nothing else. Whatever it is assigned is paused at once, since
+//! records are read by offset ([`EventLog::read`](crate::EventLog::read)), from where the reader's own output ends.
+//!
+//! Partitions change hands one by one (`cooperative-sticky`): who keeps a partition never stops reading it. When one is
+//! to leave, the client library asks us to let go of it, and nobody else gets it before we answer. We answer at the next
+//! [`poll`](Member::poll), so that the caller has all the time up to `max.poll.interval.ms` to finish what it took in.
+//! Heartbeats go on meanwhile, from the library's own thread.
+//!
+//! Who was away for too long is told so by the broker or by the library's clock. Its partitions may have been given to
+//! another member by then: [`Share::Lost`]. Nothing here can prove that two processes never believe to hold the same
+//! partition for a moment; that the slower one writes nothing is up to the output's own fence.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::client::{Cluster, Complaints, Deadline, is_passing};
+use crate::check::lock;
+use crate::{LogError, Member, Share, TopicPartition};
+
+/// What the group told, until [`Joined::poll`] passes it on.
+struct Shares {
+    complaints: Complaints,
+    /// What names of the log's topics begin with in Kafka.
+    prefix: String,
+    told: Mutex<VecDeque<KafkaResult<Share>>>,
+    rebalances: AtomicU64,
+    /// Set when the member leaves and nobody is told any more.
+    closing: AtomicBool,
+}
+
+impl Shares {
+    fn partitions(&self, list: &TopicPartitionList) -> Vec<TopicPartition> {
+        let ours = |topic: &str| topic.strip_prefix(&self.prefix).unwrap_or(topic).to_owned();
+        let at = |at: (&str, i32)| TopicPartition {
+            topic: ours(at.0),
+            partition: u32::try_from(at.1).unwrap_or(0),
+        };
+        list.elements().iter().map(|element| at((element.topic(), element.partition()))).collect()
+    }
+
+    fn tell(&self, share: Share) {
+        let (Share::Gained(which) | Share::Leaving(which) | Share::Lost(which)) = &share;
+        if !which.is_empty() {
+            lock(&self.told).push_back(Ok(share));
+        }
+    }
+
+    /// Takes what was assigned; at the end of each partition, so that nothing is fetched before it is paused.
+    fn take(&self, consumer: &BaseConsumer<Self>, list: &mut TopicPartitionList) -> KafkaResult<()> {
+        list.set_all_offsets(Offset::End)?;
+        consumer.incremental_assign(list)?;
+        self.tell(Share::Gained(self.partitions(list)));
+        consumer.pause(list)
+    }
+
+    /// Lets go at once of what is another's already, or of everything when we leave; of the rest, when the caller is ready.
+    fn give(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) -> KafkaResult<()> {
+        let lost = consumer.assignment_lost();
+        if lost || self.closing.load(Ordering::SeqCst) || list.count() == 0 {
+            consumer.incremental_unassign(list)?;
+        }
+        let which = self.partitions(list);
+        self.tell(if lost { Share::Lost(which) } else { Share::Leaving(which) });
+        Ok(())
+    }
+}
+
+impl ClientContext for Shares {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.complaints.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.complaints.hear(&error, reason);
+    }
+}
+
+impl ConsumerContext for Shares {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        change: RDKafkaRespErr,
+        list: &mut TopicPartitionList,
+    ) {
+        self.rebalances.fetch_add(1, Ordering::Relaxed);
+        let done = match change {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.take(consumer, list),
+            _ => self.give(consumer, list),
+        };
+        if let Err(error) = done {
+            lock(&self.told).push_back(Err(error));
+        }
+    }
+}
+
+/// A member of a group on Kafka.
+pub(super) struct Joined {
+    cluster: Arc<Cluster>,
+    /// As Kafka spells it.
+    group: String,
+    topics: Vec<String>,
+    consumer: BaseConsumer<Shares>,
+    held: BTreeSet<TopicPartition>,
+    /// Announced to the caller as leaving, and not let go of yet.
+    leaving: Vec<TopicPartition>,
+    /// Rebalances of consumers that were given up.
+    before: u64,
+}
+
+impl Joined {
+    pub fn join(cluster: Arc<Cluster>, group: &str, topics: &[&str]) -> Result<Self, LogError> {
+        let (group, topics) =
+            (cluster.name(group), topics.iter().map(|topic| cluster.name(topic)).collect::<Vec<_>>());
+        let consumer = enter(&cluster, &group, &topics)?;
+        Ok(Self { cluster, group, topics, consumer, held: BTreeSet::new(), leaving: Vec::new(), before: 0 })
+    }
+
+    fn list(&self, of: &[TopicPartition]) -> TopicPartitionList {
+        let mut list = TopicPartitionList::with_capacity(of.len());
+        for at in of {
+            list.add_partition(&self.cluster.name(&at.topic), at.partition as i32);
+        }
+        list
+    }
+
+    fn error(&self, doing: &str, error: &KafkaError) -> LogError {
+        self.cluster.error(&format!("{doing} group {}", self.group), error, Duration::ZERO)
+    }
+
+    /// Lets go of what the caller was told of in the call before.
+    fn hand_over(&mut self) -> Result<(), LogError> {
+        let leaving = std::mem::take(&mut self.leaving);
+        if leaving.is_empty() {
+            return Ok(());
+        }
+        let given = self.consumer.incremental_unassign(&self.list(&leaving));
+        given.map_err(|error| self.error("handing over partitions of", &error))
+    }
+
+    fn pass_on(&mut self, share: Share) -> Share {
+        match &share {
+            Share::Gained(which) => self.held.extend(which.iter().cloned()),
+            Share::Leaving(which) | Share::Lost(which) => which.iter().for_each(|at| {
+                self.held.remove(at);
+            }),
+        }
+        if let Share::Leaving(which) = &share {
+            self.leaving.clone_from(which);
+        }
+        share
+    }
+
+    /// Joins as somebody new, with nothing. Once the library's clock ran out it has left the group, and what it then
+    /// says of the partitions it held depends on what else it was about.
+    fn start_over(&mut self) -> Result<Option<Share>, LogError> {
+        let consumer = enter(&self.cluster, &self.group, &self.topics)?;
+        self.before += self.consumer.context().rebalances.load(Ordering::Relaxed);
+        self.consumer.context().closing.store(true, Ordering::SeqCst);
+        self.consumer = consumer;
+        let lost: Vec<_> = std::mem::take(&mut self.held).into_iter().collect();
+        Ok((!lost.is_empty()).then_some(Share::Lost(lost)))
+    }
+}
+
+fn enter(cluster: &Cluster, group: &str, topics: &[String]) -> Result<BaseConsumer<Shares>, LogError> {
+    let shares = Shares {
+        complaints: cluster.complaints.clone(),
+        prefix: cluster.name(""),
+        told: Mutex::default(),
+        rebalances: AtomicU64::new(0),
+        closing: AtomicBool::new(false),
+    };
+    let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+    BaseConsumer::from_config_and_context(&cluster.options.member(group), shares)
+        .and_then(|consumer| consumer.subscribe(&topics).map(|()| consumer))
+        .map_err(|error| cluster.error(&format!("joining group {group}"), &error, Duration::ZERO))
+}
+
+impl Member for Joined {
+    fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError> {
+        self.hand_over()?;
+        let deadline = Deadline::after(timeout);
+        loop {
+            let told = lock(&self.consumer.context().told).pop_front();
+            if let Some(share) = told {
+                return match share {
+                    Ok(share) => Ok(Some(self.pass_on(share))),
+                    Err(error) => Err(self.error("following the sharing-out of", &error)),
+                };
+            }
+            match self.consumer.poll(deadline.left()) {
+                Some(Err(error)) if error.rdkafka_error_code() == Some(Code::PollExceeded) => {
+                    if let Some(lost) = self.start_over()? {
+                        return Ok(Some(lost));
+                    }
+                }
+                // Of a topic that is not there yet, and of brokers that come back, the group tells by a new sharing-out.
+                Some(Err(error)) if is_passing(&error) || is_missing_topic(&error) => {
+                    tracing::debug!(target: "kafka", group = self.group, %error, "a member waits");
+                }
+                Some(Err(error)) => return Err(self.error("taking part in", &error)),
+                Some(Ok(_)) | None => {}
+            }
+            if deadline.passed() && lock(&self.consumer.context().told).is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError> {
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        let doing = "committing offsets of";
+        let mut list = TopicPartitionList::with_capacity(offsets.len());
+        for (at, offset) in offsets {
+            let name = self.cluster.name(&at.topic);
+            list.add_partition_offset(&name, at.partition as i32, Offset::Offset(*offset as i64))
+                .map_err(|error| self.error(doing, &error))?;
+        }
+        match self.consumer.commit(&list, CommitMode::Sync) {
+            Ok(()) => Ok(()),
+            Err(error) if of_a_rebalance(&error) => {
+                tracing::debug!(target: "kafka", group = self.group, %error, "offsets are not remembered");
+                Ok(())
+            }
+            Err(error) => Err(self.error(doing, &error)),
+        }
+    }
+
+    fn rebalances(&self) -> u64 {
+        self.before + self.consumer.context().rebalances.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Joined {
+    /// The consumer leaves the group when it is dropped, and waits until everything is let go of.
+    fn drop(&mut self) {
+        self.consumer.context().closing.store(true, Ordering::SeqCst);
+        let told = std::mem::take(&mut *lock(&self.consumer.context().told));
+        let unseen = told.into_iter().filter_map(|share| match share {
+            Ok(Share::Leaving(which)) => Some(which),
+            _ => None,
+        });
+        self.leaving.extend(unseen.flatten());
+        if let Err(error) = self.hand_over() {
+            tracing::warn!(target: "kafka", group = self.group, %error, "a member leaves without a word");
+        }
+    }
+}
+
+fn is_missing_topic(error: &KafkaError) -> bool {
+    matches!(error.rdkafka_error_code(), Some(Code::UnknownTopicOrPartition | Code::UnknownTopic))
+}
+
+/// The group is between two sharings-out, or went on without this member, which will be told.
+fn of_a_rebalance(error: &KafkaError) -> bool {
+    let code = error.rdkafka_error_code();
+    matches!(
+        code,
+        Some(
+            Code::RebalanceInProgress
+                | Code::IllegalGeneration
+                | Code::UnknownMemberId
+                | Code::FencedInstanceId
+                | Code::WaitingForCoordinator
+        )
+    )
+}

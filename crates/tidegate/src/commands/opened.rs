@@ -1,0 +1,249 @@
+//! A data folder and its log, opened for writing.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use tidegate_events::SchemaId;
+use tidegate_lake::exec::Limits;
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::pipeline::Pipeline;
+use tidegate_lake::plan::Plan;
+use tidegate_lake::runner::{Pace, Runner};
+use tidegate_log::{
+    DataDir, EmbeddedLog, EmbeddedOptions, EventLog, KafkaLog, KafkaOptions, KafkaUrl, TopicConfig,
+};
+
+use super::{CommandError, lake_url};
+
+/// A lake under construction, in the data folder.
+const REBUILT_LAKE: &str = "lake.rebuilt";
+/// Which log on Kafka the folder's tables are computed from; absent for the log in the folder itself.
+const ORIGIN: &str = "kafka.json";
+
+/// Which log a command reads and writes.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX]; by default the one in the data folder
+    #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
+    log: Option<KafkaUrl>,
+
+    /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given several times
+    #[arg(long = "kafka-property", value_name = "KEY=VALUE", requires = "log", value_parser = property)]
+    properties: Vec<(String, String)>,
+
+    /// File with librdkafka properties, a KEY=VALUE on each line; for passwords, which other users see on a command line
+    #[arg(long, value_name = "FILE", requires = "log", env = "TIDEGATE_KAFKA_CONFIG")]
+    kafka_config: Option<PathBuf>,
+
+    /// Partitions of each topic that is created on Kafka: at most so many processes share the work
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    partitions: u32,
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
+        _ => Err(format!("{text:?} is not KEY=VALUE, e.g. security.protocol=SASL_SSL")),
+    }
+}
+
+impl LogArgs {
+    /// The address on Kafka, where there is one.
+    pub fn kafka(&self) -> Option<&KafkaUrl> {
+        self.log.as_ref()
+    }
+
+    /// How topics are laid out that this command creates.
+    pub fn topics(&self) -> TopicConfig {
+        let partitions = if self.log.is_some() { self.partitions } else { 1 };
+        TopicConfig { partitions, retain_ms: None, retain_bytes: None }
+    }
+
+    /// Opens the log on Kafka.
+    pub fn open_kafka(&self, url: &KafkaUrl) -> Result<KafkaLog, CommandError> {
+        let mut options = KafkaOptions::new(url.clone());
+        if let Some(file) = &self.kafka_config {
+            let text = fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()))?;
+            for (number, line) in text.lines().enumerate() {
+                let line = line.trim();
+                if line.is_empty() || line.starts_with('#') {
+                    continue;
+                }
+                let parsed = property(line).map_err(|e| format!("{}:{}: {e}", file.display(), number + 1))?;
+                options.properties.extend([parsed]);
+            }
+        }
+        options.properties.extend(self.properties.iter().cloned());
+        Ok(KafkaLog::open(options)?)
+    }
+}
+
+/// Names a log on Kafka whatever address it is reached by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    cluster: String,
+    prefix: String,
+}
+
+/// A data folder opened for writing, with its log. With the log inside, no other process writes to the folder meanwhile;
+/// with the log on Kafka, any number of them share the work.
+pub struct Opened {
+    pub folder: DataDir,
+    pub log: Arc<dyn EventLog>,
+    topics: TopicConfig,
+    origin: Option<Origin>,
+    sharing: Sharing,
+}
+
+impl Opened {
+    /// Opens the folder to keep its tables.
+    pub fn open(data: &Path, log: &LogArgs) -> Result<Self, CommandError> {
+        let sharing = if log.kafka().is_some() { Sharing::Shared } else { Sharing::Alone };
+        let opened = Self::open_as(data, log, sharing)?;
+        opened.check_origin()?;
+        if opened.origin.is_some() {
+            opened.write_origin()?;
+        }
+        Ok(opened)
+    }
+
+    /// Opens the folder to replace its tables: nobody else may have it open, and the old ones may be of another log.
+    pub fn open_alone(data: &Path, log: &LogArgs) -> Result<Self, CommandError> {
+        Self::open_as(data, log, Sharing::Alone)
+    }
+
+    fn open_as(data: &Path, args: &LogArgs, sharing: Sharing) -> Result<Self, CommandError> {
+        // An address where nobody answers leaves no folder behind.
+        let kafka = args.kafka().map(|url| args.open_kafka(url).map(|log| (log, url.prefix().to_owned())));
+        let kafka = kafka.transpose()?;
+        let folder = match sharing {
+            Sharing::Alone => DataDir::open(data)?,
+            Sharing::Shared => DataDir::open_beside(data)?,
+        };
+        if sharing == Sharing::Alone {
+            remove_folder(&folder.path().join(REBUILT_LAKE))?;
+        }
+        let topics = args.topics();
+        let (log, origin): (Arc<dyn EventLog>, _) = match kafka {
+            Some((log, prefix)) => {
+                let origin = Origin { cluster: log.cluster_id()?, prefix };
+                (Arc::new(log), Some(origin))
+            }
+            None => (Arc::new(EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?), None),
+        };
+        Ok(Self { folder, log, topics, origin, sharing })
+    }
+
+    /// Opens the lake and attaches it to the log.
+    pub async fn runner(&self, pipelines: Vec<Pipeline>, pace: Pace) -> Result<Runner, CommandError> {
+        self.runner_of(Plan::compile(pipelines).await?, pace).await
+    }
+
+    /// As [`Opened::runner`], with pipelines that were checked before the folder was opened.
+    pub async fn runner_of(&self, plan: Plan, pace: Pace) -> Result<Runner, CommandError> {
+        let lake = Lake::open(&lake_url(&self.folder)?, plan, Limits::default(), self.sharing).await?;
+        Ok(Runner::start(Arc::clone(&self.log), lake, pace).await?)
+    }
+
+    /// Creates the topics that are missing.
+    pub fn create_topics(&self) -> Result<(), CommandError> {
+        let existing: Vec<String> = self.log.topics()?.into_iter().map(|(topic, _)| topic).collect();
+        for topic in SchemaId::ALL.map(SchemaId::topic) {
+            if !existing.iter().any(|name| name == topic) {
+                self.log.create_topic(topic, self.topics)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a lake is built anew. A folder of this name is left over from an interrupted try, or from before a swap.
+    pub fn rebuilt_lake(&self) -> PathBuf {
+        self.folder.path().join(REBUILT_LAKE)
+    }
+
+    /// Puts the rebuilt lake in the place of the one in use, in one step: at any instant there is a complete one.
+    pub fn swap_in_rebuilt_lake(&self) -> Result<(), CommandError> {
+        let (lake, rebuilt) = (self.folder.lake(), self.rebuilt_lake());
+        // What takes the place of the old tables must be on the disk before the old ones go.
+        rustix::fs::sync();
+        rustix::fs::renameat_with(
+            rustix::fs::CWD,
+            &rebuilt,
+            rustix::fs::CWD,
+            &lake,
+            rustix::fs::RenameFlags::EXCHANGE,
+        )
+        .map_err(|e| format!("swap {} and {}: {e}", rebuilt.display(), lake.display()))?;
+        self.write_origin()?;
+        remove_folder(&rebuilt)
+    }
+
+    /// Offsets mean something in one log only, so tables go on from the log they came from.
+    fn check_origin(&self) -> Result<(), CommandError> {
+        let data = self.folder.path().display();
+        match (self.stored_origin()?, &self.origin) {
+            (stored, origin) if stored == *origin => Ok(()),
+            (Some(stored), Some(origin)) => Err(format!(
+                "the tables in {data} are of the log {:?} on Kafka cluster {}, this is {:?} on cluster {}; check the address, \
+                 choose another --data, or rebuild them from this log with `tidegate pipeline backfill`",
+                stored.prefix, stored.cluster, origin.prefix, origin.cluster
+            )
+            .into()),
+            (Some(stored), None) => Err(format!(
+                "the tables in {data} are of a log on Kafka (prefix {:?}); name it with --log kafka://HOST:PORT/{}",
+                stored.prefix, stored.prefix
+            )
+            .into()),
+            (None, _) if fs::read_dir(self.folder.lake())?.next().is_none() => Ok(()),
+            (None, _) => Err(format!(
+                "the tables in {data} are of the log in that folder; move it with `tidegate log copy --to kafka://...`, or \
+                 choose another --data"
+            )
+            .into()),
+        }
+    }
+
+    fn stored_origin(&self) -> Result<Option<Origin>, CommandError> {
+        let file = self.folder.path().join(ORIGIN);
+        match fs::read(&file) {
+            Ok(json) => {
+                let parsed = serde_json::from_slice(&json);
+                Ok(Some(parsed.map_err(|e| format!("{} is damaged: {e}", file.display()))?))
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(format!("read {}: {e}", file.display()).into()),
+        }
+    }
+
+    /// Notes which log the tables are of from now on.
+    pub fn write_origin(&self) -> Result<(), CommandError> {
+        let file = self.folder.path().join(ORIGIN);
+        let Some(origin) = &self.origin else {
+            return match fs::remove_file(&file) {
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    Err(format!("remove {}: {e}", file.display()).into())
+                }
+                _ => Ok(()),
+            };
+        };
+        if self.stored_origin()?.as_ref() == Some(origin) {
+            return Ok(());
+        }
+        let mut aside = tempfile::NamedTempFile::new_in(self.folder.path())?;
+        serde_json::to_writer(&mut aside, origin)?;
+        aside.as_file().sync_all()?;
+        aside.persist(&file).map_err(|e| format!("write {}: {e}", file.display()))?;
+        Ok(())
+    }
+}
+
+fn remove_folder(folder: &Path) -> Result<(), CommandError> {
+    match fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(format!("remove {}: {e}", folder.display()).into()),
+        _ => Ok(()),
+    }
+}
