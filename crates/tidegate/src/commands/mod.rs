@@ -2,6 +2,7 @@
 
 pub mod import;
 pub mod pipeline;
+pub mod schema;
 pub mod sql;
 pub mod up;
 
