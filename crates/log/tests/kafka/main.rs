@@ -8,6 +8,7 @@
 mod broker;
 mod conformance;
 mod crash;
+mod readers;
 mod refusals;
 mod throughput;
 mod wire;
