@@ -8,6 +8,7 @@
 mod broker;
 mod conformance;
 mod crash;
+mod evolution;
 mod readers;
 mod refusals;
 mod throughput;

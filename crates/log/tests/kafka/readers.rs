@@ -44,7 +44,7 @@ impl Jobs {
     }
 }
 
-fn job(seq: i64) -> Event {
+pub fn job(seq: i64) -> Event {
     let time = 1_763_712_000_500 + seq;
     Event::Job(v1::JobEvent {
         envelope: Some(v1::Envelope {
@@ -64,7 +64,7 @@ fn job(seq: i64) -> Event {
     })
 }
 
-fn record(event: &mut Event) -> Record {
+pub fn record(event: &mut Event) -> Record {
     let sealed = event.record().unwrap();
     Record {
         key: sealed.key,
