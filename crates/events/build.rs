@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use prost::Message;
+
 const SCHEMAS: [&str; 7] = [
     "envelope.proto",
     "job_event.proto",
@@ -16,6 +18,12 @@ fn main() {
     let schemas =
         PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../schemas");
     println!("cargo::rerun-if-changed={}", schemas.display());
-    let descriptors = protox::compile(SCHEMAS, [&schemas]).expect("schemas/*.proto compile");
-    prost_build::Config::new().compile_fds(descriptors).expect("generate Rust types from schemas/*.proto");
+    let mut descriptors = protox::compile(SCHEMAS, [&schemas]).expect("schemas/*.proto compile");
+    prost_build::Config::new()
+        .compile_fds(descriptors.clone())
+        .expect("generate Rust types from schemas/*.proto");
+    // Comments and places are of no use to the program.
+    descriptors.file.iter_mut().for_each(|file| file.source_code_info = None);
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    std::fs::write(out.join("contract.bin"), descriptors.encode_to_vec()).expect("write the contract");
 }

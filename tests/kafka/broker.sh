@@ -5,6 +5,7 @@
 #   broker.sh node DIR ID NODES    node ID (broker and controller) of the cluster NODES, with its data in DIR;
 #                                  killed as by kill -9 when its standard input ends, so that it outlives no test
 #   broker.sh up [PORT]            one broker in a temporary folder, until Ctrl-C; to try things by hand
+#   broker.sh tool CLASS ARGS...   one of Kafka's own tools, e.g. org.apache.kafka.tools.consumer.ConsoleConsumer
 #
 # NODES is a list ID:PORT:CONTROLLER_PORT, separated by commas; all on 127.0.0.1. KAFKA_PROPERTIES adds lines to
 # server.properties. With KAFKA_REMOVE=1 a node takes DIR with it.
@@ -19,6 +20,8 @@ cluster_id=dGlkZWdhdGUtdGVzdHMtMQ
 install_tools() {
     command -v java >/dev/null || "$here/../install.sh" default-jre-headless >&2
     command -v curl >/dev/null || "$here/../install.sh" curl ca-certificates >&2
+    # Another reader of topics, for the tests; the broker does without.
+    command -v kcat >/dev/null || "$here/../install.sh" kcat >&2 || echo "kcat is missing" >&2
 }
 
 # Each jar is fetched aside and renamed once its checksum is right, so that processes may do this at the same time.
@@ -114,5 +117,6 @@ case "${1:-}" in
     install) install_tools && install_jars && echo "$jars" ;;
     node) node "${@:2}" ;;
     up) install_tools && install_jars && up "${@:2}" ;;
+    tool) install_tools && install_jars && run "${@:2}" ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -4,6 +4,8 @@
 //! cannot say: which number and topic a schema has ([`SchemaId`]), what a message must hold to be an event ([`Event`]),
 //! when two messages state the same fact ([`Event::content_id`]) and how GPU time is counted ([`gpu_ms`]).
 //!
+//! [`contract`] holds the contract itself, and says what a change of it would break.
+//!
 //! It does no I/O, knows no clock and no randomness: everything is a function of its arguments. It knows no log either;
 //! [`EventRecord`] holds what a log needs to store an event.
 //!
@@ -34,6 +36,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod contract;
 mod event;
 mod id;
 mod schema;

@@ -76,6 +76,16 @@ impl SchemaId {
         }
     }
 
+    /// What the keys of its events are made of, see [`Event::key`](crate::Event::key).
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::JobEvent => "cluster/job_id",
+            Self::CapacityEvent | Self::PoolSample => "cluster/owner",
+            Self::NodeEvent | Self::GpuSampleBatch => "cluster/node",
+            Self::DeadLetter => "origin",
+        }
+    }
+
     /// What a record carries: `id << 16 | version`.
     pub const fn number(self) -> u32 {
         (self as u32) << 16 | self.version() as u32

@@ -29,6 +29,7 @@ enum Command {
     Up(commands::up::UpArgs),
     Import(commands::import::ImportArgs),
     Pipeline(commands::pipeline::PipelineArgs),
+    Schema(commands::schema::SchemaArgs),
     Sql(commands::sql::SqlArgs),
     Bench(bench::BenchArgs),
 }
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Up(args) => commands::up::run(args),
         Command::Import(args) => commands::import::run(args),
         Command::Pipeline(args) => commands::pipeline::run(args),
+        Command::Schema(args) => commands::schema::run(args),
         Command::Sql(args) => commands::sql::run(args),
         Command::Bench(args) => bench::run(args),
     };

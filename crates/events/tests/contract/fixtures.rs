@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use prost_reflect::prost::Message;
 use prost_reflect::{DeserializeOptions, DynamicMessage, SerializeOptions};
-use tidegate_events::{Event, SchemaId};
+use tidegate_events::{Event, SchemaId, contract};
 
 use crate::{samples, schemas};
 
@@ -95,7 +95,8 @@ fn samples_fill_in_every_field() {
             &mut filled,
         );
     }
-    for field in schemas::POOL.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>()) {
+    for field in contract::built_in().all_messages().flat_map(|message| message.fields().collect::<Vec<_>>())
+    {
         assert!(filled.contains(field.full_name()), "samples.rs leaves {} empty", field.full_name());
     }
 }

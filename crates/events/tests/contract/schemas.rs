@@ -1,15 +1,9 @@
 //! The files of `schemas/` as descriptors, so that tests speak about every message and field without naming them.
 
-use std::{path::PathBuf, sync::LazyLock};
+use std::path::PathBuf;
 
-use prost_reflect::{DescriptorPool, MessageDescriptor};
-use tidegate_events::SchemaId;
-
-pub static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    let files = SchemaId::ALL.map(|schema| format!("{}.proto", schema.name()));
-    let descriptors = protox::compile(files, [folder()]).expect("schemas/*.proto compile");
-    DescriptorPool::from_file_descriptor_set(descriptors).expect("schemas/*.proto link")
-});
+use prost_reflect::MessageDescriptor;
+use tidegate_events::{SchemaId, contract};
 
 pub fn folder() -> PathBuf {
     PathBuf::from("../../schemas")
@@ -19,7 +13,9 @@ pub fn folder() -> PathBuf {
 pub fn message(schema: SchemaId) -> MessageDescriptor {
     let words = schema.name().split('_').map(|word| word[..1].to_uppercase() + &word[1..]);
     let name = format!("tidegate.v1.{}", words.collect::<String>());
-    POOL.get_message_by_name(&name).unwrap_or_else(|| panic!("schemas/{}.proto has {name}", schema.name()))
+    contract::built_in()
+        .get_message_by_name(&name)
+        .unwrap_or_else(|| panic!("schemas/{}.proto has {name}", schema.name()))
 }
 
 /// Whether the person who runs the tests asked for missing fixtures to be written.

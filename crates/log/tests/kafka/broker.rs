@@ -18,17 +18,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Whether Kafka can be run here; once tried.
 pub fn installed() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
-    *INSTALLED.get_or_init(|| {
-        let install = Command::new(script()).arg("install").output().unwrap();
-        let required =
-            env::var("CI").is_ok_and(|ci| ci == "true") || env::var("TIDEGATE_KAFKA").is_ok_and(|v| v == "1");
-        let said = String::from_utf8_lossy(&install.stderr);
-        assert!(install.status.success() || !required, "Kafka cannot be installed: {said}");
-        if !install.status.success() {
-            println!("left out, Kafka cannot be installed here: {said}");
-        }
-        install.status.success()
-    })
+    *INSTALLED.get_or_init(|| can("Kafka", Command::new(script()).arg("install")))
+}
+
+/// Whether what a test needs is here: whether the command succeeds. Where everything is asked for, it must.
+pub fn can(what: &str, command: &mut Command) -> bool {
+    let required =
+        env::var("CI").is_ok_and(|ci| ci == "true") || env::var("TIDEGATE_KAFKA").is_ok_and(|v| v == "1");
+    let (can, said) = match command.output() {
+        Ok(output) => (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => (false, error.to_string()),
+    };
+    assert!(can || !required, "{what} cannot be had: {said}");
+    if !can {
+        println!("left out, {what} cannot be had here: {said}");
+    }
+    can
 }
 
 fn script() -> PathBuf {

@@ -9,6 +9,8 @@ mod broker;
 mod conformance;
 mod crash;
 mod members;
+mod evolution;
+mod readers;
 mod refusals;
 mod throughput;
 mod wire;

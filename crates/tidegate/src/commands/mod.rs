@@ -3,6 +3,7 @@
 pub mod import;
 mod opened;
 pub mod pipeline;
+pub mod schema;
 pub mod sql;
 pub mod up;
 

@@ -10,6 +10,7 @@ mod mishaps;
 mod pipelines;
 mod program;
 mod reference;
+mod schema;
 mod sql;
 mod support;
 mod up;
