@@ -9,8 +9,8 @@ use tidegate_collect::generate::{SacctFile, sacct};
 use tidegate_collect::{ImportError, ImportOptions, ImportSummary, Mapping, import, partition_for};
 use tidegate_events::Event;
 use tidegate_log::{
-    Appended, Batch, EmbeddedLog, EmbeddedOptions, EventLog, Extent, LogError, StoredRecord, TopicConfig,
-    TopicPartition,
+    Appended, Batch, EmbeddedLog, EmbeddedOptions, EventLog, Extent, LogError, Member, StoredRecord,
+    TopicConfig, TopicPartition,
 };
 
 /// Many chunks: each partition gets more events than one chunk holds.
@@ -77,6 +77,10 @@ impl EventLog for Dying<'_> {
 
     fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError> {
         self.log.commit_offset(group, at, offset)
+    }
+
+    fn join(&self, group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError> {
+        self.log.join(group, topics)
     }
 
     fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError> {

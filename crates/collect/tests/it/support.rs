@@ -8,7 +8,8 @@ use std::time::Duration;
 use tidegate_collect::{ImportError, ImportOptions, ImportSummary, Mapping, Source, import};
 use tidegate_events::{Event, v1};
 use tidegate_log::{
-    Appended, Batch, EventLog, Extent, LogError, Producer, Record, StoredRecord, TopicConfig, TopicPartition,
+    Appended, Batch, EventLog, Extent, LogError, Member, Producer, Record, StoredRecord, TopicConfig,
+    TopicPartition,
 };
 
 /// Keeps appended records; knows producers, so that a repeated chunk is recognised. Topics are made by the importer.
@@ -68,6 +69,10 @@ impl EventLog for MemoryLog {
     }
 
     fn commit_offset(&self, _: &str, _: &TopicPartition, _: u64) -> Result<(), LogError> {
+        unimplemented!("the importer does not read")
+    }
+
+    fn join(&self, _: &str, _: &[&str]) -> Result<Box<dyn Member>, LogError> {
         unimplemented!("the importer does not read")
     }
 
