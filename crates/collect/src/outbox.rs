@@ -38,7 +38,7 @@ struct Pending {
 /// log already is recognised and not written again.
 pub(crate) struct Outbox<'a> {
     log: &'a dyn EventLog,
-    /// `import/<mapping>`, the source of every event and the first part of every chunk's producer.
+    /// `import/<mapping>`, the source of every event; `import/<mapping>#<hash>` is a chunk's producer.
     source: String,
     config: TopicConfig,
     topics: Vec<Topic>,
@@ -175,7 +175,7 @@ impl<'a> Outbox<'a> {
             return Ok(());
         }
         let producer =
-            Producer { source: format!("{}/{:032x}", self.source, xxh3_128(&chunk.ids)), epoch: 0 };
+            Producer { source: format!("{}#{:032x}", self.source, xxh3_128(&chunk.ids)), epoch: 0 };
         let records = std::mem::replace(&mut chunk.records, Vec::with_capacity(CHUNK_EVENTS));
         chunk.ids.clear();
         chunk.bytes = 0;

@@ -62,6 +62,9 @@ pub struct StoredRecord {
 /// Who appends. `(source, epoch)` is one life of a producer; its records are numbered from 0 without gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Producer {
+    /// What follows the last `#`, if there is one, names content and not an instance, as in `import/sacct#HASH`. Such
+    /// sources are independent of each other as all are, but on Kafka those that are equal up to the `#` share what is
+    /// dear to open, and append one after the other.
     pub source: String,
     pub epoch: u64,
 }

@@ -1,6 +1,22 @@
 //! Appending: one transaction a batch, of the records and of how far their source got.
+//!
+//! A producer is opened for a family of sources (see [`Producer::source`](crate::Producer::source)): most are alone in
+//! theirs, but an import has hundreds of sources, one for each chunk, and to open a producer for each would take longer
+//! than to write the chunks. Within a family this holds:
+//!
+//! - Only transactions of the family's transactional id write the progress of its sources, all into one partition.
+//! - Initializing the id ends all earlier transactions of it. That partition is then read to its end, so what is known of
+//!   every source of the family, also of those never heard of, is exact at that moment.
+//! - Afterwards only transactions of our producer can be committed under the id, until somebody else initializes it; and
+//!   from then on none of ours. The appends of a family take turns here, and each commit of ours is noted.
+//!
+//! So a transaction of ours that Kafka commits rested on exact progress, whichever source of the family it was for, and
+//! nothing need be read before it. An answer that needs no commit (all records are there already) reads the progress again.
+//! When the id is found to be another's, we leave it to the other for about a second before we take it back, so that
+//! two imports at a time work in turns rather than undo each other's transactions.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -8,21 +24,23 @@ use std::time::{Duration, Instant};
 
 use super::client::{Cluster, Deadline};
 use super::record::{headers, timestamp};
-use super::state::{SourceProgress, State, key};
+use super::state::{SourceProgress, State, family, key};
 use super::stats::Counters;
 use super::value::frame;
 use super::writer::{Failure, Role, Writer};
 use crate::check::{Progress, lock};
 use crate::{Appended, Batch, LogError, TopicPartition};
 
-/// Sources whose producers are kept. Each has a few threads and connections; a source that comes back opens a new one.
-const MAX_SOURCES: usize = 24;
+/// Families whose producers are kept. Each has a few threads and connections; one that comes back opens a new one.
+const MAX_OPEN: usize = 24;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The least time that another process is left a transactional id that it took; at most twice as long.
+const TURN: Duration = Duration::from_millis(700);
 
-/// A source's producer, and how far the source got as of the last commit of that producer.
+/// A family's producer, and how far its sources got that appended through it; for the others, what [`State`] last read.
 struct Open {
     writer: Writer,
-    progress: SourceProgress,
+    progress: HashMap<String, SourceProgress>,
 }
 
 #[derive(Default)]
@@ -30,23 +48,23 @@ struct Slot {
     open: Mutex<Option<Open>>,
 }
 
-/// The sources that append through this handle.
+/// The families whose sources append through this handle.
 #[derive(Default)]
 pub(super) struct Sources(Mutex<HashMap<String, (Arc<Slot>, Instant)>>);
 
 impl Sources {
-    /// The source's slot. Producers of sources that rest longest are closed, beyond a number.
-    fn slot(&self, source: &str) -> Arc<Slot> {
+    /// The slot of a family. Producers of those that rest longest are closed, beyond a number.
+    fn slot(&self, family: &str) -> Arc<Slot> {
         let mut slots = lock(&self.0);
-        if let Some((slot, used)) = slots.get_mut(source) {
+        if let Some((slot, used)) = slots.get_mut(family) {
             *used = Instant::now();
             return slot.clone();
         }
         let resting = slots.iter().filter(|(_, (slot, _))| Arc::strong_count(slot) == 1);
-        let oldest = resting.min_by_key(|(_, (_, used))| *used).map(|(source, _)| source.clone());
-        let closed = oldest.filter(|_| slots.len() >= MAX_SOURCES).and_then(|source| slots.remove(&source));
+        let oldest = resting.min_by_key(|(_, (_, used))| *used).map(|(family, _)| family.clone());
+        let closed = oldest.filter(|_| slots.len() >= MAX_OPEN).and_then(|family| slots.remove(&family));
         let slot = Arc::<Slot>::default();
-        slots.insert(source.into(), (slot.clone(), Instant::now()));
+        slots.insert(family.into(), (slot.clone(), Instant::now()));
         drop(slots);
         drop(closed);
         slot
@@ -82,7 +100,7 @@ impl Appender<'_> {
         batch: &Batch,
         deadline: Deadline,
     ) -> Result<Appended, LogError> {
-        let slot = self.sources.slot(&batch.producer.source);
+        let slot = self.sources.slot(family(&batch.producer.source));
         let mut open = lock(&slot.open);
         let mut tried: Option<Tried> = None;
         let mut pause = Duration::from_millis(10);
@@ -90,11 +108,11 @@ impl Appender<'_> {
             if open.is_none() {
                 *open = Some(self.open(&batch.producer.source, deadline)?);
             }
-            let Some(source) = open.as_mut() else { continue };
-            let reason = match self.attempt(source, at, batch, &mut tried, deadline) {
+            let Some(opened) = open.as_mut() else { continue };
+            let reason = match self.attempt(opened, at, batch, &mut tried, deadline) {
                 Ok(appended) => return Ok(appended),
                 Err(Failure::Refused(refused)) => {
-                    if !source.writer.usable() {
+                    if !opened.writer.usable() {
                         *open = None;
                     }
                     return Err(self.name_topic(refused, at));
@@ -102,6 +120,11 @@ impl Appender<'_> {
                 Err(Failure::Aborted(reason)) => reason,
                 Err(Failure::Lost(reason)) => {
                     *open = None;
+                    reason
+                }
+                Err(Failure::Taken(reason)) => {
+                    *open = None;
+                    pause = pause.max(TURN + TURN.mul_f64(fraction()));
                     reason
                 }
             };
@@ -128,30 +151,33 @@ impl Appender<'_> {
     }
 
     fn open(&self, source: &str, deadline: Deadline) -> Result<Open, LogError> {
-        // Before the source's producer is taken from another process, not after.
+        // Before the producer is taken from another process, not after.
         self.check_generation(deadline)?;
-        let transactional_id = self.cluster.name(&format!("source.{source}"));
+        let transactional_id = self.cluster.name(&format!("source.{}", family(source)));
         let writer = Writer::take(self.cluster, &transactional_id, deadline)?;
-        let progress = self.state.of_source(self.cluster, source, deadline)?;
-        Ok(Open { writer, progress })
+        self.counters.opened.fetch_add(1, Ordering::Relaxed);
+        self.state.of_source(self.cluster, source, deadline)?;
+        Ok(Open { writer, progress: HashMap::new() })
     }
 
     fn attempt(
         &self,
-        source: &mut Open,
+        open: &mut Open,
         at: &TopicPartition,
         batch: &Batch,
         tried: &mut Option<Tried>,
         deadline: Deadline,
     ) -> Result<Appended, Failure> {
-        let known = source.progress.get(at).copied();
+        let source = &batch.producer.source;
+        let noted = open.progress.get(source).and_then(|noted| noted.get(at)).copied();
+        let known = noted.or_else(|| self.state.last_read(source, at));
         if let Some(appended) = tried.take().and_then(|tried| tried.came_through(known)) {
             return Ok(appended);
         }
         let (duplicates, topic) = (Progress::count_duplicates(known, batch), self.cluster.name(&at.topic));
         let count = batch.records.len() as u64;
         if !matches!(duplicates, Ok(duplicates) if duplicates < count) {
-            self.check_known(&batch.producer.source, at, known, deadline)?;
+            self.check_known(source, at, known, deadline)?;
         }
         let duplicates = duplicates.map_err(Failure::Refused)?;
         let written = count - duplicates;
@@ -164,7 +190,7 @@ impl Appender<'_> {
             Progress { epoch: batch.producer.epoch, next_seq: batch.first_seq + duplicates + written };
         let mut appended = Appended { first_offset: 0, written, duplicates };
         let attempted = tried.insert(Tried { progress, appended });
-        let writer = &source.writer;
+        let writer = &open.writer;
         let delivered = writer.transact(
             self.cluster,
             deadline,
@@ -174,7 +200,7 @@ impl Appender<'_> {
                 self.check_generation(deadline)
             },
         )?;
-        source.progress.insert(at.clone(), progress);
+        open.progress.entry(source.clone()).or_default().insert(at.clone(), progress);
         let (first, last) = delivered.data.unwrap_or_default();
         appended.first_offset = first;
         self.counters.count(batch, duplicates);
@@ -193,7 +219,7 @@ impl Appender<'_> {
         let progress = self.state.of_source(self.cluster, source, deadline).map_err(Failure::Refused)?;
         match progress.get(at).copied() == known {
             true => Ok(()),
-            false => Err(Failure::Lost("another process appends for this source".into())),
+            false => Err(Failure::Taken("another process appends for this source".into())),
         }
     }
 
@@ -240,6 +266,11 @@ impl Appender<'_> {
             tracing::debug!(target: "kafka", %error, "an append is not readable yet");
         }
     }
+}
+
+/// From 0 to 1, another one in each process and each time.
+fn fraction() -> f64 {
+    f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX)
 }
 
 /// A transaction that may or may not have been committed.

@@ -12,10 +12,11 @@
 //!
 //! The trait asks for more than an idempotent producer gives: a batch is atomic, and a record is known by its `(source,
 //! epoch, seq)` over restarts of its producer. So each batch is one transaction that holds the records and the source's
-//! progress in the partition. Each source has a transactional id of its own. A process that appends for a source first
-//! initializes that id: Kafka then finishes or aborts what a former process left under it, and refuses that process from
-//! then on. Only then is the progress read, so it is exact, and nobody else can change it. A transaction whose end is not
-//! known (an answer that did not come) is resolved in the same way: new producer, initialize, read the progress again.
+//! progress in the partition. Each source has a transactional id of its own, or shares it with its kin (see `append.rs`).
+//! A process that appends for a source first initializes that id: Kafka then finishes or aborts what a former process left
+//! under it, and refuses that process from then on. Only then is the progress read, so it is exact, and nobody else can
+//! change it. A transaction whose end is not known (an answer that did not come) is resolved in the same way: new producer,
+//! initialize, read the progress again.
 //!
 //! Two processes that append for one source at the same time take the id from each other. Neither loses or doubles
 //! anything, because each reads the progress anew; a source that should have only one process at a time raises its epoch
@@ -216,7 +217,7 @@ impl KafkaLog {
             let reason = match writer.transact(&self.cluster, deadline, send, |_| Ok(())) {
                 Ok(_) => return Ok(()),
                 Err(Failure::Refused(refused)) => return Err(refused),
-                Err(Failure::Aborted(reason) | Failure::Lost(reason)) => reason,
+                Err(Failure::Aborted(reason) | Failure::Lost(reason) | Failure::Taken(reason)) => reason,
             };
             if deadline.passed() {
                 return Err(self.cluster.too_late("writing to the topic of progress", deadline, &reason));

@@ -2,7 +2,8 @@
 //!
 //! `PREFIX.progress` is compacted. Partition 0 is for control: the generation of writers (key `generation`) and how each
 //! topic was asked for (key `topic/TOPIC`). The others hold how far each source got in each partition (key
-//! `TOPIC/PARTITION/SOURCE`), spread by a hash of the source. Values are JSON, for whoever looks with a console consumer.
+//! `TOPIC/PARTITION/SOURCE`), spread by a hash of the source's [`family`]. Values are JSON, for whoever looks with a console
+//! consumer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
@@ -77,9 +78,9 @@ impl State {
         &self.topic
     }
 
-    /// The partition that holds the progress of a source.
+    /// The partition that holds the progress of a source, and of its whole family.
     pub fn partition_of(&self, source: &str) -> u32 {
-        1 + (xxh3_64(source.as_bytes()) % self.sources.len() as u64) as u32
+        1 + (xxh3_64(family(source).as_bytes()) % self.sources.len() as u64) as u32
     }
 
     /// The generation, and topics' layouts, as they are now.
@@ -123,6 +124,12 @@ impl State {
         Ok(tail.content.get(source).cloned().unwrap_or_default())
     }
 
+    /// How far a source got in a partition, as of the last time that anything of its family was asked for.
+    pub fn last_read(&self, source: &str, at: &TopicPartition) -> Option<Progress> {
+        let tail = lock(&self.sources[self.partition_of(source) as usize - 1]);
+        tail.content.get(source)?.get(at).copied()
+    }
+
     /// Reads on to the end, as it is when this is called.
     fn catch_up<T>(
         &self,
@@ -164,6 +171,11 @@ impl State {
     }
 }
 
+/// Sources that are equal up to their last `#`, it included, are a family, with one transactional id; others are alone.
+pub(super) fn family(source: &str) -> &str {
+    source.rfind('#').map_or(source, |last| &source[..=last])
+}
+
 pub(super) fn topic_key(topic: &str) -> String {
     format!("{TOPIC_KEY}{topic}")
 }
@@ -188,5 +200,18 @@ mod tests {
         let at = TopicPartition { topic: "topic".into(), partition: 7 };
         assert_eq!(parse_key(&key(&at, "import/a/b")), Some((at, "import/a/b")));
         assert_eq!(parse_key(GENERATION), None);
+    }
+
+    #[test]
+    fn a_family_is_what_stands_before_the_last_number_sign() {
+        for (source, expected) in [
+            ("import/a#12", "import/a#"),
+            ("a#b#c", "a#b#"),
+            ("a#", "a#"),
+            ("agent/n1", "agent/n1"),
+            ("#", "#"),
+        ] {
+            assert_eq!(family(source), expected);
+        }
     }
 }

@@ -11,7 +11,9 @@ pub struct KafkaStats {
     pub bytes: u64,
     /// Transactions that had to be begun again.
     pub retries: u64,
-    /// Sources whose producers are open.
+    /// Producers that were opened, each at the cost of several requests.
+    pub opened: u64,
+    /// Producers that are open: one for each family of sources that appended lately.
     pub sources: u64,
     /// Messages that wait for Kafka's acknowledgement.
     pub queued: u64,
@@ -23,6 +25,7 @@ pub(super) struct Counters {
     records: AtomicU64,
     bytes: AtomicU64,
     pub retries: AtomicU64,
+    pub opened: AtomicU64,
 }
 
 impl Counters {
@@ -41,6 +44,7 @@ impl Counters {
             records: load(&self.records),
             bytes: load(&self.bytes),
             retries: load(&self.retries),
+            opened: load(&self.opened),
             sources,
             queued,
         }

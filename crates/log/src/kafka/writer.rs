@@ -76,6 +76,8 @@ pub(super) enum Failure {
     Aborted(String),
     /// This producer is of no use any more; whether the transaction was committed shows when another took its id.
     Lost(String),
+    /// The same, and it is known why: another process took the transactional id.
+    Taken(String),
 }
 
 /// A transactional producer. As long as nobody else takes its transactional id, nobody else's transactions of that id
@@ -124,7 +126,7 @@ impl Writer {
     ) -> Result<Delivered, Failure> {
         *lock(&self.producer.context().delivered) = Delivered::default();
         if let Err(error) = self.producer.begin_transaction() {
-            return Err(Failure::Lost(error.to_string()));
+            return Err(self.lost(&error));
         }
         let sent = send(self).and_then(|()| self.flush(deadline));
         let delivered = lock(&self.producer.context().delivered).clone();
@@ -188,8 +190,17 @@ impl Writer {
                     return Err(self.give_up(cluster, &error, deadline));
                 }
                 error if retriable(error) && !deadline.passed() => thread::sleep(Duration::from_millis(5)),
-                error => return Err(Failure::Lost(error.to_string())),
+                error => return Err(self.lost(error)),
             }
+        }
+    }
+
+    fn lost(&self, error: &KafkaError) -> Failure {
+        match self.producer.client().fatal_error() {
+            Some((Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch, reason)) => {
+                Failure::Taken(reason)
+            }
+            _ => Failure::Lost(error.to_string()),
         }
     }
 
@@ -204,7 +215,7 @@ impl Writer {
                 Failure::Refused(cluster.error("an append", error, Duration::ZERO))
             }
             _ if aborted && !fenced => Failure::Aborted(error.to_string()),
-            _ => Failure::Lost(error.to_string()),
+            _ => self.lost(error),
         }
     }
 

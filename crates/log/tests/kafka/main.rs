@@ -8,6 +8,7 @@
 mod broker;
 mod conformance;
 mod crash;
+mod families;
 mod members;
 mod evolution;
 mod readers;

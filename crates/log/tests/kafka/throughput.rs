@@ -21,7 +21,7 @@ const PAYLOAD_BYTES: usize = 180;
 const KEY_BYTES: usize = 20;
 
 /// Half of it repeats, as in events.
-fn records(first: u64, count: u64) -> Vec<Record> {
+pub fn records(first: u64, count: u64) -> Vec<Record> {
     let record = |seq: u64| {
         let mut payload = vec![b'x'; PAYLOAD_BYTES];
         let mut state = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
