@@ -8,9 +8,9 @@
 mod broker;
 mod conformance;
 mod crash;
+mod evolution;
 mod families;
 mod members;
-mod evolution;
 mod readers;
 mod refusals;
 mod throughput;
