@@ -160,7 +160,8 @@ impl Feed<'_> {
     }
 }
 
-async fn read_all(catalog: &Catalog) -> Result<Contents> {
+/// Contents of every table of a catalog.
+pub async fn read_all(catalog: &Catalog) -> Result<Contents> {
     let limits = Limits::default();
     let ctx = exec::session(&exec::runtime(limits)?, limits);
     catalog.register(&ctx)?;

@@ -50,6 +50,6 @@ async fn a_retry_without_a_pause_stays_open() {
 }
 
 /// Long form: TIDEGATE_SEEDS=200.
-fn seeds() -> u64 {
+pub fn seeds() -> u64 {
     std::env::var("TIDEGATE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
 }
