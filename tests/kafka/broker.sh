@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# An Apache Kafka broker for tests: a few jars and java, nothing installed into the system but a JRE if there is none.
+# An Apache Kafka broker for tests: a few jars and java, nothing installed into the system but a JRE and kcat if they are missing.
 #
-#   broker.sh install              java and the jars of jars.txt; prints the folder with the jars
+#   broker.sh install              java, kcat and the jars of jars.txt; prints the folder with the jars
 #   broker.sh node DIR ID NODES    node ID (broker and controller) of the cluster NODES, with its data in DIR;
 #                                  killed as by kill -9 when its standard input ends, so that it outlives no test
 #   broker.sh up [PORT]            one broker in a temporary folder, until Ctrl-C; to try things by hand
-#   broker.sh tool CLASS ARGS...   one of Kafka's own tools, e.g. org.apache.kafka.tools.consumer.ConsoleConsumer
+#   broker.sh tool CLASS ARGS...   a tool of Kafka that is installed, e.g. org.apache.kafka.tools.consumer.ConsoleConsumer
 #
 # NODES is a list ID:PORT:CONTROLLER_PORT, separated by commas; all on 127.0.0.1. KAFKA_PROPERTIES adds lines to
 # server.properties. With KAFKA_REMOVE=1 a node takes DIR with it.
@@ -20,7 +20,10 @@ cluster_id=dGlkZWdhdGUtdGVzdHMtMQ
 install_tools() {
     command -v java >/dev/null || "$here/../install.sh" default-jre-headless >&2
     command -v curl >/dev/null || "$here/../install.sh" curl ca-certificates >&2
-    # Another reader of topics, for the tests; the broker does without.
+}
+
+# Another reader of topics, for the tests; the broker does without.
+install_kcat() {
     command -v kcat >/dev/null || "$here/../install.sh" kcat >&2 || echo "kcat is missing" >&2
 }
 
@@ -114,9 +117,9 @@ up() {
 }
 
 case "${1:-}" in
-    install) install_tools && install_jars && echo "$jars" ;;
+    install) install_tools && install_kcat && install_jars && echo "$jars" ;;
     node) node "${@:2}" ;;
     up) install_tools && install_jars && up "${@:2}" ;;
-    tool) install_tools && install_jars && run "${@:2}" ;;
+    tool) run "${@:2}" ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
