@@ -48,7 +48,7 @@ impl Default for Pace {
 }
 
 /// What a runner has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     pub records: u64,
     pub undecodable: u64,
@@ -59,12 +59,23 @@ pub struct Progress {
     pub bytes: u64,
     /// Records in the log that were not read yet when last looked.
     pub behind: u64,
-    /// Log partitions this process keeps right now.
-    pub partitions: u64,
+    /// Log partitions this process keeps, as of when last looked.
+    pub partitions: Vec<PartitionProgress>,
     /// How often partitions came, went, or were lost.
     pub rebalances: u64,
     /// How often a commit was refused because another process had taken over.
     pub fenced: u64,
+}
+
+/// How far a partition was taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionProgress {
+    pub at: TopicPartition,
+    /// Offset of the next record to read, and where the partition ends.
+    pub next: u64,
+    pub end: u64,
+    /// Newest event time taken in, ms since the epoch.
+    pub watermark_ms: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -139,21 +150,21 @@ impl Runner {
         &self.lake
     }
 
-    pub fn progress(&self) -> Progress {
-        self.progress
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// Takes in everything the log holds and commits it. `seen` is told of the progress.
     ///
     /// Where others keep partitions too, it is over when all have committed what the log held at the beginning, so that
     /// somebody is left to take over from whoever dies.
-    pub async fn catch_up(&mut self, seen: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress> {
+    pub async fn catch_up(&mut self, seen: &mut (dyn FnMut(&Progress) + Send)) -> Result<Progress> {
         let ends = self.ends()?;
         let mut idle = Duration::ZERO;
         loop {
             let swept = self.sweep_or_rejoin(idle).await?;
             self.look_behind()?;
-            seen(self.progress);
+            seen(&self.progress);
             idle = Duration::ZERO;
             if swept == 0 {
                 if self.unflushed > 0 || self.moved {
@@ -165,15 +176,15 @@ impl Runner {
                 }
             }
         }
-        seen(self.progress);
-        Ok(self.progress)
+        seen(&self.progress);
+        Ok(self.progress.clone())
     }
 
     /// Keeps up with the log until told to stop, then commits what is left. Never returns early but on an error.
     pub async fn run(
         &mut self,
         mut stop: watch::Receiver<bool>,
-        seen: &mut (dyn FnMut(Progress) + Send),
+        seen: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<()> {
         let mut refreshed = Instant::now();
         let mut flushed = Instant::now();
@@ -192,7 +203,7 @@ impl Runner {
                 maintain::step(&mut self.lake, self.pace.maintenance).await?;
             }
             self.look_behind()?;
-            seen(self.progress);
+            seen(&self.progress);
             if read == 0 {
                 tokio::select! {
                     () = tokio::time::sleep(IDLE) => {}

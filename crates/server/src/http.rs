@@ -2,6 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -21,6 +22,7 @@ use tokio::net::TcpListener;
 use crate::encode::Encoded;
 use crate::error::QueryError;
 use crate::format::Format;
+use crate::metrics::Metrics;
 use crate::query::{Overrides, QueryService};
 use crate::reference::{self, TableDoc};
 
@@ -39,9 +41,10 @@ const GRACE: Duration = Duration::from_secs(5);
 pub async fn serve(
     listener: TcpListener,
     service: QueryService,
+    metrics: Arc<Metrics>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let mut app = router(service);
+    let mut app = router(service, metrics);
     let address = listener.local_addr()?;
     match address.ip().is_loopback() {
         true => app = app.layer(middleware::from_fn(loopback_names_only)),
@@ -61,11 +64,12 @@ pub async fn serve(
     }
 }
 
-fn router(service: QueryService) -> Router {
+fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/", get(|| async { POINTER }))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .route("/metrics", get(|| async move { ([(CONTENT_TYPE, OPEN_METRICS)], metrics.text()) }))
         .route("/v1/tables", get(tables))
         .route("/v1/sql", post(post_sql).get(get_sql))
         .fallback(|| async {
@@ -82,6 +86,8 @@ fn router(service: QueryService) -> Router {
         .with_state(service)
 }
 
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 const POINTER: &str = "Tidegate
 
   POST /v1/sql      a query as the body, or {\"sql\": …, \"format\"?, \"max_rows\"?, \"timeout_ms\"?} as application/json
@@ -90,6 +96,7 @@ const POINTER: &str = "Tidegate
   GET  /v1/tables   tables, columns and functions with their meaning
   GET  /healthz     200 while the process lives
   GET  /readyz      200 when queries can be answered
+  GET  /metrics     lag, watermark, records, rebalances, for Prometheus
 
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
 ";

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use tidegate_log::{Share, TopicPartition};
 
-use super::{CONSUMER_GROUP, Cursor, Runner, topics};
+use super::{CONSUMER_GROUP, Cursor, PartitionProgress, Runner, topics};
 use crate::error::{LakeError, Result};
+use crate::group::GroupState;
 
 /// How often it is looked how much there is left to read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -43,7 +44,6 @@ impl Runner {
                 }
                 Share::Lost(lost) => self.let_go(&lost).await?,
             }
-            self.progress.partitions = self.cursors.len() as u64;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Runner {
         self.progress.fenced += 1;
         let all: Vec<TopicPartition> = self.cursors.iter().map(|c| c.at.clone()).collect();
         self.let_go(&all).await?;
-        (self.unflushed, self.moved, self.progress.partitions) = (0, false, 0);
+        (self.unflushed, self.moved) = (0, false);
         self.member = self.log.join(CONSUMER_GROUP, &topics())?;
         Ok(())
     }
@@ -133,8 +133,18 @@ impl Runner {
 
     pub(super) fn look_behind(&mut self) -> Result<()> {
         if self.looked_behind.elapsed() >= LOOK_EVERY {
-            let behind = |c: &Cursor| Ok(self.log.extent(&c.at)?.end.saturating_sub(c.next));
-            self.progress.behind = self.cursors.iter().map(behind).sum::<Result<u64>>()?;
+            let mut partitions = Vec::with_capacity(self.cursors.len());
+            for Cursor { at, next } in &self.cursors {
+                let end = self.log.extent(at)?.end;
+                let here = self
+                    .lake
+                    .states()
+                    .filter(|s| s.partition == at.partition && s.group.raw.schema.topic() == at.topic);
+                let watermark_ms = here.filter_map(GroupState::watermark).max().map(|us| us.div_euclid(1000));
+                partitions.push(PartitionProgress { at: at.clone(), next: *next, end, watermark_ms });
+            }
+            self.progress.behind = partitions.iter().map(|p| p.end.saturating_sub(p.next)).sum();
+            self.progress.partitions = partitions;
             self.looked_behind = Instant::now();
         }
         Ok(())

@@ -20,6 +20,7 @@ use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::runner::Pace;
 use tidegate_log::{DataDir, LogError};
 use tidegate_server::{Encoded, Format, Overrides, QueryService};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use url::Url;
@@ -135,6 +136,16 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
 /// brings where one table is computed from the other.
 pub fn block_on_one_thread<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
+}
+
+/// Listens on an address for HTTP.
+pub async fn bind(listen: &str) -> Result<TcpListener, CommandError> {
+    TcpListener::bind(listen).await.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("{listen} is in use by another process; choose another address with --listen, e.g. --listen 127.0.0.1:0").into()
+        }
+        _ => format!("listen on {listen}: {e}; write --listen HOST:PORT, e.g. 127.0.0.1:8428").into(),
+    })
 }
 
 /// The first SIGINT or SIGTERM asks everything to end, the second one ends the process.

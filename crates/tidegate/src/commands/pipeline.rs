@@ -5,15 +5,17 @@ mod cases;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use tidegate_lake::pipeline::{Pipeline, Shape};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Progress};
+use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, PaceArgs, block_on, block_on_one_thread,
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, PaceArgs, bind, block_on, block_on_one_thread,
     name_full_disk, stop_on_signals,
 };
 
@@ -53,6 +55,9 @@ enum What {
         /// Go on with what comes in, until Ctrl-C or SIGTERM
         #[arg(long)]
         follow: bool,
+        /// With --follow: answer SQL and GET /metrics on this address
+        #[arg(long, value_name = "HOST:PORT", requires = "follow")]
+        listen: Option<String>,
         #[command(flatten)]
         pace: PaceArgs,
     },
@@ -71,8 +76,10 @@ pub fn run(args: PipelineArgs) -> CommandResult {
     match args.what {
         What::List { data } => list(&data),
         What::Check { files, data } => check(&files, &data),
-        What::Run { data, log, follow: false, pace } => catch_up(&data, &log, pace.pace()),
-        What::Run { data, log, follow: true, pace } => follow(&data, &log, pace.pace()),
+        What::Run { data, log, follow: false, pace, .. } => catch_up(&data, &log, pace.pace()),
+        What::Run { data, log, follow: true, listen, pace } => {
+            follow(&data, &log, listen.as_deref(), pace.pace())
+        }
         What::Backfill { data, log } => backfill::run(&data, &log),
         What::Test(args) => cases::run(&args),
     }
@@ -126,7 +133,7 @@ fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn follow(data: &DataArgs, log: &LogArgs, pace: Pace) -> CommandResult {
+fn follow(data: &DataArgs, log: &LogArgs, listen: Option<&str>, pace: Pace) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let opened = Opened::open(&data.data, log)?;
     opened.create_topics()?;
@@ -134,8 +141,17 @@ fn follow(data: &DataArgs, log: &LogArgs, pace: Pace) -> CommandResult {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
         let mut runner = opened.runner(pipelines, pace).await?;
-        runner.run(stopped, &mut |_| {}).await?;
-        Ok::<_, CommandError>(runner.progress())
+        let metrics = Arc::new(Metrics::default());
+        if let Some(listen) = listen {
+            let listener = bind(listen).await?;
+            say!("SQL     http://{}/v1/sql", listener.local_addr()?);
+            let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
+            let mut until = stopped.clone();
+            let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
+            tokio::spawn(serve(listener, service, Arc::clone(&metrics), until));
+        }
+        runner.run(stopped, &mut |p| metrics.observe(p)).await?;
+        Ok::<_, CommandError>(runner.progress().clone())
     })?
     .map_err(|e| name_full_disk(e, &data.data))?;
     report(&progress);

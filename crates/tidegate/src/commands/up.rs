@@ -12,12 +12,11 @@ use std::time::Duration;
 use clap::Args;
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_log::{EventLog, TopicPartition};
-use tidegate_server::{QueryLimits, QueryService, serve};
-use tokio::net::TcpListener;
+use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on, name_full_disk, stop_on_signals,
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, bind, block_on, name_full_disk, stop_on_signals,
     table_counts,
 };
 use demo::{Demo, Speed, Trace};
@@ -82,7 +81,8 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
     let mut until = stopped.clone();
     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
-    let server = tokio::spawn(serve(listener, service.clone(), until));
+    let metrics = Arc::new(Metrics::default());
+    let server = tokio::spawn(serve(listener, service.clone(), Arc::clone(&metrics), until));
 
     let data = args.data.data.display();
     say!("data    {data}\nSQL     http://{address}/v1/sql");
@@ -95,15 +95,16 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         let speed = args.speed.unwrap_or_else(|| demo.default_speed());
         let view =
             View::new(service, trace.name(), demo.span_ms(), opened.folder.lake(), address.to_string());
-        let whole = replay(&mut runner, demo, speed, Arc::clone(&opened.log), view, stopped).await?;
+        let whole =
+            replay(&mut runner, &metrics, demo, speed, Arc::clone(&opened.log), view, stopped).await?;
         say!("{}", what_next(args, address, trace, whole));
     } else {
         show_tables(&service).await?;
     }
     if args.exit_when_done && !*stopped.borrow() {
-        runner.catch_up(&mut |_| {}).await?;
+        runner.catch_up(&mut |p| metrics.observe(p)).await?;
     } else {
-        runner.run(stopped.clone(), &mut |_| {}).await?;
+        runner.run(stopped.clone(), &mut |p| metrics.observe(p)).await?;
     }
     stop.send_replace(true);
     server.await??;
@@ -113,6 +114,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
 /// Replays the trace while the runner takes it in and the view shows it. Returns whether the whole trace is in the tables.
 async fn replay(
     runner: &mut Runner,
+    metrics: &Metrics,
     demo: Demo,
     speed: Speed,
     log: Arc<dyn EventLog>,
@@ -127,11 +129,11 @@ async fn replay(
         demo.replay(log.as_ref(), speed, stopped).await
     });
     let view = tokio::spawn(view.follow(ended.clone()));
-    runner.run(ended, &mut |_| {}).await?;
+    runner.run(ended, &mut |p| metrics.observe(p)).await?;
     let whole = replayed.await??;
     if whole {
         // The runner may have been told of the end before it had read the last records.
-        runner.catch_up(&mut |_| {}).await?;
+        runner.catch_up(&mut |p| metrics.observe(p)).await?;
     }
     view.await?.finish().await?;
     Ok(whole)
@@ -144,15 +146,6 @@ impl Drop for EndsWhenDropped {
     fn drop(&mut self) {
         self.0.send_replace(true);
     }
-}
-
-async fn bind(listen: &str) -> Result<TcpListener, CommandError> {
-    TcpListener::bind(listen).await.map_err(|e| match e.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            format!("{listen} is in use by another process; choose another address with --listen, e.g. --listen 127.0.0.1:0").into()
-        }
-        _ => format!("listen on {listen}: {e}; write --listen HOST:PORT, e.g. 127.0.0.1:8428").into(),
-    })
 }
 
 /// Whether no event was ever recorded in this log.

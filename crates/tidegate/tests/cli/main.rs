@@ -4,8 +4,13 @@
 
 mod architecture;
 mod bad_input;
+/// The brokers that the tests of the log bring, of which not everything is used here.
+#[allow(dead_code)]
+#[path = "../../../log/tests/kafka/broker.rs"]
+mod broker;
 mod crash;
 mod http;
+mod kafka;
 mod mishaps;
 mod pipelines;
 mod program;

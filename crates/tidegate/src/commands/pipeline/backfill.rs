@@ -43,7 +43,7 @@ pub fn run(data: &DataArgs, log: &LogArgs) -> CommandResult {
 async fn rebuild(
     opened: &Opened,
     plan: Plan,
-    seen: &mut (dyn FnMut(Progress) + Send),
+    seen: &mut (dyn FnMut(&Progress) + Send),
 ) -> Result<(Progress, Vec<TableCount>), CommandError> {
     let folder = opened.rebuilt_lake();
     std::fs::create_dir(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;

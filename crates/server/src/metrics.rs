@@ -1,0 +1,116 @@
+//! What monitoring asks of a process that keeps tables, in the OpenMetrics text format.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tidegate_lake::runner::Progress;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Partition {
+    topic: String,
+    partition: u32,
+}
+
+/// Metrics of one runner, as [`Metrics::observe`] last saw it.
+pub struct Metrics {
+    registry: Registry,
+    /// Totals are told as they are; Prometheus wants counters that only grow, so the difference is added.
+    last: Mutex<Progress>,
+    records: Counter,
+    undecodable: Counter,
+    misplaced: Counter,
+    commits: Counter,
+    rebalances: Counter,
+    fenced: Counter,
+    partitions: Gauge,
+    lag: Family<Partition, Gauge>,
+    offset: Family<Partition, Gauge>,
+    watermark: Family<Partition, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("tidegate_pipeline");
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let records = counter("records", "Records of the log that were taken in");
+        let undecodable = counter("undecodable", "Records that became dead letters");
+        let misplaced =
+            counter("misplaced", "Records that were passed on to the partition that their key belongs to");
+        let commits = counter("commits", "Commits to tables");
+        let rebalances = counter("rebalances", "Times that partitions came to this process, or went");
+        let fenced = counter("fenced", "Commits refused because another process had taken over");
+        let partitions = Gauge::default();
+        registry.register("partitions", "Log partitions that this process keeps", partitions.clone());
+        let mut gauges = |name: &str, help: &str| {
+            let family = Family::<Partition, Gauge>::default();
+            registry.register(name, help, family.clone());
+            family
+        };
+        let lag = gauges("lag_records", "Records of the partition that are not taken in yet");
+        let offset = gauges("offset", "Offset up to which the partition is taken in");
+        let watermark = gauges("watermark_seconds", "Newest event time taken in, seconds since the epoch");
+        Self {
+            registry,
+            last: Mutex::default(),
+            records,
+            undecodable,
+            misplaced,
+            commits,
+            rebalances,
+            fenced,
+            partitions,
+            lag,
+            offset,
+            watermark,
+        }
+    }
+}
+
+impl Metrics {
+    /// Shows the runner's progress from now on.
+    pub fn observe(&self, progress: &Progress) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.records.inc_by(progress.records - last.records);
+        self.undecodable.inc_by(progress.undecodable - last.undecodable);
+        self.misplaced.inc_by(progress.misplaced - last.misplaced);
+        self.commits.inc_by(progress.commits - last.commits);
+        self.rebalances.inc_by(progress.rebalances - last.rebalances);
+        self.fenced.inc_by(progress.fenced - last.fenced);
+        if progress.partitions != last.partitions {
+            self.partitions.set(progress.partitions.len() as i64);
+            [&self.lag, &self.offset, &self.watermark].iter().for_each(|family| family.clear());
+            for kept in &progress.partitions {
+                let label = Partition { topic: kept.at.topic.clone(), partition: kept.at.partition };
+                self.lag.get_or_create(&label).set(kept.end.saturating_sub(kept.next) as i64);
+                self.offset.get_or_create(&label).set(kept.next as i64);
+                if let Some(watermark_ms) = kept.watermark_ms {
+                    self.watermark.get_or_create(&label).set(watermark_ms.div_euclid(1000));
+                }
+            }
+        }
+        last.clone_from(progress);
+    }
+
+    /// All metrics as text.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a string takes any text");
+        text
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}

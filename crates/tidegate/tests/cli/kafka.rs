@@ -1,0 +1,187 @@
+//! The program with its log on a real Kafka broker: the tables of the embedded log, whoever computes them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::broker;
+use crate::program::{Place, assert_same_tables, import, query, run, succeed, table_names, tables, tidegate};
+
+const TRACE: &str = "philly_multigpu_attempts";
+
+fn trace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("demo/{TRACE}.parquet"))
+}
+
+/// A log of its own on the broker that tests share; `None` where there is no Kafka.
+fn log() -> Option<String> {
+    static LOGS: AtomicU32 = AtomicU32::new(0);
+    let number = LOGS.fetch_add(1, Ordering::Relaxed);
+    Some(format!("kafka://{}/cli{}-{number}", broker::shared()?, std::process::id()))
+}
+
+fn pipeline_run(log: &str, data: &Path) -> Command {
+    let mut command = tidegate();
+    command.args(["pipeline", "run", "--log", log, "--data"]).arg(data);
+    command.args(["--kafka-property", "session.timeout.ms=6000"]);
+    command
+}
+
+fn append_only(log: &str, data: &Path) -> Command {
+    let mut command = import(trace(), TRACE, data);
+    command.args(["--no-run", "--log", log, "--partitions", "4"]);
+    command
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// All tables but the raw one of jobs, in which a heartbeat stands once per partition.
+fn contents(data: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut names = table_names(data);
+    names.retain(|name| name != "job_events");
+    tables(data, &names)
+}
+
+#[test]
+fn tables_are_those_of_the_embedded_log_whoever_computes_them() {
+    let Some(log) = log() else { return };
+    let place = Place::new();
+    let embedded = place.0.path().join("embedded");
+    succeed(&mut import(trace(), TRACE, &embedded));
+    let expected = contents(&embedded);
+    assert!(expected["jobs"].len() > 1000);
+
+    let alone = place.data();
+    let said = succeed(import(trace(), TRACE, &alone).args(["--log", &log, "--partitions", "4"]));
+    assert!(said.contains("already present              0"), "{said}");
+    assert_same_tables(&contents(&alone), &expected, "one process");
+    let again = succeed(&mut append_only(&log, &alone));
+    assert!(again.contains("events written              0"), "{again}");
+
+    for processes in [2, 5] {
+        let data = place.0.path().join(format!("by-{processes}"));
+        let running: Vec<Child> = (0..processes).map(|_| start(&mut pipeline_run(&log, &data))).collect();
+        let mut taken_in = 0;
+        for process in running {
+            let ended = process.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+            assert!(ended.status.success(), "{said}{}", String::from_utf8_lossy(&ended.stderr));
+            taken_in += u32::from(!said.starts_with("0 records"));
+        }
+        assert!(taken_in >= 2, "{taken_in} of {processes} processes had a share");
+        assert_same_tables(&contents(&data), &expected, &format!("{processes} processes"));
+    }
+
+    let rebuilt = succeed(tidegate().args(["pipeline", "backfill", "--log", &log, "--data"]).arg(&alone));
+    assert!(rebuilt.contains("rebuilt from"), "{rebuilt}");
+    assert_same_tables(&contents(&alone), &expected, "backfill");
+}
+
+#[test]
+fn a_folder_belongs_to_one_log() {
+    let (Some(log), Some(other)) = (log(), log()) else { return };
+    let place = Place::new();
+    let data = place.data();
+    succeed(import(trace(), TRACE, &data).args(["--log", &log]));
+    run(&mut import(trace(), TRACE, &data)).refused(&["log on Kafka", "--log kafka://HOST:PORT/"]);
+    run(&mut pipeline_run(&other, &data)).refused(&["are of the log", "choose another --data", "backfill"]);
+
+    let embedded = place.0.path().join("embedded");
+    succeed(&mut import(trace(), TRACE, &embedded));
+    run(&mut pipeline_run(&log, &embedded)).refused(&["of the log in that folder", "tidegate log copy"]);
+    // Rebuilding them is what changes the log that they are of.
+    succeed(tidegate().args(["pipeline", "backfill", "--log", &log, "--data"]).arg(&embedded));
+    succeed(&mut pipeline_run(&log, &embedded));
+    assert_same_tables(&contents(&embedded), &contents(&data), "rebuilt from Kafka");
+}
+
+#[test]
+fn what_cannot_be_reached_or_read_is_named() {
+    let Some(log) = log() else { return };
+    let place = Place::new();
+    let nobody = run(&mut pipeline_run("kafka://127.0.0.1:1/x", &place.data()));
+    nobody.refused(&["Kafka at 127.0.0.1:1", "check that the address is right"]);
+    assert!(!place.data().exists(), "an address where nobody answers leaves no folder behind");
+    let misspelt = run(&mut pipeline_run("kafka:/127.0.0.1:9092", &place.data()));
+    assert_eq!(misspelt.status, Some(2), "{misspelt:?}");
+    assert!(misspelt.stderr.contains("kafka://HOST:PORT"), "{misspelt:?}");
+    run(pipeline_run(&log, &place.data()).args(["--kafka-property", "no.such.property=1"]))
+        .refused(&["no.such.property"]);
+    let config = place.file("client.properties", "# ours\nclient.id = somebody\nnonsense\n");
+    run(pipeline_run(&log, &place.data()).arg("--kafka-config").arg(&config))
+        .refused(&["client.properties:3", "KEY=VALUE"]);
+}
+
+#[test]
+fn poison_becomes_dead_letters_and_strays_find_their_partition() {
+    let Some(log) = log() else { return };
+    let place = Place::new();
+    let data = place.data();
+    succeed(&mut append_only(&log, &data));
+    let url: tidegate_log::KafkaUrl = log.parse().unwrap();
+    let topic = format!("{}.jobs", url.prefix());
+    let copied = poison::write(url.servers(), &topic);
+    succeed(&mut pipeline_run(&log, &data));
+    let letters = query(&data, "SELECT origin, code, count(*) FROM dead_letters GROUP BY 1, 2");
+    assert_eq!(letters.lines().nth(1), Some("jobs,UNDECODABLE,3"), "{letters}");
+    let reasons = query(&data, "SELECT \"partition\", \"offset\", reason FROM dead_letters ORDER BY 2");
+    for words in ["unknown schema", "not a protobuf message"] {
+        assert!(reasons.contains(words), "{words:?} is missing in {reasons}");
+    }
+
+    let embedded = place.0.path().join("embedded");
+    succeed(&mut import(trace(), TRACE, &embedded));
+    let expected = contents(&embedded);
+    let mut found = contents(&data);
+    assert_eq!(copied, 3);
+    found.insert("dead_letters".into(), expected["dead_letters"].clone());
+    assert_same_tables(&found, &expected, "with poison and strays");
+}
+
+mod poison {
+    //! What other producers may do to a topic.
+
+    use std::time::Duration;
+
+    use rdkafka::ClientConfig;
+    use rdkafka::consumer::{BaseConsumer, Consumer};
+    use rdkafka::message::{Headers, Message, OwnedHeaders, OwnedMessage};
+    use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+    use rdkafka::{Offset, TopicPartitionList};
+
+    /// Three messages that nobody can read, and three good ones once more, in other partitions than their keys belong to.
+    pub fn write(servers: &str, topic: &str) -> usize {
+        let good = first_messages(servers, topic);
+        let producer: BaseProducer = ClientConfig::new().set("bootstrap.servers", servers).create().unwrap();
+        let send = |partition: i32, payload: &[u8], headers: Option<OwnedHeaders>| {
+            let mut record = BaseRecord::to(topic).partition(partition).key("elsewhere").payload(payload);
+            record.headers = headers;
+            producer.send(record).map_err(|(e, _)| e).unwrap();
+        };
+        send(0, b"hello", None);
+        send(1, &[0, 0, 99, 0, 1, 0, 8, 1], None);
+        let whole = good[0].payload().unwrap();
+        send(2, &whole[..whole.len() / 2], good[0].headers().cloned());
+        for message in &good {
+            send((message.partition() + 1) % 4, message.payload().unwrap(), message.headers().cloned());
+        }
+        producer.flush(Duration::from_secs(30)).unwrap();
+        good.len()
+    }
+
+    fn first_messages(servers: &str, topic: &str) -> Vec<OwnedMessage> {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", servers).set("group.id", "poison").set("enable.auto.commit", "false");
+        let consumer: BaseConsumer = config.create().unwrap();
+        let mut from = TopicPartitionList::new();
+        from.add_partition_offset(topic, 3, Offset::Beginning).unwrap();
+        consumer.assign(&from).unwrap();
+        let next = || consumer.poll(Duration::from_secs(30)).unwrap().unwrap().detach();
+        let messages: Vec<_> = (0..3).map(|_| next()).collect();
+        assert!(messages.iter().all(|m| m.headers().is_some_and(|h| h.count() > 0)));
+        messages
+    }
+}
