@@ -18,6 +18,7 @@ mod kafka;
 pub use data_dir::DataDir;
 pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
 pub use error::LogError;
+pub use kafka::copy::{CopyOptions, CopyProgress, CopyReport, CopyStep, Place, Spread, copy_to_kafka};
 pub use kafka::{KafkaLog, KafkaOptions, KafkaStats, KafkaUrl};
 
 /// Largest key and payload of one record, together.

@@ -44,6 +44,7 @@
 
 mod append;
 mod client;
+pub(crate) mod copy;
 mod groups;
 mod member;
 mod options;
