@@ -90,6 +90,9 @@ pub enum LogError {
     #[error("Kafka at {servers} refused {doing}: {reason}; {mend}")]
     KafkaRefused { servers: String, doing: String, reason: String, mend: String },
 
+    #[error("topic {topic} partition {partition} cannot be copied at offset {offset}: {what}")]
+    NoCopy { topic: String, partition: u32, offset: u64, what: String },
+
     #[error("the log stopped after an earlier write failed ({reason}); mend the cause and start again")]
     Stopped { reason: String },
 }

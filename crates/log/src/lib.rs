@@ -21,6 +21,7 @@ pub use alone::sole_member;
 pub use data_dir::DataDir;
 pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
 pub use error::LogError;
+pub use kafka::copy::{CopyOptions, CopyProgress, CopyReport, CopyStep, Place, Spread, copy_to_kafka};
 pub use kafka::{KafkaLog, KafkaOptions, KafkaStats, KafkaUrl};
 pub use partition::partition_for;
 

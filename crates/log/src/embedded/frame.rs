@@ -144,7 +144,7 @@ impl Body {
 }
 
 /// A batch as it was appended.
-pub(super) struct StoredBatch {
+pub(crate) struct StoredBatch {
     pub producer: Producer,
     pub first_seq: u64,
     pub records: Vec<StoredRecord>,

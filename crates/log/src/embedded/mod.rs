@@ -5,6 +5,7 @@
 //! anybody is answered.
 
 mod committer;
+mod export;
 mod frame;
 mod journal;
 mod partition;
@@ -29,6 +30,7 @@ use crate::{
 pub use committer::LogStats;
 use committer::{Committer, Counters, Queue, Work};
 use frame::Body;
+pub(crate) use frame::StoredBatch;
 use partition::{Partition, Writer};
 use recover::Topic;
 use segment::Totals;

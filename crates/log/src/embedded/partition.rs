@@ -116,7 +116,7 @@ impl Partition {
     }
 
     /// The segment that holds `offset` and those after it.
-    fn segments_from(&self, offset: u64) -> Vec<Arc<Segment>> {
+    pub fn segments_from(&self, offset: u64) -> Vec<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         let first = segments.partition_point(|segment| segment.base <= offset).saturating_sub(1);
         segments[first..].to_vec()

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{Cluster, Deadline};
 use super::record::{headers, timestamp};
-use super::state::{SourceProgress, State, family, key};
+use super::state::{SourceProgress, State, family, key, value};
 use super::stats::Counters;
 use super::value::frame;
 use super::writer::{Failure, Role, Writer};
@@ -240,8 +240,7 @@ impl Appender<'_> {
             writer.send((topic, at.partition), (&record.key, &value), beside, deadline)?;
         }
         let partition = self.state.partition_of(&producer.source);
-        let value = format!(r#"{{"epoch":{},"next_seq":{}}}"#, progress.epoch, progress.next_seq);
-        let key = key(at, &producer.source);
+        let (key, value) = (key(at, &producer.source), value(progress));
         let message = (key.as_bytes(), value.as_bytes());
         writer.send((self.state.topic(), partition), message, (Role::Beside, None, None), deadline)
     }

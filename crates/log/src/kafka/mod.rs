@@ -45,6 +45,7 @@
 
 mod append;
 mod client;
+pub(crate) mod copy;
 mod groups;
 mod member;
 mod options;

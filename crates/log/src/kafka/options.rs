@@ -104,8 +104,7 @@ impl KafkaOptions {
         self.client(&ours, &fixed)
     }
 
-    pub(super) fn producer(&self, transactional_id: &str) -> ClientConfig {
-        let timeout = self.transaction_timeout.as_millis().to_string();
+    fn idempotent(&self, fixed: &[(&str, &str)]) -> ClientConfig {
         let max_bytes = MAX_MESSAGE_BYTES.to_string();
         let ours = [
             ("compression.type", "zstd"),
@@ -114,14 +113,19 @@ impl KafkaOptions {
             ("batch.size", "1000000"),
             ("queue.buffering.max.kbytes", "131072"),
             ("retry.backoff.ms", "20"),
-            ("transaction.timeout.ms", &timeout),
         ];
-        let fixed = [
-            ("transactional.id", transactional_id),
-            ("enable.idempotence", "true"),
-            ("acks", "all"),
-            ("message.max.bytes", &max_bytes),
-        ];
+        let idempotent = [("enable.idempotence", "true"), ("acks", "all"), ("message.max.bytes", &max_bytes)];
+        let fixed: Vec<_> = idempotent.into_iter().chain(fixed.iter().copied()).collect();
         self.client(&ours, &fixed)
+    }
+
+    pub(super) fn producer(&self, transactional_id: &str) -> ClientConfig {
+        let timeout = self.transaction_timeout.as_millis().to_string();
+        self.idempotent(&[("transactional.id", transactional_id), ("transaction.timeout.ms", &timeout)])
+    }
+
+    /// Without transactions, whose ends take offsets: what is sent stands in one piece, or the producer stops for good.
+    pub(super) fn dense_producer(&self) -> ClientConfig {
+        self.idempotent(&[("enable.gapless.guarantee", "true"), ("message.timeout.ms", "0")])
     }
 }

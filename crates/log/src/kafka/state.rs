@@ -1,7 +1,7 @@
 //! The topic of progress: what the log must remember beside its records.
 //!
 //! `PREFIX.progress` is compacted. Partition 0 is for control: the generation of writers (key `generation`) and how each
-//! topic was asked for (key `topic/TOPIC`). The others hold how far each source got in each partition (key
+//! topic was asked for (key `topic/TOPIC`), and whether another log was copied here (key `copy`). The others hold how far each source got in each partition (key
 //! `TOPIC/PARTITION/SOURCE`), spread by a hash of the source's [`family`]. Values are JSON, for whoever looks with a console
 //! consumer.
 
@@ -18,6 +18,8 @@ use crate::{LogError, Record, TopicConfig, TopicPartition};
 pub(super) const TOPIC: &str = "progress";
 pub(super) const CONTROL: u32 = 0;
 pub(super) const GENERATION: &str = "generation";
+/// Whether a copy into this log was begun, and whether it got done: see `copy`.
+pub(super) const COPY: &str = "copy";
 const TOPIC_KEY: &str = "topic/";
 
 /// How far a source got, by partition.
@@ -27,6 +29,8 @@ pub(super) type SourceProgress = HashMap<TopicPartition, Progress>;
 pub(super) struct Control {
     pub generation: u64,
     pub topics: BTreeMap<String, TopicConfig>,
+    /// `"running"` or `"done"`; `None` in a log that nothing was ever copied into.
+    pub copy: Option<String>,
 }
 
 /// What a partition of the topic said, up to an offset.
@@ -95,6 +99,8 @@ impl State {
             let Ok(key) = str::from_utf8(&record.key) else { return Ok(()) };
             if key == GENERATION {
                 control.generation = self.parse(CONTROL, key, &record.payload)?;
+            } else if key == COPY {
+                control.copy = Some(self.parse(CONTROL, key, &record.payload)?);
             } else if let Some(topic) = key.strip_prefix(TOPIC_KEY) {
                 control.topics.insert(topic.into(), self.parse(CONTROL, key, &record.payload)?);
             }
@@ -183,6 +189,10 @@ pub(super) fn topic_key(topic: &str) -> String {
 /// `TOPIC/PARTITION/SOURCE`: the names of topics hold no slash, so that a source may.
 pub(super) fn key(at: &TopicPartition, source: &str) -> String {
     format!("{}/{}/{source}", at.topic, at.partition)
+}
+
+pub(super) fn value(progress: Progress) -> String {
+    format!(r#"{{"epoch":{},"next_seq":{}}}"#, progress.epoch, progress.next_seq)
 }
 
 fn parse_key(key: &str) -> Option<(TopicPartition, &str)> {

@@ -7,6 +7,7 @@
 
 mod broker;
 mod conformance;
+mod copies;
 mod crash;
 mod evolution;
 mod families;

@@ -1,0 +1,54 @@
+//! Whether a partition on Kafka holds what the embedded one holds, at the same offsets.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::{CopyProgress, CopyStep, Hold, Seen, no_copy};
+use crate::{EmbeddedLog, EventLog, LogError, Record, StoredRecord, TopicPartition};
+
+/// Payload that is read at once, of each log.
+const READ_BYTES: usize = 4 << 20;
+
+/// What stands in a new partition below the offset at which the source begins, until it is removed.
+pub(super) fn filler() -> Record {
+    Record { key: Default::default(), schema: 0, event_time_ms: 1, payload: Default::default() }
+}
+
+/// Compares all offsets of the range: fillers below `start`, the source's records from there on.
+pub(super) fn compare(
+    from: &EmbeddedLog,
+    hold: &Hold<'_>,
+    at: &TopicPartition,
+    offsets: Range<u64>,
+    start: u64,
+    seen: Seen<'_>,
+) -> Result<(), LogError> {
+    let (mut next, end) = (offsets.start, offsets.end);
+    let (mut ours, mut theirs) = (VecDeque::<StoredRecord>::new(), VecDeque::<StoredRecord>::new());
+    while next < end {
+        if next >= start && ours.is_empty() {
+            ours.extend(from.read(at, next, READ_BYTES)?);
+        }
+        if theirs.is_empty() {
+            theirs.extend(hold.to.read(at, next, READ_BYTES)?);
+            hold.check()?;
+            seen(CopyProgress { step: CopyStep::Comparing, at: at.clone(), offset: next, end });
+        }
+        let expected =
+            if next < start { Some(filler()) } else { ours.pop_front().map(|stored| stored.record) };
+        let found = theirs.pop_front();
+        match (expected, found) {
+            (Some(expected), Some(found)) if found.offset == next && found.record == expected => next += 1,
+            (_, Some(found)) if found.offset == next => {
+                return Err(other(at, next, "it holds another record"));
+            }
+            _ => return Err(other(at, next, "it holds no record there")),
+        }
+    }
+    Ok(())
+}
+
+fn other(at: &TopicPartition, offset: u64, what: &str) -> LogError {
+    let mend = "delete the topics of this prefix and copy again, or copy to another prefix";
+    no_copy(at, offset, format!("on Kafka {what}, so it is no copy of the embedded one; {mend}"))
+}

@@ -1,0 +1,300 @@
+//! The copy that keeps offsets.
+//!
+//! Transactions take offsets of their own, so the records are written without them, by an idempotent producer that is
+//! the partition's only writer: what it sends stands in one piece, in order, and begins at the end of what was there. Where
+//! Kafka put each message is checked against where it belongs.
+//!
+//! A source that was trimmed begins beyond 0, and Kafka has no way to begin there. So a new partition gets empty messages up
+//! to that offset, which are removed again before the first record is written.
+//!
+//! A run that follows a killed one finds where it was by the end of the partition alone.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientContext;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::{Message, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext};
+
+use super::compare::{compare, filler};
+use super::{CopyProgress, CopyReport, CopyStep, Hold, Seen, no_copy, partitions};
+use crate::check::lock;
+use crate::embedded::StoredBatch;
+use crate::kafka::client::Complaints;
+use crate::kafka::record::{headers, offset, timestamp};
+use crate::kafka::state::{key, value};
+use crate::{EmbeddedLog, EventLog, Extent, LogError, TopicConfig, TopicPartition};
+
+/// Stored bytes of the source that are read at once.
+const READ_BYTES: usize = 1 << 20;
+/// Messages after which the caller hears of fillers.
+const FILL: u64 = 10_000;
+/// Sources whose progress is written in one transaction.
+const PROGRESS: usize = 5_000;
+
+/// Copies a topic's partitions, one after the other.
+pub(super) fn copy(
+    from: &EmbeddedLog,
+    hold: &Hold<'_>,
+    (topic, config): (&str, TopicConfig),
+    report: &mut CopyReport,
+    seen: Seen<'_>,
+) -> Result<(), LogError> {
+    let writer = Dense::new(hold)?;
+    for at in partitions(topic, config.partitions) {
+        let source = from.extent(&at)?;
+        let found = settled(hold, &at)?;
+        refuse(&at, source, found, config)?;
+        compare(from, hold, &at, found.start..found.end, source.start, seen)?;
+        fill(&writer, hold, &at, source.start, found, seen)?;
+        let copied = found.end.max(source.start);
+        send(&writer, from, hold, &at, copied..source.end, seen)?;
+        let start = hold.to.extent(&at)?.start;
+        compare(from, hold, &at, copied.max(start)..source.end, source.start, seen)?;
+        report.records += source.end - source.start;
+        report.written += source.end - copied;
+    }
+    Ok(())
+}
+
+/// What the partition holds, with nothing unfinished in it.
+fn settled(hold: &Hold<'_>, at: &TopicPartition) -> Result<Extent, LogError> {
+    let (cluster, deadline) = (&hold.to.cluster, hold.deadline());
+    let name = cluster.name(&at.topic);
+    let end = cluster.high_watermark(&name, at.partition, deadline)?;
+    cluster.settle(&name, at.partition, end, deadline)
+}
+
+fn refuse(at: &TopicPartition, source: Extent, found: Extent, config: TopicConfig) -> Result<(), LogError> {
+    if found.end > source.end {
+        let what = format!(
+            "on Kafka it holds more, up to {}: it is in use already, or another log's; copy to another prefix",
+            found.end
+        );
+        return Err(no_copy(at, source.end, what));
+    }
+    // The broker itself drops what is over the bytes that the topic may have.
+    if found.start > source.start && config.retain_bytes.is_none() {
+        let what = format!(
+            "on Kafka it begins at {} only, as if it had been trimmed; copy to another prefix",
+            found.start
+        );
+        return Err(no_copy(at, source.start, what));
+    }
+    Ok(())
+}
+
+/// Makes the partition begin where the source does.
+fn fill(
+    writer: &Dense<'_>,
+    hold: &Hold<'_>,
+    at: &TopicPartition,
+    start: u64,
+    found: Extent,
+    seen: Seen<'_>,
+) -> Result<(), LogError> {
+    if found.start >= start {
+        return Ok(());
+    }
+    let name = hold.to.cluster.name(&at.topic);
+    let (empty, stamp) = (filler(), timestamp(&filler()));
+    for next in found.end..start {
+        if (next - found.end).is_multiple_of(FILL) {
+            hold.check()?;
+            seen(CopyProgress { step: CopyStep::Filling, at: at.clone(), offset: next, end: start });
+        }
+        writer.send(&name, at, (&empty.key, &empty.payload), (stamp, None), next)?;
+    }
+    writer.finish(at)?;
+    hold.to.cluster.delete_records(&name, at.partition, start, hold.deadline())?;
+    hold.to.readers.forget(&name, at.partition);
+    Ok(())
+}
+
+fn send(
+    writer: &Dense<'_>,
+    from: &EmbeddedLog,
+    hold: &Hold<'_>,
+    at: &TopicPartition,
+    offsets: std::ops::Range<u64>,
+    seen: Seen<'_>,
+) -> Result<(), LogError> {
+    let name = hold.to.cluster.name(&at.topic);
+    let (mut next, end) = (offsets.start, offsets.end);
+    while next < end {
+        hold.check()?;
+        seen(CopyProgress { step: CopyStep::Copying, at: at.clone(), offset: next, end });
+        for StoredBatch { producer, first_seq, records } in from.batches(at, next, READ_BYTES)? {
+            for (seq, stored) in (first_seq..).zip(&records).filter(|(_, s)| (next..end).contains(&s.offset))
+            {
+                let record = &stored.record;
+                let beside = (timestamp(record), Some(headers(&producer, seq, record)));
+                writer.send(&name, at, (&record.key, &record.payload), beside, stored.offset)?;
+            }
+            next = records.last().map_or(end, |last| last.offset + 1);
+        }
+    }
+    writer.finish(at)
+}
+
+/// Producers go on with the number that follows, consumer groups where they were.
+pub(super) fn carry_over(
+    from: &EmbeddedLog,
+    hold: &Hold<'_>,
+    topics: &[(String, TopicConfig)],
+    report: &mut CopyReport,
+) -> Result<(), LogError> {
+    for at in topics.iter().flat_map(|(topic, config)| partitions(topic, config.partitions)) {
+        let state = &hold.to.state;
+        let message = |(source, progress): (String, _)| {
+            (state.partition_of(&source), key(&at, &source), value(progress))
+        };
+        let messages: Vec<_> = from.producers(&at)?.into_iter().map(message).collect();
+        messages.chunks(PROGRESS).try_for_each(|some| hold.write(some))?;
+        report.producers += messages.len() as u64;
+        for (group, offset) in from.groups(&at)? {
+            // A copy that is run again after groups moved over takes nothing back.
+            if hold.to.committed_offset(&group, &at)?.is_none_or(|further| further < offset) {
+                hold.to.commit_offset(&group, &at, offset)?;
+            }
+            report.groups += 1;
+        }
+    }
+    Ok(())
+}
+
+/// What became of the messages that were sent.
+#[derive(Default)]
+struct Fate {
+    delivered: u64,
+    /// Where the first message belongs that Kafka put elsewhere, and where that is.
+    misplaced: Option<(u64, u64)>,
+    failed: Option<KafkaError>,
+}
+
+struct Context {
+    complaints: Complaints,
+    fate: Mutex<Fate>,
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.complaints.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.complaints.hear(&error, reason);
+    }
+}
+
+impl ProducerContext for Context {
+    /// The offset at which the message belongs.
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, belongs: usize) {
+        let fate = &mut *lock(&self.fate);
+        match result {
+            Ok(message) => {
+                let (belongs, stands) = (belongs as u64, offset(message.offset()));
+                if belongs != stands {
+                    fate.misplaced.get_or_insert((belongs, stands));
+                }
+                fate.delivered += 1;
+            }
+            Err((error, _)) => drop(fate.failed.get_or_insert_with(|| error.clone())),
+        }
+    }
+}
+
+/// Writes messages one after the other, each at the offset where it belongs.
+struct Dense<'a> {
+    hold: &'a Hold<'a>,
+    producer: BaseProducer<Context>,
+}
+
+impl<'a> Dense<'a> {
+    fn new(hold: &'a Hold<'a>) -> Result<Self, LogError> {
+        let cluster = &hold.to.cluster;
+        let context = Context { complaints: cluster.complaints.clone(), fate: Mutex::default() };
+        let producer = BaseProducer::from_config_and_context(&cluster.options.dense_producer(), context)
+            .map_err(|error| cluster.error("opening a producer", &error, Duration::ZERO))?;
+        Ok(Self { hold, producer })
+    }
+
+    fn send(
+        &self,
+        name: &str,
+        at: &TopicPartition,
+        (key, payload): (&[u8], &[u8]),
+        (timestamp, headers): (i64, Option<OwnedHeaders>),
+        belongs: u64,
+    ) -> Result<(), LogError> {
+        let partition = at.partition as i32;
+        let mut message = BaseRecord::with_opaque_to(name, belongs as usize).partition(partition).key(key);
+        message = message.payload(payload).timestamp(timestamp);
+        message.headers = headers;
+        loop {
+            match self.producer.send(message) {
+                Ok(()) => return Ok(()),
+                Err((error, again)) if error.rdkafka_error_code() == Some(Code::QueueFull) => {
+                    message = again;
+                    let full = self.producer.in_flight_count();
+                    self.wait_while(at, |waiting| waiting >= full)?;
+                }
+                Err((error, _)) => {
+                    self.look(at)?;
+                    return Err(self.error(at, &error));
+                }
+            }
+        }
+    }
+
+    /// Waits until all is delivered.
+    fn finish(&self, at: &TopicPartition) -> Result<(), LogError> {
+        self.wait_while(at, |waiting| waiting > 0)
+    }
+
+    /// Fails once nothing was delivered for as long as any call may take.
+    fn wait_while(&self, at: &TopicPartition, busy: impl Fn(i32) -> bool) -> Result<(), LogError> {
+        let (mut delivered, mut since) = (self.look(at)?, Instant::now());
+        let limit = self.hold.to.cluster.options.timeout;
+        while busy(self.producer.in_flight_count()) {
+            self.producer.poll(Duration::from_millis(5));
+            let now = self.look(at)?;
+            if now > delivered {
+                (delivered, since) = (now, Instant::now());
+            } else if since.elapsed() >= limit {
+                let reason = "nothing is acknowledged any more";
+                return Err(self.hold.to.cluster.unavailable(&doing(at), limit, reason));
+            }
+        }
+        self.look(at).map(|_| ())
+    }
+
+    /// How many were delivered so far; fails if one did not come to where it belongs.
+    fn look(&self, at: &TopicPartition) -> Result<u64, LogError> {
+        let fate = lock(&self.producer.context().fate);
+        match (&fate.misplaced, &fate.failed) {
+            (Some((belongs, stands)), _) => {
+                let what = format!(
+                    "Kafka put the record at {stands}: somebody else writes to the topic; stop that, delete the topics of this prefix and copy again"
+                );
+                Err(no_copy(at, *belongs, what))
+            }
+            (None, Some(error)) => Err(self.error(at, error)),
+            (None, None) => Ok(fate.delivered),
+        }
+    }
+
+    fn error(&self, at: &TopicPartition, error: &KafkaError) -> LogError {
+        let fatal = self.producer.client().fatal_error().map(|(code, _)| KafkaError::MessageProduction(code));
+        let error = fatal.as_ref().unwrap_or(error);
+        self.hold.to.cluster.error(&doing(at), error, self.hold.to.cluster.options.timeout)
+    }
+}
+
+fn doing(at: &TopicPartition) -> String {
+    format!("copying to {}/{}", at.topic, at.partition)
+}
