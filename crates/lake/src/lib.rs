@@ -20,6 +20,7 @@ mod latest;
 pub mod maintain;
 pub mod pipeline;
 pub mod plan;
+pub mod position;
 pub mod raw;
 mod revision;
 pub mod runner;

@@ -36,7 +36,8 @@ pub async fn positions(root: &Url, plan: &Plan, partitions: &[TopicPartition]) -
             };
             let name = at.partition.to_string();
             let here = files.iter().filter(|file| file.partition_value(PARTITION) == Some(&name));
-            let newest = here.filter_map(|file| DateTime::parse_from_rfc3339(&file.latest("event_time")?).ok());
+            let newest =
+                here.filter_map(|file| DateTime::parse_from_rfc3339(&file.latest("event_time")?).ok());
             let watermark_ms = newest.map(|time| time.timestamp_millis()).max();
             // Several groups may read one topic; what all of them have is what the tables have.
             let before = position.unwrap_or(Position { offset: u64::MAX, watermark_ms: None });

@@ -22,7 +22,7 @@ pub use data_dir::DataDir;
 pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
 pub use error::LogError;
 pub use kafka::copy::{CopyOptions, CopyProgress, CopyReport, CopyStep, Place, Spread, copy_to_kafka};
-pub use kafka::{KafkaLog, KafkaOptions, KafkaStats, KafkaUrl};
+pub use kafka::{GroupMember, KafkaLog, KafkaOptions, KafkaStats, KafkaUrl};
 pub use partition::partition_for;
 
 /// Largest key and payload of one record, together.

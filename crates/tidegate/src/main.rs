@@ -31,6 +31,8 @@ enum Command {
     Pipeline(commands::pipeline::PipelineArgs),
     Schema(commands::schema::SchemaArgs),
     Sql(commands::sql::SqlArgs),
+    Status(commands::status::StatusArgs),
+    Log(commands::log::LogCommand),
     Bench(bench::BenchArgs),
 }
 
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         Command::Pipeline(args) => commands::pipeline::run(args),
         Command::Schema(args) => commands::schema::run(args),
         Command::Sql(args) => commands::sql::run(args),
+        Command::Status(args) => commands::status::run(args),
+        Command::Log(args) => commands::log::run(args),
         Command::Bench(args) => bench::run(args),
     };
     commands::exit_code(result)

@@ -233,11 +233,11 @@ impl Appender<'_> {
         deadline: Deadline,
     ) -> Result<(), rdkafka::error::KafkaError> {
         let Batch { producer, first_seq, records } = batch;
-        let mut value = Vec::new();
+        let mut framed = Vec::new();
         for (seq, record) in (*first_seq..).zip(records).skip(skip as usize) {
             let beside = (Role::Data, Some(timestamp(record)), Some(headers(producer, seq, record)));
-            frame(record.schema, &record.payload, &mut value);
-            writer.send((topic, at.partition), (&record.key, &value), beside, deadline)?;
+            frame(record.schema, &record.payload, &mut framed);
+            writer.send((topic, at.partition), (&record.key, &framed), beside, deadline)?;
         }
         let partition = self.state.partition_of(&producer.source);
         let (key, value) = (key(at, &producer.source), value(progress));

@@ -11,6 +11,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::groups::GroupList;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::options::KafkaOptions;
@@ -443,6 +444,11 @@ impl Cluster {
             let names = groups.groups().iter().map(|group| group.name().to_owned());
             Ok(names.filter(|name| name.starts_with(&prefix)).collect())
         })
+    }
+
+    /// What Kafka tells of a group.
+    pub fn group_list(&self, group: &str, timeout: Duration) -> KafkaResult<GroupList> {
+        self.committed.fetch_group_list(Some(group), timeout)
     }
 
     fn name_topic(&self, error: LogError, topic: &str) -> LogError {

@@ -46,6 +46,7 @@
 mod append;
 mod client;
 pub(crate) mod copy;
+mod describe;
 mod groups;
 mod member;
 mod options;
@@ -64,6 +65,7 @@ use std::time::Duration;
 
 use self::append::{Appender, Sources};
 use self::client::{Cluster, Deadline};
+pub use self::describe::GroupMember;
 use self::groups::Groups;
 use self::member::Joined;
 pub use self::options::KafkaOptions;
@@ -116,6 +118,11 @@ impl KafkaLog {
     /// What Kafka calls the cluster: the same by whatever address it is reached.
     pub fn cluster_id(&self) -> Result<String, LogError> {
         self.cluster.id(self.cluster.deadline())
+    }
+
+    /// Which processes share the partitions of a consumer group right now.
+    pub fn members(&self, group: &str) -> Result<Vec<GroupMember>, LogError> {
+        describe::members(&self.cluster, &self.cluster.name(group), self.cluster.deadline())
     }
 
     /// Counted costs since the log was opened.

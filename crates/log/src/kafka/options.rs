@@ -88,7 +88,10 @@ impl KafkaOptions {
     /// It hears within a second that others come and go, one that died is missed after ten, and a topic that was made later
     /// is noticed within five.
     pub(super) fn member(&self, group: &str) -> ClientConfig {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = format!("tidegate-{host}-{}", std::process::id());
         let ours = [
+            ("client.id", name.as_str()),
             ("session.timeout.ms", "10000"),
             ("heartbeat.interval.ms", "1000"),
             ("topic.metadata.refresh.interval.ms", "5000"),

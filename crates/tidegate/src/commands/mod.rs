@@ -1,10 +1,12 @@
 //! One module per command. What several of them need stands here.
 
 pub mod import;
+pub mod log;
 mod opened;
 pub mod pipeline;
 pub mod schema;
 pub mod sql;
+pub mod status;
 pub mod up;
 
 use std::error::Error;

@@ -23,6 +23,8 @@ use super::{CommandError, lake_url};
 const REBUILT_LAKE: &str = "lake.rebuilt";
 /// Which log on Kafka the folder's tables are computed from; absent for the log in the folder itself.
 const ORIGIN: &str = "kafka.json";
+/// Partitions of a topic on Kafka where nobody says how many.
+const DEFAULT_PARTITIONS: u32 = 8;
 
 /// Which log a command reads and writes.
 #[derive(Debug, Clone, Args)]
@@ -39,9 +41,9 @@ pub struct LogArgs {
     #[arg(long, value_name = "FILE", requires = "log", env = "TIDEGATE_KAFKA_CONFIG")]
     kafka_config: Option<PathBuf>,
 
-    /// Partitions of each topic that is created on Kafka: at most so many processes share the work
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    partitions: u32,
+    /// Partitions of each topic that is created on Kafka: at most so many processes share the work [default: 8]
+    #[arg(long, value_name = "N", requires = "log", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub partitions: Option<u32>,
 }
 
 fn property(text: &str) -> Result<(String, String), String> {
@@ -59,7 +61,7 @@ impl LogArgs {
 
     /// How topics are laid out that this command creates.
     pub fn topics(&self) -> TopicConfig {
-        let partitions = if self.log.is_some() { self.partitions } else { 1 };
+        let partitions = if self.log.is_some() { self.partitions.unwrap_or(DEFAULT_PARTITIONS) } else { 1 };
         TopicConfig { partitions, retain_ms: None, retain_bytes: None }
     }
 
@@ -106,7 +108,7 @@ impl Opened {
         let opened = Self::open_as(data, log, sharing)?;
         opened.check_origin()?;
         if opened.origin.is_some() {
-            opened.write_origin()?;
+            write_origin(opened.folder.path(), opened.origin.as_ref())?;
         }
         Ok(opened)
     }
@@ -141,6 +143,11 @@ impl Opened {
     /// Opens the lake and attaches it to the log.
     pub async fn runner(&self, pipelines: Vec<Pipeline>, pace: Pace) -> Result<Runner, CommandError> {
         self.runner_of(Plan::compile(pipelines).await?, pace).await
+    }
+
+    /// Notes that the tables in a folder, which were of the log inside, go on from this log on Kafka, offset for offset.
+    pub fn move_origin(folder: &DataDir, log: &KafkaLog, prefix: &str) -> Result<(), CommandError> {
+        write_origin(folder.path(), Some(&Origin { cluster: log.cluster_id()?, prefix: prefix.into() }))
     }
 
     /// As [`Opened::runner`], with pipelines that were checked before the folder was opened.
@@ -178,14 +185,14 @@ impl Opened {
             rustix::fs::RenameFlags::EXCHANGE,
         )
         .map_err(|e| format!("swap {} and {}: {e}", rebuilt.display(), lake.display()))?;
-        self.write_origin()?;
+        write_origin(self.folder.path(), self.origin.as_ref())?;
         remove_folder(&rebuilt)
     }
 
     /// Offsets mean something in one log only, so tables go on from the log they came from.
     fn check_origin(&self) -> Result<(), CommandError> {
         let data = self.folder.path().display();
-        match (self.stored_origin()?, &self.origin) {
+        match (stored_origin(self.folder.path())?, &self.origin) {
             (stored, origin) if stored == *origin => Ok(()),
             (Some(stored), Some(origin)) => Err(format!(
                 "the tables in {data} are of the log {:?} on Kafka cluster {}, this is {:?} on cluster {}; check the address, \
@@ -206,39 +213,39 @@ impl Opened {
             .into()),
         }
     }
+}
 
-    fn stored_origin(&self) -> Result<Option<Origin>, CommandError> {
-        let file = self.folder.path().join(ORIGIN);
-        match fs::read(&file) {
-            Ok(json) => {
-                let parsed = serde_json::from_slice(&json);
-                Ok(Some(parsed.map_err(|e| format!("{} is damaged: {e}", file.display()))?))
+fn stored_origin(data: &Path) -> Result<Option<Origin>, CommandError> {
+    let file = data.join(ORIGIN);
+    match fs::read(&file) {
+        Ok(json) => {
+            let parsed = serde_json::from_slice(&json);
+            Ok(Some(parsed.map_err(|e| format!("{} is damaged: {e}", file.display()))?))
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(format!("read {}: {e}", file.display()).into()),
+    }
+}
+
+/// Notes which log the tables of a folder are of from now on; `None` is the one in the folder.
+fn write_origin(data: &Path, origin: Option<&Origin>) -> Result<(), CommandError> {
+    let file = data.join(ORIGIN);
+    let Some(origin) = origin else {
+        return match fs::remove_file(&file) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                Err(format!("remove {}: {e}", file.display()).into())
             }
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(format!("read {}: {e}", file.display()).into()),
-        }
-    }
-
-    /// Notes which log the tables are of from now on.
-    pub fn write_origin(&self) -> Result<(), CommandError> {
-        let file = self.folder.path().join(ORIGIN);
-        let Some(origin) = &self.origin else {
-            return match fs::remove_file(&file) {
-                Err(e) if e.kind() != ErrorKind::NotFound => {
-                    Err(format!("remove {}: {e}", file.display()).into())
-                }
-                _ => Ok(()),
-            };
+            _ => Ok(()),
         };
-        if self.stored_origin()?.as_ref() == Some(origin) {
-            return Ok(());
-        }
-        let mut aside = tempfile::NamedTempFile::new_in(self.folder.path())?;
-        serde_json::to_writer(&mut aside, origin)?;
-        aside.as_file().sync_all()?;
-        aside.persist(&file).map_err(|e| format!("write {}: {e}", file.display()))?;
-        Ok(())
+    };
+    if stored_origin(data)?.as_ref() == Some(origin) {
+        return Ok(());
     }
+    let mut aside = tempfile::NamedTempFile::new_in(data)?;
+    serde_json::to_writer(&mut aside, origin)?;
+    aside.as_file().sync_all()?;
+    aside.persist(&file).map_err(|e| format!("write {}: {e}", file.display()))?;
+    Ok(())
 }
 
 fn remove_folder(folder: &Path) -> Result<(), CommandError> {

@@ -25,6 +25,7 @@ use crate::embedded::StoredBatch;
 use crate::kafka::client::Complaints;
 use crate::kafka::record::{headers, offset, timestamp};
 use crate::kafka::state::{key, value};
+use crate::kafka::value::frame;
 use crate::{EmbeddedLog, EventLog, Extent, LogError, TopicConfig, TopicPartition};
 
 /// Stored bytes of the source that are read at once.
@@ -123,6 +124,7 @@ fn send(
 ) -> Result<(), LogError> {
     let name = hold.to.cluster.name(&at.topic);
     let (mut next, end) = (offsets.start, offsets.end);
+    let mut framed = Vec::new();
     while next < end {
         hold.check()?;
         seen(CopyProgress { step: CopyStep::Copying, at: at.clone(), offset: next, end });
@@ -131,7 +133,8 @@ fn send(
             {
                 let record = &stored.record;
                 let beside = (timestamp(record), Some(headers(&producer, seq, record)));
-                writer.send(&name, at, (&record.key, &record.payload), beside, stored.offset)?;
+                frame(record.schema, &record.payload, &mut framed);
+                writer.send(&name, at, (&record.key, &framed), beside, stored.offset)?;
             }
             next = records.last().map_or(end, |last| last.offset + 1);
         }

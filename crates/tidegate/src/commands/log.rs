@@ -1,0 +1,122 @@
+//! `tidegate log`: the event log itself.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use tidegate_log::{
+    CopyOptions, CopyProgress, CopyStep, DataDir, EmbeddedLog, EmbeddedOptions, KafkaUrl, Place, Spread,
+    copy_to_kafka, partition_for,
+};
+
+use super::{CommandResult, LogArgs, Opened};
+
+/// Move the event log
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate log copy --from embedded --to kafka --log kafka://kafka-0:9092/gpu --data tidegate-data
+  tidegate log copy --from embedded --to kafka://kafka-0:9092/gpu --data tidegate-data
+  tidegate log copy --to kafka://kafka-0:9092/gpu --partitions 12 --data tidegate-data
+
+Stop whatever writes to the data folder first. A copy that was ended goes on when it is started again; in the end every record
+of both logs is compared. Offsets mean the same in both, so the tables in the folder go on from Kafka without being computed
+anew, and what was imported is known there. With --partitions N every topic is spread over N partitions, so that as many
+processes can share the work: then offsets change, and `tidegate pipeline backfill --log ...` computes the tables anew.")]
+pub struct LogCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Copy the log of a data folder to Kafka, for a site that outgrew one process
+    Copy(CopyArgs),
+}
+
+#[derive(Debug, Args)]
+struct CopyArgs {
+    /// Where the log is
+    #[arg(long, value_enum, default_value_t = From::Embedded)]
+    from: From,
+    /// Where it goes: kafka, at the address of --log; or the address itself
+    #[arg(long, value_name = "kafka|URL", default_value = "kafka", value_parser = target)]
+    to: To,
+    /// Data folder: the event log and the lake
+    #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
+    data: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum From {
+    Embedded,
+}
+
+#[derive(Debug, Clone)]
+enum To {
+    Log,
+    Url(KafkaUrl),
+}
+
+fn target(text: &str) -> Result<To, String> {
+    match text {
+        "kafka" => Ok(To::Log),
+        url => url.parse().map(To::Url).map_err(|e: tidegate_log::LogError| e.to_string()),
+    }
+}
+
+pub fn run(args: LogCommand) -> CommandResult {
+    let What::Copy(args) = args.what;
+    copy(args)
+}
+
+fn copy(args: CopyArgs) -> CommandResult {
+    let From::Embedded = args.from;
+    let url = match (&args.to, args.log.kafka()) {
+        (To::Url(url), _) | (To::Log, Some(url)) => url.clone(),
+        (To::Log, None) => return Err("where to? Add --log kafka://HOST:PORT[/PREFIX]".into()),
+    };
+    // Looked at first, so that a misspelt folder is not created.
+    drop(DataDir::open_shared(&args.data)?);
+    let to = args.log.open_kafka(&url)?;
+    let folder = DataDir::open(&args.data)?;
+    let from = EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?;
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template("{msg} {bar:30} {human_pos}/{human_len} ({eta} left)")?);
+    let place = |_: &str, key: &[u8], partitions| match key.ends_with(b"/") {
+        // A heartbeat names no object: its key is the cluster alone.
+        true => Place::All,
+        false => Place::One(partition_for(key, partitions)),
+    };
+    let spread = args.log.partitions.map(|partitions| Spread { partitions, place: &place });
+    let report = copy_to_kafka(&from, &to, CopyOptions { spread }, &mut |p| show(&bar, &p))?;
+    bar.finish_and_clear();
+    let count = |n| HumanCount(n).to_string();
+    say!("topics           {:>12}", count(report.topics));
+    say!("records          {:>12}  (all compared)", count(report.records));
+    say!("written now      {:>12}", count(report.written));
+    let data = args.data.display();
+    if spread.is_some() {
+        say!(
+            "next: tidegate pipeline backfill --log {url} --data {data}   (offsets changed, so tables are computed anew)"
+        );
+    } else {
+        Opened::move_origin(&folder, &to, url.prefix())?;
+        say!("producers known  {:>12}", count(report.producers));
+        say!("from now on: tidegate up --log {url} --data {data}   (the tables go on where they are)");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(bar: &ProgressBar, p: &CopyProgress) {
+    let doing = match p.step {
+        CopyStep::Comparing => "comparing",
+        CopyStep::Filling => "filling",
+        CopyStep::Copying => "copying",
+    };
+    bar.set_message(format!("{doing} {}/{}", p.at.topic, p.at.partition));
+    bar.set_length(p.end);
+    bar.set_position(p.offset);
+}

@@ -1,0 +1,226 @@
+//! `tidegate status`: how far the tables have come, partition by partition, and who keeps them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use chrono::DateTime;
+use clap::Args;
+use indicatif::HumanCount;
+use serde::Serialize;
+use tidegate_events::SchemaId;
+use tidegate_lake::plan::Plan;
+use tidegate_lake::position::{Position, positions};
+use tidegate_lake::runner::CONSUMER_GROUP;
+use tidegate_log::{
+    DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Extent, GroupMember, KafkaLog, LogError, TopicPartition,
+};
+
+use super::{CommandError, CommandResult, LogArgs, block_on, lake_url};
+
+/// Between the two looks that tell the rates.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Show how far the tables have come: lag, watermark, rate, and which process keeps what
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate status --data tidegate-data
+  tidegate status --log kafka://kafka-0:9092/gpu --data tidegate-data --json
+
+END is where the log ends, TABLES the offset up to which every table holds its records, LAG what is missing. IN and OUT are
+records per second that came to the log and that were committed to the tables, over one second. A process that runs for good
+also tells this, with rebalances, under GET /metrics (`tidegate up`, `tidegate pipeline run --follow --listen`).")]
+pub struct StatusArgs {
+    /// Data folder: the event log and the lake
+    #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
+    data: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    log: String,
+    /// Whether the log could be asked; the log in the folder is another process's while that runs.
+    log_asked: bool,
+    partitions: Vec<Row>,
+    members: Vec<Keeper>,
+    /// Records in the log that are not in the tables.
+    lag: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    topic: String,
+    partition: u32,
+    start: Option<u64>,
+    end: Option<u64>,
+    tables: u64,
+    lag: Option<u64>,
+    /// Newest event time in the tables, ms since the epoch.
+    watermark_ms: Option<i64>,
+    records_in_per_s: Option<f64>,
+    records_out_per_s: f64,
+    kept_by: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Keeper {
+    member: String,
+    partitions: usize,
+}
+
+/// Where the log is, and what of it can be asked.
+enum Source {
+    Embedded(EmbeddedLog),
+    Kafka(KafkaLog),
+    InUse(String),
+}
+
+impl Source {
+    fn open(args: &StatusArgs, folder: &DataDir) -> Result<Self, CommandError> {
+        if let Some(url) = args.log.kafka() {
+            return Ok(Self::Kafka(args.log.open_kafka(url)?));
+        }
+        // Opening it also takes the lock that its process holds.
+        match DataDir::open(folder.path()) {
+            Ok(_) => Ok(Self::Embedded(EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?)),
+            Err(e @ LogError::AlreadyOpen { .. }) => Ok(Self::InUse(e.to_string())),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn log(&self) -> Option<&dyn EventLog> {
+        match self {
+            Self::Embedded(log) => Some(log),
+            Self::Kafka(log) => Some(log),
+            Self::InUse(_) => None,
+        }
+    }
+
+    fn members(&self) -> Result<Vec<GroupMember>, LogError> {
+        match self {
+            Self::Kafka(log) => log.members(CONSUMER_GROUP),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+pub fn run(args: StatusArgs) -> CommandResult {
+    let folder = DataDir::open_shared(&args.data)?;
+    let source = Source::open(&args, &folder)?;
+    let status = block_on(look(&args, &folder, &source))??;
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&status)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&status, &args);
+    if let Source::InUse(why) = &source {
+        say!("\nWhere the log ends only its process knows ({why}).");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<Status, CommandError> {
+    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await?;
+    let lake = lake_url(folder)?;
+    let partitions = partitions(source.log())?;
+    let first = positions(&lake, &plan, &partitions).await?;
+    let ends = extents(source.log(), &partitions)?;
+    let begun = Instant::now();
+    tokio::time::sleep(LOOK).await;
+    let second = positions(&lake, &plan, &partitions).await?;
+    let ends_then = extents(source.log(), &partitions)?;
+    let took = begun.elapsed().as_secs_f64();
+    let members = source.members()?;
+    let keeper =
+        |at: &TopicPartition| members.iter().find(|m| m.partitions.contains(at)).map(|m| m.name.clone());
+
+    let mut rows = Vec::new();
+    for (i, at) in partitions.iter().enumerate() {
+        let (Position { offset: before, .. }, Position { offset, watermark_ms }) = (first[i], second[i]);
+        let (extent_before, extent) = (ends.get(i), ends_then.get(i));
+        // The ends of transactions take offsets on Kafka and are no records: the group knows that it has passed them.
+        let passed = source.log().map(|log| log.committed_offset(CONSUMER_GROUP, at)).transpose()?.flatten();
+        let reached = offset.max(passed.unwrap_or(0));
+        rows.push(Row {
+            topic: at.topic.clone(),
+            partition: at.partition,
+            start: extent.map(|e| e.start),
+            end: extent.map(|e| e.end),
+            tables: offset,
+            lag: extent.map(|e| e.end.saturating_sub(reached.max(e.start))),
+            watermark_ms,
+            records_in_per_s: extent.zip(extent_before).map(|(now, then)| (now.end - then.end) as f64 / took),
+            records_out_per_s: offset.saturating_sub(before) as f64 / took,
+            kept_by: keeper(at),
+        });
+    }
+    let members = members.iter().map(|m| Keeper { member: m.name.clone(), partitions: m.partitions.len() });
+    Ok(Status {
+        log: args.log.kafka().map_or_else(|| folder.log().display().to_string(), ToString::to_string),
+        log_asked: source.log().is_some(),
+        lag: rows.iter().map(|row| row.lag).sum(),
+        partitions: rows,
+        members: members.collect(),
+    })
+}
+
+/// The partitions of topics with tables; of a log that cannot be asked, those it has by default.
+fn partitions(log: Option<&dyn EventLog>) -> Result<Vec<TopicPartition>, LogError> {
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    match log {
+        Some(log) => {
+            counts.extend(log.topics()?.into_iter().map(|(topic, config)| (topic, config.partitions)))
+        }
+        None => counts.extend(SchemaId::ALL.map(|schema| (schema.topic().to_owned(), 1))),
+    }
+    counts.retain(|topic, _| SchemaId::ALL.iter().any(|schema| schema.topic() == topic));
+    let of_topic = |(topic, count): (String, u32)| {
+        (0..count).map(move |partition| TopicPartition { topic: topic.clone(), partition })
+    };
+    Ok(counts.into_iter().flat_map(of_topic).collect())
+}
+
+fn extents(log: Option<&dyn EventLog>, partitions: &[TopicPartition]) -> Result<Vec<Extent>, LogError> {
+    log.map_or(Ok(Vec::new()), |log| partitions.iter().map(|at| log.extent(at)).collect())
+}
+
+fn print(status: &Status, args: &StatusArgs) {
+    let number = |n: Option<u64>| n.map_or_else(|| "?".into(), |n| HumanCount(n).to_string());
+    say!("log      {}\ntables   {}", status.log, args.data.display());
+    say!("lag      {} records", number(status.lag));
+    for Keeper { member, partitions } in &status.members {
+        say!("process  {member} keeps {partitions} partitions");
+    }
+    say!(
+        "\n{:<14}{:>5}{:>14}{:>14}{:>14}  {:<20}{:>10}{:>10}  KEPT BY",
+        "TOPIC",
+        "PART",
+        "END",
+        "TABLES",
+        "LAG",
+        "NEWEST EVENT (UTC)",
+        "IN/S",
+        "OUT/S"
+    );
+    for row in &status.partitions {
+        let newest = row.watermark_ms.and_then(DateTime::from_timestamp_millis);
+        say!(
+            "{:<14}{:>5}{:>14}{:>14}{:>14}  {:<20}{:>10}{:>10.0}  {}",
+            row.topic,
+            row.partition,
+            number(row.end),
+            HumanCount(row.tables).to_string(),
+            number(row.lag),
+            newest.map_or_else(|| "-".into(), |time| time.format("%F %T").to_string()),
+            row.records_in_per_s.map_or_else(|| "?".into(), |rate| format!("{rate:.0}")),
+            row.records_out_per_s,
+            row.kept_by.as_deref().unwrap_or("-"),
+        );
+    }
+}
