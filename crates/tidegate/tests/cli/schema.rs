@@ -198,6 +198,24 @@ fn two_folders_are_compared_with_each_other() {
     assert!(taken.stdout.contains("JobEvent.colour: number 24 or the name is reserved"), "{taken:?}");
 }
 
+/// The contract is proto3, which knows no required fields; who turns to proto2 is told.
+#[test]
+fn what_becomes_required_is_incompatible() {
+    let folder = |fields: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("syntax = \"proto2\";\npackage p;\nmessage M {{ {fields} }}");
+        std::fs::write(folder.path().join("m.proto"), text).unwrap();
+        folder
+    };
+    let old = folder("optional string a = 1;");
+    let ended = check(folder("required string a = 1; required string b = 2;").path(), Some(old.path()));
+    assert_eq!(ended.status, INCOMPATIBLE);
+    assert!(ended.stdout.contains("m.proto: M.a: was optional string, is required string"), "{ended:?}");
+    assert!(ended.stdout.contains("m.proto: M.b: is required: events that exist lack it"), "{ended:?}");
+    let grown = check(folder("optional string a = 1; optional string b = 2;").path(), Some(old.path()));
+    assert_eq!(grown.status, COMPATIBLE, "{grown:?}");
+}
+
 #[test]
 fn what_cannot_be_compiled_is_told_with_its_place() {
     let broken = changed("job_event.proto", GPUS, "optional uint64 gpus_milli 13;");
