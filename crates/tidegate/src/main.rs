@@ -9,6 +9,7 @@ macro_rules! say {
 }
 
 mod bench;
+mod chaos;
 mod commands;
 mod memory;
 
@@ -34,6 +35,7 @@ enum Command {
     Status(commands::status::StatusArgs),
     Log(commands::log::LogCommand),
     Bench(bench::BenchArgs),
+    Chaos(chaos::ChaosArgs),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Status(args) => commands::status::run(args),
         Command::Log(args) => commands::log::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Chaos(args) => chaos::run(args),
     };
     commands::exit_code(result)
 }

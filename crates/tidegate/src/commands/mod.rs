@@ -13,6 +13,7 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use indicatif::HumanCount;
@@ -66,6 +67,14 @@ pub struct PaceArgs {
     #[arg(long, value_name = "EVENTS", default_value_t = Pace::default().flush_events, hide_short_help = true,
           value_parser = clap::value_parser!(u64).range(1..))]
     flush_events: u64,
+    /// Tuning: with --follow, seconds after which what came in is committed at the latest
+    #[arg(long, value_name = "SECONDS", default_value_t = Pace::default().flush_every.as_secs_f64(), hide_short_help = true,
+          value_parser = seconds)]
+    flush_every: f64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|s| (0.01..=3600.0).contains(s)).ok_or_else(|| "write 0.01 to 3600".into())
 }
 
 impl PaceArgs {
@@ -73,7 +82,13 @@ impl PaceArgs {
         let pace = Pace::default();
         // What is read at a time is committed together; no event is as small as this.
         let read_bytes = usize::try_from(self.flush_events.saturating_mul(64)).unwrap_or(usize::MAX);
-        Pace { flush_events: self.flush_events, read_bytes: pace.read_bytes.min(read_bytes), ..pace }
+        let flush_every = Duration::from_secs_f64(self.flush_every);
+        Pace {
+            flush_every,
+            flush_events: self.flush_events,
+            read_bytes: pace.read_bytes.min(read_bytes),
+            ..pace
+        }
     }
 }
 

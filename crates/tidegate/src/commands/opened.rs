@@ -59,6 +59,29 @@ impl LogArgs {
         self.log.as_ref()
     }
 
+    /// The same cluster with another prefix.
+    pub fn with_prefix(self, prefix: &str) -> Result<Self, CommandError> {
+        let log = self.log.as_ref().map(|url| url.with_prefix(prefix)).transpose()?;
+        Ok(Self { log, ..self })
+    }
+
+    /// The arguments that say the same to another process.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        if let Some(log) = &self.log {
+            add("--log", log.to_string());
+        }
+        self.properties.iter().for_each(|(key, value)| add("--kafka-property", format!("{key}={value}")));
+        if let Some(file) = &self.kafka_config {
+            add("--kafka-config", file.display().to_string());
+        }
+        if let Some(partitions) = self.partitions {
+            add("--partitions", partitions.to_string());
+        }
+        arguments
+    }
+
     /// How topics are laid out that this command creates.
     pub fn topics(&self) -> TopicConfig {
         let partitions = if self.log.is_some() { self.partitions.unwrap_or(DEFAULT_PARTITIONS) } else { 1 };
