@@ -13,4 +13,5 @@ mod families;
 mod members;
 mod refusals;
 mod throughput;
+mod trouble;
 mod wire;

@@ -91,7 +91,7 @@ fn the_largest_record_need_not_compress() {
     assert_eq!(read, large.records);
 }
 
-fn noise(bytes: usize) -> Bytes {
+pub fn noise(bytes: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let byte = |_| {
         state ^= state << 13;
