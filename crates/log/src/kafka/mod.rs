@@ -44,6 +44,7 @@
 
 mod append;
 mod client;
+mod complaints;
 pub(crate) mod copy;
 mod groups;
 mod member;
