@@ -113,10 +113,8 @@ impl Cluster {
                     if deadline.passed() {
                         super::writer::ask_why(&self.options, &self.complaints);
                     }
-                    if deadline.passed() || !is_passing(&error) {
-                        return Err(self.error(doing, &error, deadline.limit));
-                    }
-                    if let Some((reason, mend)) = self.complaints.refusal() {
+                    let refusal = self.complaints.refusal().filter(|_| is_passing(&error));
+                    if let Some((reason, mend)) = refusal {
                         let servers = self.options.url.servers().into();
                         return Err(LogError::KafkaRefused {
                             servers,
@@ -124,6 +122,9 @@ impl Cluster {
                             reason,
                             mend: mend.into(),
                         });
+                    }
+                    if deadline.passed() || !is_passing(&error) {
+                        return Err(self.error(doing, &error, deadline.limit));
                     }
                     thread::sleep(pause.min(deadline.left()));
                 }

@@ -120,9 +120,12 @@ pub(super) fn kind(code: Code) -> Kind {
         Code::InvalidTransactionTimeout => {
             Kind::Refused("set a transaction timeout that the broker's transaction.max.timeout.ms allows")
         }
-        Code::UnsupportedVersion | Code::UnsupportedFeature | Code::SSL => {
-            Kind::Refused("use a Kafka of version 2.5 or newer, and a build with TLS where TLS is asked for")
+        Code::UnsupportedVersion | Code::UnsupportedFeature => {
+            Kind::Refused("use a Kafka of version 2.5 or newer")
         }
+        Code::SSL => Kind::Refused(
+            "check that security.protocol is what this port speaks, that ssl.ca.location names the authority of the brokers' certificate, and that it is made out for this host name",
+        ),
         Code::BadMessage | Code::InvalidMessage | Code::BadCompression => {
             Kind::Refused("the partition is damaged; restore it from a replica")
         }

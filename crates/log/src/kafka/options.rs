@@ -84,7 +84,8 @@ impl KafkaOptions {
         config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "1000");
         // One that is silent is given up soon, so that whoever leads by then is asked; by default that takes a minute.
         let silence = SILENCE.min(self.transaction_timeout).as_millis().to_string();
-        config.set("socket.timeout.ms", &silence).set("socket.connection.setup.timeout.ms", &silence);
+        config.set("socket.timeout.ms", silence);
+        config.set("socket.connection.setup.timeout.ms", SILENCE.as_millis().to_string());
         let properties = self.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let servers = [("bootstrap.servers", self.url.servers())];
         for (key, value) in ours.iter().copied().chain(properties).chain(servers).chain(fixed.iter().copied())

@@ -13,5 +13,7 @@ mod families;
 mod members;
 mod refusals;
 mod throughput;
+#[cfg(feature = "kafka-tls")]
+mod tls;
 mod trouble;
 mod wire;
