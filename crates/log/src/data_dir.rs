@@ -132,7 +132,8 @@ fn check_format(dir: &Path) -> Result<bool, LogError> {
 
 /// Written aside and renamed, so that a crash leaves either no format file or a whole one.
 fn write_format(dir: &Path) -> std::io::Result<()> {
-    let aside = dir.join("FORMAT.new");
+    // Processes that share a new folder may come here at the same time.
+    let aside = dir.join(format!("FORMAT.{}", std::process::id()));
     let mut file = File::create(&aside)?;
     writeln!(file, "{FORMAT_VERSION}")?;
     file.sync_all()?;

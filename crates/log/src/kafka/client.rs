@@ -1,19 +1,19 @@
-//! What all parts ask of the cluster: topics, ends of partitions; and errors in the log's words.
+//! What all parts ask of the cluster: topics, ends of partitions.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::ClientContext;
-use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::groups::GroupList;
 use rdkafka::{Offset, TopicPartitionList};
 
+use super::complaints::{Complaints, Context, Kind, is_passing, kind, refused};
 use super::options::KafkaOptions;
 use super::record::offset;
 use crate::check::lock;
@@ -51,77 +51,7 @@ impl Deadline {
     }
 }
 
-/// Keeps the last complaint of the client library, which says more than what its calls return.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Complaints(Arc<Mutex<Option<Complaint>>>);
-
-#[derive(Debug)]
-struct Complaint {
-    code: Option<Code>,
-    reason: String,
-}
-
-impl Complaints {
-    pub fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        match level {
-            RDKafkaLogLevel::Emerg
-            | RDKafkaLogLevel::Alert
-            | RDKafkaLogLevel::Critical
-            | RDKafkaLogLevel::Error
-            | RDKafkaLogLevel::Warning => tracing::warn!(target: "kafka", facility, "{message}"),
-            _ => tracing::debug!(target: "kafka", facility, "{message}"),
-        }
-    }
-
-    pub fn hear(&self, error: &KafkaError, reason: &str) {
-        tracing::debug!(target: "kafka", %error, "{reason}");
-        // That all are down says less than why the last one is.
-        if error.rdkafka_error_code() != Some(Code::AllBrokersDown) {
-            *lock(&self.0) = Some(Complaint { code: error.rdkafka_error_code(), reason: reason.into() });
-        }
-    }
-
-    fn last(&self) -> Option<String> {
-        lock(&self.0).as_ref().map(|complaint| complaint.reason.clone())
-    }
-
-    /// What was heard, if it is something that waiting does not mend.
-    fn refusal(&self) -> Option<(String, &'static str)> {
-        let heard = lock(&self.0);
-        let complaint = heard.as_ref()?;
-        match kind(complaint.code?) {
-            Kind::Refused(mend) => Some((complaint.reason.clone(), mend)),
-            _ => None,
-        }
-    }
-
-    fn forget(&self) {
-        *lock(&self.0) = None;
-    }
-}
-
-pub(super) struct Context(Complaints);
-
-impl ClientContext for Context {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.0.log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.0.hear(&error, reason);
-    }
-}
-
-impl ConsumerContext for Context {}
-
 pub(super) type Client = BaseConsumer<Context>;
-
-/// Why a request failed, and whether asking again can help.
-enum Kind {
-    Refused(&'static str),
-    UnknownTopic,
-    Passing,
-}
 
 pub(super) struct Cluster {
     pub options: KafkaOptions,
@@ -137,6 +67,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub fn new(options: KafkaOptions) -> Result<Self, LogError> {
+        options.check_build()?;
         let complaints = Complaints::default();
         let refused =
             |error| refused(&options, "the configuration of its client", &error, "mend that property");
@@ -188,10 +119,8 @@ impl Cluster {
                     if deadline.passed() {
                         super::writer::ask_why(&self.options, &self.complaints);
                     }
-                    if deadline.passed() || !is_passing(&error) {
-                        return Err(self.error(doing, &error, deadline.limit));
-                    }
-                    if let Some((reason, mend)) = self.complaints.refusal() {
+                    let refusal = self.complaints.refusal().filter(|_| is_passing(&error));
+                    if let Some((reason, mend)) = refusal {
                         let servers = self.options.url.servers().into();
                         return Err(LogError::KafkaRefused {
                             servers,
@@ -199,6 +128,9 @@ impl Cluster {
                             reason,
                             mend: mend.into(),
                         });
+                    }
+                    if deadline.passed() || !is_passing(&error) {
+                        return Err(self.error(doing, &error, deadline.limit));
                     }
                     thread::sleep(pause.min(deadline.left()));
                 }
@@ -318,30 +250,34 @@ impl Cluster {
             }
         })?;
         loop {
-            if let Some(found) = self.ready(topic, deadline)? {
-                return Ok(found);
-            }
+            let reason = match self.ready(topic, deadline)? {
+                Ok(found) => return Ok(found),
+                Err(reason) => reason,
+            };
             if deadline.passed() {
-                return Err(self.too_late(&doing, deadline, "its partitions have no leaders"));
+                return Err(self.too_late(&doing, deadline, &reason));
             }
             thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Partitions of a topic that has a leader for each and answers for them.
-    fn ready(&self, topic: &str, deadline: Deadline) -> Result<Option<u32>, LogError> {
-        let Some(count) = self.find(topic, deadline)? else { return Ok(None) };
+    /// Partitions of a topic that has a leader for each and answers for them; else what it lacks.
+    fn ready(&self, topic: &str, deadline: Deadline) -> Result<Result<u32, String>, LogError> {
+        let Some(count) = self.find(topic, deadline)? else {
+            return Ok(Err("the brokers do not know it yet".into()));
+        };
         for partition in 0..count {
-            match self.all.fetch_watermarks(topic, partition as i32, deadline.request()) {
-                Ok(_) => {}
-                Err(error) if is_passing(&error) => return Ok(None),
-                Err(error) => match error.rdkafka_error_code().map(kind) {
-                    Some(Kind::UnknownTopic) => return Ok(None),
-                    _ => return Err(self.error(&format!("opening topic {topic}"), &error, deadline.limit)),
-                },
+            let left = deadline.request();
+            let asked = self.all.fetch_watermarks(topic, partition as i32, left.min(LEADER));
+            let Err(error) = asked.inspect_err(|_| look_again(&self.all, topic, left)) else { continue };
+            match error.rdkafka_error_code().map(kind) {
+                Some(Kind::Passing | Kind::UnknownTopic) => {
+                    return Ok(Err(format!("partition {partition} does not answer: {error}")));
+                }
+                _ => return Err(self.error(&format!("opening topic {topic}"), &error, deadline.limit)),
             }
         }
-        Ok(Some(count))
+        Ok(Ok(count))
     }
 
     /// From the first record to the end of what is committed.
@@ -471,53 +407,4 @@ fn look_again(client: &Client, topic: &str, left: Duration) {
 
 fn create(config: &ClientConfig, complaints: &Complaints) -> KafkaResult<Client> {
     BaseConsumer::from_config_and_context(config, Context(complaints.clone()))
-}
-
-pub(super) fn refused(options: &KafkaOptions, doing: &str, error: &KafkaError, mend: &str) -> LogError {
-    let servers = options.url.servers().into();
-    LogError::KafkaRefused { servers, doing: doing.into(), reason: error.to_string(), mend: mend.into() }
-}
-
-/// Whether asking again can help.
-pub(super) fn is_passing(error: &KafkaError) -> bool {
-    error.rdkafka_error_code().is_some_and(|code| matches!(kind(code), Kind::Passing))
-}
-
-fn kind(code: Code) -> Kind {
-    match code {
-        Code::TopicAuthorizationFailed => Kind::Refused(
-            "grant this user Read, Write, Describe, Create and Alter on topics that begin with the prefix",
-        ),
-        Code::GroupAuthorizationFailed => {
-            Kind::Refused("grant this user Read and Describe on consumer groups that begin with the prefix")
-        }
-        Code::TransactionalIdAuthorizationFailed => Kind::Refused(
-            "grant this user Write and Describe on transactional ids that begin with the prefix",
-        ),
-        Code::ClusterAuthorizationFailed => {
-            Kind::Refused("grant this user what it lacks on the cluster, or create the topic by hand")
-        }
-        Code::Authentication
-        | Code::SaslAuthenticationFailed
-        | Code::UnsupportedSASLMechanism
-        | Code::IllegalSASLState => Kind::Refused("check the properties security.protocol and sasl.*"),
-        Code::MessageSizeTooLarge | Code::InvalidMessageSize => Kind::Refused(
-            "raise max.message.bytes of the topic to 8454144, as topics made by tidegate have it",
-        ),
-        Code::InvalidReplicationFactor => Kind::Refused("ask for no more copies than there are brokers"),
-        Code::InvalidTopic | Code::PolicyViolation | Code::InvalidConfig | Code::InvalidPartitions => {
-            Kind::Refused("the cluster's rules do not allow it; change them or create the topic by hand")
-        }
-        Code::InvalidTransactionTimeout => {
-            Kind::Refused("set a transaction timeout that the broker's transaction.max.timeout.ms allows")
-        }
-        Code::UnsupportedVersion | Code::UnsupportedFeature | Code::SSL => {
-            Kind::Refused("use a Kafka of version 2.5 or newer, and a build with TLS where TLS is asked for")
-        }
-        Code::BadMessage | Code::InvalidMessage | Code::BadCompression => {
-            Kind::Refused("the partition is damaged; restore it from a replica")
-        }
-        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => Kind::UnknownTopic,
-        _ => Kind::Passing,
-    }
 }

@@ -7,7 +7,8 @@ use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::error::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Client, Cluster, Deadline, refused};
+use super::client::{Client, Cluster, Deadline};
+use super::complaints::refused;
 use super::record::offset;
 use crate::LogError;
 use crate::check::lock;

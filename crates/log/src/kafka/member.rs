@@ -24,7 +24,8 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Cluster, Complaints, Deadline, is_passing};
+use super::client::{Cluster, Deadline};
+use super::complaints::{Complaints, is_passing};
 use crate::check::lock;
 use crate::{LogError, Member, Share, TopicPartition};
 

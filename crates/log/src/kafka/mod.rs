@@ -45,6 +45,7 @@
 
 mod append;
 mod client;
+mod complaints;
 pub(crate) mod copy;
 mod describe;
 mod groups;

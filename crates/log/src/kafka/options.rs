@@ -4,10 +4,18 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 
 use super::url::KafkaUrl;
-use crate::MAX_RECORD_BYTES;
+use crate::{LogError, MAX_RECORD_BYTES};
 
 /// A record of the largest size with its headers, in one message.
 pub(super) const MAX_MESSAGE_BYTES: usize = MAX_RECORD_BYTES + (64 << 10);
+
+/// How long a broker may leave a request unanswered. An append makes several one after the other, so it may wait for some
+/// times as long when a broker freezes; and a member of a group must have found another broker before its session ends.
+const SILENCE: Duration = Duration::from_secs(6);
+
+/// Whether OpenSSL is built in, which SASL's SCRAM and OAUTHBEARER need too; PLAIN does without.
+const TLS: bool = cfg!(feature = "kafka-tls");
+const WITH_TLS: &str = "build it with TLS (cargo build --features kafka-tls), for which libssl-dev must be installed; without, security.protocol may be PLAINTEXT or SASL_PLAINTEXT with the mechanism PLAIN";
 
 /// How to reach Kafka, and how to lay out what is created there.
 #[derive(Debug, Clone)]
@@ -39,11 +47,45 @@ impl KafkaOptions {
         }
     }
 
+    /// Refuses what this build cannot do, before the client library does so in words that name no remedy of ours.
+    pub(super) fn check_build(&self) -> Result<(), LogError> {
+        let refuse = |property: &str, value: &str, mend: &str| {
+            Err(LogError::KafkaRefused {
+                servers: self.url.servers().into(),
+                doing: format!("the property {property}={value}"),
+                reason: "this tidegate was built without it".into(),
+                mend: mend.into(),
+            })
+        };
+        for (key, value) in &self.properties {
+            let asked = value.to_ascii_uppercase();
+            match key.as_str() {
+                "security.protocol" if asked.ends_with("SSL") && !TLS => return refuse(key, value, WITH_TLS),
+                "sasl.mechanism" | "sasl.mechanisms" if asked == "GSSAPI" => {
+                    return refuse(
+                        key,
+                        value,
+                        "use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 instead of Kerberos",
+                    );
+                }
+                "sasl.mechanism" | "sasl.mechanisms" if asked != "PLAIN" && !TLS => {
+                    return refuse(key, value, WITH_TLS);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn client(&self, ours: &[(&str, &str)], fixed: &[(&str, &str)]) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set("client.id", "tidegate").set("log.connection.close", "false");
         // A broker that restarts is found again soon.
         config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "1000");
+        // One that is silent is given up soon, so that whoever leads by then is asked; by default that takes a minute.
+        let silence = SILENCE.min(self.transaction_timeout).as_millis().to_string();
+        config.set("socket.timeout.ms", silence);
+        config.set("socket.connection.setup.timeout.ms", SILENCE.as_millis().to_string());
         let properties = self.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let servers = [("bootstrap.servers", self.url.servers())];
         for (key, value) in ours.iter().copied().chain(properties).chain(servers).chain(fixed.iter().copied())

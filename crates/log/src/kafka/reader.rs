@@ -7,7 +7,8 @@ use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Client, Cluster, Deadline, is_passing};
+use super::client::{Client, Cluster, Deadline};
+use super::complaints::is_passing;
 use super::record::stored;
 use crate::check::{check_offset, lock};
 use crate::{LogError, StoredRecord};

@@ -11,7 +11,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
-use super::client::{Cluster, Complaints, Deadline, is_passing};
+use super::client::{Cluster, Deadline};
+use super::complaints::{Complaints, is_passing};
 use super::options::KafkaOptions;
 use super::record::offset;
 use crate::LogError;

@@ -1,6 +1,7 @@
 //! Brokers: one that all tests share, and clusters whose nodes are killed and started again.
 
 use std::env;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -82,6 +83,46 @@ struct Node {
     dir: PathBuf,
     running: Option<(Child, ChildStdin)>,
     remove: bool,
+    disk: Option<SmallDisk>,
+}
+
+/// A memory file system that only a node sees; it lasts as long as the process that holds its namespace.
+pub struct SmallDisk {
+    holder: Child,
+    at: PathBuf,
+}
+
+impl SmallDisk {
+    /// `None` where the test may not mount.
+    fn mount(at: &Path, bytes: u64) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let script = r#"mount -t tmpfs -o size="$1" tmpfs "$2" && echo mounted && exec cat"#;
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh", &bytes.to_string()]).arg(at);
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        let mut said = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        match said.trim() {
+            "mounted" => Some(Self { holder, at: at.to_path_buf() }),
+            _ => {
+                holder.wait().unwrap();
+                None
+            }
+        }
+    }
+
+    /// A file on it, by a path that leads there from outside.
+    pub fn path(&self, file: &str) -> PathBuf {
+        let inside = self.at.strip_prefix("/").unwrap().join(file);
+        PathBuf::from(format!("/proc/{}/root", self.holder.id())).join(inside)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        self.holder.wait().unwrap();
+    }
 }
 
 impl Cluster {
@@ -93,21 +134,41 @@ impl Cluster {
         cluster
     }
 
+    /// One node with its data on a disk of this size; `None` where the test may not mount.
+    pub fn start_on_a_small_disk(bytes: u64) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = Self::lay_out(dir.path().to_path_buf(), 1, "", false);
+        let node = &mut cluster.nodes[0];
+        node.disk = Some(SmallDisk::mount(&node.dir, bytes)?);
+        cluster._dir = Some(dir);
+        cluster.start_node(0);
+        cluster.wait_until_ready();
+        Some(cluster)
+    }
+
+    pub fn disk(&self) -> &SmallDisk {
+        self.nodes[0].disk.as_ref().unwrap()
+    }
+
     fn start_in(dir: PathBuf, nodes: usize, properties: &str, remove: bool) -> Self {
+        let mut cluster = Self::lay_out(dir, nodes, properties, remove);
+        (0..nodes).for_each(|node| cluster.start_node(node));
+        cluster
+    }
+
+    fn lay_out(dir: PathBuf, nodes: usize, properties: &str, remove: bool) -> Self {
         // All are held until all are known, so that none is given twice.
         let free: Vec<_> = (0..2 * nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let all: Vec<_> = free.iter().map(|port| port.local_addr().unwrap().port()).collect();
         drop(free);
         let layout = all.chunks(2).enumerate().map(|(i, p)| format!("{}:{}:{}", i + 1, p[0], p[1]));
         let layout = layout.collect::<Vec<_>>().join(",");
-        let node = |id| Node { dir: dir.join(format!("node-{id}")), running: None, remove };
+        let node = |id| Node { dir: dir.join(format!("node-{id}")), running: None, remove, disk: None };
         let ports = all.iter().step_by(2).copied().collect();
         let nodes_of = (1..=nodes).map(node).collect();
         let mut properties = properties.replace("{port}", &all[0].to_string());
         properties = properties.replace("{controller}", &all[1].to_string());
-        let mut cluster = Self { nodes: nodes_of, layout, properties, ports, _dir: None };
-        (0..nodes).for_each(|node| cluster.start_node(node));
-        cluster
+        Self { nodes: nodes_of, layout, properties, ports, _dir: None }
     }
 
     pub fn servers(&self) -> String {
@@ -119,7 +180,14 @@ impl Cluster {
         std::fs::create_dir_all(&node.dir).unwrap();
         let log =
             std::fs::File::options().create(true).append(true).open(node.dir.join("broker.log")).unwrap();
-        let mut command = Command::new(script());
+        let mut command = match &node.disk {
+            Some(disk) => {
+                let mut inside = Command::new("nsenter");
+                inside.arg(format!("--mount=/proc/{}/ns/mnt", disk.holder.id())).arg(script());
+                inside
+            }
+            None => Command::new(script()),
+        };
         command.arg("node").arg(&node.dir).args([&(index + 1).to_string(), &self.layout]);
         command
             .env("KAFKA_PROPERTIES", &self.properties)
@@ -136,6 +204,20 @@ impl Cluster {
             drop(stdin);
             child.wait().unwrap();
         }
+    }
+
+    /// The node stands still, as if it were overloaded or could not be reached, until it is told to go on.
+    pub fn freeze_node(&self, index: usize) {
+        self.signal(index, "-STOP");
+    }
+
+    pub fn thaw_node(&self, index: usize) {
+        self.signal(index, "-CONT");
+    }
+
+    fn signal(&self, index: usize, signal: &str) {
+        let pid = self.nodes[index].running.as_ref().unwrap().0.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
     /// Waits until the cluster takes records in each partition of a new topic.

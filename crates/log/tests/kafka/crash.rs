@@ -15,8 +15,8 @@ use tidegate_log::{EventLog, KafkaLog, KafkaOptions, LogError, StoredRecord, Top
 use crate::broker::{self, Cluster};
 use crate::wire::{ONE_PARTITION, at};
 
-const SOURCES: u64 = 3;
-const PARTITIONS: u32 = 2;
+pub const SOURCES: u64 = 3;
+pub const PARTITIONS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn runs(usual: usize) -> usize {
@@ -29,13 +29,13 @@ fn place(source: u64) -> TopicPartition {
 
 /// What a source may say of its appends.
 #[derive(Default)]
-struct Source {
-    acknowledged: AtomicU64,
+pub struct Source {
+    pub acknowledged: AtomicU64,
     errors: AtomicU64,
 }
 
 /// Appends for each source until `done`; an append that fails is repeated as it is.
-fn append_until(log: &dyn EventLog, sources: &[Source], done: &AtomicBool) {
+pub fn append_until(log: &dyn EventLog, sources: &[Source], done: &AtomicBool) {
     thread::scope(|scope| {
         for (number, source) in sources.iter().enumerate() {
             scope.spawn(move || {
@@ -59,7 +59,7 @@ fn append_until(log: &dyn EventLog, sources: &[Source], done: &AtomicBool) {
 }
 
 /// Ends the appends, when all is well and when the test fails.
-struct DoneAtLast<'a>(&'a AtomicBool);
+pub struct DoneAtLast<'a>(pub &'a AtomicBool);
 
 impl Drop for DoneAtLast<'_> {
     fn drop(&mut self) {
@@ -95,7 +95,7 @@ fn kill_nodes_under_load(cluster: &mut Cluster, nodes: usize, kills: usize, opti
 }
 
 /// Waits until each source has had several appends acknowledged from now on.
-fn all_get_on(sources: &[Source]) {
+pub fn all_get_on(sources: &[Source]) {
     let began = Instant::now();
     for (number, source) in sources.iter().enumerate() {
         let before = source.acknowledged.load(Ordering::SeqCst);
@@ -107,7 +107,7 @@ fn all_get_on(sources: &[Source]) {
 }
 
 /// Each source's records are there once, in order, up to what was acknowledged.
-fn check(options: &KafkaOptions, sources: &[Source]) {
+pub fn check(options: &KafkaOptions, sources: &[Source]) {
     let log = KafkaLog::open(options.clone()).unwrap();
     let all: Vec<StoredRecord> = (0..PARTITIONS)
         .flat_map(|partition| read_all(&log, &TopicPartition { topic: "t".into(), partition }))
@@ -170,7 +170,7 @@ fn an_append_to_a_broker_that_is_down_fails_in_time_and_may_be_repeated() {
     assert_eq!(read, (0..20).map(|seq| record("a", seq)).collect::<Vec<_>>());
 }
 
-fn retried<T>(mut call: impl FnMut() -> Result<T, LogError>) -> T {
+pub fn retried<T>(mut call: impl FnMut() -> Result<T, LogError>) -> T {
     let began = Instant::now();
     loop {
         match call() {

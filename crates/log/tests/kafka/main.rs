@@ -15,4 +15,7 @@ mod members;
 mod readers;
 mod refusals;
 mod throughput;
+#[cfg(feature = "kafka-tls")]
+mod tls;
+mod trouble;
 mod wire;

@@ -41,6 +41,35 @@ fn an_unknown_property_is_refused() {
     assert!(refused.contains("sasl.pasword") && refused.contains("property"), "{refused}");
 }
 
+/// What is not built in is named, with the feature that brings it.
+#[test]
+fn what_this_build_lacks_is_refused() {
+    let open = |properties: &[(&str, &str)]| {
+        let mut options = KafkaOptions::new("kafka://127.0.0.1:1".parse().unwrap());
+        options.timeout = Duration::from_millis(200);
+        let pairs = properties.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+        options.properties.extend(pairs);
+        KafkaLog::open(options).unwrap_err().to_string()
+    };
+    let kerberos = open(&[("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "GSSAPI")]);
+    assert!(kerberos.contains("instead of Kerberos"), "{kerberos}");
+    let user = [("sasl.username", "me"), ("sasl.password", "secret")];
+    let plain =
+        open(&[("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "PLAIN"), user[0], user[1]]);
+    assert!(plain.contains("check that the address is right"), "{plain}");
+    for asked in [
+        &[("security.protocol", "SSL")][..],
+        &[("security.protocol", "sasl_ssl"), ("sasl.mechanism", "PLAIN"), user[0], user[1]],
+        &[("security.protocol", "sasl_plaintext"), ("sasl.mechanisms", "SCRAM-SHA-512"), user[0], user[1]],
+    ] {
+        let said = open(asked);
+        println!("{said}");
+        let built_in = cfg!(feature = "kafka-tls");
+        assert_eq!(said.contains("--features kafka-tls"), !built_in, "{said}");
+        assert_eq!(said.contains("check that the address is right"), built_in, "{said}");
+    }
+}
+
 /// Topics are not created by being asked for, even where the broker would do so.
 #[test]
 fn a_missing_topic_stays_missing() {
@@ -91,7 +120,7 @@ fn the_largest_record_need_not_compress() {
     assert_eq!(read, large.records);
 }
 
-fn noise(bytes: usize) -> Bytes {
+pub fn noise(bytes: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let byte = |_| {
         state ^= state << 13;

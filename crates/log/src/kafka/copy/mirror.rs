@@ -22,7 +22,7 @@ use super::compare::{compare, filler};
 use super::{CopyProgress, CopyReport, CopyStep, Hold, Seen, no_copy, partitions};
 use crate::check::lock;
 use crate::embedded::StoredBatch;
-use crate::kafka::client::Complaints;
+use crate::kafka::complaints::Complaints;
 use crate::kafka::record::{headers, offset, timestamp};
 use crate::kafka::state::{key, value};
 use crate::kafka::value::frame;

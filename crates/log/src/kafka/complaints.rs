@@ -1,0 +1,135 @@
+//! What goes wrong on Kafka, in the log's words: what the client library says, and whether asking again can help.
+
+use std::sync::{Arc, Mutex};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::ConsumerContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+use super::options::KafkaOptions;
+use crate::LogError;
+use crate::check::lock;
+
+/// Keeps the last complaint of the client library, which says more than what its calls return.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Complaints(Arc<Mutex<Option<Complaint>>>);
+
+#[derive(Debug)]
+struct Complaint {
+    code: Option<Code>,
+    reason: String,
+}
+
+impl Complaints {
+    pub fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        match level {
+            RDKafkaLogLevel::Emerg
+            | RDKafkaLogLevel::Alert
+            | RDKafkaLogLevel::Critical
+            | RDKafkaLogLevel::Error
+            | RDKafkaLogLevel::Warning => tracing::warn!(target: "kafka", facility, "{message}"),
+            _ => tracing::debug!(target: "kafka", facility, "{message}"),
+        }
+    }
+
+    pub fn hear(&self, error: &KafkaError, reason: &str) {
+        tracing::debug!(target: "kafka", %error, "{reason}");
+        // That all are down says less than why the last one is, and the end of a partition is nothing to complain of.
+        if !matches!(error.rdkafka_error_code(), Some(Code::AllBrokersDown | Code::PartitionEOF)) {
+            *lock(&self.0) = Some(Complaint { code: error.rdkafka_error_code(), reason: reason.into() });
+        }
+    }
+
+    pub fn last(&self) -> Option<String> {
+        lock(&self.0).as_ref().map(|complaint| complaint.reason.clone())
+    }
+
+    /// What was heard, if it is something that waiting does not mend.
+    pub fn refusal(&self) -> Option<(String, &'static str)> {
+        let heard = lock(&self.0);
+        let complaint = heard.as_ref()?;
+        match kind(complaint.code?) {
+            Kind::Refused(mend) => Some((complaint.reason.clone(), mend)),
+            _ => None,
+        }
+    }
+
+    pub fn forget(&self) {
+        *lock(&self.0) = None;
+    }
+}
+
+/// Of a client that does nothing but ask.
+pub(super) struct Context(pub Complaints);
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.0.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.0.hear(&error, reason);
+    }
+}
+
+impl ConsumerContext for Context {}
+
+/// Why a request failed, and whether asking again can help.
+pub(super) enum Kind {
+    Refused(&'static str),
+    UnknownTopic,
+    Passing,
+}
+
+pub(super) fn refused(options: &KafkaOptions, doing: &str, error: &KafkaError, mend: &str) -> LogError {
+    let servers = options.url.servers().into();
+    LogError::KafkaRefused { servers, doing: doing.into(), reason: error.to_string(), mend: mend.into() }
+}
+
+/// Whether asking again can help.
+pub(super) fn is_passing(error: &KafkaError) -> bool {
+    error.rdkafka_error_code().is_some_and(|code| matches!(kind(code), Kind::Passing))
+}
+
+pub(super) fn kind(code: Code) -> Kind {
+    match code {
+        Code::TopicAuthorizationFailed => Kind::Refused(
+            "grant this user Read, Write, Describe, Create and Alter on topics that begin with the prefix",
+        ),
+        Code::GroupAuthorizationFailed => {
+            Kind::Refused("grant this user Read and Describe on consumer groups that begin with the prefix")
+        }
+        Code::TransactionalIdAuthorizationFailed => Kind::Refused(
+            "grant this user Write and Describe on transactional ids that begin with the prefix",
+        ),
+        Code::ClusterAuthorizationFailed => {
+            Kind::Refused("grant this user what it lacks on the cluster, or create the topic by hand")
+        }
+        Code::Authentication
+        | Code::SaslAuthenticationFailed
+        | Code::UnsupportedSASLMechanism
+        | Code::IllegalSASLState => Kind::Refused("check the properties security.protocol and sasl.*"),
+        Code::MessageSizeTooLarge | Code::InvalidMessageSize => Kind::Refused(
+            "raise max.message.bytes of the topic to 8454144, as topics made by tidegate have it",
+        ),
+        Code::InvalidReplicationFactor => Kind::Refused("ask for no more copies than there are brokers"),
+        Code::InvalidTopic | Code::PolicyViolation | Code::InvalidConfig | Code::InvalidPartitions => {
+            Kind::Refused("the cluster's rules do not allow it; change them or create the topic by hand")
+        }
+        Code::InvalidTransactionTimeout => {
+            Kind::Refused("set a transaction timeout that the broker's transaction.max.timeout.ms allows")
+        }
+        Code::UnsupportedVersion | Code::UnsupportedFeature => {
+            Kind::Refused("use a Kafka of version 2.5 or newer")
+        }
+        Code::SSL => Kind::Refused(
+            "check that security.protocol is what this port speaks, that ssl.ca.location names the authority of the brokers' certificate, and that it is made out for this host name",
+        ),
+        Code::BadMessage | Code::InvalidMessage | Code::BadCompression => {
+            Kind::Refused("the partition is damaged; restore it from a replica")
+        }
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => Kind::UnknownTopic,
+        _ => Kind::Passing,
+    }
+}
