@@ -23,6 +23,7 @@ pub mod plan;
 pub mod raw;
 mod revision;
 pub mod runner;
+pub mod samples;
 mod seen;
 pub mod shipped;
 mod sorted;

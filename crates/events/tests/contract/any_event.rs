@@ -110,7 +110,8 @@ fn fit_samples(batch: &mut DynamicMessage) {
     for (number, column) in columns.iter_mut().enumerate() {
         let column = column.as_message_mut().expect("a column");
         column.set_field_by_name("name", Value::String(format!("metric_{number}")));
-        column.set_field_by_name("value_delta", Value::List(vec![Value::I64(-3); devices.len() * (ticks + 1)]));
+        column
+            .set_field_by_name("value_delta", Value::List(vec![Value::I64(-3); devices.len() * (ticks + 1)]));
         column.clear_field_by_name("missing");
     }
     batch.set_field_by_name("first_tick_ms", Value::I64(1_763_712_000_500));

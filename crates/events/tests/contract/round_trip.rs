@@ -106,8 +106,7 @@ fn incomplete_jobs_are_refused() {
 
 /// Two devices and three ticks, as changed.
 fn samples(change: impl FnOnce(&mut v1::GpuSampleBatch)) -> Event {
-    let device =
-        |uuid: &str| v1::gpu_sample_batch::DeviceInfo { uuid: uuid.into(), ..Default::default() };
+    let device = |uuid: &str| v1::gpu_sample_batch::DeviceInfo { uuid: uuid.into(), ..Default::default() };
     let mut batch = v1::GpuSampleBatch {
         envelope: job(1, "1").envelope,
         node: "n".into(),

@@ -5,3 +5,4 @@
 mod histories;
 mod revisions;
 mod same_bytes;
+mod samples;
