@@ -49,7 +49,7 @@ pub use id::EVENT_ID_BYTES;
 pub use schema::{SchemaId, UnknownSchema};
 pub use states::{FinalState, UnknownFinalState};
 pub use units::{GPU_MILLI, gpu_ms, gpu_ms_between};
-pub use validate::InvalidEvent;
+pub use validate::{InvalidEvent, MAX_SAMPLES};
 
 /// Types generated from `schemas/*.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

@@ -1,5 +1,9 @@
 //! What a message must hold to be an event. Protobuf itself requires nothing.
 
+mod samples;
+
+pub use samples::MAX_SAMPLES;
+
 use crate::{EVENT_ID_BYTES, Event, v1};
 
 /// What a message lacks to be an event.
@@ -25,6 +29,23 @@ pub enum InvalidEvent {
          keep each run inside the column"
     )]
     MissingOutOfRange { column: String, first: u64, end: u64, values: usize },
+    #[error("column `{column}` marks value {at} as missing twice; give it one reason")]
+    MissingTwice { column: String, at: usize },
+    #[error("column `{column}` marks value {at} as missing but holds one there; write a difference of 0")]
+    MissingHasValue { column: String, at: usize },
+    #[error(
+        "{name:?} is no name of a metric; use at most 64 lower-case letters, digits and underscores, with the unit at the \
+         end, e.g. power_mw"
+    )]
+    ColumnName { name: String },
+    #[error("column `{column}` stands twice in the batch; send one of them")]
+    ColumnTwice { column: String },
+    #[error("device `{device}` stands twice in the batch; send each device once, with all its ticks")]
+    DeviceTwice { device: String },
+    #[error("tick {tick} is at {at_ms} ms since 1970, outside the years 1 to 9999; correct the node's clock")]
+    TickOutOfRange { tick: usize, at_ms: i64 },
+    #[error("{devices} devices × {ticks} ticks are more than {MAX_SAMPLES} samples; send smaller batches")]
+    TooManySamples { devices: usize, ticks: usize },
 }
 
 impl Event {
@@ -58,7 +79,7 @@ impl Event {
                 filled("node", &node.node)
             }
             Self::DeadLetter(letter) => filled("origin", &letter.origin).and(filled("code", &letter.code)),
-            Self::GpuSamples(batch) => filled("node", &batch.node).and_then(|()| columns_fit(batch)),
+            Self::GpuSamples(batch) => filled("node", &batch.node).and_then(|()| samples::fits(batch)),
         }
     }
 }
@@ -70,28 +91,4 @@ fn filled(field: &'static str, value: &str) -> Result<(), InvalidEvent> {
 /// Kind 0 is Protobuf's "not set" in each of the enums.
 fn known_kind<K, E>(kind: i32, parse: impl Fn(i32) -> Result<K, E>) -> Result<K, InvalidEvent> {
     parse(kind).ok().filter(|_| kind != 0).ok_or(InvalidEvent::UnknownKind { kind })
-}
-
-/// Readers index columns by device and tick; they can do so unchecked after this.
-fn columns_fit(batch: &v1::GpuSampleBatch) -> Result<(), InvalidEvent> {
-    let (devices, ticks) = (batch.devices.len(), batch.tick_delta_ms.len() + 1);
-    for column in &batch.columns {
-        let values = column.value_delta.len();
-        if values != 0 && values != devices * ticks {
-            return Err(InvalidEvent::ColumnLength { column: column.name.clone(), values, devices, ticks });
-        }
-        for missing in &column.missing {
-            let (first, end) =
-                (u64::from(missing.first), u64::from(missing.first) + u64::from(missing.count));
-            if end > values as u64 {
-                return Err(InvalidEvent::MissingOutOfRange {
-                    column: column.name.clone(),
-                    first,
-                    end,
-                    values,
-                });
-            }
-        }
-    }
-    Ok(())
 }

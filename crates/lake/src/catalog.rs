@@ -6,10 +6,12 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::TableProvider;
+use datafusion::catalog::streaming::StreamingTable;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
 use datafusion::functions_aggregate::expr_fn::{count, max, sum};
 use datafusion::logical_expr::{Expr, JoinType, cast};
+use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionContext, ident, lit};
 
 use crate::error::Result;
@@ -27,6 +29,8 @@ pub struct Overlay {
     pub hide_segments: Vec<(i32, String)>,
     /// Rows with the table's full schema.
     pub rows: Vec<RecordBatch>,
+    /// Further rows, which are put together when a query reads them.
+    pub streams: Vec<Arc<dyn PartitionStream>>,
 }
 
 /// A consistent set of tables: every query runs on one catalog from its first table to its last.
@@ -66,8 +70,11 @@ pub fn with_overlay(
     let segments: ArrayRef =
         Arc::new(overlay.hide_segments.iter().map(|(_, name)| Some(name)).collect::<StringArray>());
     rows = without(ctx, rows, SEGMENT, overlay.hide_segments.iter().map(|(p, _)| *p).collect(), segments)?;
-    let rows = rows.select(columns_as(&schema))?;
-    Ok(rows.union(ctx.read_table(Arc::new(in_memory))?)?)
+    let mut rows = rows.select(columns_as(&schema))?.union(ctx.read_table(Arc::new(in_memory))?)?;
+    if !overlay.streams.is_empty() {
+        rows = rows.union(ctx.read_table(Arc::new(StreamingTable::try_new(schema, overlay.streams)?))?)?;
+    }
+    Ok(rows)
 }
 
 /// Rows whose (log partition, `column`) is not listed.

@@ -197,8 +197,18 @@ impl DeltaStore {
         partition: PartitionValues,
         batches: &[RecordBatch],
     ) -> Result<Option<DataFile>> {
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        if rows == 0 {
+        self.write_each(partition, batches.iter().cloned().map(Ok)).await
+    }
+
+    /// As [`Self::write`], of batches that are made one after the other.
+    pub async fn write_each(
+        &self,
+        partition: PartitionValues,
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+    ) -> Result<Option<DataFile>> {
+        let mut batches =
+            batches.filter(|batch| batch.as_ref().map_or(true, |b| b.num_rows() > 0)).peekable();
+        if batches.peek().is_none() {
             return Ok(None);
         }
         let schema = self.spec.file_schema();
@@ -206,7 +216,7 @@ impl DeltaStore {
         let mut writer =
             ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), Some(self.properties.clone()))?;
         for batch in batches {
-            writer.write(&batch.clone().with_schema(Arc::clone(&schema))?)?;
+            writer.write(&batch?.with_schema(Arc::clone(&schema))?)?;
         }
         let metadata = writer.close()?;
         let size = bytes.len() as i64;

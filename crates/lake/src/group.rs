@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::exec::run_keyed;
 use crate::plan::{AS_OF, Group, Planned};
 use crate::raw::{Facts, RawTable, key_hash};
+use crate::samples::{HeldSamples, SampleChunk};
 use crate::seen::SeenKeys;
 use crate::table::{EVENT, KEY, OFFSET, timestamp_type};
 
@@ -60,6 +61,8 @@ pub struct GroupState {
     pub closed_before: Option<i64>,
     /// After a crash between the commits of one flush: where that flush ended. The next flush must end there too.
     pub recover_to: Option<u64>,
+    /// Samples that are not committed, in a group of samples: it has no keys, and nothing of what follows for them.
+    pub samples: HeldSamples,
     /// Events of open keys, full raw schema.
     events: Vec<RecordBatch>,
     seen_events: HashSet<(i64, i64)>,
@@ -88,6 +91,7 @@ impl GroupState {
             changed: false,
             closed_before: None,
             recover_to,
+            samples: HeldSamples::default(),
             events: Vec::new(),
             seen_events: HashSet::new(),
             keys: HashMap::new(),
@@ -158,6 +162,20 @@ impl GroupState {
         };
         self.waiting.push((filter_record_batch(&batch, &waits)?, pick(true)));
         self.absorb_fresh(&filter_record_batch(&batch, &not(&waits)?)?, &pick(false))
+    }
+
+    /// Takes new samples in, but for batches that came lately. Each touches the windows of its own times.
+    pub fn absorb_samples(&mut self, chunk: SampleChunk) {
+        let Some(chunk) = self.samples.absorb(chunk) else { return };
+        for (cluster, (first, last)) in chunk.spans() {
+            let index = self.cluster_index(cluster) as usize;
+            self.clusters[index].1 = self.clusters[index].1.max(last);
+            for (planned, dirty) in self.group.windowed.iter().zip(&mut self.dirty) {
+                let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
+                segment.mark(first, last, dirty);
+            }
+        }
+        self.changed = true;
     }
 
     /// Takes in the events that waited; `committed` is what the lake holds of their keys.
@@ -234,6 +252,9 @@ impl GroupState {
 
     /// Folds all held events through the keyed pipelines.
     pub async fn fold(&mut self, ctx: &SessionContext) -> Result<()> {
+        if self.group.keyed.is_empty() {
+            return Ok(());
+        }
         let raw = self.events.iter().map(|batch| self.with_as_of(batch)).collect::<Result<Vec<_>>>()?;
         let mut tables = vec![(self.raw().spec.name.clone(), raw)];
         for planned in &self.group.keyed {
@@ -298,6 +319,7 @@ impl GroupState {
         let kept = concat(&schema, &kept.collect::<Result<Vec<_>>>()?)?;
         // Few rows stay of many batches: one batch with buffers of its own lets go of all the others.
         self.events = if kept.num_rows() == 0 { Vec::new() } else { vec![compact(&kept)?] };
+        self.samples.clear();
         self.outputs.clear();
         self.revived.clear();
         self.dirty.iter_mut().for_each(BTreeSet::clear);

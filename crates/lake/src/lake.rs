@@ -6,17 +6,16 @@
 //! behind are committed. Nothing else is kept anywhere, so there is nothing else that could disagree.
 
 mod flush;
+mod load;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
-use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::JoinType;
 use datafusion::prelude::{SessionContext, ident, lit};
-use futures::StreamExt;
 use url::Url;
 
 pub use crate::catalog::Catalog;
@@ -25,9 +24,9 @@ use crate::delta::DeltaStore;
 use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits};
 use crate::group::GroupState;
-use crate::intake::Intake;
+use crate::intake::{Intake, NewRows};
 use crate::plan::{Group, Plan};
-use crate::table::{KEY, OFFSET, OPEN, PARTITION};
+use crate::table::{KEY, OFFSET, PARTITION};
 
 /// A group that saw nothing new still notes its progress when it is this many records behind.
 const IDLE_PROGRESS: u64 = 1_000;
@@ -251,45 +250,6 @@ impl Lake {
         Ok(())
     }
 
-    /// Reads the state of a group back from its tables, as of the anchor's offset.
-    async fn load(&self, state: &mut GroupState) -> Result<()> {
-        if state.committed == 0 {
-            return Ok(());
-        }
-        let ctx = self.session();
-        let raw = &self.stores[&state.raw().spec.name];
-        ctx.register_table("raw", raw.provider().await?)?;
-        let committed = format!("{PARTITION} = {} AND {OFFSET} < {}", state.partition, state.committed);
-        let watermarks =
-            format!("SELECT cluster, max(event_time) AS at FROM raw WHERE {committed} GROUP BY cluster");
-        for batch in ctx.sql(&watermarks).await?.collect().await? {
-            let clusters = arrow::compute::cast(batch.column(0), &arrow::datatypes::DataType::Utf8View)?;
-            let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
-            for (cluster, time) in clusters.as_string_view().iter().zip(times) {
-                state.remember_watermark(cluster.unwrap_or_default(), time.unwrap_or(i64::MIN));
-            }
-        }
-        let mut keys =
-            ctx.sql(&format!("SELECT {KEY} FROM raw WHERE {committed}")).await?.execute_stream().await?;
-        while let Some(batch) = keys.next().await {
-            batch?
-                .column(0)
-                .as_primitive::<Int64Type>()
-                .iter()
-                .flatten()
-                .for_each(|key| state.remember_key(key));
-        }
-        if let Some(anchor) = state.group.stored_keyed().last() {
-            ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
-            let open = format!("SELECT {KEY} FROM anchor WHERE {PARTITION} = {} AND {OPEN}", state.partition);
-            let events = format!("SELECT * FROM raw WHERE {committed} AND {KEY} IN ({open})");
-            for batch in ctx.sql(&events).await?.collect().await? {
-                state.revive(crate::batch::conform(&batch, &state.raw().spec.full_schema())?, true);
-            }
-        }
-        Ok(())
-    }
-
     /// What takes in the decoded events of a log partition, to be handed to [`Self::absorb`].
     pub fn intake(&self, topic: &str, partition: u32) -> Intake {
         let here =
@@ -303,8 +263,15 @@ impl Lake {
         for (table, rows) in intake.finish() {
             let state =
                 self.states.get_mut(&(table, partition)).expect("an intake is of attached partitions");
-            for (batch, facts) in rows {
-                state.absorb(batch, facts)?;
+            match rows {
+                NewRows::Samples(chunks) => {
+                    chunks.into_iter().for_each(|chunk| state.absorb_samples(chunk));
+                }
+                NewRows::Events(batches) => {
+                    for (batch, facts) in batches {
+                        state.absorb(batch, facts)?;
+                    }
+                }
             }
             state.absorbed = state.absorbed.max(end);
         }

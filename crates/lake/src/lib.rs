@@ -24,6 +24,7 @@ pub mod position;
 pub mod raw;
 mod revision;
 pub mod runner;
+pub mod samples;
 mod seen;
 pub mod shipped;
 mod sorted;

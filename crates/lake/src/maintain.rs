@@ -55,7 +55,7 @@ pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
             tracing::info!(table = store.spec().name, merged, deleted, "compacted");
             worked = true;
         }
-        if let (Some(keep), Layout::Raw) = (when.keep_raw, store.spec().layout) {
+        if let (Some(keep), Layout::Raw | Layout::Samples) = (when.keep_raw, store.spec().layout) {
             let expired = expired(&files, keep);
             if !expired.is_empty() {
                 tracing::info!(

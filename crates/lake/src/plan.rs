@@ -76,6 +76,14 @@ impl Plan {
             let group = groups.iter_mut().find(|g| Some(&g.raw.spec.name) == planned.root.as_ref());
             match (&planned.pipeline.shape, group) {
                 (Shape::View, _) => views.push(planned),
+                (Shape::Keyed { .. }, Some(group)) if group.raw.spec.layout == Layout::Samples => {
+                    let message = format!(
+                        "{} cannot be folded per key: no device is ever finished, so all history would stay in memory; \
+                         use a window of event_time",
+                        group.raw.spec.name
+                    );
+                    return Err(LakeError::Pipeline { file: planned.pipeline.file, message });
+                }
                 (Shape::Keyed { .. }, Some(group)) => group.keyed.push(planned),
                 (Shape::Windowed { .. }, Some(group)) => group.windowed.push(planned),
                 (_, None) => {

@@ -1,4 +1,5 @@
-//! Raw tables: one per event schema, one row per event, as it came from the log.
+//! Raw tables: one per event schema, one row per event, as it came from the log. Samples have rows of their own kind, see
+//! [`crate::samples`].
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use arrow::array::{
 };
 use arrow::datatypes::DataType;
 use tidegate_events::v1::{
-    CapacityEvent, CapacityEventKind, DeadLetter, Envelope, GpuSampleBatch, JobEvent, JobEventKind,
-    NodeEvent, NodeEventKind, PoolSample,
+    CapacityEvent, CapacityEventKind, DeadLetter, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
+    PoolSample,
 };
 use tidegate_events::{Event, SchemaId};
 use xxhash_rust::xxh3::Xxh3;
@@ -92,6 +93,7 @@ pub fn raw_tables() -> Vec<RawTable> {
             &["origin"],
             documented(DEAD),
         ),
+        crate::samples::metrics::table(),
     ]
 }
 
@@ -115,7 +117,7 @@ impl RawRows {
             SchemaId::PoolSample => rows(POOL, |e| if let Event::PoolSample(e) = e { Some(e) } else { None }),
             SchemaId::NodeEvent => rows(NODE, |e| if let Event::Node(e) = e { Some(e) } else { None }),
             SchemaId::DeadLetter => rows(DEAD, |e| if let Event::DeadLetter(e) = e { Some(e) } else { None }),
-            SchemaId::GpuSampleBatch => rows::<GpuSampleBatch>(&[], |_| None),
+            SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::samples"),
         };
         Self { table, partition: partition as i32, columns, offsets: Vec::new(), facts: Vec::new() }
     }

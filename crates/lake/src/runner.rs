@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::error::{LakeError, Result};
 use crate::lake::{CatalogSource, Lake};
 use crate::maintain::{self, Maintenance};
+use crate::samples::{SAMPLES_PER_EVENT, weight};
 use aside::Aside;
 
 /// Consumer group under which progress is noted in the log, for display and to hold retention back.
@@ -26,7 +27,7 @@ const IDLE: Duration = Duration::from_millis(100);
 pub struct Pace {
     /// Payload bytes read from a partition at a time.
     pub read_bytes: usize,
-    /// Events taken in before they are committed; bounds memory.
+    /// Events taken in before they are committed; bounds memory. [`SAMPLES_PER_EVENT`] samples count as one.
     pub flush_events: u64,
     /// Longest time taken-in events stay uncommitted while running for good.
     pub flush_every: Duration,
@@ -93,6 +94,7 @@ pub struct Runner {
     cursors: Vec<Cursor>,
     /// Partitions of each topic, those of others too.
     partitions: HashMap<String, u32>,
+    /// Events taken in and not committed, in samples, see [`weight`].
     unflushed: u64,
     /// A cursor moved since the group was last told.
     moved: bool,
@@ -222,6 +224,7 @@ impl Runner {
     /// Reads each partition once. Returns the number of records read.
     async fn sweep(&mut self) -> Result<u64> {
         let mut read = 0;
+        let bound = self.pace.flush_events.saturating_mul(SAMPLES_PER_EVENT);
         for index in 0..self.cursors.len() {
             let Cursor { at, next } = &self.cursors[index];
             let (at, next) = (at.clone(), *next);
@@ -249,7 +252,7 @@ impl Runner {
             self.progress.records += records.len() as u64;
             self.take_in(&at, records, end).await?;
             (self.cursors[index].next, self.moved) = (end, true);
-            if limit.is_some_and(|limit| end >= limit) || self.unflushed >= self.pace.flush_events {
+            if limit.is_some_and(|limit| end >= limit) || self.unflushed >= bound {
                 self.flush().await?;
             }
         }
@@ -279,7 +282,7 @@ impl Runner {
             match Event::decode(record.schema, &record.payload) {
                 Ok(event) if aside.belongs_here(&event) => {
                     intake.push(offset, &event);
-                    self.unflushed += 1;
+                    self.unflushed += weight(&event);
                 }
                 Ok(event) => aside.misplaced(offset, &event, record),
                 Err(e) => aside.undecodable(offset, record, &e)?,

@@ -40,6 +40,8 @@ pub struct Column {
 pub enum Layout {
     /// Events as they came: appended, never changed.
     Raw,
+    /// As raw, but many rows to an event; those of a file stand in order of device and time.
+    Samples,
     /// One row per key, replaced as the key's events come in. `_open` rows are rewritten with every commit, the others
     /// only when a late event reaches a finished key.
     Keyed,
@@ -69,7 +71,7 @@ impl TableSpec {
     /// Bookkeeping columns of the layout.
     pub fn hidden_columns(&self) -> &'static [(&'static str, DataType)] {
         match self.layout {
-            Layout::Raw => &[
+            Layout::Raw | Layout::Samples => &[
                 (PARTITION, DataType::Int32),
                 (OFFSET, DataType::Int64),
                 (KEY, DataType::Int64),
@@ -87,7 +89,7 @@ impl TableSpec {
     /// Delta partition columns; their values stand in the file's metadata, not in the file.
     pub fn partition_columns(&self) -> &'static [&'static str] {
         match self.layout {
-            Layout::Raw => &[PARTITION],
+            Layout::Raw | Layout::Samples => &[PARTITION],
             Layout::Keyed => &[PARTITION, OPEN],
             Layout::Windowed => &[PARTITION, SEGMENT],
         }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use prost_reflect::prost::Message;
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, Value};
 use tidegate_events::{Event, SchemaId};
 
 use crate::schemas;
@@ -78,9 +78,8 @@ fn make_valid(message: &mut DynamicMessage) {
     if message.get_field_by_name("kind").is_some_and(|kind| kind.as_enum_number() == Some(0)) {
         message.set_field_by_name("kind", Value::EnumNumber(1));
     }
-    if let Some(columns) = message.get_field_by_name("columns") {
-        let columns = columns.into_owned();
-        message.set_field_by_name("columns", fit_columns(message, columns));
+    if message.get_field_by_name("columns").is_some() {
+        fit_samples(message);
     }
 }
 
@@ -90,14 +89,33 @@ fn fill_if_empty(message: &mut DynamicMessage, field: &str) {
     }
 }
 
-/// Columns get one value per device and tick, and lose marks of missing values that lie outside.
-fn fit_columns(batch: &DynamicMessage, mut columns: Value) -> Value {
-    let len = |name| batch.get_field_by_name(name).and_then(|v| v.as_list().map(<[_]>::len)).expect("a list");
-    let values = len("devices") * (len("tick_delta_ms") + 1);
-    for column in columns.as_list_mut().expect("a list") {
+/// Devices and metrics get names of their own, ticks come each second, and columns get one value per device and tick and
+/// lose marks of missing values.
+fn fit_samples(batch: &mut DynamicMessage) {
+    let list = |batch: &DynamicMessage, name: &str| {
+        batch.get_field_by_name(name).expect("a field").into_owned().as_list().expect("a list").to_vec()
+    };
+    let mut devices = list(batch, "devices");
+    if devices.is_empty() {
+        let field = batch.descriptor().get_field_by_name("devices").expect("a field");
+        let Kind::Message(device) = field.kind() else { panic!("devices are messages") };
+        devices.push(Value::Message(DynamicMessage::new(device)));
+    }
+    for (number, device) in devices.iter_mut().enumerate() {
+        let device = device.as_message_mut().expect("a device");
+        device.set_field_by_name("uuid", Value::String(format!("GPU-{number}")));
+    }
+    let ticks = list(batch, "tick_delta_ms").len();
+    let mut columns = list(batch, "columns");
+    for (number, column) in columns.iter_mut().enumerate() {
         let column = column.as_message_mut().expect("a column");
-        column.set_field_by_name("value_delta", Value::List(vec![Value::I64(-3); values]));
+        column.set_field_by_name("name", Value::String(format!("metric_{number}")));
+        column
+            .set_field_by_name("value_delta", Value::List(vec![Value::I64(-3); devices.len() * (ticks + 1)]));
         column.clear_field_by_name("missing");
     }
-    columns
+    batch.set_field_by_name("first_tick_ms", Value::I64(1_763_712_000_500));
+    batch.set_field_by_name("tick_delta_ms", Value::List(vec![Value::I64(1_000); ticks]));
+    batch.set_field_by_name("devices", Value::List(devices));
+    batch.set_field_by_name("columns", Value::List(columns));
 }

@@ -104,33 +104,90 @@ fn incomplete_jobs_are_refused() {
     );
 }
 
+/// Two devices and three ticks, as changed.
+fn samples(change: impl FnOnce(&mut v1::GpuSampleBatch)) -> Event {
+    let device = |uuid: &str| v1::gpu_sample_batch::DeviceInfo { uuid: uuid.into(), ..Default::default() };
+    let mut batch = v1::GpuSampleBatch {
+        envelope: job(1, "1").envelope,
+        node: "n".into(),
+        devices: vec![device("GPU-a"), device("GPU-b")],
+        first_tick_ms: 1_763_712_000_500,
+        tick_delta_ms: vec![1_000; 2],
+        columns: vec![column("power_mw", &[70_000, 1, 0, 0, 0, 0], &[(4, 2)])],
+    };
+    change(&mut batch);
+    Event::GpuSamples(batch)
+}
+
+fn column(name: &str, value_delta: &[i64], missing: &[(u32, u32)]) -> v1::gpu_sample_batch::Column {
+    let missing = missing.iter().map(|(first, count)| v1::gpu_sample_batch::Missing {
+        first: *first,
+        count: *count,
+        reason: 1,
+    });
+    v1::gpu_sample_batch::Column {
+        name: name.into(),
+        value_delta: value_delta.to_vec(),
+        missing: missing.collect(),
+    }
+}
+
 #[test]
 fn columns_that_do_not_fit_are_refused() {
-    let column = |values: usize, first| v1::gpu_sample_batch::Column {
-        name: "power_mw".into(),
-        value_delta: vec![1; values],
-        missing: vec![v1::gpu_sample_batch::Missing { first, count: 2, reason: 1 }],
+    let with = |value_delta: &[i64], missing: &[(u32, u32)]| {
+        samples(|batch| batch.columns = vec![column("power_mw", value_delta, missing)])
     };
-    let batch = |column| {
-        Event::GpuSamples(v1::GpuSampleBatch {
-            envelope: job(1, "1").envelope,
-            node: "n".into(),
-            devices: vec![Default::default(); 2],
-            tick_delta_ms: vec![1_000; 2],
-            columns: vec![column],
-            ..Default::default()
-        })
-    };
-    assert_eq!(batch(column(6, 4)).validate(), Ok(()));
     let name = "power_mw".to_string();
+    assert_eq!(samples(|_| ()).validate(), Ok(()));
+    assert_eq!(with(&[], &[]).validate(), Ok(()), "an empty column was not collected");
     assert_eq!(
-        refusal(batch(column(5, 0))),
+        refusal(with(&[1; 5], &[])),
         InvalidEvent::ColumnLength { column: name.clone(), values: 5, devices: 2, ticks: 3 }
     );
     assert_eq!(
-        refusal(batch(column(6, 5))),
-        InvalidEvent::MissingOutOfRange { column: name, first: 5, end: 7, values: 6 }
+        refusal(with(&[0; 6], &[(5, 2)])),
+        InvalidEvent::MissingOutOfRange { column: name.clone(), first: 5, end: 7, values: 6 }
     );
+    assert_eq!(
+        refusal(with(&[0; 6], &[(3, 2), (0, 4)])),
+        InvalidEvent::MissingTwice { column: name.clone(), at: 3 }
+    );
+    assert_eq!(
+        refusal(with(&[0, 0, 0, 7, 0, 0], &[(2, 2)])),
+        InvalidEvent::MissingHasValue { column: name, at: 3 }
+    );
+}
+
+#[test]
+fn samples_that_cannot_be_told_apart_are_refused() {
+    let no_devices = samples(|batch| batch.devices.clear());
+    assert_eq!(refusal(no_devices), InvalidEvent::MissingField { field: "devices" });
+    let nameless = samples(|batch| batch.devices[1].uuid.clear());
+    assert_eq!(refusal(nameless), InvalidEvent::MissingField { field: "devices.uuid" });
+    let twice = samples(|batch| batch.devices[1].uuid = "GPU-a".into());
+    assert_eq!(refusal(twice), InvalidEvent::DeviceTwice { device: "GPU-a".into() });
+    let slices = samples(|batch| {
+        batch.devices[1].uuid = "GPU-a".into();
+        batch.devices.iter_mut().zip(["MIG-1", "MIG-2"]).for_each(|(d, mig)| d.mig_uuid = Some(mig.into()));
+    });
+    assert_eq!(slices.validate(), Ok(()), "slices of one GPU are devices of their own");
+    let columns = samples(|batch| batch.columns.push(batch.columns[0].clone()));
+    assert_eq!(refusal(columns), InvalidEvent::ColumnTwice { column: "power_mw".into() });
+    for name in ["", "Power (W)", &"x".repeat(65)] {
+        let named = samples(|batch| batch.columns[0].name = name.into());
+        assert!(matches!(refusal(named), InvalidEvent::ColumnName { .. }), "{name:?}");
+    }
+}
+
+#[test]
+fn a_batch_that_would_be_too_large_as_a_table_is_refused() {
+    let far = samples(|batch| batch.tick_delta_ms[1] = i64::MAX);
+    assert_eq!(refusal(far), InvalidEvent::TickOutOfRange { tick: 2, at_ms: i64::MAX });
+    let long = samples(|batch| {
+        batch.tick_delta_ms = vec![1; 40_000];
+        batch.columns.clear();
+    });
+    assert_eq!(refusal(long), InvalidEvent::TooManySamples { devices: 2, ticks: 40_001 });
 }
 
 #[test]

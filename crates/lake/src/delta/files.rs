@@ -8,16 +8,21 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 
-use crate::table::{EVENT, KEY, Layout, TableSpec};
+use crate::table::{EVENT, KEY, Layout, OFFSET, TableSpec};
 
 /// Rows of a data file's row group: large enough to compress, small enough to prune.
 const ROWS_PER_GROUP: usize = 256 * 1024;
 
 /// zstd, but Snappy for windows: their files are small and many, and setting up zstd costs more than it saves there.
+/// Samples have files of their own kind, see [`sample_properties`].
+///
 /// Dictionaries for text, but what names a row shares prefixes with its neighbours instead of repeating; differences for
 /// whole numbers, plain for hashes (they do not compress). Only text that names a row has statistics: one compares every
 /// value for them, and no query prunes by the others.
 pub(super) fn writer_properties(spec: &TableSpec) -> WriterProperties {
+    if spec.layout == Layout::Samples {
+        return sample_properties(spec);
+    }
     let compression = match spec.layout {
         Layout::Windowed => Compression::SNAPPY,
         _ => Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 is valid")),
@@ -42,6 +47,31 @@ pub(super) fn writer_properties(spec: &TableSpec) -> WriterProperties {
                 .set_column_encoding(path, Encoding::DELTA_BYTE_ARRAY),
             _ => properties.set_column_statistics_enabled(path, EnabledStatistics::None),
         };
+    }
+    properties.build()
+}
+
+/// Rows of a device follow each other, so labels and what stays the same over a message are dictionaries of long runs, and
+/// metrics are small differences. Statistics where a query picks rows: by device, time and offset, and by the rare values
+/// that are not zero; for the other metrics they would cost a comparison per value and prune nothing.
+fn sample_properties(spec: &TableSpec) -> WriterProperties {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 is valid")))
+        .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
+    for field in spec.file_schema().fields() {
+        let (name, path) = (field.name().as_str(), ColumnPath::from(field.name().as_str()));
+        let same_over_runs = matches!(name, "gpu_index" | "epoch" | "seq" | OFFSET | KEY | EVENT)
+            || matches!(field.data_type(), DataType::Utf8View);
+        if !same_over_runs {
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED);
+        }
+        let picked_by = matches!(name, "node" | "gpu_uuid" | "event_time" | "xid_code" | OFFSET)
+            || name.ends_with("_count");
+        if !picked_by {
+            properties = properties.set_column_statistics_enabled(path, EnabledStatistics::None);
+        }
     }
     properties.build()
 }

@@ -69,6 +69,7 @@ impl Lake {
                 }
                 let (adds, removes) = match spec.layout {
                     Layout::Raw => self.raw_files(state, progress).await?,
+                    Layout::Samples => self.sample_files(state, spec).await?,
                     Layout::Keyed => self.keyed_files(state, spec).await?,
                     Layout::Windowed => self.windowed_files(state, spec).await?,
                 };
@@ -120,6 +121,16 @@ impl Lake {
             .collect::<Result<_>>()?;
         let partition = vec![(PARTITION, state.partition.to_string())];
         Ok((store.write(partition, &rows).await?.into_iter().collect(), Vec::new()))
+    }
+
+    /// The raw table of a group is committed last, so it has none of the samples that are held.
+    async fn sample_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {
+        let store = &self.stores[&spec.name];
+        let schema = store.spec().file_schema();
+        let rows = state.samples.sorted(state.partition, spec.full_schema());
+        let rows = rows.map(|batch| Ok(crate::batch::conform(&batch?, &schema)?));
+        let partition = vec![(PARTITION, state.partition.to_string())];
+        Ok((store.write_each(partition, rows).await?.into_iter().collect(), Vec::new()))
     }
 
     async fn keyed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {

@@ -81,6 +81,13 @@ impl Lake {
                         hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
                     }
                 }
+                Layout::Samples if state.raw().spec.name == spec.name => {
+                    overlay.streams.push(state.samples.stream(state.partition, &spec.full_schema()));
+                    // As above.
+                    if state.recover_to.is_some() {
+                        hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
+                    }
+                }
                 Layout::Keyed => {
                     let Some(index) = state.group.keyed.iter().position(|p| p.spec.name == spec.name) else {
                         continue;
@@ -110,7 +117,7 @@ impl Lake {
                         overlay.rows.push(windowed_full(spec, rows, state.partition)?);
                     }
                 }
-                Layout::Raw => {}
+                Layout::Raw | Layout::Samples => {}
             }
         }
         Ok(overlay)

@@ -4,8 +4,10 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_events::Event;
+use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, MissingReason};
 use tidegate_events::v1::{
-    CapacityEvent, CapacityEventKind, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind, PoolSample,
+    CapacityEvent, CapacityEventKind, Envelope, GpuSampleBatch, JobEvent, JobEventKind, NodeEvent,
+    NodeEventKind, PoolSample,
 };
 
 const START_MS: i64 = 1_700_000_000_000;
@@ -49,6 +51,39 @@ pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
         events.push(Event::Job(observed));
     }
     sealed(events)
+}
+
+/// Batches of samples of some nodes over some hours, ten ticks of one to three devices each, some values unread.
+pub fn samples(seed: u64, batches: usize) -> Vec<Event> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let one = |number: usize| {
+        let (node, devices) = (rng.random_range(0..4), rng.random_range(1..4_usize));
+        let time = START_MS + number as i64 * 600_000 + rng.random_range(0..60_000);
+        let device = |device: usize| DeviceInfo {
+            uuid: format!("GPU-{node}{device}"),
+            index: device as u32,
+            ..DeviceInfo::default()
+        };
+        let mut column = |name: &str| {
+            let mut column = Column { name: name.into(), ..Column::default() };
+            column.value_delta.resize_with(devices * 10, || rng.random_range(-9..99));
+            let (first, count) = (rng.random_range(0..devices * 10), rng.random_range(0..8));
+            let end = (first + count).min(devices * 10);
+            column.value_delta[first..end].fill(0);
+            let (first, count) = (first as u32, (end - first) as u32);
+            column.missing.push(Missing { first, count, reason: MissingReason::Stale.into() });
+            column
+        };
+        Event::GpuSamples(GpuSampleBatch {
+            envelope: envelope(if node % 2 == 0 { "east" } else { "west" }, time),
+            node: format!("n{node}"),
+            devices: (0..devices).map(device).collect(),
+            first_tick_ms: time,
+            tick_delta_ms: vec![1_000; 9],
+            columns: vec![column("power_mw"), column("energy_mj"), column("fan_speed_ppm")],
+        })
+    };
+    sealed((0..batches).map(one).collect())
 }
 
 /// The events with their ids, in the order of their times.

@@ -6,3 +6,4 @@ mod histories;
 mod revisions;
 mod same_bytes;
 mod sharing;
+mod samples;

@@ -27,8 +27,9 @@ impl Complaints {
             RDKafkaLogLevel::Emerg
             | RDKafkaLogLevel::Alert
             | RDKafkaLogLevel::Critical
-            | RDKafkaLogLevel::Error
-            | RDKafkaLogLevel::Warning => tracing::warn!(target: "kafka", facility, "{message}"),
+            | RDKafkaLogLevel::Error => tracing::warn!(target: "kafka", facility, "{message}"),
+            // Of what it goes on after by itself, such as another process taking an id over, callers are told in our words.
+            RDKafkaLogLevel::Warning => tracing::info!(target: "kafka", facility, "{message}"),
             _ => tracing::debug!(target: "kafka", facility, "{message}"),
         }
     }

@@ -1,0 +1,33 @@
+//! GPU samples: a way of their own from messages to the table `gpu_samples`.
+//!
+//! Other events are a row each, are held in memory while their key may change, and are looked up in the lake when an old
+//! key comes back. A message of samples is eighty rows and more, nothing is folded by key, and the key (a node) comes back
+//! for ever. So samples are held column by column ([`SampleChunk`]) until the next commit and then forgotten.
+//!
+//! **What is guaranteed.** Every batch of the log is in the table exactly once, over crashes and restarts, because the commit
+//! that holds its rows holds the log offset they reach to. A batch that stands *twice in the log* (a producer sent it again
+//! after it lost its numbering) counts once if the second is within [`REMEMBERED_RECORDS`] records of the first in its log
+//! partition, and twice beyond. Which of them counts depends on the log alone, so a lake built anew has the same rows.
+
+mod chunk;
+mod gather;
+mod held;
+pub mod metrics;
+mod recent;
+
+use tidegate_events::Event;
+
+pub use chunk::SampleChunk;
+pub use held::HeldSamples;
+pub use recent::{REMEMBERED_RECORDS, Recent};
+
+/// So many samples take about the memory that one other event takes until it is committed.
+pub const SAMPLES_PER_EVENT: u64 = 16;
+
+/// What an event takes of memory until it is committed, in samples.
+pub fn weight(event: &Event) -> u64 {
+    match event {
+        Event::GpuSamples(batch) => (batch.devices.len() * (batch.tick_delta_ms.len() + 1)) as u64,
+        _ => SAMPLES_PER_EVENT,
+    }
+}
