@@ -8,10 +8,10 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::{FutureExt, stream};
@@ -65,11 +65,13 @@ pub async fn serve(
 }
 
 fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
+    let of = Arc::clone(&metrics);
     Router::new()
-        .route("/", get(|| async { POINTER }))
+        .route("/", get(front))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(|| async move { ([(CONTENT_TYPE, OPEN_METRICS)], metrics.text()) }))
+        .route("/metrics", get(move || async move { ([(CONTENT_TYPE, OPEN_METRICS)], of.text()) }))
+        .route("/v1/status", get(move || async move { Json(metrics.status()) }))
         .route("/v1/tables", get(tables))
         .route("/v1/sql", post(post_sql).get(get_sql))
         .fallback(|| async {
@@ -86,6 +88,19 @@ fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
         .with_state(service)
 }
 
+/// A page for people, whose browsers ask for HTML; for others what paths there are.
+async fn front(headers: HeaderMap) -> Response {
+    let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    match accepts.contains("text/html") {
+        true => ([(CONTENT_SECURITY_POLICY, PAGE_MAY)], Html(PAGE)).into_response(),
+        false => POINTER.into_response(),
+    }
+}
+
+const PAGE: &str = include_str!("page.html");
+/// The page brings everything itself and talks to nobody but this server.
+const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'";
+
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const POINTER: &str = "Tidegate
@@ -96,6 +111,7 @@ const POINTER: &str = "Tidegate
   GET  /v1/tables   tables, columns and functions with their meaning
   GET  /healthz     200 while the process lives
   GET  /readyz      200 when queries can be answered
+  GET  /v1/status   lag, watermark, records, rebalances, as JSON
   GET  /metrics     lag, watermark, records, rebalances, for Prometheus
 
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql

@@ -9,7 +9,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tidegate_lake::runner::Progress;
+use serde_json::{Value, json};
+use tidegate_lake::runner::{PartitionProgress, Progress};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Partition {
@@ -99,6 +100,19 @@ impl Metrics {
             }
         }
         last.clone_from(progress);
+    }
+
+    /// What was last observed, as JSON.
+    pub(crate) fn status(&self) -> Value {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let partition = |kept: &PartitionProgress| {
+            let lag = kept.end.saturating_sub(kept.next);
+            json!({"topic": kept.at.topic, "partition": kept.at.partition, "next": kept.next, "end": kept.end, "lag": lag,
+                   "watermark_ms": kept.watermark_ms})
+        };
+        let partitions: Vec<Value> = last.partitions.iter().map(partition).collect();
+        json!({"records": last.records, "undecodable": last.undecodable, "misplaced": last.misplaced,
+               "commits": last.commits, "rebalances": last.rebalances, "fenced": last.fenced, "partitions": partitions})
     }
 
     /// All metrics as text.

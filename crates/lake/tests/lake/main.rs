@@ -5,5 +5,5 @@
 mod histories;
 mod revisions;
 mod same_bytes;
-mod sharing;
 mod samples;
+mod sharing;

@@ -19,7 +19,7 @@ use crate::commands::{CommandError, LogArgs};
 /// A member of the group that is silent for this long is taken for dead: the least that Kafka allows by default.
 const SESSION_MS: u64 = 6_000;
 /// So that a history lasts about as long as the blows.
-const PAUSE_MS: u64 = 60;
+const PAUSE_MS: u64 = 100;
 const PRODUCERS: u32 = 2;
 /// All that is left to do once nobody is disturbed any more.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -78,7 +78,7 @@ impl Processes {
         }
         let late = Duration::from_millis(if rng.random_bool(0.5) { rng.random_range(0..1500) } else { 0 });
         let victim = rng.random_range(0..self.producers.len());
-        if number % 4 == 3 && !self.producers[victim].done {
+        if number % 4 == 0 && !self.producers[victim].done {
             self.kill_producer(victim)?;
             std::thread::sleep(late);
             return self.start_producer(victim);

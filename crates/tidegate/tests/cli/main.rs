@@ -11,6 +11,7 @@ mod broker;
 mod crash;
 mod http;
 mod kafka;
+mod kafka_moves;
 mod mishaps;
 mod pipelines;
 mod program;

@@ -1,0 +1,180 @@
+//! A site moves to Kafka, is watched there, and has bad days.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::broker;
+use crate::kafka::{TRACE, contents, log, pipeline_run, trace};
+use crate::program::{Place, assert_same_tables, import, jobs, run, succeed, tidegate, wait_until};
+
+#[test]
+fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
+    let (Some(log), Some(spread)) = (log(), log()) else { return };
+    let place = Place::new();
+    let (data, embedded) = (place.data(), place.0.path().join("embedded"));
+    let more = place.file("more.csv", jobs(200));
+    for folder in [&data, &embedded] {
+        succeed(&mut import(trace(), TRACE, folder));
+    }
+    succeed(&mut import(&more, "jobs_csv", &embedded));
+    let copy = |to: &str, more: &[&str]| {
+        let mut command = tidegate();
+        command
+            .args(["log", "copy", "--from", "embedded", "--to", "kafka", "--log", to, "--data"])
+            .arg(&data);
+        succeed(command.args(more))
+    };
+
+    let said = copy(&spread, &["--partitions", "3"]);
+    assert!(said.contains("9,235  (all compared)") && said.contains("pipeline backfill"), "{said}");
+    let said = copy(&log, &[]);
+    assert!(said.contains("the tables go on where they are"), "{said}");
+    let again = copy(&log, &[]);
+    assert!(again.contains("written now                 0"), "{again}");
+
+    let nothing = succeed(&mut pipeline_run(&log, &data));
+    assert!(nothing.starts_with("0 records taken in"), "offsets mean what they meant: {nothing}");
+    let known = succeed(import(trace(), TRACE, &data).args(["--log", &log]));
+    assert!(known.contains("events written              0"), "{known}");
+    succeed(import(&more, "jobs_csv", &data).args(["--log", &log]));
+    assert_same_tables(&contents(&data), &contents(&embedded), "moved, then more");
+    run(&mut import(&more, "jobs_csv", &data)).refused(&["of a log on Kafka"]);
+
+    let anew = place.0.path().join("anew");
+    succeed(tidegate().args(["pipeline", "backfill", "--log", &spread, "--data"]).arg(&anew));
+    succeed(import(&more, "jobs_csv", &anew).args(["--log", &spread]));
+    assert_same_tables(&contents(&anew), &contents(&embedded), "laid out anew");
+}
+
+#[test]
+fn status_and_metrics_tell_who_keeps_what_and_what_is_missing() {
+    let Some(log) = log() else { return };
+    let place = Place::new();
+    let data = place.data();
+    let status = || -> Value {
+        let mut command = tidegate();
+        command.args(["status", "--json", "--log", &log, "--data"]).arg(&data);
+        serde_json::from_str(&succeed(&mut command)).unwrap()
+    };
+    succeed(import(trace(), TRACE, &data).args(["--no-run", "--log", &log, "--partitions", "2"]));
+    let before = status();
+    assert!(before["lag"].as_u64().unwrap() >= 9235, "{before}");
+    assert_eq!(before["members"].as_array().unwrap().len(), 0);
+
+    let mut worker = pipeline_run(&log, &data)
+        .args(["--follow", "--flush-every", "0.2", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let address = first.trim().trim_start_matches("SQL     http://").trim_end_matches("/v1/sql").to_owned();
+    wait_until("nothing is missing", || status()["lag"] == 0);
+    let now = status();
+    assert_eq!(now["members"].as_array().unwrap().len(), 1, "{now}");
+    let job_partitions: Vec<&Value> =
+        now["partitions"].as_array().unwrap().iter().filter(|row| row["topic"] == "jobs").collect();
+    assert_eq!(job_partitions.len(), 2);
+    for row in job_partitions {
+        assert_eq!(row["watermark_ms"], 1_513_926_042_000_i64, "{row}");
+        assert!(row["kept_by"].as_str().unwrap().ends_with(&format!("-{}", worker.id())), "{row}");
+    }
+    let metrics = get(&address, "/metrics");
+    let value = |name: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{name} is missing in\n{metrics}"))
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    assert_eq!(value("tidegate_pipeline_records_total"), 9236.0);
+    assert_eq!(value("tidegate_pipeline_lag_records{topic=\"jobs\",partition=\"0\"}"), 0.0);
+    assert_eq!(value("tidegate_pipeline_watermark_seconds{topic=\"jobs\",partition=\"1\"}"), 1_513_926_042.0);
+    assert!(
+        value("tidegate_pipeline_rebalances_total") >= 1.0 && value("tidegate_pipeline_commits_total") >= 1.0
+    );
+
+    // Asked to end, it hands its partitions over at once and says what it did.
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker.id() as i32), nix::sys::signal::SIGTERM)
+        .unwrap();
+    assert!(worker.wait().unwrap().success());
+    wait_until("the group is empty", || status()["members"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn status_of_the_log_in_a_folder() {
+    let place = Place::new();
+    place.import(trace(), TRACE);
+    let said = succeed(tidegate().args(["status", "--data"]).arg(place.data()));
+    assert!(said.contains("lag      0 records") && said.contains("2017-12-22 07:00:42"), "{said}");
+    run(tidegate().args(["status", "--data", "/nowhere"])).refused(&["/nowhere", "holds no data"]);
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Long form: TIDEGATE_CHAOS_RUNS=20.
+fn runs() -> String {
+    std::env::var("TIDEGATE_CHAOS_RUNS").unwrap_or_else(|_| "1".into())
+}
+
+fn chaos(log: &str, more: &[&str]) {
+    let mut command = tidegate();
+    command.args(["chaos", "log", "--json", "--partitions", "4", "--runs", &runs(), "--log", log]).args(more);
+    let said = succeed(&mut command);
+    let report: Value = serde_json::from_str(&said).unwrap();
+    println!("{report}");
+    let number = |name: &str| report[name].as_u64().unwrap();
+    assert!(number("acknowledged") > 1000 && number("table_rows") > 1000, "{report}");
+    assert_eq!((number("lost"), number("duplicated"), &report["tables_equal"]), (0, 0, &Value::Bool(true)));
+    assert!(number("pipeline_kills") > 0 && number("producer_kills") > 0 && number("pauses") > 0, "{report}");
+}
+
+#[test]
+fn killed_and_stopped_processes_cost_nothing() {
+    let Some(log) = log() else { return };
+    chaos(&log, &["--blows", "8"]);
+}
+
+/// One broker of three after the other is killed and comes back, while processes are killed and stopped too.
+#[test]
+fn killed_brokers_beside_killed_processes_cost_nothing() {
+    if !broker::installed() {
+        return;
+    }
+    let mut cluster = broker::Cluster::start(3, "");
+    let log = format!("kafka://{}/brokers", cluster.servers());
+    let done = AtomicBool::new(false);
+    let killed = std::thread::scope(|scope| {
+        let killing = scope.spawn(|| {
+            let mut killed = 0;
+            while !done.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_secs(6));
+                cluster.kill_node(killed % 3);
+                std::thread::sleep(Duration::from_secs(3));
+                cluster.start_node(killed % 3);
+                cluster.wait_until_in_sync();
+                killed += 1;
+            }
+            killed
+        });
+        let judged = std::panic::catch_unwind(|| chaos(&log, &["--blows", "8", "--seed", "7"]));
+        done.store(true, Ordering::SeqCst);
+        let killed = killing.join().unwrap();
+        judged.map(|()| killed).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    println!("{killed} brokers killed");
+    assert!(killed >= 2);
+}
