@@ -1,11 +1,16 @@
 //! Sources that are named by their content, as the chunks of an import are: hundreds of them, one producer.
 
 use std::collections::HashMap;
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
 use tidegate_log::conformance::{batch, read_all};
-use tidegate_log::{Batch, EventLog, KafkaLog, LogError, Producer, TopicConfig, TopicPartition};
+use tidegate_log::{
+    Batch, EventLog, KafkaLog, KafkaOptions, LogError, Producer, TopicConfig, TopicPartition,
+};
 
 use crate::broker;
 use crate::throughput::records;
@@ -80,6 +85,45 @@ fn two_imports_at_a_time_lose_and_double_nothing() {
     assert!(counted.values().all(|times| *times == 1), "twice");
     let opened: u64 = logs.iter().map(|log| log.stats().opened).sum();
     assert!(opened < 60, "they undo each other's work: {opened} producers opened");
+}
+
+const URL: &str = "TIDEGATE_FAMILY_URL";
+
+/// Each import begins anew, as `tidegate import` does, and dies at some chunk.
+#[test]
+fn killed_imports_lose_and_double_nothing() {
+    if let Ok(url) = env::var(URL) {
+        let log = KafkaLog::open(KafkaOptions::new(url.parse().unwrap())).unwrap();
+        for number in 0.. {
+            log.append(&at("jobs"), chunk(number)).unwrap();
+            std::io::stdout().write_all(format!("\nchunk {number}\n").as_bytes()).unwrap();
+        }
+    }
+    let Some(servers) = broker::shared() else { return };
+    let options = broker::options(&servers);
+    let log = KafkaLog::open(options.clone()).unwrap();
+    log.create_topic("jobs", ONE_PARTITION).unwrap();
+    let mut reached = 0;
+    for run in 1..5 {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["families::killed_imports_lose_and_double_nothing", "--exact", "--nocapture"]);
+        let mut child = command.env(URL, options.url.to_string()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut chunks = lines.filter_map(|line| line.strip_prefix("chunk ")?.parse::<u64>().ok());
+        reached = chunks.by_ref().take_while(|number| *number < run * 17).last().unwrap_or(reached);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    for number in 0..reached + 40 {
+        let appended = log.append(&at("jobs"), chunk(number)).unwrap();
+        assert!(
+            number > reached || appended.duplicates == 5,
+            "chunk {number} was acknowledged: {appended:?}"
+        );
+    }
+    let counted = counted(&log, 1);
+    assert_eq!(counted.len() as u64, (reached + 40) * 5);
+    assert!(counted.values().all(|times| *times == 1), "twice");
 }
 
 /// To be run by hand, in a release build: `... --test kafka -- --ignored --nocapture chunks_of_an_import`
