@@ -1,5 +1,6 @@
 //! A data folder and its log, opened for writing.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,26 @@ impl LogArgs {
     /// The address on Kafka, where there is one.
     pub fn kafka(&self) -> Option<&KafkaUrl> {
         self.log.as_ref()
+    }
+
+    /// The same cluster, another log: its prefix has `suffix` at the end. Without Kafka it is the same.
+    pub fn in_fresh_prefix(&self, suffix: &str) -> Result<Self, CommandError> {
+        let fresh = |url: &KafkaUrl| format!("kafka://{}/{}-{suffix}", url.servers(), url.prefix()).parse();
+        Ok(Self { log: self.log.as_ref().map(fresh).transpose()?, ..self.clone() })
+    }
+
+    /// The same, as another process takes it on its command line.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let Some(url) = &self.log else { return Vec::new() };
+        let mut arguments: Vec<OsString> = vec!["--log".into(), url.to_string().into()];
+        for (key, value) in &self.properties {
+            arguments.extend(["--kafka-property".into(), format!("{key}={value}").into()]);
+        }
+        if let Some(file) = &self.kafka_config {
+            arguments.extend(["--kafka-config".into(), file.into()]);
+        }
+        arguments.extend(["--partitions".into(), self.partitions.to_string().into()]);
+        arguments
     }
 
     /// How topics are laid out that this command creates.
