@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod architecture;
+mod backlog;
 mod bad_input;
 mod crash;
 mod http;
