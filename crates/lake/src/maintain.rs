@@ -10,6 +10,10 @@ use crate::error::Result;
 use crate::lake::Lake;
 use crate::table::{Layout, OPEN, PARTITION};
 
+/// A file of samples counts as small below such a share of the target. Those of a backlog are some ten MiB a partition, each
+/// sorted; writing millions of rows once more would gain little.
+const SAMPLES_SHARE: i64 = 8;
+
 /// When background work is due.
 #[derive(Debug, Clone, Copy)]
 pub struct Maintenance {
@@ -38,14 +42,14 @@ impl Default for Maintenance {
 pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
     let mut worked = false;
     for (store, partitions) in lake.stores_mut() {
+        let layout = store.spec().layout;
         let mut files = store.files()?;
         let kept: Vec<String> = partitions.iter().map(u32::to_string).collect();
         files.retain(|f| f.partition_value(PARTITION).is_some_and(|p| kept.iter().any(|kept| kept == p)));
-        let small = |f: &&crate::delta::DataFile| {
-            f.size < when.target_bytes.get() as i64 && f.partition_value(OPEN) != Some("true")
-        };
-        let windowed = store.spec().layout == Layout::Windowed;
-        if !windowed && files.iter().filter(small).count() > when.small_files {
+        let enough =
+            when.target_bytes.get() as i64 / if layout == Layout::Samples { SAMPLES_SHARE } else { 1 };
+        let small = |f: &&crate::delta::DataFile| f.size < enough && f.partition_value(OPEN) != Some("true");
+        if layout != Layout::Windowed && files.iter().filter(small).count() > when.small_files {
             let merged = store.compact(&partitions, when.target_bytes).await?;
             // One process at a time cleans up: who keeps the first partition.
             let deleted = match partitions.contains(&0) {
@@ -55,7 +59,7 @@ pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
             tracing::info!(table = store.spec().name, merged, deleted, "compacted");
             worked = true;
         }
-        if let (Some(keep), Layout::Raw | Layout::Samples) = (when.keep_raw, store.spec().layout) {
+        if let (Some(keep), Layout::Raw | Layout::Samples) = (when.keep_raw, layout) {
             let expired = expired(&files, keep);
             if !expired.is_empty() {
                 tracing::info!(

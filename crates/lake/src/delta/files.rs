@@ -51,8 +51,7 @@ pub(super) fn writer_properties(spec: &TableSpec) -> WriterProperties {
     properties.build()
 }
 
-/// Rows of a device follow each other, so labels and what stays the same over a message are dictionaries of long runs, and
-/// metrics are small differences. Statistics where a query picks rows: by device, time and offset, and by the rare values
+/// Rows of a device follow each other, so text is a dictionary of long runs, and numbers are small differences. Statistics where a query picks rows: by device, time and offset, and by the rare values
 /// that are not zero; for the other metrics they would cost a comparison per value and prune nothing.
 fn sample_properties(spec: &TableSpec) -> WriterProperties {
     let mut properties = WriterProperties::builder()
@@ -60,9 +59,8 @@ fn sample_properties(spec: &TableSpec) -> WriterProperties {
         .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
     for field in spec.file_schema().fields() {
         let (name, path) = (field.name().as_str(), ColumnPath::from(field.name().as_str()));
-        let same_over_runs = matches!(name, "gpu_index" | "epoch" | "seq" | OFFSET | KEY | EVENT)
-            || matches!(field.data_type(), DataType::Utf8View);
-        if !same_over_runs {
+        // An event's hash repeats over a run of rows, and there is no small difference to the next one.
+        if name != EVENT && *field.data_type() != DataType::Utf8View {
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED);

@@ -244,6 +244,14 @@ impl SampleChunk {
         place
     }
 
+    /// No message comes any more: gives back what was reserved for them.
+    pub(super) fn close(&mut self) {
+        self.places = HashMap::new();
+        self.metrics.iter_mut().for_each(|metric| metric.values.shrink_to_fit());
+        self.runs.shrink_to_fit();
+        self.messages.shrink_to_fit();
+    }
+
     /// Leaves out the messages for which `keep` says no; asked in order of offset.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u64, BatchId) -> bool) {
         let kept: Vec<bool> = self.messages.iter().map(|m| keep(m.offset, m.id)).collect();

@@ -40,6 +40,7 @@ impl HeldSamples {
         if chunk.runs.is_empty() {
             return None;
         }
+        chunk.close();
         let chunk = Arc::new(chunk);
         self.chunks.push(Arc::clone(&chunk));
         Some(chunk)

@@ -32,11 +32,6 @@ impl KafkaUrl {
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
-
-    /// Another log on the same cluster.
-    pub fn with_prefix(&self, prefix: &str) -> Result<Self, LogError> {
-        format!("kafka://{}/{prefix}", self.servers).parse()
-    }
 }
 
 impl fmt::Display for KafkaUrl {

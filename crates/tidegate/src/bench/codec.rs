@@ -5,7 +5,7 @@
 //! fast because the work comes later gain nothing. The figures behind the choice of formats in ARCHITECTURE.md come from here.
 
 mod formats;
-mod gpu;
+pub(super) mod gpu;
 mod job;
 
 use std::time::Duration;

@@ -154,7 +154,7 @@ fn tables(
 }
 
 /// (rows, ms, first number of the first row)
-async fn query(catalog: &CatalogSource, sql: &str) -> Result<(usize, f64, i64), CommandError> {
+pub(super) async fn query(catalog: &CatalogSource, sql: &str) -> Result<(usize, f64, i64), CommandError> {
     let limits = Limits::default();
     let started = Instant::now();
     let ctx = exec::session(&exec::runtime(limits)?, limits);

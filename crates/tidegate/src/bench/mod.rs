@@ -1,5 +1,6 @@
 //! `tidegate bench`: speeds and costs, from seeded generators, as JSON.
 
+pub mod backlog;
 pub mod codec;
 pub mod ingest;
 
@@ -18,6 +19,7 @@ use crate::commands::{CommandError, CommandResult};
 #[command(after_help = "Examples:
   tidegate bench ingest --jobs 3000000 --json
   tidegate bench replay --jobs 1000000 --json
+  tidegate bench backlog --samples 50000000 --processes 1,2 --log kafka://127.0.0.1:9092/bench --json
   tidegate bench codec --json
 
 Every bench makes its own input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]
@@ -32,6 +34,8 @@ enum What {
     Ingest(ingest::IngestArgs),
     /// From the event log to queryable tables: the lake is built anew
     Replay(ingest::IngestArgs),
+    /// From a log full of GPU samples to the table, by one process or several at once
+    Backlog(backlog::BacklogArgs),
     /// Encoding and decoding of events in Protobuf, Avro and Arrow IPC
     Codec(CodecArgs),
 }
@@ -52,6 +56,7 @@ pub fn run(args: BenchArgs) -> CommandResult {
     match args.what {
         What::Ingest(args) => print(&ingest::ingest(&args)?),
         What::Replay(args) => print(&ingest::replay(&args)?),
+        What::Backlog(args) => print(&backlog::run(&args)?),
         What::Codec(args) => print(&codec::run(args.seed, args.scale)?),
     }
 }

@@ -119,13 +119,11 @@ fn summary(report: &Report) -> String {
 fn one_run(args: &RunArgs, run: u32, report: &mut Report) -> Result<(), CommandError> {
     let folder = tempfile::Builder::new().prefix("tidegate-chaos-").tempdir()?;
     let seed = args.seed + u64::from(run);
-    let log = args.log.kafka().map(|url| {
-        let run = format!("-chaos-{}-{seed}", std::process::id());
-        args.log.clone().with_prefix(&format!("{}{run}", url.prefix()))
-    });
+    let fresh = || args.log.in_fresh_prefix(&format!("chaos-{}-{seed}", std::process::id()));
+    let log = args.log.kafka().map(|_| fresh()).transpose()?;
     let plan = Plan { seed, jobs: args.jobs, partitions: args.log.topics().partitions };
     let data = folder.path().join("data");
-    let mut processes = Processes::new(plan, log.transpose()?, data.clone(), args.processes);
+    let mut processes = Processes::new(plan, log, data.clone(), args.processes);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     processes.start_all()?;
     for blow in 0..args.blows {

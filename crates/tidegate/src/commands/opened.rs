@@ -1,5 +1,6 @@
 //! A data folder and its log, opened for writing.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -59,25 +60,24 @@ impl LogArgs {
         self.log.as_ref()
     }
 
-    /// The same cluster with another prefix.
-    pub fn with_prefix(self, prefix: &str) -> Result<Self, CommandError> {
-        let log = self.log.as_ref().map(|url| url.with_prefix(prefix)).transpose()?;
-        Ok(Self { log, ..self })
+    /// The same cluster, another log: its prefix has `suffix` at the end. Without Kafka it is the same.
+    pub fn in_fresh_prefix(&self, suffix: &str) -> Result<Self, CommandError> {
+        let fresh = |url: &KafkaUrl| format!("kafka://{}/{}-{suffix}", url.servers(), url.prefix()).parse();
+        Ok(Self { log: self.log.as_ref().map(fresh).transpose()?, ..self.clone() })
     }
 
-    /// The arguments that say the same to another process.
-    pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = Vec::new();
-        let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-        if let Some(log) = &self.log {
-            add("--log", log.to_string());
+    /// The same, as another process takes it on its command line.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let Some(url) = &self.log else { return Vec::new() };
+        let mut arguments: Vec<OsString> = vec!["--log".into(), url.to_string().into()];
+        for (key, value) in &self.properties {
+            arguments.extend(["--kafka-property".into(), format!("{key}={value}").into()]);
         }
-        self.properties.iter().for_each(|(key, value)| add("--kafka-property", format!("{key}={value}")));
         if let Some(file) = &self.kafka_config {
-            add("--kafka-config", file.display().to_string());
+            arguments.extend(["--kafka-config".into(), file.into()]);
         }
         if let Some(partitions) = self.partitions {
-            add("--partitions", partitions.to_string());
+            arguments.extend(["--partitions".into(), partitions.to_string().into()]);
         }
         arguments
     }

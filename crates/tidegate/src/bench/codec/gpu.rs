@@ -17,7 +17,7 @@ mod flat;
 mod samples;
 
 pub use flat::{Labels, flat};
-pub use samples::{NodeBatch, generate};
+pub use samples::{DEVICES, Device, FIRST_TICK_MS, NodeBatch, TICKS, generate};
 
 use flat::FlatBuilder;
 
@@ -90,7 +90,7 @@ fn sums(deltas: &[i64]) -> impl Iterator<Item = i64> {
     })
 }
 
-fn protobuf(node: &NodeBatch) -> GpuSampleBatch {
+pub fn protobuf(node: &NodeBatch) -> GpuSampleBatch {
     let device = |(index, uuid): (usize, &String)| pb::DeviceInfo {
         uuid: uuid.clone(),
         index: index as u32,

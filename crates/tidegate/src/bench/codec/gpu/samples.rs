@@ -6,9 +6,9 @@ use rand_chacha::ChaCha8Rng;
 use super::METRICS;
 
 const NODES_PER_GROUP: u64 = 100;
-const DEVICES: usize = 8;
-const TICKS: usize = 10;
-const FIRST_TICK_MS: i64 = 1_763_712_000_000;
+pub const DEVICES: usize = 8;
+pub const TICKS: usize = 10;
+pub const FIRST_TICK_MS: i64 = 1_763_712_000_000;
 
 /// All samples of one node over ten seconds, in a collector's memory.
 pub struct NodeBatch {
@@ -26,12 +26,12 @@ pub struct NodeBatch {
 }
 
 /// What a device does during the ten seconds.
-struct Device {
+pub struct Device {
     /// Share of the time that kernels run; 0 if nobody holds the device or its holder does nothing.
     active_ppm: i64,
     power_capped: bool,
     /// Where the counters stand: devices have been up, and busy, for different times.
-    counter: i64,
+    pub counter: i64,
 }
 
 /// 100 nodes, 8,000 rows. 28.6 % of the devices do nothing and 12 % are held back by their power limit.
@@ -51,11 +51,7 @@ fn node_batch(rng: &mut ChaCha8Rng, group: u64, node: u64) -> NodeBatch {
             node,
             rng.random::<u32>()
         ));
-        let device = Device {
-            active_ppm: if rng.random_bool(0.286) { 0 } else { rng.random_range(400_000..980_000) },
-            power_capped: rng.random_bool(0.12),
-            counter: rng.random_range(0..1 << 50),
-        };
+        let device = Device::new(rng);
         for ((metric, _), column) in METRICS.iter().zip(&mut columns) {
             let mut counter = device.counter;
             column.extend((0..TICKS).map(|_| device.sample(rng, metric, &mut counter)));
@@ -78,8 +74,16 @@ fn node_batch(rng: &mut ChaCha8Rng, group: u64, node: u64) -> NodeBatch {
 }
 
 impl Device {
+    pub fn new(rng: &mut ChaCha8Rng) -> Self {
+        Self {
+            active_ppm: if rng.random_bool(0.286) { 0 } else { rng.random_range(400_000..980_000) },
+            power_capped: rng.random_bool(0.12),
+            counter: rng.random_range(0..1 << 50),
+        }
+    }
+
     /// The next value of a metric; `counter` is what it stands at if it counts.
-    fn sample(&self, rng: &mut ChaCha8Rng, metric: &str, counter: &mut i64) -> i64 {
+    pub fn sample(&self, rng: &mut ChaCha8Rng, metric: &str, counter: &mut i64) -> i64 {
         let active_ppm = self.active_ppm;
         let busy = active_ppm > 0;
         let mut around = |middle: i64, noise: i64| middle + rng.random_range(-noise..=noise);
