@@ -99,7 +99,12 @@ fn the_other_paths_answer() {
     let server = server();
     assert_eq!(server.request("GET /healthz", &[], b"").text(), "ok\n");
     assert_eq!(server.request("GET /readyz", &[], b"").json(), json!({"ready": true, "tables": 1}));
-    assert!(server.request("GET /", &[], b"").text().contains("/v1/sql"));
+    assert!(server.request("GET /", &[], b"").text().contains("POST /v1/sql"));
+    let page = server.request("GET /", &["Accept: text/html,application/xhtml+xml;q=0.9"], b"");
+    assert!(page.text().starts_with("<!doctype html>") && page.head.contains("default-src 'none'"), "{}", page.head);
+    let status = server.request("GET /v1/status", &[], b"").json();
+    assert_eq!((&status["records"], &status["partitions"]), (&json!(0), &json!([])));
+    assert!(server.request("GET /metrics", &[], b"").text().ends_with("# EOF\n"));
     let tables = server.request("GET /v1/tables", &[], b"").json();
     assert_eq!(
         tables["tables"][0]["columns"][1],
