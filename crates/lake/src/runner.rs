@@ -17,10 +17,13 @@ use crate::maintain::{self, Maintenance};
 use crate::samples::{SAMPLES_PER_EVENT, weight};
 use aside::Aside;
 
-/// Consumer group under which progress is noted in the log, for display and to hold retention back.
+/// Consumer group under which progress is noted in a log, for display and to hold retention back; where several lakes may be
+/// of one log, the first part of its name.
 pub const CONSUMER_GROUP: &str = "tidegate-lake";
 /// How long a runner that found nothing to read waits before it looks again.
 const IDLE: Duration = Duration::from_millis(100);
+/// How often records past their topic's retention are dropped from the log.
+const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 
 /// How the runner paces itself.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +91,7 @@ struct Cursor {
 /// One process's reader of the log and writer of the lake.
 pub struct Runner {
     log: Arc<dyn EventLog>,
+    group: String,
     lake: Lake,
     pace: Pace,
     member: Box<dyn Member>,
@@ -109,26 +113,30 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// Joins the group of those who keep the lake, for every topic it has tables for; creates nothing in the log.
-    pub async fn start(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
-        let member = log.join(CONSUMER_GROUP, &topics())?;
-        Self::with_member(log, lake, pace, member).await
+    /// Joins the group of those who keep this lake, for every topic it has tables for; creates nothing in the log.
+    ///
+    /// Each lake has a group of its own: in one group, two lakes would get half of the log each.
+    pub async fn start(log: Arc<dyn EventLog>, group: &str, lake: Lake, pace: Pace) -> Result<Self> {
+        let member = log.join(group, &topics())?;
+        Self::with_member(log, group, lake, pace, member).await
     }
 
     /// Takes all partitions, whatever group reads them: for a lake that nobody else keeps.
     pub async fn start_alone(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
         let member = tidegate_log::sole_member(Arc::clone(&log), CONSUMER_GROUP, &topics())?;
-        Self::with_member(log, lake, pace, member).await
+        Self::with_member(log, CONSUMER_GROUP, lake, pace, member).await
     }
 
     async fn with_member(
         log: Arc<dyn EventLog>,
+        group: &str,
         lake: Lake,
         pace: Pace,
         member: Box<dyn Member>,
     ) -> Result<Self> {
         let mut runner = Self {
             log,
+            group: group.into(),
             lake,
             pace,
             member,
@@ -190,6 +198,7 @@ impl Runner {
     ) -> Result<()> {
         let mut refreshed = Instant::now();
         let mut flushed = Instant::now();
+        let mut retained = Instant::now();
         let mut fresh = false;
         while !*stop.borrow_and_update() {
             let read = self.sweep_or_rejoin(Duration::ZERO).await?;
@@ -203,6 +212,10 @@ impl Runner {
                 self.flush_or_rejoin().await?;
                 flushed = Instant::now();
                 maintain::step(&mut self.lake, self.pace.maintenance).await?;
+            }
+            if retained.elapsed() >= RETAIN_EVERY {
+                self.apply_retention().await?;
+                retained = Instant::now();
             }
             self.look_behind()?;
             seen(&self.progress);
@@ -218,7 +231,23 @@ impl Runner {
 
     /// Compacts, applies retention and deletes unreferenced files, as far as it is due.
     pub async fn maintain(&mut self) -> Result<()> {
+        self.apply_retention().await?;
         maintain::step(&mut self.lake, self.pace.maintenance).await
+    }
+
+    /// Drops records past retention that every group has passed. One process does it: who keeps the first partition.
+    async fn apply_retention(&self) -> Result<()> {
+        let first =
+            |cursor: &Cursor| cursor.at.topic == SchemaId::JobEvent.topic() && cursor.at.partition == 0;
+        if !self.cursors.iter().any(first) {
+            return Ok(());
+        }
+        let log = Arc::clone(&self.log);
+        let now_ms = chrono::Utc::now().timestamp_millis();
+        tokio::task::spawn_blocking(move || log.apply_retention(now_ms))
+            .await
+            .map_err(|e| LakeError::Refused(format!("retention stopped: {e}")))?
+            .map_err(Into::into)
     }
 
     /// Reads each partition once. Returns the number of records read.

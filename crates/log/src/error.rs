@@ -24,6 +24,11 @@ pub enum LogError {
     )]
     TopicMismatch { topic: String, existing: u32, wanted: u32 },
 
+    #[error(
+        "topic {topic} was made with {declared} partitions and has {existing} now: records of one key would stand in two of them. Lay the log out anew under another prefix: import the sources again, or `tidegate log copy --partitions` where they are still in an embedded log"
+    )]
+    Repartitioned { topic: String, declared: u32, existing: u32 },
+
     #[error("offset {wanted} is outside the readable range {start}..{end}; continue from one of its ends")]
     OffsetOutOfRange { wanted: u64, start: u64, end: u64 },
 

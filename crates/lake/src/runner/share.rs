@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_log::{Share, TopicPartition};
 
-use super::{CONSUMER_GROUP, Cursor, PartitionProgress, Runner, topics};
+use super::{Cursor, PartitionProgress, Runner, topics};
 use crate::error::{LakeError, Result};
 use crate::group::GroupState;
 
@@ -75,6 +75,8 @@ impl Runner {
                 self.cursors.push(Cursor { at, next: next.max(extent.start) });
             }
         }
+        // Who waits for this one to have done its share hears it from the group, also where there is nothing to do.
+        self.moved = true;
         self.cursors.sort_by(|a, b| a.at.cmp(&b.at));
         Ok(())
     }
@@ -98,7 +100,7 @@ impl Runner {
         let all: Vec<TopicPartition> = self.cursors.iter().map(|c| c.at.clone()).collect();
         self.let_go(&all).await?;
         (self.unflushed, self.moved) = (0, false);
-        self.member = self.log.join(CONSUMER_GROUP, &topics())?;
+        self.member = self.log.join(&self.group, &topics())?;
         Ok(())
     }
 
@@ -122,7 +124,7 @@ impl Runner {
         for (at, end) in ends {
             let reached = match self.cursors.iter().find(|cursor| cursor.at == *at) {
                 Some(cursor) => cursor.next,
-                None => self.log.committed_offset(CONSUMER_GROUP, at)?.unwrap_or(0),
+                None => self.log.committed_offset(&self.group, at)?.unwrap_or(0),
             };
             if reached < *end {
                 return Ok(false);

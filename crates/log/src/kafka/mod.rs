@@ -297,11 +297,16 @@ impl EventLog for KafkaLog {
             let made_by_hand = TopicConfig { partitions: 0, retain_ms: None, retain_bytes: None };
             let layout = |topic: &str| control.topics.get(topic).copied().unwrap_or(made_by_hand);
             let with_layout = |(topic, partitions): (String, u32)| {
-                let config = TopicConfig { partitions, ..layout(&topic) };
-                (topic, config)
+                let layout = layout(&topic);
+                match layout.partitions {
+                    declared if declared != 0 && declared != partitions => {
+                        Err(LogError::Repartitioned { topic, declared, existing: partitions })
+                    }
+                    _ => Ok((topic, TopicConfig { partitions, ..layout })),
+                }
             };
-            found.into_iter().map(with_layout).collect()
-        })
+            found.into_iter().map(with_layout).collect::<Result<_, _>>()
+        })?
     }
 
     fn append(&self, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError> {

@@ -13,7 +13,7 @@ use tidegate_lake::exec::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::plan::Plan;
-use tidegate_lake::runner::{Pace, Runner};
+use tidegate_lake::runner::{CONSUMER_GROUP, Pace, Runner};
 use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, KafkaLog, KafkaOptions, KafkaUrl, TopicConfig,
 };
@@ -45,6 +45,10 @@ pub struct LogArgs {
     /// Partitions of each topic that is created on Kafka: at most so many processes share the work [default: 8]
     #[arg(long, value_name = "N", requires = "log", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub partitions: Option<u32>,
+
+    /// How long topics that are created keep their records, by event time; what tables lack is kept [default: for ever]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=36500))]
+    retain_days: Option<u64>,
 }
 
 fn property(text: &str) -> Result<(String, String), String> {
@@ -85,7 +89,8 @@ impl LogArgs {
     /// How topics are laid out that this command creates.
     pub fn topics(&self) -> TopicConfig {
         let partitions = if self.log.is_some() { self.partitions.unwrap_or(DEFAULT_PARTITIONS) } else { 1 };
-        TopicConfig { partitions, retain_ms: None, retain_bytes: None }
+        let retain_ms = self.retain_days.map(|days| days * 86_400_000);
+        TopicConfig { partitions, retain_ms, retain_bytes: None }
     }
 
     /// Opens the log on Kafka.
@@ -107,11 +112,32 @@ impl LogArgs {
     }
 }
 
-/// Names a log on Kafka whatever address it is reached by.
+/// Names a log on Kafka, whatever address it is reached by, and the lake that is computed from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Origin {
     cluster: String,
     prefix: String,
+    /// Tells this lake from others of the same log: processes that keep it are a consumer group of that name.
+    lake: String,
+}
+
+impl Origin {
+    fn of(log: &KafkaLog, prefix: &str) -> Result<Self, CommandError> {
+        let lake = format!("{:08x}", rand::random::<u32>());
+        Ok(Self { cluster: log.cluster_id()?, prefix: prefix.into(), lake })
+    }
+
+    fn is_same_log(&self, other: &Self) -> bool {
+        (&self.cluster, &self.prefix) == (&other.cluster, &other.prefix)
+    }
+}
+
+/// The consumer group of those who keep the tables in a folder.
+pub fn group_of(data: &Path) -> Result<String, CommandError> {
+    Ok(match stored_origin(data)? {
+        Some(origin) => format!("{CONSUMER_GROUP}-{}", origin.lake),
+        None => CONSUMER_GROUP.into(),
+    })
 }
 
 /// A data folder opened for writing, with its log. With the log inside, no other process writes to the folder meanwhile;
@@ -155,7 +181,7 @@ impl Opened {
         let topics = args.topics();
         let (log, origin): (Arc<dyn EventLog>, _) = match kafka {
             Some((log, prefix)) => {
-                let origin = Origin { cluster: log.cluster_id()?, prefix };
+                let origin = Origin::of(&log, &prefix)?;
                 (Arc::new(log), Some(origin))
             }
             None => (Arc::new(EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?), None),
@@ -170,13 +196,13 @@ impl Opened {
 
     /// Notes that the tables in a folder, which were of the log inside, go on from this log on Kafka, offset for offset.
     pub fn move_origin(folder: &DataDir, log: &KafkaLog, prefix: &str) -> Result<(), CommandError> {
-        write_origin(folder.path(), Some(&Origin { cluster: log.cluster_id()?, prefix: prefix.into() }))
+        write_origin(folder.path(), Some(&Origin::of(log, prefix)?))
     }
 
     /// As [`Opened::runner`], with pipelines that were checked before the folder was opened.
     pub async fn runner_of(&self, plan: Plan, pace: Pace) -> Result<Runner, CommandError> {
         let lake = Lake::open(&lake_url(&self.folder)?, plan, Limits::default(), self.sharing).await?;
-        Ok(Runner::start(Arc::clone(&self.log), lake, pace).await?)
+        Ok(Runner::start(Arc::clone(&self.log), &group_of(self.folder.path())?, lake, pace).await?)
     }
 
     /// Creates the topics that are missing.
@@ -216,7 +242,8 @@ impl Opened {
     fn check_origin(&self) -> Result<(), CommandError> {
         let data = self.folder.path().display();
         match (stored_origin(self.folder.path())?, &self.origin) {
-            (stored, origin) if stored == *origin => Ok(()),
+            (None, None) => Ok(()),
+            (Some(stored), Some(origin)) if stored.is_same_log(origin) => Ok(()),
             (Some(stored), Some(origin)) => Err(format!(
                 "the tables in {data} are of the log {:?} on Kafka cluster {}, this is {:?} on cluster {}; check the address, \
                  choose another --data, or rebuild them from this log with `tidegate pipeline backfill`",
@@ -261,14 +288,24 @@ fn write_origin(data: &Path, origin: Option<&Origin>) -> Result<(), CommandError
             _ => Ok(()),
         };
     };
-    if stored_origin(data)?.as_ref() == Some(origin) {
+    let stored = stored_origin(data)?;
+    if stored.as_ref().is_some_and(|stored| stored.is_same_log(origin)) {
         return Ok(());
     }
     let mut aside = tempfile::NamedTempFile::new_in(data)?;
     serde_json::to_writer(&mut aside, origin)?;
     aside.as_file().sync_all()?;
-    aside.persist(&file).map_err(|e| format!("write {}: {e}", file.display()))?;
-    Ok(())
+    let written = match stored {
+        Some(_) => aside.persist(&file),
+        // Of processes that share a new folder one is first, and all take what it wrote.
+        None => aside.persist_noclobber(&file),
+    };
+    match written {
+        Err(e) if e.error.kind() != ErrorKind::AlreadyExists => {
+            Err(format!("write {}: {e}", file.display()).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn remove_folder(folder: &Path) -> Result<(), CommandError> {

@@ -12,12 +12,11 @@ use serde::Serialize;
 use tidegate_events::SchemaId;
 use tidegate_lake::plan::Plan;
 use tidegate_lake::position::{Position, positions};
-use tidegate_lake::runner::CONSUMER_GROUP;
 use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Extent, GroupMember, KafkaLog, LogError, TopicPartition,
 };
 
-use super::{CommandError, CommandResult, LogArgs, block_on, lake_url};
+use super::{CommandError, CommandResult, LogArgs, block_on, group_of, lake_url};
 
 /// Between the two looks that tell the rates.
 const LOOK: Duration = Duration::from_secs(1);
@@ -102,9 +101,9 @@ impl Source {
         }
     }
 
-    fn members(&self) -> Result<Vec<GroupMember>, LogError> {
+    fn members(&self, group: &str) -> Result<Vec<GroupMember>, LogError> {
         match self {
-            Self::Kafka(log) => log.members(CONSUMER_GROUP),
+            Self::Kafka(log) => log.members(group),
             _ => Ok(Vec::new()),
         }
     }
@@ -136,7 +135,8 @@ async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<St
     let second = positions(&lake, &plan, &partitions).await?;
     let ends_then = extents(source.log(), &partitions)?;
     let took = begun.elapsed().as_secs_f64();
-    let members = source.members()?;
+    let group = group_of(folder.path())?;
+    let members = source.members(&group)?;
     let keeper =
         |at: &TopicPartition| members.iter().find(|m| m.partitions.contains(at)).map(|m| m.name.clone());
 
@@ -145,7 +145,7 @@ async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<St
         let (Position { offset: before, .. }, Position { offset, watermark_ms }) = (first[i], second[i]);
         let (extent_before, extent) = (ends.get(i), ends_then.get(i));
         // The ends of transactions take offsets on Kafka and are no records: the group knows that it has passed them.
-        let passed = source.log().map(|log| log.committed_offset(CONSUMER_GROUP, at)).transpose()?.flatten();
+        let passed = source.log().map(|log| log.committed_offset(&group, at)).transpose()?.flatten();
         let reached = offset.max(passed.unwrap_or(0));
         rows.push(Row {
             topic: at.topic.clone(),

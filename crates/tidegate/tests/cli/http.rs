@@ -101,7 +101,11 @@ fn the_other_paths_answer() {
     assert_eq!(server.request("GET /readyz", &[], b"").json(), json!({"ready": true, "tables": 1}));
     assert!(server.request("GET /", &[], b"").text().contains("POST /v1/sql"));
     let page = server.request("GET /", &["Accept: text/html,application/xhtml+xml;q=0.9"], b"");
-    assert!(page.text().starts_with("<!doctype html>") && page.head.contains("default-src 'none'"), "{}", page.head);
+    assert!(
+        page.text().starts_with("<!doctype html>") && page.head.contains("default-src 'none'"),
+        "{}",
+        page.head
+    );
     let status = server.request("GET /v1/status", &[], b"").json();
     assert_eq!((&status["records"], &status["partitions"]), (&json!(0), &json!([])));
     assert!(server.request("GET /metrics", &[], b"").text().ends_with("# EOF\n"));
