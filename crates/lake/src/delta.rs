@@ -28,6 +28,7 @@ use parquet::file::properties::WriterProperties;
 use url::Url;
 
 pub use self::claims::Change;
+use self::claims::Claim;
 use self::files::{statistics, writer_properties};
 use crate::error::{LakeError, Result};
 use crate::table::{KEY, PARTITION, TableSpec};
@@ -76,9 +77,9 @@ pub struct DeltaStore {
     /// Per log partition: what [`Self::progress`] read or the last commit set.
     progress: HashMap<u32, u64>,
     /// Per log partition that this process shares out with others: its claim, see `claims.rs`.
-    claims: HashMap<u32, i64>,
-    /// Whether claims and progress are known to be in force in the version this store knows.
-    looked: bool,
+    claims: HashMap<u32, Claim>,
+    /// Version in which claims and progress are known to be in force.
+    looked_at: i64,
 }
 
 impl std::fmt::Debug for DeltaStore {
@@ -149,7 +150,7 @@ impl DeltaStore {
             properties: writer_properties(&spec),
             progress: HashMap::new(),
             claims: HashMap::new(),
-            looked: true,
+            looked_at: table.version().map_or(-1, |v| v as i64),
             spec,
             table,
             local,
@@ -310,7 +311,7 @@ impl DeltaStore {
             .await;
         match merged {
             Ok((table, metrics)) => {
-                (self.table, self.looked) = (table, false);
+                self.table = table;
                 Ok(metrics.num_files_removed)
             }
             Err(DeltaTableError::Transaction { source }) => {
@@ -331,7 +332,7 @@ impl DeltaStore {
             .with_enforce_retention_duration(false)
             .await
             .map_err(|e| self.fail(e))?;
-        (self.table, self.looked) = (table, false);
+        self.table = table;
         Ok(metrics.files_deleted.len())
     }
 

@@ -34,8 +34,8 @@ pub struct Pace {
     pub flush_events: u64,
     /// Longest time taken-in events stay uncommitted while running for good.
     pub flush_every: Duration,
-    /// How often queries get to see new events.
-    pub refresh_every: Duration,
+    /// How often queries get to see new events; `None` where nobody asks.
+    pub refresh_every: Option<Duration>,
     pub maintenance: Maintenance,
 }
 
@@ -45,7 +45,7 @@ impl Default for Pace {
             read_bytes: 8 << 20,
             flush_events: 250_000,
             flush_every: Duration::from_secs(10),
-            refresh_every: Duration::from_secs(1),
+            refresh_every: Some(Duration::from_secs(1)),
             maintenance: Maintenance::default(),
         }
     }
@@ -203,7 +203,8 @@ impl Runner {
         while !*stop.borrow_and_update() {
             let read = self.sweep_or_rejoin(Duration::ZERO).await?;
             fresh |= read > 0;
-            if (fresh || self.lake.is_shared()) && refreshed.elapsed() >= self.pace.refresh_every {
+            let due = self.pace.refresh_every.is_some_and(|every| refreshed.elapsed() >= every);
+            if due && (fresh || self.lake.is_shared()) {
                 self.lake.look().await?;
                 self.lake.refresh().await?;
                 (refreshed, fresh) = (Instant::now(), false);

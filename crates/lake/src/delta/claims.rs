@@ -9,11 +9,20 @@ use chrono::Utc;
 use deltalake::DeltaTableError;
 use deltalake::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
 use deltalake::kernel::{Action, Transaction};
+use deltalake::logstore::get_actions;
 use deltalake::protocol::{DeltaOperation, SaveMode};
 use hashbrown::HashSet;
 
 use super::{DataFile, DeltaStore, delta_error};
 use crate::error::{LakeError, Result};
+
+/// That this process keeps a log partition.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    count: i64,
+    /// Version of the table that holds it.
+    version: i64,
+}
 
 /// Data files that come and go with a commit, and how far it brings log partitions.
 #[derive(Debug, Default)]
@@ -44,8 +53,9 @@ impl DeltaStore {
             };
             let actions = claims.iter().map(claim).collect();
             if self.try_commit(actions, self.write_operation()).await? {
+                let version = self.version();
                 self.progress.retain(|partition, _| !partitions.contains(partition));
-                self.claims.extend(claims);
+                self.claims.extend(claims.into_iter().map(|(p, count)| (p, Claim { count, version })));
                 return Ok(());
             }
         }
@@ -67,7 +77,7 @@ impl DeltaStore {
         operation: DeltaOperation,
     ) -> Result<()> {
         loop {
-            if !self.looked {
+            if self.looked_at < self.version() {
                 self.look(change).await?;
             }
             if self.try_commit(actions.clone(), operation.clone()).await? {
@@ -77,20 +87,20 @@ impl DeltaStore {
         }
     }
 
-    /// Whether nobody changed what the commit rests on.
+    /// Whether nobody changed what this process rests on, in the versions since it last looked.
     async fn look(&mut self, change: &Change) -> Result<()> {
-        let partitions = change.progress.iter().map(|(partition, _)| *partition);
-        for partition in partitions {
-            if let Some(mine) = self.claims.get(&partition).copied()
-                && self.transaction(&self.owner_id(partition)).await? != Some(mine)
-            {
-                return Err(self.fenced(Some(partition)));
-            }
-            let known = self.progress.get(&partition).copied();
-            let stored =
-                self.transaction(&self.progress_id(partition)).await?.map_or(0, |offset| offset as u64);
-            if known.is_some_and(|known| known != stored) {
-                return Err(self.fenced(Some(partition)));
+        for version in self.looked_at + 1..=self.version() {
+            let log = self.table.log_store();
+            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.fail(e))?;
+            // Logs are kept for weeks: who was away for longer knows nothing any more.
+            let commit = commit.ok_or_else(|| self.fenced(None))?;
+            let actions = get_actions(version as u64, &commit).map_err(|e| self.fail(e))?;
+            for action in actions {
+                if let Action::Txn(transaction) = action
+                    && let Some(partition) = self.taken_over(version, &transaction)
+                {
+                    return Err(self.fenced(Some(partition)));
+                }
             }
         }
         if !change.removes.is_empty() {
@@ -99,9 +109,22 @@ impl DeltaStore {
                 return Err(self.fenced(None));
             }
         }
-        // Good for the other partitions of this process only once each was looked at: they are committed together.
-        self.looked = change.progress.len() >= self.claims.len();
+        self.looked_at = self.version();
         Ok(())
+    }
+
+    /// The log partition of this process that another one took over, or committed for, by this transaction.
+    fn taken_over(&self, version: i64, transaction: &Transaction) -> Option<u32> {
+        let claimed =
+            self.claims.iter().find(|(partition, _)| transaction.app_id == self.owner_id(**partition));
+        if let Some((partition, claim)) = claimed {
+            return (transaction.version > claim.count).then_some(*partition);
+        }
+        let known =
+            self.progress.keys().find(|partition| transaction.app_id == self.progress_id(**partition))?;
+        // What a former process committed before this one took over is what this one began with.
+        let since = self.claims.get(known).map_or(-1, |claim| claim.version);
+        (version > since).then_some(*known)
     }
 
     fn fenced(&self, partition: Option<u32>) -> LakeError {
@@ -115,8 +138,13 @@ impl DeltaStore {
             .with_actions(actions)
             .build(Some(snapshot.snapshot()), self.table.log_store(), operation)
             .await;
+        let before = self.version();
         match committed {
             Ok(finalized) => {
+                // Upon a version that was looked at, nobody can have come in between.
+                if self.looked_at == before {
+                    self.looked_at = finalized.version() as i64;
+                }
                 self.sync(&format!("_delta_log/{:020}.json", finalized.version()))?;
                 self.table.state = Some(finalized.snapshot());
                 Ok(true)
@@ -134,10 +162,7 @@ impl DeltaStore {
 
     /// Looks for commits made by others.
     pub async fn refresh(&mut self) -> Result<()> {
-        let before = self.version();
-        self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))?;
-        self.looked &= self.version() == before;
-        Ok(())
+        self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
     }
 
     pub(super) fn write_operation(&self) -> DeltaOperation {

@@ -43,8 +43,10 @@ struct WriterContext {
 }
 
 impl ClientContext for WriterContext {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.complaints.log(level, facility, message);
+    /// That another process took its id over is an error to the client library and an everyday thing here; what callers must
+    /// know of an append they are told by its result.
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::info!(target: "kafka", facility, "{message}");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

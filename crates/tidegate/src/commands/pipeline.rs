@@ -140,7 +140,9 @@ fn follow(data: &DataArgs, log: &LogArgs, listen: Option<&str>, pace: Pace) -> C
     let progress = block_on_one_thread(async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
-        let mut runner = opened.runner(pipelines, pace).await?;
+        // Without an address nobody can ask, so nothing needs to be made ready for it.
+        let refresh_every = listen.and(pace.refresh_every);
+        let mut runner = opened.runner(pipelines, Pace { refresh_every, ..pace }).await?;
         let metrics = Arc::new(Metrics::default());
         if let Some(listen) = listen {
             let listener = bind(listen).await?;

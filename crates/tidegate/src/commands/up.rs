@@ -77,7 +77,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let with_demo = asked_for || is_empty(opened.log.as_ref())?;
     opened.create_topics()?;
     let mut runner =
-        opened.runner(pipelines, Pace { refresh_every: REFRESH_EVERY, ..Pace::default() }).await?;
+        opened.runner(pipelines, Pace { refresh_every: Some(REFRESH_EVERY), ..Pace::default() }).await?;
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
     let mut until = stopped.clone();
     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };

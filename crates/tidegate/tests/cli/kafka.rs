@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::broker;
-use crate::program::{Place, assert_same_tables, import, query, run, succeed, table_names, tables, tidegate};
+use crate::program::{
+    Place, assert_same_tables, import, query, run, succeed, table_names, tables, tidegate, wait_until,
+};
 
 pub const TRACE: &str = "philly_multigpu_attempts";
 
@@ -61,23 +63,69 @@ fn tables_are_those_of_the_embedded_log_whoever_computes_them() {
     let again = succeed(&mut append_only(&log, &alone));
     assert!(again.contains("events written              0"), "{again}");
 
-    for processes in [2, 5] {
-        let data = place.0.path().join(format!("by-{processes}"));
-        let running: Vec<Child> = (0..processes).map(|_| start(&mut pipeline_run(&log, &data))).collect();
-        let mut taken_in = 0;
-        for process in running {
-            let ended = process.wait_with_output().unwrap();
-            let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-            assert!(ended.status.success(), "{said}{}", String::from_utf8_lossy(&ended.stderr));
-            taken_in += u32::from(!said.starts_with("0 records"));
-        }
-        assert!(taken_in >= 2, "{taken_in} of {processes} processes had a share");
-        assert_same_tables(&contents(&data), &expected, &format!("{processes} processes"));
-    }
-
     let rebuilt = succeed(tidegate().args(["pipeline", "backfill", "--log", &log, "--data"]).arg(&alone));
     assert!(rebuilt.contains("rebuilt from"), "{rebuilt}");
     assert_same_tables(&contents(&alone), &expected, "backfill");
+}
+
+/// Two and then five processes share the partitions of a log that fills while they run; one of the five dies.
+#[test]
+fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
+    let (Some(log), Some(other)) = (log(), log()) else { return };
+    let place = Place::new();
+    let embedded = place.0.path().join("embedded");
+    succeed(&mut import(trace(), TRACE, &embedded));
+    let expected = contents(&embedded);
+    for (processes, log) in [(2, &log), (5, &other)] {
+        let data = place.0.path().join(format!("by-{processes}"));
+        let follow = || {
+            let mut command = pipeline_run(log, &data);
+            start(command.args([
+                "--follow",
+                "--flush-every",
+                "0.5",
+                "--flush-events",
+                "500",
+                "--partitions",
+                "6",
+            ]))
+        };
+        let mut workers: Vec<Child> = (0..processes).map(|_| follow()).collect();
+        wait_until("each has a share", || {
+            if !data.join("FORMAT").exists() {
+                return false;
+            }
+            let members = status(log, &data)["members"].clone();
+            let shares: Vec<u64> =
+                members.as_array().unwrap().iter().map(|m| m["partitions"].as_u64().unwrap()).collect();
+            shares.len() == processes && shares.iter().all(|share| *share > 0)
+        });
+        let mut importing = start(import(trace(), TRACE, &data).args(["--no-run", "--log", log]));
+        if processes == 5 {
+            let mut dies = workers.pop().unwrap();
+            dies.kill().unwrap();
+            dies.wait().unwrap();
+            workers.push(follow());
+        }
+        assert!(importing.wait().unwrap().success());
+        wait_until("everything is in the tables", || status(log, &data)["lag"] == 0);
+        let mut shares = 0;
+        for worker in workers {
+            let pid = nix::unistd::Pid::from_raw(worker.id() as i32);
+            nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).unwrap();
+            let ended = worker.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+            assert!(ended.status.success(), "{said}{}", String::from_utf8_lossy(&ended.stderr));
+            shares += u32::from(!said.starts_with("0 records"));
+        }
+        assert!(shares >= 2, "{shares} of {processes} processes took something in");
+        assert_same_tables(&contents(&data), &expected, &format!("{processes} processes"));
+    }
+}
+
+pub fn status(log: &str, data: &Path) -> serde_json::Value {
+    let said = succeed(tidegate().args(["status", "--json", "--log", log, "--data"]).arg(data));
+    serde_json::from_str(&said).unwrap()
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::broker;
-use crate::kafka::{TRACE, contents, log, pipeline_run, trace};
+use crate::kafka::{self, TRACE, contents, log, pipeline_run, trace};
 use crate::program::{Place, assert_same_tables, import, jobs, run, succeed, tidegate, wait_until};
 
 #[test]
@@ -56,11 +56,7 @@ fn status_and_metrics_tell_who_keeps_what_and_what_is_missing() {
     let Some(log) = log() else { return };
     let place = Place::new();
     let data = place.data();
-    let status = || -> Value {
-        let mut command = tidegate();
-        command.args(["status", "--json", "--log", &log, "--data"]).arg(&data);
-        serde_json::from_str(&succeed(&mut command)).unwrap()
-    };
+    let status = || kafka::status(&log, &data);
     succeed(import(trace(), TRACE, &data).args(["--no-run", "--log", &log, "--partitions", "2"]));
     let before = status();
     assert!(before["lag"].as_u64().unwrap() >= 9235, "{before}");
