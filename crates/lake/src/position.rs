@@ -18,6 +18,8 @@ pub struct Position {
     pub offset: u64,
     /// Newest event time in the tables, ms since the epoch.
     pub watermark_ms: Option<i64>,
+    /// How often a process took the partition over; 0 where one has all for itself.
+    pub claims: u64,
 }
 
 /// Positions of the tables below `root` in these log partitions. Takes no lock and creates nothing.
@@ -30,9 +32,9 @@ pub async fn positions(root: &Url, plan: &Plan, partitions: &[TopicPartition]) -
         let raw = DeltaStore::open(root, Arc::clone(&group.raw.spec)).await?;
         let files = raw.map(|store| store.files()).transpose()?.unwrap_or_default();
         for (at, position) in partitions.iter().zip(&mut positions).filter(|(at, _)| at.topic == topic) {
-            let offset = match &mut anchor {
-                Some(store) => store.progress(at.partition).await?,
-                None => 0,
+            let (offset, claims) = match &mut anchor {
+                Some(store) => (store.progress(at.partition).await?, store.claims(at.partition).await?),
+                None => (0, 0),
             };
             let name = at.partition.to_string();
             let here = files.iter().filter(|file| file.partition_value(PARTITION) == Some(&name));
@@ -40,10 +42,11 @@ pub async fn positions(root: &Url, plan: &Plan, partitions: &[TopicPartition]) -
                 here.filter_map(|file| DateTime::parse_from_rfc3339(&file.latest("event_time")?).ok());
             let watermark_ms = newest.map(|time| time.timestamp_millis()).max();
             // Several groups may read one topic; what all of them have is what the tables have.
-            let before = position.unwrap_or(Position { offset: u64::MAX, watermark_ms: None });
+            let before = position.unwrap_or(Position { offset: u64::MAX, ..Position::default() });
             *position = Some(Position {
                 offset: before.offset.min(offset),
                 watermark_ms: before.watermark_ms.max(watermark_ms),
+                claims: before.claims.max(claims),
             });
         }
     }

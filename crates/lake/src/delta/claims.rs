@@ -61,6 +61,11 @@ impl DeltaStore {
         }
     }
 
+    /// How often processes took this log partition over.
+    pub async fn claims(&self, partition: u32) -> Result<u64> {
+        Ok(self.transaction(&self.owner_id(partition)).await?.map_or(0, |count| count as u64))
+    }
+
     /// Forgets claims: the partitions are somebody else's to commit for.
     pub fn release(&mut self, partitions: &[u32]) {
         for partition in partitions {

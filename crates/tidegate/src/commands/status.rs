@@ -28,7 +28,8 @@ const LOOK: Duration = Duration::from_secs(1);
   tidegate status --log kafka://kafka-0:9092/gpu --data tidegate-data --json
 
 END is where the log ends, TABLES the offset up to which every table holds its records, LAG what is missing. IN and OUT are
-records per second that came to the log and that were committed to the tables, over one second. A process that runs for good
+records per second that came to the log and that were committed to the tables, over one second. MOVES is how often a process
+took the partition over. Empty partitions are left out; --json has them. A process that runs for good
 also tells this, with rebalances, under GET /metrics (`tidegate up`, `tidegate pipeline run --follow --listen`).")]
 pub struct StatusArgs {
     /// Data folder: the event log and the lake
@@ -64,6 +65,8 @@ struct Row {
     watermark_ms: Option<i64>,
     records_in_per_s: Option<f64>,
     records_out_per_s: f64,
+    /// How often a process took the partition over: each rebalance that moved it counts.
+    rebalances: u64,
     kept_by: Option<String>,
 }
 
@@ -142,7 +145,8 @@ async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<St
 
     let mut rows = Vec::new();
     for (i, at) in partitions.iter().enumerate() {
-        let (Position { offset: before, .. }, Position { offset, watermark_ms }) = (first[i], second[i]);
+        let (Position { offset: before, .. }, Position { offset, watermark_ms, claims }) =
+            (first[i], second[i]);
         let (extent_before, extent) = (ends.get(i), ends_then.get(i));
         // The ends of transactions take offsets on Kafka and are no records: the group knows that it has passed them.
         let passed = source.log().map(|log| log.committed_offset(&group, at)).transpose()?.flatten();
@@ -157,6 +161,7 @@ async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<St
             watermark_ms,
             records_in_per_s: extent.zip(extent_before).map(|(now, then)| (now.end - then.end) as f64 / took),
             records_out_per_s: offset.saturating_sub(before) as f64 / took,
+            rebalances: claims,
             kept_by: keeper(at),
         });
     }
@@ -198,7 +203,7 @@ fn print(status: &Status, args: &StatusArgs) {
         say!("process  {member} keeps {partitions} partitions");
     }
     say!(
-        "\n{:<14}{:>5}{:>14}{:>14}{:>14}  {:<20}{:>10}{:>10}  KEPT BY",
+        "\n{:<14}{:>5}{:>14}{:>14}{:>14}  {:<20}{:>9}{:>9}{:>7}  KEPT BY",
         "TOPIC",
         "PART",
         "END",
@@ -206,12 +211,13 @@ fn print(status: &Status, args: &StatusArgs) {
         "LAG",
         "NEWEST EVENT (UTC)",
         "IN/S",
-        "OUT/S"
+        "OUT/S",
+        "MOVES"
     );
-    for row in &status.partitions {
+    for row in status.partitions.iter().filter(|row| row.end != Some(0)) {
         let newest = row.watermark_ms.and_then(DateTime::from_timestamp_millis);
         say!(
-            "{:<14}{:>5}{:>14}{:>14}{:>14}  {:<20}{:>10}{:>10.0}  {}",
+            "{:<14}{:>5}{:>14}{:>14}{:>14}  {:<20}{:>9}{:>9.0}{:>7}  {}",
             row.topic,
             row.partition,
             number(row.end),
@@ -220,6 +226,7 @@ fn print(status: &Status, args: &StatusArgs) {
             newest.map_or_else(|| "-".into(), |time| time.format("%F %T").to_string()),
             row.records_in_per_s.map_or_else(|| "?".into(), |rate| format!("{rate:.0}")),
             row.records_out_per_s,
+            row.rebalances,
             row.kept_by.as_deref().unwrap_or("-"),
         );
     }

@@ -153,6 +153,10 @@ fn what_cannot_be_reached_or_read_is_named() {
     let nobody = run(&mut pipeline_run("kafka://127.0.0.1:1/x", &place.data()));
     nobody.refused(&["Kafka at 127.0.0.1:1", "check that the address is right"]);
     assert!(!place.data().exists(), "an address where nobody answers leaves no folder behind");
+    // Topics that are not there are nothing to read; reading creates none, and neither does the broker.
+    let nothing = succeed(&mut pipeline_run(&log, &place.0.path().join("nothing")));
+    assert!(nothing.starts_with("0 records"), "{nothing}");
+    assert_eq!(status(&log, &place.0.path().join("nothing"))["partitions"].as_array().unwrap().len(), 0);
     let misspelt = run(&mut pipeline_run("kafka:/127.0.0.1:9092", &place.data()));
     assert_eq!(misspelt.status, Some(2), "{misspelt:?}");
     assert!(misspelt.stderr.contains("kafka://HOST:PORT"), "{misspelt:?}");

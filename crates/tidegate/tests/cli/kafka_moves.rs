@@ -78,6 +78,7 @@ fn status_and_metrics_tell_who_keeps_what_and_what_is_missing() {
     assert_eq!(job_partitions.len(), 2);
     for row in job_partitions {
         assert_eq!(row["watermark_ms"], 1_513_926_042_000_i64, "{row}");
+        assert!(row["rebalances"].as_u64().unwrap() >= 1, "{row}");
         assert!(row["kept_by"].as_str().unwrap().ends_with(&format!("-{}", worker.id())), "{row}");
     }
     let metrics = get(&address, "/metrics");
