@@ -1,9 +1,9 @@
 //! The metrics that have a column of their own, with their units, and the table they stand in.
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::DataType;
+use hashbrown::HashMap;
 use tidegate_events::SchemaId;
 
 use crate::raw::RawTable;
