@@ -63,7 +63,7 @@ impl DataArgs {
 /// How a command that works through history paces itself.
 #[derive(Debug, Clone, Args)]
 pub struct PaceArgs {
-    /// Tuning: commit the tables about every so many events (16 samples count as one); fewer bound memory further and cost time
+    /// Tuning: commit the tables about every so many events (10 samples count as one); fewer bound memory further and cost time
     #[arg(long, value_name = "EVENTS", default_value_t = Pace::default().flush_events, hide_short_help = true,
           value_parser = clap::value_parser!(u64).range(1..))]
     flush_events: u64,
