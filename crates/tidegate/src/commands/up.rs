@@ -85,7 +85,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let server = tokio::spawn(serve(listener, service.clone(), Arc::clone(&metrics), until));
 
     let data = args.data.data.display();
-    say!("data    {data}\nSQL     http://{address}/v1/sql");
+    say!("data    {data}\npage    http://{address}/\nSQL     http://{address}/v1/sql");
     if with_demo {
         if !asked_for {
             say!("There is nothing in this folder yet, so here is a demo.");
@@ -169,16 +169,17 @@ async fn show_tables(service: &QueryService) -> Result<(), CommandError> {
 
 fn what_next(args: &UpArgs, address: SocketAddr, trace: Trace, whole: bool) -> String {
     let data = args.data.data.display();
+    let log = args.log.kafka().map_or_else(String::new, |url| format!(" --log {url}"));
     if !whole {
         return format!(
-            "\nStopped; what was replayed is committed. Go on: tidegate up --trace {} --data {data}",
+            "\nStopped; what was replayed is committed. Go on: tidegate up --trace {} --data {data}{log}",
             trace.name()
         );
     }
     let query =
         "SELECT team, sum(gpu_ms_lost) / 3600000 AS gpu_hours_lost FROM jobs GROUP BY team ORDER BY 2 DESC";
     let live = if args.exit_when_done {
-        format!("tidegate up --data {data}")
+        format!("tidegate up --data {data}{log}")
     } else {
         format!("curl --data '{query}' http://{address}/v1/sql   (until Ctrl-C)")
     };
