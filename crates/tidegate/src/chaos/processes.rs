@@ -78,7 +78,7 @@ impl Processes {
         }
         let late = Duration::from_millis(if rng.random_bool(0.5) { rng.random_range(0..1500) } else { 0 });
         let victim = rng.random_range(0..self.producers.len());
-        if number % 4 == 0 && !self.producers[victim].done {
+        if number.is_multiple_of(4) && !self.producers[victim].done {
             self.kill_producer(victim)?;
             std::thread::sleep(late);
             return self.start_producer(victim);
@@ -208,10 +208,10 @@ impl Processes {
         let Some(ended) = child.try_wait()? else { return Ok(()) };
         let (_, hearing) = producer.child.take().ok_or("a producer just seen")?;
         producer.done = hearing.join().unwrap_or(false);
-        match producer.done || !ended.success() {
-            true if producer.done => Ok(()),
-            true => self.start_producer(number),
-            false => Err(format!("producer {number} ended without being done").into()),
+        match (producer.done, ended.success()) {
+            (true, _) => Ok(()),
+            (false, false) => self.start_producer(number),
+            (false, true) => Err(format!("producer {number} ended without being done").into()),
         }
     }
 }

@@ -108,7 +108,7 @@ pub fn run(args: ImportArgs) -> CommandResult {
         bar.enable_steady_tick(Duration::from_millis(200));
         let progress = block_on_one_thread(async {
             let mut runner = opened.runner_of(plan, common.pace.pace()).await?;
-            let progress = runner.catch_up(&mut |p| bar.set_message(table_message(&p))).await?;
+            let progress = runner.catch_up(&mut |p| bar.set_message(table_message(p))).await?;
             runner.maintain().await?;
             Ok::<_, CommandError>(progress)
         })?

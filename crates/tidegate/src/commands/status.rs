@@ -79,14 +79,14 @@ struct Keeper {
 /// Where the log is, and what of it can be asked.
 enum Source {
     Embedded(EmbeddedLog),
-    Kafka(KafkaLog),
+    Kafka(Box<KafkaLog>),
     InUse(String),
 }
 
 impl Source {
     fn open(args: &StatusArgs, folder: &DataDir) -> Result<Self, CommandError> {
         if let Some(url) = args.log.kafka() {
-            return Ok(Self::Kafka(args.log.open_kafka(url)?));
+            return Ok(Self::Kafka(Box::new(args.log.open_kafka(url)?)));
         }
         // Opening it also takes the lock that its process holds.
         match DataDir::open(folder.path()) {
@@ -99,7 +99,7 @@ impl Source {
     fn log(&self) -> Option<&dyn EventLog> {
         match self {
             Self::Embedded(log) => Some(log),
-            Self::Kafka(log) => Some(log),
+            Self::Kafka(log) => Some(log.as_ref()),
             Self::InUse(_) => None,
         }
     }
