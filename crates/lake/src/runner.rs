@@ -94,7 +94,8 @@ pub struct Runner {
     group: String,
     lake: Lake,
     pace: Pace,
-    member: Box<dyn Member>,
+    /// Of the group of each topic.
+    members: Vec<(&'static str, Box<dyn Member>)>,
     cursors: Vec<Cursor>,
     /// Partitions of each topic, those of others too.
     partitions: HashMap<String, u32>,
@@ -113,42 +114,42 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// Joins the group of those who keep this lake, for every topic it has tables for; creates nothing in the log.
+    /// Joins those who keep this lake, for every topic it has tables for; creates nothing in the log.
     ///
-    /// Each lake has a group of its own: in one group, two lakes would get half of the log each.
+    /// Each lake has groups of its own: in one group, two lakes would get half of the log each. And each topic has a group of
+    /// its own, so that its partitions are spread evenly whatever becomes of the others.
     pub async fn start(log: Arc<dyn EventLog>, group: &str, lake: Lake, pace: Pace) -> Result<Self> {
-        let member = log.join(group, &topics())?;
-        Self::with_member(log, group, lake, pace, member).await
+        let mut runner = Self::of(log, group, lake, pace);
+        runner.join()?;
+        runner.rebalance(Duration::ZERO).await?;
+        Ok(runner)
     }
 
     /// Takes all partitions, whatever group reads them: for a lake that nobody else keeps.
     pub async fn start_alone(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
-        let member = tidegate_log::sole_member(Arc::clone(&log), CONSUMER_GROUP, &topics())?;
-        Self::with_member(log, CONSUMER_GROUP, lake, pace, member).await
+        let mut runner = Self::of(log, CONSUMER_GROUP, lake, pace);
+        for topic in topics() {
+            let member = tidegate_log::sole_member(Arc::clone(&runner.log), CONSUMER_GROUP, &[topic])?;
+            runner.members.push((topic, member));
+        }
+        runner.rebalance(Duration::ZERO).await?;
+        Ok(runner)
     }
 
-    async fn with_member(
-        log: Arc<dyn EventLog>,
-        group: &str,
-        lake: Lake,
-        pace: Pace,
-        member: Box<dyn Member>,
-    ) -> Result<Self> {
-        let mut runner = Self {
+    fn of(log: Arc<dyn EventLog>, group: &str, lake: Lake, pace: Pace) -> Self {
+        Self {
             log,
             group: group.into(),
             lake,
             pace,
-            member,
+            members: Vec::new(),
             cursors: Vec::new(),
             partitions: HashMap::new(),
             unflushed: 0,
             moved: false,
             progress: Progress::default(),
             looked_behind: Instant::now(),
-        };
-        runner.rebalance(Duration::ZERO).await?;
-        Ok(runner)
+        }
     }
 
     /// Where queries get their tables from.
@@ -330,15 +331,26 @@ impl Runner {
         self.progress.commits += flushed.commits;
         self.progress.files += flushed.files_added;
         self.progress.bytes += flushed.bytes_added;
-        let offsets: Vec<_> = self.cursors.iter().map(|c| (c.at.clone(), c.next)).collect();
-        self.member.commit(&offsets)?;
+        for (topic, member) in &mut self.members {
+            let here = self.cursors.iter().filter(|cursor| cursor.at.topic == *topic);
+            member.commit(&here.map(|c| (c.at.clone(), c.next)).collect::<Vec<_>>())?;
+        }
         self.moved = false;
         Ok(())
     }
 }
 
+/// The consumer group of those who keep a lake's part of one topic. A log that one process has to itself has one group, of
+/// which the log has always known.
+pub fn topic_group(group: &str, topic: &str) -> String {
+    match group {
+        CONSUMER_GROUP => group.into(),
+        _ => format!("{group}.{topic}"),
+    }
+}
+
 /// Topics that have tables.
-fn topics() -> Vec<&'static str> {
+pub fn topics() -> Vec<&'static str> {
     let mut topics: Vec<&str> = SchemaId::ALL.map(SchemaId::topic).to_vec();
     topics.sort_unstable();
     topics.dedup();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_log::{Share, TopicPartition};
 
-use super::{Cursor, PartitionProgress, Runner, topics};
+use super::{Cursor, PartitionProgress, Runner, topic_group, topics};
 use crate::error::{LakeError, Result};
 use crate::group::GroupState;
 
@@ -31,10 +31,36 @@ impl Runner {
         }
     }
 
-    /// Hears what changed in the group, waiting up to `wait` for it.
-    pub(super) async fn rebalance(&mut self, mut wait: Duration) -> Result<()> {
-        while let Some(share) = self.member.poll(wait)? {
-            wait = Duration::ZERO;
+    pub(super) fn join(&mut self) -> Result<()> {
+        self.members.clear();
+        for topic in topics() {
+            let member = self.log.join(&topic_group(&self.group, topic), &[topic])?;
+            self.members.push((topic, member));
+        }
+        Ok(())
+    }
+
+    /// Hears what changed in the groups; after `wait`, if there is nothing to hear.
+    pub(super) async fn rebalance(&mut self, wait: Duration) -> Result<()> {
+        if !self.hear().await? && !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+            self.hear().await?;
+        }
+        Ok(())
+    }
+
+    async fn hear(&mut self) -> Result<bool> {
+        let mut heard = false;
+        for index in 0..self.members.len() {
+            heard |= self.hear_member(index).await?;
+        }
+        Ok(heard)
+    }
+
+    async fn hear_member(&mut self, index: usize) -> Result<bool> {
+        let mut heard = false;
+        while let Some(share) = self.members[index].1.poll(Duration::ZERO)? {
+            heard = true;
             self.progress.rebalances += 1;
             match share {
                 Share::Gained(gained) => self.gain(gained).await?,
@@ -45,7 +71,7 @@ impl Runner {
                 Share::Lost(lost) => self.let_go(&lost).await?,
             }
         }
-        Ok(())
+        Ok(heard)
     }
 
     async fn gain(&mut self, gained: Vec<TopicPartition>) -> Result<()> {
@@ -100,8 +126,7 @@ impl Runner {
         let all: Vec<TopicPartition> = self.cursors.iter().map(|c| c.at.clone()).collect();
         self.let_go(&all).await?;
         (self.unflushed, self.moved) = (0, false);
-        self.member = self.log.join(&self.group, &topics())?;
-        Ok(())
+        self.join()
     }
 
     /// Where every partition with tables ends now.
@@ -124,7 +149,10 @@ impl Runner {
         for (at, end) in ends {
             let reached = match self.cursors.iter().find(|cursor| cursor.at == *at) {
                 Some(cursor) => cursor.next,
-                None => self.log.committed_offset(&self.group, at)?.unwrap_or(0),
+                None => {
+                    let group = topic_group(&self.group, &at.topic);
+                    self.log.committed_offset(&group, at)?.unwrap_or(0)
+                }
             };
             if reached < *end {
                 return Ok(false);

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tidegate_events::SchemaId;
 use tidegate_lake::plan::Plan;
 use tidegate_lake::position::{Position, positions};
+use tidegate_lake::runner::{topic_group, topics};
 use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Extent, GroupMember, KafkaLog, LogError, TopicPartition,
 };
@@ -106,7 +107,15 @@ impl Source {
 
     fn members(&self, group: &str) -> Result<Vec<GroupMember>, LogError> {
         match self {
-            Self::Kafka(log) => log.members(group),
+            Self::Kafka(log) => {
+                let mut members: BTreeMap<String, Vec<TopicPartition>> = BTreeMap::new();
+                for topic in topics() {
+                    for GroupMember { name, partitions } in log.members(&topic_group(group, topic))? {
+                        members.entry(name).or_default().extend(partitions);
+                    }
+                }
+                Ok(members.into_iter().map(|(name, partitions)| GroupMember { name, partitions }).collect())
+            }
             _ => Ok(Vec::new()),
         }
     }
@@ -149,7 +158,11 @@ async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<St
             (first[i], second[i]);
         let (extent_before, extent) = (ends.get(i), ends_then.get(i));
         // The ends of transactions take offsets on Kafka and are no records: the group knows that it has passed them.
-        let passed = source.log().map(|log| log.committed_offset(&group, at)).transpose()?.flatten();
+        let passed = source
+            .log()
+            .map(|log| log.committed_offset(&topic_group(&group, &at.topic), at))
+            .transpose()?
+            .flatten();
         let reached = offset.max(passed.unwrap_or(0));
         rows.push(Row {
             topic: at.topic.clone(),
