@@ -307,6 +307,8 @@ impl DeltaStore {
             .optimize()
             .with_filters(&[(PARTITION, FilterOp::In, mine)])
             .with_target_size(target_bytes)
+            // One merge at a time: each holds row groups of all columns.
+            .with_max_concurrent_tasks(1)
             .with_writer_properties(self.properties.clone())
             .await;
         match merged {

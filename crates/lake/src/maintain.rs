@@ -19,7 +19,7 @@ const SAMPLES_SHARE: i64 = 8;
 pub struct Maintenance {
     /// Files of a table smaller than this are merged …
     pub target_bytes: NonZeroU64,
-    /// … when there are more than this many of them.
+    /// … when a log partition has more than this many of them.
     pub small_files: usize,
     /// Files that no version younger than this refers to are deleted.
     pub keep_versions: Duration,
@@ -49,8 +49,14 @@ pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
         let enough =
             when.target_bytes.get() as i64 / if layout == Layout::Samples { SAMPLES_SHARE } else { 1 };
         let small = |f: &&crate::delta::DataFile| f.size < enough && f.partition_value(OPEN) != Some("true");
-        if layout != Layout::Windowed && files.iter().filter(small).count() > when.small_files {
-            let merged = store.compact(&partitions, when.target_bytes).await?;
+        let has_many = |partition: &u32| {
+            let name = partition.to_string();
+            let here = files.iter().filter(small).filter(|f| f.partition_value(PARTITION) == Some(&name));
+            layout != Layout::Windowed && here.count() > when.small_files
+        };
+        let due: Vec<u32> = partitions.iter().copied().filter(has_many).collect();
+        if !due.is_empty() {
+            let merged = store.compact(&due, when.target_bytes).await?;
             // One process at a time cleans up: who keeps the first partition.
             let deleted = match partitions.contains(&0) {
                 true => store.vacuum(when.keep_versions).await?,

@@ -106,7 +106,7 @@ impl KafkaOptions {
             ("fetch.queue.backoff.ms", "5"),
             ("fetch.error.backoff.ms", "50"),
             ("fetch.message.max.bytes", "8388608"),
-            ("queued.max.messages.kbytes", "32768"),
+            ("queued.max.messages.kbytes", "8192"),
             ("check.crcs", "true"),
         ];
         let fixed = [

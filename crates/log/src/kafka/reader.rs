@@ -13,7 +13,7 @@ use super::record::stored;
 use crate::check::{check_offset, lock};
 use crate::{LogError, StoredRecord};
 
-/// Consumers that are kept for the next read. Each has a few threads and at most 32 MiB of fetched records.
+/// Consumers that are kept for the next read. Each has a few threads and some 8 MiB of fetched records.
 const MAX_READERS: usize = 32;
 
 /// A consumer that stands somewhere in a partition.
