@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_events::{Event, SchemaId};
-use tidegate_log::{EventLog, Member, StoredRecord, TopicPartition};
+use tidegate_log::{EventLog, LogError, Member, StoredRecord, TopicPartition};
 use tokio::sync::watch;
 
 use crate::error::{LakeError, Result};
@@ -191,7 +191,8 @@ impl Runner {
         Ok(self.progress.clone())
     }
 
-    /// Keeps up with the log until told to stop, then commits what is left. Never returns early but on an error.
+    /// Keeps up with the log until told to stop, then commits what is left. Never returns early but on an error; that the log
+    /// cannot be reached is waited for, while queries go on.
     pub async fn run(
         &mut self,
         mut stop: watch::Receiver<bool>,
@@ -202,7 +203,14 @@ impl Runner {
         let mut retained = Instant::now();
         let mut fresh = false;
         while !*stop.borrow_and_update() {
-            let read = self.sweep_or_rejoin(Duration::ZERO).await?;
+            let read = match self.sweep_or_rejoin(Duration::ZERO).await {
+                Err(LakeError::Log(away)) if is_away(&away) => {
+                    tracing::warn!(%away, "waiting for the log");
+                    tokio::time::sleep(IDLE).await;
+                    continue;
+                }
+                read => read?,
+            };
             fresh |= read > 0;
             let due = self.pace.refresh_every.is_some_and(|every| refreshed.elapsed() >= every);
             if due && (fresh || self.lake.is_shared()) {
@@ -216,10 +224,16 @@ impl Runner {
                 maintain::step(&mut self.lake, self.pace.maintenance).await?;
             }
             if retained.elapsed() >= RETAIN_EVERY {
-                self.apply_retention().await?;
+                match self.apply_retention().await {
+                    Err(LakeError::Log(away)) if is_away(&away) => {}
+                    applied => applied?,
+                }
                 retained = Instant::now();
             }
-            self.look_behind()?;
+            match self.look_behind() {
+                Err(LakeError::Log(away)) if is_away(&away) => {}
+                looked => looked?,
+            }
             seen(&self.progress);
             if read == 0 {
                 tokio::select! {
@@ -331,11 +345,15 @@ impl Runner {
         self.progress.commits += flushed.commits;
         self.progress.files += flushed.files_added;
         self.progress.bytes += flushed.bytes_added;
+        self.moved = false;
         for (topic, member) in &mut self.members {
             let here = self.cursors.iter().filter(|cursor| cursor.at.topic == *topic);
-            member.commit(&here.map(|c| (c.at.clone(), c.next)).collect::<Vec<_>>())?;
+            match member.commit(&here.map(|c| (c.at.clone(), c.next)).collect::<Vec<_>>()) {
+                // The tables have it; the group is told with the next flush.
+                Err(away) if away.is_passing() => self.moved = true,
+                committed => committed?,
+            }
         }
-        self.moved = false;
         Ok(())
     }
 }
@@ -347,6 +365,11 @@ pub fn topic_group(group: &str, topic: &str) -> String {
         CONSUMER_GROUP => group.into(),
         _ => format!("{group}.{topic}"),
     }
+}
+
+/// Whether the log, or a topic of it, may be back soon. A broker that has just started does not know its topics at once.
+fn is_away(error: &LogError) -> bool {
+    error.is_passing() || matches!(error, LogError::UnknownTopic(_))
 }
 
 /// Topics that have tables.

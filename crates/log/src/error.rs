@@ -103,6 +103,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Whether waiting may mend it: the log cannot be reached right now.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::KafkaUnavailable { .. })
+    }
+
     /// An I/O error with what was being done, e.g. `writing data/FORMAT`; a full disk is told apart.
     pub(crate) fn io(dir: &std::path::Path, what: impl Into<String>, source: std::io::Error) -> Self {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};

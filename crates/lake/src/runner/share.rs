@@ -63,7 +63,13 @@ impl Runner {
             heard = true;
             self.progress.rebalances += 1;
             match share {
-                Share::Gained(gained) => self.gain(gained).await?,
+                Share::Gained(gained) => {
+                    if let Err(e) = self.gain(gained).await {
+                        // Told only once: a share that could not be taken is taken by joining anew.
+                        self.join_anew().await?;
+                        return Err(e);
+                    }
+                }
                 Share::Leaving(leaving) => {
                     self.flush().await?;
                     self.let_go(&leaving).await?;
@@ -123,6 +129,11 @@ impl Runner {
         }
         tracing::warn!(%fenced, "joining the group anew");
         self.progress.fenced += 1;
+        self.join_anew().await
+    }
+
+    /// Drops everything that is not committed, leaves, and comes back as a new member.
+    async fn join_anew(&mut self) -> Result<()> {
         let all: Vec<TopicPartition> = self.cursors.iter().map(|c| c.at.clone()).collect();
         self.let_go(&all).await?;
         (self.unflushed, self.moved) = (0, false);

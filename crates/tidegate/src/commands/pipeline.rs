@@ -137,7 +137,7 @@ fn follow(data: &DataArgs, log: &LogArgs, listen: Option<&str>, pace: Pace) -> C
     let pipelines = data.load_pipelines()?;
     let opened = Opened::open(&data.data, log)?;
     opened.create_topics()?;
-    let progress = block_on_one_thread(async {
+    let running = async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
         // Without an address nobody can ask, so nothing needs to be made ready for it.
@@ -154,8 +154,10 @@ fn follow(data: &DataArgs, log: &LogArgs, listen: Option<&str>, pace: Pace) -> C
         }
         runner.run(stopped, &mut |p| metrics.observe(p)).await?;
         Ok::<_, CommandError>(runner.progress().clone())
-    })?
-    .map_err(|e| name_full_disk(e, &data.data))?;
+    };
+    // While this thread waits for the log, others answer queries.
+    let ended = if listen.is_some() { block_on(running)? } else { block_on_one_thread(running)? };
+    let progress = ended.map_err(|e| name_full_disk(e, &data.data))?;
     report(&progress);
     Ok(ExitCode::SUCCESS)
 }

@@ -145,6 +145,40 @@ fn killed_and_stopped_processes_cost_nothing() {
     chaos(&log, &["--blows", "8"]);
 }
 
+/// Longer than a request is tried: the worker waits, answers queries meanwhile, and goes on.
+#[test]
+fn a_broker_that_is_away_for_long_is_waited_for() {
+    if !broker::installed() {
+        return;
+    }
+    let mut cluster = broker::Cluster::start(1, "");
+    let log = format!("kafka://{}/away", cluster.servers());
+    let place = Place::new();
+    let data = place.data();
+    succeed(import(trace(), TRACE, &data).args(["--log", &log, "--partitions", "2"]));
+    let mut worker = pipeline_run(&log, &data)
+        .args(["--follow", "--flush-every", "0.2", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let address = first.trim().trim_start_matches("SQL     http://").trim_end_matches("/v1/sql").to_owned();
+    cluster.kill_node(0);
+    std::thread::sleep(Duration::from_secs(75));
+    assert!(get(&address, "/v1/sql?q=SELECT+count(*)+FROM+jobs&format=csv").contains("2077"));
+    assert!(worker.try_wait().unwrap().is_none(), "the worker gave up");
+    cluster.start_node(0);
+    cluster.wait_until_ready();
+    let more = place.file("more.csv", jobs(50));
+    succeed(import(&more, "jobs_csv", &data).args(["--no-run", "--log", &log]));
+    wait_until("what came after is in the tables", || kafka::status(&log, &data)["lag"] == 0);
+    let answer = get(&address, "/v1/sql?q=SELECT+count(*)+FROM+jobs&format=csv");
+    assert!(answer.contains("2127"), "{answer}");
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}
+
 /// One broker of three after the other is killed and comes back, while processes are killed and stopped too.
 #[test]
 fn killed_brokers_beside_killed_processes_cost_nothing() {
