@@ -241,7 +241,13 @@ impl Opened {
     /// Offsets mean something in one log only, so tables go on from the log they came from.
     fn check_origin(&self) -> Result<(), CommandError> {
         let data = self.folder.path().display();
-        match (stored_origin(self.folder.path())?, &self.origin) {
+        let mut stored = stored_origin(self.folder.path())?;
+        let has_tables = fs::read_dir(self.folder.lake())?.next().is_some();
+        if stored.is_none() && has_tables {
+            // Another process may have begun with the same folder a moment ago, and notes the log before it makes tables.
+            stored = stored_origin(self.folder.path())?;
+        }
+        match (stored, &self.origin) {
             (None, None) => Ok(()),
             (Some(stored), Some(origin)) if stored.is_same_log(origin) => Ok(()),
             (Some(stored), Some(origin)) => Err(format!(
@@ -255,7 +261,7 @@ impl Opened {
                 stored.prefix, stored.prefix
             )
             .into()),
-            (None, _) if fs::read_dir(self.folder.lake())?.next().is_none() => Ok(()),
+            (None, _) if !has_tables => Ok(()),
             (None, _) => Err(format!(
                 "the tables in {data} are of the log in that folder; move it with `tidegate log copy --to kafka://...`, or \
                  choose another --data"

@@ -1,6 +1,7 @@
 //! The program with its log on a real Kafka broker: the tables of the embedded log, whoever computes them.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,6 +93,13 @@ fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
         };
         let mut workers: Vec<Child> = (0..processes).map(|_| follow()).collect();
         wait_until("each has a share", || {
+            for worker in &mut workers {
+                if worker.try_wait().unwrap().is_some() {
+                    let mut said = String::new();
+                    worker.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+                    panic!("a worker ended: {said}");
+                }
+            }
             if !data.join("FORMAT").exists() {
                 return false;
             }
