@@ -82,10 +82,12 @@ pub struct PartitionProgress {
     pub watermark_ms: Option<i64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Cursor {
     at: TopicPartition,
     next: u64,
+    /// Where the partition ended when last looked.
+    end: u64,
 }
 
 /// One process's reader of the log and writer of the lake.
@@ -104,7 +106,8 @@ pub struct Runner {
     /// A cursor moved since the group was last told.
     moved: bool,
     progress: Progress,
-    looked_behind: Instant,
+    /// When the partitions' progress was last noted.
+    noted: Instant,
 }
 
 impl std::fmt::Debug for Runner {
@@ -148,7 +151,7 @@ impl Runner {
             unflushed: 0,
             moved: false,
             progress: Progress::default(),
-            looked_behind: Instant::now(),
+            noted: Instant::now(),
         }
     }
 
@@ -174,7 +177,7 @@ impl Runner {
         let mut idle = Duration::ZERO;
         loop {
             let swept = self.sweep_or_rejoin(idle).await?;
-            self.look_behind()?;
+            self.note_partitions();
             seen(&self.progress);
             idle = Duration::ZERO;
             if swept == 0 {
@@ -219,9 +222,8 @@ impl Runner {
                 (refreshed, fresh) = (Instant::now(), false);
             }
             if (self.unflushed > 0 || self.moved) && flushed.elapsed() >= self.pace.flush_every {
-                self.flush_or_rejoin().await?;
+                self.flush_and_tidy_or_rejoin().await?;
                 flushed = Instant::now();
-                maintain::step(&mut self.lake, self.pace.maintenance).await?;
             }
             if retained.elapsed() >= RETAIN_EVERY {
                 match self.apply_retention().await {
@@ -230,10 +232,7 @@ impl Runner {
                 }
                 retained = Instant::now();
             }
-            match self.look_behind() {
-                Err(LakeError::Log(away)) if is_away(&away) => {}
-                looked => looked?,
-            }
+            self.note_partitions();
             seen(&self.progress);
             if read == 0 {
                 tokio::select! {
@@ -271,23 +270,19 @@ impl Runner {
         let mut read = 0;
         let bound = self.pace.flush_events.saturating_mul(SAMPLES_PER_EVENT);
         for index in 0..self.cursors.len() {
-            let Cursor { at, next } = &self.cursors[index];
+            let Cursor { at, next, .. } = &self.cursors[index];
             let (at, next) = (at.clone(), *next);
             let limit = self.recovery_end(&at);
-            let mut records = self.read(&at, next).await?;
+            let (end, records) = self.read(&at, next).await?;
+            self.cursors[index].end = end;
+            if end <= next {
+                continue;
+            }
             if records.is_empty() {
-                // What is left before the end may be no records at all: on Kafka the ends of transactions. That is known
-                // once a second read, begun after the end was asked for, finds nothing either.
-                let end = self.log.extent(&at)?.end;
-                if end <= next {
-                    continue;
-                }
-                records = self.read(&at, next).await?;
-                if records.is_empty() {
-                    self.take_in(&at, Vec::new(), end).await?;
-                    (self.cursors[index].next, self.moved) = (end, true);
-                    continue;
-                }
+                // What is left before the end is no record: on Kafka the ends of transactions.
+                self.take_in(&at, Vec::new(), end).await?;
+                (self.cursors[index].next, self.moved) = (end, true);
+                continue;
             }
             let records: Vec<_> =
                 records.into_iter().take_while(|r| limit.is_none_or(|limit| r.offset < limit)).collect();
@@ -304,10 +299,16 @@ impl Runner {
         Ok(read)
     }
 
-    async fn read(&self, at: &TopicPartition, from: u64) -> Result<Vec<StoredRecord>> {
+    /// Where the partition ends, and records of it as of then or later.
+    async fn read(&self, at: &TopicPartition, from: u64) -> Result<(u64, Vec<StoredRecord>)> {
         let log = Arc::clone(&self.log);
         let (at, bytes) = (at.clone(), self.pace.read_bytes);
-        tokio::task::spawn_blocking(move || log.read(&at, from, bytes))
+        let read = move || {
+            let end = log.extent(&at)?.end;
+            let records = if from < end { log.read(&at, from, bytes)? } else { Vec::new() };
+            Ok::<_, LogError>((end, records))
+        };
+        tokio::task::spawn_blocking(read)
             .await
             .map_err(|e| LakeError::Refused(format!("log reader stopped: {e}")))?
             .map_err(Into::into)

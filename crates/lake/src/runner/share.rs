@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_log::{Share, TopicPartition};
+use tidegate_log::{Extent, LogError, Share, TopicPartition};
 
 use super::{Cursor, PartitionProgress, Runner, topic_group, topics};
 use crate::error::{LakeError, Result};
 use crate::group::GroupState;
+use crate::maintain;
 
-/// How often it is looked how much there is left to read.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often it is noted how far each partition is.
+const NOTE_EVERY: Duration = Duration::from_millis(500);
 
 impl Runner {
     /// Takes part in the group and reads each partition once, see [`Runner::sweep`].
@@ -38,6 +39,15 @@ impl Runner {
             self.members.push((topic, member));
         }
         Ok(())
+    }
+
+    /// As [`Self::flush_or_rejoin`], and what background work is due.
+    pub(super) async fn flush_and_tidy_or_rejoin(&mut self) -> Result<()> {
+        self.flush_or_rejoin().await?;
+        match maintain::step(&mut self.lake, self.pace.maintenance).await {
+            Err(fenced @ LakeError::Fenced { .. }) => self.rejoin(fenced).await,
+            tidied => tidied,
+        }
     }
 
     /// Hears what changed in the groups; after `wait`, if there is nothing to hear.
@@ -84,10 +94,12 @@ impl Runner {
         self.partitions =
             self.log.topics()?.into_iter().map(|(name, config)| (name, config.partitions)).collect();
         for (topic, partitions) in by_topic(&gained) {
+            // The log is asked first: where it cannot be reached nothing is claimed yet.
+            let at = |partition: &u32| TopicPartition { topic: topic.clone(), partition: *partition };
+            let extents: Vec<Extent> =
+                partitions.iter().map(|p| self.log.extent(&at(p))).collect::<Result<_, LogError>>()?;
             let starts = self.lake.attach(&topic, &partitions).await?;
-            for (partition, next) in partitions.into_iter().zip(starts) {
-                let at = TopicPartition { topic: topic.clone(), partition };
-                let extent = self.log.extent(&at)?;
+            for ((partition, extent), next) in partitions.iter().zip(extents).zip(starts) {
                 // A new lake begins with what the log still holds; one with history must not skip what is gone.
                 if next > 0 && next < extent.start {
                     return Err(LakeError::Refused(format!(
@@ -104,7 +116,8 @@ impl Runner {
                         extent.end
                     )));
                 }
-                self.cursors.push(Cursor { at, next: next.max(extent.start) });
+                let next = next.max(extent.start);
+                self.cursors.push(Cursor { at: at(partition), next, end: extent.end });
             }
         }
         // Who waits for this one to have done its share hears it from the group, also where there is nothing to do.
@@ -172,23 +185,22 @@ impl Runner {
         Ok(true)
     }
 
-    pub(super) fn look_behind(&mut self) -> Result<()> {
-        if self.looked_behind.elapsed() >= LOOK_EVERY {
-            let mut partitions = Vec::with_capacity(self.cursors.len());
-            for Cursor { at, next } in &self.cursors {
-                let end = self.log.extent(at)?.end;
-                let here = self
-                    .lake
-                    .states()
-                    .filter(|s| s.partition == at.partition && s.group.raw.schema.topic() == at.topic);
-                let watermark_ms = here.filter_map(GroupState::watermark).max().map(|us| us.div_euclid(1000));
-                partitions.push(PartitionProgress { at: at.clone(), next: *next, end, watermark_ms });
-            }
-            self.progress.behind = partitions.iter().map(|p| p.end.saturating_sub(p.next)).sum();
-            self.progress.partitions = partitions;
-            self.looked_behind = Instant::now();
+    /// Notes how far each partition is, now and then: it takes a look through all states.
+    pub(super) fn note_partitions(&mut self) {
+        if self.noted.elapsed() < NOTE_EVERY {
+            return;
         }
-        Ok(())
+        let note = |cursor: &Cursor| {
+            let Cursor { at, next, end } = cursor.clone();
+            let here = |s: &&GroupState| s.partition == at.partition && s.raw().schema.topic() == at.topic;
+            let watermark = self.lake.states().filter(here).filter_map(GroupState::watermark).max();
+            let watermark_ms = watermark.map(|us| us.div_euclid(1000));
+            PartitionProgress { at, next, end: end.max(next), watermark_ms }
+        };
+        let partitions: Vec<PartitionProgress> = self.cursors.iter().map(note).collect();
+        self.progress.behind = partitions.iter().map(|p| p.end - p.next).sum();
+        self.progress.partitions = partitions;
+        self.noted = Instant::now();
     }
 }
 

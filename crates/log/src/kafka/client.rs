@@ -23,7 +23,7 @@ use crate::{Extent, LogError};
 const REQUEST: Duration = Duration::from_secs(3);
 /// How long a partition's leader may take to say where the partition ends.
 const LEADER: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_millis(250);
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The end of a call's patience.
 #[derive(Debug, Clone, Copy)]

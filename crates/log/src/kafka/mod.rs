@@ -65,7 +65,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::append::{Appender, Sources};
-use self::client::{Cluster, Deadline};
+use self::client::{Cluster, Deadline, PAUSE_MAX};
 pub use self::describe::GroupMember;
 use self::groups::Groups;
 use self::member::Joined;
@@ -215,7 +215,12 @@ impl KafkaLog {
         deadline: Deadline,
         make: impl Fn(&state::Control) -> Result<Option<(String, String)>, LogError>,
     ) -> Result<(), LogError> {
+        let mut pause = Duration::from_millis(20);
         loop {
+            // Who takes the id ends what another process is about under it, so only who has something to write does.
+            if self.state.control(&self.cluster, deadline, &make)??.is_none() {
+                return Ok(());
+            }
             let writer = Writer::take(&self.cluster, &self.cluster.name("control"), deadline)?;
             let Some((key, value)) = self.state.control(&self.cluster, deadline, &make)?? else {
                 return Ok(());
@@ -231,7 +236,8 @@ impl KafkaLog {
             if deadline.passed() {
                 return Err(self.cluster.too_late("writing to the topic of progress", deadline, &reason));
             }
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(pause.min(deadline.left()));
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 }

@@ -39,7 +39,7 @@ pub fn judge(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
     {
         let data = DataDir::open_beside(&run.data)?;
         let log: Arc<dyn EventLog> = match &run.log {
-            Some(log) => Arc::new(log.open_kafka(log.kafka().ok_or("a log without an address")?)?),
+            Some(log) => Arc::new(log.place.open_kafka(log.kafka().ok_or("a log without an address")?)?),
             None => Arc::new(EmbeddedLog::open(data.log(), EmbeddedOptions::default())?),
         };
         let acknowledged = run.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);

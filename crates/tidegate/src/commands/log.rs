@@ -10,7 +10,7 @@ use tidegate_log::{
     copy_to_kafka, partition_for,
 };
 
-use super::{CommandResult, LogArgs, Opened};
+use super::{CommandResult, Opened, PlaceArgs};
 
 /// Move the event log
 #[derive(Debug, Args)]
@@ -46,7 +46,10 @@ struct CopyArgs {
     #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
     data: PathBuf,
     #[command(flatten)]
-    log: LogArgs,
+    log: PlaceArgs,
+    /// Lay every topic out anew over so many partitions; offsets change then
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    partitions: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -90,7 +93,7 @@ fn copy(args: CopyArgs) -> CommandResult {
         true => Place::All,
         false => Place::One(partition_for(key, partitions)),
     };
-    let spread = args.log.partitions.map(|partitions| Spread { partitions, place: &place });
+    let spread = args.partitions.map(|partitions| Spread { partitions, place: &place });
     let report = copy_to_kafka(&from, &to, CopyOptions { spread }, &mut |p| show(&bar, &p))?;
     bar.finish_and_clear();
     let count = |n| HumanCount(n).to_string();

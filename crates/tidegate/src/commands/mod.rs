@@ -28,7 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use url::Url;
 
-pub use opened::{LogArgs, Opened, group_of};
+pub use opened::{LogArgs, Opened, PlaceArgs, group_of};
 
 /// Any failure of a command; printed with its causes, once, by [`exit_code`].
 pub type CommandError = Box<dyn Error + Send + Sync>;

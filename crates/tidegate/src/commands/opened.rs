@@ -27,24 +27,31 @@ const ORIGIN: &str = "kafka.json";
 /// Partitions of a topic on Kafka where nobody says how many.
 const DEFAULT_PARTITIONS: u32 = 8;
 
-/// Which log a command reads and writes.
+/// Where the log is.
 #[derive(Debug, Clone, Args)]
-pub struct LogArgs {
+pub struct PlaceArgs {
     /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX]; by default the one in the data folder
     #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
     log: Option<KafkaUrl>,
 
     /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given several times
-    #[arg(long = "kafka-property", value_name = "KEY=VALUE", requires = "log", value_parser = property)]
+    #[arg(long = "kafka-property", value_name = "KEY=VALUE", value_parser = property)]
     properties: Vec<(String, String)>,
 
     /// File with librdkafka properties, a KEY=VALUE on each line; for passwords, which other users see on a command line
-    #[arg(long, value_name = "FILE", requires = "log", env = "TIDEGATE_KAFKA_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_KAFKA_CONFIG")]
     kafka_config: Option<PathBuf>,
+}
+
+/// Which log a command reads and writes, and how it lays out what is not there yet.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Partitions of each topic that is created on Kafka: at most so many processes share the work [default: 8]
     #[arg(long, value_name = "N", requires = "log", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub partitions: Option<u32>,
+    partitions: Option<u32>,
 
     /// How long topics that are created keep their records, by event time; what tables lack is kept [default: for ever]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=36500))]
@@ -58,39 +65,10 @@ fn property(text: &str) -> Result<(String, String), String> {
     }
 }
 
-impl LogArgs {
+impl PlaceArgs {
     /// The address on Kafka, where there is one.
     pub fn kafka(&self) -> Option<&KafkaUrl> {
         self.log.as_ref()
-    }
-
-    /// The same cluster, another log: its prefix has `suffix` at the end. Without Kafka it is the same.
-    pub fn in_fresh_prefix(&self, suffix: &str) -> Result<Self, CommandError> {
-        let fresh = |url: &KafkaUrl| format!("kafka://{}/{}-{suffix}", url.servers(), url.prefix()).parse();
-        Ok(Self { log: self.log.as_ref().map(fresh).transpose()?, ..self.clone() })
-    }
-
-    /// The same, as another process takes it on its command line.
-    pub fn arguments(&self) -> Vec<OsString> {
-        let Some(url) = &self.log else { return Vec::new() };
-        let mut arguments: Vec<OsString> = vec!["--log".into(), url.to_string().into()];
-        for (key, value) in &self.properties {
-            arguments.extend(["--kafka-property".into(), format!("{key}={value}").into()]);
-        }
-        if let Some(file) = &self.kafka_config {
-            arguments.extend(["--kafka-config".into(), file.into()]);
-        }
-        if let Some(partitions) = self.partitions {
-            arguments.extend(["--partitions".into(), partitions.to_string().into()]);
-        }
-        arguments
-    }
-
-    /// How topics are laid out that this command creates.
-    pub fn topics(&self) -> TopicConfig {
-        let partitions = if self.log.is_some() { self.partitions.unwrap_or(DEFAULT_PARTITIONS) } else { 1 };
-        let retain_ms = self.retain_days.map(|days| days * 86_400_000);
-        TopicConfig { partitions, retain_ms, retain_bytes: None }
     }
 
     /// Opens the log on Kafka.
@@ -109,6 +87,44 @@ impl LogArgs {
         }
         options.properties.extend(self.properties.iter().cloned());
         Ok(KafkaLog::open(options)?)
+    }
+}
+
+impl LogArgs {
+    /// The address on Kafka, where there is one.
+    pub fn kafka(&self) -> Option<&KafkaUrl> {
+        self.place.kafka()
+    }
+
+    /// The same cluster, another log: its prefix has `suffix` at the end. Without Kafka it is the same.
+    pub fn in_fresh_prefix(&self, suffix: &str) -> Result<Self, CommandError> {
+        let fresh = |url: &KafkaUrl| format!("kafka://{}/{}-{suffix}", url.servers(), url.prefix()).parse();
+        let log = self.kafka().map(fresh).transpose()?;
+        Ok(Self { place: PlaceArgs { log, ..self.place.clone() }, ..self.clone() })
+    }
+
+    /// The same, as another process takes it on its command line.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let Some(url) = self.kafka() else { return Vec::new() };
+        let mut arguments: Vec<OsString> = vec!["--log".into(), url.to_string().into()];
+        for (key, value) in &self.place.properties {
+            arguments.extend(["--kafka-property".into(), format!("{key}={value}").into()]);
+        }
+        if let Some(file) = &self.place.kafka_config {
+            arguments.extend(["--kafka-config".into(), file.into()]);
+        }
+        if let Some(partitions) = self.partitions {
+            arguments.extend(["--partitions".into(), partitions.to_string().into()]);
+        }
+        arguments
+    }
+
+    /// How topics are laid out that this command creates.
+    pub fn topics(&self) -> TopicConfig {
+        let on_kafka = self.kafka().is_some();
+        let partitions = if on_kafka { self.partitions.unwrap_or(DEFAULT_PARTITIONS) } else { 1 };
+        let retain_ms = self.retain_days.map(|days| days * 86_400_000);
+        TopicConfig { partitions, retain_ms, retain_bytes: None }
     }
 }
 
@@ -169,7 +185,8 @@ impl Opened {
 
     fn open_as(data: &Path, args: &LogArgs, sharing: Sharing) -> Result<Self, CommandError> {
         // An address where nobody answers leaves no folder behind.
-        let kafka = args.kafka().map(|url| args.open_kafka(url).map(|log| (log, url.prefix().to_owned())));
+        let kafka =
+            args.kafka().map(|url| args.place.open_kafka(url).map(|log| (log, url.prefix().to_owned())));
         let kafka = kafka.transpose()?;
         let folder = match sharing {
             Sharing::Alone => DataDir::open(data)?,

@@ -17,7 +17,7 @@ use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Extent, GroupMember, KafkaLog, LogError, TopicPartition,
 };
 
-use super::{CommandError, CommandResult, LogArgs, block_on, group_of, lake_url};
+use super::{CommandError, CommandResult, PlaceArgs, block_on, group_of, lake_url};
 
 /// Between the two looks that tell the rates.
 const LOOK: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub struct StatusArgs {
     #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
     data: PathBuf,
     #[command(flatten)]
-    log: LogArgs,
+    log: PlaceArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,

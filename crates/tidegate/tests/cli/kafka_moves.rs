@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -34,7 +36,8 @@ fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
     assert!(said.contains("9,235  (all compared)") && said.contains("pipeline backfill"), "{said}");
     let said = copy(&log, &[]);
     assert!(said.contains("the tables go on where they are"), "{said}");
-    let again = copy(&log, &[]);
+    let by_url = ["log", "copy", "--to", &log, "--kafka-property", "client.id=mover", "--data"];
+    let again = succeed(tidegate().args(by_url).arg(&data));
     assert!(again.contains("written now                 0"), "{again}");
 
     let nothing = succeed(&mut pipeline_run(&log, &data));
@@ -62,14 +65,7 @@ fn status_and_metrics_tell_who_keeps_what_and_what_is_missing() {
     assert!(before["lag"].as_u64().unwrap() >= 9235, "{before}");
     assert_eq!(before["members"].as_array().unwrap().len(), 0);
 
-    let mut worker = pipeline_run(&log, &data)
-        .args(["--follow", "--flush-every", "0.2", "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut first = String::new();
-    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    let address = first.trim().trim_start_matches("SQL     http://").trim_end_matches("/v1/sql").to_owned();
+    let mut worker = Worker::start(&log, &data);
     wait_until("nothing is missing", || status()["lag"] == 0);
     let now = status();
     assert_eq!(now["members"].as_array().unwrap().len(), 1, "{now}");
@@ -79,9 +75,9 @@ fn status_and_metrics_tell_who_keeps_what_and_what_is_missing() {
     for row in job_partitions {
         assert_eq!(row["watermark_ms"], 1_513_926_042_000_i64, "{row}");
         assert!(row["rebalances"].as_u64().unwrap() >= 1, "{row}");
-        assert!(row["kept_by"].as_str().unwrap().ends_with(&format!("-{}", worker.id())), "{row}");
+        assert!(row["kept_by"].as_str().unwrap().ends_with(&format!("-{}", worker.child.id())), "{row}");
     }
-    let metrics = get(&address, "/metrics");
+    let metrics = worker.get("/metrics");
     let value = |name: &str| -> f64 {
         let line = metrics.lines().find(|line| line.starts_with(name));
         line.unwrap_or_else(|| panic!("{name} is missing in\n{metrics}"))
@@ -99,9 +95,9 @@ fn status_and_metrics_tell_who_keeps_what_and_what_is_missing() {
     );
 
     // Asked to end, it hands its partitions over at once and says what it did.
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker.id() as i32), nix::sys::signal::SIGTERM)
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker.child.id() as i32), nix::sys::signal::SIGTERM)
         .unwrap();
-    assert!(worker.wait().unwrap().success());
+    assert!(worker.child.wait().unwrap().success());
     wait_until("the group is empty", || status()["members"].as_array().unwrap().is_empty());
 }
 
@@ -114,12 +110,46 @@ fn status_of_the_log_in_a_folder() {
     run(tidegate().args(["status", "--data", "/nowhere"])).refused(&["/nowhere", "holds no data"]);
 }
 
-fn get(address: &str, path: &str) -> String {
-    let mut socket = TcpStream::connect(address).unwrap();
-    write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
-    answer
+/// A pipeline process that answers queries; killed when the test is over, however it ends.
+struct Worker {
+    child: Child,
+    address: String,
+    said: Arc<Mutex<String>>,
+}
+
+impl Worker {
+    fn start(log: &str, data: &Path) -> Self {
+        let mut command = pipeline_run(log, data);
+        command.args(["--follow", "--flush-every", "0.2", "--listen", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let (heard, stderr) = (Arc::clone(&said), child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                heard.lock().unwrap().push_str(&line);
+            }
+        });
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        let address =
+            first.trim().trim_start_matches("SQL     http://").trim_end_matches("/v1/sql").to_owned();
+        Self { child, address, said }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
 }
 
 /// Long form: TIDEGATE_CHAOS_RUNS=20.
@@ -156,27 +186,24 @@ fn a_broker_that_is_away_for_long_is_waited_for() {
     let place = Place::new();
     let data = place.data();
     succeed(import(trace(), TRACE, &data).args(["--log", &log, "--partitions", "2"]));
-    let mut worker = pipeline_run(&log, &data)
-        .args(["--follow", "--flush-every", "0.2", "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut first = String::new();
-    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    let address = first.trim().trim_start_matches("SQL     http://").trim_end_matches("/v1/sql").to_owned();
+    let mut worker = Worker::start(&log, &data);
+    wait_until("the worker keeps everything", || {
+        let now = kafka::status(&log, &data);
+        now["lag"] == 0 && now["members"][0]["partitions"].as_u64() > Some(0)
+    });
     cluster.kill_node(0);
-    std::thread::sleep(Duration::from_secs(75));
-    assert!(get(&address, "/v1/sql?q=SELECT+count(*)+FROM+jobs&format=csv").contains("2077"));
-    assert!(worker.try_wait().unwrap().is_none(), "the worker gave up");
+    wait_until("the worker gave up a request", || {
+        worker.said.lock().unwrap().contains("waiting for the log")
+    });
+    assert!(worker.get("/v1/sql?q=SELECT+count(*)+FROM+jobs&format=csv").contains("2077"));
+    assert!(worker.child.try_wait().unwrap().is_none(), "the worker gave up");
     cluster.start_node(0);
     cluster.wait_until_ready();
     let more = place.file("more.csv", jobs(50));
     succeed(import(&more, "jobs_csv", &data).args(["--no-run", "--log", &log]));
     wait_until("what came after is in the tables", || kafka::status(&log, &data)["lag"] == 0);
-    let answer = get(&address, "/v1/sql?q=SELECT+count(*)+FROM+jobs&format=csv");
+    let answer = worker.get("/v1/sql?q=SELECT+count(*)+FROM+jobs&format=csv");
     assert!(answer.contains("2127"), "{answer}");
-    worker.kill().unwrap();
-    worker.wait().unwrap();
 }
 
 /// One broker of three after the other is killed and comes back, while processes are killed and stopped too.

@@ -154,7 +154,7 @@ fn measure(args: &BacklogArgs, log: &LogArgs, processes: u32) -> Result<Measurem
         power_mw,
     };
     if let Some(url) = log.kafka() {
-        drop_records(&log.open_kafka(url)?)?;
+        drop_records(&log.place.open_kafka(url)?)?;
     }
     Ok(measurement)
 }
