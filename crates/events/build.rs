@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const SCHEMAS: [&str; 7] = [
+const SCHEMAS: [&str; 8] = [
     "envelope.proto",
     "job_event.proto",
     "capacity_event.proto",
@@ -12,6 +12,7 @@ const SCHEMAS: [&str; 7] = [
     "node_event.proto",
     "dead_letter.proto",
     "gpu_sample_batch.proto",
+    "step_report.proto",
 ];
 
 fn main() {

@@ -1,25 +1,45 @@
-//! From the world to events: imports of history.
+//! From the world to events: what collectors see on nodes and beside schedulers, and imports of history.
 //!
 //! A [`Mapping`] says declaratively which column of a file is which field of an event; [`import`] applies it to a file
 //! and appends the events to a log. Mappings for common exports are shipped; a user adds one for his own by writing a
-//! TOML file (`schemas/imports/README.md`). [`generate`] makes realistic accounting files for measurements.
+//! TOML file (`schemas/imports/README.md`). [`generate`] makes realistic accounting files for measurements. All this is
+//! behind the feature `import`, so that what runs on nodes stays small.
 //!
-//! This crate reads files and writes to the log. It has no command line and draws no progress bar.
+//! Live sources (`nvml`, `dcgm`, `slurm`, …) tell a [`Sink`] what they see, see [`reading`].
+//!
+//! This crate has no command line and draws no progress bar.
 
+#[cfg(feature = "import")]
 mod duplicates;
 mod error;
+#[cfg(feature = "import")]
 pub mod generate;
+#[cfg(feature = "import")]
 mod import;
+#[cfg(feature = "import")]
 mod jobs;
+#[cfg(feature = "import")]
 mod mapping;
+#[cfg(feature = "import")]
 mod outbox;
+#[cfg(feature = "import")]
 mod plan;
+pub mod reading;
+#[cfg(feature = "import")]
 mod row_plan;
+#[cfg(feature = "import")]
 mod rows;
 mod slurm;
+#[cfg(feature = "import")]
 mod time;
 
-pub use error::{ColumnType, ImportError, MappingError, MissingColumn, Reject, RejectCode};
+#[cfg(feature = "import")]
+pub use error::{ColumnType, ImportError, MappingError, MissingColumn};
+pub use error::{Reject, RejectCode};
+#[cfg(feature = "import")]
 pub use import::{ImportOptions, ImportSummary, Progress, import};
+#[cfg(feature = "import")]
 pub use mapping::{Kind, Mapping, OnDuplicateId};
+pub use reading::{Device, Metric, Reading, Sink, Value};
+#[cfg(feature = "import")]
 pub use rows::open::Source;

@@ -143,6 +143,7 @@ impl QuotaPlan {
             pool,
             gpu_model: owned(&self.gpu_model, row),
             gpus_milli: Some(gpus_milli),
+            ..v1::CapacityEvent::default()
         }))?;
         Ok(facts)
     }

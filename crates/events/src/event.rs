@@ -14,6 +14,7 @@ pub enum Event {
     Node(v1::NodeEvent),
     DeadLetter(v1::DeadLetter),
     GpuSamples(v1::GpuSampleBatch),
+    Step(v1::StepReport),
 }
 
 /// What a log stores of one event.
@@ -50,6 +51,7 @@ macro_rules! with_message {
             Event::Node($message) => $body,
             Event::DeadLetter($message) => $body,
             Event::GpuSamples($message) => $body,
+            Event::Step($message) => $body,
         }
     };
 }
@@ -64,6 +66,7 @@ impl Event {
             Self::Node(_) => SchemaId::NodeEvent,
             Self::DeadLetter(_) => SchemaId::DeadLetter,
             Self::GpuSamples(_) => SchemaId::GpuSampleBatch,
+            Self::Step(_) => SchemaId::StepReport,
         }
     }
 
@@ -78,6 +81,7 @@ impl Event {
             Self::Node(node) => &node.node,
             Self::DeadLetter(letter) => return letter.origin.clone(),
             Self::GpuSamples(batch) => &batch.node,
+            Self::Step(step) => &step.job_id,
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
         [cluster, "/", object].concat()
@@ -127,6 +131,7 @@ impl Event {
             SchemaId::NodeEvent => v1::NodeEvent::decode(payload).map(Self::Node),
             SchemaId::DeadLetter => v1::DeadLetter::decode(payload).map(Self::DeadLetter),
             SchemaId::GpuSampleBatch => v1::GpuSampleBatch::decode(payload).map(Self::GpuSamples),
+            SchemaId::StepReport => v1::StepReport::decode(payload).map(Self::Step),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

@@ -10,6 +10,7 @@ pub enum SchemaId {
     NodeEvent = 4,
     DeadLetter = 5,
     GpuSampleBatch = 6,
+    StepReport = 7,
 }
 
 /// A record names a schema that this build does not know.
@@ -32,13 +33,14 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
         Self::NodeEvent,
         Self::DeadLetter,
         Self::GpuSampleBatch,
+        Self::StepReport,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -50,18 +52,15 @@ impl SchemaId {
             Self::NodeEvent => "node_event",
             Self::DeadLetter => "dead_letter",
             Self::GpuSampleBatch => "gpu_sample_batch",
+            Self::StepReport => "step_report",
         }
     }
 
     /// The version that this build writes. It grows by one with every change of the schema.
     pub const fn version(self) -> u16 {
         match self {
-            Self::JobEvent
-            | Self::CapacityEvent
-            | Self::PoolSample
-            | Self::NodeEvent
-            | Self::DeadLetter
-            | Self::GpuSampleBatch => 1,
+            Self::PoolSample | Self::DeadLetter | Self::StepReport => 1,
+            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::GpuSampleBatch => 2,
         }
     }
 
@@ -73,13 +72,14 @@ impl SchemaId {
             Self::NodeEvent => "nodes",
             Self::DeadLetter => "dead-letters",
             Self::GpuSampleBatch => "gpu-samples",
+            Self::StepReport => "steps",
         }
     }
 
     /// What the keys of its events are made of, see [`Event::key`](crate::Event::key).
     pub const fn key(self) -> &'static str {
         match self {
-            Self::JobEvent => "cluster/job_id",
+            Self::JobEvent | Self::StepReport => "cluster/job_id",
             Self::CapacityEvent | Self::PoolSample => "cluster/owner",
             Self::NodeEvent | Self::GpuSampleBatch => "cluster/node",
             Self::DeadLetter => "origin",
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn numbers_are_part_of_the_contract() {
         let numbers: Vec<u32> = SchemaId::ALL.into_iter().map(SchemaId::number).collect();
-        assert_eq!(numbers, [0x1_0001, 0x2_0001, 0x3_0001, 0x4_0001, 0x5_0001, 0x6_0001]);
+        assert_eq!(numbers, [0x1_0002, 0x2_0002, 0x3_0001, 0x4_0002, 0x5_0001, 0x6_0002, 0x7_0001]);
     }
 
     #[test]
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn an_unknown_schema_is_named_in_the_error() {
-        let error = SchemaId::from_number(0x7_0002).unwrap_err();
-        assert_eq!(error, UnknownSchema { number: 0x7_0002, id: 7, version: 2 });
-        assert!(error.to_string().contains("schema 7 version 2"), "{error}");
+        let error = SchemaId::from_number(0xff_0002).unwrap_err();
+        assert_eq!(error, UnknownSchema { number: 0xff_0002, id: 255, version: 2 });
+        assert!(error.to_string().contains("schema 255 version 2"), "{error}");
         assert!(error.to_string().contains("upgrade this reader"), "{error}");
         let error = SchemaId::from_number(0).unwrap_err();
         assert!(error.to_string().contains("another program wrote this"), "{error}");

@@ -15,6 +15,8 @@ pub enum FinalState {
     Preempted,
     /// The attempt ended and the job went back to the queue.
     Requeued,
+    /// The job goes on with other devices, as its next attempt.
+    Resized,
     /// It ended, and the source does not say how.
     Unknown,
 }
@@ -23,12 +25,12 @@ pub enum FinalState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown final state `{0}`; map it to COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, \
-         PREEMPTED, REQUEUED or UNKNOWN"
+         PREEMPTED, REQUEUED, RESIZED or UNKNOWN"
 )]
 pub struct UnknownFinalState(pub String);
 
 impl FinalState {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Completed,
         Self::Failed,
         Self::Cancelled,
@@ -37,6 +39,7 @@ impl FinalState {
         Self::OutOfMemory,
         Self::Preempted,
         Self::Requeued,
+        Self::Resized,
         Self::Unknown,
     ];
 
@@ -50,6 +53,7 @@ impl FinalState {
             Self::OutOfMemory => "OUT_OF_MEMORY",
             Self::Preempted => "PREEMPTED",
             Self::Requeued => "REQUEUED",
+            Self::Resized => "RESIZED",
             Self::Unknown => "UNKNOWN",
         }
     }

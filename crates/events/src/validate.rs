@@ -44,6 +44,8 @@ pub enum InvalidEvent {
     DeviceTwice { device: String },
     #[error("tick {tick} is at {at_ms} ms since 1970, outside the years 1 to 9999; correct the node's clock")]
     TickOutOfRange { tick: usize, at_ms: i64 },
+    #[error("process {pid} was on a device or at a tick that the batch does not have; number both from 0")]
+    ProcessOutside { pid: u32 },
     #[error("{devices} devices × {ticks} ticks are more than {MAX_SAMPLES} samples; send smaller batches")]
     TooManySamples { devices: usize, ticks: usize },
 }
@@ -79,6 +81,7 @@ impl Event {
                 filled("node", &node.node)
             }
             Self::DeadLetter(letter) => filled("origin", &letter.origin).and(filled("code", &letter.code)),
+            Self::Step(step) => filled("job_id", &step.job_id),
             Self::GpuSamples(batch) => filled("node", &batch.node).and_then(|()| samples::fits(batch)),
         }
     }

@@ -11,7 +11,7 @@ use arrow::array::{
 use arrow::datatypes::DataType;
 use tidegate_events::v1::{
     CapacityEvent, CapacityEventKind, DeadLetter, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
-    PoolSample,
+    PoolSample, StepReport,
 };
 use tidegate_events::{Event, SchemaId};
 use xxhash_rust::xxh3::Xxh3;
@@ -87,6 +87,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             documented(NODE),
         ),
         table(
+            SchemaId::StepReport,
+            "steps",
+            "Training steps as jobs report them, one row per rank and step.",
+            &["cluster", "job_id", "rank", "step"],
+            documented(STEP),
+        ),
+        table(
             SchemaId::DeadLetter,
             "dead_letters",
             "Input that could not become an event, with where it stood and why.",
@@ -117,6 +124,7 @@ impl RawRows {
             SchemaId::PoolSample => rows(POOL, |e| if let Event::PoolSample(e) = e { Some(e) } else { None }),
             SchemaId::NodeEvent => rows(NODE, |e| if let Event::Node(e) = e { Some(e) } else { None }),
             SchemaId::DeadLetter => rows(DEAD, |e| if let Event::DeadLetter(e) = e { Some(e) } else { None }),
+            SchemaId::StepReport => rows(STEP, |e| if let Event::Step(e) = e { Some(e) } else { None }),
             SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::samples"),
         };
         Self { table, partition: partition as i32, columns, offsets: Vec::new(), facts: Vec::new() }
@@ -165,14 +173,22 @@ fn facts_of(event: &Event) -> Facts {
     let (key, reach, terminal) = match event {
         // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile up under one key.
         Event::Job(e) if e.kind() == JobEventKind::Observed => (identity, time, Some(true)),
-        Event::Job(e) => (key_hash(cluster, &e.job_id), time, e.step_id.is_none().then(|| is_terminal(e))),
+        Event::Job(e) => (key_hash(cluster, &e.job_id), time, says_whether_done(e).then(|| is_terminal(e))),
         Event::Capacity(e) => (key_hash(cluster, &e.owner), time, Some(false)),
         Event::Node(e) => (key_hash(cluster, &e.node), time, Some(false)),
         Event::PoolSample(e) => (identity, time + e.interval_ms as i64 * MICROS_PER_MS, Some(true)),
+        // Steps are not folded by job: a key of its own for each, so that they do not wait in memory for the job's end.
+        Event::Step(e) => (identity, time.saturating_add(e.duration_us as i64), Some(true)),
         Event::DeadLetter(_) | Event::GpuSamples(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
     Facts { key, event: identity, time, reach, attempt, terminal }
+}
+
+/// A step may end a moment after its job, and a device be let go of.
+fn says_whether_done(event: &JobEvent) -> bool {
+    let holds = matches!(event.kind(), JobEventKind::DeviceHeld | JobEventKind::DeviceReleased);
+    event.step_id.is_none() && !holds
 }
 
 /// A job is done when an attempt ended for good. A requeued attempt will be followed by another one.
@@ -293,7 +309,7 @@ const JOB: Columns<JobEvent> = &[
     (
         "kind",
         Read::Text(|e| Some(JobEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "SUBMITTED, ELIGIBLE, STARTED, RESIZED, SUSPENDED, RESUMED, ENDED, or OBSERVED (heartbeat: everything up to here was reported).",
+        "SUBMITTED, ELIGIBLE, WAITING, STARTED, RESIZED, SUSPENDED, RESUMED, ENDED, DEVICE_HELD, DEVICE_RELEASED, or OBSERVED (heartbeat: everything up to here was reported).",
     ),
     ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
     (
@@ -322,12 +338,28 @@ const JOB: Columns<JobEvent> = &[
     (
         "final_state",
         Read::Text(|e| e.final_state.as_deref()),
-        "How it ended: COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED, REQUEUED or UNKNOWN.",
+        "How it ended: COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED, REQUEUED, RESIZED (goes on with other devices as the next attempt) or UNKNOWN.",
     ),
     ("cancelled_by", Read::Text(|e| e.cancelled_by.as_deref()), "Who cancelled it."),
     ("exit_code", Read::Int(|e| e.exit_code.map(i64::from)), "Exit code."),
     ("exit_signal", Read::Int(|e| e.exit_signal.map(i64::from)), "Signal that ended it."),
     ("priority", Read::Int(|e| e.priority), "Scheduler's priority."),
+    ("hold_id", Read::Text(|e| e.hold_id.as_deref()), "Joins a DEVICE_HELD with its DEVICE_RELEASED."),
+    ("node", Read::Text(|e| e.node.as_deref()), "Node of the device held."),
+    ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device held, by its UUID."),
+    ("mig_uuid", Read::Text(|e| e.mig_uuid.as_deref()), "MIG slice held; NULL for a whole device."),
+    ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
+    (
+        "hold_quality",
+        Read::Text(|e| e.hold_quality.as_deref()),
+        "EXACT: the device is the job's alone; SHARED_ESTIMATED: it has others too; UNKNOWN: a process was seen, nobody said whose the device is.",
+    ),
+    (
+        "hold_evidence",
+        Read::Text(|e| e.hold_evidence.as_deref()),
+        "How it is known: prolog, cgroup, pid, pod_resources.",
+    ),
+    ("share_milli", Read::Int(|e| e.share_milli.map(i64::from)), "Thousandths of the device held."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
@@ -343,12 +375,20 @@ const CAPACITY: Columns<CapacityEvent> = &[
     (
         "kind",
         Read::Text(|e| Some(CapacityEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "QUOTA_SET or RESERVATION_SET.",
+        "QUOTA_SET, RESERVATION_SET, RESERVATION_REMOVED, LIMIT_SET, PARTITION_SET or PARTITION_REMOVED.",
     ),
     ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
     ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the entitlement is in."),
     ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "GPU model it is for."),
     ("gpus_milli", Read::Int(|e| int(e.gpus_milli)), "Thousandths of a GPU from event_time on."),
+    ("name", Read::Text(|e| e.name.as_deref()), "Name of the reservation."),
+    ("start_time", Read::Time(|e| e.start_ms), "When the reservation begins."),
+    ("end_time", Read::Time(|e| e.end_ms), "When the reservation ends."),
+    ("nodes", Read::Text(|e| e.nodes.as_deref()), "Host names, comma separated."),
+    ("accounts", Read::Text(|e| e.accounts.as_deref()), "Accounts that may use it, comma separated."),
+    ("users", Read::Text(|e| e.users.as_deref()), "Users that may use it, comma separated."),
+    ("flags", Read::Text(|e| e.flags.as_deref()), "Flags as the scheduler names them, comma separated."),
+    ("state", Read::Text(|e| e.state.as_deref()), "State as the scheduler names it."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
@@ -380,7 +420,9 @@ const NODE: Columns<NodeEvent> = &[
     (
         "kind",
         Read::Text(|e| Some(NodeEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "NODE_REGISTERED, NODE_REMOVED, FAULT_STARTED or FAULT_ENDED.",
+        "NODE_REGISTERED, NODE_REMOVED, FAULT_STARTED, FAULT_ENDED, XID, DEVICE_LOST, DEVICE_FOUND, DEVICE_STALE, DEVICE_ANSWERS, \
+         MIG_CHANGED, DRIVER_CHANGED, CLOCK_STEPPED, CLOCK_SKEWED, COLLECTOR_STARTED, COLLECTOR_STOPPED, COLLECTOR_CONFLICT, \
+         RECORDS_DROPPED, STATE_CHANGED or DEVICE_EVENT.",
     ),
     ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
     ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the node is in."),
@@ -392,6 +434,83 @@ const NODE: Columns<NodeEvent> = &[
     ("fault_level", Read::Text(|e| e.fault_level.as_deref()), "Severity as the source names it."),
     ("fault_class", Read::Text(|e| e.fault_class.as_deref()), "Kind of fault as the source names it."),
     ("description", Read::Text(|e| e.description.as_deref()), "What the source says of it."),
+    ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device it is about, by its UUID."),
+    ("mig_uuid", Read::Text(|e| e.mig_uuid.as_deref()), "MIG slice it is about."),
+    ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
+    ("pci_bus_id", Read::Text(|e| e.pci_bus_id.as_deref()), "PCI address of the device."),
+    ("xid", Read::Int(|e| e.xid.map(i64::from)), "XID error code of the driver."),
+    ("pid", Read::Int(|e| e.pid.map(i64::from)), "Process the driver named."),
+    (
+        "amount_ms",
+        Read::Int(|e| e.amount_ms),
+        "CLOCK_STEPPED: by how much; CLOCK_SKEWED: node's clock less the log's; ms.",
+    ),
+    ("count", Read::Int(|e| int(e.count)), "RECORDS_DROPPED: how many."),
+    ("state", Read::Text(|e| e.state.as_deref()), "State of the node as the scheduler names it."),
+    ("reason", Read::Text(|e| e.reason.as_deref()), "Why, as the scheduler says."),
+    ("driver_version", Read::Text(|e| e.driver_version.as_deref()), "Version of the GPU driver."),
+    ("boot_id", Read::Text(|e| e.boot_id.as_deref()), "The kernel's random id of this boot of the node."),
+    (
+        "evidence",
+        Read::Text(|e| e.evidence.as_deref()),
+        "Who said so, comma separated: nvml, kmsg, dcgm, slurm.",
+    ),
+    ("program_version", Read::Text(|e| e.program_version.as_deref()), "Version of the collector."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+const STEP: Columns<StepReport> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    ("job_id", Read::Text(|e| Some(&e.job_id)), "Job that reports."),
+    (
+        "attempt_id",
+        Read::Int(|e| e.attempt_id),
+        "Attempt of the job, as in attempts, where the job knows it.",
+    ),
+    ("rank", Read::Int(|e| Some(e.rank.into())), "Rank of the process in the job."),
+    ("world_size", Read::Int(|e| e.world_size.map(i64::from)), "Number of ranks."),
+    (
+        "step",
+        Read::Int(|e| int(Some(e.step))),
+        "Number of the step; the same number again is a step done anew after a restart.",
+    ),
+    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), "When the step began."),
+    ("duration_us", Read::Int(|e| int(Some(e.duration_us))), "How long it took, µs."),
+    (
+        "compute_us",
+        Read::Int(|e| int(e.compute_us)),
+        "Of it computing, before collectives wait for others, µs. Parts may overlap.",
+    ),
+    (
+        "communication_us",
+        Read::Int(|e| int(e.communication_us)),
+        "Of it in collectives, waiting included, µs.",
+    ),
+    ("data_wait_us", Read::Int(|e| int(e.data_wait_us)), "Of it waiting for input, µs."),
+    ("checkpoint_us", Read::Int(|e| int(e.checkpoint_us)), "Of it saving or loading a checkpoint, µs."),
+    ("tokens", Read::Int(|e| int(e.tokens)), "Tokens of this rank in this step."),
+    (
+        "model_flops",
+        Read::Int(|e| int(e.model_flops)),
+        "Floating-point operations of the model, of this rank in this step, by flops_convention.",
+    ),
+    (
+        "flops_convention",
+        Read::Text(|e| e.flops_convention.as_deref()),
+        "How model_flops are counted, e.g. palm, megatron, 6n.",
+    ),
+    ("precision", Read::Text(|e| e.precision.as_deref()), "Precision of the multiplications, e.g. bf16."),
+    ("loss_ppm", Read::Int(|e| e.loss_ppm), "Loss, millionths."),
+    ("node", Read::Text(|e| e.node.as_deref()), "Node the rank ran on."),
+    ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device the rank ran on, by its UUID."),
+    ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
+    (
+        "dropped",
+        Read::Int(|e| int(e.dropped)),
+        "Reports of this rank that its client dropped before this one.",
+    ),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),

@@ -36,6 +36,8 @@ enum Command {
     Log(commands::log::LogCommand),
     Bench(bench::BenchArgs),
     Chaos(chaos::ChaosArgs),
+    #[command(flatten)]
+    Node(tidegate_node::Command),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Log(args) => commands::log::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Chaos(args) => chaos::run(args),
+        Command::Node(command) => return command.run(),
     };
     commands::exit_code(result)
 }

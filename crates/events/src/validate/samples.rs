@@ -2,7 +2,7 @@
 
 use super::{InvalidEvent, filled};
 use crate::v1::GpuSampleBatch;
-use crate::v1::gpu_sample_batch::Column;
+use crate::v1::gpu_sample_batch::{Column, Process};
 
 /// Most samples (devices × ticks) of one batch. A node of 16 GPUs has collected as many after an hour.
 ///
@@ -25,7 +25,18 @@ pub(super) fn fits(batch: &GpuSampleBatch) -> Result<(), InvalidEvent> {
     ticks_are_times(batch)?;
     devices_differ(batch)?;
     names_differ(batch)?;
-    batch.columns.iter().try_for_each(|column| column_fits(column, devices, ticks))
+    batch.columns.iter().try_for_each(|column| column_fits(column, devices, ticks))?;
+    processes_fit(batch, devices, ticks)
+}
+
+fn processes_fit(batch: &GpuSampleBatch, devices: usize, ticks: usize) -> Result<(), InvalidEvent> {
+    let inside = |p: &&Process| {
+        (p.device as usize) < devices && p.first_tick <= p.last_tick && (p.last_tick as usize) < ticks
+    };
+    match batch.processes.iter().find(|process| !inside(process)) {
+        Some(process) => Err(InvalidEvent::ProcessOutside { pid: process.pid }),
+        None => Ok(()),
+    }
 }
 
 fn ticks_are_times(batch: &GpuSampleBatch) -> Result<(), InvalidEvent> {

@@ -90,7 +90,7 @@ fn fill_if_empty(message: &mut DynamicMessage, field: &str) {
 }
 
 /// Devices and metrics get names of their own, ticks come each second, and columns get one value per device and tick and
-/// lose marks of missing values.
+/// lose marks of missing values. Processes were on the last device, all the time.
 fn fit_samples(batch: &mut DynamicMessage) {
     let list = |batch: &DynamicMessage, name: &str| {
         batch.get_field_by_name(name).expect("a field").into_owned().as_list().expect("a list").to_vec()
@@ -114,6 +114,14 @@ fn fit_samples(batch: &mut DynamicMessage) {
             .set_field_by_name("value_delta", Value::List(vec![Value::I64(-3); devices.len() * (ticks + 1)]));
         column.clear_field_by_name("missing");
     }
+    let mut processes = list(batch, "processes");
+    for process in &mut processes {
+        let process = process.as_message_mut().expect("a process");
+        process.set_field_by_name("device", Value::U32(devices.len() as u32 - 1));
+        process.set_field_by_name("first_tick", Value::U32(0));
+        process.set_field_by_name("last_tick", Value::U32(ticks as u32));
+    }
+    batch.set_field_by_name("processes", Value::List(processes));
     batch.set_field_by_name("first_tick_ms", Value::I64(1_763_712_000_500));
     batch.set_field_by_name("tick_delta_ms", Value::List(vec![Value::I64(1_000); ticks]));
     batch.set_field_by_name("devices", Value::List(devices));

@@ -43,6 +43,7 @@ fn with_field(event: &Event, field: &FieldDescriptor, value: prost_reflect::Valu
         Event::Node(_) => Event::Node(Message::decode(&*bytes).unwrap()),
         Event::DeadLetter(_) => Event::DeadLetter(Message::decode(&*bytes).unwrap()),
         Event::GpuSamples(_) => Event::GpuSamples(Message::decode(&*bytes).unwrap()),
+        Event::Step(_) => Event::Step(Message::decode(&*bytes).unwrap()),
     }
 }
 

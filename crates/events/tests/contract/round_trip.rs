@@ -114,6 +114,7 @@ fn samples(change: impl FnOnce(&mut v1::GpuSampleBatch)) -> Event {
         first_tick_ms: 1_763_712_000_500,
         tick_delta_ms: vec![1_000; 2],
         columns: vec![column("power_mw", &[70_000, 1, 0, 0, 0, 0], &[(4, 2)])],
+        processes: vec![v1::gpu_sample_batch::Process { device: 1, last_tick: 2, ..Default::default() }],
     };
     change(&mut batch);
     Event::GpuSamples(batch)

@@ -1,7 +1,7 @@
 //! One event of each schema with every field filled in: the source of new fixtures.
 
 use tidegate_events::{Event, SchemaId, v1};
-use v1::gpu_sample_batch::{Column, DeviceInfo, Missing, MissingReason};
+use v1::gpu_sample_batch::{Column, DeviceInfo, Missing, MissingReason, Process, process};
 
 pub fn full_event(schema: SchemaId) -> Event {
     let envelope = Some(v1::Envelope {
@@ -22,6 +22,14 @@ pub fn full_event(schema: SchemaId) -> Event {
             pool: Some("h100".into()),
             gpu_model: Some("NVIDIA H100 80GB HBM3".into()),
             gpus_milli: Some(64_000),
+            name: Some("night-loan".into()),
+            start_ms: Some(1_763_712_000_000),
+            end_ms: Some(1_763_755_200_000),
+            nodes: Some("h100-017,h100-018".into()),
+            accounts: Some("vision,speech".into()),
+            users: Some("alice".into()),
+            flags: Some("FLEX,PURGE_COMP".into()),
+            state: Some("ACTIVE".into()),
         }),
         SchemaId::PoolSample => Event::PoolSample(v1::PoolSample {
             envelope,
@@ -47,6 +55,20 @@ pub fn full_event(schema: SchemaId) -> Event {
             fault_level: Some("fatal".into()),
             fault_class: Some("gpu".into()),
             description: Some("GPU has fallen off the bus".into()),
+            gpu_uuid: Some("GPU-5d3f3c1e-0000-4000-8000-000000000001".into()),
+            mig_uuid: Some("MIG-0f5c0d4a-0000-4000-8000-000000000001".into()),
+            gpu_index: Some(1),
+            pci_bus_id: Some("00000000:17:00.0".into()),
+            xid: Some(79),
+            pid: Some(48_211),
+            amount_ms: Some(-3_600_000),
+            count: Some(12),
+            state: Some("DRAIN".into()),
+            reason: Some("xid 79".into()),
+            driver_version: Some("580.82.07".into()),
+            boot_id: Some("2f0ad4d6-53a5-4d5a-9a4e-7a1f4a0f3c11".into()),
+            evidence: Some("nvml,kmsg".into()),
+            program_version: Some("0.1.0".into()),
         }),
         SchemaId::DeadLetter => Event::DeadLetter(v1::DeadLetter {
             envelope,
@@ -59,6 +81,7 @@ pub fn full_event(schema: SchemaId) -> Event {
             raw: b"4711|alice|2025-11-21T10:00:00|2025-11-21T09:00:00".to_vec(),
         }),
         SchemaId::GpuSampleBatch => Event::GpuSamples(gpu_samples(envelope)),
+        SchemaId::StepReport => Event::Step(step(envelope)),
     }
 }
 
@@ -87,6 +110,14 @@ fn job(envelope: Option<v1::Envelope>) -> v1::JobEvent {
         exit_code: Some(-2),
         exit_signal: Some(15),
         priority: Some(4_294_901_757),
+        hold_id: Some("h100-017/2f0ad4d6/7".into()),
+        node: Some("h100-017".into()),
+        gpu_uuid: Some("GPU-5d3f3c1e-0000-4000-8000-000000000001".into()),
+        mig_uuid: Some("MIG-0f5c0d4a-0000-4000-8000-000000000001".into()),
+        gpu_index: Some(1),
+        hold_quality: Some("SHARED_ESTIMATED".into()),
+        hold_evidence: Some("cgroup".into()),
+        share_milli: Some(500),
     }
 }
 
@@ -118,5 +149,40 @@ fn gpu_samples(envelope: Option<v1::Envelope>) -> v1::GpuSampleBatch {
                 vec![],
             ),
         ],
+        processes: vec![Process {
+            device: 1,
+            first_tick: 1,
+            last_tick: 2,
+            pid: 48_211,
+            memory_bytes: Some(71_303_168_000),
+            name: Some("python3".into()),
+            job_id: Some("4711_3".into()),
+            kind: process::Kind::Compute.into(),
+        }],
+    }
+}
+
+fn step(envelope: Option<v1::Envelope>) -> v1::StepReport {
+    v1::StepReport {
+        envelope,
+        job_id: "4711_3".into(),
+        attempt_id: Some(1_763_712_000_000),
+        rank: 5,
+        world_size: Some(16),
+        step: 12_001,
+        duration_us: 1_204_551,
+        compute_us: Some(800_120),
+        communication_us: Some(310_400),
+        data_wait_us: Some(9_500),
+        checkpoint_us: Some(0),
+        tokens: Some(65_536),
+        model_flops: Some(2_750_000_000_000_000),
+        flops_convention: Some("palm".into()),
+        precision: Some("bf16".into()),
+        loss_ppm: Some(2_187_400),
+        node: Some("h100-017".into()),
+        gpu_uuid: Some("GPU-5d3f3c1e-0000-4000-8000-000000000001".into()),
+        gpu_index: Some(5),
+        dropped: Some(3),
     }
 }

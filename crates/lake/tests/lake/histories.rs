@@ -81,6 +81,7 @@ pub fn samples(seed: u64, batches: usize) -> Vec<Event> {
             first_tick_ms: time,
             tick_delta_ms: vec![1_000; 9],
             columns: vec![column("power_mw"), column("energy_mj"), column("fan_speed_ppm")],
+            processes: Vec::new(),
         })
     };
     sealed((0..batches).map(one).collect())

@@ -55,6 +55,7 @@ fn batch(node: &str, columns: Vec<Column>) -> Event {
         first_tick_ms: 1_000,
         tick_delta_ms: vec![1_000, 1_002],
         columns,
+        processes: Vec::new(),
     });
     event.seal();
     event

@@ -11,11 +11,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-events", &[]),
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-collect", &["tidegate-events", "tidegate-log"]),
+    ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
     ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-lake"]),
     (
         "tidegate",
-        &["tidegate-events", "tidegate-log", "tidegate-collect", "tidegate-lake", "tidegate-server"],
+        &[
+            "tidegate-events",
+            "tidegate-log",
+            "tidegate-collect",
+            "tidegate-node",
+            "tidegate-lake",
+            "tidegate-server",
+        ],
     ),
 ];
 

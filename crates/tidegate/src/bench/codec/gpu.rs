@@ -117,6 +117,7 @@ pub fn protobuf(node: &NodeBatch) -> GpuSampleBatch {
         first_tick_ms: node.ticks_ms[0],
         tick_delta_ms: deltas(&node.ticks_ms).skip(1).collect(),
         columns: METRICS.iter().zip(&node.columns).map(column).collect(),
+        processes: Vec::new(),
     }
 }
 

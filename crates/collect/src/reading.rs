@@ -1,0 +1,177 @@
+//! What live sources tell: values of a device at a tick, and events.
+//!
+//! A source runs on threads of its own and tells a [`Sink`]; the sink numbers, batches and keeps. Readings of one node are
+//! taken at common ticks, so that a batch is devices × ticks.
+
+use std::sync::Arc;
+
+use tidegate_events::Event;
+pub use tidegate_events::v1::gpu_sample_batch::MissingReason;
+use tidegate_events::v1::gpu_sample_batch::process::Kind;
+
+/// A GPU, or one MIG instance of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Device {
+    /// `GPU-…`; of a MIG instance that of the GPU it is cut from.
+    pub uuid: String,
+    /// Number in the node as the driver gives it; may change with a restart.
+    pub index: u32,
+    /// Model as the driver names it.
+    pub model: String,
+    /// `MIG-…` of an instance.
+    pub mig_uuid: Option<String>,
+}
+
+/// Declares [`Metric`] and [`Metric::ALL`].
+macro_rules! metrics {
+    ($($variant:ident $name:literal),* $(,)?) => {
+        /// A metric by its place in a [`Reading`]; its name holds the unit. The names are those of the table `gpu_samples`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Metric { $($variant),* }
+
+        impl Metric {
+            /// All metrics in order of their places.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Name with the unit at its end.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+        }
+    };
+}
+
+metrics! {
+    // Over how long before the tick the ratios of this reading are averages: since the reading before.
+    Interval "interval_us",
+    GpuUtil "gpu_util_ppm",
+    MemoryUtil "memory_util_ppm",
+    GraphicsActive "graphics_active_ppm",
+    SmActive "sm_active_ppm",
+    SmOccupancy "sm_occupancy_ppm",
+    TensorActive "tensor_active_ppm",
+    TensorHmmaActive "tensor_hmma_active_ppm",
+    TensorImmaActive "tensor_imma_active_ppm",
+    TensorDfmaActive "tensor_dfma_active_ppm",
+    Fp64Active "fp64_active_ppm",
+    Fp32Active "fp32_active_ppm",
+    Fp16Active "fp16_active_ppm",
+    IntActive "int_active_ppm",
+    DramActive "dram_active_ppm",
+    EncoderUtil "encoder_util_ppm",
+    DecoderUtil "decoder_util_ppm",
+    Power "power_mw",
+    PowerLimit "power_limit_mw",
+    Energy "energy_mj",
+    GpuTemp "gpu_temp_celsius",
+    MemoryTemp "memory_temp_celsius",
+    SmClock "sm_clock_mhz",
+    SmClockMax "sm_clock_max_mhz",
+    MemoryClock "memory_clock_mhz",
+    MemoryClockMax "memory_clock_max_mhz",
+    // Bits as in nvmlClocksEventReasons.
+    ThrottleReasons "throttle_reasons_bits",
+    PowerThrottled "power_throttled_us",
+    ThermalThrottled "thermal_throttled_us",
+    // Nanosecond counters of the driver, in µs: reasons apart, where it tells them.
+    PowerCapThrottled "sw_power_cap_throttled_us",
+    HwSlowdownThrottled "hw_slowdown_throttled_us",
+    SyncBoostThrottled "sync_boost_throttled_us",
+    BoardLimitThrottled "board_limit_throttled_us",
+    ReliabilityThrottled "reliability_throttled_us",
+    FramebufferUsed "framebuffer_used_bytes",
+    FramebufferReserved "framebuffer_reserved_bytes",
+    FramebufferTotal "framebuffer_total_bytes",
+    // Counters since the driver was loaded.
+    PcieTx "pcie_tx_bytes",
+    PcieRx "pcie_rx_bytes",
+    PcieReplay "pcie_replay_count",
+    NvlinkTx "nvlink_tx_bytes",
+    NvlinkRx "nvlink_rx_bytes",
+    NvlinkErrors "nvlink_error_count",
+    // Averages over the interval, from the GPM pair, where there is no counter.
+    PcieTxRate "pcie_tx_bytes_per_second",
+    PcieRxRate "pcie_rx_bytes_per_second",
+    NvlinkTxRate "nvlink_tx_bytes_per_second",
+    NvlinkRxRate "nvlink_rx_bytes_per_second",
+    EccCorrected "ecc_corrected_count",
+    EccUncorrected "ecc_uncorrected_count",
+    RemappedRows "remapped_rows_count",
+    RemappedRowsPending "remapped_rows_pending_count",
+    RemappedRowsFailed "remapped_rows_failed_count",
+    // 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.
+    RecoveryAction "recovery_action_code",
+    Xid "xid_code",
+    Processes "process_count",
+    ProcessMemory "process_memory_bytes",
+}
+
+/// What a reading says of one metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Value {
+    /// This source does not ask for it.
+    #[default]
+    NotAsked,
+    Is(i64),
+    /// It was asked for and could not be read.
+    Missing(MissingReason),
+}
+
+/// A process that was on the device at the tick.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessSeen {
+    pub pid: u32,
+    pub kind: Kind,
+    pub memory_bytes: Option<u64>,
+    pub name: Option<String>,
+    pub job_id: Option<String>,
+}
+
+/// All values of one device at one tick.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    pub device: Arc<Device>,
+    /// The tick, ms since the epoch; the same for all devices of the node.
+    pub tick_ms: i64,
+    values: Vec<Value>,
+    pub processes: Vec<ProcessSeen>,
+}
+
+impl Reading {
+    /// A reading that says nothing yet.
+    pub fn new(device: Arc<Device>, tick_ms: i64) -> Self {
+        Self { device, tick_ms, values: vec![Value::NotAsked; Metric::ALL.len()], processes: Vec::new() }
+    }
+
+    pub fn get(&self, metric: Metric) -> Value {
+        self.values[metric as usize]
+    }
+
+    pub fn set(&mut self, metric: Metric, value: Value) {
+        self.values[metric as usize] = value;
+    }
+}
+
+/// Takes what sources tell. Called from any thread; never blocks for long.
+pub trait Sink: Send + Sync {
+    /// Takes a reading.
+    fn reading(&self, reading: Reading);
+
+    /// Takes an event whose envelope holds the event time at least; cluster, source, epoch and seq are filled in where they
+    /// are empty, as is a node event's node.
+    fn event(&self, event: Event);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_at_their_places() {
+        for (place, metric) in Metric::ALL.iter().enumerate() {
+            assert_eq!(*metric as usize, place);
+            assert_eq!(Metric::ALL.iter().filter(|m| m.name() == metric.name()).count(), 1, "{metric:?}");
+        }
+    }
+}
