@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds Debian packages with cargo-deb, which it installs if it is missing.
+#
+#   deploy/deb.sh [--profile PROFILE] [--output DIR] [PACKAGE...]
+#
+# PACKAGE: tidegate-node (default). PROFILE: release (default); dev is for trying the package out.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+profile=release output=target/debian packages=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --profile) profile=$2; shift 2 ;;
+        --output) output=$2; shift 2 ;;
+        -*) echo "unknown option $1; see the head of this file" >&2; exit 2 ;;
+        *) packages+=("$1"); shift ;;
+    esac
+done
+[ ${#packages[@]} -gt 0 ] || packages=(tidegate-node)
+
+command -v dpkg-shlibdeps >/dev/null || tests/install.sh dpkg-dev
+tools="${XDG_CACHE_HOME:-$HOME/.cache}/tidegate/tools"
+export PATH="$tools/bin:$PATH"
+command -v cargo-deb >/dev/null || cargo install --locked --quiet --version "^3" --root "$tools" cargo-deb
+mkdir -p "$output"
+for package in "${packages[@]}"; do
+    cargo build --locked --profile "$profile" --package "$package"
+    cargo deb --locked --no-build --profile "$profile" --package "$package" --output "$output/"
+done
