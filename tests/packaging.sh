@@ -14,7 +14,7 @@ for unit in deploy/systemd/*.service; do
     sed 's|^ExecStart=/usr/bin/[^ ]*|ExecStart=/bin/true|' "$unit" > "$work/${unit##*/}"
 done
 complaints=$(systemd-analyze verify "$work"/*.service 2>&1 || true)
-complaints=$(grep -F "$work" <<<"$complaints" || true)
+complaints=$(grep -F tidegate <<<"$complaints" || true)
 if [ -n "$complaints" ]; then
     echo "systemd-analyze verify:" >&2
     echo "$complaints" >&2
