@@ -23,6 +23,7 @@ mod jobs;
 mod mapping;
 #[cfg(feature = "import")]
 mod outbox;
+pub mod outlet;
 #[cfg(feature = "import")]
 mod plan;
 pub mod reading;

@@ -274,6 +274,11 @@ impl Spool {
         self.save();
     }
 
+    /// Tells this machine, life of it and folder from others.
+    pub fn instance(&self) -> String {
+        self.state.place.fingerprint()
+    }
+
     /// What was dropped since this was last asked.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped)

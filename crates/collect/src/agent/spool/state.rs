@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tidegate_log::TopicPartition;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::SpoolError;
 
@@ -34,6 +35,12 @@ impl Place {
     pub fn of(lock: &File) -> std::io::Result<Self> {
         let metadata = lock.metadata()?;
         Ok(Self { boot_id: boot_id(), device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    /// A short name of it.
+    pub fn fingerprint(&self) -> String {
+        let Self { boot_id, device, inode } = self;
+        format!("{:016x}", xxh3_64(format!("{boot_id}/{device}/{inode}").as_bytes()))
     }
 }
 
