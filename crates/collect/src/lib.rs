@@ -9,6 +9,7 @@
 //!
 //! This crate has no command line and draws no progress bar.
 
+pub mod agent;
 #[cfg(feature = "import")]
 mod duplicates;
 mod error;
@@ -22,6 +23,7 @@ mod jobs;
 mod mapping;
 #[cfg(feature = "import")]
 mod outbox;
+pub mod outlet;
 #[cfg(feature = "import")]
 mod plan;
 pub mod reading;

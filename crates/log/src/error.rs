@@ -87,6 +87,9 @@ pub enum LogError {
     #[error("{url:?} names no Kafka log: {what}; write kafka://HOST:PORT[,HOST:PORT...][/PREFIX]")]
     InvalidKafkaUrl { url: String, what: String },
 
+    #[error("{property} is no property of Kafka's client; write KEY=VALUE, e.g. security.protocol=SASL_SSL")]
+    InvalidKafkaProperty { property: String },
+
     #[error(
         "Kafka at {servers} did not get done in {seconds} s: {doing} ({reason}); check that the address is right, that its brokers run and that their disks are not full. Nothing acknowledged is lost, and an append may be repeated"
     )]
@@ -94,6 +97,14 @@ pub enum LogError {
 
     #[error("Kafka at {servers} refused {doing}: {reason}; {mend}")]
     KafkaRefused { servers: String, doing: String, reason: String, mend: String },
+
+    #[error(
+        "{url} did not get done with {doing} ({reason}); check the address, and that `tidegate up --ingest` runs there"
+    )]
+    ServerUnavailable { url: String, doing: String, reason: String },
+
+    #[error("{url} refused {doing}: {reason}")]
+    ServerRefused { url: String, doing: String, reason: String },
 
     #[error("topic {topic} partition {partition} cannot be copied at offset {offset}: {what}")]
     NoCopy { topic: String, partition: u32, offset: u64, what: String },
@@ -105,7 +116,7 @@ pub enum LogError {
 impl LogError {
     /// Whether waiting may mend it: the log cannot be reached right now.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::KafkaUnavailable { .. })
+        matches!(self, Self::KafkaUnavailable { .. } | Self::ServerUnavailable { .. })
     }
 
     /// An I/O error with what was being done, e.g. `writing data/FORMAT`; a full disk is told apart.

@@ -16,6 +16,7 @@ mod embedded;
 mod error;
 mod kafka;
 mod partition;
+pub mod wire;
 
 pub use alone::sole_member;
 pub use data_dir::DataDir;
@@ -106,6 +107,15 @@ pub struct TopicConfig {
     pub retain_bytes: Option<u64>,
 }
 
+/// What time it is for a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogClock {
+    /// At the moment the answer was given, ms since the epoch.
+    pub at_ms: i64,
+    /// By how much that may be wrong, either way, ms: half the time that asking took.
+    pub uncertainty_ms: i64,
+}
+
 /// What changed for a member of a consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Share {
@@ -180,6 +190,11 @@ pub trait EventLog: Send + Sync {
 
     /// Applies every topic's retention, never dropping a record that a committed consumer group has not passed.
     fn apply_retention(&self, now_ms: i64) -> Result<(), LogError>;
+
+    /// What time it is for the log; `None` where that is this machine's own clock.
+    fn clock(&self) -> Result<Option<LogClock>, LogError> {
+        Ok(None)
+    }
 
     /// Raises the generation of writers. Appends through handles of an older generation are refused with
     /// [`LogError::Fenced`] from now on; returns the new generation.

@@ -1,4 +1,5 @@
-//! SQL over HTTP. There is no authentication yet, so it belongs on a loopback address.
+//! SQL over HTTP, for which there is no authentication yet, so that it belongs on a loopback address; and events over HTTP,
+//! for which there is (`ingest.rs`).
 
 use std::future::{Future, IntoFuture};
 use std::io;
@@ -22,6 +23,7 @@ use tokio::net::TcpListener;
 use crate::encode::Encoded;
 use crate::error::QueryError;
 use crate::format::Format;
+use crate::ingest::Ingest;
 use crate::metrics::Metrics;
 use crate::query::{Overrides, QueryService};
 use crate::reference::{self, TableDoc};
@@ -42,14 +44,18 @@ pub async fn serve(
     listener: TcpListener,
     service: QueryService,
     metrics: Arc<Metrics>,
+    ingest: Option<Ingest>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let mut app = router(service, metrics);
+    if let Some(ingest) = ingest {
+        app = app.merge(ingest.router());
+    }
     let address = listener.local_addr()?;
     match address.ip().is_loopback() {
         true => app = app.layer(middleware::from_fn(loopback_names_only)),
         false => {
-            tracing::warn!(%address, "everybody who reaches this address can read every table: there is no authentication")
+            tracing::warn!(%address, "everybody who reaches this address can read every table: reading asks for no token")
         }
     }
     let shutdown = shutdown.shared();
@@ -113,6 +119,7 @@ const POINTER: &str = "Tidegate
   GET  /readyz      200 when queries can be answered
   GET  /v1/status   lag, watermark, records, rebalances, as JSON
   GET  /metrics     lag, watermark, records, rebalances, for Prometheus
+  POST /v1/events   appends events, as agents do; with `tidegate up --ingest` (GET /v1/log: topics)
 
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
 ";

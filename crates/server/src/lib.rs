@@ -1,13 +1,14 @@
 //! SQL over the lake: read-only queries with limits, output formats, and the HTTP service.
 //!
 //! [`QueryService`] runs SQL on the newest consistent catalog; [`Encoded`] turns the rows into bytes of a [`Format`], piece
-//! by piece; [`serve`] offers both over HTTP. The `tidegate sql` command uses the first two directly.
+//! by piece; [`serve`] offers both over HTTP, and [`Ingest`] appends what agents send. The `tidegate sql` command uses the first two directly.
 
 mod encode;
 mod error;
 mod format;
 mod guard;
 mod http;
+mod ingest;
 mod metrics;
 mod query;
 pub mod reference;
@@ -17,5 +18,6 @@ pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;
 pub use format::Format;
 pub use http::{MAX_BODY_BYTES, serve};
+pub use ingest::Ingest;
 pub use metrics::Metrics;
 pub use query::{Overrides, QueryLimits, QueryService, Rows};

@@ -45,6 +45,7 @@
 
 mod append;
 mod client;
+mod clock;
 mod complaints;
 pub(crate) mod copy;
 mod describe;
@@ -77,7 +78,9 @@ pub use self::stats::KafkaStats;
 pub use self::url::KafkaUrl;
 use self::writer::{Failure, Role, Writer};
 use crate::check::{check_batch, check_topic};
-use crate::{Appended, Batch, EventLog, Extent, LogError, Member, StoredRecord, TopicConfig, TopicPartition};
+use crate::{
+    Appended, Batch, EventLog, Extent, LogClock, LogError, Member, StoredRecord, TopicConfig, TopicPartition,
+};
 
 /// How long opening the log may take where nobody answers; a wrong address should show soon.
 const OPENING: Duration = Duration::from_secs(15);
@@ -255,11 +258,9 @@ impl std::fmt::Debug for KafkaLog {
 impl EventLog for KafkaLog {
     fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError> {
         check_topic(topic, config)?;
-        if topic == state::TOPIC {
-            return Err(LogError::InvalidTopic {
-                topic: topic.into(),
-                what: "the log keeps its progress under that name",
-            });
+        if topic == state::TOPIC || topic == clock::TOPIC {
+            let what = "the log keeps state of its own under that name";
+            return Err(LogError::InvalidTopic { topic: topic.into(), what });
         }
         let (deadline, name) = (self.cluster.deadline(), self.cluster.name(topic));
         let existing = match self.cluster.find(&name, deadline)? {
@@ -299,6 +300,7 @@ impl EventLog for KafkaLog {
         let deadline = self.cluster.deadline();
         let mut found = self.cluster.list(deadline)?;
         found.remove(state::TOPIC);
+        found.remove(clock::TOPIC);
         self.state.control(&self.cluster, deadline, |control| {
             let made_by_hand = TopicConfig { partitions: 0, retain_ms: None, retain_bytes: None };
             let layout = |topic: &str| control.topics.get(topic).copied().unwrap_or(made_by_hand);
@@ -392,6 +394,10 @@ impl EventLog for KafkaLog {
             }
         }
         Ok(())
+    }
+
+    fn clock(&self) -> Result<Option<LogClock>, LogError> {
+        clock::ask(&self.cluster, self.cluster.deadline()).map(Some)
     }
 
     fn fence(&self) -> Result<u64, LogError> {

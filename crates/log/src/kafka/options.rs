@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -44,6 +46,30 @@ impl KafkaOptions {
             progress_partitions: 9,
             timeout: Duration::from_secs(60),
             transaction_timeout: Duration::from_secs(30),
+        }
+    }
+
+    /// Adds the librdkafka properties of a file, a `KEY=VALUE` on each line; `#` begins a comment.
+    pub fn read_properties(&mut self, file: &Path) -> Result<(), LogError> {
+        let refuse = |what: String| LogError::InvalidKafkaProperty { property: what };
+        let text = fs::read_to_string(file).map_err(|e| refuse(format!("{}: {e}", file.display())))?;
+        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+            if !line.is_empty() && !line.starts_with('#') {
+                let added = self.add_property(line);
+                added.map_err(|_| refuse(format!("{}:{number}: {line:?}", file.display())))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a librdkafka property, `KEY=VALUE`.
+    pub fn add_property(&mut self, property: &str) -> Result<(), LogError> {
+        match property.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => {
+                self.properties.insert(key.trim().into(), value.trim().into());
+                Ok(())
+            }
+            _ => Err(LogError::InvalidKafkaProperty { property: format!("{property:?}") }),
         }
     }
 
@@ -93,6 +119,11 @@ impl KafkaOptions {
             config.set(key, value);
         }
         config
+    }
+
+    /// For a message at a time, written on by the broker that takes it.
+    pub(super) fn clock(&self) -> ClientConfig {
+        self.client(&[], &[("acks", "1"), ("linger.ms", "0"), ("compression.type", "none")])
     }
 
     pub(super) fn admin(&self) -> ClientConfig {

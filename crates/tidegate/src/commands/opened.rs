@@ -75,15 +75,7 @@ impl PlaceArgs {
     pub fn open_kafka(&self, url: &KafkaUrl) -> Result<KafkaLog, CommandError> {
         let mut options = KafkaOptions::new(url.clone());
         if let Some(file) = &self.kafka_config {
-            let text = fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()))?;
-            for (number, line) in text.lines().enumerate() {
-                let line = line.trim();
-                if line.is_empty() || line.starts_with('#') {
-                    continue;
-                }
-                let parsed = property(line).map_err(|e| format!("{}:{}: {e}", file.display(), number + 1))?;
-                options.properties.extend([parsed]);
-            }
+            options.read_properties(file)?;
         }
         options.properties.extend(self.properties.iter().cloned());
         Ok(KafkaLog::open(options)?)

@@ -150,7 +150,7 @@ fn follow(data: &DataArgs, log: &LogArgs, listen: Option<&str>, pace: Pace) -> C
             let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
             let mut until = stopped.clone();
             let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
-            tokio::spawn(serve(listener, service, Arc::clone(&metrics), until));
+            tokio::spawn(serve(listener, service, Arc::clone(&metrics), None, until));
         }
         runner.run(stopped, &mut |p| metrics.observe(p)).await?;
         Ok::<_, CommandError>(runner.progress().clone())

@@ -5,6 +5,7 @@ mod ledger;
 mod view;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_log::{EventLog, TopicPartition};
-use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
+use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
@@ -24,6 +25,9 @@ use view::View;
 
 /// How soon queries see what was recorded.
 const REFRESH_EVERY: Duration = Duration::from_millis(500);
+
+/// A shorter token could be guessed.
+const MIN_TOKEN_BYTES: usize = 16;
 
 /// Run everything in one process: event log, pipelines, tables, SQL over HTTP
 #[derive(Debug, Args)]
@@ -43,6 +47,12 @@ pub struct UpArgs {
     /// Address for SQL and health checks; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8428")]
     listen: String,
+    /// Take in events over HTTP, as agents with --log http://HOST:PORT send them
+    #[arg(long)]
+    ingest: bool,
+    /// File with the token that senders of events must know; needed where --listen is no loopback address
+    #[arg(long, value_name = "FILE", requires = "ingest")]
+    ingest_token_file: Option<PathBuf>,
     /// Replay a real trace; also done where the data folder holds nothing yet. A replay that was ended goes on
     #[arg(long)]
     demo: bool,
@@ -72,9 +82,12 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let pipelines = args.data.load_pipelines()?;
     let listener = bind(&args.listen).await?;
     let address = listener.local_addr()?;
+    let token = ingest_token(args, address)?;
     let opened = Opened::open(&args.data.data, &args.log)?;
+    let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&opened.log), token.as_deref()));
     let asked_for = args.demo || args.trace.is_some() || args.speed.is_some();
-    let with_demo = asked_for || is_empty(opened.log.as_ref())?;
+    // Who takes events in has a cluster of his own to look at.
+    let with_demo = asked_for || (!args.ingest && is_empty(opened.log.as_ref())?);
     opened.create_topics()?;
     let mut runner =
         opened.runner(pipelines, Pace { refresh_every: Some(REFRESH_EVERY), ..Pace::default() }).await?;
@@ -82,10 +95,13 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let mut until = stopped.clone();
     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
     let metrics = Arc::new(Metrics::default());
-    let server = tokio::spawn(serve(listener, service.clone(), Arc::clone(&metrics), until));
+    let server = tokio::spawn(serve(listener, service.clone(), Arc::clone(&metrics), ingest, until));
 
     let data = args.data.data.display();
     say!("data    {data}\npage    http://{address}/\nSQL     http://{address}/v1/sql");
+    if args.ingest {
+        say!("events  http://{address}  (tidegate agent --log http://{address})");
+    }
     if with_demo {
         if !asked_for {
             say!("There is nothing in this folder yet, so here is a demo.");
@@ -109,6 +125,31 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     stop.send_replace(true);
     server.await??;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The token that senders must know. Without one, only processes of this machine may be able to reach the address.
+fn ingest_token(args: &UpArgs, address: SocketAddr) -> Result<Option<String>, CommandError> {
+    let Some(file) = &args.ingest_token_file else {
+        return match args.ingest && !address.ip().is_loopback() {
+            true => Err(format!(
+                "--ingest on {address} asks for a token: write one to a file (openssl rand -hex 32) and name it with \
+                 --ingest-token-file"
+            )
+            .into()),
+            false => Ok(None),
+        };
+    };
+    let text =
+        std::fs::read_to_string(file).map_err(|e| format!("read the token {}: {e}", file.display()))?;
+    let token = text.trim();
+    if token.len() < MIN_TOKEN_BYTES {
+        return Err(format!(
+            "the token in {} is shorter than {MIN_TOKEN_BYTES} characters; make one with openssl rand -hex 32",
+            file.display()
+        )
+        .into());
+    }
+    Ok(Some(token.into()))
 }
 
 /// Replays the trace while the runner takes it in and the view shows it. Returns whether the whole trace is in the tables.

@@ -68,7 +68,7 @@ impl Server {
                 let service = QueryService::new(CatalogSource::fixed(catalog()), limits).unwrap();
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let until = async { stopped.await.unwrap_or_default() };
-                serve(listener, service, Arc::default(), until).await.unwrap();
+                serve(listener, service, Arc::default(), None, until).await.unwrap();
             });
         });
         Self { address, stop: Some(stop), thread: Some(thread) }

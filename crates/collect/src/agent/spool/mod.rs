@@ -1,0 +1,364 @@
+//! The spool: records on the node's disk until the log has them.
+//!
+//! A folder of segments, files of frames named by their first record. Records are numbered without gaps within an epoch, a
+//! life of the spool on one boot of one machine. A record is deleted with its segment, once the log acknowledged all of it, or
+//! when the spool holds more than it may: then the oldest segments go, but for those that may have been sent already, so that
+//! it is always known which number a record was appended under.
+//!
+//! Where the disk takes no more, records wait in memory, a little of them, and are sent from there.
+
+mod frame;
+mod note;
+mod segments;
+mod state;
+
+use std::collections::VecDeque;
+use std::fs::{self, File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use tidegate_log::{Record, TopicPartition};
+
+use note::{Note, NoteFile};
+use segments::Segments;
+use state::{Place, State, place_name};
+pub use state::{Position, boot_id};
+
+/// Most bytes that are handed out to be sent at once.
+pub const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes that wait in memory while the disk takes none.
+const MEMORY_BYTES: usize = 3 << 20;
+
+/// Where a spool is and how much it may hold.
+#[derive(Debug, Clone)]
+pub struct SpoolOptions {
+    pub dir: PathBuf,
+    /// Bytes on disk beyond which the oldest records are dropped.
+    pub limit_bytes: u64,
+    /// Begins a new epoch whoever else reports under this name, and sends what is there under it.
+    pub take_over: bool,
+}
+
+/// Why there is no spool, or not on the disk.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpoolError {
+    #[error("the spool {} is in use by {holder}; stop it, or give this one a spool of its own with --spool", .dir.display())]
+    InUse { dir: PathBuf, holder: String },
+    #[error("the spool {} is of {found}, not of {wanted}; name another --spool, or the name it was begun with", .dir.display())]
+    OtherOwner { dir: PathBuf, found: String, wanted: String },
+    #[error("{} is of a newer tidegate; use that one", .path.display())]
+    NewerFormat { path: PathBuf },
+    #[error("{what} {} failed: {source}{}", .path.display(), mend(.source))]
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
+}
+
+impl SpoolError {
+    fn io(what: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io { what, path: path.into(), source }
+    }
+}
+
+fn mend(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    match error.kind() {
+        PermissionDenied => "; name a folder that this user may write to with --spool",
+        StorageFull | QuotaExceeded => "; free some space, or name another folder with --spool",
+        ReadOnlyFilesystem => "; name a folder on another file system with --spool",
+        _ => "",
+    }
+}
+
+/// A record with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spooled {
+    pub at: Position,
+    pub record: Record,
+}
+
+/// Records that the log will never get from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    pub count: u64,
+    /// Event times of the oldest and newest, where they could still be read.
+    pub times_ms: Option<(i64, i64)>,
+    pub why: String,
+}
+
+/// An open spool; no other process has it open.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+    limit_bytes: u64,
+    state: State,
+    segments: Segments,
+    /// Number of the next record.
+    next_seq: u64,
+    /// Not on disk: pushed since the last sync, or since the disk takes no more.
+    memory: VecDeque<Spooled>,
+    memory_bytes: usize,
+    /// What is in memory may be sent from there.
+    disk_failed: bool,
+    /// What lies before may have been sent and is never dropped.
+    handed_out: Position,
+    note: NoteFile,
+    dropped: Vec<Dropped>,
+    _lock: File,
+}
+
+impl Spool {
+    /// Opens the spool of `source` in `cluster`; makes one where there is none.
+    pub fn open(
+        options: &SpoolOptions,
+        source: &str,
+        cluster: &str,
+        now_ms: i64,
+    ) -> Result<Self, SpoolError> {
+        let (dir, now) = (options.dir.clone(), u64::try_from(now_ms).unwrap_or(0));
+        fs::create_dir_all(&dir).map_err(|e| SpoolError::io("creating the folder", &dir, e))?;
+        let lock = lock(&dir)?;
+        let place = Place::of(&lock).map_err(|e| SpoolError::io("looking at", &dir, e))?;
+        let (mut segments, found) = Segments::open(&dir)?;
+        let note = NoteFile::open(&dir)?;
+        let stored = State::read(&dir)?;
+        let is_unknown = stored.is_none() && found.is_some();
+        let mut state = stored.clone().unwrap_or_else(|| State::new(source, cluster, place.clone(), now));
+        if (state.source.as_str(), state.cluster.as_str()) != (source, cluster) {
+            let name = |source: &str, cluster: &str| format!("{source} in cluster {cluster}");
+            let (found, wanted) = (name(&state.source, &state.cluster), name(source, cluster));
+            return Err(SpoolError::OtherOwner { dir, found, wanted });
+        }
+        if is_unknown {
+            let first = segments.first().unwrap_or_default();
+            (state.position, state.epoch) = (first, segments.last_epoch().unwrap_or(0));
+        }
+        if is_unknown || note.note == Note::SentFromMemory || options.take_over {
+            state.number_anew(now);
+        } else if state.place != place {
+            state.begin_epoch(now);
+        }
+        state.place = place;
+        let in_epoch = |at: &Position| at.epoch == state.epoch;
+        let on_disk = found.filter(in_epoch).map_or(0, |end| end.seq);
+        let delivered = Some(state.position).filter(in_epoch).map_or(0, |at| at.seq);
+        if stored.as_ref() != Some(&state) {
+            state.write(&dir)?;
+        }
+        segments.forget_before(state.position);
+        let mut spool = Self {
+            dir,
+            limit_bytes: options.limit_bytes,
+            next_seq: on_disk.max(delivered),
+            handed_out: state.position,
+            state,
+            segments,
+            memory: VecDeque::new(),
+            memory_bytes: 0,
+            disk_failed: false,
+            note,
+            dropped: Vec::new(),
+            _lock: lock,
+        };
+        // The process before may have sent the first chunk; and anything, where it could not note how far it was.
+        let was_behind = spool.note.note == Note::Behind;
+        spool.save();
+        spool.chunk();
+        if was_behind {
+            spool.handed_out = spool.next();
+        }
+        Ok(spool)
+    }
+
+    /// The place that the next record gets.
+    pub fn next(&self) -> Position {
+        Position { epoch: self.state.epoch, seq: self.next_seq }
+    }
+
+    /// Takes a record at [`Spool::next`]; it is on disk after [`Spool::sync`].
+    pub fn push(&mut self, record: Record) {
+        let at = self.next();
+        self.next_seq += 1;
+        self.memory_bytes += bytes(&record);
+        self.memory.push_back(Spooled { at, record });
+    }
+
+    /// Writes what was pushed, and returns when it is on the disk. What the disk does not take stays in memory and is tried again
+    /// with the next sync; the oldest of it is dropped where it becomes too much.
+    pub fn sync(&mut self) -> Result<(), SpoolError> {
+        let waiting = self.memory.iter().filter(|spooled| spooled.at >= self.state.position);
+        let written = self.segments.append(waiting);
+        match written {
+            Ok(()) => {
+                self.memory.clear();
+                (self.memory_bytes, self.disk_failed) = (0, false);
+            }
+            Err(_) => {
+                self.disk_failed = true;
+                self.drop_from_memory();
+            }
+        }
+        self.drop_from_disk();
+        written
+    }
+
+    /// The first records that the log may not have, of one epoch.
+    pub fn chunk(&mut self) -> Vec<Spooled> {
+        let before = self.dropped.len();
+        let mut chunk = self.segments.read(self.state.position, CHUNK_BYTES, &mut self.dropped);
+        if self.dropped.len() > before {
+            // Records may have been sent under numbers that others would have now.
+            self.state.position =
+                chunk.first().map(|first| first.at).or(self.segments.end()).unwrap_or_default();
+            self.state.number_anew(self.state.epoch);
+            self.next_seq = 0;
+            self.save();
+        }
+        if chunk.is_empty() && self.disk_failed {
+            let (mut taken, from) = (0, self.state.position);
+            let waiting = self.memory.iter().skip_while(|spooled| spooled.at < from);
+            let fits = waiting.take_while(|spooled| {
+                taken += bytes(&spooled.record);
+                taken <= CHUNK_BYTES || taken == bytes(&spooled.record)
+            });
+            chunk = fits.cloned().collect();
+            let epoch = chunk.first().map(|first| first.at.epoch);
+            chunk.retain(|spooled| Some(spooled.at.epoch) == epoch);
+            if !chunk.is_empty() {
+                self.note.write(Note::SentFromMemory);
+            }
+        }
+        if let Some(last) = chunk.last() {
+            self.handed_out = Position { seq: last.at.seq + 1, ..last.at };
+        }
+        chunk
+    }
+
+    /// The epoch that records of `epoch` are appended under.
+    pub fn append_epoch(&self, epoch: u64) -> u64 {
+        self.state.append_epoch(epoch)
+    }
+
+    /// Number of the next record appended to the partition under an epoch.
+    pub fn next_append(&self, append_epoch: u64, at: &TopicPartition) -> u64 {
+        match self.state.appending == append_epoch {
+            true => self.state.next.get(&place_name(at)).copied().unwrap_or(0),
+            false => 0,
+        }
+    }
+
+    /// The log has everything before `until`, appended under `append_epoch`; `next` are the numbers that follow.
+    pub fn delivered(&mut self, until: Position, append_epoch: u64, next: &[(TopicPartition, u64)]) {
+        self.set_next(append_epoch, next);
+        self.state.position = until;
+        while self.memory.front().is_some_and(|spooled| self.disk_failed && spooled.at < until) {
+            let delivered = self.memory.pop_front();
+            self.memory_bytes -= delivered.map_or(0, |spooled| bytes(&spooled.record));
+        }
+        if self.save() {
+            self.segments.forget_before(until);
+        }
+    }
+
+    /// The log goes on with other numbers than ours.
+    pub fn set_next(&mut self, append_epoch: u64, next: &[(TopicPartition, u64)]) {
+        if self.state.appending != append_epoch {
+            self.state.appending = append_epoch;
+            self.state.next.clear();
+        }
+        self.state.next.extend(next.iter().map(|(at, next)| (place_name(at), *next)));
+    }
+
+    /// Remembers an epoch of somebody else's, so that taking over goes beyond it.
+    pub fn refused_for(&mut self, epoch: u64) {
+        self.state.refused_for = self.state.refused_for.max(epoch);
+        self.save();
+    }
+
+    /// Tells this machine, life of it and folder from others.
+    pub fn instance(&self) -> String {
+        self.state.place.fingerprint()
+    }
+
+    /// What was dropped since this was last asked.
+    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Bytes on disk.
+    pub fn bytes(&self) -> u64 {
+        self.segments.bytes()
+    }
+
+    /// Writes the state; where the disk does not take it, the spool notes that it is behind.
+    fn save(&mut self) -> bool {
+        match self.state.write(&self.dir) {
+            Ok(()) => {
+                self.note.write(Note::Saved);
+                true
+            }
+            Err(error) => {
+                tracing::warn!("{error}");
+                self.note.write(self.note.note.max(Note::Behind));
+                false
+            }
+        }
+    }
+
+    fn drop_from_memory(&mut self) {
+        let (mut count, mut times) = (0, None);
+        while self.memory_bytes > MEMORY_BYTES {
+            let sent = self.memory.iter().take_while(|spooled| spooled.at < self.handed_out).count();
+            let Some(oldest) = self.memory.remove(sent) else { break };
+            self.memory_bytes -= bytes(&oldest.record);
+            widen(&mut times, oldest.record.event_time_ms);
+            count += 1;
+        }
+        if count > 0 {
+            let why = format!("the disk of the spool {} takes no more", self.dir.display());
+            self.dropped.push(Dropped { count, times_ms: times, why });
+        }
+    }
+
+    fn drop_from_disk(&mut self) {
+        while self.segments.bytes() > self.limit_bytes {
+            let Some((count, times_ms)) = self.segments.drop_oldest(self.handed_out) else { break };
+            let why =
+                format!("the spool {} holds its limit of {} bytes", self.dir.display(), self.limit_bytes);
+            self.dropped.push(Dropped { count, times_ms, why });
+        }
+    }
+}
+
+fn bytes(record: &Record) -> usize {
+    record.key.len() + record.payload.len() + 64
+}
+
+fn widen(times: &mut Option<(i64, i64)>, time_ms: i64) {
+    let (oldest, newest) = times.get_or_insert((time_ms, time_ms));
+    (*oldest, *newest) = ((*oldest).min(time_ms), (*newest).max(time_ms));
+}
+
+/// Makes this process the only one with the spool.
+fn lock(dir: &Path) -> Result<File, SpoolError> {
+    let path = dir.join("LOCK");
+    let opened = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+    let mut file = opened.map_err(|e| SpoolError::io("opening", &path, e))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
+            return Err(SpoolError::InUse { dir: dir.into(), holder: holder.into() });
+        }
+        Err(TryLockError::Error(error)) => return Err(SpoolError::io("locking", &path, error)),
+    }
+    // For the message of whoever comes second; a full disk is no reason not to start.
+    let named = file.set_len(0).and_then(|()| writeln!(file, "process {}", std::process::id()));
+    if let Err(error) = named {
+        tracing::warn!(path = %path.display(), %error, "cannot write who holds the spool");
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;

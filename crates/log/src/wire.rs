@@ -1,0 +1,119 @@
+//! How an append goes over HTTP, to a `tidegate up` that takes events in (`POST /v1/events`). schemas/README.md documents it.
+
+use bytes::Bytes;
+
+use crate::{Batch, Producer, Record, TopicPartition};
+
+/// Content type of the request.
+pub const CONTENT_TYPE: &str = "application/x-protobuf";
+
+/// One append.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AppendRequest {
+    #[prost(string, tag = "1")]
+    pub topic: String,
+    #[prost(uint32, tag = "2")]
+    pub partition: u32,
+    /// Who appends, as [`Producer`] has it.
+    #[prost(string, tag = "3")]
+    pub source: String,
+    #[prost(uint64, tag = "4")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "5")]
+    pub first_seq: u64,
+    #[prost(message, repeated, tag = "6")]
+    pub records: Vec<AppendRecord>,
+}
+
+/// One record of it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AppendRecord {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    #[prost(uint32, tag = "2")]
+    pub schema: u32,
+    #[prost(sint64, tag = "3")]
+    pub event_time_ms: i64,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub payload: Bytes,
+}
+
+impl AppendRequest {
+    /// Payloads are shared, not copied.
+    pub fn new(at: &TopicPartition, batch: Batch) -> Self {
+        let record = |record: Record| AppendRecord {
+            key: record.key,
+            schema: record.schema,
+            event_time_ms: record.event_time_ms,
+            payload: record.payload,
+        };
+        Self {
+            topic: at.topic.clone(),
+            partition: at.partition,
+            source: batch.producer.source,
+            epoch: batch.producer.epoch,
+            first_seq: batch.first_seq,
+            records: batch.records.into_iter().map(record).collect(),
+        }
+    }
+
+    /// What a log appends.
+    pub fn into_batch(self) -> (TopicPartition, Batch) {
+        let record = |record: AppendRecord| Record {
+            key: record.key,
+            schema: record.schema,
+            event_time_ms: record.event_time_ms,
+            payload: record.payload,
+        };
+        let producer = Producer { source: self.source, epoch: self.epoch };
+        let records = self.records.into_iter().map(record).collect();
+        let at = TopicPartition { topic: self.topic, partition: self.partition };
+        (at, Batch { producer, first_seq: self.first_seq, records })
+    }
+}
+
+/// Answer to an append that was done.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct AppendAnswer {
+    pub first_offset: u64,
+    pub written: u64,
+    pub duplicates: u64,
+}
+
+/// Answer of `GET /v1/log`.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct LogAnswer {
+    pub topics: Vec<TopicAnswer>,
+    /// The server's clock, ms since the epoch.
+    pub now_ms: i64,
+}
+
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct TopicAnswer {
+    pub topic: String,
+    pub partitions: u32,
+}
+
+/// Answer to what was refused or failed; `code` says which of the others are there.
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+pub struct Refusal {
+    pub code: String,
+    pub message: String,
+    /// `sequence_gap`: the number to go on with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<u64>,
+    /// `stale_epoch`: the newest epoch of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<u64>,
+}
+
+/// Another producer of the same source has a newer epoch.
+pub const STALE_EPOCH: &str = "stale_epoch";
+/// Records between are missing.
+pub const SEQUENCE_GAP: &str = "sequence_gap";
+/// The disk of the log is full.
+pub const LOG_FULL: &str = "log_full";
+/// There is no such topic.
+pub const UNKNOWN_TOPIC: &str = "unknown_topic";
+/// The log cannot be reached by the server right now.
+pub const LOG_UNAVAILABLE: &str = "log_unavailable";

@@ -1,0 +1,153 @@
+//! The log that a command sends to.
+
+use std::fs;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tidegate_collect::agent::Connect;
+use tidegate_collect::outlet::{HttpLog, LogOutlet, Outlet};
+use tidegate_log::{DataDir, KafkaLog, KafkaOptions, KafkaUrl, LogError};
+
+use crate::CommandError;
+
+/// Partitions of a topic that is created on Kafka, as by the other commands.
+const PARTITIONS_ON_KAFKA: u32 = 8;
+/// How long Kafka may take for an append before it is tried again later; the spool holds what waits.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Where the log is.
+#[derive(Debug, Clone)]
+pub enum Destination {
+    Kafka(KafkaUrl),
+    /// A `tidegate up --ingest`.
+    Http(String),
+    /// The log in a data folder of this machine, which nobody else has open meanwhile.
+    Folder(PathBuf),
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("kafka://") {
+            return text.parse().map(Self::Kafka).map_err(|error: LogError| error.to_string());
+        }
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return http(text).map(Self::Http);
+        }
+        match text.split_once("://") {
+            Some((scheme, _)) => Err(format!(
+                "{scheme}:// is not known; write kafka://HOST:PORT, http://HOST:PORT or a folder"
+            )),
+            None if text.is_empty() => Err("write kafka://HOST:PORT, http://HOST:PORT or a folder".into()),
+            None => Ok(Self::Folder(text.into())),
+        }
+    }
+}
+
+fn http(text: &str) -> Result<String, String> {
+    let url: url::Url = text.parse().map_err(|error| format!("{text:?} is no URL: {error}"))?;
+    if url.scheme() == "https" && !cfg!(feature = "http-tls") {
+        return Err("this program is built without TLS; build it with --features http-tls, or use http:// behind a proxy on this \
+                    machine"
+            .into());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("it holds a user name or password; give a token with --log-token-file".into());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("write http://HOST:PORT with nothing behind it".into());
+    }
+    Ok(text.trim_end_matches('/').into())
+}
+
+/// Which log a command sends to, and how it is let in.
+#[derive(Debug, Clone, Args)]
+pub struct DestinationArgs {
+    /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX], http://HOST:PORT of a `tidegate up --ingest`, or a data folder
+    #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
+    log: Destination,
+
+    /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given several times
+    #[arg(long = "kafka-property", value_name = "KEY=VALUE")]
+    properties: Vec<String>,
+
+    /// File with librdkafka properties, a KEY=VALUE on each line; for passwords, which other users see on a command line
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_KAFKA_CONFIG")]
+    kafka_config: Option<PathBuf>,
+
+    /// File with the token of `tidegate up --ingest-token-file`
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_LOG_TOKEN_FILE")]
+    log_token_file: Option<PathBuf>,
+}
+
+impl DestinationArgs {
+    /// How the log is opened, when it can be reached. What can be known to be wrong now is an error now.
+    pub fn connect(&self) -> Result<Connect, CommandError> {
+        Ok(match &self.log {
+            Destination::Kafka(url) => {
+                let options = self.kafka(url)?;
+                Box::new(move || {
+                    let log = KafkaLog::open(options.clone())?;
+                    Ok(Box::new(LogOutlet::new(Arc::new(log), PARTITIONS_ON_KAFKA)) as Box<dyn Outlet>)
+                })
+            }
+            Destination::Http(url) => {
+                let (url, token) = (url.clone(), self.token()?);
+                Box::new(move || Ok(Box::new(HttpLog::new(&url, token.as_deref())) as Box<dyn Outlet>))
+            }
+            Destination::Folder(folder) => {
+                let folder = folder.clone();
+                Box::new(move || {
+                    let outlet = LogOutlet::of_folder(DataDir::open(&folder)?)?;
+                    Ok(Box::new(outlet) as Box<dyn Outlet>)
+                })
+            }
+        })
+    }
+
+    fn kafka(&self, url: &KafkaUrl) -> Result<KafkaOptions, CommandError> {
+        let mut options = KafkaOptions::new(url.clone());
+        options.timeout = TIMEOUT;
+        if let Some(file) = &self.kafka_config {
+            options.read_properties(file)?;
+        }
+        self.properties.iter().try_for_each(|property| options.add_property(property))?;
+        Ok(options)
+    }
+
+    fn token(&self) -> Result<Option<String>, CommandError> {
+        let Some(file) = &self.log_token_file else { return Ok(None) };
+        let token =
+            fs::read_to_string(file).map_err(|e| format!("read the token {}: {e}", file.display()))?;
+        match token.trim() {
+            "" => Err(format!("{} holds no token", file.display()).into()),
+            token => Ok(Some(token.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_told_apart() {
+        assert!(matches!("kafka://k:9092/gpu".parse(), Ok(Destination::Kafka(_))));
+        assert!(matches!("http://h:8428/".parse(), Ok(Destination::Http(url)) if url == "http://h:8428"));
+        assert!(matches!("some/folder".parse(), Ok(Destination::Folder(_))));
+        for (wrong, what) in [
+            ("kafka://k", "has no port"),
+            ("http://me:secret@h", "--log-token-file"),
+            ("http://", "no URL"),
+            ("mqtt://h", "mqtt:// is not known"),
+            ("", "or a folder"),
+        ] {
+            let said = wrong.parse::<Destination>().unwrap_err();
+            assert!(said.contains(what), "{wrong}: {said}");
+        }
+    }
+}

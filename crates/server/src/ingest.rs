@@ -1,0 +1,208 @@
+//! Events over HTTP: what agents append where there is no Kafka.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use prost::Message;
+use subtle::ConstantTimeEq;
+use tidegate_events::Event;
+use tidegate_log::wire::{self, AppendAnswer, AppendRequest, LogAnswer, Refusal, TopicAnswer};
+use tidegate_log::{EventLog, LogError, MAX_RECORD_BYTES};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Longest request: the largest record and what goes with it.
+const MAX_BODY_BYTES: usize = MAX_RECORD_BYTES + (1 << 20);
+/// Requests that are taken in at the same time; others wait.
+const MAX_AT_ONCE: usize = 32;
+/// How long a client may take to send a request.
+const SENDING: Duration = Duration::from_secs(30);
+
+/// Appends events that come over HTTP to a log.
+#[derive(Clone)]
+pub struct Ingest {
+    log: Arc<dyn EventLog>,
+    token: Option<Arc<str>>,
+    turns: Arc<Semaphore>,
+}
+
+impl Ingest {
+    /// Whoever knows the token may append; without one, everybody who reaches the address.
+    pub fn new(log: Arc<dyn EventLog>, token: Option<&str>) -> Self {
+        Self { log, token: token.map(Into::into), turns: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
+    }
+
+    pub(crate) fn router(self) -> Router {
+        Router::new().route("/v1/events", post(append)).route("/v1/log", get(topics)).with_state(self)
+    }
+
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        match given {
+            Some(given) if bool::from(given.ct_eq(token.as_bytes())) => Ok(()),
+            _ => {
+                let message = "this address asks for a token: send `Authorization: Bearer TOKEN`; agents take it from --log-token-file";
+                Err(Refused::new(StatusCode::UNAUTHORIZED, "unauthorized", message))
+            }
+        }
+    }
+
+    /// Runs what may wait for the disk or for Kafka off the threads that answer requests.
+    async fn with_log<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn EventLog) -> Result<T, LogError> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let log = Arc::clone(&self.log);
+        let done = tokio::task::spawn_blocking(move || work(&*log)).await;
+        let done = done.map_err(|error| {
+            Refused::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string())
+        })?;
+        done.map_err(Refused::from)
+    }
+}
+
+impl std::fmt::Debug for Ingest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ingest").field("asks_for_token", &self.token.is_some()).finish_non_exhaustive()
+    }
+}
+
+async fn topics(State(ingest): State<Ingest>, headers: HeaderMap) -> Result<Response, Refused> {
+    ingest.check_token(&headers)?;
+    let topics = ingest.with_log(|log| log.topics()).await?;
+    let topic = |(topic, config): (String, tidegate_log::TopicConfig)| TopicAnswer {
+        topic,
+        partitions: config.partitions,
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+    Ok(Json(LogAnswer { topics: topics.into_iter().map(topic).collect(), now_ms }).into_response())
+}
+
+async fn append(State(ingest): State<Ingest>, request: Request) -> Result<Response, Refused> {
+    let (head, body) = request.into_parts();
+    ingest.check_token(&head.headers)?;
+    // A web page may send a form or text to an address that its user reaches, but not this without asking first.
+    if head.headers.get(CONTENT_TYPE).is_none_or(|value| value.as_bytes() != wire::CONTENT_TYPE.as_bytes()) {
+        let message =
+            format!("send an AppendRequest as {}; schemas/README.md describes it", wire::CONTENT_TYPE);
+        return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", message));
+    }
+    let turn = ingest.turns.acquire().await;
+    let request = decode(body).await?;
+    let appended = ingest.with_log(move |log| {
+        let (at, batch) = request.into_batch();
+        log.append(&at, batch)
+    });
+    let appended = appended.await?;
+    drop(turn);
+    let answer = AppendAnswer {
+        first_offset: appended.first_offset,
+        written: appended.written,
+        duplicates: appended.duplicates,
+    };
+    Ok(Json(answer).into_response())
+}
+
+/// The request, with nothing in it but events that belong where it says.
+async fn decode(body: Body) -> Result<AppendRequest, Refused> {
+    let body = match timeout(SENDING, to_bytes(body, MAX_BODY_BYTES)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let message =
+                format!("the body is larger than {MAX_BODY_BYTES} bytes, or ended early; send less at once");
+            return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message));
+        }
+        Err(_) => {
+            let message = format!("the request took longer than {} s to arrive", SENDING.as_secs());
+            return Err(Refused::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message));
+        }
+    };
+    let request = AppendRequest::decode(body)
+        .map_err(|error| Refused::bad(format!("the body is no AppendRequest: {error}")))?;
+    for (number, record) in request.records.iter().enumerate() {
+        let refuse = |what: String| Err(Refused::bad(format!("record {number}: {what}")));
+        let event = match Event::decode(record.schema, &record.payload) {
+            Ok(event) => event,
+            Err(error) => return refuse(error.to_string()),
+        };
+        if event.schema().topic() != request.topic {
+            return refuse(format!(
+                "a {} belongs to topic {}",
+                event.schema().name(),
+                event.schema().topic()
+            ));
+        }
+        if event.key().as_bytes() != record.key {
+            return refuse(format!("its key is {:?}, made of {}", event.key(), event.schema().key()));
+        }
+        if event.event_time_ms() != record.event_time_ms {
+            return refuse(format!("its event time is {}", event.event_time_ms()));
+        }
+    }
+    Ok(request)
+}
+
+/// Every refusal and failure as JSON.
+struct Refused {
+    status: StatusCode,
+    refusal: Refusal,
+}
+
+impl Refused {
+    fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
+        let refusal = Refusal { code: code.into(), message: message.into(), ..Refusal::default() };
+        Self { status, refusal }
+    }
+
+    fn bad(message: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+impl From<LogError> for Refused {
+    fn from(error: LogError) -> Self {
+        let (status, code) = match &error {
+            LogError::StaleEpoch { .. } => (StatusCode::CONFLICT, wire::STALE_EPOCH),
+            LogError::SequenceGap { .. } => (StatusCode::CONFLICT, wire::SEQUENCE_GAP),
+            LogError::Full { .. } => (StatusCode::INSUFFICIENT_STORAGE, wire::LOG_FULL),
+            LogError::UnknownTopic(_) => (StatusCode::NOT_FOUND, wire::UNKNOWN_TOPIC),
+            LogError::UnknownPartition { .. } => (StatusCode::NOT_FOUND, "unknown_partition"),
+            error if error.is_passing() => (StatusCode::SERVICE_UNAVAILABLE, wire::LOG_UNAVAILABLE),
+            LogError::RecordTooLarge { .. } | LogError::BatchTooLarge { .. } => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "record_too_large")
+            }
+            LogError::InvalidSource { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
+            _ => {
+                tracing::error!(%error, "an append failed");
+                (StatusCode::INTERNAL_SERVER_ERROR, "log_failed")
+            }
+        };
+        let mut refused = Self::new(status, code, error.to_string());
+        match error {
+            LogError::StaleEpoch { newest, .. } => refused.refusal.newest = Some(newest),
+            LogError::SequenceGap { expected, .. } => refused.refusal.expected = Some(expected),
+            _ => {}
+        }
+        refused
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.refusal)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = axum::http::HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
