@@ -20,6 +20,7 @@ mod import;
 mod jobs;
 #[cfg(feature = "import")]
 mod mapping;
+pub mod nvml;
 #[cfg(feature = "import")]
 mod outbox;
 #[cfg(feature = "import")]
@@ -32,6 +33,7 @@ mod rows;
 mod slurm;
 #[cfg(feature = "import")]
 mod time;
+pub mod xid;
 
 #[cfg(feature = "import")]
 pub use error::{ColumnType, ImportError, MappingError, MissingColumn};
