@@ -21,6 +21,7 @@ mod import;
 mod jobs;
 #[cfg(feature = "import")]
 mod mapping;
+pub mod nvml;
 #[cfg(feature = "import")]
 mod outbox;
 pub mod outlet;
@@ -34,6 +35,7 @@ mod rows;
 mod slurm;
 #[cfg(feature = "import")]
 mod time;
+pub mod xid;
 
 #[cfg(feature = "import")]
 pub use error::{ColumnType, ImportError, MappingError, MissingColumn};
