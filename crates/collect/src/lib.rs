@@ -16,6 +16,7 @@ mod error;
 pub mod generate;
 #[cfg(feature = "import")]
 mod import;
+pub mod inlet;
 #[cfg(feature = "import")]
 mod jobs;
 #[cfg(feature = "import")]

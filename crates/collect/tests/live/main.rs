@@ -1,0 +1,6 @@
+//! Live sources against what they read from: real drivers, servers and clients on this machine.
+
+#![allow(clippy::unwrap_used)]
+
+mod inlet;
+mod support;
