@@ -19,6 +19,7 @@ mod import;
 pub mod inlet;
 #[cfg(feature = "import")]
 mod jobs;
+pub mod kube;
 #[cfg(feature = "import")]
 mod mapping;
 #[cfg(feature = "import")]

@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod inlet;
+mod kube;
 mod support;

@@ -62,3 +62,12 @@ impl Sink for Recorder {
         self.changed.notify_all();
     }
 }
+
+/// Waits until the condition holds.
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
