@@ -9,6 +9,7 @@
 //!
 //! This crate has no command line and draws no progress bar.
 
+pub mod dcgm;
 #[cfg(feature = "import")]
 mod duplicates;
 mod error;

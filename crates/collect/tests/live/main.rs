@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod dcgm;
 mod inlet;
 mod kube;
 mod support;
