@@ -10,6 +10,7 @@
 //! This crate has no command line and draws no progress bar.
 
 pub mod agent;
+pub mod dcgm;
 #[cfg(feature = "import")]
 mod duplicates;
 mod error;
@@ -17,8 +18,10 @@ mod error;
 pub mod generate;
 #[cfg(feature = "import")]
 mod import;
+pub mod inlet;
 #[cfg(feature = "import")]
 mod jobs;
+pub mod kube;
 #[cfg(feature = "import")]
 mod mapping;
 pub mod nvml;

@@ -1,0 +1,207 @@
+//! A page to values by device.
+
+use std::collections::BTreeMap;
+
+use super::fields::{self, Field, Part, Scope, Unit};
+use super::page::{Sample, samples};
+use crate::reading::{Device, Metric, MissingReason, Value};
+
+/// A device on a page: UUID of the board, and number of the GPU instance where it is one.
+pub(super) type Key = (String, Option<u32>);
+
+/// What a page says of a device.
+#[derive(Debug)]
+pub(super) struct OnPage {
+    pub device: Device,
+    pub pci_bus_id: Option<String>,
+    pub values: BTreeMap<Metric, Value>,
+    free: Option<Value>,
+    remapped: [Option<Value>; 2],
+}
+
+/// What a page says.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub devices: BTreeMap<Key, OnPage>,
+    /// Hash of all that was used; equal for pages that say the same.
+    pub fingerprint: u64,
+    /// Lines that are no samples.
+    pub bad_lines: usize,
+    /// Lines of DCGM's fields that have no metric here, or no device.
+    pub unused_lines: usize,
+}
+
+/// Reads a page.
+///
+/// # Errors
+/// If it is no page of a dcgm-exporter, or was cut off.
+pub(super) fn read(text: &str) -> Result<Page, String> {
+    if !text.is_empty() && !text.ends_with('\n') {
+        return Err("the page ends in the middle of a line".into());
+    }
+    let base_units = samples(text).flatten().filter_map(|sample| field(&sample)).any(|field| field.base_unit);
+    let mut page = Page::default();
+    let mut used = Vec::new();
+    for sample in samples(text) {
+        let Ok(sample) = sample else {
+            page.bad_lines += 1;
+            continue;
+        };
+        let Some(name) = sample.name.strip_prefix("DCGM_FI_") else { continue };
+        if take(&mut page.devices, &sample, name, base_units).is_none() {
+            page.unused_lines += 1;
+            continue;
+        }
+        used.extend_from_slice(sample.name.as_bytes());
+        used.extend_from_slice(sample.label("UUID").unwrap_or_default().as_bytes());
+        used.extend_from_slice(sample.label("GPU_I_ID").unwrap_or_default().as_bytes());
+        used.extend_from_slice(sample.value.as_bytes());
+        used.push(b'\n');
+    }
+    if page.devices.is_empty() {
+        return Err(match page.bad_lines {
+            0 => "the page names no GPU; is it a dcgm-exporter's, and does it see GPUs?".into(),
+            bad => format!("the page is not in Prometheus' text format ({bad} lines are no samples)"),
+        });
+    }
+    page.fingerprint = xxhash_rust::xxh3::xxh3_64(&used);
+    page.devices.values_mut().for_each(combine);
+    fill(&mut page.devices);
+    Ok(page)
+}
+
+fn field(sample: &Sample<'_>) -> Option<Field> {
+    fields::field(sample.name.strip_prefix("DCGM_FI_")?)
+}
+
+/// Takes one line; none if it is of no use.
+fn take(
+    devices: &mut BTreeMap<Key, OnPage>,
+    sample: &Sample<'_>,
+    name: &str,
+    base_units: bool,
+) -> Option<()> {
+    // Lines of single links.
+    if sample.label("nvlink").is_some() {
+        return None;
+    }
+    let uuid = sample.label("UUID").or_else(|| sample.label("uuid"))?;
+    let index = sample.label("gpu")?.parse().ok()?;
+    let instance = match sample.label("GPU_I_ID") {
+        Some(id) if !id.is_empty() => Some(id.parse().ok()?),
+        _ => None,
+    };
+    let (field, part) = (fields::field(name), fields::part(name));
+    let scope = field.map_or(Scope::Instance, |field| field.scope);
+    if (field.is_none() && part.is_none()) || !uuid.starts_with("GPU-") {
+        return None;
+    }
+    let on_board = matches!(part, Some(Part::RemappedCorrectable | Part::RemappedUncorrectable))
+        || scope == Scope::Board;
+    let instance = instance.filter(|_| !on_board);
+    let device = devices.entry((uuid.to_owned(), instance)).or_insert_with(|| OnPage {
+        device: Device {
+            uuid: uuid.to_owned(),
+            index,
+            model: sample.label("modelName").unwrap_or_default().to_owned(),
+            // The exporter does not tell the instance's UUID. This is its name of before MIG had UUIDs, without the compute
+            // instance, which it does not tell either.
+            mig_uuid: instance.map(|id| format!("MIG-{uuid}/{id}")),
+        },
+        pci_bus_id: sample.label("pci_bus_id").map(str::to_owned),
+        values: BTreeMap::new(),
+        free: None,
+        remapped: [None, None],
+    });
+    if let Some(field) = field {
+        let value = fields::value(sample.value, field.unit, base_units);
+        device
+            .values
+            .entry(field.metric)
+            .and_modify(|before| *before = agree(field.metric, *before, value))
+            .or_insert(value);
+    }
+    match part {
+        Some(Part::FramebufferFree(unit)) => {
+            device.free = Some(fields::value(sample.value, unit, base_units))
+        }
+        Some(Part::RemappedCorrectable) => {
+            device.remapped[0] = Some(fields::value(sample.value, Unit::Counter, base_units));
+        }
+        Some(Part::RemappedUncorrectable) => {
+            device.remapped[1] = Some(fields::value(sample.value, Unit::Counter, base_units));
+        }
+        None => {}
+    }
+    Some(())
+}
+
+/// Two lines of one device and metric: for pods that share the device, for the instances of its board, or under an old and
+/// a new name. Instances are read one after the other, so the larger is the more recent of a counter. But two pods that differ
+/// in utilization or memory have each their own there, since dcgm-exporter#594, and none has the device's.
+fn agree(metric: Metric, before: Value, now: Value) -> Value {
+    let of_pods = matches!(metric, Metric::GpuUtil | Metric::FramebufferUsed);
+    match (before, now) {
+        (Value::Is(before), Value::Is(now)) if before != now && of_pods => {
+            Value::Missing(MissingReason::NotSupported)
+        }
+        (Value::Is(before), Value::Is(now)) => Value::Is(before.max(now)),
+        // Two that differed before.
+        (Value::Missing(_), Value::Is(_)) if of_pods => before,
+        (Value::Is(_), _) => before,
+        _ => now,
+    }
+}
+
+/// Metrics that DCGM gives in parts: only all of them make the whole.
+fn combine(device: &mut OnPage) {
+    if let [Some(corrected), Some(uncorrected)] = device.remapped {
+        device.values.insert(Metric::RemappedRows, sum(&[corrected, uncorrected]));
+    }
+    let of = |metric| device.values.get(&metric).copied();
+    // Used, reserved and free are the whole memory, since DCGM tells what is reserved.
+    if let (None, Some(free), Some(used), Some(reserved)) = (
+        of(Metric::FramebufferTotal),
+        device.free,
+        of(Metric::FramebufferUsed),
+        of(Metric::FramebufferReserved),
+    ) {
+        device.values.insert(Metric::FramebufferTotal, sum(&[free, used, reserved]));
+    }
+}
+
+fn sum(parts: &[Value]) -> Value {
+    let mut total = 0;
+    for part in parts {
+        match part {
+            Value::Is(value) => total += value,
+            missing => return *missing,
+        }
+    }
+    Value::Is(total)
+}
+
+/// The exporter leaves out what a device cannot tell. That another of the same kind tells it says that it was asked for.
+fn fill(devices: &mut BTreeMap<Key, OnPage>) {
+    for instances in [false, true] {
+        let of_kind = |key: &Key| key.1.is_some() == instances;
+        let asked: Vec<Metric> = {
+            let mut asked: Vec<_> = devices
+                .iter()
+                .filter(|(key, _)| of_kind(key))
+                .flat_map(|(_, on)| on.values.keys().copied())
+                .collect();
+            asked.sort_unstable();
+            asked.dedup();
+            asked
+        };
+        for (_, device) in devices.iter_mut().filter(|(key, _)| of_kind(key)) {
+            for metric in &asked {
+                // Without an XID there is no line of it.
+                if *metric != Metric::Xid {
+                    device.values.entry(*metric).or_insert(Value::Missing(MissingReason::NotSupported));
+                }
+            }
+        }
+    }
+}

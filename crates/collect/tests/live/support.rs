@@ -1,0 +1,73 @@
+//! What the tests of live sources share.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use tidegate_collect::{Reading, Sink};
+use tidegate_events::{Event, v1};
+
+/// Long enough for a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Keeps what sources tell.
+#[derive(Default)]
+pub struct Recorder {
+    told: Mutex<Told>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub struct Told {
+    pub events: Vec<Event>,
+    pub readings: Vec<Reading>,
+}
+
+impl Recorder {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Waits until what was told satisfies the condition; gives what `pick` takes from it.
+    pub fn wait<T>(&self, what: &str, pick: impl Fn(&Told) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        let mut told = self.told.lock().unwrap();
+        loop {
+            if let Some(picked) = pick(&told) {
+                return picked;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "never told: {what}; events {:#?}", told.events);
+            told = self.changed.wait_timeout(told, left).unwrap().0;
+        }
+    }
+
+    pub fn steps(&self) -> Vec<v1::StepReport> {
+        let told = self.told.lock().unwrap();
+        let step = |event: &Event| match event {
+            Event::Step(step) => Some(step.clone()),
+            _ => None,
+        };
+        told.events.iter().filter_map(step).collect()
+    }
+}
+
+impl Sink for Recorder {
+    fn reading(&self, reading: Reading) {
+        self.told.lock().unwrap().readings.push(reading);
+        self.changed.notify_all();
+    }
+
+    fn event(&self, event: Event) {
+        self.told.lock().unwrap().events.push(event);
+        self.changed.notify_all();
+    }
+}
+
+/// Waits until the condition holds.
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

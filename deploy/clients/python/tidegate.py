@@ -1,0 +1,460 @@
+"""Reports training steps to the Tidegate agent on this node.
+
+One file, standard library only, Python 3.8 or newer. Copy it beside the training script, then:
+
+    import tidegate
+
+    for n, batch in enumerate(loader):
+        with tidegate.step_timer(n, tokens=batch.numel()) as t:
+            ...
+
+or, where the times are known already:
+
+    tidegate.step(n, duration_s=0.41, data_wait_s=0.02, tokens=8192)
+
+Nothing here blocks or throws into the training loop. Reports are queued and sent by a background thread to the agent's Unix
+socket. While the agent is away they wait, 10,000 of them at most; then the oldest are dropped and counted, and the next report
+says how many (`dropped`). What the agent did not acknowledge is sent again; it recognizes a report that it has.
+
+What the job is, is read from the environment (see `Identity`) unless given to `configure` or to a call.
+"""
+
+import atexit
+import collections
+import json
+import logging
+import math
+import numbers
+import os
+import re
+import socket
+import threading
+import time
+
+__all__ = ["Client", "configure", "flush", "stats", "step", "step_timer"]
+
+DEFAULT_SOCKET = "/run/tidegate/agent.sock"
+# Reports that wait at most, those sent but not acknowledged included. About 4 MiB.
+QUEUE_REPORTS = 10_000
+# Reports sent before an answer is waited for.
+BATCH_REPORTS = 128
+# Seconds to connect, to send and to wait for an answer; and to wait after a failure, at first and at most.
+CONNECT_S, ANSWER_S = 1.0, 10.0
+RETRY_FIRST_S, RETRY_MOST_S = 0.1, 5.0
+# An idle thread looks at the queue this often although nobody woke it.
+IDLE_S = 5.0
+# Seconds that the interpreter's exit waits for the last reports.
+EXIT_S = 1.0
+# Longest answer line that is believed.
+ANSWER_BYTES = 64 << 10
+
+_log = logging.getLogger("tidegate")
+
+
+class Identity:
+    """What the environment says of this process: job, rank, world size and GPU. Unknown is None."""
+
+    def __init__(self, env=None):
+        env = os.environ if env is None else env
+        self.job = _job(env)
+        self.rank = _first_int(env, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+        self.world_size = _first_int(env, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+        self.gpu = _gpu(env)
+
+
+def _job(env):
+    """The job's id as its scheduler writes it: 123, 123_4 of an array, 123+1 of a heterogeneous job, NAMESPACE/POD."""
+    if env.get("TIDEGATE_JOB"):
+        return env["TIDEGATE_JOB"]
+    array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
+    if array and task:
+        return array + "_" + task
+    leader, offset = env.get("SLURM_HET_JOB_ID"), env.get("SLURM_HET_JOB_OFFSET")
+    if leader and offset:
+        return leader + "+" + offset
+    if env.get("SLURM_JOB_ID"):
+        return env["SLURM_JOB_ID"]
+    # Set by the pod's manifest from metadata.namespace and metadata.name.
+    if env.get("POD_NAMESPACE") and env.get("POD_NAME"):
+        return env["POD_NAMESPACE"] + "/" + env["POD_NAME"]
+    return None
+
+
+def _first_int(env, *names):
+    for name in names:
+        try:
+            return int(env[name])
+        except (KeyError, ValueError):
+            continue
+    return None
+
+
+def _gpu(env):
+    """The device of this process: a UUID where one is named, else its number in the node where that is certain."""
+    local = _first_int(env, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK") or 0
+    visible = [name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    if not visible:
+        return None
+    place = local if len(visible) > 1 else 0
+    if place >= len(visible):
+        return None
+    if visible[place].startswith(("GPU-", "MIG-")):
+        return visible[place]
+    if not visible[place].isdigit():
+        return None
+    # Slurm with ConstrainDevices counts CUDA_VISIBLE_DEVICES from 0 within the job; these are numbers in the node.
+    listed = env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS")
+    if listed:
+        in_node = [name for name in re.split(r"[,\s]+", listed) if name.isdigit()]
+        number = int(visible[place])
+        return int(in_node[number]) if len(in_node) == len(visible) and number < len(in_node) else None
+    # Containers count from 0, too.
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    return int(visible[place])
+
+
+class Client:
+    """A queue of reports and the thread that sends them. `step` and `step_timer` of the module use one of their own."""
+
+    def __init__(self, path=None, queue_reports=QUEUE_REPORTS, **defaults):
+        self._path = path or os.environ.get("TIDEGATE_SOCKET") or DEFAULT_SOCKET
+        self._queue_reports = queue_reports
+        self._given = defaults
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+        atexit.register(self._at_exit)
+
+    def _reset(self):
+        """Begins anew; in a forked child, whose parent keeps its reports and sends them itself."""
+        identity = Identity()
+        self._defaults = {
+            "job": identity.job,
+            "rank": 0 if identity.rank is None else identity.rank,
+            "world_size": identity.world_size,
+            "gpu": identity.gpu,
+        }
+        self._defaults.update(self._given)
+        # Reentrant: a signal handler may report in the middle of a report.
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._idle = False
+        self._waiting = collections.deque()  # reports, or their lines if they were sent before
+        self._sent = collections.deque()  # lines without an answer
+        self._thread = None
+        self._dropped = 0
+        self._counts = {"reported": 0, "acked": 0, "rejected": 0, "connections": 0, "ignored_fields": 0}
+        self._last_error = None
+
+    # In the training loop
+
+    def step(self, step, start=None, **fields):
+        """Queues a report of one step. `start` is when it began, seconds since 1970; by default `duration_s` before now."""
+        try:
+            if start is None:
+                start = time.time() - _seconds(fields)
+            report = dict(self._defaults, step=step, start=start)
+            report.update(fields)
+            with self._lock:
+                if report.get("job") is None:
+                    self._no_job()
+                    return
+                while self._waiting and len(self._waiting) + len(self._sent) >= self._queue_reports:
+                    self._waiting.popleft()
+                    self._dropped += 1
+                if self._dropped:
+                    report["dropped"] = self._dropped
+                self._waiting.append(report)
+                self._counts["reported"] += 1
+            if self._idle:
+                self._wake.set()
+            elif self._thread is None:
+                self._begin()
+        except Exception as error:  # noqa: BLE001: whatever it is, the training goes on
+            self._last_error = repr(error)
+
+    def step_timer(self, step, **fields):
+        """Measures a step: `with client.step_timer(n) as t:`, and inside it `with t.data_wait():` and the other parts."""
+        return _StepTimer(self, step, fields)
+
+    def flush(self, timeout=EXIT_S):
+        """Waits until all is acknowledged, `timeout` seconds at most; says whether it is."""
+        try:
+            deadline = time.monotonic() + timeout
+            self._wake.set()
+            while self._unfinished() and time.monotonic() < deadline:
+                time.sleep(0.002)
+            return not self._unfinished()
+        except Exception as error:  # noqa: BLE001
+            self._last_error = repr(error)
+            return False
+
+    def stats(self):
+        """Counts since the start: reported, acked, rejected, dropped, waiting, connections, ignored_fields; last_error."""
+        with self._lock:
+            waiting = len(self._waiting) + len(self._sent)
+            return dict(self._counts, dropped=self._dropped, waiting=waiting, last_error=self._last_error)
+
+    def close(self, timeout=EXIT_S):
+        """Flushes and ends the thread."""
+        self.flush(timeout)
+        self._closing.set()
+        self._wake.set()
+
+    def _no_job(self):
+        if self._last_error is None:
+            self._last_error = "no job is known: set TIDEGATE_JOB, or call tidegate.configure(job=...)"
+            _log.warning("%s; step reports are dropped", self._last_error)
+        self._dropped += 1
+
+    def _unfinished(self):
+        return bool(self._waiting or self._sent)
+
+    def _begin(self):
+        with self._lock:
+            if self._thread is None and not self._closing.is_set():
+                thread = threading.Thread(target=self._run, name="tidegate", daemon=True)
+                self._thread = thread
+                try:
+                    thread.start()
+                except BaseException:
+                    # At the interpreter's exit no thread begins any more.
+                    self._thread = None
+                    raise
+
+    def _at_exit(self):
+        if self._thread is not None and not self._closing.is_set():
+            self.flush(EXIT_S)
+        self._closing.set()
+        self._wake.set()
+
+    # In the thread
+
+    def _run(self):
+        retry_s = RETRY_FIRST_S
+        while not self._closing.is_set():
+            if not self._unfinished():
+                self._idle = True
+                # A report that came before the flag was up woke nobody: look again.
+                if not self._unfinished():
+                    self._wake.wait(IDLE_S)
+                self._idle = False
+                self._wake.clear()
+                continue
+            try:
+                self._connected()
+                retry_s = RETRY_FIRST_S
+            except Exception as error:  # noqa: BLE001: absent, hung, or talking nonsense
+                self._last_error = repr(error)
+                if self._good:
+                    retry_s = RETRY_FIRST_S
+                self._closing.wait(retry_s)
+                retry_s = min(retry_s * 2, RETRY_MOST_S)
+
+    def _connected(self):
+        """Sends over one connection until it fails or all is done and it stays idle."""
+        self._good = False
+        with self._lock:
+            # What the last connection did not see acknowledged goes first, in its order.
+            self._waiting.extendleft(reversed(self._sent))
+            self._sent.clear()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(CONNECT_S)
+            connection.connect(self._path)
+            connection.settimeout(ANSWER_S)
+            self._counts["connections"] += 1
+            answers = _Answers(connection)
+            while not self._closing.is_set():
+                if self._send(connection):
+                    self._settle(answers)
+                    self._good = True
+                    continue
+                self._idle = True
+                if not self._waiting:
+                    self._wake.wait(IDLE_S)
+                self._idle = False
+                self._wake.clear()
+
+    def _send(self, connection):
+        """Sends the next reports; says whether there were any."""
+        with self._lock:
+            count = min(BATCH_REPORTS, len(self._waiting))
+            batch = [self._waiting.popleft() for _ in range(count)]
+        lines = []
+        for report in batch:
+            try:
+                lines.append(report if isinstance(report, bytes) else self._line(report))
+            except Exception as error:  # noqa: BLE001: a report that cannot be written is dropped, not tried for ever
+                self._last_error = repr(error)
+                self._dropped += 1
+        with self._lock:
+            self._sent.extend(lines)
+        if lines:
+            connection.sendall(b"".join(lines))
+        return bool(batch)
+
+    def _settle(self, answers):
+        """Waits for an answer to each line that was sent."""
+        while self._sent:
+            answer = json.loads(answers.next())
+            if not isinstance(answer, dict) or ("acked" not in answer and "rejected" not in answer):
+                raise ValueError("the agent answers nonsense: %.80r" % (answer,))
+            if answers.count != answer.get("acked", answer.get("rejected")):
+                raise ValueError("the agent's answers are out of order")
+            with self._lock:
+                if self._sent:
+                    self._sent.popleft()
+                self._counts["acked" if "acked" in answer else "rejected"] += 1
+            if "error" in answer:
+                self._last_error = str(answer["error"])[:500]
+
+    def _line(self, report):
+        line = {}
+        for name, value in report.items():
+            if value is None:
+                continue
+            line[name] = _plain(value)
+            if line[name] is None:
+                # A tensor would have to wait for its device: pass loss.item() instead. NaN is no JSON.
+                del line[name]
+                self._counts["ignored_fields"] += 1
+                self._last_error = "%s is %s: not a number or text" % (name, type(value).__name__)
+        return json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _plain(value):
+    """A text or number as JSON has it; None for anything else."""
+    if isinstance(value, (str, int)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        value = float(value)
+        return value if math.isfinite(value) else None
+    return None
+
+
+def _seconds(fields):
+    for name, unit_s in (("duration_s", 1.0), ("duration_ms", 1e-3), ("duration_us", 1e-6)):
+        if fields.get(name) is not None:
+            return fields[name] * unit_s
+    return 0.0
+
+
+class _Answers:
+    """Lines from a connection."""
+
+    def __init__(self, connection):
+        self._connection = connection
+        self._rest = b""
+        self.count = 0
+
+    def next(self):
+        while b"\n" not in self._rest:
+            if len(self._rest) > ANSWER_BYTES:
+                raise ValueError("the agent answers nonsense")
+            read = self._connection.recv(16 << 10)
+            if not read:
+                raise ConnectionError("the agent closed the connection")
+            self._rest += read
+        line, self._rest = self._rest.split(b"\n", 1)
+        self.count += 1
+        return line
+
+
+class _StepTimer:
+    """Measures one step and its parts. A step that ends with an exception is not reported: it was not done."""
+
+    def __init__(self, client, step, fields):
+        self._client = client
+        self._step = step
+        self._fields = fields
+        self._parts = {}
+
+    def __enter__(self):
+        self._start = time.time()
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        duration_s = time.perf_counter() - self._begun
+        if kind is None:
+            fields = dict(self._parts)
+            fields.update(self._fields)
+            self._client.step(self._step, start=self._start, duration_s=duration_s, **fields)
+        return False
+
+    def set(self, **fields):
+        """Adds what became known during the step: `t.set(loss=loss.item())`."""
+        self._fields.update(fields)
+
+    def compute(self):
+        """Time of this rank's own work, before collectives wait for others."""
+        return _Part(self._parts, "compute_s")
+
+    def communication(self):
+        return _Part(self._parts, "communication_s")
+
+    def data_wait(self):
+        """Time spent waiting for the next batch."""
+        return _Part(self._parts, "data_wait_s")
+
+    def checkpoint(self):
+        return _Part(self._parts, "checkpoint_s")
+
+
+class _Part:
+    def __init__(self, parts, name):
+        self._parts = parts
+        self._name = name
+
+    def __enter__(self):
+        self._begun = time.perf_counter()
+
+    def __exit__(self, kind, value, trace):
+        self._parts[self._name] = self._parts.get(self._name, 0.0) + time.perf_counter() - self._begun
+        return False
+
+
+_client = None
+_client_lock = threading.Lock()
+
+
+def _default():
+    global _client
+    if _client is None:
+        with _client_lock:
+            if _client is None:
+                _client = Client()
+    return _client
+
+
+def configure(path=None, queue_reports=QUEUE_REPORTS, **defaults):
+    """Sets the agent's socket and fields of every report (job, rank, flops_convention, precision …). Call it first."""
+    global _client
+    with _client_lock:
+        before, _client = _client, Client(path, queue_reports, **defaults)
+    if before is not None:
+        before.close()
+
+
+def step(step, start=None, **fields):
+    """Reports one step, see `Client.step`."""
+    _default().step(step, start, **fields)
+
+
+def step_timer(step, **fields):
+    """Measures and reports one step, see `Client.step_timer`."""
+    return _default().step_timer(step, **fields)
+
+
+def flush(timeout=EXIT_S):
+    """Waits for the last reports, see `Client.flush`."""
+    return _default().flush(timeout)
+
+
+def stats():
+    """Counts since the start, see `Client.stats`."""
+    return _default().stats()
