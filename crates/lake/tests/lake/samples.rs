@@ -33,6 +33,7 @@ fn column(name: &str, value_delta: &[i64], missing: &[(u32, u32, MissingReason)]
         name: name.into(),
         value_delta: value_delta.to_vec(),
         missing: missing.iter().map(run).collect(),
+        first_growth: Vec::new(),
     }
 }
 
