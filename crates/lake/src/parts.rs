@@ -5,6 +5,7 @@
 //! day of samples is read once, when it comes in, and never again. Which pipelines are of this kind is told from their SQL,
 //! see [`parts_of`]; all others are computed anew from all rows of the windows in question.
 
+use arrow::array::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::{max, min, sum};
@@ -12,8 +13,11 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 use datafusion::prelude::ident;
 
+use crate::batch::concat;
 use crate::error::Result;
-use crate::table::{Part, TableSpec};
+use crate::exec::{self, Limits};
+use crate::sorted::sorted;
+use crate::table::{Part, REVISION, TableSpec};
 
 /// For each output column of the plan, how its parts go together; `None` if they do not.
 ///
@@ -117,12 +121,26 @@ fn fits(aggregate: &Aggregate, source: &TableSpec) -> bool {
 /// Rows of a windowed table with those of one key put together; its public columns. Where the table is not kept in parts, its
 /// rows are of several log partitions and add up.
 pub fn together(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
+    let rows = grouped(spec, rows, Vec::new())?;
+    Ok(rows.select(spec.columns.iter().map(|c| ident(&c.name)).collect::<Vec<_>>())?)
+}
+
+/// As [`together`], of rows as they stand in files, for a file: sorted by the key.
+pub async fn in_one_file(spec: &TableSpec, rows: Vec<RecordBatch>) -> Result<RecordBatch> {
+    let limits = Limits { threads: 1, ..Limits::default() };
+    let ctx = exec::session(&exec::runtime(limits)?, limits);
+    let latest = max(ident(REVISION)).alias(REVISION);
+    let rows = grouped(spec, ctx.read_batches(rows)?, vec![latest])?.collect().await?;
+    Ok(sorted(&concat(&spec.file_schema(), &rows)?, &spec.key)?)
+}
+
+fn grouped(spec: &TableSpec, rows: DataFrame, mut values: Vec<Expr>) -> Result<DataFrame> {
     let part = |place: usize, name: &str| match spec.parts.get(place) {
         Some(part) => *part,
         None if spec.key.iter().any(|key| key == name) => Part::Key,
         None => Part::Sum,
     };
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
     for (place, column) in spec.columns.iter().enumerate() {
         let value = ident(&column.name);
         match part(place, &column.name) {
@@ -132,8 +150,7 @@ pub fn together(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
             Part::Max => values.push(max(value).alias(&column.name)),
         }
     }
-    let rows = rows.aggregate(keys, values)?;
-    Ok(rows.select(spec.columns.iter().map(|c| ident(&c.name)).collect::<Vec<_>>())?)
+    Ok(rows.aggregate(keys, values)?)
 }
 
 #[cfg(test)]
@@ -144,7 +161,6 @@ mod tests {
     use datafusion::datasource::MemTable;
 
     use super::*;
-    use crate::exec::{self, Limits};
     use crate::table::{Column, Layout, timestamp_type};
 
     fn table(parts: Vec<Part>) -> TableSpec {
