@@ -25,6 +25,10 @@ pub enum InvalidEvent {
     )]
     ColumnLength { column: String, values: usize, devices: usize, ticks: usize },
     #[error(
+        "column `{column}` has {values} values of first_growth for {devices} devices; send one per device, or none"
+    )]
+    GrowthLength { column: String, values: usize, devices: usize },
+    #[error(
         "column `{column}` marks values {first}..{end} as missing but has only {values}; \
          keep each run inside the column"
     )]

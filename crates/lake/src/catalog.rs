@@ -9,12 +9,13 @@ use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
-use datafusion::functions_aggregate::expr_fn::{count, max, sum};
+use datafusion::functions_aggregate::expr_fn::{count, max};
 use datafusion::logical_expr::{Expr, JoinType, cast};
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionContext, ident, lit};
 
 use crate::error::Result;
+use crate::parts;
 use crate::plan::{Plan, Planned};
 use crate::table::{Column, KEY, Layout, PARTITION, REVISION, SEGMENT, TableSpec, timestamp_type};
 
@@ -108,16 +109,12 @@ fn columns_as(schema: &SchemaRef) -> Vec<Expr> {
     schema.fields().iter().map(column).collect()
 }
 
-/// The table as queries see it: public columns; windows of several partitions added up.
+/// The table as queries see it: public columns; windows of several partitions added up, and parts of windows put together.
 pub fn public(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
-    let names: Vec<&str> = spec.columns.iter().map(|c| c.name.as_str()).collect();
-    if spec.layout != Layout::Windowed || partitions <= 1 {
-        return Ok(rows.select(names.iter().map(|n| ident(*n)).collect::<Vec<_>>())?);
+    if spec.layout == Layout::Windowed && (partitions > 1 || !spec.parts.is_empty()) {
+        return parts::together(spec, rows);
     }
-    let (keys, sums): (Vec<&str>, Vec<&str>) = names.iter().partition(|n| spec.key.iter().any(|k| k == *n));
-    let sums = sums.iter().map(|n| sum(ident(*n)).alias(*n)).collect();
-    let rows = rows.aggregate(keys.iter().map(|n| ident(*n)).collect(), sums)?;
-    Ok(rows.select(names.iter().map(|n| ident(*n)).collect::<Vec<_>>())?)
+    Ok(rows.select(spec.columns.iter().map(|c| ident(&c.name)).collect::<Vec<_>>())?)
 }
 
 /// Restricts full rows to one log partition.
@@ -194,6 +191,7 @@ pub fn window_revisions() -> Arc<TableSpec> {
             column("row_count", DataType::Int64, "Rows of the window."),
         ],
         key: vec!["window_start".into(), "pipeline".into()],
+        parts: Vec::new(),
     })
 }
 

@@ -108,6 +108,28 @@ pub async fn run_windowed(
     result
 }
 
+/// Runs a windowed pipeline over rows that are a part of their windows' rows.
+///
+/// The result has the pipeline's public columns, sorted by its key.
+pub async fn run_part(
+    ctx: &SessionContext,
+    planned: &Planned,
+    rows: Arc<dyn TableProvider>,
+) -> Result<RecordBatch> {
+    let Shape::Windowed { width_ms, extent: Extent::Instant { time }, .. } = &planned.pipeline.shape else {
+        unreachable!("only such windows are kept in parts")
+    };
+    let name = planned.pipeline.sources[0].as_str();
+    ctx.register_table("all_rows", rows)?;
+    let sql =
+        format!("SELECT {}window_of({time}, {width_ms}) AS window_start FROM all_rows", reads(planned));
+    ctx.register_table(name, ctx.sql(&sql).await?.into_view())?;
+    let result = run_sorted(ctx, planned, &Ranks::default()).await;
+    ctx.deregister_table(name)?;
+    ctx.deregister_table("all_rows")?;
+    result
+}
+
 /// Each row of the source once, with the window it is in. Times are compared with the bounds as they stand, so that files
 /// without such rows are skipped.
 async fn instants(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, Int64Array, ListBuilder, TimestampMicrosecondArray, TimestampMicrosecondBuilder,
 };
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
 use datafusion::common::{Result, cast::as_int64_array, exec_err};
 use datafusion::logical_expr::{
@@ -17,7 +18,7 @@ use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
 /// Name, usage and meaning of every function added to SQL, for `describe functions` and the reference.
-pub const DOCS: [(&str, &str, &str); 7] = [
+pub const DOCS: [(&str, &str, &str); 9] = [
     (
         "gpu_ms",
         "gpu_ms(gpus_milli, begin, from, to)",
@@ -25,6 +26,16 @@ pub const DOCS: [(&str, &str, &str); 7] = [
     ),
     ("ms_between", "ms_between(from, to)", "Whole milliseconds from one time to another."),
     ("plus_ms", "plus_ms(time, ms)", "The time that many milliseconds later."),
+    (
+        "millionths",
+        "millionths(n, of)",
+        "n / 1,000,000 of `of`, rounded half up: of a ratio in ppm and a time, the time; of bytes per second and a time in µs, the bytes.",
+    ),
+    (
+        "us_known",
+        "us_known(value, us)",
+        "The time where both are known, else 0: sums of it are the time for which the value was known.",
+    ),
     (
         "log_bucket",
         "log_bucket(n)",
@@ -57,6 +68,8 @@ pub fn register(ctx: &SessionContext) {
         Function::new("ms_between", vec![time.clone(), time.clone()], int.clone(), ms_between),
         Function::new("plus_ms", vec![time.clone(), int.clone()], time.clone(), plus_ms),
         Function::new("window_of", vec![time.clone(), int.clone()], time.clone(), window_of),
+        Function::new("millionths", vec![int.clone(), int.clone()], int.clone(), millionths),
+        Function::new("us_known", vec![int.clone(), int.clone()], int.clone(), us_known),
         Function::new("log_bucket", vec![int.clone()], int.clone(), log_bucket),
         Function::new(
             "window_starts",
@@ -155,6 +168,29 @@ fn window_of(args: &[ArrayRef]) -> Result<ArrayRef> {
     let out: TimestampMicrosecondArray =
         arrow::compute::binary(times(&args[0]), width_ms, |t, ms| floor_to(t, ms.max(1) * MICROS_PER_MS))?;
     Ok(Arc::new(out.with_timezone("UTC")))
+}
+
+fn millionths(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (n, of) = (args[0].as_primitive::<Int64Type>(), args[1].as_primitive::<Int64Type>());
+    let exact = |n: i64, of: i64| {
+        let product = n.checked_mul(of).and_then(|p| p.checked_add(500_000));
+        product.map_or_else(
+            || (i128::from(n) * i128::from(of) + 500_000).div_euclid(1_000_000) as i64,
+            |p| p.div_euclid(1_000_000),
+        )
+    };
+    let out: Int64Array = arrow::compute::binary(n, of, exact)?;
+    Ok(Arc::new(out))
+}
+
+fn us_known(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (value, us) = (&args[0], args[1].as_primitive::<Int64Type>());
+    let known = NullBuffer::union(value.logical_nulls().as_ref(), us.nulls());
+    let out = match known {
+        None => us.values().clone(),
+        Some(known) => us.values().iter().zip(&known).map(|(us, known)| if known { *us } else { 0 }).collect(),
+    };
+    Ok(Arc::new(Int64Array::new(out, None)))
 }
 
 /// Eight buckets per power of two: 0..8 exact, then lower bounds with three significant bits after the leading one.

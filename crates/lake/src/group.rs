@@ -76,13 +76,13 @@ pub struct GroupState {
     clusters: Vec<(String, i64)>,
     /// Fold of the open keys, per keyed pipeline; public columns.
     pub outputs: Vec<Vec<RecordBatch>>,
-    /// Segments of each windowed pipeline that must be recomputed.
+    /// Segments that must be recomputed of each windowed pipeline that is computed anew.
     pub dirty: Vec<BTreeSet<i64>>,
 }
 
 impl GroupState {
     pub fn new(group: Group, partition: u32, committed: u64, recover_to: Option<u64>) -> Self {
-        let dirty = vec![BTreeSet::new(); group.windowed.len()];
+        let dirty = vec![BTreeSet::new(); group.computed_anew().count()];
         Self {
             group,
             partition,
@@ -170,7 +170,7 @@ impl GroupState {
         for (cluster, (first, last)) in chunk.spans() {
             let index = self.cluster_index(cluster) as usize;
             self.clusters[index].1 = self.clusters[index].1.max(last);
-            for (planned, dirty) in self.group.windowed.iter().zip(&mut self.dirty) {
+            for (planned, dirty) in self.group.computed_anew().zip(&mut self.dirty) {
                 let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
                 segment.mark(first, last, dirty);
             }
@@ -227,7 +227,7 @@ impl GroupState {
 
     /// Every window that a changed key touches, and every window that time passed over while keys are open.
     fn mark_dirty(&mut self, facts: &[Facts], watermarks_before: &[i64]) {
-        if self.group.windowed.is_empty() {
+        if self.dirty.is_empty() {
             return;
         }
         let changed: HashSet<i64> = facts.iter().map(|f| f.key).collect();
@@ -244,7 +244,7 @@ impl GroupState {
                 spans.push((before, *now));
             }
         }
-        for (planned, dirty) in self.group.windowed.iter().zip(&mut self.dirty) {
+        for (planned, dirty) in self.group.computed_anew().zip(&mut self.dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             spans.iter().for_each(|(from, to)| segment.mark(*from, *to, dirty));
         }

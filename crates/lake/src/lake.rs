@@ -7,6 +7,7 @@
 
 mod flush;
 mod load;
+mod parts;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,6 +18,7 @@ pub mod intake;
 pub mod lake;
 mod latest;
 pub mod maintain;
+mod parts;
 pub mod pipeline;
 pub mod plan;
 pub mod position;

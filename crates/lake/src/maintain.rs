@@ -2,13 +2,16 @@
 //!
 //! It runs between commits in the writer's own process, one table at a time, so it never races a commit.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use chrono::{DateTime, Duration, Utc};
 
+use crate::delta::{Change, DataFile, DeltaStore};
 use crate::error::Result;
 use crate::lake::Lake;
-use crate::table::{Layout, OPEN, PARTITION};
+use crate::parts;
+use crate::table::{Layout, OPEN, PARTITION, SEGMENT};
 
 /// A file of samples counts as small below such a share of the target. Those of a backlog are some ten MiB a partition, each
 /// sorted; writing millions of rows once more would gain little.
@@ -42,6 +45,10 @@ impl Default for Maintenance {
 pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
     let mut worked = false;
     for (store, partitions) in lake.stores_mut() {
+        if !store.spec().parts.is_empty() {
+            worked |= put_parts_together(store, &partitions, when).await?;
+            continue;
+        }
         let layout = store.spec().layout;
         let mut files = store.files()?;
         let kept: Vec<String> = partitions.iter().map(u32::to_string).collect();
@@ -82,6 +89,40 @@ pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
         lake.republish().await?;
     }
     Ok(())
+}
+
+/// Every commit adds a file with parts of windows. So many of about one size and of one segment become one file, in which parts
+/// of one row are one; that one then waits for others of its size. Each part is thus written anew once for every size, not with
+/// every commit.
+const FILES_OF_A_SIZE: usize = 16;
+
+async fn put_parts_together(store: &mut DeltaStore, partitions: &[u32], when: Maintenance) -> Result<bool> {
+    let mut alike: BTreeMap<(String, String, u32), Vec<DataFile>> = BTreeMap::new();
+    for file in store.files()?.into_iter().filter(|file| file.size < when.target_bytes.get() as i64) {
+        let value = |column| file.partition_value(column).unwrap_or_default().to_owned();
+        let (partition, segment) = (value(PARTITION), value(SEGMENT));
+        if partitions.iter().any(|kept| kept.to_string() == partition) {
+            // A size is eight times the next smaller one.
+            let size = file.size.max(1).ilog2() / 3;
+            alike.entry((partition, segment, size)).or_default().push(file);
+        }
+    }
+    alike.retain(|_, files| files.len() >= FILES_OF_A_SIZE);
+    let worked = !alike.is_empty();
+    for ((partition, segment, _), files) in alike {
+        let mut rows = Vec::new();
+        for file in &files {
+            rows.extend(store.read_file(file).await?);
+        }
+        let rows = parts::in_one_file(store.spec(), rows).await?;
+        let adds = store.write(vec![(PARTITION, partition), (SEGMENT, segment)], &[rows]).await?;
+        tracing::debug!(table = store.spec().name, files = files.len(), "put parts of windows together");
+        store.commit(Change { adds: adds.into_iter().collect(), removes: files, ..Change::default() }).await?;
+    }
+    if worked && partitions.contains(&0) {
+        store.vacuum(when.keep_versions).await?;
+    }
+    Ok(worked)
 }
 
 /// Files whose newest event is older than `keep`, counted from the newest event of the table. The newest file stays.

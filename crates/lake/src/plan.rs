@@ -14,8 +14,10 @@ use crate::catalog::window_revisions;
 use crate::check;
 use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits};
+use crate::parts::parts_of;
 use crate::pipeline::{Extent, Pipeline, Shape};
 use crate::raw::{RawTable, raw_tables};
+use crate::samples::metrics::{derived, derived_columns};
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
 
 /// Up to when the row's cluster was observed; a column of every raw table as keyed pipelines see it.
@@ -94,6 +96,7 @@ impl Plan {
                 }
             }
         }
+        groups.iter_mut().filter(|group| !group.keyed.is_empty()).for_each(Group::keep_no_parts);
         Ok(Self { groups, views })
     }
 
@@ -112,9 +115,26 @@ impl Plan {
 }
 
 impl Group {
+    /// Where events are held until their key is finished, the new ones are not apart from those before.
+    fn keep_no_parts(&mut self) {
+        for planned in &mut self.windowed {
+            Arc::make_mut(&mut planned.spec).parts.clear();
+        }
+    }
+
     /// Keyed pipelines whose result is a table.
     pub fn stored_keyed(&self) -> impl Iterator<Item = &Planned> {
         self.keyed.iter().filter(|p| p.pipeline.stored)
+    }
+
+    /// Windowed pipelines whose windows are kept in parts.
+    pub fn in_parts(&self) -> impl Iterator<Item = &Planned> {
+        self.windowed.iter().filter(|p| !p.spec.parts.is_empty())
+    }
+
+    /// Windowed pipelines whose windows are computed anew from all their rows when one is touched.
+    pub fn computed_anew(&self) -> impl Iterator<Item = &Planned> {
+        self.windowed.iter().filter(|p| p.spec.parts.is_empty())
     }
 
     /// Tables that hold the group's state in the lake, in the order in which they are committed. The last one is the
@@ -181,6 +201,15 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
         }
     }
     let output = check::check(&ctx, &pipeline).await?;
+    let logical = ctx.state().create_logical_plan(&pipeline.sql).await?;
+    let parts = match (&pipeline.shape, pipeline.sources.as_slice()) {
+        (Shape::Windowed { extent: Extent::Instant { .. }, .. }, [source]) => {
+            let spec = &known[source].spec;
+            let in_parts = spec.layout != Layout::Keyed && (spec.layout != Layout::Windowed || !spec.parts.is_empty());
+            in_parts.then(|| parts_of(&logical, &pipeline.key, spec)).flatten().unwrap_or_default()
+        }
+        _ => Vec::new(),
+    };
     let columns = output.fields().iter().map(|f| column(f, &pipeline)).collect::<Result<Vec<_>>>()?;
     let spec = TableSpec {
         name: pipeline.name.clone(),
@@ -192,12 +221,19 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
         },
         columns,
         key: pipeline.key.clone(),
+        parts,
     };
     roots.dedup();
     let root = if roots.len() == 1 { roots.remove(0) } else { None };
     let mut reads = check::columns_read(&ctx, &pipeline).await?;
     reads.retain(|column| !added_columns(&pipeline.shape).contains(&column.as_str()));
-    let mut carried = carried_columns(&ctx.state().create_logical_plan(&pipeline.sql).await?);
+    if let Some(column) = reads.iter().find(|column| spec.parts.is_empty() && derived(column).is_some()) {
+        return Err(refuse(format!(
+            "column {column} is computed from samples as they come in and stands in no file; the SELECT must group the rows of \
+             gpu_samples by the pipeline's key, and give out nothing else but sum(), count(), min() and max() of them"
+        )));
+    }
+    let mut carried = carried_columns(&logical);
     carried.retain(|column| reads.contains(column));
     Ok(Planned { spec: Arc::new(spec), root, reads, carried, pipeline })
 }
@@ -210,6 +246,9 @@ pub fn seen_schema(shape: &Shape, source: &TableSpec) -> SchemaRef {
         Shape::Keyed { .. } if source.layout == Layout::Raw => &[AS_OF],
         _ => added_columns(shape),
     };
+    if matches!(shape, Shape::Windowed { .. }) && source.layout == Layout::Samples {
+        fields.extend(derived_columns().map(|(name, _)| Field::new(name, DataType::Int64, true)));
+    }
     let missing = added.iter().filter(|name| !source.columns.iter().any(|c| c.name == **name));
     let missing: Vec<Field> = missing.map(|name| Field::new(*name, timestamp_type(), true)).collect();
     fields.extend(missing);

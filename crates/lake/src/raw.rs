@@ -46,15 +46,17 @@ pub struct RawTable {
 
 /// All raw tables.
 pub fn raw_tables() -> Vec<RawTable> {
-    let table = |schema, name: &str, doc: &str, key: &[&str], columns: Vec<Column>| RawTable {
+    let table = |schema: SchemaId, name: &str, doc: &str, key: &[&str], columns: Vec<Column>| RawTable {
         schema,
         spec: Arc::new(TableSpec {
             name: name.into(),
-            version: 1,
+            // Another version of the event has other columns.
+            version: schema.version().into(),
             doc: doc.into(),
             layout: Layout::Raw,
             columns,
             key: key.iter().map(|k| (*k).to_owned()).collect(),
+            parts: Vec::new(),
         }),
     };
     vec![

@@ -48,6 +48,23 @@ pub fn revise(
     Ok(Some(RecordBatch::try_new(spec.file_schema(), columns)?))
 }
 
+/// Rows that are a part of their windows, with their revision, in the table's file schema: 1 where the window had closed before
+/// the part came, else 0. What the window was before is not read for it, so it is not counted how often it changed.
+pub fn part_revisions(
+    shape: &Shape,
+    spec: &TableSpec,
+    rows: &RecordBatch,
+    closed_before: Option<i64>,
+) -> Result<RecordBatch> {
+    let Shape::Windowed { width_ms, lateness_ms, .. } = shape else { unreachable!("planned as windowed") };
+    let open_ms = width_ms + lateness_ms;
+    let late = |start: &i64| closed_before.is_some_and(|watermark| start + open_ms * MICROS_PER_MS <= watermark);
+    let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
+    let mut columns = rows.columns().to_vec();
+    columns.push(Arc::new(starts.iter().map(|start| Some(i32::from(late(start)))).collect::<Int32Array>()));
+    Ok(RecordBatch::try_new(spec.file_schema(), columns)?)
+}
+
 /// The windows of rows sorted by window start, which is the first column.
 fn windows(rows: &RecordBatch) -> Vec<(i64, RecordBatch)> {
     let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();

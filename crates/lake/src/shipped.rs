@@ -13,6 +13,8 @@ const FILES: &[(&str, &str)] = files![
     "allocations",
     "attempts",
     "capacity",
+    "gpu_1h",
+    "gpu_1m",
     "job_facts",
     "job_intervals",
     "job_steps",

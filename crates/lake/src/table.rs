@@ -49,6 +49,16 @@ pub enum Layout {
     Windowed,
 }
 
+/// How values of a column that stand for parts of a window's rows become the value of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It names the row: parts with the same values of all such columns belong together.
+    Key,
+    Sum,
+    Min,
+    Max,
+}
+
 /// A table of the lake.
 #[derive(Debug, Clone)]
 pub struct TableSpec {
@@ -60,6 +70,9 @@ pub struct TableSpec {
     pub columns: Vec<Column>,
     /// Public columns that together name a row.
     pub key: Vec<String>,
+    /// Windowed tables that are kept in parts: one for each of `columns`. Several rows of the table then have one key, and are
+    /// put together when it is read. Empty for all other tables.
+    pub parts: Vec<Part>,
 }
 
 impl TableSpec {

@@ -112,6 +112,7 @@ fn fit_samples(batch: &mut DynamicMessage) {
         column.set_field_by_name("name", Value::String(format!("metric_{number}")));
         column
             .set_field_by_name("value_delta", Value::List(vec![Value::I64(-3); devices.len() * (ticks + 1)]));
+        column.set_field_by_name("first_growth", Value::List(vec![Value::I64(7); devices.len()]));
         column.clear_field_by_name("missing");
     }
     let mut processes = list(batch, "processes");

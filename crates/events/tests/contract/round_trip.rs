@@ -130,6 +130,7 @@ fn column(name: &str, value_delta: &[i64], missing: &[(u32, u32)]) -> v1::gpu_sa
         name: name.into(),
         value_delta: value_delta.to_vec(),
         missing: missing.collect(),
+        first_growth: Vec::new(),
     }
 }
 
@@ -172,6 +173,11 @@ fn samples_that_cannot_be_told_apart_are_refused() {
         batch.devices.iter_mut().zip(["MIG-1", "MIG-2"]).for_each(|(d, mig)| d.mig_uuid = Some(mig.into()));
     });
     assert_eq!(slices.validate(), Ok(()), "slices of one GPU are devices of their own");
+    let growth = samples(|batch| batch.columns[0].first_growth = vec![3]);
+    assert_eq!(
+        refusal(growth),
+        InvalidEvent::GrowthLength { column: "power_mw".into(), values: 1, devices: 2 }
+    );
     let columns = samples(|batch| batch.columns.push(batch.columns[0].clone()));
     assert_eq!(refusal(columns), InvalidEvent::ColumnTwice { column: "power_mw".into() });
     for name in ["", "Power (W)", &"x".repeat(65)] {

@@ -130,10 +130,11 @@ fn gpu_samples(envelope: Option<v1::Envelope>) -> v1::GpuSampleBatch {
         mig_uuid: mig_uuid.map(str::to_owned),
     };
     let stale = Missing { first: 4, count: 2, reason: MissingReason::Stale.into() };
-    let column = |name: &str, value_delta: [i64; 6], missing| Column {
+    let column = |name: &str, value_delta: [i64; 6], missing, first_growth| Column {
         name: name.into(),
         value_delta: value_delta.to_vec(),
         missing,
+        first_growth,
     };
     v1::GpuSampleBatch {
         envelope,
@@ -142,11 +143,12 @@ fn gpu_samples(envelope: Option<v1::Envelope>) -> v1::GpuSampleBatch {
         first_tick_ms: 1_763_712_000_500,
         tick_delta_ms: vec![1_000, 1_003],
         columns: vec![
-            column("sm_active_ppm", [912_345, -1_200, 350, 0, 0, 0], vec![stale]),
+            column("sm_active_ppm", [912_345, -1_200, 350, 0, 0, 0], vec![stale], vec![]),
             column(
                 "energy_mj",
                 [90_000_000_000_000, 650_120, 649_870, 88_000_000_000_000, 70_000, 70_001],
                 vec![],
+                vec![649_990, -1],
             ),
         ],
         processes: vec![Process {

@@ -14,13 +14,13 @@ use crate::table::{EVENT, KEY, Layout, OFFSET, TableSpec};
 const ROWS_PER_GROUP: usize = 256 * 1024;
 
 /// zstd, but Snappy for windows: their files are small and many, and setting up zstd costs more than it saves there.
-/// Samples have files of their own kind, see [`sample_properties`].
+/// Samples, and windows that are kept in parts, have files of their own kind, see [`sample_properties`].
 ///
 /// Dictionaries for text, but what names a row shares prefixes with its neighbours instead of repeating; differences for
 /// whole numbers, plain for hashes (they do not compress). Only text that names a row has statistics: one compares every
 /// value for them, and no query prunes by the others.
 pub(super) fn writer_properties(spec: &TableSpec) -> WriterProperties {
-    if spec.layout == Layout::Samples {
+    if spec.layout == Layout::Samples || !spec.parts.is_empty() {
         return sample_properties(spec);
     }
     let compression = match spec.layout {
@@ -65,8 +65,13 @@ fn sample_properties(spec: &TableSpec) -> WriterProperties {
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED);
         }
-        let picked_by = matches!(name, "node" | "gpu_uuid" | "event_time" | "xid_code" | OFFSET)
-            || name.ends_with("_count");
+        let picked_by = match spec.layout {
+            Layout::Samples => {
+                matches!(name, "node" | "gpu_uuid" | "event_time" | "xid_code" | OFFSET)
+                    || name.ends_with("_count")
+            }
+            _ => spec.key.iter().any(|key| key == name),
+        };
         if !picked_by {
             properties = properties.set_column_statistics_enabled(path, EnabledStatistics::None);
         }

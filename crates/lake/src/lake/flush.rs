@@ -9,7 +9,7 @@ use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
 use crate::group::GroupState;
 use crate::plan::Group;
-use crate::revision::revise;
+use crate::revision::{part_revisions, revise};
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
 
 /// Data files that a commit adds, and those it removes.
@@ -167,6 +167,14 @@ impl Lake {
         let planned =
             state.group.windowed.iter().find(|p| p.spec.name == spec.name).expect("a table of this group");
         let segment = planned.pipeline.shape.segment().expect("windowed");
+        if !spec.parts.is_empty() {
+            for (start, rows) in segments {
+                let rows = part_revisions(&planned.pipeline.shape, spec, rows, state.closed_before)?;
+                let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, segment.name(*start))];
+                adds.extend(store.write(values, &[rows]).await?);
+            }
+            return Ok((adds, removes));
+        }
         let mut committed: BTreeMap<String, Vec<DataFile>> = BTreeMap::new();
         for file in self.files_of(state, spec)? {
             let segment = file.partition_value(SEGMENT).unwrap_or_default().to_owned();

@@ -12,24 +12,27 @@ use super::{Lake, Sharing};
 use crate::catalog::{self, Overlay};
 use crate::error::Result;
 use crate::exec::run_windowed;
+use crate::parts;
 use crate::table::{Layout, OFFSET, OPEN, PARTITION, TableSpec};
 use crate::window::{Segment, runs};
 
 impl Lake {
     /// Computes the windows anew that a group's new events touch, from its rows as they are now.
     pub(super) async fn recompute_windows(&mut self, name: &(String, u32)) -> Result<()> {
+        self.add_parts(name).await?;
         let state = &self.states[name];
         if state.dirty.iter().all(BTreeSet::is_empty) {
             return Ok(());
         }
         let (group, dirty, partition) = (state.group.clone(), state.dirty.clone(), state.partition);
         let sources = self.session();
-        for spec in std::iter::once(&group.raw.spec).chain(group.stored_keyed().map(|p| &p.spec)) {
+        let read = std::iter::once(&group.raw.spec).chain(group.stored_keyed().map(|p| &p.spec));
+        for spec in read.chain(group.in_parts().map(|p| &p.spec)) {
             self.register_partition(&sources, spec, partition).await?;
         }
         let views = self.plan.views.iter().filter(|v| v.root.as_ref() == Some(&group.raw.spec.name));
         catalog::register_views(&sources, views).await?;
-        for (planned, dirty) in group.windowed.iter().zip(&dirty) {
+        for (planned, dirty) in group.computed_anew().zip(&dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let source = sources.table_provider(planned.pipeline.sources[0].as_str()).await?;
             let mut segments: BTreeMap<i64, RecordBatch> = BTreeMap::new();
@@ -51,8 +54,11 @@ impl Lake {
         spec: &Arc<TableSpec>,
         partition: u32,
     ) -> Result<()> {
-        let rows = self.stored_rows(ctx, spec).await?;
-        ctx.register_table(spec.name.as_str(), catalog::of_partition(rows, partition)?.into_view())?;
+        let mut rows = catalog::of_partition(self.stored_rows(ctx, spec).await?, partition)?;
+        if !spec.parts.is_empty() {
+            rows = parts::together(spec, rows)?;
+        }
+        ctx.register_table(spec.name.as_str(), rows.into_view())?;
         Ok(())
     }
 
@@ -110,9 +116,12 @@ impl Lake {
                     let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
                         continue;
                     };
-                    let segment = windowed.pipeline.shape.segment().expect("windowed");
-                    let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
-                    overlay.hide_segments.extend(names);
+                    // A part comes beside what is committed, a window that was computed anew in its place.
+                    if spec.parts.is_empty() {
+                        let segment = windowed.pipeline.shape.segment().expect("windowed");
+                        let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
+                        overlay.hide_segments.extend(names);
+                    }
                     for rows in segments.values() {
                         overlay.rows.push(windowed_full(spec, rows, state.partition)?);
                     }
@@ -149,7 +158,7 @@ impl Lake {
 }
 
 /// Cuts rows sorted by `window_start` into segments; a segment without rows gets an empty batch.
-fn split_segments(
+pub(super) fn split_segments(
     rows: &RecordBatch,
     segment: Segment,
     wanted: impl Iterator<Item = i64>,

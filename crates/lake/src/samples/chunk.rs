@@ -9,7 +9,8 @@ use hashbrown::HashMap;
 use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::{Column, MissingReason};
 
-use super::metrics::{METRICS, metric};
+use super::metrics::{METRICS, REASONS, metric};
+use super::processes;
 use super::recent::BatchId;
 use crate::raw::key_hash;
 use crate::window::MICROS_PER_MS;
@@ -43,6 +44,8 @@ pub(super) struct Run {
     pub model: TextId,
     pub mig: Option<TextId>,
     pub index: i64,
+    /// Its number in the chunk.
+    pub number: u32,
 }
 
 /// Values of one metric, by row. What lies behind the end was not collected.
@@ -51,6 +54,9 @@ pub(super) struct Values {
     pub values: Vec<i64>,
     /// Rows from..to whose value is not known, in order and apart.
     pub unknown: Vec<(u32, u32)>,
+    /// Of a counter: by how much it grew up to the first value of each run, by the run's number. What lies behind the end, and
+    /// what is negative, is not known.
+    pub first_growth: Vec<i64>,
 }
 
 impl Values {
@@ -60,6 +66,25 @@ impl Values {
             Some(last) if last.1 == from => last.1 = to,
             _ if from < to => self.unknown.push((from, to)),
             _ => {}
+        }
+    }
+
+    /// The values from a row on, `None` where one is not known; for ever.
+    pub fn known_from(&self, row: u32) -> impl Iterator<Item = Option<i64>> {
+        let mut next = self.unknown.partition_point(|(_, to)| *to <= row);
+        (row..).map(move |row| {
+            while self.unknown.get(next).is_some_and(|(_, to)| *to <= row) {
+                next += 1;
+            }
+            let unknown = self.unknown.get(next).is_some_and(|(from, _)| *from <= row);
+            if unknown { None } else { self.values.get(row as usize).copied() }
+        })
+    }
+
+    fn push_growth(&mut self, first_run: u32, growth: &[i64]) {
+        if !growth.is_empty() {
+            self.first_growth.resize(first_run as usize, -1);
+            self.first_growth.extend_from_slice(growth);
         }
     }
 }
@@ -77,8 +102,12 @@ pub struct SampleChunk {
     pub(super) metrics: Vec<Values>,
     /// Text of `missing` for rows from..to, in order; rows in between have none.
     pub(super) missing: Vec<(u32, u32, TextId)>,
+    /// By place in [`Self::texts`], of the texts of `missing`: how many values they name for each of [`REASONS`].
+    pub(super) unread: HashMap<TextId, [i64; REASONS.len()]>,
     /// Text of `other_metrics` by row, in order.
     pub(super) others: Vec<(u32, String)>,
+    /// Text of `processes` by row, in order.
+    pub(super) processes: Vec<(u32, String)>,
     rows: u32,
 }
 
@@ -92,7 +121,9 @@ impl Default for SampleChunk {
             ticks: Vec::new(),
             metrics: METRICS.iter().map(|_| Values::default()).collect(),
             missing: Vec::new(),
+            unread: HashMap::new(),
             others: Vec::new(),
+            processes: Vec::new(),
             rows: 0,
         }
     }
@@ -109,6 +140,7 @@ impl SampleChunk {
         let message = self.messages.len() as u32;
         let (first_row, first_tick) = (self.rows, self.ticks.len() as u32);
         let ticks = batch.tick_delta_ms.len() as u32 + 1;
+        let first_run = self.runs.len() as u32;
         let span = self.push_ticks(batch);
         self.push_message(offset, batch, span);
         for (device, info) in batch.devices.iter().enumerate() {
@@ -121,6 +153,7 @@ impl SampleChunk {
                 model: self.text(&info.model),
                 mig: info.mig_uuid.as_ref().map(|mig| self.text(mig)),
                 index: i64::from(info.index),
+                number: first_run + device as u32,
             };
             self.runs.push(run);
         }
@@ -128,12 +161,16 @@ impl SampleChunk {
         let mut others: Vec<&Column> = Vec::new();
         for column in batch.columns.iter().filter(|column| !column.value_delta.is_empty()) {
             match metric(&column.name) {
-                Some(place) => self.push_values(place, first_row, column, ticks as usize),
+                Some(place) => {
+                    self.push_values(place, first_row, column, ticks as usize);
+                    self.metrics[place].push_growth(first_run, &column.first_growth);
+                }
                 None => others.push(column),
             }
         }
         self.push_others(first_row, others, ticks as usize);
         self.push_missing(first_row, batch);
+        self.processes.extend(processes::texts(batch, first_row));
     }
 
     fn push_ticks(&mut self, batch: &GpuSampleBatch) -> (i64, i64) {
@@ -229,6 +266,7 @@ impl SampleChunk {
             {
                 let next = *next;
                 let text = self.text(&unread.iter().map(String::as_str).collect::<Vec<_>>().join(","));
+                self.unread.entry(text).or_insert_with(|| by_reason(&unread));
                 self.missing.push((row, next, text));
             }
         }
@@ -268,6 +306,13 @@ impl SampleChunk {
             (self.texts[message.cluster as usize].as_str(), message.span)
         })
     }
+}
+
+/// How many of the parts of a text of `missing` name each reason.
+fn by_reason(parts: &BTreeSet<String>) -> [i64; REASONS.len()] {
+    REASONS.map(|reason| {
+        parts.iter().filter(|part| part.rsplit(':').next() == Some(reason)).count() as i64
+    })
 }
 
 /// Why a value could not be read, as `missing` has it.

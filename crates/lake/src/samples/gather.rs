@@ -12,8 +12,12 @@ use arrow::compute::take;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 
-use super::chunk::{Message, Run, SampleChunk, Values};
-use super::metrics::METRICS;
+use hashbrown::HashMap;
+
+use super::chunk::{Message, Run, SampleChunk, TextId, Values};
+use super::growth::growth;
+use super::metrics::{Derived, derived, metric};
+use crate::table::{EVENT, KEY, OFFSET, PARTITION};
 
 /// A run together with the chunk it is in.
 #[derive(Debug, Clone, Copy)]
@@ -37,34 +41,71 @@ impl<'a> Picked<'a> {
     }
 }
 
-/// The rows of the runs, with every column of the table.
+/// The rows of the runs, with the columns of the schema: any of the table's, and of those that are derived for windows.
+/// Columns that nobody asks for cost nothing.
 pub(super) fn gather(
     runs: &[Picked<'_>],
     partition: u32,
     schema: &SchemaRef,
 ) -> Result<RecordBatch, ArrowError> {
-    let rows = runs.iter().map(|picked| picked.run.ticks as usize).sum();
-    let labels = [
-        text(runs, |p| Some(p.text(p.message().cluster)))?,
-        text(runs, |p| Some(p.text(p.message().node)))?,
-        text(runs, |p| Some(p.text(p.run.uuid)))?,
-        int(runs, rows, |p| p.run.index),
-        text(runs, |p| Some(p.text(p.run.model)))?,
-        text(runs, |p| p.run.mig.map(|mig| p.text(mig)))?,
-        times(runs, rows),
-    ];
-    let mut columns: Vec<ArrayRef> = labels.into();
-    columns.extend((0..METRICS.len()).map(|metric| values(runs, rows, metric)));
-    columns.push(others(runs, rows));
-    columns.push(missing(runs)?);
-    columns.push(text(runs, |p| Some(p.text(p.message().source)))?);
-    columns.push(int(runs, rows, |p| p.message().epoch));
-    columns.push(int(runs, rows, |p| p.message().seq));
-    columns.push(Arc::new(Int32Array::from_value(partition as i32, rows)));
-    columns.push(int(runs, rows, |p| p.message().offset as i64));
-    columns.push(int(runs, rows, |p| p.message().id.0));
-    columns.push(int(runs, rows, |p| p.message().id.1));
+    let mut rows = Rows {
+        runs,
+        count: runs.iter().map(|picked| picked.run.ticks as usize).sum(),
+        partition,
+        growth: HashMap::new(),
+    };
+    let columns = schema.fields().iter().map(|field| rows.column(field.name())).collect::<Result<_, _>>()?;
     RecordBatch::try_new(Arc::clone(schema), columns)
+}
+
+/// Rows of which columns are made.
+struct Rows<'a> {
+    runs: &'a [Picked<'a>],
+    count: usize,
+    partition: u32,
+    /// By counter: its growth, and the time of it.
+    growth: HashMap<usize, (ArrayRef, ArrayRef)>,
+}
+
+impl Rows<'_> {
+    fn column(&mut self, name: &str) -> Result<ArrayRef, ArrowError> {
+        let (runs, rows) = (self.runs, self.count);
+        if let Some(place) = metric(name) {
+            return Ok(values(runs, rows, place));
+        }
+        Ok(match name {
+            "cluster" => text(runs, |p| Some(p.text(p.message().cluster)))?,
+            "node" => text(runs, |p| Some(p.text(p.message().node)))?,
+            "gpu_uuid" => text(runs, |p| Some(p.text(p.run.uuid)))?,
+            "gpu_index" => int(runs, rows, |p| p.run.index),
+            "gpu_model" => text(runs, |p| Some(p.text(p.run.model)))?,
+            "mig_uuid" => text(runs, |p| p.run.mig.map(|mig| p.text(mig)))?,
+            "event_time" => times(runs, rows),
+            "other_metrics" => notes(runs, rows, |chunk| &chunk.others),
+            "processes" => notes(runs, rows, |chunk| &chunk.processes),
+            "missing" => missing(runs)?,
+            "source" => text(runs, |p| Some(p.text(p.message().source)))?,
+            "epoch" => int(runs, rows, |p| p.message().epoch),
+            "seq" => int(runs, rows, |p| p.message().seq),
+            PARTITION => Arc::new(Int32Array::from_value(self.partition as i32, rows)),
+            OFFSET => int(runs, rows, |p| p.message().offset as i64),
+            KEY => int(runs, rows, |p| p.message().id.0),
+            EVENT => int(runs, rows, |p| p.message().id.1),
+            _ => self.derived(name)?,
+        })
+    }
+
+    fn derived(&mut self, name: &str) -> Result<ArrayRef, ArrowError> {
+        let (runs, rows) = (self.runs, self.count);
+        let mut grown =
+            |place| self.growth.entry(place).or_insert_with(|| growth(runs, rows, place)).clone();
+        match derived(name) {
+            Some(Derived::Growth(place)) => Ok(grown(place).0),
+            Some(Derived::GrowthTime(place)) => Ok(grown(place).1),
+            Some(Derived::Unread(reason)) => Ok(unread(runs, rows, reason)),
+            None => Err(ArrowError::SchemaError(format!("samples have no column {name}"))),
+        }
+    }
 }
 
 /// Text that stays the same over stretches of rows: written once per stretch.
@@ -159,16 +200,17 @@ fn copy(
     }
 }
 
-fn others(runs: &[Picked<'_>], rows: usize) -> ArrayRef {
-    if runs.iter().all(|picked| picked.chunk.others.is_empty()) {
+/// Text that few rows have.
+fn notes(runs: &[Picked<'_>], rows: usize, of: impl Fn(&SampleChunk) -> &[(u32, String)]) -> ArrayRef {
+    if runs.iter().all(|picked| of(picked.chunk).is_empty()) {
         return new_null_array(&DataType::Utf8View, rows);
     }
     let mut texts = StringViewBuilder::with_capacity(rows);
     for picked in runs {
-        let others = &picked.chunk.others;
-        let mut next = others.partition_point(|(row, _)| (*row as usize) < picked.rows().start);
+        let notes = of(picked.chunk);
+        let mut next = notes.partition_point(|(row, _)| (*row as usize) < picked.rows().start);
         for row in picked.rows() {
-            let here = others.get(next).filter(|(at, _)| *at as usize == row);
+            let here = notes.get(next).filter(|(at, _)| *at as usize == row);
             texts.append_option(here.map(|(_, text)| text));
             next += usize::from(here.is_some());
         }
@@ -176,20 +218,41 @@ fn others(runs: &[Picked<'_>], rows: usize) -> ArrayRef {
     Arc::new(texts.finish())
 }
 
+/// Per row, how many values could not be read for a reason.
+fn unread(runs: &[Picked<'_>], rows: usize, reason: usize) -> ArrayRef {
+    let mut counts = vec![0; rows];
+    let mut begin = 0;
+    for picked in runs {
+        each_missing(picked, |from, to, text| {
+            let count = picked.chunk.unread.get(&text).map_or(0, |by_reason| by_reason[reason]);
+            counts[begin + from..begin + to].fill(count);
+        });
+        begin += picked.run.ticks as usize;
+    }
+    Arc::new(Int64Array::from(counts))
+}
+
+/// The stretches of a run's rows in which values could not be read, in order, with their text of `missing`.
+fn each_missing(picked: &Picked<'_>, mut see: impl FnMut(usize, usize, TextId)) {
+    let rows = picked.rows();
+    let missing = &picked.chunk.missing;
+    let first = missing.partition_point(|(_, to, _)| *to as usize <= rows.start);
+    for (from, to, text) in missing[first..].iter().take_while(|(from, ..)| (*from as usize) < rows.end) {
+        let (from, to) = ((*from as usize).max(rows.start), (*to as usize).min(rows.end));
+        see(from - rows.start, to - rows.start, *text);
+    }
+}
+
 fn missing(runs: &[Picked<'_>]) -> Result<ArrayRef, ArrowError> {
     let mut stretches = Stretches::default();
     for picked in runs {
-        let rows = picked.rows();
-        let missing = &picked.chunk.missing;
-        let first = missing.partition_point(|(_, to, _)| *to as usize <= rows.start);
-        let mut at = rows.start;
-        for (from, to, text) in missing[first..].iter().take_while(|(from, ..)| (*from as usize) < rows.end) {
-            let (from, to) = ((*from as usize).max(rows.start), (*to as usize).min(rows.end));
+        let mut at = 0;
+        each_missing(picked, |from, to, text| {
             stretches.push(None, from - at);
-            stretches.push(Some(picked.text(*text)), to - from);
+            stretches.push(Some(picked.text(text)), to - from);
             at = to;
-        }
-        stretches.push(None, rows.end - at);
+        });
+        stretches.push(None, picked.run.ticks as usize - at);
     }
     stretches.finish()
 }

@@ -22,6 +22,8 @@ const BATCH_ROWS: usize = 8 * 1024;
 pub struct HeldSamples {
     recent: Recent,
     chunks: Vec<Arc<SampleChunk>>,
+    /// So many chunks are in the windows that are kept in parts.
+    in_parts: usize,
 }
 
 impl HeldSamples {
@@ -49,6 +51,7 @@ impl HeldSamples {
     /// After a commit: the rows are in the lake.
     pub fn clear(&mut self) {
         self.chunks.clear();
+        self.in_parts = 0;
     }
 
     /// The rows in order of device and time, as they stand in a file: neighbours are alike, and a device is in one place.
@@ -78,6 +81,18 @@ impl HeldSamples {
     /// The rows as a source for queries. They are put together when a query asks.
     pub fn stream(&self, partition: u32, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
         Arc::new(HeldRows { chunks: self.chunks.clone(), partition, schema: Arc::clone(schema) })
+    }
+
+    /// As [`Self::stream`], of the rows that are in no part of a window yet; `None` if there are none.
+    pub fn new_rows(&self, partition: u32, schema: &SchemaRef) -> Option<Arc<dyn PartitionStream>> {
+        let chunks = self.chunks[self.in_parts..].to_vec();
+        (!chunks.is_empty())
+            .then(|| Arc::new(HeldRows { chunks, partition, schema: Arc::clone(schema) }) as _)
+    }
+
+    /// All rows are in the parts of windows now.
+    pub fn are_in_parts(&mut self) {
+        self.in_parts = self.chunks.len();
     }
 }
 

@@ -15,6 +15,10 @@ use crate::table::{Column, Layout, TableSpec, timestamp_type};
 /// again: differences of them are what happened in between.
 pub const METRICS: &[(&str, &str)] = &[
     (
+        "interval_us",
+        "Over how long before event_time the ratios and rates of this row are averages, µs: the time since the reading before.",
+    ),
+    (
         "gpu_util_ppm",
         "Share of time in which any kernel ran, however small: 1000000 does not mean that the GPU was used well.",
     ),
@@ -48,21 +52,132 @@ pub const METRICS: &[(&str, &str)] = &[
     ("gpu_temp_celsius", "Temperature of the GPU, °C."),
     ("memory_temp_celsius", "Temperature of the memory, °C."),
     ("sm_clock_mhz", "Clock of the multiprocessors, MHz."),
+    ("sm_clock_max_mhz", "Highest clock of the multiprocessors, MHz."),
     ("memory_clock_mhz", "Clock of the memory, MHz."),
+    ("memory_clock_max_mhz", "Highest clock of the memory, MHz."),
+    (
+        "throttle_reasons_bits",
+        "Why the clocks were held down at that moment: the bits of nvmlClocksEventReasons.",
+    ),
     ("power_throttled_us", "Time in which the power limit held the clocks down, µs. Counter."),
     ("thermal_throttled_us", "Time in which heat held the clocks down, µs. Counter."),
+    (
+        "sw_power_cap_throttled_us",
+        "Time in which the driver held the clocks down to keep to the power limit, µs. Counter.",
+    ),
+    (
+        "hw_slowdown_throttled_us",
+        "Time in which the hardware held the clocks down, for heat or its power brake, µs. Counter.",
+    ),
+    (
+        "sync_boost_throttled_us",
+        "Time in which the clocks were held down to those of other GPUs of a sync boost group, µs. Counter.",
+    ),
+    (
+        "board_limit_throttled_us",
+        "Time in which limits of the board held the clocks down, µs. Counter.",
+    ),
+    (
+        "reliability_throttled_us",
+        "Time in which the reliability voltage held the clocks down, µs. Counter.",
+    ),
     ("framebuffer_used_bytes", "Device memory taken, bytes."),
+    ("framebuffer_reserved_bytes", "Device memory that the driver keeps for itself, bytes."),
     ("framebuffer_total_bytes", "Device memory there is, bytes."),
     ("pcie_tx_bytes", "Bytes sent from device to host over PCIe. Counter."),
     ("pcie_rx_bytes", "Bytes sent from host to device over PCIe. Counter."),
     ("pcie_replay_count", "Retransmissions on PCIe. Counter."),
     ("nvlink_tx_bytes", "Bytes sent over all NVLinks. Counter."),
     ("nvlink_rx_bytes", "Bytes received over all NVLinks. Counter."),
+    ("nvlink_error_count", "Errors on all NVLinks: replays, recoveries, CRC. Counter."),
+    (
+        "pcie_tx_bytes_per_second",
+        "Bytes sent over PCIe per second, where the device has no counter of them.",
+    ),
+    (
+        "pcie_rx_bytes_per_second",
+        "Bytes received over PCIe per second, where the device has no counter of them.",
+    ),
+    (
+        "nvlink_tx_bytes_per_second",
+        "Bytes sent over all NVLinks per second, where the device has no counter of them.",
+    ),
+    (
+        "nvlink_rx_bytes_per_second",
+        "Bytes received over all NVLinks per second, where the device has no counter of them.",
+    ),
     ("ecc_corrected_count", "Memory errors that ECC corrected. Counter."),
     ("ecc_uncorrected_count", "Memory errors that ECC could not correct. Counter."),
     ("remapped_rows_count", "Rows of memory replaced by spare ones. Counter."),
+    ("remapped_rows_pending_count", "Rows of memory that the next reset replaces."),
+    ("remapped_rows_failed_count", "Rows of memory for which no spare one was left."),
+    (
+        "recovery_action_code",
+        "What the driver asks for: 0 nothing, 1 a reset, 2 a reboot, 3 to drain peer-to-peer traffic, 4 to drain and reset.",
+    ),
     ("xid_code", "Last XID error code the driver reported; 0 if none since it was loaded."),
+    ("process_count", "Processes on the device."),
+    ("process_memory_bytes", "Device memory that its processes hold, bytes."),
 ];
+
+/// The metrics that count. For each, a windowed pipeline over samples may sum two further columns, which are computed from a
+/// batch as it comes in and stand in no file: `X_growth`, by how much X grew since the sample before, and `X_growth_us`, the
+/// time in which it did. NULL where that is not known: at a device's first sample, and where the counter began anew.
+pub const COUNTERS: &[&str] = &[
+    "energy_mj",
+    "power_throttled_us",
+    "thermal_throttled_us",
+    "sw_power_cap_throttled_us",
+    "hw_slowdown_throttled_us",
+    "sync_boost_throttled_us",
+    "board_limit_throttled_us",
+    "reliability_throttled_us",
+    "pcie_tx_bytes",
+    "pcie_rx_bytes",
+    "pcie_replay_count",
+    "nvlink_tx_bytes",
+    "nvlink_rx_bytes",
+    "nvlink_error_count",
+    "ecc_corrected_count",
+    "ecc_uncorrected_count",
+    "remapped_rows_count",
+];
+
+/// Why values could not be read, as `missing` names it. For each, a windowed pipeline over samples may sum a further column:
+/// `unread_` and the name in small letters, how many values of the row could not be read for that reason.
+pub const REASONS: [&str; 4] = ["NOT_SUPPORTED", "NO_PERMISSION", "STALE", "DEVICE_LOST"];
+
+/// What a column that stands in no file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Derived {
+    /// By how much the metric of this place grew since the sample before.
+    Growth(usize),
+    /// The time in which it did, µs.
+    GrowthTime(usize),
+    /// How many values could not be read for the reason of this place in [`REASONS`].
+    Unread(usize),
+}
+
+/// What a column that stands in no file holds; `None` if there is no such column.
+pub fn derived(name: &str) -> Option<Derived> {
+    static COLUMNS: LazyLock<HashMap<String, Derived>> = LazyLock::new(|| derived_columns().collect());
+    COLUMNS.get(name).copied()
+}
+
+/// Columns that only windowed pipelines over samples see, and only in sums: all whole numbers.
+pub fn derived_columns() -> impl Iterator<Item = (String, Derived)> {
+    let growth = COUNTERS.iter().flat_map(|name| {
+        let place = metric(name).expect("counters are metrics");
+        [
+            (format!("{name}_growth"), Derived::Growth(place)),
+            (format!("{name}_growth_us"), Derived::GrowthTime(place)),
+        ]
+    });
+    let unread = REASONS.iter().enumerate();
+    let unread =
+        unread.map(|(place, reason)| (format!("unread_{}", reason.to_lowercase()), Derived::Unread(place)));
+    growth.chain(unread)
+}
 
 /// Place of a metric in [`METRICS`].
 pub fn metric(name: &str) -> Option<usize> {
@@ -92,6 +207,13 @@ pub const NOTES: &[(&str, Kind, &str)] = &[
         "other_metrics",
         Kind::Text,
         "Metrics without a column of their own, as JSON by name: {\"fan_speed_ppm\":420000}; NULL if there is none.",
+    ),
+    (
+        "processes",
+        Kind::Text,
+        "Processes that were seen on the device, as JSON: [{\"pid\":7,\"kind\":\"COMPUTE\",\"memory_bytes\":…,\"name\":…,\"job\":…,\
+         \"ticks\":10}]. On the row of the first tick of a batch at which it was seen, `ticks` is for how many rows from there; \
+         NULL on all other rows.",
     ),
     (
         "missing",
@@ -136,13 +258,14 @@ pub fn table() -> RawTable {
         schema: SchemaId::GpuSampleBatch,
         spec: Arc::new(TableSpec {
             name: "gpu_samples".into(),
-            version: 1,
+            version: SchemaId::GpuSampleBatch.version().into(),
             doc: "What GPUs measured, one row per GPU or MIG slice and time. A value that could not be read is NULL, and \
                   `missing` says why."
                 .into(),
             layout: Layout::Samples,
             columns,
             key: ["cluster", "gpu_uuid", "mig_uuid", "event_time"].map(str::to_owned).to_vec(),
+            parts: Vec::new(),
         }),
     }
 }
@@ -153,11 +276,20 @@ mod tests {
 
     #[test]
     fn every_metric_has_a_place_and_a_unit() {
-        let units = ["ppm", "mw", "mj", "celsius", "mhz", "us", "bytes", "count", "code"];
+        let units = [
+            "ppm", "mw", "mj", "celsius", "mhz", "us", "bytes", "bytes_per_second", "count", "code", "bits",
+        ];
         for (place, (name, _)) in METRICS.iter().enumerate() {
             assert_eq!(metric(name), Some(place), "{name} stands twice");
-            assert!(units.contains(&name.rsplit('_').next().unwrap_or_default()), "{name} has no unit");
+            assert!(units.iter().any(|unit| name.ends_with(&format!("_{unit}"))), "{name} has no unit");
         }
         assert_eq!(metric("fan_speed_ppm"), None);
+    }
+
+    #[test]
+    fn what_is_said_to_count_is_a_counter() {
+        for (name, doc) in METRICS {
+            assert_eq!(COUNTERS.contains(name), doc.ends_with("Counter."), "{name}");
+        }
     }
 }

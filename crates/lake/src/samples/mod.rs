@@ -11,8 +11,10 @@
 
 mod chunk;
 mod gather;
+mod growth;
 mod held;
 pub mod metrics;
+mod processes;
 mod recent;
 
 use tidegate_events::Event;
@@ -21,14 +23,18 @@ pub use chunk::SampleChunk;
 pub use held::HeldSamples;
 pub use recent::{REMEMBERED_RECORDS, Recent};
 
-/// So many samples count as one other event where it is counted how much waits for a commit: 2.5 million by default. With all
-/// metrics collected that is 700 MiB, and beside it the file that they become.
+/// So many samples count as one other event where it is counted how much waits for a commit: 2.5 million by default. With
+/// [`FULL_COLUMNS`] metrics that is 700 MiB, and beside it the file that they become; with more it is as many fewer samples.
 pub const SAMPLES_PER_EVENT: u64 = 10;
+const FULL_COLUMNS: usize = 36;
 
 /// What an event takes of memory until it is committed, in samples.
 pub fn weight(event: &Event) -> u64 {
     match event {
-        Event::GpuSamples(batch) => (batch.devices.len() * (batch.tick_delta_ms.len() + 1)) as u64,
+        Event::GpuSamples(batch) => {
+            let columns = batch.columns.len().max(FULL_COLUMNS);
+            (batch.devices.len() * (batch.tick_delta_ms.len() + 1) * columns / FULL_COLUMNS) as u64
+        }
         _ => SAMPLES_PER_EVENT,
     }
 }

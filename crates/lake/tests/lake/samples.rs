@@ -9,10 +9,12 @@ use tidegate_events::v1::{Envelope, GpuSampleBatch};
 use tidegate_lake::delta::DeltaStore;
 use tidegate_lake::exec::{self, Limits};
 use tidegate_lake::lake::{CatalogSource, Lake, Sharing, committed_catalog};
+use tidegate_lake::maintain::{self, Maintenance};
 use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_lake::samples::REMEMBERED_RECORDS;
+use tidegate_lake::table::TableSpec;
 use tidegate_lake::ways::{Way, contents};
 use tidegate_log::{
     Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
@@ -33,6 +35,7 @@ fn column(name: &str, value_delta: &[i64], missing: &[(u32, u32, MissingReason)]
         name: name.into(),
         value_delta: value_delta.to_vec(),
         missing: missing.iter().map(run).collect(),
+        first_growth: Vec::new(),
     }
 }
 
@@ -293,4 +296,79 @@ async fn batches_that_cannot_be_read_are_dead_letters() {
     assert!(reasons[2].starts_with("|3|") && reasons[2].contains("is no name of a metric"));
     let power = "SELECT sum(power_mw), count(*) FROM gpu_samples";
     assert_eq!(ask(&runner.catalog(), power).await, ["|36|12|"]);
+}
+
+/// Every commit adds parts of windows; what queries see is the same before and after they were put together.
+#[tokio::test]
+async fn parts_of_windows_become_few_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let mut lake = open(&root).await;
+    lake.attach(TOPIC, &[0]).await.unwrap();
+    let events = samples(3, 40);
+    for (offset, event) in events.iter().enumerate() {
+        absorb(&mut lake, offset as u64, std::slice::from_ref(event));
+        lake.flush().await.unwrap();
+    }
+    let plan = shipped().await;
+    let mut before = Vec::new();
+    for (table, every) in [("gpu_1m", "minute"), ("gpu_1h", "hour")] {
+        let spec = plan.tables().into_iter().find(|spec| spec.name == table).unwrap();
+        assert!(!spec.parts.is_empty(), "{table} is kept in parts");
+        let rows = format!("SELECT * FROM {table} ORDER BY window_start, node, gpu_uuid");
+        let shown = ask(&lake.catalog(), &rows).await;
+        // What it is computed from says the same.
+        let stale = ["energy_mj", "power_mw", "fan_speed_ppm"]
+            .map(|name| format!("sum(CASE WHEN missing LIKE '%{name}:STALE%' THEN 1 ELSE 0 END)"));
+        let expected = format!(
+            "SELECT count(*), {}, max(power_mw), \
+                    count(DISTINCT concat(cluster, gpu_uuid, CAST(date_trunc('{every}', event_time) AS TEXT))) FROM gpu_samples",
+            stale.join(" + ")
+        );
+        let sums = "sum(samples), sum(unread_stale_count), max(power_max_mw), count(*)";
+        let summed = ask(&lake.catalog(), &format!("SELECT {sums} FROM {table}")).await;
+        assert_eq!(summed, ask(&lake.catalog(), &expected).await, "{table}");
+        let files = files_of(&root, &spec).await;
+        assert!(files >= 40, "{table}: {files} files");
+        before.push((spec, files, rows, shown));
+    }
+    maintain::step(&mut lake, Maintenance::default()).await.unwrap();
+    for (spec, files, rows, shown) in before {
+        let after = files_of(&root, &spec).await;
+        assert!(after < 20, "{}: {after} files of {files}", spec.name);
+        assert_eq!(ask(&lake.catalog(), &rows).await, shown, "{}", spec.name);
+        let committed = committed_catalog(&root, &plan, Limits::default()).await.unwrap();
+        assert_eq!(ask(&CatalogSource::fixed(committed), &rows).await, shown, "{}", spec.name);
+    }
+}
+
+async fn files_of(root: &Url, spec: &Arc<TableSpec>) -> usize {
+    DeltaStore::open(root, Arc::clone(spec)).await.unwrap().unwrap().files().unwrap().len()
+}
+
+/// What a batch says of its counters: growth from tick to tick, up to its first tick, over what could not be read, and anew.
+#[tokio::test]
+async fn growth_is_of_the_sample_that_ends_it_and_of_what_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let mut lake = open(&root).await;
+    lake.attach(TOPIC, &[0]).await.unwrap();
+    // Two devices of three ticks. The first one: 40 before the batch, then one value that is not known, then 30 in two ticks.
+    // The second one: nothing is known of before, the counter begins anew, then it counts 5.
+    let mut energy = column("energy_mj", &[1_000, 0, 30, 700, -690, 5], &[(1, 1, MissingReason::Stale)]);
+    energy.first_growth = vec![40, -1];
+    let interval = column("interval_us", &[1_000_000, 0, 2, 999_999, 1, 0], &[]);
+    let ratio = column("sm_active_ppm", &[500_000, 0, 0, 1_000_000, 0, -999_999], &[]);
+    absorb(&mut lake, 0, &[batch("n1", vec![energy, interval, ratio])]);
+    for _ in 0..2 {
+        let sql = "SELECT gpu_uuid, energy_mj, energy_known_us, us_sampled, sm_active_us, sm_active_known_us, samples, \
+                          tensor_active_us, tensor_active_known_us, unread_stale_count FROM gpu_1m ORDER BY gpu_uuid";
+        lake.refresh().await.unwrap();
+        let expected = [
+            "|GPU-a|5|1000000|2999999|2000000|2999999|3||0|0|",
+            "|GPU-b|70|3000002|3000002|1500001|3000002|3||0|1|",
+        ];
+        assert_eq!(ask(&lake.catalog(), sql).await, expected);
+        lake.flush().await.unwrap();
+    }
 }

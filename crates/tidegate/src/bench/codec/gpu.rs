@@ -101,6 +101,7 @@ pub fn protobuf(node: &NodeBatch) -> GpuSampleBatch {
         name: (*name).into(),
         value_delta: values.chunks(node.ticks_ms.len()).flat_map(deltas).collect(),
         missing: Vec::new(),
+        first_growth: Vec::new(),
     };
     GpuSampleBatch {
         envelope: Some(Envelope {
