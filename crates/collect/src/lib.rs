@@ -29,7 +29,7 @@ pub mod reading;
 mod row_plan;
 #[cfg(feature = "import")]
 mod rows;
-mod slurm;
+pub mod slurm;
 #[cfg(feature = "import")]
 mod time;
 
