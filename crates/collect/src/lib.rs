@@ -35,7 +35,7 @@ pub mod reading;
 mod row_plan;
 #[cfg(feature = "import")]
 mod rows;
-mod slurm;
+pub mod slurm;
 #[cfg(feature = "import")]
 mod time;
 pub mod xid;

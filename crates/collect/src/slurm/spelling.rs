@@ -1,4 +1,4 @@
-//! Spellings that only Slurm's accounting output has.
+//! Spellings that only Slurm has: job ids, TRES, host lists, time limits, exit codes, lists of devices.
 
 use std::borrow::Cow;
 
@@ -216,6 +216,55 @@ fn expand(prefix: &str, expression: &str, out: &mut String, count: &mut u32) -> 
     Ok(())
 }
 
+/// Parts between commas that stand outside of brackets.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_u32;
+    text.split(move |c| {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
+/// GPUs of one node: how many, and their numbers there where Slurm says them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct NodeGpus {
+    pub count: u64,
+    pub model: Option<String>,
+    pub indices: Vec<u32>,
+}
+
+/// Reads `gpu:h200:2(IDX:0-1),shard:4` of a job's details, or `gpu:h200:8(S:0-1)` of a node.
+pub(crate) fn node_gpus(text: &str) -> NodeGpus {
+    let mut gpus = NodeGpus::default();
+    for part in parts(text) {
+        let (name, rest) = part.split_once('(').unwrap_or((part, ""));
+        let mut fields = name.split(':');
+        if fields.next() != Some("gpu") {
+            continue;
+        }
+        let (model, count) = match (fields.next(), fields.next()) {
+            (Some(model), Some(count)) => (Some(model), count),
+            (Some(count), None) => (None, count),
+            _ => continue,
+        };
+        gpus.count += count.parse::<u64>().unwrap_or(0);
+        gpus.model = gpus.model.take().or(model.map(str::to_owned));
+        let indices = rest.trim_end_matches(')').strip_prefix("IDX:").unwrap_or_default();
+        // A list that cannot be read names no devices; there are never more than a node has.
+        gpus.indices.extend(array_tasks(indices).unwrap_or_default().iter().filter_map(|i| u32::try_from(*i).ok()));
+    }
+    gpus
+}
+
+/// Values that stand for none.
+pub(crate) fn is_null(text: &str) -> bool {
+    matches!(text, "" | "Unknown" | "None" | "N/A" | "None assigned" | "(null)" | "INVALID")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,6 +316,26 @@ mod tests {
         }
         for text in ["gres/gpu=x", "gres/gpu", "gres/gpu:=4", "gres/gpu=99999999999999999999"] {
             assert_eq!(tres_gpus(text).unwrap_err().code, RejectCode::BadNumber, "{text}");
+        }
+    }
+
+    #[test]
+    fn devices_of_a_node_have_numbers() {
+        let gpus = |count, model: Option<&str>, indices: &[u32]| NodeGpus {
+            count,
+            model: model.map(str::to_owned),
+            indices: indices.to_vec(),
+        };
+        let cases = [
+            ("gpu:h200:4(IDX:0-1,6-7)", gpus(4, Some("h200"), &[0, 1, 6, 7])),
+            ("gpu:2(IDX:0,3),shard:8(0/4,4/4)", gpus(2, None, &[0, 3])),
+            ("gpu:h200:8(S:0-1)", gpus(8, Some("h200"), &[])),
+            ("gpu:a100:1(IDX:7),gpu:h200:2(IDX:0-1)", gpus(3, Some("a100"), &[7, 0, 1])),
+            ("(null)", gpus(0, None, &[])),
+            ("", gpus(0, None, &[])),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(node_gpus(text), expected, "{text}");
         }
     }
 

@@ -1,0 +1,362 @@
+//! The watcher: asks Slurm in turns, and hands on what happened.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt, io};
+
+use tidegate_events::Event;
+
+use super::command::{CommandError, Programs};
+use super::inventory::Answers;
+use super::queue::Setup;
+use super::state::{State, StateFile};
+use super::tracker::Tracker;
+use super::{accounting, queue};
+use crate::reading::Sink;
+
+/// How to watch a cluster.
+#[derive(Debug, Clone)]
+pub struct SlurmOptions {
+    /// Name of the cluster in events.
+    pub cluster: String,
+    /// How often slurmctld is asked for its jobs.
+    pub interval: Duration,
+    /// How often it is asked for nodes, partitions and reservations, and slurmdbd for limits.
+    pub inventory_interval: Duration,
+    /// Longest time for one answer.
+    pub time_limit: Duration,
+    /// Where to remember what was told; without it a restart tells again what Slurm still knows.
+    pub state: Option<PathBuf>,
+    /// Folder of Slurm's programs, if they are not on the path.
+    pub programs: Option<PathBuf>,
+    /// `slurm.conf`, if it is not where the programs look.
+    pub conf: Option<PathBuf>,
+    /// Confirm ends by accounting; by default if slurmctld uses slurmdbd.
+    pub accounting: Option<bool>,
+    /// Tell each device that a job holds on each node.
+    pub devices: bool,
+}
+
+impl SlurmOptions {
+    /// Options with the defaults for a cluster.
+    pub fn new(cluster: impl Into<String>) -> Self {
+        Self {
+            cluster: cluster.into(),
+            interval: Duration::from_secs(5),
+            inventory_interval: Duration::from_secs(30),
+            time_limit: Duration::from_secs(60),
+            state: None,
+            programs: None,
+            conf: None,
+            accounting: None,
+            devices: true,
+        }
+    }
+}
+
+/// Takes events in good order.
+pub trait Deliver: Send {
+    /// Takes the events; when this returns without an error, a crash loses none of them.
+    ///
+    /// # Errors
+    /// They could not be kept; the same ones come again.
+    fn deliver(&mut self, events: Vec<Event>) -> io::Result<()>;
+}
+
+/// A sink takes events at once and says nothing of whether they are kept.
+impl Deliver for Arc<dyn Sink> {
+    fn deliver(&mut self, events: Vec<Event>) -> io::Result<()> {
+        for event in events {
+            self.event(event);
+        }
+        Ok(())
+    }
+}
+
+/// Why there was nothing to be had of Slurm this time. Nothing is concluded from it.
+#[derive(Debug, thiserror::Error)]
+pub enum PollError {
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error("cannot keep what is known of the jobs: {0}")]
+    State(#[from] io::Error),
+}
+
+/// Watches a cluster.
+///
+/// Between two [`Watcher::poll`]s it holds what it told. [`Watcher::commit`] makes that last over a restart, and is called when
+/// the events are safe. A watcher that died before tells the same events again: they have the same ids and count once.
+pub struct Watcher {
+    options: SlurmOptions,
+    programs: Programs,
+    file: Option<StateFile>,
+    tracker: Tracker,
+    setup: Option<Found>,
+    inventoried_ms: Option<i64>,
+    /// Whether accounting failed when it was asked last.
+    accounting_failed: bool,
+    saved_ms: i64,
+    unsaved: bool,
+}
+
+/// How the cluster is set up, as it says itself.
+#[derive(Debug, Clone)]
+struct Found {
+    setup: Setup,
+    at_ms: i64,
+    accounting: bool,
+    /// Its own name, by which accounting knows it.
+    name: Option<String>,
+}
+
+/// The setup is looked at again after this time.
+const SETUP_MS: i64 = 600_000;
+/// A state without news is saved this often.
+const SAVE_MS: i64 = 60_000;
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watcher").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Watcher {
+    /// A watcher that goes on where the state left off. It asks Slurm nothing yet.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub fn new(options: SlurmOptions) -> io::Result<Self> {
+        let file = options.state.as_ref().map(|folder| StateFile::new(folder, &options.cluster)).transpose()?;
+        let state = file.as_ref().map_or(Ok(State::default()), StateFile::load)?;
+        let programs = Programs {
+            folder: options.programs.clone(),
+            conf: options.conf.clone(),
+            time_limit: options.time_limit,
+        };
+        let tracker = Tracker::new(state, options.accounting.unwrap_or(false), options.devices);
+        Ok(Self {
+            options,
+            programs,
+            file,
+            tracker,
+            setup: None,
+            inventoried_ms: None,
+            accounting_failed: false,
+            saved_ms: 0,
+            unsaved: false,
+        })
+    }
+
+    /// What happened since the last time, up to now (ms since 1970).
+    ///
+    /// # Errors
+    /// Slurm did not answer, or not as it should. What was known stays as it was.
+    pub fn poll(&mut self, now_ms: i64) -> Result<Vec<Event>, PollError> {
+        let found = self.setup(now_ms)?;
+        let answer = self.programs.run("squeue", &["--all", "--states=all", "--json"])?;
+        let records = queue::read(&answer, found.setup)?;
+        self.tracker.queue(now_ms, &records);
+        if self.tracker.wants_accounting(now_ms) {
+            self.ask_accounting(now_ms, &found);
+        }
+        self.tracker.settle(now_ms, !self.accounting_failed);
+        if self.inventoried_ms.is_none_or(|at_ms| now_ms - at_ms >= millis(self.options.inventory_interval)) {
+            self.inventoried_ms = Some(now_ms);
+            match self.inventory(now_ms, &found) {
+                Ok(events) => self.tracker.tell(events),
+                Err(error) => tracing::warn!(cluster = self.options.cluster, "nodes and partitions: {error}"),
+            }
+        }
+        self.tracker.observe();
+        let mut events = self.tracker.take();
+        for event in &mut events {
+            event.envelope_mut().cluster.clone_from(&self.options.cluster);
+            event.envelope_mut().observed_time_ms = now_ms;
+        }
+        let heartbeat = |event: &Event| matches!(event, Event::Job(job) if job.job_id.is_empty());
+        self.unsaved |= events.iter().any(|event| !heartbeat(event));
+        Ok(events)
+    }
+
+    /// Remembers that everything so far was handed on.
+    ///
+    /// # Errors
+    /// The state could not be written. It is tried again at the next commit.
+    pub fn commit(&mut self, now_ms: i64) -> io::Result<()> {
+        if !self.unsaved && now_ms - self.saved_ms < SAVE_MS {
+            return Ok(());
+        }
+        if let Some(file) = &self.file {
+            file.save(&self.tracker.state)?;
+        }
+        (self.saved_ms, self.unsaved) = (now_ms, false);
+        Ok(())
+    }
+
+    fn setup(&mut self, now_ms: i64) -> Result<Found, PollError> {
+        if let Some(found) = self.setup.as_ref().filter(|found| now_ms - found.at_ms < SETUP_MS) {
+            return Ok(found.clone());
+        }
+        let text = self.programs.text("scontrol", &["show", "config"])?;
+        let value = |name: &str| {
+            let pairs = text.lines().filter_map(|line| line.split_once('='));
+            let mut found = pairs.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
+            found.next().filter(|value| *value != "(null)").map(str::to_owned)
+        };
+        let Some(kind) = value("AccountingStorageType") else {
+            return Err(CommandError::unusable("scontrol show config", "it has no AccountingStorageType").into());
+        };
+        let tracked = value("AccountingStorageTRES").unwrap_or_default();
+        let gpus_tracked = tracked.split(',').any(|tres| tres == "gres/gpu");
+        let with_gpus = value("GresTypes").is_some_and(|types| types.split(',').any(|name| name == "gpu"));
+        if with_gpus && !gpus_tracked {
+            tracing::warn!(
+                cluster = self.options.cluster,
+                "AccountingStorageTRES does not name gres/gpu: Slurm does not say how many GPUs waiting and ended jobs have; add it to slurm.conf"
+            );
+        }
+        let found = Found {
+            setup: Setup { gpus_tracked },
+            at_ms: now_ms,
+            accounting: self.options.accounting.unwrap_or(kind.ends_with("slurmdbd")),
+            name: value("ClusterName"),
+        };
+        self.tracker.set_accounting(found.accounting);
+        self.setup = Some(found.clone());
+        Ok(found)
+    }
+
+    fn ask_accounting(&mut self, now_ms: i64, found: &Found) {
+        let since_ms = self.tracker.account_since_ms(now_ms);
+        let arguments = accounting::arguments(found.name.as_deref(), since_ms, now_ms);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let records = self.programs.text("sacct", &arguments).and_then(|text| accounting::read(&text, found.setup));
+        match records {
+            Ok(records) => {
+                self.tracker.accounting(now_ms, &records);
+                self.accounting_failed = false;
+            }
+            Err(error) => {
+                if !self.accounting_failed {
+                    tracing::warn!(cluster = self.options.cluster, "{error}; ends wait for accounting for some minutes");
+                }
+                self.accounting_failed = true;
+            }
+        }
+    }
+
+    fn inventory(&mut self, now_ms: i64, found: &Found) -> Result<Vec<Event>, CommandError> {
+        let show = |what: &str| self.programs.text("scontrol", &["--all", "--oneliner", "show", what]);
+        let answers =
+            Answers { nodes: show("node")?, partitions: show("partition")?, reservations: show("reservation")? };
+        let at_ms = now_ms / 1000 * 1000;
+        let mut events = self.tracker.state.inventory.update(at_ms, &answers)?;
+        if found.accounting {
+            let ask = |arguments: &[&str]| {
+                let common = ["--noheader", "--parsable2", "--readonly", "show"];
+                self.programs.text("sacctmgr", &[&common, arguments].concat())
+            };
+            let qos = ask(&["qos", "format=Name,GrpTRES"]);
+            let of_cluster = format!("cluster={}", found.name.as_deref().unwrap_or_default());
+            let accounts = ask(&["association", of_cluster.as_str(), "format=Account,User,Partition,GrpTRES"]);
+            match (qos, accounts) {
+                // An answer without a QOS is none: there is always `normal`.
+                (Ok(qos), Ok(accounts)) if !qos.is_empty() && !accounts.is_empty() => {
+                    events.extend(self.tracker.state.inventory.limits(at_ms, &qos, &accounts));
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    tracing::warn!(cluster = self.options.cluster, "limits: {error}");
+                }
+                _ => {}
+            }
+        }
+        Ok(events)
+    }
+}
+
+/// A watcher on a thread of its own; dropping it stops it after the present poll.
+#[derive(Debug)]
+pub struct WatcherHandle {
+    stop: Mutex<Option<mpsc::Sender<()>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WatcherHandle {
+    /// Stops it and waits until it is through.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Ok(mut stop) = self.stop.lock() {
+            stop.take();
+        }
+        if let Some(thread) = self.thread.take() {
+            // It panicked, which was printed.
+            thread.join().ok();
+        }
+    }
+}
+
+impl Drop for WatcherHandle {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Watches a cluster until the handle is dropped. A slurmctld that does not answer is waited for, and said once.
+///
+/// # Errors
+/// The state cannot be read, or there is no thread to be had.
+pub fn start(options: SlurmOptions, mut deliver: Box<dyn Deliver>) -> io::Result<WatcherHandle> {
+    let mut watcher = Watcher::new(options)?;
+    let (stop, stopped) = mpsc::channel();
+    let work = move || {
+        let mut failing = false;
+        loop {
+            match turn(&mut watcher, deliver.as_mut()) {
+                Ok(()) if failing => {
+                    tracing::info!(cluster = watcher.options.cluster, "Slurm answers again");
+                    failing = false;
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    if !failing {
+                        tracing::warn!(cluster = watcher.options.cluster, "{error}; it is tried again until it works");
+                    }
+                    failing = true;
+                }
+            }
+            if stopped.recv_timeout(watcher.options.interval) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("watch-slurm".into()).spawn(work)?;
+    Ok(WatcherHandle { stop: Mutex::new(Some(stop)), thread: Some(thread) })
+}
+
+/// One poll, handed on and remembered. What cannot be handed on is kept and tried again before the next poll.
+fn turn(watcher: &mut Watcher, deliver: &mut dyn Deliver) -> Result<(), PollError> {
+    let events = watcher.poll(now_ms())?;
+    let mut tries = 0;
+    while let Err(error) = deliver.deliver(events.clone()) {
+        tries += 1;
+        if tries == 1 {
+            tracing::warn!(cluster = watcher.options.cluster, "cannot hand on what happened: {error}; it is tried again");
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+    Ok(watcher.commit(now_ms())?)
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
