@@ -114,6 +114,35 @@ metrics! {
     MigSlices "mig_slice_count",
 }
 
+impl Metric {
+    /// Whether it only grows, until the driver is loaded again.
+    pub const fn is_counter(self) -> bool {
+        use Metric::*;
+        matches!(
+            self,
+            Energy
+                | PowerThrottled
+                | ThermalThrottled
+                | PowerCapThrottled
+                | SyncBoostThrottled
+                | BoardLimitThrottled
+                | ReliabilityThrottled
+                | SwThermalThrottled
+                | HwThermalThrottled
+                | PowerBrakeThrottled
+                | PcieTx
+                | PcieRx
+                | PcieReplay
+                | NvlinkTx
+                | NvlinkRx
+                | NvlinkErrors
+                | EccCorrected
+                | EccUncorrected
+                | RemappedRows
+        )
+    }
+}
+
 /// What a reading says of one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Value {

@@ -3,6 +3,7 @@
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, Process};
 use tidegate_events::v1::{Envelope, GpuSampleBatch};
 
+use super::growth::{Counted, is_same};
 use crate::reading::{Device, Metric, MissingReason, ProcessSeen, Reading, Value};
 
 /// The readings by device and tick.
@@ -41,13 +42,10 @@ impl<'a> Grid<'a> {
     }
 }
 
-fn is_same(one: &Device, other: &Device) -> bool {
-    (&one.uuid, &one.mig_uuid) == (&other.uuid, &other.mig_uuid)
-}
-
 /// One batch of all these readings, of which there is one at least. The envelope holds the time of the first tick; cluster,
-/// source and node are for others to fill in.
-pub(super) fn batch(readings: Vec<Reading>) -> GpuSampleBatch {
+/// source and node are for others to fill in. `counted` knows the batch before, and this one afterwards.
+pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut Counted) -> GpuSampleBatch {
+    readings.sort_by_key(|reading| reading.tick_ms);
     let grid = Grid::new(&readings);
     let first_tick_ms = grid.ticks_ms.first().copied().unwrap_or_default();
     let device = |device: &&Device| DeviceInfo {
@@ -56,19 +54,21 @@ pub(super) fn batch(readings: Vec<Reading>) -> GpuSampleBatch {
         model: device.model.clone(),
         mig_uuid: device.mig_uuid.clone(),
     };
-    GpuSampleBatch {
+    let batch = GpuSampleBatch {
         envelope: Some(Envelope { event_time_ms: first_tick_ms, ..Default::default() }),
         node: String::new(),
         devices: grid.devices.iter().map(device).collect(),
         first_tick_ms,
         tick_delta_ms: grid.ticks_ms.windows(2).map(|pair| pair[1] - pair[0]).collect(),
-        columns: Metric::ALL.iter().filter_map(|metric| column(&grid, *metric)).collect(),
+        columns: Metric::ALL.iter().filter_map(|metric| column(&grid, *metric, counted)).collect(),
         processes: processes(&grid),
-    }
+    };
+    counted.note(&readings);
+    batch
 }
 
 /// The column of a metric that some device was asked for.
-fn column(grid: &Grid<'_>, metric: Metric) -> Option<Column> {
+fn column(grid: &Grid<'_>, metric: Metric, counted: &Counted) -> Option<Column> {
     let asked = |cell: &Option<&Reading>| cell.is_some_and(|reading| reading.get(metric) != Value::NotAsked);
     if !grid.cells.iter().any(asked) {
         return None;
@@ -92,7 +92,12 @@ fn column(grid: &Grid<'_>, metric: Metric) -> Option<Column> {
             value_delta.push(0);
         }
     }
-    Some(Column { name: metric.name().into(), value_delta, missing })
+    let growth = |(device, row): (&&Device, &[Option<&Reading>])| counted.growth(device, metric, row[0]);
+    let first_growth = match metric.is_counter() {
+        true => grid.devices.iter().zip(grid.rows()).map(growth).collect(),
+        false => Vec::new(),
+    };
+    Some(Column { name: metric.name().into(), value_delta, missing, first_growth })
 }
 
 fn add_missing(runs: &mut Vec<Missing>, at: u32, reason: MissingReason) {

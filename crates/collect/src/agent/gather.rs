@@ -6,6 +6,7 @@ use tidegate_events::MAX_SAMPLES;
 use tidegate_events::v1::GpuSampleBatch;
 
 use super::columns;
+use super::growth::Counted;
 use crate::reading::{Device, Reading};
 
 /// How long a batch waits for devices whose readings come late, ms.
@@ -20,6 +21,7 @@ pub(super) struct Gatherer {
     open: Option<Open>,
     /// Ticks before this one are of batches that were closed.
     closed_until_ms: Option<i64>,
+    counted: Counted,
     /// Readings that were dropped, because their batch was closed or their tick was not after the one before.
     pub late: u64,
 }
@@ -50,7 +52,7 @@ struct Open {
 impl Gatherer {
     pub fn new(span_ms: i64) -> Self {
         let (readings, devices) = (Vec::new(), Vec::new());
-        Self { span_ms: span_ms.max(1), readings, devices, open: None, closed_until_ms: None, late: 0 }
+        Self { span_ms: span_ms.max(1), readings, devices, open: None, closed_until_ms: None, counted: Counted::default(), late: 0 }
     }
 
     /// Whether the tick is before one that was told already, as when the clock was set back.
@@ -130,7 +132,7 @@ impl Gatherer {
         self.devices.retain(|known| known.last_ms >= open.first_ms);
         let next_ms = self.readings.iter().map(|reading| reading.tick_ms).min();
         self.open = next_ms.map(|first_ms| self.open_at(first_ms, steady_ms));
-        (!inside.is_empty()).then(|| columns::batch(inside))
+        (!inside.is_empty()).then(|| columns::batch(inside, &mut self.counted))
     }
 }
 

@@ -13,6 +13,7 @@ mod clock;
 mod columns;
 mod deliver;
 mod gather;
+mod growth;
 mod intake;
 mod keeper;
 mod notes;

@@ -42,7 +42,7 @@ pub(super) fn run(shared: &Shared, session: &Session) {
             }
             Err(Trouble::Driver(why)) => return session.fails(shared, &why),
             Err(Trouble::DeviceLost(_)) => {
-                drop(shared.clock.wait_for(RETRY, || session.over.load(Ordering::Acquire)))
+                shared.clock.wait_for(RETRY, || session.over.load(Ordering::Acquire));
             }
         }
     }

@@ -60,7 +60,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_events::v1::{NodeEvent, NodeEventKind};
 
-use self::session::{STACK, locked};
+use self::session::{LOADING_STACK, STACK, locked};
 use self::tell::Teller;
 use self::ticks::{Clock, Slot};
 use crate::reading::{Metric, Sink};
@@ -351,7 +351,7 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
     let keeper = Arc::clone(&shared);
     let keeper = thread::Builder::new()
         .name("gpu-keeper".into())
-        .stack_size(STACK)
+        .stack_size(LOADING_STACK)
         .spawn(move || session::keep(&keeper, &ready))?;
     match started.recv_timeout(timeout) {
         Ok(started) => started?,

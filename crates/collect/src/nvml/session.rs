@@ -21,6 +21,8 @@ use crate::xid::PciAddress;
 
 /// Stack of each thread. The largest structure of NVML is 8 KiB; the driver's own needs are not documented.
 pub(super) const STACK: usize = 256 << 10;
+/// Stack of the thread that loads the library: its hundreds of symbols go through it by value.
+pub(super) const LOADING_STACK: usize = 2 << 20;
 /// Threads that hang in the driver are waited for this long before a new session begins without them.
 const JOIN: Duration = Duration::from_secs(3);
 /// How often a driver that does not start is tried.

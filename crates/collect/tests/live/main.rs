@@ -6,3 +6,6 @@ mod dcgm;
 mod inlet;
 mod kube;
 mod support;
+//! Live sources, each against a real counterpart: the real NVML wrapper on a stand-in for the driver's library.
+mod nvml;
+mod sink;

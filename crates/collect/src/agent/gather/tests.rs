@@ -164,3 +164,39 @@ fn ticks_go_back_only_after_a_step_of_the_clock() {
     gatherer.take(back, 0);
     assert_eq!((ticks(&before[0]), ticks(&gatherer.close_all(0)[0])), (vec![100_000], vec![40_000]));
 }
+
+#[test]
+fn counters_say_by_how_much_they_grew_since_the_batch_before() {
+    let counted = |index, tick_ms, energy: Option<i64>| {
+        let mut reading = reading(index, tick_ms, 7);
+        let missing = Value::Missing(MissingReason::Stale);
+        reading.set(Metric::Energy, energy.map_or(missing, Value::Is));
+        reading
+    };
+    let mut gatherer = Gatherer::new(2_000);
+    let mut closed = Vec::new();
+    let told = [
+        // Goes on; begins anew; is not read at the end of a batch and at the begin of one; comes later.
+        [Some(100), Some(900), Some(10), None],
+        [Some(130), Some(950), None, None],
+        [Some(170), Some(5), Some(60), Some(1_000)],
+        [Some(180), Some(6), Some(61), Some(1_001)],
+        [Some(200), Some(7), None, Some(1_003)],
+    ];
+    for (tick, values) in (0..).map(|tick| tick * 1_000).zip(told) {
+        for (index, value) in (0..).zip(values) {
+            if index < 3 || value.is_some() {
+                closed.extend(gatherer.take(counted(index, tick, value), tick));
+            }
+        }
+    }
+    closed.extend(gatherer.close_all(9_000));
+    let growth = |batch: GpuSampleBatch| {
+        let batch = check(batch);
+        let power = batch.columns.iter().find(|column| column.name == "power_mw").unwrap();
+        assert!(power.first_growth.is_empty(), "it is no counter");
+        batch.columns.iter().find(|column| column.name == "energy_mj").unwrap().first_growth.clone()
+    };
+    let growths: Vec<_> = closed.into_iter().map(growth).collect();
+    assert_eq!(growths, [vec![-1, -1, -1], vec![40, -1, 50, -1], vec![20, 1, -1, 2]]);
+}
