@@ -124,6 +124,7 @@ impl Metric {
                 | PowerThrottled
                 | ThermalThrottled
                 | PowerCapThrottled
+                | HwSlowdownThrottled
                 | SyncBoostThrottled
                 | BoardLimitThrottled
                 | ReliabilityThrottled

@@ -205,7 +205,8 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     let parts = match (&pipeline.shape, pipeline.sources.as_slice()) {
         (Shape::Windowed { extent: Extent::Instant { .. }, .. }, [source]) => {
             let spec = &known[source].spec;
-            let in_parts = spec.layout != Layout::Keyed && (spec.layout != Layout::Windowed || !spec.parts.is_empty());
+            let in_parts =
+                spec.layout != Layout::Keyed && (spec.layout != Layout::Windowed || !spec.parts.is_empty());
             in_parts.then(|| parts_of(&logical, &pipeline.key, spec)).flatten().unwrap_or_default()
         }
         _ => Vec::new(),

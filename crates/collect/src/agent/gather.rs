@@ -52,7 +52,15 @@ struct Open {
 impl Gatherer {
     pub fn new(span_ms: i64) -> Self {
         let (readings, devices) = (Vec::new(), Vec::new());
-        Self { span_ms: span_ms.max(1), readings, devices, open: None, closed_until_ms: None, counted: Counted::default(), late: 0 }
+        Self {
+            span_ms: span_ms.max(1),
+            readings,
+            devices,
+            open: None,
+            closed_until_ms: None,
+            counted: Counted::default(),
+            late: 0,
+        }
     }
 
     /// Whether the tick is before one that was told already, as when the clock was set back.

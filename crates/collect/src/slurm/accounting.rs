@@ -1,16 +1,32 @@
 //! `sacct --duplicates`: the attempts that ended, as slurmdbd has them.
 
 use super::command::CommandError;
+use super::queue::Setup;
 use super::record::{Gpus, Record};
 use super::spelling::{Task, exit_code, hosts, is_null, job_id, time_limit_ms, tres_gpus};
 use super::states::{Phase, phase};
-use super::queue::Setup;
 
 /// Stands in no name: what users call their jobs cannot add a column.
 const DELIMITER: char = '\u{1f}';
 const COLUMNS: [&str; 18] = [
-    "JobID", "JobName", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End", "State", "ExitCode",
-    "ReqTRES", "AllocTRES", "NodeList", "Timelimit", "Reason", "Priority",
+    "JobID",
+    "JobName",
+    "User",
+    "Account",
+    "Partition",
+    "QOS",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "State",
+    "ExitCode",
+    "ReqTRES",
+    "AllocTRES",
+    "NodeList",
+    "Timelimit",
+    "Reason",
+    "Priority",
 ];
 /// Of which attempts and jobs that are over are in.
 const STATES: &str = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,RS,RV,TO";
@@ -40,7 +56,10 @@ pub(super) fn read(answer: &str, setup: Setup) -> Result<Vec<Record>, CommandErr
     let mut lines = answer.lines();
     let header: Vec<&str> = lines.next().unwrap_or_default().split(DELIMITER).collect();
     if header != COLUMNS {
-        return Err(unusable(format!("its first line does not name the columns asked for: {}", header.join(" "))));
+        return Err(unusable(format!(
+            "its first line does not name the columns asked for: {}",
+            header.join(" ")
+        )));
     }
     let mut records = Vec::new();
     for line in lines {
@@ -58,16 +77,37 @@ pub(super) fn read(answer: &str, setup: Setup) -> Result<Vec<Record>, CommandErr
 /// A line; none for one that is not over, or is no record of a job that ran or was given up.
 fn record(values: &[&str; COLUMNS.len()], setup: Setup) -> Result<Option<Record>, String> {
     let [
-        id, name, user, account, partition, qos, submit, eligible, start, end, state, exit, requested, allocated, nodes, limit,
-        reason, priority,
+        id,
+        name,
+        user,
+        account,
+        partition,
+        qos,
+        submit,
+        eligible,
+        start,
+        end,
+        state,
+        exit,
+        requested,
+        allocated,
+        nodes,
+        limit,
+        reason,
+        priority,
     ] = *values;
     let text = |value: &str| (!is_null(value)).then(|| value.to_owned());
     let told = |reject: crate::error::Reject| reject.reason;
     let time = |value: &str| match value {
         value if is_null(value) => Ok(None),
-        value => value.parse::<i64>().map(|seconds| Some(seconds * 1000)).map_err(|_| format!("{value} is no time in seconds")),
+        value => value
+            .parse::<i64>()
+            .map(|seconds| Some(seconds * 1000))
+            .map_err(|_| format!("{value} is no time in seconds")),
     };
-    let over @ Phase::Over(_) = phase(state).ok_or_else(|| format!("{state} is no state of Slurm that is known"))? else {
+    let over @ Phase::Over(_) =
+        phase(state).ok_or_else(|| format!("{state} is no state of Slurm that is known"))?
+    else {
         return Ok(None);
     };
     let id = job_id(id).map_err(told)?;

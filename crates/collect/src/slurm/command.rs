@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 /// Why a program of Slurm gave no answer that can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    #[error("cannot run {program}: {source}; install Slurm's client programs or give their folder with --slurm-bin")]
+    #[error(
+        "cannot run {program}: {source}; install Slurm's client programs or give their folder with --slurm-bin"
+    )]
     Spawn { program: String, source: std::io::Error },
     #[error("{program} gave no answer within {seconds} s")]
     TimedOut { program: String, seconds: u64 },
@@ -44,7 +46,8 @@ impl Programs {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.envs([("SLURM_TIME_FORMAT", "%s"), ("SLURM_BITSTR_LEN", "0"), ("LC_ALL", "C")]);
         // Filters and formats of whoever started the watcher would show a part for the whole.
-        for variable in ["SQUEUE_FORMAT", "SQUEUE_STATES", "SQUEUE_USERS", "SQUEUE_PARTITION", "SACCT_FORMAT"] {
+        for variable in ["SQUEUE_FORMAT", "SQUEUE_STATES", "SQUEUE_USERS", "SQUEUE_PARTITION", "SACCT_FORMAT"]
+        {
             command.env_remove(variable);
         }
         if let Some(conf) = &self.conf {

@@ -78,7 +78,8 @@ fn fields(line: &str) -> BTreeMap<&str, &str> {
         }
         let is_name = |word: &str| {
             word.split_once('=').is_some_and(|(name, _)| {
-                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | ':'))
+                !name.is_empty()
+                    && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | ':'))
             })
         };
         let end = after.match_indices(' ').map(|(at, _)| at).find(|at| {
@@ -112,7 +113,9 @@ fn lines<'a>(answer: &'a str, program: &str, name: &str) -> Result<Vec<&'a str>,
         return Ok(Vec::new());
     }
     match lines.iter().find(|line| !line.starts_with(name)) {
-        Some(line) => Err(CommandError::unusable(program, format!("a line does not begin with {name}: {line:?}"))),
+        Some(line) => {
+            Err(CommandError::unusable(program, format!("a line does not begin with {name}: {line:?}")))
+        }
         None if lines.is_empty() => Err(CommandError::unusable(program, "it is empty")),
         None => Ok(lines),
     }
@@ -133,7 +136,9 @@ impl Inventory {
         let reservations = reservations(&answers.reservations, &nodes)?;
         let mut events = Vec::new();
         changes(&self.nodes, &nodes, |name, old, new| node_events(now_ms, name, old, new, &mut events));
-        changes(&self.partitions, &partitions, |name, _, new| events.push(partition_event(now_ms, name, new)));
+        changes(&self.partitions, &partitions, |name, _, new| {
+            events.push(partition_event(now_ms, name, new))
+        });
         changes(&self.reservations, &reservations, |name, old, new| {
             // Another owner is another key.
             if let Some(old) = old.filter(|old| new.is_none_or(|new| old.owner != new.owner)) {
@@ -164,7 +169,8 @@ impl Inventory {
         }
         let mut events = Vec::new();
         for owner in now.keys().chain(self.limits.keys().filter(|owner| !now.contains_key(*owner))) {
-            let (before, after) = (self.limits.get(owner).copied().flatten(), now.get(owner).copied().flatten());
+            let (before, after) =
+                (self.limits.get(owner).copied().flatten(), now.get(owner).copied().flatten());
             if before != after {
                 let mut event = capacity(now_ms, CapacityEventKind::LimitSet, owner);
                 event.gpus_milli = after;
@@ -217,12 +223,16 @@ fn nodes(answer: &str) -> Result<BTreeMap<String, Node>, CommandError> {
     Ok(nodes)
 }
 
-fn partitions(answer: &str, nodes: &BTreeMap<String, Node>) -> Result<BTreeMap<String, Partition>, CommandError> {
+fn partitions(
+    answer: &str,
+    nodes: &BTreeMap<String, Node>,
+) -> Result<BTreeMap<String, Partition>, CommandError> {
     let mut partitions = BTreeMap::new();
     for line in lines(answer, "scontrol show partition", "PartitionName=")? {
         let fields = fields(line);
         let names = expanded(text(&fields, "Nodes"));
-        let (gpus_milli, gpu_model) = gpus_of(text(&fields, "TRES")).unwrap_or_else(|| sum(names.as_deref(), nodes));
+        let (gpus_milli, gpu_model) =
+            gpus_of(text(&fields, "TRES")).unwrap_or_else(|| sum(names.as_deref(), nodes));
         let partition = Partition { state: text(&fields, "State"), gpus_milli, gpu_model, nodes: names };
         partitions.insert(text(&fields, "PartitionName").unwrap_or_default(), partition);
     }
@@ -309,7 +319,8 @@ fn capacity(now_ms: i64, kind: CapacityEventKind, owner: &str) -> v1::CapacityEv
 }
 
 fn partition_event(now_ms: i64, name: &str, new: Option<&Partition>) -> Event {
-    let kind = if new.is_some() { CapacityEventKind::PartitionSet } else { CapacityEventKind::PartitionRemoved };
+    let kind =
+        if new.is_some() { CapacityEventKind::PartitionSet } else { CapacityEventKind::PartitionRemoved };
     let mut event = capacity(now_ms, kind, EVERYBODY);
     event.pool = Some(name.to_owned());
     if let Some(partition) = new {
@@ -322,7 +333,8 @@ fn partition_event(now_ms: i64, name: &str, new: Option<&Partition>) -> Event {
 }
 
 fn reservation_event(now_ms: i64, name: &str, reservation: &Reservation, removed: bool) -> Event {
-    let kind = if removed { CapacityEventKind::ReservationRemoved } else { CapacityEventKind::ReservationSet };
+    let kind =
+        if removed { CapacityEventKind::ReservationRemoved } else { CapacityEventKind::ReservationSet };
     let mut event = capacity(now_ms, kind, &reservation.owner);
     event.name = Some(name.to_owned());
     if !removed {

@@ -62,8 +62,8 @@ pub(super) struct Setup {
 /// All jobs of an answer; an array that still waits is one record for each of its tasks.
 pub(super) fn read(answer: &[u8], setup: Setup) -> Result<Vec<Record>, CommandError> {
     let unusable = |what: String| CommandError::unusable("squeue", what);
-    let answer: Answer =
-        serde_json::from_slice(answer).map_err(|error| unusable(format!("it is not the JSON expected: {error}")))?;
+    let answer: Answer = serde_json::from_slice(answer)
+        .map_err(|error| unusable(format!("it is not the JSON expected: {error}")))?;
     if let Some(error) = answer.errors.first() {
         let text = |name: &str| error.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
         let what = text("description").or_else(|| text("error")).unwrap_or_else(|| error.to_string());
@@ -118,7 +118,8 @@ fn record(job: &Job, id: u64, setup: Setup) -> Result<Record, String> {
     let of_job = |reject: crate::error::Reject| format!("job {id}: {}", reject.reason);
     let phase = phase_in_queue(&job.job_state.0);
     let start_ms = job.start_time.time_ms().filter(|_| phase != Phase::Waiting);
-    let resize_ms = job.resize_time.time_ms().filter(|resize_ms| start_ms.is_some_and(|start| start < *resize_ms));
+    let resize_ms =
+        job.resize_time.time_ms().filter(|resize_ms| start_ms.is_some_and(|start| start < *resize_ms));
     let mut names = String::new();
     let nodes = match text(&job.nodes) {
         Some(list) => {

@@ -145,7 +145,12 @@ impl Record {
 /// An event of a job with its time; the watcher fills in the cluster.
 pub(super) fn event(job_id: &str, kind: Kind, at_ms: i64) -> v1::JobEvent {
     let envelope = v1::Envelope { event_time_ms: at_ms, ..Default::default() };
-    v1::JobEvent { envelope: Some(envelope), kind: kind.into(), job_id: job_id.to_owned(), ..Default::default() }
+    v1::JobEvent {
+        envelope: Some(envelope),
+        kind: kind.into(),
+        job_id: job_id.to_owned(),
+        ..Default::default()
+    }
 }
 
 /// The end of an attempt, of a step of it, or without a start of a job that never had one.

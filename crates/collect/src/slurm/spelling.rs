@@ -255,7 +255,8 @@ pub(crate) fn node_gpus(text: &str) -> NodeGpus {
         gpus.model = gpus.model.take().or(model.map(str::to_owned));
         let indices = rest.trim_end_matches(')').strip_prefix("IDX:").unwrap_or_default();
         // A list that cannot be read names no devices; there are never more than a node has.
-        gpus.indices.extend(array_tasks(indices).unwrap_or_default().iter().filter_map(|i| u32::try_from(*i).ok()));
+        gpus.indices
+            .extend(array_tasks(indices).unwrap_or_default().iter().filter_map(|i| u32::try_from(*i).ok()));
     }
     gpus
 }

@@ -106,7 +106,9 @@ impl StateFile {
         };
         serde_json::from_slice(&text).map_err(|error| {
             let path = self.path.display();
-            io::Error::other(format!("{path} is damaged: {error}; move it away to begin with what Slurm still knows"))
+            io::Error::other(format!(
+                "{path} is damaged: {error}; move it away to begin with what Slurm still knows"
+            ))
         })
     }
 
@@ -131,7 +133,8 @@ mod tests {
         let file = StateFile::new(folder.path(), "c1").unwrap();
         assert!(file.load().unwrap().jobs.is_empty());
         let mut state = State { polled_ms: Some(5), ..State::default() };
-        let attempt = Attempt { start_ms: 7, suspended: true, devices: vec![("n1".into(), vec![0, 1])], over: None };
+        let attempt =
+            Attempt { start_ms: 7, suspended: true, devices: vec![("n1".into(), vec![0, 1])], over: None };
         state.jobs.insert("12_3".into(), Job { attempts: vec![attempt], ..Job::default() });
         file.save(&state).unwrap();
         let found = file.load().unwrap();

@@ -145,11 +145,12 @@ impl Tracker {
         if self.was_told(id, Some(start_ms), None) {
             return;
         }
-        let place = job.attempts.iter().position(|attempt| attempt.start_ms == start_ms).unwrap_or_else(|| {
-            self.out.push(record.start(start_ms));
-            job.attempts.push(Attempt { start_ms, suspended: false, devices: Vec::new(), over: None });
-            job.attempts.len() - 1
-        });
+        let place =
+            job.attempts.iter().position(|attempt| attempt.start_ms == start_ms).unwrap_or_else(|| {
+                self.out.push(record.start(start_ms));
+                job.attempts.push(Attempt { start_ms, suspended: false, devices: Vec::new(), over: None });
+                job.attempts.len() - 1
+            });
         let attempt = &mut job.attempts[place];
         if self.devices && attempt.devices.is_empty() && !record.devices.is_empty() {
             attempt.devices.clone_from(&record.devices);
@@ -160,7 +161,8 @@ impl Tracker {
             attempt.over = None;
             if paused != attempt.suspended {
                 let kind = if paused { Kind::Suspended } else { Kind::Resumed };
-                let at_ms = record.suspend_ms.filter(|at_ms| *at_ms >= start_ms).unwrap_or(now_ms / 1000 * 1000);
+                let at_ms =
+                    record.suspend_ms.filter(|at_ms| *at_ms >= start_ms).unwrap_or(now_ms / 1000 * 1000);
                 self.out.push(record::paused(id, start_ms, kind, at_ms));
                 attempt.suspended = paused;
             }
@@ -292,7 +294,10 @@ impl Tracker {
             let hint = attempt.over.as_ref().and_then(|over| over.hint.clone());
             let seen_ms = attempt.over.as_ref().map_or(attempt.start_ms, |over| over.seen_ms);
             let end = hint.unwrap_or_else(|| {
-                tracing::warn!(job = id, "Slurm does not know how it ended; the end is told for when it was last seen");
+                tracing::warn!(
+                    job = id,
+                    "Slurm does not know how it ended; the end is told for when it was last seen"
+                );
                 End::unexplained(seen_ms.max(attempt.start_ms), FinalState::Unknown)
             });
             self.ended(&id, &attempt, &end);
@@ -309,14 +314,20 @@ impl Tracker {
     /// Whether accounting has something to confirm, or was not asked for long.
     pub(super) fn wants_accounting(&self, now_ms: i64) -> bool {
         let lately = self.state.accounted_ms.is_some_and(|asked_ms| now_ms - asked_ms < ACCOUNT_EVERY_MS);
-        let open = |job: &Job| job.missing.is_some() || job.attempts.iter().any(|attempt| attempt.over.is_some());
+        let open =
+            |job: &Job| job.missing.is_some() || job.attempts.iter().any(|attempt| attempt.over.is_some());
         self.accounting && (!lately || self.state.jobs.values().any(open))
     }
 
     /// From when on accounting is to be asked for ends.
     pub(super) fn account_since_ms(&self, now_ms: i64) -> i64 {
         let asked_ms = self.state.accounted_ms.unwrap_or(now_ms);
-        let overs = self.state.jobs.values().flat_map(|job| &job.attempts).filter_map(|attempt| attempt.over.as_ref());
+        let overs = self
+            .state
+            .jobs
+            .values()
+            .flat_map(|job| &job.attempts)
+            .filter_map(|attempt| attempt.over.as_ref());
         let missing = self.state.jobs.values().filter_map(|job| job.missing).map(|missing| missing.seen_ms);
         overs.map(|over| over.seen_ms).chain(missing).fold(asked_ms, i64::min) - OVERLAP_MS
     }
@@ -326,7 +337,12 @@ impl Tracker {
         let Some(polled_ms) = self.state.polled_ms else {
             return;
         };
-        let overs = self.state.jobs.values().flat_map(|job| &job.attempts).filter_map(|attempt| attempt.over.as_ref());
+        let overs = self
+            .state
+            .jobs
+            .values()
+            .flat_map(|job| &job.attempts)
+            .filter_map(|attempt| attempt.over.as_ref());
         let open = overs.map(|over| over.hint.as_ref().map_or(over.seen_ms, |end| end.at_ms.min(polled_ms)));
         let missing = self.state.jobs.values().filter_map(|job| job.missing).map(|missing| missing.seen_ms);
         // Slurm counts whole seconds and dates what it does from the beginning of a scheduling cycle.
@@ -355,7 +371,8 @@ impl Tracker {
 
     /// Whether the end of this attempt was told; of a wait, whether one at that time was.
     fn was_told(&self, id: &str, start_ms: Option<i64>, end_ms: Option<i64>) -> bool {
-        let same = |told: &Told| told.start_ms == start_ms && (start_ms.is_some() || Some(told.end_ms) == end_ms);
+        let same =
+            |told: &Told| told.start_ms == start_ms && (start_ms.is_some() || Some(told.end_ms) == end_ms);
         self.state.told.get(id).is_some_and(|ends| ends.iter().any(same))
     }
 }
@@ -363,7 +380,9 @@ impl Tracker {
 /// How an attempt ended of which the queue shows only what came after it.
 fn end_of_former(start_ms: i64, next: &Record) -> End {
     match next.start_ms {
-        Some(resize_ms) if next.resized && resize_ms > start_ms => End::unexplained(resize_ms, FinalState::Resized),
+        Some(resize_ms) if next.resized && resize_ms > start_ms => {
+            End::unexplained(resize_ms, FinalState::Resized)
+        }
         // A job that goes back to the queue is submitted anew at that moment.
         _ if next.submit_ms >= start_ms => End::unexplained(next.submit_ms, FinalState::Requeued),
         // It began at another time than was said first: what was told never was.

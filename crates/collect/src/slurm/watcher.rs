@@ -129,7 +129,8 @@ impl Watcher {
     /// # Errors
     /// The state cannot be read.
     pub fn new(options: SlurmOptions) -> io::Result<Self> {
-        let file = options.state.as_ref().map(|folder| StateFile::new(folder, &options.cluster)).transpose()?;
+        let file =
+            options.state.as_ref().map(|folder| StateFile::new(folder, &options.cluster)).transpose()?;
         let state = file.as_ref().map_or(Ok(State::default()), StateFile::load)?;
         let programs = Programs {
             folder: options.programs.clone(),
@@ -207,7 +208,9 @@ impl Watcher {
             found.next().filter(|value| *value != "(null)").map(str::to_owned)
         };
         let Some(kind) = value("AccountingStorageType") else {
-            return Err(CommandError::unusable("scontrol show config", "it has no AccountingStorageType").into());
+            return Err(
+                CommandError::unusable("scontrol show config", "it has no AccountingStorageType").into()
+            );
         };
         let tracked = value("AccountingStorageTRES").unwrap_or_default();
         let gpus_tracked = tracked.split(',').any(|tres| tres == "gres/gpu");
@@ -233,7 +236,8 @@ impl Watcher {
         let since_ms = self.tracker.account_since_ms(now_ms);
         let arguments = accounting::arguments(found.name.as_deref(), since_ms, now_ms);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let records = self.programs.text("sacct", &arguments).and_then(|text| accounting::read(&text, found.setup));
+        let records =
+            self.programs.text("sacct", &arguments).and_then(|text| accounting::read(&text, found.setup));
         match records {
             Ok(records) => {
                 self.tracker.accounting(now_ms, &records);
@@ -241,7 +245,10 @@ impl Watcher {
             }
             Err(error) => {
                 if !self.accounting_failed {
-                    tracing::warn!(cluster = self.options.cluster, "{error}; ends wait for accounting for some minutes");
+                    tracing::warn!(
+                        cluster = self.options.cluster,
+                        "{error}; ends wait for accounting for some minutes"
+                    );
                 }
                 self.accounting_failed = true;
             }
@@ -250,8 +257,11 @@ impl Watcher {
 
     fn inventory(&mut self, now_ms: i64, found: &Found) -> Result<Vec<Event>, CommandError> {
         let show = |what: &str| self.programs.text("scontrol", &["--all", "--oneliner", "show", what]);
-        let answers =
-            Answers { nodes: show("node")?, partitions: show("partition")?, reservations: show("reservation")? };
+        let answers = Answers {
+            nodes: show("node")?,
+            partitions: show("partition")?,
+            reservations: show("reservation")?,
+        };
         let at_ms = now_ms / 1000 * 1000;
         let mut events = self.tracker.state.inventory.update(at_ms, &answers)?;
         if found.accounting {
@@ -261,7 +271,8 @@ impl Watcher {
             };
             let qos = ask(&["qos", "format=Name,GrpTRES"]);
             let of_cluster = format!("cluster={}", found.name.as_deref().unwrap_or_default());
-            let accounts = ask(&["association", of_cluster.as_str(), "format=Account,User,Partition,GrpTRES"]);
+            let accounts =
+                ask(&["association", of_cluster.as_str(), "format=Account,User,Partition,GrpTRES"]);
             match (qos, accounts) {
                 // An answer without a QOS is none: there is always `normal`.
                 (Ok(qos), Ok(accounts)) if !qos.is_empty() && !accounts.is_empty() => {
@@ -325,7 +336,10 @@ pub fn start(options: SlurmOptions, mut deliver: Box<dyn Deliver>) -> io::Result
                 Ok(()) => {}
                 Err(error) => {
                     if !failing {
-                        tracing::warn!(cluster = watcher.options.cluster, "{error}; it is tried again until it works");
+                        tracing::warn!(
+                            cluster = watcher.options.cluster,
+                            "{error}; it is tried again until it works"
+                        );
                     }
                     failing = true;
                 }
@@ -346,7 +360,10 @@ fn turn(watcher: &mut Watcher, deliver: &mut dyn Deliver) -> Result<(), PollErro
     while let Err(error) = deliver.deliver(events.clone()) {
         tries += 1;
         if tries == 1 {
-            tracing::warn!(cluster = watcher.options.cluster, "cannot hand on what happened: {error}; it is tried again");
+            tracing::warn!(
+                cluster = watcher.options.cluster,
+                "cannot hand on what happened: {error}; it is tried again"
+            );
         }
         thread::sleep(Duration::from_secs(1));
     }
