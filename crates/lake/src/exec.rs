@@ -121,8 +121,7 @@ pub async fn run_part(
     };
     let name = planned.pipeline.sources[0].as_str();
     ctx.register_table("all_rows", rows)?;
-    let sql =
-        format!("SELECT {}window_of({time}, {width_ms}) AS window_start FROM all_rows", reads(planned));
+    let sql = format!("SELECT {}window_of({time}, {width_ms}) AS window_start FROM all_rows", reads(planned));
     ctx.register_table(name, ctx.sql(&sql).await?.into_view())?;
     let result = run_sorted(ctx, planned, &Ranks::default()).await;
     ctx.deregister_table(name)?;

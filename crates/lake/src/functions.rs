@@ -188,7 +188,9 @@ fn us_known(args: &[ArrayRef]) -> Result<ArrayRef> {
     let known = NullBuffer::union(value.logical_nulls().as_ref(), us.nulls());
     let out = match known {
         None => us.values().clone(),
-        Some(known) => us.values().iter().zip(&known).map(|(us, known)| if known { *us } else { 0 }).collect(),
+        Some(known) => {
+            us.values().iter().zip(&known).map(|(us, known)| if known { *us } else { 0 }).collect()
+        }
     };
     Ok(Arc::new(Int64Array::new(out, None)))
 }

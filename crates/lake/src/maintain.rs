@@ -117,7 +117,9 @@ async fn put_parts_together(store: &mut DeltaStore, partitions: &[u32], when: Ma
         let rows = parts::in_one_file(store.spec(), rows).await?;
         let adds = store.write(vec![(PARTITION, partition), (SEGMENT, segment)], &[rows]).await?;
         tracing::debug!(table = store.spec().name, files = files.len(), "put parts of windows together");
-        store.commit(Change { adds: adds.into_iter().collect(), removes: files, ..Change::default() }).await?;
+        store
+            .commit(Change { adds: adds.into_iter().collect(), removes: files, ..Change::default() })
+            .await?;
     }
     if worked && partitions.contains(&0) {
         store.vacuum(when.keep_versions).await?;

@@ -98,7 +98,8 @@ fn fits(aggregate: &Aggregate, source: &TableSpec) -> bool {
         // What is no column of the table is the wider window's start.
         place.map_or(Part::Key, |place| source.parts[place])
     };
-    let bare_scan = matches!(aggregate.input.as_ref(), LogicalPlan::TableScan(scan) if scan.filters.is_empty());
+    let bare_scan =
+        matches!(aggregate.input.as_ref(), LogicalPlan::TableScan(scan) if scan.filters.is_empty());
     let by_key = aggregate
         .group_expr
         .iter()
@@ -195,7 +196,10 @@ mod tests {
         use Part::{Key, Max, Min, Sum};
         let rows = table(Vec::new());
         for (values, expected) in [
-            ("sum(n) AS x, max(n) AS y, min(n) AS z, count(*) AS c", Some(vec![Key, Key, Sum, Max, Min, Sum])),
+            (
+                "sum(n) AS x, max(n) AS y, min(n) AS z, count(*) AS c",
+                Some(vec![Key, Key, Sum, Max, Min, Sum]),
+            ),
             ("sum(n * high) FILTER (WHERE high > 3) AS x", Some(vec![Key, Key, Sum])),
             ("count(DISTINCT n) AS x", None),
             ("coalesce(sum(n), 0) AS x", None),
@@ -226,7 +230,13 @@ mod tests {
             async move { told(&sql, &parts).await }
         };
         assert_eq!(fits("sum(n) AS n, max(high) AS high").await, Some(vec![Key, Key, Sum, Max]));
-        for values in ["count(*) AS c", "max(n) AS n", "sum(high) AS x", "sum(n + 1) AS n", "sum(n) FILTER (WHERE a = 'x') AS n"] {
+        for values in [
+            "count(*) AS c",
+            "max(n) AS n",
+            "sum(high) AS x",
+            "sum(n + 1) AS n",
+            "sum(n) FILTER (WHERE a = 'x') AS n",
+        ] {
             assert_eq!(fits(values).await, None, "{values}");
         }
         let filtered = "SELECT window_start, a, sum(n) AS n FROM t WHERE n > 3 GROUP BY window_start, a";

@@ -58,7 +58,8 @@ pub fn part_revisions(
 ) -> Result<RecordBatch> {
     let Shape::Windowed { width_ms, lateness_ms, .. } = shape else { unreachable!("planned as windowed") };
     let open_ms = width_ms + lateness_ms;
-    let late = |start: &i64| closed_before.is_some_and(|watermark| start + open_ms * MICROS_PER_MS <= watermark);
+    let late =
+        |start: &i64| closed_before.is_some_and(|watermark| start + open_ms * MICROS_PER_MS <= watermark);
     let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
     let mut columns = rows.columns().to_vec();
     columns.push(Arc::new(starts.iter().map(|start| Some(i32::from(late(start)))).collect::<Int32Array>()));

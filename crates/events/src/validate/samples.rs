@@ -89,7 +89,11 @@ fn column_fits(column: &Column, devices: usize, ticks: usize) -> Result<(), Inva
         return Err(InvalidEvent::ColumnLength { column: name(), values, devices, ticks });
     }
     if ![0, devices].contains(&column.first_growth.len()) {
-        return Err(InvalidEvent::GrowthLength { column: name(), values: column.first_growth.len(), devices });
+        return Err(InvalidEvent::GrowthLength {
+            column: name(),
+            values: column.first_growth.len(),
+            devices,
+        });
     }
     let mut runs = Vec::with_capacity(column.missing.len());
     for missing in &column.missing {

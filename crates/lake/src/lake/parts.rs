@@ -33,9 +33,7 @@ impl Lake {
         for planned in group.in_parts() {
             let source = planned.pipeline.sources[0].as_str();
             let rows: Option<Arc<dyn TableProvider>> = match computed.get(source) {
-                Some(parts) => {
-                    Some(Arc::new(MemTable::try_new(parts.schema(), vec![vec![parts.clone()]])?))
-                }
+                Some(parts) => Some(Arc::new(MemTable::try_new(parts.schema(), vec![vec![parts.clone()]])?)),
                 None => new_rows(state, planned)?,
             };
             if let Some(rows) = rows {

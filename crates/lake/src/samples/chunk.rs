@@ -310,9 +310,7 @@ impl SampleChunk {
 
 /// How many of the parts of a text of `missing` name each reason.
 fn by_reason(parts: &BTreeSet<String>) -> [i64; REASONS.len()] {
-    REASONS.map(|reason| {
-        parts.iter().filter(|part| part.rsplit(':').next() == Some(reason)).count() as i64
-    })
+    REASONS.map(|reason| parts.iter().filter(|part| part.rsplit(':').next() == Some(reason)).count() as i64)
 }
 
 /// Why a value could not be read, as `missing` has it.

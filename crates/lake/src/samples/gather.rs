@@ -97,8 +97,7 @@ impl Rows<'_> {
 
     fn derived(&mut self, name: &str) -> Result<ArrayRef, ArrowError> {
         let (runs, rows) = (self.runs, self.count);
-        let mut grown =
-            |place| self.growth.entry(place).or_insert_with(|| growth(runs, rows, place)).clone();
+        let mut grown = |place| self.growth.entry(place).or_insert_with(|| growth(runs, rows, place)).clone();
         match derived(name) {
             Some(Derived::Growth(place)) => Ok(grown(place).0),
             Some(Derived::GrowthTime(place)) => Ok(grown(place).1),

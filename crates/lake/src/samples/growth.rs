@@ -18,8 +18,14 @@ use super::metrics::metric;
 /// that is less than it was began anew; what it had counted up to there since the sample before is not known.
 pub(super) fn growth(runs: &[Picked<'_>], rows: usize, counter: usize) -> (ArrayRef, ArrayRef) {
     let interval = metric("interval_us").expect("a metric");
-    let mut column =
-        Column { growth: vec![0; rows], time: vec![0; rows], known: vec![false; rows], at: 0, last: None, waited: 0 };
+    let mut column = Column {
+        growth: vec![0; rows],
+        time: vec![0; rows],
+        known: vec![false; rows],
+        at: 0,
+        last: None,
+        waited: 0,
+    };
     for picked in runs {
         let run = Counted {
             values: &picked.chunk.metrics[counter],
@@ -57,7 +63,8 @@ struct Column {
 impl Column {
     fn push(&mut self, run: &Counted<'_>, ticks: u32) {
         (self.last, self.waited) = (None, 0);
-        let (mut values, mut intervals) = (run.values.known_from(run.first_row), run.interval.known_from(run.first_row));
+        let (mut values, mut intervals) =
+            (run.values.known_from(run.first_row), run.interval.known_from(run.first_row));
         for tick in 0..ticks {
             self.waited = self.waited.saturating_add(intervals.next().flatten().unwrap_or(0));
             if let Some(value) = values.next().flatten() {

@@ -73,14 +73,8 @@ pub const METRICS: &[(&str, &str)] = &[
         "sync_boost_throttled_us",
         "Time in which the clocks were held down to those of other GPUs of a sync boost group, µs. Counter.",
     ),
-    (
-        "board_limit_throttled_us",
-        "Time in which limits of the board held the clocks down, µs. Counter.",
-    ),
-    (
-        "reliability_throttled_us",
-        "Time in which the reliability voltage held the clocks down, µs. Counter.",
-    ),
+    ("board_limit_throttled_us", "Time in which limits of the board held the clocks down, µs. Counter."),
+    ("reliability_throttled_us", "Time in which the reliability voltage held the clocks down, µs. Counter."),
     ("framebuffer_used_bytes", "Device memory taken, bytes."),
     ("framebuffer_reserved_bytes", "Device memory that the driver keeps for itself, bytes."),
     ("framebuffer_total_bytes", "Device memory there is, bytes."),
@@ -90,10 +84,7 @@ pub const METRICS: &[(&str, &str)] = &[
     ("nvlink_tx_bytes", "Bytes sent over all NVLinks. Counter."),
     ("nvlink_rx_bytes", "Bytes received over all NVLinks. Counter."),
     ("nvlink_error_count", "Errors on all NVLinks: replays, recoveries, CRC. Counter."),
-    (
-        "pcie_tx_bytes_per_second",
-        "Bytes sent over PCIe per second, where the device has no counter of them.",
-    ),
+    ("pcie_tx_bytes_per_second", "Bytes sent over PCIe per second, where the device has no counter of them."),
     (
         "pcie_rx_bytes_per_second",
         "Bytes received over PCIe per second, where the device has no counter of them.",
@@ -256,6 +247,7 @@ pub fn table() -> RawTable {
     columns.extend(listed(NOTES));
     RawTable {
         schema: SchemaId::GpuSampleBatch,
+        knows_lately: true,
         spec: Arc::new(TableSpec {
             name: "gpu_samples".into(),
             version: SchemaId::GpuSampleBatch.version().into(),
@@ -276,9 +268,8 @@ mod tests {
 
     #[test]
     fn every_metric_has_a_place_and_a_unit() {
-        let units = [
-            "ppm", "mw", "mj", "celsius", "mhz", "us", "bytes", "bytes_per_second", "count", "code", "bits",
-        ];
+        let units =
+            ["ppm", "mw", "mj", "celsius", "mhz", "us", "bytes", "bytes_per_second", "count", "code", "bits"];
         for (place, (name, _)) in METRICS.iter().enumerate() {
             assert_eq!(metric(name), Some(place), "{name} stands twice");
             assert!(units.iter().any(|unit| name.ends_with(&format!("_{unit}"))), "{name} has no unit");
