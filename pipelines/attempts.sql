@@ -1,4 +1,5 @@
 --! name    = "attempts"
+--! version = 2
 --! doc     = "One row per attempt of a job to run, and one for a job that has not started; folded from its events."
 --! sources = ["job_facts", "job_events"]
 --! per     = ["cluster", "job_id"]
@@ -10,6 +11,8 @@
 --! attempt       = "Number of the attempt in order of start, from 0; NULL for a job that has not started."
 --! is_only       = "1 if the job has no other attempt, else 0."
 --! is_final      = "1 for the last attempt so far, else 0."
+--! run           = "Number of the run the attempt is part of, from 0: attempts that a resize divides are one run; NULL for a job that has not started."
+--! is_lost       = "1 if another run followed, or a wait for one, else 0."
 --! team          = "Account, group or virtual cluster."
 --! user_name     = "User who submitted the job."
 --! pool          = "Partition, queue or node pool."
@@ -23,20 +26,20 @@
 --! node_count    = "Number of nodes."
 --! submit_time   = "When the job entered the queue."
 --! eligible_time = "From when on the job waited for capacity only, where the source tells."
---! queued_from   = "When this wait began: submission, or the end of the attempt before."
---! queued_to     = "When this wait ended: start of the attempt, or end of a job that never started; NULL while it waits."
+--! queued_from   = "When this wait began: submission, or the end of the attempt before; NULL after a resize, which is no wait."
+--! queued_to     = "When this wait ended: start of the attempt, or end of a job that never started; NULL while it waits, and after a resize."
 --! from_time     = "When the attempt began to hold GPUs."
 --! to_time       = "When it released them; NULL while it holds them."
---! final_state   = "How the attempt ended; NULL while it runs."
+--! final_state   = "How the attempt ended; NULL while it runs. RESIZED: the job goes on with other devices, as the next attempt of the run."
 --! exit_code     = "Exit code."
 --! as_of         = "While something is still open: up to when the cluster was observed."
 --! gpu_ms_held   = "GPU x ms held, up to as_of while it runs."
 --! gpu_ms_queued = "GPU x ms asked for and waited, from queued_from to queued_to or as_of."
 WITH facts AS (
-    -- Back in the queue after its last attempt: it left from there, or was submitted again.
+    -- Back in the queue after its last attempt: it left from there, was submitted again, or was seen to wait.
     SELECT *,
            last_attempt_id IS NOT NULL
-               AND (gave_up_time IS NOT NULL OR coalesce(last_submit_time > last_from_time AND last_submit_time >= to_time, false))
+               AND (gave_up_time IS NOT NULL OR coalesce(last_queued_time > last_from_time AND last_queued_time >= to_time, false))
                AS waits_again
     FROM job_facts
 ), manifold AS (
@@ -63,13 +66,20 @@ WITH facts AS (
     SELECT *,
            CAST(row_number() OVER by_start AS BIGINT) - 1 AS attempt,
            lead(attempt_id) OVER by_start                 AS next_attempt_id,
-           lag(to_time) OVER by_start                     AS previous_end
+           lag(to_time) OVER by_start                     AS previous_end,
+           coalesce((lag(final_state) OVER by_start) = 'RESIZED', false) AS resized
     FROM retried
     WINDOW by_start AS (PARTITION BY cluster, job_id ORDER BY from_time NULLS LAST, attempt_id)
+), in_runs AS (
+    SELECT *,
+           sum(CASE WHEN resized THEN 0 ELSE 1 END) OVER (PARTITION BY cluster, job_id ORDER BY attempt) - 1 AS run,
+           sum(CASE WHEN resized THEN 0 ELSE 1 END) OVER (PARTITION BY cluster, job_id) - 1                  AS last_run
+    FROM in_order
 ), every_attempt AS (
     SELECT cluster, job_id, last_attempt_id AS attempt_id,
            CASE WHEN from_time IS NOT NULL THEN 0 END AS attempt,
            1 AS is_only, 1 AS is_final,
+           CASE WHEN from_time IS NOT NULL THEN 0 END AS run, 0 AS is_lost,
            team, user_name, pool, qos, job_name, gpus_milli, coalesce(asked_gpus_milli, gpus_milli) AS asked_gpus_milli,
            gpu_model, nodes, node_count, submit_time, eligible_time,
            submit_time AS queued_from,
@@ -84,16 +94,18 @@ WITH facts AS (
     SELECT o.cluster, o.job_id, o.attempt_id,
            CASE WHEN o.from_time IS NOT NULL THEN o.attempt END,
            0, CASE WHEN o.next_attempt_id IS NULL AND NOT j.waits_again THEN 1 ELSE 0 END,
+           CASE WHEN o.from_time IS NOT NULL THEN o.run END,
+           CASE WHEN o.run = o.last_run AND NOT j.waits_again THEN 0 ELSE 1 END,
            j.team, j.user_name, coalesce(o.pool, j.pool), j.qos, j.job_name,
            coalesce(o.gpus_milli, j.gpus_milli), coalesce(j.asked_gpus_milli, o.gpus_milli, j.gpus_milli), coalesce(o.gpu_model, j.gpu_model), o.nodes, o.node_count,
            j.submit_time, j.eligible_time,
-           coalesce(o.previous_end, j.submit_time),
-           coalesce(o.from_time, o.to_time),
+           CASE WHEN NOT o.resized THEN coalesce(o.previous_end, j.submit_time) END,
+           CASE WHEN NOT o.resized THEN coalesce(o.from_time, o.to_time) END,
            o.from_time, o.to_time, o.final_state, o.exit_code, o.as_of
-    FROM in_order o
+    FROM in_runs o
     JOIN manifold j ON o.cluster = j.cluster AND o.job_id = j.job_id
     UNION ALL
-    SELECT cluster, job_id, NULL AS attempt_id, NULL AS attempt, 0 AS is_only, 1 AS is_final,
+    SELECT cluster, job_id, NULL AS attempt_id, NULL AS attempt, 0 AS is_only, 1 AS is_final, NULL AS run, 0 AS is_lost,
            team, user_name, pool, qos, job_name,
            coalesce(asked_gpus_milli, gpus_milli) AS gpus_milli, coalesce(asked_gpus_milli, gpus_milli) AS asked_gpus_milli,
            gpu_model, NULL AS nodes, NULL AS node_count, submit_time, eligible_time,
@@ -102,7 +114,7 @@ WITH facts AS (
     FROM facts
     WHERE waits_again
 ), timed AS (
-    SELECT cluster, job_id, attempt_id, attempt, is_only, is_final, team, user_name, pool, qos, job_name, gpus_milli,
+    SELECT cluster, job_id, attempt_id, attempt, is_only, is_final, run, is_lost, team, user_name, pool, qos, job_name, gpus_milli,
            asked_gpus_milli, gpu_model,
            CASE WHEN node_count = 1 THEN nodes END                 AS node,
            nodes, node_count, submit_time, eligible_time, queued_from, queued_to, from_time,

@@ -1,31 +1,57 @@
 --! name    = "capacity"
---! doc     = "History of quotas and reservations: one row per value, from when to when. A row with previous_gpus_milli is a change."
+--! version = 2
+--! doc     = "History of quotas, reservations, limits and partitions: one row per value, from when to when. A row with previous_gpus_milli is a change."
 --! sources = ["capacity_events"]
 --! per     = ["cluster", "owner"]
---! key     = ["cluster", "owner", "kind", "pool", "gpu_model", "from_time"]
+--! key     = ["cluster", "owner", "kind", "name", "pool", "gpu_model", "from_time"]
 --! [columns]
 --! cluster             = "Cluster."
 --! owner               = "Team or virtual cluster that is entitled; `total` is the whole cluster."
---! kind                = "QUOTA_SET or RESERVATION_SET."
+--! kind                = "QUOTA_SET, RESERVATION_SET, LIMIT_SET or PARTITION_SET."
+--! name                = "Name of the reservation."
 --! pool                = "Pool the entitlement is in."
 --! gpu_model           = "GPU model it is for."
---! gpus_milli          = "Thousandths of a GPU."
+--! gpus_milli          = "Thousandths of a GPU; NULL for a limit that was lifted, and where nobody said."
+--! state               = "State of the partition or reservation, as the scheduler names it."
 --! previous_gpus_milli = "Value before; NULL for the first one known."
---! from_time           = "From when on."
---! to_time             = "Until when; NULL for the value in force."
+--! from_time           = "From when on; of a reservation not before it begins."
+--! to_time             = "Until when: the next value, the end or removal; NULL for the value in force."
 WITH settings AS (
-    SELECT cluster, owner, kind, pool, gpu_model, event_time, max(gpus_milli) AS gpus_milli
+    SELECT cluster, owner,
+           CASE kind WHEN 'RESERVATION_REMOVED' THEN 'RESERVATION_SET' WHEN 'PARTITION_REMOVED' THEN 'PARTITION_SET' ELSE kind END AS kind,
+           name,
+           -- A removal names what is gone and may leave out the rest.
+           CASE WHEN name IS NULL THEN pool END AS of_pool,
+           CASE WHEN name IS NULL AND kind NOT IN ('PARTITION_SET', 'PARTITION_REMOVED') THEN gpu_model END AS of_model,
+           event_time,
+           max(CASE WHEN kind IN ('RESERVATION_REMOVED', 'PARTITION_REMOVED') THEN 0 ELSE 1 END) AS is_set,
+           max(pool) AS pool, max(gpu_model) AS gpu_model,
+           max(gpus_milli) AS gpus_milli, max(state) AS state, max(start_time) AS start_time, max(end_time) AS end_time
     FROM capacity_events
-    GROUP BY cluster, owner, kind, pool, gpu_model, event_time
+    GROUP BY cluster, owner, 3, name, 5, 6, event_time
 ), compared AS (
     SELECT *,
            lag(gpus_milli) OVER entitlement AS previous_gpus_milli,
-           row_number() OVER entitlement AS place
+           lag(is_set)     OVER entitlement AS was_set,
+           lag(state)      OVER entitlement AS was_state,
+           lag(start_time) OVER entitlement AS was_start,
+           lag(end_time)   OVER entitlement AS was_end
     FROM settings
-    WINDOW entitlement AS (PARTITION BY cluster, owner, kind, pool, gpu_model ORDER BY event_time)
+    WINDOW entitlement AS (PARTITION BY cluster, owner, kind, name, of_pool, of_model ORDER BY event_time)
 ), changes AS (
-    SELECT * FROM compared WHERE place = 1 OR previous_gpus_milli IS DISTINCT FROM gpus_milli
+    SELECT * FROM compared
+    WHERE (was_set IS DISTINCT FROM is_set) OR (previous_gpus_milli IS DISTINCT FROM gpus_milli)
+       OR (was_state IS DISTINCT FROM state) OR (was_start IS DISTINCT FROM start_time) OR (was_end IS DISTINCT FROM end_time)
+), spans AS (
+    SELECT *,
+           greatest(event_time, coalesce(start_time, event_time)) AS from_time,
+           lead(event_time) OVER (PARTITION BY cluster, owner, kind, name, of_pool, of_model ORDER BY event_time) AS next_time
+    FROM changes
 )
-SELECT cluster, owner, kind, pool, gpu_model, gpus_milli, previous_gpus_milli, event_time AS from_time,
-       lead(event_time) OVER (PARTITION BY cluster, owner, kind, pool, gpu_model ORDER BY event_time) AS to_time
-FROM changes
+SELECT cluster, owner, kind, name, pool, gpu_model, gpus_milli, state,
+       CASE WHEN was_set = 1 THEN previous_gpus_milli END AS previous_gpus_milli,
+       from_time,
+       least(next_time, end_time) AS to_time
+FROM spans
+-- What was changed or removed before it began was never in force.
+WHERE is_set = 1 AND coalesce(from_time < least(next_time, end_time), true)

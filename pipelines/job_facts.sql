@@ -8,7 +8,7 @@ SELECT cluster, job_id,
        min(attempt_id)                                                                   AS first_attempt_id,
        max(attempt_id)                                                                   AS last_attempt_id,
        min(event_time) FILTER (WHERE kind = 'SUBMITTED')                                 AS submit_time,
-       max(event_time) FILTER (WHERE kind = 'SUBMITTED')                                 AS last_submit_time,
+       max(event_time) FILTER (WHERE kind IN ('SUBMITTED', 'WAITING'))                   AS last_queued_time,
        max(event_time) FILTER (WHERE kind = 'STARTED')                                   AS last_from_time,
        max(event_time) FILTER (WHERE kind = 'ENDED' AND attempt_id IS NULL)              AS gave_up_time,
        latest(final_state, event_time) FILTER (WHERE kind = 'ENDED' AND attempt_id IS NULL) AS gave_up_state,
@@ -22,7 +22,7 @@ SELECT cluster, job_id,
        latest(pool, event_time)                                                          AS pool,
        latest(qos, event_time)                                                           AS qos,
        latest(job_name, event_time)                                                      AS job_name,
-       latest(gpus_milli, event_time)                                                    AS gpus_milli,
+       latest(gpus_milli, event_time) FILTER (WHERE kind <> 'WAITING')                   AS gpus_milli,
        latest(gpu_model, event_time)                                                     AS gpu_model,
        latest(nodes, event_time)                                                         AS nodes,
        latest(node_count, event_time)                                                    AS node_count,
@@ -31,5 +31,6 @@ SELECT cluster, job_id,
        latest(exit_code, event_time)                                                     AS exit_code,
        max(as_of)                                                                        AS as_of
 FROM job_events
-WHERE kind <> 'OBSERVED' AND step_id IS NULL
+-- A device held says nothing of the job's attempts: the scheduler's own account does.
+WHERE kind NOT IN ('OBSERVED', 'DEVICE_HELD', 'DEVICE_RELEASED') AND step_id IS NULL
 GROUP BY cluster, job_id

@@ -22,5 +22,5 @@ SELECT cluster, job_id, attempt_id, step_id,
        latest(final_state, event_time) AS final_state,
        latest(exit_code, event_time) AS exit_code
 FROM job_events
-WHERE step_id IS NOT NULL
+WHERE step_id IS NOT NULL AND kind NOT IN ('DEVICE_HELD', 'DEVICE_RELEASED')
 GROUP BY cluster, job_id, attempt_id, step_id

@@ -19,12 +19,12 @@
 --! end_time      = "When the job left for good; NULL while it waits or runs."
 --! final_state   = "How it ended: COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED or UNKNOWN; NULL while it waits or runs."
 --! exit_code     = "Exit code of the last attempt."
---! attempts      = "Attempts that began to hold GPUs."
+--! attempts      = "Runs that began to hold GPUs; a resize does not begin another one."
 --! queue_ms      = "Queue delay: first start minus submission, ms; NULL if it never started."
 --! run_ms        = "Time in which GPUs were held, ms, all attempts."
 --! gpu_ms_held   = "GPU x ms held, all attempts."
 --! gpu_ms_queued = "GPU x ms asked for and waited, all waits."
---! gpu_ms_lost   = "GPU x ms held by attempts that were followed by another one."
+--! gpu_ms_lost   = "GPU x ms held by runs that were followed by another one."
 --! as_of         = "While the job is open: up to when its cluster was observed."
 WITH folded AS (
     SELECT cluster, job_id, team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,
@@ -49,10 +49,10 @@ WITH folded AS (
            max(coalesce(to_time, queued_to)) FILTER (WHERE is_final = 1 AND as_of IS NULL),
            max(final_state) FILTER (WHERE is_final = 1),
            max(exit_code)   FILTER (WHERE is_final = 1),
-           count(from_time),
+           count(DISTINCT run),
            sum(ms_between(from_time, coalesce(to_time, as_of))),
            sum(gpu_ms_held), sum(gpu_ms_queued),
-           coalesce(sum(gpu_ms_held) FILTER (WHERE is_final = 0), 0),
+           coalesce(sum(gpu_ms_held) FILTER (WHERE is_lost = 1), 0),
            max(as_of)
     FROM attempts
     WHERE is_only = 0
@@ -60,8 +60,9 @@ WITH folded AS (
 )
 SELECT cluster, job_id, team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,
        submit_time, eligible_time, start_time,
-       CASE WHEN final_state <> 'REQUEUED' THEN end_time END    AS end_time,
-       CASE WHEN final_state <> 'REQUEUED' THEN final_state END AS final_state,
+       -- Requeued or resized, it goes on.
+       CASE WHEN final_state NOT IN ('REQUEUED', 'RESIZED') THEN end_time END    AS end_time,
+       CASE WHEN final_state NOT IN ('REQUEUED', 'RESIZED') THEN final_state END AS final_state,
        exit_code, attempts,
        ms_between(submit_time, start_time) AS queue_ms,
        run_ms, gpu_ms_held, gpu_ms_queued, gpu_ms_lost, as_of

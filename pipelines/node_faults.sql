@@ -1,8 +1,6 @@
 --! name    = "node_faults"
 --! doc     = "Faults of nodes, from when to when."
 --! sources = ["node_events"]
---! per     = ["cluster", "node"]
---! key     = ["cluster", "node", "fault_id"]
 --! [columns]
 --! cluster     = "Cluster."
 --! node        = "Node."

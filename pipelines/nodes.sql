@@ -1,8 +1,6 @@
 --! name    = "nodes"
 --! doc     = "Nodes and what they hold: latest report of each."
 --! sources = ["node_events"]
---! per     = ["cluster", "node"]
---! key     = ["cluster", "node"]
 --! [columns]
 --! cluster         = "Cluster."
 --! node            = "Node."
@@ -14,6 +12,12 @@
 --! registered_time = "When it was first reported; NULL if only its faults are known."
 --! removed_time    = "When it was last reported gone; NULL if never."
 --! faults          = "Faults that began on it."
+--! xids            = "XID errors that its driver reported."
+--! state           = "Its latest state, as the scheduler names it."
+--! state_reason    = "Why it is in that state, as the scheduler says."
+--! state_time      = "Since when, at the latest, it is in that state."
+--! driver_version  = "Latest version of its GPU driver."
+--! boot_id         = "The kernel's random id of its latest boot."
 SELECT cluster, node,
        latest(pool, event_time) AS pool,
        latest(gpu_model, event_time) AS gpu_model,
@@ -22,6 +26,13 @@ SELECT cluster, node,
        latest(memory_bytes, event_time) AS memory_bytes,
        min(event_time) FILTER (WHERE kind = 'NODE_REGISTERED') AS registered_time,
        max(event_time) FILTER (WHERE kind = 'NODE_REMOVED') AS removed_time,
-       count(*) FILTER (WHERE kind = 'FAULT_STARTED') AS faults
+       count(*) FILTER (WHERE kind = 'FAULT_STARTED') AS faults,
+       count(*) FILTER (WHERE kind = 'XID') AS xids,
+       latest(state, event_time) FILTER (WHERE kind = 'STATE_CHANGED') AS state,
+       -- Of the latest change, where it gives one: an empty text is less than any reason, and stands for none.
+       nullif(latest(coalesce(reason, ''), event_time) FILTER (WHERE kind = 'STATE_CHANGED'), '') AS state_reason,
+       max(event_time) FILTER (WHERE kind = 'STATE_CHANGED') AS state_time,
+       latest(driver_version, event_time) AS driver_version,
+       latest(boot_id, event_time) AS boot_id
 FROM node_events
 GROUP BY cluster, node

@@ -18,10 +18,10 @@ use crate::batch::{compact, concat};
 use crate::error::Result;
 use crate::exec::run_keyed;
 use crate::plan::{AS_OF, Group, Planned};
-use crate::raw::{Facts, RawTable, key_hash};
-use crate::samples::{HeldSamples, SampleChunk};
+use crate::raw::{Facts, RawTable, goes_on, key_hash, says_whether_done};
+use crate::samples::{BatchId, HeldSamples, Recent, SampleChunk};
 use crate::seen::SeenKeys;
-use crate::table::{EVENT, KEY, OFFSET, timestamp_type};
+use crate::table::{EVENT, KEY, Layout, OFFSET, timestamp_type};
 
 /// How long after its last event a finished key stays open for stragglers, in event time.
 pub const SEAL_AFTER_MS: i64 = 3_600_000;
@@ -40,9 +40,10 @@ struct KeyState {
 }
 
 impl KeyState {
-    /// Its last event says that nothing more is expected.
+    /// Nothing more is expected: its last event says so, or no event ever said that something is. That is a job of which only
+    /// steps or held devices are known, as that of a pod.
     fn terminal(&self) -> bool {
-        self.latest.2
+        self.latest.2 || self.latest.0 == i64::MIN
     }
 }
 
@@ -68,6 +69,8 @@ pub struct GroupState {
     seen_events: HashSet<(i64, i64)>,
     keys: HashMap<i64, KeyState>,
     sealed: SeenKeys,
+    /// Instead of `sealed`, where only repeats that come soon are known.
+    recent: Recent,
     /// Events whose keys may be sealed in the lake, full raw schema.
     waiting: Vec<(RecordBatch, Vec<Facts>)>,
     /// Keys that were sealed in the lake and are open again; their sealed rows are to be replaced.
@@ -96,6 +99,7 @@ impl GroupState {
             seen_events: HashSet::new(),
             keys: HashMap::new(),
             sealed: SeenKeys::default(),
+            recent: Recent::default(),
             waiting: Vec::new(),
             revived: HashSet::new(),
             clusters: Vec::new(),
@@ -149,6 +153,9 @@ impl GroupState {
     /// An event of a key that may be sealed in the lake waits until [`Self::absorb_waiting`]: one look into the lake serves
     /// all that came since the last.
     pub fn absorb(&mut self, batch: RecordBatch, facts: Vec<Facts>) -> Result<()> {
+        if self.raw().knows_lately {
+            return self.absorb_unless_lately(&batch, &facts);
+        }
         let waits: BooleanArray = facts
             .iter()
             .map(|f| Some(!self.keys.contains_key(&f.key) && self.sealed.contains(f.key)))
@@ -162,6 +169,27 @@ impl GroupState {
         };
         self.waiting.push((filter_record_batch(&batch, &waits)?, pick(true)));
         self.absorb_fresh(&filter_record_batch(&batch, &not(&waits)?)?, &pick(false))
+    }
+
+    fn absorb_unless_lately(&mut self, batch: &RecordBatch, facts: &[Facts]) -> Result<()> {
+        let offsets = int_column(batch, OFFSET).values();
+        let recent = &mut self.recent;
+        let new: BooleanArray = facts
+            .iter()
+            .zip(offsets)
+            .map(|(fact, offset)| Some(recent.insert(*offset as u64, (fact.key, fact.event))))
+            .collect();
+        let facts: Vec<Facts> =
+            facts.iter().zip(&new).filter(|(_, new)| *new == Some(true)).map(|(fact, _)| *fact).collect();
+        self.absorb_fresh(&filter_record_batch(batch, &new)?, &facts)
+    }
+
+    /// On start: remembers events that came lately, each with its offset, in any order and as often as they come.
+    pub fn remember_lately(&mut self, events: Vec<(u64, BatchId)>) {
+        match self.raw().spec.layout {
+            Layout::Samples => self.samples.remember(events),
+            _ => self.recent.remember(events),
+        }
     }
 
     /// Takes new samples in, but for batches that came lately. Each touches the windows of its own times.
@@ -310,7 +338,9 @@ impl GroupState {
         let finished: HashSet<i64> = self.keys.keys().copied().filter(|key| self.is_finished(*key)).collect();
         self.keys.retain(|key, _| !finished.contains(key));
         self.seen_events.retain(|(key, _)| !finished.contains(key));
-        finished.iter().for_each(|key| self.sealed.insert(*key));
+        if !self.raw().knows_lately {
+            finished.iter().for_each(|key| self.sealed.insert(*key));
+        }
         let stay = |batch: &RecordBatch| -> BooleanArray {
             int_column(batch, KEY).iter().map(|k| Some(k.is_some_and(|k| !finished.contains(&k)))).collect()
         };
@@ -380,10 +410,11 @@ impl GroupState {
             .expect("raw tables have event_time")
             .as_primitive::<TimestampMicrosecondType>();
         let terminal = |row: usize| match (&kind, &state, &step) {
-            (Some(kind), Some(state), Some(step)) => step.is_null(row).then(|| {
-                let requeued = state.is_valid(row) && state.value(row) == "REQUEUED";
-                (kind.value(row) == "ENDED" && !requeued) || kind.value(row) == "OBSERVED"
-            }),
+            (Some(kind), Some(state), Some(step)) => says_whether_done(kind.value(row), step.is_null(row))
+                .then(|| {
+                    let goes_on = goes_on(state.is_valid(row).then(|| state.value(row)));
+                    (kind.value(row) == "ENDED" && !goes_on) || kind.value(row) == "OBSERVED"
+                }),
             _ => Some(self.group.keyed.is_empty()),
         };
         let fact = |row: usize| Facts {

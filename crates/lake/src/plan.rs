@@ -78,10 +78,10 @@ impl Plan {
             let group = groups.iter_mut().find(|g| Some(&g.raw.spec.name) == planned.root.as_ref());
             match (&planned.pipeline.shape, group) {
                 (Shape::View, _) => views.push(planned),
-                (Shape::Keyed { .. }, Some(group)) if group.raw.spec.layout == Layout::Samples => {
+                (Shape::Keyed { .. }, Some(group)) if group.raw.is_endless() => {
                     let message = format!(
-                        "{} cannot be folded per key: no device is ever finished, so all history would stay in memory; \
-                         use a window of event_time",
+                        "{} cannot be folded per key: nothing says that a key is finished, so all history would stay in memory; \
+                         use a window of event_time, or a view",
                         group.raw.spec.name
                     );
                     return Err(LakeError::Pipeline { file: planned.pipeline.file, message });

@@ -42,12 +42,23 @@ pub struct Facts {
 pub struct RawTable {
     pub spec: Arc<TableSpec>,
     pub schema: SchemaId,
+    /// Events are so many that repeats are known only if they come soon, see [`crate::samples::REMEMBERED_RECORDS`]. Else any
+    /// repeat is, at about five bytes of memory for each key there ever was.
+    pub knows_lately: bool,
+}
+
+impl RawTable {
+    /// Whether its keys come back for ever: each event is on its own then.
+    pub fn is_endless(&self) -> bool {
+        matches!(self.schema, SchemaId::GpuSampleBatch | SchemaId::StepReport | SchemaId::NodeEvent)
+    }
 }
 
 /// All raw tables.
 pub fn raw_tables() -> Vec<RawTable> {
     let table = |schema: SchemaId, name: &str, doc: &str, key: &[&str], columns: Vec<Column>| RawTable {
         schema,
+        knows_lately: schema == SchemaId::StepReport,
         spec: Arc::new(TableSpec {
             name: name.into(),
             // Another version of the event has other columns.
@@ -175,27 +186,34 @@ fn facts_of(event: &Event) -> Facts {
     let (key, reach, terminal) = match event {
         // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile up under one key.
         Event::Job(e) if e.kind() == JobEventKind::Observed => (identity, time, Some(true)),
-        Event::Job(e) => (key_hash(cluster, &e.job_id), time, says_whether_done(e).then(|| is_terminal(e))),
+        Event::Job(e) => (
+            key_hash(cluster, &e.job_id),
+            time,
+            says_whether_done(e.kind().as_str_name(), e.step_id.is_none()).then(|| is_terminal(e)),
+        ),
         Event::Capacity(e) => (key_hash(cluster, &e.owner), time, Some(false)),
-        Event::Node(e) => (key_hash(cluster, &e.node), time, Some(false)),
         Event::PoolSample(e) => (identity, time + e.interval_ms as i64 * MICROS_PER_MS, Some(true)),
-        // Steps are not folded by job: a key of its own for each, so that they do not wait in memory for the job's end.
+        // Not folded: neither nodes nor what is told of them ever ends, and steps are too many to wait for their job's end. So
+        // each is a key of its own, and leaves memory with the next commit.
         Event::Step(e) => (identity, time.saturating_add(e.duration_us as i64), Some(true)),
-        Event::DeadLetter(_) | Event::GpuSamples(_) => (identity, time, Some(true)),
+        Event::Node(_) | Event::DeadLetter(_) | Event::GpuSamples(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
     Facts { key, event: identity, time, reach, attempt, terminal }
 }
 
 /// A step may end a moment after its job, and a device be let go of.
-fn says_whether_done(event: &JobEvent) -> bool {
-    let holds = matches!(event.kind(), JobEventKind::DeviceHeld | JobEventKind::DeviceReleased);
-    event.step_id.is_none() && !holds
+pub(crate) fn says_whether_done(kind: &str, of_job: bool) -> bool {
+    of_job && !matches!(kind, "DEVICE_HELD" | "DEVICE_RELEASED")
 }
 
-/// A job is done when an attempt ended for good. A requeued attempt will be followed by another one.
 fn is_terminal(event: &JobEvent) -> bool {
-    event.kind() == JobEventKind::Ended && event.final_state.as_deref() != Some("REQUEUED")
+    event.kind() == JobEventKind::Ended && !goes_on(event.final_state.as_deref())
+}
+
+/// A job is done when an attempt ended for good. One that was requeued or resized will be followed by another one.
+pub(crate) fn goes_on(final_state: Option<&str>) -> bool {
+    matches!(final_state, Some("REQUEUED" | "RESIZED"))
 }
 
 /// Hash of (cluster, name): the unit of recomputation of keyed tables.

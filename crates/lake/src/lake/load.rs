@@ -11,7 +11,7 @@ use crate::batch::conform;
 use crate::error::Result;
 use crate::group::GroupState;
 use crate::samples::Recent;
-use crate::table::{EVENT, KEY, Layout, OFFSET, OPEN, PARTITION};
+use crate::table::{EVENT, KEY, OFFSET, OPEN, PARTITION};
 
 impl Lake {
     pub(super) async fn load(&self, state: &mut GroupState) -> Result<()> {
@@ -22,7 +22,7 @@ impl Lake {
         let raw = &self.stores[&state.raw().spec.name];
         ctx.register_table("raw", raw.provider().await?)?;
         let committed = format!("{PARTITION} = {} AND {OFFSET} < {}", state.partition, state.committed);
-        if raw.spec().layout == Layout::Samples {
+        if state.raw().knows_lately {
             // Of all history only what came lately is read: files say which offsets they hold.
             let lately = format!("{committed} AND {OFFSET} >= {}", Recent::horizon(state.committed));
             load_recent(&ctx, &lately, state).await?;
@@ -68,7 +68,7 @@ async fn load_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupStat
     Ok(())
 }
 
-/// Remembers which batches of samples came lately.
+/// Remembers which batches of samples, or events, came lately.
 async fn load_recent(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
     let sql = format!("SELECT {OFFSET}, {KEY}, {EVENT} FROM raw WHERE {rows}");
     let mut stream = ctx.sql(&sql).await?.execute_stream().await?;
@@ -85,6 +85,6 @@ async fn load_recent(ctx: &SessionContext, rows: &str, state: &mut GroupState) -
             }
         }
     }
-    state.samples.remember(batches);
+    state.remember_lately(batches);
     Ok(())
 }

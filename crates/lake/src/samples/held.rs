@@ -28,12 +28,8 @@ pub struct HeldSamples {
 
 impl HeldSamples {
     /// On start: remembers batches of the lake, each with its offset, in any order and as often as they come.
-    pub fn remember(&mut self, mut batches: Vec<(u64, BatchId)>) {
-        batches.sort_unstable();
-        batches.dedup();
-        for (offset, id) in batches {
-            self.recent.insert(offset, id);
-        }
+    pub fn remember(&mut self, batches: Vec<(u64, BatchId)>) {
+        self.recent.remember(batches);
     }
 
     /// Takes in samples but for batches that came lately. Returns what was kept, if anything was.

@@ -247,6 +247,7 @@ pub fn table() -> RawTable {
     columns.extend(listed(NOTES));
     RawTable {
         schema: SchemaId::GpuSampleBatch,
+        knows_lately: true,
         spec: Arc::new(TableSpec {
             name: "gpu_samples".into(),
             version: SchemaId::GpuSampleBatch.version().into(),

@@ -21,7 +21,7 @@ use tidegate_events::Event;
 
 pub use chunk::SampleChunk;
 pub use held::HeldSamples;
-pub use recent::{REMEMBERED_RECORDS, Recent};
+pub use recent::{BatchId, REMEMBERED_RECORDS, Recent};
 
 /// So many samples count as one other event where it is counted how much waits for a commit: 2.5 million by default. With
 /// [`FULL_COLUMNS`] metrics that is 700 MiB, and beside it the file that they become; with more it is as many fewer samples.

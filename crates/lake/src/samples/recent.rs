@@ -28,6 +28,15 @@ impl Recent {
         offset.saturating_sub(REMEMBERED_RECORDS)
     }
 
+    /// On start: remembers batches of the lake, each with its offset, in any order and as often as they come.
+    pub fn remember(&mut self, mut batches: Vec<(u64, BatchId)>) {
+        batches.sort_unstable();
+        batches.dedup();
+        for (offset, id) in batches {
+            self.insert(offset, id);
+        }
+    }
+
     /// Remembers a batch; `false` if it came lately. Offsets must not go back.
     pub fn insert(&mut self, offset: u64, id: BatchId) -> bool {
         while let Some((_, old)) = self.order.pop_front_if(|(at, _)| *at < Self::horizon(offset)) {

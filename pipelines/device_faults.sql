@@ -1,0 +1,34 @@
+--! name    = "device_faults"
+--! doc     = "When devices were gone or did not answer, from when to when."
+--! sources = ["node_events"]
+--! [columns]
+--! cluster     = "Cluster."
+--! node        = "Node."
+--! gpu_uuid    = "Device, by its UUID."
+--! mig_uuid    = "MIG slice; NULL for the device."
+--! kind        = "DEVICE_LOST: the driver said that it is gone; DEVICE_STALE: calls for it did not return."
+--! description = "What was said of it when it began."
+--! evidence    = "Who said so, comma separated."
+--! from_time   = "When it began."
+--! to_time     = "When the device was back or answered, or one became the other; NULL while it lasts."
+WITH told AS (
+    -- Of several reports of one moment the last one of the alphabet counts: that a device is lost, rather than that it is there.
+    SELECT cluster, node, gpu_uuid, mig_uuid, event_time,
+           max(CASE kind WHEN 'DEVICE_LOST' THEN '3' WHEN 'DEVICE_STALE' THEN '2' ELSE '1' END) AS what,
+           max(description) AS description, max(evidence) AS evidence
+    FROM node_events
+    WHERE kind IN ('DEVICE_LOST', 'DEVICE_FOUND', 'DEVICE_STALE', 'DEVICE_ANSWERS')
+    GROUP BY cluster, node, gpu_uuid, mig_uuid, event_time
+), compared AS (
+    SELECT *, lag(what) OVER (PARTITION BY cluster, node, gpu_uuid, mig_uuid ORDER BY event_time) AS before
+    FROM told
+), spans AS (
+    SELECT *, lead(event_time) OVER (PARTITION BY cluster, node, gpu_uuid, mig_uuid ORDER BY event_time) AS to_time
+    FROM compared
+    WHERE what IS DISTINCT FROM before
+)
+SELECT cluster, node, gpu_uuid, mig_uuid,
+       CASE what WHEN '3' THEN 'DEVICE_LOST' ELSE 'DEVICE_STALE' END AS kind,
+       description, evidence, event_time AS from_time, to_time
+FROM spans
+WHERE what <> '1'

@@ -1,0 +1,39 @@
+--! name    = "gpu_holds"
+--! doc     = "Which device a job held, from when to when, as seen on the node; how surely is in `quality`."
+--! sources = ["job_events"]
+--! per     = ["cluster", "job_id"]
+--! key     = ["cluster", "job_id", "hold_id"]
+--! [columns]
+--! cluster     = "Cluster."
+--! job_id      = "Job that held the device."
+--! hold_id     = "Name of the hold."
+--! attempt_id  = "Attempt of the job, as in attempts, where it is known."
+--! step_id     = "Step of the job; NULL for the job itself."
+--! team        = "Account, group or namespace, where it is known."
+--! user_name   = "User of the job, where it is known."
+--! node        = "Node of the device."
+--! gpu_uuid    = "Device, by its UUID."
+--! mig_uuid    = "MIG slice; NULL for a whole device."
+--! gpu_index   = "Number of the device in its node."
+--! share_milli = "Thousandths of the device: an estimate unless quality is EXACT; NULL if not known."
+--! quality     = "EXACT: the device was the job's alone; SHARED_ESTIMATED: it had others too; UNKNOWN: a process was seen, nobody said whose the device is."
+--! evidence    = "How it is known: prolog, cgroup, pid, pod_resources."
+--! from_time   = "When the hold began; NULL if only its end was seen."
+--! to_time     = "When it ended; NULL while it lasts."
+SELECT cluster, job_id, hold_id,
+       latest(attempt_id, event_time)    AS attempt_id,
+       latest(step_id, event_time)       AS step_id,
+       latest(team, event_time)          AS team,
+       latest(user_name, event_time)     AS user_name,
+       latest(node, event_time)          AS node,
+       latest(gpu_uuid, event_time)      AS gpu_uuid,
+       latest(mig_uuid, event_time)      AS mig_uuid,
+       latest(gpu_index, event_time)     AS gpu_index,
+       latest(share_milli, event_time)   AS share_milli,
+       latest(hold_quality, event_time)  AS quality,
+       latest(hold_evidence, event_time) AS evidence,
+       min(event_time) FILTER (WHERE kind = 'DEVICE_HELD')     AS from_time,
+       max(event_time) FILTER (WHERE kind = 'DEVICE_RELEASED') AS to_time
+FROM job_events
+WHERE kind IN ('DEVICE_HELD', 'DEVICE_RELEASED')
+GROUP BY cluster, job_id, hold_id

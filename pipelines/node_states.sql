@@ -1,0 +1,26 @@
+--! name    = "node_states"
+--! doc     = "States of nodes as the scheduler names them, from when to when."
+--! sources = ["node_events"]
+--! [columns]
+--! cluster   = "Cluster."
+--! node      = "Node."
+--! state     = "State as the scheduler names it."
+--! reason    = "Why, as the scheduler says; NULL if it does not."
+--! from_time = "When it began, as far as it is known."
+--! to_time   = "When another one began; NULL for the latest."
+WITH told AS (
+    -- Two sources that tell of one moment count as one.
+    SELECT cluster, node, event_time, max(state) AS state, max(coalesce(reason, '')) AS reason
+    FROM node_events
+    WHERE kind = 'STATE_CHANGED'
+    GROUP BY cluster, node, event_time
+), compared AS (
+    SELECT *,
+           lag(event_time) OVER of_node AS before, lag(state) OVER of_node AS state_before, lag(reason) OVER of_node AS reason_before
+    FROM told
+    WINDOW of_node AS (PARTITION BY cluster, node ORDER BY event_time)
+)
+SELECT cluster, node, state, nullif(reason, '') AS reason, event_time AS from_time,
+       lead(event_time) OVER (PARTITION BY cluster, node ORDER BY event_time) AS to_time
+FROM compared
+WHERE before IS NULL OR (state IS DISTINCT FROM state_before) OR reason <> reason_before

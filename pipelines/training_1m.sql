@@ -1,0 +1,51 @@
+--! name    = "training_1m"
+--! doc     = "What training jobs reported of their steps, per UTC minute: sums over ranks and steps, and the time for which they are known. A step counts in the minute in which it began."
+--! sources = ["steps"]
+--! window  = "1m"
+--! extent  = { time = "event_time" }
+--! key     = ["window_start", "cluster", "job_id", "flops_convention", "precision"]
+--! [columns]
+--! window_start           = "Start of the UTC minute."
+--! cluster                = "Cluster."
+--! job_id                 = "Job."
+--! flops_convention       = "How its operations are counted; counts by different conventions are not to be added up."
+--! precision              = "Precision of the multiplications, e.g. bf16."
+--! reports                = "Reports: one per rank and step."
+--! steps_rank_0           = "Steps of rank 0: how far the job came."
+--! world_max_ranks        = "Most ranks that a report spoke of."
+--! duration_us            = "Time of the steps, summed over ranks, µs."
+--! compute_us             = "Of it computing, before collectives wait for others, µs. Parts may overlap; NULL if never told, as the following ones."
+--! compute_known_us       = "Time of the steps of which compute_us was told, µs."
+--! communication_us       = "In collectives, waiting included, µs."
+--! communication_known_us = "Time of the steps of which communication_us was told, µs."
+--! data_wait_us           = "Waiting for input, µs."
+--! data_wait_known_us     = "Time of the steps of which data_wait_us was told, µs."
+--! checkpoint_us          = "Saving or loading checkpoints, µs."
+--! checkpoint_known_us    = "Time of the steps of which checkpoint_us was told, µs."
+--! tokens                 = "Tokens."
+--! tokens_known_us        = "Time of the steps of which tokens were told, µs."
+--! model_gflops           = "Floating-point operations of the model in thousands of millions, each report's rounded down; the rest is in model_flops_rest."
+--! model_flops_rest       = "Floating-point operations beyond those of model_gflops: together they are exact."
+--! model_flops_known_us   = "Time of the steps of which operations were told, µs: GPU time for MFU."
+--! dropped_max_count      = "Most reports that the client of one rank had dropped since it started."
+SELECT window_start, cluster, job_id, flops_convention, precision,
+       count(*)                                 AS reports,
+       count(*) FILTER (WHERE rank = 0)         AS steps_rank_0,
+       max(world_size)                          AS world_max_ranks,
+       sum(duration_us)                         AS duration_us,
+       sum(compute_us)                          AS compute_us,
+       sum(us_known(compute_us, duration_us))       AS compute_known_us,
+       sum(communication_us)                    AS communication_us,
+       sum(us_known(communication_us, duration_us)) AS communication_known_us,
+       sum(data_wait_us)                        AS data_wait_us,
+       sum(us_known(data_wait_us, duration_us))     AS data_wait_known_us,
+       sum(checkpoint_us)                       AS checkpoint_us,
+       sum(us_known(checkpoint_us, duration_us))    AS checkpoint_known_us,
+       sum(tokens)                              AS tokens,
+       sum(us_known(tokens, duration_us))           AS tokens_known_us,
+       sum(model_flops / 1000000000)            AS model_gflops,
+       sum(model_flops % 1000000000)            AS model_flops_rest,
+       sum(us_known(model_flops, duration_us))      AS model_flops_known_us,
+       max(dropped)                             AS dropped_max_count
+FROM steps
+GROUP BY window_start, cluster, job_id, flops_convention, precision
