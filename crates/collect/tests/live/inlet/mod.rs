@@ -2,6 +2,8 @@
 
 mod client;
 mod limits;
+#[cfg(feature = "otlp")]
+mod otlp;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
