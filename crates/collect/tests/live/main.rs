@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dcgm;
+mod footprint;
 mod inlet;
 mod kube;
 mod support;
