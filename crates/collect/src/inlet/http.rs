@@ -127,22 +127,10 @@ async fn collect(mut body: Incoming, limit: usize) -> hyper::Result<Option<Bytes
 }
 
 /// Delivers a batch and says what became of it: 200 if anything was taken or nothing was sent, else 400.
-pub(super) async fn take(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Answer {
-    let lines = batch.len();
-    let wait = peer.spend(lines);
-    if !wait.is_zero() {
-        peer.unspend(lines);
-        Counts::add(&shared.counts.slowed, 1);
-        let mut answer =
-            refuse(StatusCode::TOO_MANY_REQUESTS, "too many lines; nothing of this request was taken");
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
-        return answer;
-    }
-    let Some(outcomes) = batch.deliver(shared).await else {
-        return refuse(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the records could not be made safe; send them again",
-        );
+async fn take(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Answer {
+    let outcomes = match deliver(shared, peer, batch).await {
+        Ok(outcomes) => outcomes,
+        Err(refused) => return refused,
     };
     let (mut accepted, mut errors, mut ignored) = (0, Vec::new(), Vec::new());
     for outcome in outcomes {
@@ -160,6 +148,23 @@ pub(super) async fn take(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Ans
     errors.truncate(LISTED_REFUSALS);
     let status = if accepted == 0 && rejected > 0 { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     answer(status, &json!({"accepted": accepted, "rejected": rejected, "errors": errors, "ignored": ignored}))
+}
+
+/// Delivers a batch, unless the peer is over its rate.
+pub(super) async fn deliver(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Result<Vec<Outcome>, Answer> {
+    let lines = batch.len();
+    let wait = peer.spend(lines);
+    if !wait.is_zero() {
+        peer.unspend(lines);
+        Counts::add(&shared.counts.slowed, 1);
+        let mut answer =
+            refuse(StatusCode::TOO_MANY_REQUESTS, "too many lines; nothing of this request was taken");
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+        return Err(answer);
+    }
+    batch.deliver(shared).await.ok_or_else(|| {
+        refuse(StatusCode::SERVICE_UNAVAILABLE, "the records could not be made safe; send them again")
+    })
 }
 
 pub(super) fn answer(status: StatusCode, value: &Value) -> Answer {

@@ -334,3 +334,10 @@ fn an_agent_that_starts_again_goes_on_with_its_holds() {
     assert_eq!(after.events(1).len(), 1, "what is still held is not told again");
     drop((kubelet, before.folder, after.folder));
 }
+
+/// A kubelet with one pod.
+pub fn serve_one_pod(socket: &Path) -> Runtime {
+    let kubelet = Kubelet::default();
+    kubelet.set(vec![pod("a", "nvidia.com/gpu", &["GPU-0"])]);
+    kubelet.serve(socket)
+}

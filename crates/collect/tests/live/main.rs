@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dcgm;
+mod footprint;
 mod inlet;
 mod kube;
 mod nvml;

@@ -2,6 +2,8 @@
 
 mod client;
 mod limits;
+#[cfg(feature = "otlp")]
+mod otlp;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -103,8 +105,8 @@ fn each_line_is_answered_and_good_ones_are_taken() {
 
     // A line in two pieces, a bad one, one with a field nobody knows, and NaN as Python writes it.
     let text = line(2);
-    stream.write_all(text[..20].as_bytes()).unwrap();
-    stream.write_all(text[20..].as_bytes()).unwrap();
+    stream.write_all(&text.as_bytes()[..20]).unwrap();
+    stream.write_all(&text.as_bytes()[20..]).unwrap();
     stream.write_all(b"{\"job\":\"7\"}\n{\"lost\":1,").unwrap();
     stream.write_all(&line(3).as_bytes()[1..]).unwrap();
     stream.write_all(b"{\"job\":\"7\",\"loss\":NaN}\n").unwrap();
