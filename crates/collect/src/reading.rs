@@ -76,7 +76,6 @@ metrics! {
     ThermalThrottled "thermal_throttled_us",
     // Nanosecond counters of the driver, in µs: reasons apart, where it tells them.
     PowerCapThrottled "sw_power_cap_throttled_us",
-    HwSlowdownThrottled "hw_slowdown_throttled_us",
     SwThermalThrottled "sw_thermal_throttled_us",
     HwThermalThrottled "hw_thermal_throttled_us",
     PowerBrakeThrottled "hw_power_brake_throttled_us",
@@ -124,7 +123,6 @@ impl Metric {
                 | PowerThrottled
                 | ThermalThrottled
                 | PowerCapThrottled
-                | HwSlowdownThrottled
                 | SyncBoostThrottled
                 | BoardLimitThrottled
                 | ReliabilityThrottled

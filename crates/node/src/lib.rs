@@ -11,6 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod commands;
 mod destination;
+mod sources;
 mod units;
 
 pub use commands::{agent, doctor, event, watch};

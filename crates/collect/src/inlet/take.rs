@@ -60,9 +60,11 @@ impl Batch {
         let for_sink = Arc::clone(shared);
         // The sink may wait for the disk; other connections go on meanwhile.
         let delivered = tokio::task::spawn_blocking(move || {
-            self.lines.into_iter().map(|line| deliver(&for_sink, line)).collect::<Vec<_>>()
+            let outcomes: Vec<_> = self.lines.into_iter().map(|line| deliver(&for_sink, line)).collect();
+            (for_sink.parts.store)().map(|()| outcomes)
         });
-        delivered.await.inspect_err(|error| tracing::error!(%error, "records could not be taken")).ok()
+        let stored = delivered.await.map_err(|error| error.to_string()).flatten();
+        stored.inspect_err(|error| tracing::error!(%error, "records could not be taken")).ok()
     }
 }
 

@@ -30,7 +30,7 @@ fn idle_process() {
     options.tcp = Some("127.0.0.1:0".parse().unwrap());
     let sink = Arc::clone(&told) as _;
     let _inlet =
-        Inlet::start(options, InletParts { sink, holds: None, status: Arc::new(|| json!({})) }).unwrap();
+        Inlet::start(options, InletParts { sink, store: Arc::new(|| Ok(())), holds: None, status: Arc::new(|| json!({})) }).unwrap();
     let tracker = Arc::new(Tracker::new("n1", Arc::clone(&told) as _, Vec::new()));
     let every = Duration::from_millis(50);
     let kube = KubeWatch::start(

@@ -65,10 +65,9 @@ pub const METRICS: &[(&str, &str)] = &[
         "sw_power_cap_throttled_us",
         "Time in which the driver held the clocks down to keep to the power limit, µs. Counter.",
     ),
-    (
-        "hw_slowdown_throttled_us",
-        "Time in which the hardware held the clocks down, for heat or its power brake, µs. Counter.",
-    ),
+    ("sw_thermal_throttled_us", "Time in which the driver held the clocks down for heat, µs. Counter."),
+    ("hw_thermal_throttled_us", "Time in which the hardware held the clocks down for heat, to half or less, µs. Counter."),
+    ("hw_power_brake_throttled_us", "Time in which the power brake of the node held the clocks down, µs. Counter."),
     (
         "sync_boost_throttled_us",
         "Time in which the clocks were held down to those of other GPUs of a sync boost group, µs. Counter.",
@@ -102,11 +101,13 @@ pub const METRICS: &[(&str, &str)] = &[
     ("remapped_rows_count", "Rows of memory replaced by spare ones. Counter."),
     ("remapped_rows_pending_count", "Rows of memory that the next reset replaces."),
     ("remapped_rows_failed_count", "Rows of memory for which no spare one was left."),
+    ("retired_pages_count", "Pages of memory taken out of use, on models before row remapping."),
     (
         "recovery_action_code",
         "What the driver asks for: 0 nothing, 1 a reset, 2 a reboot, 3 to drain peer-to-peer traffic, 4 to drain and reset.",
     ),
     ("xid_code", "Last XID error code the driver reported; 0 if none since it was loaded."),
+    ("mig_slice_count", "Compute slices of the MIG instance, of the 7 that a whole GPU has."),
     ("process_count", "Processes on the device."),
     ("process_memory_bytes", "Device memory that its processes hold, bytes."),
 ];
@@ -119,7 +120,9 @@ pub const COUNTERS: &[&str] = &[
     "power_throttled_us",
     "thermal_throttled_us",
     "sw_power_cap_throttled_us",
-    "hw_slowdown_throttled_us",
+    "sw_thermal_throttled_us",
+    "hw_thermal_throttled_us",
+    "hw_power_brake_throttled_us",
     "sync_boost_throttled_us",
     "board_limit_throttled_us",
     "reliability_throttled_us",

@@ -55,7 +55,7 @@ fn receiver_process() {
     let left = std::env::var(DIES_AFTER).ok().and_then(|count| count.parse().ok()).unwrap_or(usize::MAX);
     let sink = Arc::new(ToFile { file: Mutex::new(file), left: AtomicUsize::new(left) });
     let _inlet =
-        Inlet::start(options, InletParts { sink, holds: None, status: Arc::new(|| json!({})) }).unwrap();
+        Inlet::start(options, InletParts { sink, store: Arc::new(|| Ok(())), holds: None, status: Arc::new(|| json!({})) }).unwrap();
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 

@@ -112,7 +112,6 @@ fn every_value() {
             }
             // Eighteen links, of which the wrapper could name one.
             assert_eq!(reading.get(Metric::NvlinkTx), NOT_SUPPORTED);
-            assert_eq!(reading.get(Metric::HwSlowdownThrottled), Value::NotAsked);
             assert!(*arrived >= reading.tick_ms);
         }
         grows(&node, &readings, Metric::Energy, 4e9, 503_000.0 / 1e3);
