@@ -1,6 +1,8 @@
+#[cfg(feature = "import")]
 use tidegate_log::LogError;
 
 /// Why an import stopped. Nothing of the file has been written when the error is about its columns.
+#[cfg(feature = "import")]
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("cannot open {file}: {source}; check the path and its permissions")]
@@ -32,6 +34,7 @@ pub enum ImportError {
 }
 
 /// The file lacks a column of the mapping.
+#[cfg(feature = "import")]
 #[derive(Debug, thiserror::Error)]
 #[error("{file} has no column {column}, which mapping {mapping} needs for {field}; it has: {found}{hint}")]
 pub struct MissingColumn {
@@ -46,6 +49,7 @@ pub struct MissingColumn {
 }
 
 /// A column of a Parquet file holds something else than the mapping takes from it.
+#[cfg(feature = "import")]
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: column {column} is {found}, but mapping {mapping} needs {wanted} for {field}")]
 pub struct ColumnType {
@@ -58,6 +62,7 @@ pub struct ColumnType {
 }
 
 /// Why a mapping file cannot be used.
+#[cfg(feature = "import")]
 #[derive(Debug, thiserror::Error)]
 pub enum MappingError {
     #[error(

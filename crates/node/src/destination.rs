@@ -69,7 +69,7 @@ fn http(text: &str) -> Result<String, String> {
 pub struct DestinationArgs {
     /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX], http://HOST:PORT of a `tidegate up --ingest`, or a data folder
     #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
-    log: Destination,
+    log: Option<Destination>,
 
     /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given several times
     #[arg(long = "kafka-property", value_name = "KEY=VALUE")]
@@ -87,7 +87,10 @@ pub struct DestinationArgs {
 impl DestinationArgs {
     /// How the log is opened, when it can be reached. What can be known to be wrong now is an error now.
     pub fn connect(&self) -> Result<Connect, CommandError> {
-        Ok(match &self.log {
+        let log = self.log.as_ref().ok_or(
+            "no log is named; give --log kafka://HOST:PORT, --log http://HOST:PORT of a `tidegate up --ingest`, or a folder",
+        )?;
+        Ok(match log {
             Destination::Kafka(url) => {
                 let options = self.kafka(url)?;
                 Box::new(move || {
@@ -107,6 +110,11 @@ impl DestinationArgs {
                 })
             }
         })
+    }
+
+    /// Whether a log is named.
+    pub fn is_named(&self) -> bool {
+        self.log.is_some()
     }
 
     fn kafka(&self, url: &KafkaUrl) -> Result<KafkaOptions, CommandError> {

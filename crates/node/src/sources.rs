@@ -1,7 +1,7 @@
 //! What runs in an agent beside its core: the sources, and the local way in.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
-use tidegate_collect::kube::{KubeOptions, KubeStatus, KubeWatch};
+use tidegate_collect::kube::KubeWatch;
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
 
 use crate::CommandError;
@@ -19,6 +19,7 @@ use crate::CommandError;
 pub enum Source {
     Nvml { lib_path: Option<PathBuf>, kernel_log: Option<PathBuf>, interval: Duration },
     Dcgm { url: String },
+    Demo { interval: Duration },
 }
 
 /// What is to run.
@@ -33,6 +34,8 @@ pub struct SourceOptions {
     pub event_uids: Vec<u32>,
     /// The kubelet's socket, where this is a node of Kubernetes.
     pub kubelet: Option<PathBuf>,
+    /// Folder of the spool, where sources keep what they must know after a restart.
+    pub state: PathBuf,
 }
 
 /// What runs; dropping it ends it.
@@ -60,20 +63,28 @@ impl Sources {
         let sink = agent.sink();
         let values = match &options.source {
             Source::Nvml { lib_path, kernel_log, interval } => {
-                let mut nvml = NvmlOptions { lib_path: lib_path.clone(), interval: *interval, ..Default::default() };
+                let mut nvml =
+                    NvmlOptions { lib_path: lib_path.clone(), interval: *interval, ..Default::default() };
                 nvml.xid.kernel_log.clone_from(kernel_log);
+                nvml.xid.position = Some(options.state.join("kernel-log"));
                 Values::Nvml(nvml::start(nvml, sink.clone())?)
             }
-            Source::Dcgm { url } => {
-                Values::Dcgm(Dcgm::start(DcgmOptions { url: url.clone(), ..Default::default() }, sink.clone())?)
-            }
+            Source::Dcgm { url } => Values::Dcgm(Dcgm::start(
+                DcgmOptions { url: url.clone(), ..Default::default() },
+                sink.clone(),
+            )?),
+            Source::Demo { .. } => return Err("the source demo is not built yet".into()),
         };
         let parts = Arc::new(Parts { values, kube: None });
         let inlet = Self::inlet(options, agent, &parts)?;
         Ok(Self { parts, _inlet: inlet })
     }
 
-    fn inlet(options: &SourceOptions, agent: &Arc<Agent>, parts: &Arc<Parts>) -> Result<Option<Inlet>, CommandError> {
+    fn inlet(
+        options: &SourceOptions,
+        agent: &Arc<Agent>,
+        parts: &Arc<Parts>,
+    ) -> Result<Option<Inlet>, CommandError> {
         if options.socket.is_none() && options.listen.is_none() {
             return Ok(None);
         }

@@ -66,8 +66,14 @@ pub const METRICS: &[(&str, &str)] = &[
         "Time in which the driver held the clocks down to keep to the power limit, µs. Counter.",
     ),
     ("sw_thermal_throttled_us", "Time in which the driver held the clocks down for heat, µs. Counter."),
-    ("hw_thermal_throttled_us", "Time in which the hardware held the clocks down for heat, to half or less, µs. Counter."),
-    ("hw_power_brake_throttled_us", "Time in which the power brake of the node held the clocks down, µs. Counter."),
+    (
+        "hw_thermal_throttled_us",
+        "Time in which the hardware held the clocks down for heat, to half or less, µs. Counter.",
+    ),
+    (
+        "hw_power_brake_throttled_us",
+        "Time in which the power brake of the node held the clocks down, µs. Counter.",
+    ),
     (
         "sync_boost_throttled_us",
         "Time in which the clocks were held down to those of other GPUs of a sync boost group, µs. Counter.",

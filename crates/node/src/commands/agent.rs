@@ -41,7 +41,13 @@ pub struct AgentArgs {
     #[arg(long, value_name = "PATH", env = "TIDEGATE_NVML_LIB")]
     nvml_lib: Option<PathBuf>,
     /// The kernel's log, where XIDs are counted exactly
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_KERNEL_LOG", default_value = "/dev/kmsg", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "TIDEGATE_KERNEL_LOG",
+        default_value = "/dev/kmsg",
+        hide_short_help = true
+    )]
     kernel_log: PathBuf,
     /// Page of a dcgm-exporter
     #[arg(long, value_name = "URL", env = "TIDEGATE_DCGM_URL", default_value = DEFAULT_URL)]
@@ -173,7 +179,7 @@ fn source_options(args: &AgentArgs, node: String) -> SourceOptions {
         listen: args.listen,
         event_uids: args.event_uids.clone(),
         kubelet: args.kubelet.clone(),
-        state: args.spool.join("holds.json"),
+        state: args.spool.clone(),
     }
 }
 

@@ -1,0 +1,124 @@
+//! `tidegate doctor`: what works on this node, what does not, and how to mend it.
+
+mod around;
+mod gpus;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use tidegate_collect::{dcgm, inlet, kube};
+
+use crate::CommandResult;
+use crate::destination::DestinationArgs;
+
+/// Say what works on this node and what does not
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate doctor
+  tidegate doctor --log kafka://kafka-0:9092 --json
+
+Reads the GPUs as the agent would, for two seconds. Status 0: nothing failed; 1: something did. What is not there and need
+not be, such as Slurm on a node of Kubernetes, is no failure. Run it as the user that the agent runs as.")]
+pub struct DoctorArgs {
+    /// The driver's library, where the loader does not find it
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_NVML_LIB")]
+    nvml_lib: Option<PathBuf>,
+    /// The kernel's log
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "TIDEGATE_KERNEL_LOG",
+        default_value = "/dev/kmsg",
+        hide_short_help = true
+    )]
+    kernel_log: PathBuf,
+    /// Page of a dcgm-exporter
+    #[arg(long, value_name = "URL", env = "TIDEGATE_DCGM_URL", default_value = dcgm::DEFAULT_URL)]
+    dcgm_url: String,
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// Folder where the agent's records wait
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_SPOOL", default_value = "/var/lib/tidegate-agent")]
+    spool: PathBuf,
+    /// The agent's socket
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = inlet::DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// The agent's loopback address, if it has one
+    #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// The kubelet's pod-resources socket
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_KUBELET", default_value = kube::DEFAULT_SOCKET)]
+    kubelet: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    /// It works, and something of it does not.
+    Partly,
+    Failed,
+    /// It is not there, and need not be.
+    Absent,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: String,
+    verdict: Verdict,
+    found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn new(check: impl Into<String>, verdict: Verdict, found: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict, found: found.into(), fix: None }
+    }
+
+    fn fix(self, fix: impl Into<String>) -> Self {
+        Self { fix: Some(fix.into()), ..self }
+    }
+}
+
+pub fn run(args: DoctorArgs) -> CommandResult {
+    let mut findings = gpus::look(&args);
+    findings.push(around::dcgm(&args));
+    findings.push(around::socket(&args));
+    findings.push(around::spool(&args));
+    findings.push(around::slurm());
+    findings.push(around::kubelet(&args));
+    findings.extend(around::log(&args));
+    let failed = findings.iter().any(|finding| finding.verdict == Verdict::Failed);
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&serde_json::json!({"ok": !failed, "checks": findings}))?
+        );
+    } else {
+        findings.iter().for_each(show);
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn show(finding: &Finding) {
+    let mark = match finding.verdict {
+        Verdict::Ok => "ok     ",
+        Verdict::Partly => "partly ",
+        Verdict::Failed => "FAILED ",
+        Verdict::Absent => "absent ",
+    };
+    println!("{mark} {:<10} {}", finding.check, finding.found);
+    if let Some(fix) = &finding.fix {
+        println!("{:19}→ {fix}", "");
+    }
+}
