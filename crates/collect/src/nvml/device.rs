@@ -17,7 +17,7 @@ use tidegate_events::v1::NodeEventKind;
 use super::ask::{Answer, Call, Memory, Trouble, ppm, value};
 use super::fields::{FAST, Fields, ONE_LINK, SLOW};
 use super::gpm::{self, Gpm};
-use super::mig::Instances;
+use super::mig::{Instance, Instances};
 use super::processes::Processes;
 use super::session::Session;
 use super::ticks::{Slot, Tick};
@@ -66,6 +66,7 @@ pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
         });
         if slot.finish(&tick, &shared.teller) {
             readings.into_iter().for_each(|r| shared.teller.reading(r));
+            gpu.told();
         }
     }
 }
@@ -105,7 +106,9 @@ struct Gpu<'a> {
     processes: Processes,
     /// Values of the slow round, carried until the next.
     carried: Reading,
+    /// When the last reading that was told was read, and the one since.
     last_read: Option<Instant>,
+    this_read: Option<Instant>,
     slow_at: Instant,
     processes_at: Instant,
 }
@@ -139,6 +142,7 @@ impl<'a> Gpu<'a> {
             processes: Processes::default(),
             carried: Reading::new(Arc::clone(&slot.gpu), 0),
             last_read: None,
+            this_read: None,
             slow_at: now,
             processes_at: now,
         }
@@ -149,8 +153,15 @@ impl<'a> Gpu<'a> {
         let now = Instant::now();
         self.asked = Memory::default();
         self.gpm = Gpm::default();
-        self.last_read = None;
+        (self.last_read, self.this_read) = (None, None);
         (self.slow_at, self.processes_at) = (now, now);
+    }
+
+    /// The reading was told: the next one's averages begin where its own ended.
+    fn told(&mut self) {
+        self.last_read = self.this_read.take().or(self.last_read);
+        self.gpm.told();
+        self.instances.all.iter_mut().for_each(Instance::told);
     }
 
     fn doing(&self) -> impl Fn(Call) + use<'a> {
@@ -173,7 +184,8 @@ impl<'a> Gpu<'a> {
             self.processes_at = now + self.options.processes_every.saturating_sub(EARLY);
         }
         let mut reading = Reading::new(Arc::clone(&self.slot.gpu), tick.ms);
-        let interval = self.last_read.replace(now).map(|last| now.saturating_duration_since(last));
+        let interval = self.last_read.map(|last| now.saturating_duration_since(last));
+        self.this_read = Some(now);
         let interval = value(interval.map(|i| i.as_micros()).ok_or(MissingReason::Unspecified));
         reading.set(Metric::Interval, interval);
         self.read_fast(now, &mut reading)?;

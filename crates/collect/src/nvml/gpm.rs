@@ -45,7 +45,10 @@ pub(super) fn metrics() -> impl Iterator<Item = Metric> {
 /// Keeps the last sample, so that values are averages over the whole time between two readings, without gaps.
 #[derive(Debug, Default)]
 pub(super) struct Gpm<'nvml> {
+    /// Of the last reading that was told.
     last: Option<(GpmSample<'nvml>, Instant)>,
+    /// Of the reading since.
+    next: Option<(GpmSample<'nvml>, Instant)>,
 }
 
 impl<'nvml> Gpm<'nvml> {
@@ -56,6 +59,13 @@ impl<'nvml> Gpm<'nvml> {
         sample: impl FnOnce() -> Result<GpmSample<'nvml>, NvmlError>,
     ) {
         self.last = sample().ok().map(|sample| (sample, now));
+    }
+
+    /// The reading was told: the next one begins where it ended. One that is not told leaves its time to the next.
+    pub(super) fn told(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.last = Some(next);
+        }
     }
 
     /// Takes a sample and sets all values GPM gives, with the time they are averages of. The first reading has none.
@@ -81,17 +91,16 @@ impl<'nvml> Gpm<'nvml> {
                 return Ok(());
             }
         };
-        let before = self.last.replace((sample, now));
-        let (Some((before, at)), Some((sample, _))) = (before, &self.last) else {
-            set_all(reading, MissingReason::Unspecified);
-            return Ok(());
+        let interval = self.last.as_ref().map(|(_, at)| now.saturating_duration_since(*at));
+        let answers = match (&self.last, interval) {
+            (Some((before, _)), Some(interval)) if interval <= FARTHEST => {
+                gpm_metrics_get(nvml, before, &sample, &METRICS.map(|(id, _)| id))
+                    .map(|answers| (answers, interval))
+            }
+            _ => Err(NvmlError::NoData),
         };
-        let interval = now.saturating_duration_since(at);
-        if interval > FARTHEST {
-            set_all(reading, MissingReason::Unspecified);
-            return Ok(());
-        }
-        let answers = match gpm_metrics_get(nvml, &before, sample, &METRICS.map(|(id, _)| id)) {
+        self.next = Some((sample, now));
+        let (answers, interval) = match answers {
             Ok(answers) => answers,
             Err(error) => {
                 set_all(reading, refusal(&error)?);

@@ -160,6 +160,11 @@ impl<'nvml> Instance<'nvml> {
         Ok(())
     }
 
+    /// Its reading was told.
+    pub(super) fn told(&mut self) {
+        self.gpm.told();
+    }
+
     /// Its values. `reading`: as yet it holds the interval alone.
     pub(super) fn read(
         &mut self,

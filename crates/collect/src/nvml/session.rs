@@ -38,7 +38,13 @@ pub(super) struct Session {
     /// Grows when the driver says that MIG instances changed.
     pub layout_changed: AtomicU64,
     failed: AtomicBool,
-    running: Mutex<usize>,
+    running: Arc<Running>,
+}
+
+/// How many threads a session has. Apart from the session, so that the last of them is counted after it let go of it.
+#[derive(Default)]
+struct Running {
+    count: Mutex<usize>,
     ended: Condvar,
 }
 
@@ -71,6 +77,8 @@ struct Known {
     devices: BTreeMap<String, Arc<Slot>>,
     /// Devices whose loss was told and that are not back.
     gone: BTreeSet<String>,
+    /// Devices of the last NODE_REGISTERED.
+    registered: BTreeSet<String>,
     version: Option<String>,
 }
 
@@ -156,8 +164,7 @@ fn run(
         events_stale: AtomicBool::new(false),
         layout_changed: AtomicU64::new(0),
         failed: AtomicBool::new(false),
-        running: Mutex::default(),
-        ended: Condvar::new(),
+        running: Arc::default(),
     });
     for slot in &slots {
         let (shared_, session_, slot) = (Arc::clone(shared), Arc::clone(&session), Arc::clone(slot));
@@ -214,7 +221,8 @@ fn listed(proc_root: &Path) -> Option<BTreeSet<std::ffi::OsString>> {
 fn end(shared: &Shared, session: Arc<Session>) {
     session.over.store(true, Ordering::Release);
     shared.clock.wake();
-    let waited = session.ended.wait_timeout_while(locked(&session.running), JOIN, |running| *running > 0);
+    let running = &session.running;
+    let waited = running.ended.wait_timeout_while(locked(&running.count), JOIN, |count| *count > 0);
     let hang = *waited.unwrap_or_else(PoisonError::into_inner).0;
     if hang > 0 {
         tracing::warn!(hang, "threads hang in the driver and are left behind");
@@ -223,8 +231,8 @@ fn end(shared: &Shared, session: Arc<Session>) {
 
 /// A thread of a session.
 fn spawn(session: &Arc<Session>, name: String, work: impl FnOnce() + Send + 'static) {
-    *locked(&session.running) += 1;
-    let running = Running(Arc::clone(session));
+    *locked(&session.running.count) += 1;
+    let running = Counted(Arc::clone(&session.running));
     let thread = thread::Builder::new().name(name.clone()).stack_size(STACK).spawn(move || {
         let running = running;
         work();
@@ -236,11 +244,11 @@ fn spawn(session: &Arc<Session>, name: String, work: impl FnOnce() + Send + 'sta
 }
 
 /// Counts a thread, however it ends.
-struct Running(Arc<Session>);
+struct Counted(Arc<Running>);
 
-impl Drop for Running {
+impl Drop for Counted {
     fn drop(&mut self) {
-        *locked(&self.0.running) -= 1;
+        *locked(&self.0.count) -= 1;
         self.0.ended.notify_all();
     }
 }
@@ -280,7 +288,9 @@ fn tell_changes(shared: &Shared, slots: &[Arc<Slot>], version: &str, known: &mut
             );
         }
     }
-    let same = !first && devices.keys().eq(known.devices.keys());
+    let registered: BTreeSet<_> = devices.keys().cloned().collect();
+    let same = !first && registered == known.registered;
+    known.registered = registered;
     known.devices.retain(|uuid, _| known.gone.contains(uuid));
     known.devices.extend(devices);
     if !same {
