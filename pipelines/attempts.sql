@@ -58,7 +58,7 @@ WITH facts AS (
            latest(e.exit_code, e.event_time)                   AS exit_code,
            max(e.as_of)                                        AS as_of
     FROM manifold j
-    JOIN job_events e ON e.cluster = j.cluster AND e.job_id = j.job_id
+    JOIN job_events e ON e.cluster = j.cluster AND e.job_id = j.job_id AND e.kind NOT IN ('DEVICE_HELD', 'DEVICE_RELEASED')
     GROUP BY e.cluster, e.job_id, e.attempt_id, e.step_id
     -- No step, no event outside an attempt: asked of these few groups rather than of every event before the join.
     HAVING count(e.attempt_id) > 0 AND count(e.step_id) = 0

@@ -7,7 +7,7 @@ use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, MissingReason};
 use tidegate_events::v1::{
     CapacityEvent, CapacityEventKind, Envelope, GpuSampleBatch, JobEvent, JobEventKind, NodeEvent,
-    NodeEventKind, PoolSample,
+    NodeEventKind, PoolSample, StepReport,
 };
 
 const START_MS: i64 = 1_700_000_000_000;
@@ -44,6 +44,8 @@ pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
         events.push(quota(&mut rng));
         events.push(sample(&mut rng));
         node(&mut rng, &mut events);
+        hold(&mut rng, &mut events);
+        events.push(step(&mut rng));
     }
     for cluster in ["east", "west"] {
         let mut observed = job_event(cluster, "", JobEventKind::Observed, START_MS + 90 * HOUR_MS);
@@ -142,22 +144,60 @@ fn job(rng: &mut ChaCha8Rng, id: usize, events: &mut Vec<Event>) {
             step.step_id = Some("0".into());
             events.push(Event::Job(step));
         }
+        if rng.random_bool(0.3) {
+            let mut held = job_event(cluster, &name, JobEventKind::DeviceHeld, time + 700);
+            (held.hold_id, held.attempt_id) = (Some(format!("h{attempt}")), Some(attempt + 50));
+            events.push(Event::Job(held));
+        }
         if rng.random_bool(0.1) {
             return;
         }
         time += rng.random_range(0..30 * HOUR_MS);
         let mut ended = job_event(cluster, &name, JobEventKind::Ended, time);
         ended.attempt_id = Some(attempt);
-        let state = *["COMPLETED", "FAILED", "REQUEUED", "TIMEOUT"].choose(rng).unwrap();
+        let state = *["COMPLETED", "FAILED", "REQUEUED", "RESIZED", "TIMEOUT"].choose(rng).unwrap();
         ended.final_state = Some(state.into());
         ended.exit_code = Some(rng.random_range(0..3));
         events.push(Event::Job(ended));
+    }
+    if rng.random_bool(0.2) {
+        let mut waiting = job_event(cluster, &name, JobEventKind::Waiting, time + 30_000);
+        (waiting.reason, waiting.gpus_milli) = (Some("Priority".into()), Some(16_000));
+        events.push(Event::Job(waiting));
     }
     if rng.random_bool(0.2) {
         let mut cancelled = job_event(cluster, &name, JobEventKind::Ended, time + 60_000);
         cancelled.final_state = Some("CANCELLED".into());
         events.push(Event::Job(cancelled));
     }
+}
+
+/// A device of a pod, of which no scheduler ever tells; some are held for days, of some only the end is seen.
+fn hold(rng: &mut ChaCha8Rng, events: &mut Vec<Event>) {
+    let from = START_MS + rng.random_range(0..72 * HOUR_MS);
+    let to = from + rng.random_range(0..40 * HOUR_MS);
+    let (pod, hold_id) =
+        (format!("pod{}", rng.random_range(0..9)), format!("h{}", rng.random_range(0..1_000)));
+    for (kind, time) in [(JobEventKind::DeviceHeld, from), (JobEventKind::DeviceReleased, to)] {
+        if rng.random_bool(0.9) {
+            let mut held = job_event("west", &pod, kind, time);
+            held.hold_id = Some(hold_id.clone());
+            held.hold_quality = Some((*["EXACT", "UNKNOWN"].choose(rng).unwrap()).into());
+            events.push(Event::Job(held));
+        }
+    }
+}
+
+fn step(rng: &mut ChaCha8Rng) -> Event {
+    Event::Step(StepReport {
+        envelope: envelope("east", START_MS + rng.random_range(0..3 * HOUR_MS)),
+        job_id: format!("j{}", rng.random_range(0..3)),
+        rank: rng.random_range(0..4),
+        step: rng.random_range(0..1_000),
+        duration_us: rng.random_range(0..5_000_000),
+        tokens: rng.random_bool(0.5).then_some(4_096),
+        ..StepReport::default()
+    })
 }
 
 fn quota(rng: &mut ChaCha8Rng) -> Event {
@@ -188,6 +228,9 @@ fn node(rng: &mut ChaCha8Rng, events: &mut Vec<Event>) {
     for (kind, time) in [
         (NodeEventKind::FaultStarted, from),
         (NodeEventKind::FaultEnded, from + rng.random_range(0..HOUR_MS)),
+        (NodeEventKind::Xid, from + 1_000),
+        (NodeEventKind::DeviceLost, from + 1_000),
+        (NodeEventKind::StateChanged, from + rng.random_range(0..HOUR_MS)),
     ] {
         events.push(Event::Node(NodeEvent {
             envelope: envelope("west", time),

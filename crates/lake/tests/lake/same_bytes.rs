@@ -19,6 +19,10 @@ async fn five_ways_give_the_same_bytes() {
                 .await
                 .unwrap_or_else(|e| panic!("seed {seed}, {way:?}: {e:?}"));
             assert!(
+                tables["gpu_holds"].num_rows() > 3 && tables["training_1m"].num_rows() > 3,
+                "seed {seed}"
+            );
+            assert!(
                 tables["jobs"].num_rows() == 20 && tables["usage_1h"].num_rows() > 20,
                 "seed {seed}: tables are filled"
             );

@@ -2,6 +2,7 @@
 
 mod backfill;
 mod cases;
+mod json_events;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

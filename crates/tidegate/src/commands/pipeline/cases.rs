@@ -1,6 +1,6 @@
 //! `tidegate pipeline test`: small inputs with known results, run in all the ways in which events can arrive.
 //!
-//! A case is a folder: `case.toml` (pipeline, map, cluster), `input.csv` and `expected.csv`.
+//! A case is a folder: `case.toml` (pipeline, map, cluster), `input.csv` or `events.jsonl`, and `expected.csv`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,13 @@ use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::plan::Plan;
 use tidegate_lake::ways::{Way, contents};
 
+use super::json_events;
 use crate::commands::import::{one_partition, to_events};
 use crate::commands::{CommandError, CommandResult, DataArgs, block_on, chain, folder_url};
 
 const CASE: &str = "case.toml";
 const INPUT: &str = "input.csv";
+const EVENTS: &str = "events.jsonl";
 const EXPECTED: &str = "expected.csv";
 /// RFC 3339 in UTC; fractions of a second only where there are any. The same as `tidegate sql --format csv` writes.
 const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
@@ -30,7 +32,7 @@ const SEED: u64 = 1;
 #[derive(Debug, Args)]
 #[command(after_help = "A case is a folder with three files:
   case.toml     pipeline = \"usage_1h\", map = \"jobs_csv\" (or a mapping beside it, \"ours.toml\"), cluster = \"test\" (optional)
-  input.csv     what is imported
+  input.csv     what is imported; or, without a map, events.jsonl: an event a line, {\"node_event\": {…}}, as Protobuf's JSON has it
   expected.csv  the pipeline's table, sorted by its key; --bless writes it
 The exit status is 1 if a result differs.")]
 pub struct TestArgs {
@@ -49,8 +51,8 @@ pub struct TestArgs {
 struct CaseFile {
     /// Table whose content is expected.
     pipeline: String,
-    /// Name of a shipped mapping, or a file of the case's folder.
-    map: String,
+    /// Name of a shipped mapping, or a file of the case's folder. Without one, the input is events.
+    map: Option<String>,
     cluster: Option<String>,
 }
 
@@ -158,8 +160,10 @@ impl Case {
     }
 
     fn events(&self) -> Result<Vec<Event>, CommandError> {
-        let own = self.folder.join(&self.file.map);
-        let map = if own.is_file() { own.to_string_lossy().into_owned() } else { self.file.map.clone() };
+        let cluster = self.file.cluster.as_deref();
+        let Some(map) = &self.file.map else { return json_events::read(&self.folder.join(EVENTS), cluster) };
+        let own = self.folder.join(map);
+        let map = if own.is_file() { own.to_string_lossy().into_owned() } else { map.clone() };
         let options = ImportOptions {
             cluster: self.file.cluster.clone(),
             topics: one_partition(),
