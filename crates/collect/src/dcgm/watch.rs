@@ -280,7 +280,7 @@ mod tests {
             readings.iter().map(|r| (r.tick_ms - at(0).tick_ms, r.get(Metric::Interval))).collect();
         assert_eq!(seen, [(30_000, Value::NotAsked), (60_000, Value::Is(30_000_000))]);
         assert_eq!(readings[1].get(Metric::GpuUtil), Value::Is(600_000));
-        assert_eq!((events.len(), watch.status.repeated), (0, 4));
+        assert_eq!((events.len(), watch.status.repeated), (0, 3));
     }
 
     #[test]
