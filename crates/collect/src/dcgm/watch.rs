@@ -66,9 +66,9 @@ impl Watch {
         if again {
             tracing::info!("the dcgm-exporter answers again");
         }
-        let changed =
-            self.fingerprint.replace(page.fingerprint).is_some_and(|before| before != page.fingerprint);
-        self.status.repeated += u64::from(!changed);
+        let before = self.fingerprint.replace(page.fingerprint);
+        self.status.repeated += u64::from(before == Some(page.fingerprint));
+        let changed = before.is_some_and(|before| before != page.fingerprint);
         if changed {
             // The exporter has news of others.
             self.known.retain(|_, known| now.elapsed.saturating_sub(known.new_at.elapsed) < FORGOTTEN_AFTER);
