@@ -256,7 +256,8 @@ class Processes(WithSocket):
     def test_a_fork_sends_its_own_reports_and_not_its_parents(self):
         receiver = self.receiver()
         script = """
-            import os, tidegate
+            import os, tidegate, warnings
+            warnings.simplefilter("ignore")  # Python 3.12 and newer warn of each fork beside a thread
             for n in range(50): tidegate.step(n, duration_s=1)
             child = os.fork()
             for n in range(50): tidegate.step((1000 if child else 2000) + n, duration_s=1)

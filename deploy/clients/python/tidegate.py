@@ -34,7 +34,7 @@ import time
 __all__ = ["Client", "configure", "flush", "stats", "step", "step_timer"]
 
 DEFAULT_SOCKET = "/run/tidegate/agent.sock"
-# Reports that wait at most, those sent but not acknowledged included. About 4 MiB.
+# Reports that wait at most, those sent but not acknowledged included. About 6 MiB.
 QUEUE_REPORTS = 10_000
 # Reports sent before an answer is waited for.
 BATCH_REPORTS = 128

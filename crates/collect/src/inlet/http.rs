@@ -152,10 +152,7 @@ async fn take(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Answer {
 
 /// Delivers a batch, unless the peer is over its rate.
 pub(super) async fn deliver(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Result<Vec<Outcome>, Answer> {
-    let lines = batch.len();
-    let wait = peer.spend(lines);
-    if !wait.is_zero() {
-        peer.unspend(lines);
+    if let Err(wait) = peer.try_spend(batch.len()) {
         Counts::add(&shared.counts.slowed, 1);
         let mut answer =
             refuse(StatusCode::TOO_MANY_REQUESTS, "too many lines; nothing of this request was taken");

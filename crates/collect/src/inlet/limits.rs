@@ -109,11 +109,14 @@ impl Peer {
         Duration::from_secs_f64((-peer.allowance).max(0.0) / f64::from(limits.lines_per_second.max(1)))
     }
 
-    /// Gives back the allowance of lines that were not handled after all.
-    pub fn unspend(&self, lines: usize) {
-        if let Some(peer) = self.shared.peers.known().get_mut(&self.id) {
-            peer.allowance += lines as f64;
+    /// Takes the allowance of some lines at once, unless the peer still has to wait for those before; then says how long.
+    pub fn try_spend(&self, lines: usize) -> Result<(), Duration> {
+        let before = self.spend(0);
+        if before.is_zero() {
+            self.spend(lines);
+            return Ok(());
         }
+        Err(before)
     }
 }
 

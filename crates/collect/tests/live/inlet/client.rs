@@ -116,7 +116,7 @@ fn received(folder: &Path) -> BTreeMap<String, (u64, u32)> {
 
 #[test]
 fn a_killed_receiver_loses_and_doubles_nothing() {
-    const STEPS: usize = 6_000;
+    const STEPS: usize = 3_000;
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
         "import json, time, tidegate\n\
@@ -131,7 +131,7 @@ fn a_killed_receiver_loses_and_doubles_nothing() {
     let _input = dying.0.stdin.take();
     assert!(!dying.0.wait().unwrap().success());
     let mut running = receiver(folder.path(), usize::MAX);
-    for kill_at in [800, 1_500, 3_000] {
+    for kill_at in [600, 1_200, 2_000] {
         wait_until("steps arrive", || received(folder.path()).len() >= kill_at);
         running.0.kill().unwrap();
         running.0.wait().unwrap();
