@@ -5,7 +5,8 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+pub use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -46,11 +47,18 @@ impl Command {
     }
 }
 
+impl Command {
+    /// Whether what it prints says everything, so that log lines about the same are left out.
+    pub fn reports(&self) -> bool {
+        matches!(self, Self::Doctor(_))
+    }
+}
+
 /// Log lines go to stderr; RUST_LOG chooses which, as in `warn,tidegate=info`. Without the patterns in names and fields that
 /// other programs take, whose engine is a third of a small program.
-pub fn init_logging() {
+pub fn init_logging(least: LevelFilter) {
     let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse::<Targets>().ok());
-    let usual = || Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", LevelFilter::INFO);
+    let usual = || Targets::new().with_default(least.min(LevelFilter::WARN)).with_target("tidegate", least);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     tracing_subscriber::registry().with(lines.with_filter(asked.unwrap_or_else(usual))).init();
 }

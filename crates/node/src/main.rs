@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate_node::Command;
+use tidegate_node::{Command, LevelFilter};
 
 /// What Tidegate runs on nodes and beside schedulers
 #[derive(Debug, Parser)]
@@ -14,6 +14,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    tidegate_node::init_logging();
-    Cli::parse().command.run()
+    let command = Cli::parse().command;
+    tidegate_node::init_logging(if command.reports() { LevelFilter::ERROR } else { LevelFilter::INFO });
+    command.run()
 }

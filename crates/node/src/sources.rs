@@ -1,15 +1,17 @@
 //! What runs in an agent beside its core: the sources, and the local way in.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
-use tidegate_collect::kube::KubeWatch;
+use tidegate_collect::kube::{Holds, KubeOptions, KubeWatch, Observation, OpenHold, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
 
 use crate::CommandError;
@@ -75,7 +77,8 @@ impl Sources {
             )?),
             Source::Demo { .. } => return Err("the source demo is not built yet".into()),
         };
-        let parts = Arc::new(Parts { values, kube: None });
+        let kube = options.kubelet.as_ref().map(|socket| pods(socket, options, agent)).transpose()?;
+        let parts = Arc::new(Parts { values, kube });
         let inlet = Self::inlet(options, agent, &parts)?;
         Ok(Self { parts, _inlet: inlet })
     }
@@ -112,6 +115,55 @@ impl Sources {
             Values::Dcgm(_) => None,
         }
     }
+}
+
+/// Asks the kubelet which pod holds which GPU.
+fn pods(socket: &Path, options: &SourceOptions, agent: &Arc<Agent>) -> Result<KubeWatch, CommandError> {
+    let file = options.state.join("pods.json");
+    let open = match fs::read(&file) {
+        Ok(json) => serde_json::from_slice(&json)
+            .map_err(|e| format!("{} cannot be read: {e}; remove it", file.display()))?,
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(format!("read {}: {error}", file.display()).into()),
+    };
+    let tracker = Tracker::new(options.node.clone(), agent.sink(), open);
+    let kept = Kept { file, told: Mutex::new(tracker.open()), tracker, agent: Arc::clone(agent) };
+    let asked = KubeOptions { socket: socket.to_owned(), ..KubeOptions::default() };
+    Ok(KubeWatch::start(asked, Arc::new(kept))?)
+}
+
+/// Pods' holds that a restart of the agent does not forget: without them each would begin a second time.
+struct Kept {
+    file: PathBuf,
+    tracker: Tracker,
+    /// As the file has them.
+    told: Mutex<Vec<OpenHold>>,
+    agent: Arc<Agent>,
+}
+
+impl Holds for Kept {
+    fn observe(&self, seen: Observation) {
+        self.tracker.observe(seen);
+        let open = self.tracker.open();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told == open {
+            return;
+        }
+        // What was told must be safe before the file says so: told twice, it is one event.
+        let written =
+            self.agent.store().and_then(|()| write(&self.file, &open).map_err(|error| error.to_string()));
+        match written {
+            Ok(()) => *told = open,
+            Err(error) => tracing::warn!("{} is not up to date: {error}", self.file.display()),
+        }
+    }
+}
+
+/// Replaces the file at once: a kill leaves the old one or the new one.
+fn write(file: &Path, open: &[OpenHold]) -> std::io::Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, serde_json::to_vec(open)?)?;
+    fs::rename(&new, file)
 }
 
 /// As `GET /v1/status` of the socket tells it.
