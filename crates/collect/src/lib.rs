@@ -9,6 +9,7 @@
 //!
 //! This crate has no command line and draws no progress bar.
 
+pub mod demo;
 #[cfg(feature = "import")]
 mod duplicates;
 mod error;
@@ -31,6 +32,7 @@ mod row_plan;
 #[cfg(feature = "import")]
 mod rows;
 mod slurm;
+mod ticker;
 #[cfg(feature = "import")]
 mod time;
 pub mod xid;
