@@ -588,7 +588,13 @@ nvmlReturn_t nvmlEventSetWait_v2(struct event_set *set, struct event_data *data,
             if (scenario.coalesce && e->type == 8) data->data = last_xid;
             return SUCCESS;
         }
-        usleep(5000);
+        /* Until something may be other than now: one wake-up, as the real driver has. */
+        double next = until;
+        for (int i = 0; i < scenario.event_count; i++)
+            if (scenario.events[i].at > now && scenario.events[i].at < next) next = scenario.events[i].at;
+        for (int i = 0; i < scenario.rule_count; i++)
+            if (scenario.rules[i].from > now && scenario.rules[i].from < next) next = scenario.rules[i].from;
+        if (next > scenario_now()) usleep((useconds_t)((next - scenario_now()) * 1e3) + 500);
     } while (scenario_now() < until);
     return TIMEOUT;
 }

@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod dcgm;
+pub mod demo;
 #[cfg(feature = "import")]
 mod duplicates;
 mod error;
@@ -36,6 +37,8 @@ mod row_plan;
 #[cfg(feature = "import")]
 mod rows;
 pub mod slurm;
+mod slurm;
+mod ticker;
 #[cfg(feature = "import")]
 mod time;
 pub mod xid;

@@ -20,9 +20,10 @@ use super::gpm::{self, Gpm};
 use super::mig::{Instance, Instances};
 use super::processes::Processes;
 use super::session::Session;
-use super::ticks::{Slot, Tick};
+use super::slot::Slot;
 use super::{NvmlOptions, Shared};
 use crate::reading::{Metric, MissingReason, Reading, Value};
+use crate::ticker::Tick;
 
 /// Runs until the session is over.
 pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {

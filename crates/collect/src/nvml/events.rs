@@ -14,7 +14,7 @@ use super::Shared;
 use super::ask::{Trouble, refusal};
 use super::session::Session;
 use super::tell::of;
-use super::ticks::wall_ms;
+use crate::ticker::wall_ms;
 use crate::xid::{Occurrence, PciAddress};
 
 /// What is waited for. Corrected ECC errors are not: their counters tell, and a storm of them would wake us each time.

@@ -49,8 +49,8 @@ mod gpm;
 mod mig;
 mod processes;
 mod session;
+mod slot;
 mod tell;
-mod ticks;
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -61,9 +61,10 @@ use std::time::{Duration, Instant};
 use tidegate_events::v1::{NodeEvent, NodeEventKind};
 
 use self::session::{LOADING_STACK, STACK, locked};
+use self::slot::Slot;
 use self::tell::Teller;
-use self::ticks::{Clock, Slot};
 use crate::reading::{Metric, Sink};
+use crate::ticker::Clock;
 use crate::xid::{Join, KernelLog, KernelReport, Occurrence, PciAddress, XidOptions, kernel_log_readable};
 
 /// What every reading of a GPU holds, as a value or as missing.

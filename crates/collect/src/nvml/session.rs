@@ -14,9 +14,10 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use tidegate_events::v1::{NodeEvent, NodeEventKind};
 
-use super::ticks::{Slot, wall_ms};
+use super::slot::Slot;
 use super::{NvmlOptions, NvmlSourceError, Shared, device, events};
 use crate::reading::Device;
+use crate::ticker::wall_ms;
 use crate::xid::PciAddress;
 
 /// Stack of each thread. The largest structure of NVML is 8 KiB; the driver's own needs are not documented.

@@ -6,8 +6,9 @@ use tidegate_events::Event;
 use tidegate_events::v1::{Envelope, NodeEvent, NodeEventKind};
 
 use super::ask::Call;
-use super::ticks::{Slot, Tick, wall_ms};
+use super::slot::Slot;
 use crate::reading::{Reading, Sink};
+use crate::ticker::{Tick, wall_ms};
 use crate::xid::{Occurrence, xid};
 
 /// Tells the sink.

@@ -168,10 +168,10 @@ impl Follower {
 
     /// Numbers have no gaps but where records were lost.
     fn count(&mut self, line: &str) {
-        if let Some(seq) = Record::of(line).seq {
-            if let Some(expected) = self.next.replace(seq + 1) {
-                self.lost.fetch_add(seq.saturating_sub(expected), Ordering::Relaxed);
-            }
+        if let Some(seq) = Record::of(line).seq
+            && let Some(expected) = self.next.replace(seq + 1)
+        {
+            self.lost.fetch_add(seq.saturating_sub(expected), Ordering::Relaxed);
         }
     }
 }

@@ -10,3 +10,8 @@ mod kube;
 mod nvml;
 mod sink;
 mod support;
+mod demo;
+
+/// Counts allocations, for the tests of what collecting costs.
+#[global_allocator]
+static ALLOCATIONS: stats_alloc::StatsAlloc<std::alloc::System> = stats_alloc::StatsAlloc::system();
