@@ -37,7 +37,6 @@ mod row_plan;
 #[cfg(feature = "import")]
 mod rows;
 pub mod slurm;
-mod slurm;
 mod ticker;
 #[cfg(feature = "import")]
 mod time;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
+use tidegate_collect::demo::{self, DemoOptions, DemoSource};
 use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{Holds, KubeOptions, KubeWatch, Observation, OpenHold, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
@@ -58,6 +59,7 @@ struct Parts {
 enum Values {
     Nvml(NvmlSource),
     Dcgm(Dcgm),
+    Demo(DemoSource),
 }
 
 impl Sources {
@@ -75,7 +77,13 @@ impl Sources {
                 DcgmOptions { url: url.clone(), ..Default::default() },
                 sink.clone(),
             )?),
-            Source::Demo { .. } => return Err("the source demo is not built yet".into()),
+            Source::Demo { interval } => {
+                let seed = seed_of(&options.node);
+                Values::Demo(demo::start(
+                    DemoOptions { seed, interval: *interval, ..Default::default() },
+                    sink.clone(),
+                )?)
+            }
         };
         let kube = options.kubelet.as_ref().map(|socket| pods(socket, options, agent)).transpose()?;
         let parts = Arc::new(Parts { values, kube });
@@ -112,9 +120,15 @@ impl Sources {
     pub fn driver_version(&self) -> Option<String> {
         match &self.parts.values {
             Values::Nvml(nvml) => nvml.status().driver_version,
-            Values::Dcgm(_) => None,
+            Values::Dcgm(_) | Values::Demo(_) => None,
         }
     }
+}
+
+/// Nodes of other names live other lives.
+fn seed_of(node: &str) -> u64 {
+    node.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Asks the kubelet which pod holds which GPU.
@@ -182,6 +196,7 @@ fn status(agent: &AgentStats, parts: &Parts) -> Value {
                 "kernel_records_lost": now.kernel_records_lost,
             })
         }
+        Values::Demo(_) => json!({"kind": "demo"}),
         Values::Dcgm(dcgm) => json!({"kind": "dcgm", "status": dcgm.status()}),
     };
     json!({

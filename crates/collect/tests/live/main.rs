@@ -4,13 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod dcgm;
+mod demo;
 mod footprint;
 mod inlet;
 mod kube;
 mod nvml;
 mod sink;
 mod support;
-mod demo;
 
 /// Counts allocations, for the tests of what collecting costs.
 #[global_allocator]

@@ -1,5 +1,6 @@
 //! `tidegate bench`: speeds and costs, from seeded generators, as JSON.
 
+pub mod agent;
 pub mod backlog;
 pub mod codec;
 pub mod ingest;
@@ -20,6 +21,7 @@ use crate::commands::{CommandError, CommandResult};
   tidegate bench ingest --jobs 3000000 --json
   tidegate bench replay --jobs 1000000 --json
   tidegate bench backlog --samples 50000000 --processes 1,2 --log kafka://127.0.0.1:9092/bench --json
+  tidegate bench agent --json
   tidegate bench codec --json
 
 Every bench makes its own input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]
@@ -36,6 +38,8 @@ enum What {
     Replay(ingest::IngestArgs),
     /// From a log full of GPU samples to the table, by one process or several at once
     Backlog(backlog::BacklogArgs),
+    /// What the agent takes of a node: CPU time and memory
+    Agent(agent::AgentArgs),
     /// Encoding and decoding of events in Protobuf, Avro and Arrow IPC
     Codec(CodecArgs),
 }
@@ -57,6 +61,7 @@ pub fn run(args: BenchArgs) -> CommandResult {
         What::Ingest(args) => print(&ingest::ingest(&args)?),
         What::Replay(args) => print(&ingest::replay(&args)?),
         What::Backlog(args) => print(&backlog::run(&args)?),
+        What::Agent(args) => print(&agent::run(&args)?),
         What::Codec(args) => print(&codec::run(args.seed, args.scale)?),
     }
 }
