@@ -3,10 +3,11 @@
 # All of them are ordinary processes with their files in one folder and an authentication of their own; nothing needs root.
 #
 #   cluster.sh install             Slurm, MariaDB and munge from Debian if they are missing
+#   cluster.sh check               whether all of that is there
 #   cluster.sh run DIR [--dbd]     a cluster in DIR until standard input ends, so that it outlives no test; says "ready"
 #   cluster.sh up DIR [--dbd]      the same for people: comes back when it is ready
 #   cluster.sh down DIR            stops what `up` started
-#   cluster.sh stop|start DIR NAME...   one process as by kill -9, and again: slurmctld, slurmdbd, n1, ...
+#   cluster.sh stop|start DIR NAME...   one process and again: slurmctld, slurmdbd, n1, ...
 #
 # Nodes n1 to n4 have eight GPUs of type h200 each, n5 four of type a100. Use it with SLURM_CONF=DIR/slurm.conf.
 set -euo pipefail
@@ -17,13 +18,15 @@ nodes=(n1 n2 n3 n4 n5)
 # slurmd takes distinct character devices for GPUs; these are on every Linux, and nobody opens them.
 devices=(null zero full random urandom tty ptmx tty0)
 
-install() {
+check() {
     local program
-    for program in slurmctld slurmd slurmdbd munged mariadbd; do
-        command -v "$program" >/dev/null && continue
-        "$here/../install.sh" slurm-wlm slurmdbd mariadb-server munge >&2
-        return
+    for program in slurmctld slurmd slurmdbd munged mariadbd squeue sacct; do
+        command -v "$program" >/dev/null || return 1
     done
+}
+
+install() {
+    check || "$here/../install.sh" slurm-wlm slurmdbd mariadb-server munge >&2
 }
 
 # Ports that nobody listens on now, in a row: BASE to BASE + 9.
@@ -72,7 +75,6 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
-AccountingStorageTRES=gres/gpu,gres/gpu:h200,gres/gpu:a100
 JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/filetxt
 JobCompLoc=$dir/jobcomp.txt
@@ -90,6 +92,7 @@ END
         if [ "$dbd" = yes ]; then
             cat <<END
 AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageTRES=gres/gpu,gres/gpu:h200,gres/gpu:a100
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=$((base + 1))
 AccountingStoragePass=$dir/munge/socket
@@ -147,6 +150,7 @@ begin() {
     shift 2
     SLURM_CONF="$dir/slurm.conf" setsid "$@" </dev/null >>"$dir/log/$name.out" 2>&1 &
     echo $! >"$dir/pids/$name"
+    disown
 }
 
 begin_named() {
@@ -161,11 +165,10 @@ begin_named() {
 
 # wait_for WHAT COMMAND...: until it succeeds, at most a minute.
 wait_for() {
-    local what=$1 tries=0
+    local what=$1 begun=$SECONDS
     shift
     until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        if [ "$tries" -gt 600 ]; then
+        if [ $((SECONDS - begun)) -gt 60 ]; then
             echo "$what did not come up within a minute" >&2
             return 1
         fi
@@ -188,7 +191,7 @@ start_database() {
         grant all on slurm_acct_db.* to 'slurm'@'127.0.0.1';
         grant all on slurm_acct_db.* to 'slurm'@'localhost';"
     begin_named "$dir" slurmdbd
-    wait_for slurmdbd sacctmgr --noheader --parsable2 show cluster
+    wait_for slurmdbd timeout 5 sacctmgr --noheader --parsable2 show cluster
     # One account, and QOSes of which one preempts the other; before slurmctld, which reads them when it starts.
     sacctmgr --immediate add cluster tidegate >>"$dir/log/sacctmgr.out" 2>&1
     sacctmgr --immediate add account ai cluster=tidegate >>"$dir/log/sacctmgr.out" 2>&1
@@ -200,7 +203,7 @@ start_database() {
 }
 
 all_idle() {
-    [ "$(sinfo --noheader --Node --format=%N:%t | sort -u | grep -c ':idle$')" -eq "${#nodes[@]}" ]
+    [ "$(timeout 5 sinfo --noheader --Node --format=%N:%t | sort -u | grep -c ':idle$')" -eq "${#nodes[@]}" ]
 }
 
 up() {
@@ -247,11 +250,18 @@ down() {
 }
 
 stop() {
-    local dir=$1 name
+    local dir=$1 name pid
     shift
+    # Killed as by kill -9 slurmctld forgets jobs of the last seconds; asked to end, it saves them.
     for name in "$@"; do
-        kill -9 "$(cat "$dir/pids/$name")"
+        pid=$(cat "$dir/pids/$name")
+        kill "$pid"
+        wait_for "the end of $name" ended "$pid"
     done
+}
+
+ended() {
+    ! kill -0 "$1" 2>/dev/null || grep --quiet '^State:.*Z' "/proc/$1/status"
 }
 
 start() {
@@ -265,10 +275,12 @@ start() {
 command=${1:-}
 [ $# -eq 0 ] || shift
 case "$command" in
+    check) check ;;
     install) install ;;
     up) up "$@" ;;
     run)
         trap 'unset SLURM_CONF; down "$1"' EXIT
+        trap 'exit 1' TERM INT HUP
         up "$@"
         echo ready
         cat >/dev/null
@@ -277,7 +289,7 @@ case "$command" in
     stop) stop "$@" ;;
     start) start "$@" ;;
     *)
-        sed -n '2,12s/^# \?//p' "$0" >&2
+        sed -n '2,13s/^# \?//p' "$0" >&2
         exit 2
         ;;
 esac

@@ -21,8 +21,6 @@ mod watcher;
 
 #[cfg(feature = "import")]
 pub(crate) use spelling::{JobId, Task, array_tasks, exit_code, hosts, job_id, time_limit_ms, tres_gpus};
-#[cfg(feature = "import")]
-pub(crate) use states::phase;
 
 pub use command::CommandError;
 pub use watcher::{Deliver, PollError, SlurmOptions, Watcher, WatcherHandle, start};

@@ -48,14 +48,36 @@ struct Job {
     tres_req_str: Option<String>,
     tres_alloc_str: Option<String>,
     gres_detail: Texts,
+    tres_per_job: Option<String>,
+    tres_per_node: Option<String>,
+    tres_per_socket: Option<String>,
+    tres_per_task: Option<String>,
+    node_count: Number,
+    tasks: Number,
     nodes: Option<String>,
+}
+
+impl Job {
+    /// GPUs by the request alone, where TRES do not name them; none if how many that makes is not known.
+    fn asked(&self) -> Option<Gpus> {
+        let read = |text: &Option<String>| node_gpus(text.as_deref().unwrap_or_default());
+        let (job, node, task) = (read(&self.tres_per_job), read(&self.tres_per_node), read(&self.tres_per_task));
+        let (gpus, times) = match (job.count, node.count, task.count) {
+            (1.., _, _) => (job, 1),
+            (_, 1.., _) => (node, self.node_count.positive()?),
+            (_, _, 1..) => (task, self.tasks.positive()?),
+            _ if read(&self.tres_per_socket).count > 0 => return None,
+            _ => (job, 1),
+        };
+        Some(Gpus { milli: gpus.count.checked_mul(times)?.checked_mul(1000), model: gpus.model })
+    }
 }
 
 /// How Slurm is set up, as far as answers depend on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup {
-    /// Whether `gres/gpu` is among `AccountingStorageTRES`. If it is not, TRES name no GPUs and a job without any cannot be told
-    /// from one with eight.
+    /// Whether `gres/gpu` is among `AccountingStorageTRES`; without slurmdbd it cannot be. If it is not, TRES name no GPUs, and
+    /// a job without any cannot be told from one with eight by them.
     pub gpus_tracked: bool,
 }
 
@@ -136,11 +158,14 @@ fn record(job: &Job, id: u64, setup: Setup) -> Result<Record, String> {
             model: (!gpus.models.is_empty()).then(|| gpus.models.into_owned()),
         }),
     };
-    let (requested, mut held) = (gpus(&job.tres_req_str)?, gpus(&job.tres_alloc_str)?);
+    let (mut requested, mut held) = (gpus(&job.tres_req_str)?, gpus(&job.tres_alloc_str)?);
     let details: Vec<_> = job.gres_detail.0.iter().map(|text| node_gpus(text)).collect();
-    if !setup.gpus_tracked && !details.is_empty() {
-        let model = details.iter().find_map(|node| node.model.clone());
-        held = Gpus { milli: Some(details.iter().map(|node| node.count * 1000).sum()), model };
+    if !setup.gpus_tracked {
+        requested = job.asked().unwrap_or_default();
+        if !details.is_empty() {
+            let model = details.iter().find_map(|node| node.model.clone());
+            held = Gpus { milli: Some(details.iter().map(|node| node.count * 1000).sum()), model };
+        }
     }
     // One entry a node, in the order of the job's nodes; with another number nobody knows which is whose.
     let names = nodes.as_ref().map_or(Vec::new(), |(names, _)| names.split(',').map(str::to_owned).collect());

@@ -237,21 +237,23 @@ pub(crate) struct NodeGpus {
     pub indices: Vec<u32>,
 }
 
-/// Reads `gpu:h200:2(IDX:0-1),shard:4` of a job's details, or `gpu:h200:8(S:0-1)` of a node.
+/// Reads `gpu:h200:2(IDX:0-1),shard:4` of a job's details, `gpu:h200:8(S:0-1)` of a node, or `gres:gpu:2` of a request.
 pub(crate) fn node_gpus(text: &str) -> NodeGpus {
     let mut gpus = NodeGpus::default();
     for part in parts(text) {
+        let part = part.strip_prefix("gres:").or(part.strip_prefix("gres/")).unwrap_or(part);
         let (name, rest) = part.split_once('(').unwrap_or((part, ""));
         let mut fields = name.split(':');
         if fields.next() != Some("gpu") {
             continue;
         }
+        // Without a number it is one.
         let (model, count) = match (fields.next(), fields.next()) {
-            (Some(model), Some(count)) => (Some(model), count),
-            (Some(count), None) => (None, count),
-            _ => continue,
+            (Some(model), Some(count)) => (Some(model), count.parse().unwrap_or(0)),
+            (Some(field), None) => field.parse().map_or((Some(field), 1), |count: u64| (None, count)),
+            (None, _) => (None, 1),
         };
-        gpus.count += count.parse::<u64>().unwrap_or(0);
+        gpus.count += count;
         gpus.model = gpus.model.take().or(model.map(str::to_owned));
         let indices = rest.trim_end_matches(')').strip_prefix("IDX:").unwrap_or_default();
         // A list that cannot be read names no devices; there are never more than a node has.
@@ -332,6 +334,9 @@ mod tests {
             ("gpu:2(IDX:0,3),shard:8(0/4,4/4)", gpus(2, None, &[0, 3])),
             ("gpu:h200:8(S:0-1)", gpus(8, Some("h200"), &[])),
             ("gpu:a100:1(IDX:7),gpu:h200:2(IDX:0-1)", gpus(3, Some("a100"), &[7, 0, 1])),
+            ("gres:gpu:h200:2", gpus(2, Some("h200"), &[])),
+            ("gres/gpu", gpus(1, None, &[])),
+            ("gres:gpu:a100", gpus(1, Some("a100"), &[])),
             ("(null)", gpus(0, None, &[])),
             ("", gpus(0, None, &[])),
         ];

@@ -214,17 +214,17 @@ impl Watcher {
         };
         let tracked = value("AccountingStorageTRES").unwrap_or_default();
         let gpus_tracked = tracked.split(',').any(|tres| tres == "gres/gpu");
-        let with_gpus = value("GresTypes").is_some_and(|types| types.split(',').any(|name| name == "gpu"));
-        if with_gpus && !gpus_tracked {
+        let accounting = self.options.accounting.unwrap_or(kind.ends_with("slurmdbd"));
+        if accounting && !gpus_tracked {
             tracing::warn!(
                 cluster = self.options.cluster,
-                "AccountingStorageTRES does not name gres/gpu: Slurm does not say how many GPUs waiting and ended jobs have; add it to slurm.conf"
+                "AccountingStorageTRES does not name gres/gpu: accounting does not know how many GPUs jobs had; add it to slurm.conf"
             );
         }
         let found = Found {
             setup: Setup { gpus_tracked },
             at_ms: now_ms,
-            accounting: self.options.accounting.unwrap_or(kind.ends_with("slurmdbd")),
+            accounting,
             name: value("ClusterName"),
         };
         self.tracker.set_accounting(found.accounting);

@@ -1,0 +1,135 @@
+//! With slurmdbd: what the watcher told is what accounting says, to the second.
+
+use std::collections::BTreeSet;
+
+use tidegate_collect::{ImportOptions, Mapping, Source, import};
+use tidegate_events::Event;
+use tidegate_events::v1::JobEventKind as Kind;
+use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicPartition};
+
+use crate::cluster::{Cluster, wait_for};
+use crate::told::{Attempt, Told, gpu_seconds};
+use crate::watching::Watching;
+use crate::workload;
+
+/// Attempts by accounting: each record that has devices or nodes is one. What was resized in the second in which it started
+/// took no time.
+fn attempts(cluster: &Cluster) -> BTreeSet<Attempt> {
+    let arguments =
+        ["-a", "-D", "-X", "-n", "-P", "-S", "now-1day", "-o", "JobID,Start,End,State,NodeList,AllocTRES"];
+    let text = cluster.run("sacct", &arguments);
+    let lines = text.lines().map(|line| line.split('|').collect::<Vec<_>>());
+    let ran = lines.filter(|line| line[4] != "None assigned" && !line[5].is_empty());
+    let attempt = |line: Vec<&str>| {
+        let gpus = line[5].split(',').find_map(|part| part.strip_prefix("gres/gpu="));
+        Attempt {
+            job_id: line[0].to_owned(),
+            start_s: line[1].parse().unwrap(),
+            end_s: line[2].parse().unwrap_or_else(|_| panic!("not over: {line:?}")),
+            gpus: gpus.map_or(0, |gpus| gpus.parse().unwrap()),
+        }
+    };
+    ran.filter(|line| !(line[3] == "RESIZING" && line[1] == line[2])).map(attempt).collect()
+}
+
+#[test]
+fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_restarted() {
+    let Some(cluster) = Cluster::start(&["--dbd"]) else { return };
+    let jobs = std::env::var("TIDEGATE_SLURM_JOBS").map_or(200, |jobs| jobs.parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let mut watching = Watching::begin(folder.path(), cluster.conf());
+    std::thread::scope(|threads| {
+        let workload = threads.spawn(|| {
+            workload::submit(&cluster, jobs);
+            workload::disturb(&cluster, true, (jobs / 70).max(1));
+            workload::drain(&cluster, 240);
+        });
+        let mut round = 0;
+        while !workload.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(3300 + 700 * (round % 4)));
+            watching.kill();
+            // Now and then it is away for long enough that jobs come and go unseen.
+            std::thread::sleep(std::time::Duration::from_millis(if round % 3 == 2 { 6000 } else { 0 }));
+            watching.revive();
+            round += 1;
+            if round == 6 {
+                cluster.process("stop", "slurmctld");
+                std::thread::sleep(std::time::Duration::from_secs(2));
+                cluster.process("start", "slurmctld");
+            }
+        }
+        workload.join().unwrap();
+    });
+    // What it told last is told by the time accounting and the watcher agree that nothing is open.
+    let expected = attempts(&cluster);
+    let told = || {
+        let mut told = Told::default();
+        told.add(watching.events());
+        told
+    };
+    let ended = |told: &Told| {
+        let ends = told.jobs.iter().filter(|job| job.kind() == Kind::Ended && job.step_id.is_none());
+        ends.filter(|job| job.attempt_id.is_some()).count()
+    };
+    wait_for("all ends are told", 120, || ended(&told()) >= expected.len());
+    let told = told();
+    let found = told.attempts();
+    assert_eq!(found, expected);
+    let (sums, truth) = (gpu_seconds(&found), gpu_seconds(&expected));
+    assert_eq!(sums, truth);
+    let total: i64 = truth.values().sum();
+    eprintln!("{} jobs, {} attempts, {total} GPU seconds; {} events came again", truth.len(), expected.len(), told.repeated);
+    devices_add_up(&told, &found);
+    import_says_the_same(&cluster, &told, &found);
+}
+
+/// Where devices were told one by one they make the same time; they are of all attempts that were seen while they ran.
+fn devices_add_up(told: &Told, attempts: &BTreeSet<Attempt>) {
+    let sums = told.device_seconds();
+    for attempt in attempts {
+        if let Some(seconds) = sums.get(&(attempt.job_id.clone(), attempt.start_s)) {
+            assert_eq!(*seconds, attempt.gpus as i64 * (attempt.end_s - attempt.start_s), "{attempt:?}");
+        }
+    }
+    assert!(sums.len() * 2 > attempts.len(), "of {} attempts only {} have devices", attempts.len(), sums.len());
+}
+
+/// The same history, imported later from what sacct prints, is the same attempts.
+fn import_says_the_same(cluster: &Cluster, told: &Told, attempts: &BTreeSet<Attempt>) {
+    let columns = "JobID,JobName,User,Account,Partition,QOS,Submit,Eligible,Start,End,State,ExitCode,ReqTRES,AllocTRES,\
+                   NodeList,Timelimit,Reason,Priority";
+    let text = cluster.run("sacct", &["-a", "-D", "-P", "-S", "now-1day", "-o", columns]);
+    // The mapping reads what sites have: a bar in a job's name would be a column.
+    let text = text.replace("pl|ain", "pl_ain");
+    let source = Source::Reader { name: "sacct.txt".into(), reader: Box::new(std::io::Cursor::new(text)) };
+    let folder = tempfile::tempdir().unwrap();
+    let log = EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap();
+    let mapping = Mapping::load("sacct").unwrap();
+    let options = ImportOptions { cluster: Some("tidegate".into()), ..ImportOptions::default() };
+    let summary = import(source, &mapping, &options, &log, &mut |_| {}).unwrap();
+    assert_eq!(summary.rejected(), 0);
+    let (mut imported, mut known, mut unknown) = (Told::default(), 0, Vec::new());
+    for partition in 0..options.topics.partitions {
+        let at = TopicPartition { topic: "jobs".into(), partition };
+        let records = log.read(&at, 0, usize::MAX).unwrap();
+        imported.add(records.iter().map(|stored| {
+            let record = &stored.record;
+            Event::decode(record.schema, &record.payload).unwrap()
+        }));
+    }
+    for job in &imported.jobs {
+        if told.has(&job.envelope.as_ref().unwrap().event_id) {
+            known += 1;
+        } else {
+            unknown.push(job);
+        }
+    }
+    let nothing = |attempt: &&Attempt| attempt.start_s < attempt.end_s;
+    let timed = |attempts: &BTreeSet<Attempt>| attempts.iter().filter(nothing).cloned().collect::<BTreeSet<_>>();
+    assert_eq!(timed(&imported.attempts()), timed(attempts));
+    eprintln!("{known} of {} imported events are known by their ids", imported.jobs.len());
+    if std::env::var_os("TIDEGATE_SLURM_SHOW").is_some() {
+        unknown.iter().for_each(|job| eprintln!("unknown: {job:?}"));
+    }
+    assert!(known * 10 >= imported.jobs.len() * 7, "most events are the same events");
+}

@@ -1,0 +1,131 @@
+//! Without slurmdbd: what the watcher told is what slurmctld wrote into its log of completed jobs.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use chrono::{Local, NaiveDateTime, TimeZone};
+use tidegate_collect::slurm::{PollError, SlurmOptions, Watcher};
+use tidegate_events::v1::{self, JobEventKind as Kind};
+
+use crate::cluster::{Cluster, wait_for};
+use crate::told::{Attempt, Told};
+use crate::workload;
+
+pub fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+pub fn watcher(cluster: &Cluster) -> Watcher {
+    let mut options = SlurmOptions::new("tidegate");
+    options.conf = Some(cluster.conf());
+    options.state = Some(cluster.path().join("watch"));
+    options.inventory_interval = std::time::Duration::from_secs(2);
+    Watcher::new(options).unwrap()
+}
+
+/// End and, where it can be believed, start of each attempt in the file of jobcomp/filetxt. It knows no GPUs.
+///
+/// Of a job that was resized it writes the resize as the start of both parts.
+fn completed(cluster: &Cluster) -> Vec<(i64, Option<i64>)> {
+    let text = std::fs::read_to_string(cluster.path().join("jobcomp.txt")).unwrap();
+    let mut attempts = Vec::new();
+    for line in text.lines() {
+        // From the right: what users name their jobs stands left.
+        let value = |name: &str| {
+            let (_, rest) = line.rsplit_once(&format!(" {name}=")).unwrap();
+            rest.split(' ').next().unwrap()
+        };
+        let time = |name: &str| {
+            let time = NaiveDateTime::parse_from_str(value(name), "%Y-%m-%dT%H:%M:%S").unwrap();
+            Local.from_local_datetime(&time).earliest().unwrap().timestamp()
+        };
+        if value("NodeList") == "(null)" {
+            continue;
+        }
+        let job = line.split(' ').next().unwrap();
+        let resized = |line: &str| line.starts_with(&format!("{job} ")) && line.contains(" JobState=RESIZING ");
+        attempts.push((time("EndTime"), (!text.lines().any(resized)).then(|| time("StartTime"))));
+    }
+    attempts.sort_unstable_by_key(|(end_s, start_s)| (start_s.is_some(), *end_s));
+    attempts
+}
+
+/// Jobs whose name says what they hold hold that.
+fn gpus_are_right(told: &Told) {
+    let named = |job: &v1::JobEvent| {
+        let (_, gpus) = job.job_name.as_deref()?.split_once("gpus=")?;
+        Some((job.job_id.clone(), gpus.parse::<u64>().unwrap() * 1000))
+    };
+    let named: BTreeMap<_, _> = told.jobs.iter().filter_map(named).collect();
+    let starts = told.jobs.iter().filter(|job| job.kind() == Kind::Started);
+    let held: BTreeMap<_, _> = starts
+        .filter(|job| named.contains_key(&job.job_id))
+        .map(|job| (job.job_id.clone(), job.gpus_milli.unwrap()))
+        .collect();
+    assert_eq!(held, named);
+}
+
+#[test]
+fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let mut told = Told::default();
+    let mut watched = watcher(&cluster);
+    let mut round = 0;
+    std::thread::scope(|threads| {
+        let work = threads.spawn(|| {
+            workload::submit(&cluster, 40);
+            workload::disturb(&cluster, false, 1);
+            workload::drain(&cluster, 200);
+        });
+        let mut away = 0;
+        while !work.is_finished() {
+            round += 1;
+            if round == 12 || round == 40 {
+                cluster.process("stop", "slurmctld");
+                let error = watched.poll(now_ms()).expect_err("there is nobody to ask");
+                assert!(matches!(error, PollError::Command(_)), "{error}");
+                cluster.process("start", "slurmctld");
+                away += 1;
+            }
+            match watched.poll(now_ms()) {
+                Ok(events) => {
+                    told.add(events);
+                    // Now and then it dies before it could remember what it told.
+                    if round % 5 == 0 {
+                        watched = watcher(&cluster);
+                    } else {
+                        watched.commit(now_ms()).unwrap();
+                    }
+                }
+                Err(error) => eprintln!("{error}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(700));
+        }
+        work.join().unwrap();
+        assert!(away > 0, "slurmctld was away");
+    });
+    let expected = completed(&cluster);
+    wait_for("all ends are told", 60, || {
+        let Ok(events) = watched.poll(now_ms()) else { return false };
+        told.add(events);
+        told.jobs.iter().filter(|job| job.kind() == Kind::Ended && job.attempt_id.is_some()).count() >= expected.len()
+    });
+    let mut found: Vec<_> = told.attempts().into_iter().collect();
+    assert_eq!(found.len(), expected.len());
+    let mut resized = 0;
+    // What is known exactly first, so that nothing else takes its place.
+    for (end_s, start_s) in expected.iter().rev() {
+        let same = |told: &Attempt| told.end_s == *end_s && start_s.is_none_or(|start_s| told.start_s == start_s);
+        let place = found.iter().position(same).unwrap_or_else(|| panic!("{end_s} {start_s:?} is not in {found:?}"));
+        found.swap_remove(place);
+        resized += usize::from(start_s.is_none());
+    }
+    assert!(resized > 1, "one job has two parts");
+    gpus_are_right(&told);
+    for attempt in told.attempts() {
+        if let Some(seconds) = told.device_seconds().get(&(attempt.job_id.clone(), attempt.start_s)) {
+            assert_eq!(*seconds, attempt.gpus as i64 * (attempt.end_s - attempt.start_s), "{attempt:?}");
+        }
+    }
+    eprintln!("{} attempts; {} events came again", expected.len(), told.repeated);
+}

@@ -1,0 +1,12 @@
+//! The watcher of Slurm against a real Slurm: slurmctld and five slurmd on this machine (`tests/slurm/cluster.sh`).
+//!
+//! Where Slurm is not installed these tests say so and pass; with `TIDEGATE_SLURM=1`, or where `CI` is set, it is installed or
+//! they fail. `TIDEGATE_SLURM_JOBS` is the number of jobs of the long one.
+
+mod accounting;
+mod bare;
+mod cluster;
+mod inventory;
+mod told;
+mod watching;
+mod workload;

@@ -1,0 +1,130 @@
+//! Jobs of many shapes, and what happens to them.
+
+use crate::cluster::{Cluster, wait_for};
+
+/// Submits about that many jobs; the same shapes in the same shares whatever the number.
+pub fn submit(cluster: &Cluster, jobs: usize) {
+    let share = |part: usize| (jobs * part / 200).max(1);
+    for n in 0..share(45) {
+        let gres = ["--gres=gpu:1", "--gres=gpu:2", "--gres=gpu:h200:4", "--gres=gpu:8"][n % 4];
+        let nodes = ["--nodes=1", "--nodes=1", "--nodes=2"][n % 3];
+        // The name says what the job holds, and what it is not.
+        let gpus = [1, 2, 4, 8][n % 4] * [1, 1, 2][n % 3];
+        let name = format!("--job-name=pl|ain JobState=FAILED Name=x gpus={gpus}");
+        cluster.submit(&[&name, gres, nodes], &format!("sleep {}", 1 + n % 4));
+    }
+    for _ in 0..share(6) {
+        cluster.submit(&["--array=1-10%4", "--gres=gpu:1"], "sleep 1");
+    }
+    for n in 0..share(15) {
+        let gres = ["--gres=gpu:2", "--gres=gpu:h200:1"][n % 2];
+        cluster.submit(&["--nodes=2", gres], "srun --nodes=2 sleep 1; srun --nodes=1 --ntasks=1 false; true");
+    }
+    for _ in 0..share(15) {
+        cluster.submit(&["--gres=gpu:3"], "sleep 1; exit 3");
+    }
+    for _ in 0..share(12) {
+        cluster.submit(&["--partition=infer", "--gres=gpu:a100:1"], "sleep 2");
+    }
+    for _ in 0..share(12) {
+        cluster.submit(&[], "sleep 1");
+    }
+    for _ in 0..share(4) {
+        let job = cluster.submit(&["--hold", "--gres=gpu:4"], "sleep 1");
+        cluster.run("scancel", &[&job]);
+        let array = cluster.submit(&["--hold", "--array=0-2", "--gres=gpu:1"], "sleep 1");
+        cluster.run("scancel", &[&array]);
+    }
+    for _ in 0..share(3) {
+        // Two components, each a job of its own.
+        let both = ["--gres=gpu:1", ":", "--gres=gpu:2"];
+        let script = "--wrap=sleep 2";
+        cluster.run("sbatch", &[&["--parsable", "--output=/dev/null", "--chdir=/", script], &both[..]].concat());
+    }
+    for _ in 0..share(4) {
+        cluster.submit(&["--gres=gpu:1", "--signal=B:USR1@1", "--time=1"], "sleep 600");
+    }
+}
+
+/// Jobs to which something is done while they run. Each waits for what it needs first.
+pub fn disturb(cluster: &Cluster, accounting: bool, rounds: usize) {
+    for _ in 0..rounds {
+        requeue(cluster);
+        shrink(cluster, accounting);
+        suspend(cluster);
+        cancel(cluster);
+        if accounting {
+            preempt(cluster);
+        }
+    }
+    lose_a_node(cluster);
+}
+
+/// The requeued job may run again at once.
+fn again_now(cluster: &Cluster, job: &str) {
+    cluster.wait_state(job, &["PD"]);
+    cluster.run("scontrol", &["update", &format!("JobId={job}"), "StartTime=now"]);
+}
+
+fn requeue(cluster: &Cluster) {
+    let job = cluster.submit(&["--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 3");
+    cluster.wait_state(&job, &["R"]);
+    cluster.run("scontrol", &["requeue", &job]);
+    again_now(cluster, &job);
+}
+
+fn shrink(cluster: &Cluster, accounting: bool) {
+    let job = cluster.submit(&["--nodes=3", "--gres=gpu:1", "--nice=-100"], "sleep 9");
+    cluster.wait_state(&job, &["R"]);
+    let list = cluster.run("squeue", &["--noheader", "--format=%N", "--jobs", &job]);
+    let nodes = cluster.run("scontrol", &["show", "hostnames", &list]);
+    let nodes: Vec<&str> = nodes.lines().collect();
+    // Without accounting Slurm shrinks a job once only.
+    for left in [2, 1].into_iter().take(if accounting { 2 } else { 1 }) {
+        let update = format!("NodeList={}", nodes[..left].join(","));
+        let update = ["update".to_owned(), format!("JobId={job}"), update];
+        let update: Vec<&str> = update.iter().map(String::as_str).collect();
+        // Each part lasts for more than a second, or it would be no attempt of its own.
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+        wait_for("shrinking", 60, || cluster.try_run("scontrol", &update).is_ok() || cluster.state(&job) != "R");
+    }
+}
+
+fn suspend(cluster: &Cluster) {
+    let job = cluster.submit(&["--gres=gpu:2", "--nice=-100"], "sleep 4");
+    cluster.wait_state(&job, &["R"]);
+    cluster.run("scontrol", &["suspend", &job]);
+    cluster.wait_state(&job, &["S"]);
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    cluster.run("scontrol", &["resume", &job]);
+}
+
+fn cancel(cluster: &Cluster) {
+    let job = cluster.submit(&["--gres=gpu:2", "--nice=-100"], "sleep 60");
+    cluster.wait_state(&job, &["R"]);
+    cluster.run("scancel", &[&job]);
+}
+
+fn preempt(cluster: &Cluster) {
+    let victim = cluster.submit(&["--qos=loan", "--nodes=4", "--gres=gpu:8", "--nice=-100"], "sleep 4");
+    cluster.wait_state(&victim, &["R"]);
+    cluster.submit(&["--qos=urgent", "--gres=gpu:8"], "sleep 1");
+    again_now(cluster, &victim);
+}
+
+fn lose_a_node(cluster: &Cluster) {
+    let fails = cluster.submit(&["--nodelist=n4", "--no-requeue", "--gres=gpu:1", "--nice=-100"], "sleep 60");
+    let comes_back = cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 3");
+    cluster.wait_state(&fails, &["R"]);
+    cluster.wait_state(&comes_back, &["R"]);
+    cluster.run("scontrol", &["update", "NodeName=n4", "State=DOWN", "Reason=row remap failure = 1"]);
+    again_now(cluster, &comes_back);
+    cluster.run("scontrol", &["update", "NodeName=n4", "State=RESUME"]);
+}
+
+/// Waits until nothing runs or waits any more.
+pub fn drain(cluster: &Cluster, seconds: u64) {
+    wait_for("the queue is empty", seconds, || {
+        cluster.try_run("squeue", &["--noheader"]).is_ok_and(|text| text.is_empty())
+    });
+}
