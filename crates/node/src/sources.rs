@@ -59,7 +59,7 @@ struct Parts {
 enum Values {
     Nvml(NvmlSource),
     Dcgm(Dcgm),
-    Demo(DemoSource),
+    Demo { _source: DemoSource },
 }
 
 impl Sources {
@@ -79,10 +79,8 @@ impl Sources {
             )?),
             Source::Demo { interval } => {
                 let seed = seed_of(&options.node);
-                Values::Demo(demo::start(
-                    DemoOptions { seed, interval: *interval, ..Default::default() },
-                    sink.clone(),
-                )?)
+                let options = DemoOptions { seed, interval: *interval, ..Default::default() };
+                Values::Demo { _source: demo::start(options, sink.clone())? }
             }
         };
         let kube = options.kubelet.as_ref().map(|socket| pods(socket, options, agent)).transpose()?;
@@ -120,7 +118,7 @@ impl Sources {
     pub fn driver_version(&self) -> Option<String> {
         match &self.parts.values {
             Values::Nvml(nvml) => nvml.status().driver_version,
-            Values::Dcgm(_) | Values::Demo(_) => None,
+            Values::Dcgm(_) | Values::Demo { .. } => None,
         }
     }
 }
@@ -196,7 +194,7 @@ fn status(agent: &AgentStats, parts: &Parts) -> Value {
                 "kernel_records_lost": now.kernel_records_lost,
             })
         }
-        Values::Demo(_) => json!({"kind": "demo"}),
+        Values::Demo { .. } => json!({"kind": "demo"}),
         Values::Dcgm(dcgm) => json!({"kind": "dcgm", "status": dcgm.status()}),
     };
     json!({

@@ -61,7 +61,8 @@ impl Job {
     /// GPUs by the request alone, where TRES do not name them; none if how many that makes is not known.
     fn asked(&self) -> Option<Gpus> {
         let read = |text: &Option<String>| node_gpus(text.as_deref().unwrap_or_default());
-        let (job, node, task) = (read(&self.tres_per_job), read(&self.tres_per_node), read(&self.tres_per_task));
+        let (job, node, task) =
+            (read(&self.tres_per_job), read(&self.tres_per_node), read(&self.tres_per_task));
         let (gpus, times) = match (job.count, node.count, task.count) {
             (1.., _, _) => (job, 1),
             (_, 1.., _) => (node, self.node_count.positive()?),

@@ -221,12 +221,8 @@ impl Watcher {
                 "AccountingStorageTRES does not name gres/gpu: accounting does not know how many GPUs jobs had; add it to slurm.conf"
             );
         }
-        let found = Found {
-            setup: Setup { gpus_tracked },
-            at_ms: now_ms,
-            accounting,
-            name: value("ClusterName"),
-        };
+        let found =
+            Found { setup: Setup { gpus_tracked }, at_ms: now_ms, accounting, name: value("ClusterName") };
         self.tracker.set_accounting(found.accounting);
         self.setup = Some(found.clone());
         Ok(found)

@@ -78,7 +78,12 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
     let (sums, truth) = (gpu_seconds(&found), gpu_seconds(&expected));
     assert_eq!(sums, truth);
     let total: i64 = truth.values().sum();
-    eprintln!("{} jobs, {} attempts, {total} GPU seconds; {} events came again", truth.len(), expected.len(), told.repeated);
+    eprintln!(
+        "{} jobs, {} attempts, {total} GPU seconds; {} events came again",
+        truth.len(),
+        expected.len(),
+        told.repeated
+    );
     devices_add_up(&told, &found);
     import_says_the_same(&cluster, &told, &found);
 }
@@ -91,7 +96,12 @@ fn devices_add_up(told: &Told, attempts: &BTreeSet<Attempt>) {
             assert_eq!(*seconds, attempt.gpus as i64 * (attempt.end_s - attempt.start_s), "{attempt:?}");
         }
     }
-    assert!(sums.len() * 2 > attempts.len(), "of {} attempts only {} have devices", attempts.len(), sums.len());
+    assert!(
+        sums.len() * 2 > attempts.len(),
+        "of {} attempts only {} have devices",
+        attempts.len(),
+        sums.len()
+    );
 }
 
 /// The same history, imported later from what sacct prints, is the same attempts.
@@ -125,7 +135,8 @@ fn import_says_the_same(cluster: &Cluster, told: &Told, attempts: &BTreeSet<Atte
         }
     }
     let nothing = |attempt: &&Attempt| attempt.start_s < attempt.end_s;
-    let timed = |attempts: &BTreeSet<Attempt>| attempts.iter().filter(nothing).cloned().collect::<BTreeSet<_>>();
+    let timed =
+        |attempts: &BTreeSet<Attempt>| attempts.iter().filter(nothing).cloned().collect::<BTreeSet<_>>();
     assert_eq!(timed(&imported.attempts()), timed(attempts));
     eprintln!("{known} of {} imported events are known by their ids", imported.jobs.len());
     if std::env::var_os("TIDEGATE_SLURM_SHOW").is_some() {

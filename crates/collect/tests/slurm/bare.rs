@@ -43,7 +43,8 @@ fn completed(cluster: &Cluster) -> Vec<(i64, Option<i64>)> {
             continue;
         }
         let job = line.split(' ').next().unwrap();
-        let resized = |line: &str| line.starts_with(&format!("{job} ")) && line.contains(" JobState=RESIZING ");
+        let resized =
+            |line: &str| line.starts_with(&format!("{job} ")) && line.contains(" JobState=RESIZING ");
         attempts.push((time("EndTime"), (!text.lines().any(resized)).then(|| time("StartTime"))));
     }
     attempts.sort_unstable_by_key(|(end_s, start_s)| (start_s.is_some(), *end_s));
@@ -108,15 +109,18 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
     wait_for("all ends are told", 60, || {
         let Ok(events) = watched.poll(now_ms()) else { return false };
         told.add(events);
-        told.jobs.iter().filter(|job| job.kind() == Kind::Ended && job.attempt_id.is_some()).count() >= expected.len()
+        told.jobs.iter().filter(|job| job.kind() == Kind::Ended && job.attempt_id.is_some()).count()
+            >= expected.len()
     });
     let mut found: Vec<_> = told.attempts().into_iter().collect();
     assert_eq!(found.len(), expected.len());
     let mut resized = 0;
     // What is known exactly first, so that nothing else takes its place.
     for (end_s, start_s) in expected.iter().rev() {
-        let same = |told: &Attempt| told.end_s == *end_s && start_s.is_none_or(|start_s| told.start_s == start_s);
-        let place = found.iter().position(same).unwrap_or_else(|| panic!("{end_s} {start_s:?} is not in {found:?}"));
+        let same =
+            |told: &Attempt| told.end_s == *end_s && start_s.is_none_or(|start_s| told.start_s == start_s);
+        let place =
+            found.iter().position(same).unwrap_or_else(|| panic!("{end_s} {start_s:?} is not in {found:?}"));
         found.swap_remove(place);
         resized += usize::from(start_s.is_none());
     }

@@ -88,7 +88,8 @@ impl Cluster {
 
     /// The state of a job in the queue's short form, e.g. `R`; empty if it is not there.
     pub fn state(&self, job: &str) -> String {
-        self.try_run("squeue", &["--noheader", "--states=all", "--format=%t", "--jobs", job]).unwrap_or_default()
+        self.try_run("squeue", &["--noheader", "--states=all", "--format=%t", "--jobs", job])
+            .unwrap_or_default()
     }
 
     /// Waits until the job is in one of the states.

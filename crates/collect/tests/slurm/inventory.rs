@@ -16,7 +16,8 @@ fn the_course_of_jobs_and_the_capacity_of_the_cluster() {
     told.add(watched.poll(now_ms()).unwrap());
     capacity_at_first(&told);
 
-    let job = cluster.submit(&["--hold", "--gres=gpu:h200:2", "--nodes=1", "--nodelist=n2", "--time=30"], "sleep 60");
+    let job = cluster
+        .submit(&["--hold", "--gres=gpu:h200:2", "--nodes=1", "--nodelist=n2", "--time=30"], "sleep 60");
     told.add(watched.poll(now_ms()).unwrap());
     std::thread::sleep(Duration::from_millis(1100));
     cluster.run("scontrol", &["release", &job]);
@@ -49,10 +50,14 @@ fn the_course_of_jobs_and_the_capacity_of_the_cluster() {
     let started = of_job(Kind::Started);
     assert_eq!((started.nodes.as_deref(), started.node_count), (Some("n2"), Some(1)));
     assert_eq!((started.gpus_milli, started.gpu_model.as_deref()), (Some(2000), Some("h200")));
-    assert_eq!((started.team.as_deref(), started.qos.as_deref(), started.pool.as_deref()), (Some("ai"), Some("normal"), Some("train")));
+    assert_eq!(
+        (started.team.as_deref(), started.qos.as_deref(), started.pool.as_deref()),
+        (Some("ai"), Some("normal"), Some("train"))
+    );
     assert_eq!(of_job(Kind::Submitted).time_limit_ms, Some(30 * 60_000));
     let held: Vec<_> = told.jobs.iter().filter(|told| told.kind() == Kind::DeviceHeld).collect();
-    let indices: Vec<_> = held.iter().map(|held| (held.node.as_deref().unwrap(), held.gpu_index.unwrap())).collect();
+    let indices: Vec<_> =
+        held.iter().map(|held| (held.node.as_deref().unwrap(), held.gpu_index.unwrap())).collect();
     assert_eq!(indices, [("n2", 0), ("n2", 1)]);
 
     capacity_changes(&cluster, &mut |told: &mut Told| {
@@ -62,10 +67,18 @@ fn the_course_of_jobs_and_the_capacity_of_the_cluster() {
 }
 
 fn capacity_at_first(told: &Told) {
-    let registered: Vec<_> = told.nodes.iter().filter(|node| node.kind() == NodeEventKind::NodeRegistered).collect();
+    let registered: Vec<_> =
+        told.nodes.iter().filter(|node| node.kind() == NodeEventKind::NodeRegistered).collect();
     let gpus: Vec<_> = registered
         .iter()
-        .map(|node| (node.node.as_str(), node.gpus_milli.unwrap(), node.gpu_model.as_deref().unwrap(), node.pool.as_deref().unwrap()))
+        .map(|node| {
+            (
+                node.node.as_str(),
+                node.gpus_milli.unwrap(),
+                node.gpu_model.as_deref().unwrap(),
+                node.pool.as_deref().unwrap(),
+            )
+        })
         .collect();
     let h200 = |name| (name, 8000, "h200", "train");
     assert_eq!(gpus, [h200("n1"), h200("n2"), h200("n3"), h200("n4"), ("n5", 4000, "a100", "infer")]);
@@ -73,11 +86,16 @@ fn capacity_at_first(told: &Told) {
     assert!(states.clone().count() == 5 && states.clone().all(|node| node.state.as_deref() == Some("UP")));
     let of = |kind: CapacityEventKind| told.capacity.iter().filter(move |event| event.kind() == kind);
     let pools: Vec<_> = of(CapacityEventKind::PartitionSet)
-        .map(|event| (event.pool.as_deref().unwrap(), event.gpus_milli, event.nodes.as_deref(), event.state.as_deref()))
+        .map(|event| {
+            (event.pool.as_deref().unwrap(), event.gpus_milli, event.nodes.as_deref(), event.state.as_deref())
+        })
         .collect();
     assert_eq!(
         pools,
-        [("infer", Some(4000), Some("n5"), Some("UP")), ("train", Some(32_000), Some("n1,n2,n3,n4"), Some("UP"))]
+        [
+            ("infer", Some(4000), Some("n5"), Some("UP")),
+            ("train", Some(32_000), Some("n1,n2,n3,n4"), Some("UP"))
+        ]
     );
     let limits: Vec<_> =
         of(CapacityEventKind::LimitSet).map(|event| (event.owner.as_str(), event.gpus_milli)).collect();
@@ -88,7 +106,15 @@ fn capacity_changes(cluster: &Cluster, poll: &mut dyn FnMut(&mut Told)) {
     let mut told = Told::default();
     cluster.run("scontrol", &["update", "NodeName=n3", "State=DRAIN", "Reason=fan State=IDLE broken [soon]"]);
     cluster.run("scontrol", &["update", "PartitionName=infer", "State=DRAIN"]);
-    let reserve = ["create", "reservation", "ReservationName=r1", "StartTime=now", "Duration=60", "Accounts=ai", "Nodes=n1,n5"];
+    let reserve = [
+        "create",
+        "reservation",
+        "ReservationName=r1",
+        "StartTime=now",
+        "Duration=60",
+        "Accounts=ai",
+        "Nodes=n1,n5",
+    ];
     cluster.run("scontrol", &reserve);
     cluster.run("sacctmgr", &["--immediate", "modify", "qos", "loan", "set", "GrpTRES=gres/gpu=8"]);
     cluster.run("sacctmgr", &["--immediate", "modify", "account", "ai", "set", "GrpTRES=gres/gpu=20"]);

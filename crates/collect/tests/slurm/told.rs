@@ -49,7 +49,8 @@ impl Told {
 
     /// Kinds of events of a job in the order in which they happened, without those of steps and devices.
     pub fn course(&self, job_id: &str) -> Vec<(Kind, i64, String)> {
-        let own = |job: &&v1::JobEvent| job.job_id == job_id && job.step_id.is_none() && job.hold_id.is_none();
+        let own =
+            |job: &&v1::JobEvent| job.job_id == job_id && job.step_id.is_none() && job.hold_id.is_none();
         let what = |job: &v1::JobEvent| job.final_state.clone().or(job.reason.clone()).unwrap_or_default();
         let mut events: Vec<_> =
             self.jobs.iter().filter(own).map(|job| (job.kind(), time_s(job), what(job))).collect();
@@ -70,7 +71,9 @@ impl Told {
                     let gpus = job.gpus_milli.expect("GPUs are known") / 1000;
                     assert_eq!(starts.insert(key.clone(), gpus), None, "started twice: {key:?}");
                 }
-                Kind::Ended => assert_eq!(ends.insert(key.clone(), time_s(job)), None, "ended twice: {key:?}"),
+                Kind::Ended => {
+                    assert_eq!(ends.insert(key.clone(), time_s(job)), None, "ended twice: {key:?}")
+                }
                 _ => {}
             }
         }
@@ -95,7 +98,10 @@ impl Told {
                 *sums.entry((job.job_id.clone(), job.attempt_id.unwrap() / 1000)).or_default() += to - from;
             }
         }
-        assert!(holds.values().all(|(from, to)| from.is_some() && to.is_some()), "what was held was released");
+        assert!(
+            holds.values().all(|(from, to)| from.is_some() && to.is_some()),
+            "what was held was released"
+        );
         sums
     }
 }

@@ -51,7 +51,10 @@ impl Watching {
         self.lives += 1;
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "watching::a_watcher_to_be_killed", "--ignored", "--nocapture"]);
-        command.env(FOLDER, &self.folder).env(CONF, &self.conf).env("TIDEGATE_TEST_WATCH_LIFE", self.lives.to_string());
+        command
+            .env(FOLDER, &self.folder)
+            .env(CONF, &self.conf)
+            .env("TIDEGATE_TEST_WATCH_LIFE", self.lives.to_string());
         self.child = Some(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     }
 

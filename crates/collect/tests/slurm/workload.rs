@@ -39,7 +39,8 @@ pub fn submit(cluster: &Cluster, jobs: usize) {
         // Two components, each a job of its own.
         let both = ["--gres=gpu:1", ":", "--gres=gpu:2"];
         let script = "--wrap=sleep 2";
-        cluster.run("sbatch", &[&["--parsable", "--output=/dev/null", "--chdir=/", script], &both[..]].concat());
+        cluster
+            .run("sbatch", &[&["--parsable", "--output=/dev/null", "--chdir=/", script], &both[..]].concat());
     }
     for _ in 0..share(4) {
         cluster.submit(&["--gres=gpu:1", "--signal=B:USR1@1", "--time=1"], "sleep 600");
@@ -86,7 +87,9 @@ fn shrink(cluster: &Cluster, accounting: bool) {
         let update: Vec<&str> = update.iter().map(String::as_str).collect();
         // Each part lasts for more than a second, or it would be no attempt of its own.
         std::thread::sleep(std::time::Duration::from_millis(2100));
-        wait_for("shrinking", 60, || cluster.try_run("scontrol", &update).is_ok() || cluster.state(&job) != "R");
+        wait_for("shrinking", 60, || {
+            cluster.try_run("scontrol", &update).is_ok() || cluster.state(&job) != "R"
+        });
     }
 }
 
@@ -114,7 +117,8 @@ fn preempt(cluster: &Cluster) {
 
 fn lose_a_node(cluster: &Cluster) {
     let fails = cluster.submit(&["--nodelist=n4", "--no-requeue", "--gres=gpu:1", "--nice=-100"], "sleep 60");
-    let comes_back = cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 3");
+    let comes_back =
+        cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 3");
     cluster.wait_state(&fails, &["R"]);
     cluster.wait_state(&comes_back, &["R"]);
     cluster.run("scontrol", &["update", "NodeName=n4", "State=DOWN", "Reason=row remap failure = 1"]);

@@ -21,7 +21,7 @@ use crate::{CommandError, CommandResult};
 /// Another collector reports under this name.
 pub const EXIT_CONFLICT: u8 = 4;
 /// How long the agent delivers on after it was asked to end; what is left waits in the spool.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// A spool that holds less could not hold a batch of a large node and what is on its way.
 const SPOOL_MIN: u64 = 16 << 20;
 
@@ -106,7 +106,7 @@ pub enum SourceKind {
     Demo,
 }
 
-fn spool_size(text: &str) -> Result<u64, String> {
+pub(super) fn spool_size(text: &str) -> Result<u64, String> {
     match size(text)? {
         bytes if bytes < SPOOL_MIN => Err("a spool needs 16MiB at least".into()),
         bytes => Ok(bytes),
@@ -184,14 +184,14 @@ fn source_options(args: &AgentArgs, node: String) -> SourceOptions {
 }
 
 /// From now on SIGTERM and SIGINT wait to be asked for, in this thread and in all that it starts.
-fn block_signals() -> Result<SigSet, CommandError> {
+pub(super) fn block_signals() -> Result<SigSet, CommandError> {
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     signals.thread_block()?;
     Ok(signals)
 }
 
 /// The first signal asks the agent to end; the second one ends the process.
-fn wait_for_signals(signals: SigSet, agent: Arc<Agent>) -> Result<(), CommandError> {
+pub(super) fn wait_for_signals(signals: SigSet, agent: Arc<Agent>) -> Result<(), CommandError> {
     thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.wait().is_ok() {
             agent.ask_to_end();
