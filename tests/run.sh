@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs every check of the repository: format, lints, tests, and the answers against another engine.
 #
-# Needs Rust (rustup), a C toolchain and make. Installs Python's venv module, a Java runtime and kcat if they are missing
-# (Debian: as root or with sudo), and fetches the jars of a Kafka broker (tests/kafka/broker.sh) and Python packages from PyPI
+# Needs Rust (rustup), a C toolchain and make. Installs Python's venv module, a Java runtime, kcat and Slurm if they are missing
+# (Debian: as root or with sudo), and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka/broker.sh) and Python packages from PyPI
 # (tests/kafka/read_topic.py) for the tests of the log.
 # Build folder: TIDEGATE_TARGET_DIR, by default a cache outside the clone. Further traces: TIDEGATE_SHARED_DATA.
 set -euo pipefail
@@ -61,6 +61,9 @@ section "python" install_python
 section "format" cargo fmt --all --check
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "kafka" tests/kafka/broker.sh install
+section "slurm" tests/slurm/cluster.sh install
+section "python client" python3 -m unittest discover -s deploy/clients/python
+section "packages" tests/packaging.sh
 section "tests" cargo test --locked --workspace --no-fail-fast
 section "answers against DuckDB" answers
 
