@@ -48,6 +48,7 @@ pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
             if handle.uuid().and_then(|_| handle.temperature(TemperatureSensor::Gpu)).is_ok() {
                 slot.set_lost(false);
                 session.events_stale.store(true, Ordering::Release);
+                shared.clock.wake();
                 gpu.forget();
                 shared.teller.device(slot, NodeEventKind::DeviceFound, "the device answers again".into());
             }
@@ -110,8 +111,9 @@ struct Gpu<'a> {
     /// When the last reading that was told was read, and the one since.
     last_read: Option<Instant>,
     this_read: Option<Instant>,
-    slow_at: Instant,
-    processes_at: Instant,
+    /// Numbers of the ticks at which the slow rounds are next.
+    slow_at: u64,
+    processes_at: u64,
 }
 
 impl<'a> Gpu<'a> {
@@ -144,18 +146,23 @@ impl<'a> Gpu<'a> {
             carried: Reading::new(Arc::clone(&slot.gpu), 0),
             last_read: None,
             this_read: None,
-            slow_at: now,
-            processes_at: now,
+            slow_at: 0,
+            processes_at: 0,
         }
     }
 
     /// Forgets what was true before the device was lost.
     fn forget(&mut self) {
-        let now = Instant::now();
         self.asked = Memory::default();
         self.gpm = Gpm::default();
         (self.last_read, self.this_read) = (None, None);
-        (self.slow_at, self.processes_at) = (now, now);
+        (self.slow_at, self.processes_at) = (0, 0);
+    }
+
+    /// How many ticks fit into a time, at least one.
+    fn ticks_in(&self, time: Duration) -> u64 {
+        let ticks = time.as_millis() / self.options.interval.as_millis().max(1);
+        u64::try_from(ticks).unwrap_or(u64::MAX >> 1).max(1)
     }
 
     /// The reading was told: the next one's averages begin where its own ended.
@@ -173,16 +180,18 @@ impl<'a> Gpu<'a> {
     /// All readings of the device and its instances at a tick.
     fn read(&mut self, tick: &Tick) -> Result<Vec<Reading>, Trouble> {
         let now = Instant::now();
-        if now >= self.slow_at || self.session.layout_changed.load(Ordering::Acquire) > self.layouts_seen() {
+        if tick.number >= self.slow_at
+            || self.session.layout_changed.load(Ordering::Acquire) > self.layouts_seen()
+        {
             self.look_at_layout(now)?;
         }
-        if now >= self.slow_at {
+        if tick.number >= self.slow_at {
             self.read_slow(now)?;
-            self.slow_at = now + self.options.slow_every.saturating_sub(EARLY);
+            self.slow_at = tick.number + self.ticks_in(self.options.slow_every);
         }
-        if now >= self.processes_at {
+        if tick.number >= self.processes_at {
             self.list_processes(now)?;
-            self.processes_at = now + self.options.processes_every.saturating_sub(EARLY);
+            self.processes_at = tick.number + self.ticks_in(self.options.processes_every);
         }
         let mut reading = Reading::new(Arc::clone(&self.slot.gpu), tick.ms);
         let interval = self.last_read.map(|last| now.saturating_duration_since(last));
@@ -315,7 +324,7 @@ impl<'a> Gpu<'a> {
         if let Some(description) = changed {
             self.slot.set_instances(self.instances.all.iter().map(|i| Arc::clone(&i.device)).collect());
             self.shared.teller.device(self.slot, NodeEventKind::MigChanged, description);
-            self.processes_at = now;
+            self.processes_at = 0;
         }
         Ok(())
     }
@@ -330,9 +339,6 @@ impl<'a> Gpu<'a> {
         self.asked.ask(call, now, ask)
     }
 }
-
-/// A round is begun this much before its time, so that a tick that comes a little early does not put it off to the next.
-const EARLY: Duration = Duration::from_millis(50);
 
 /// Metrics of the slow rounds: at most `slow_every` old at their tick.
 const CARRIED: &[Metric] = &[

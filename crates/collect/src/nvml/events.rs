@@ -38,7 +38,9 @@ pub(super) fn run(shared: &Shared, session: &Session) {
             }
             Ok(None) => {
                 tracing::warn!("NVML tells no events here; XIDs come from the kernel's log alone");
-                shared.clock.wait_for(Duration::MAX, || session.over.load(Ordering::Acquire));
+                let again =
+                    || session.over.load(Ordering::Acquire) || session.events_stale.load(Ordering::Acquire);
+                shared.clock.wait_for(Duration::MAX, again);
             }
             Err(Trouble::Driver(why)) => return session.fails(shared, &why),
             Err(Trouble::DeviceLost(_)) => {

@@ -53,7 +53,7 @@ mod slot;
 mod tell;
 
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -241,6 +241,9 @@ pub struct NvmlStatus {
     pub kernel_records_lost: u64,
 }
 
+/// How long the end of the source is waited for: longer than the session's own wait for its threads.
+const STOP: Duration = Duration::from_secs(5);
+
 /// What all threads share.
 struct Shared {
     options: NvmlOptions,
@@ -265,7 +268,12 @@ impl Shared {
         let mut current = locked(&self.slots);
         let last = self.clock.last();
         current.iter().for_each(|slot| slot.close(last, &self.clock, &self.teller));
-        slots.iter().for_each(|slot| slot.begin_after(last));
+        for slot in slots {
+            slot.begin_after(last);
+            if let Some(before) = current.iter().find(|before| before.gpu.uuid == slot.gpu.uuid) {
+                slot.follow(before);
+            }
+        }
         *current = slots.into();
         drop(current);
         let mut status = self.status();
@@ -315,7 +323,9 @@ impl Shared {
 /// A running source. Dropping it stops it.
 pub struct NvmlSource {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    ticks: Option<JoinHandle<()>>,
+    /// Closed when the thread that keeps the library running has ended.
+    keeper: Option<Receiver<()>>,
     kernel_log: Option<KernelLog>,
 }
 
@@ -347,13 +357,14 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
     shared.xids.kernel_reads(
         shared.options.xid.kernel_log.as_deref().is_some_and(|log| kernel_log_readable(log).is_ok()),
     );
-    let mut source = NvmlSource { shared: Arc::clone(&shared), threads: Vec::new(), kernel_log: None };
+    let mut source = NvmlSource { shared: Arc::clone(&shared), ticks: None, keeper: None, kernel_log: None };
     let (ready, started) = sync_channel(1);
     let keeper = Arc::clone(&shared);
-    let keeper = thread::Builder::new()
-        .name("gpu-keeper".into())
-        .stack_size(LOADING_STACK)
-        .spawn(move || session::keep(&keeper, &ready))?;
+    let (alive, ended) = sync_channel::<()>(0);
+    thread::Builder::new().name("gpu-keeper".into()).stack_size(LOADING_STACK).spawn(move || {
+        session::keep(&keeper, &ready);
+        drop(alive);
+    })?;
     match started.recv_timeout(timeout) {
         Ok(started) => started?,
         // The thread hangs in the driver: it is left behind.
@@ -361,7 +372,7 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
             return Err(NvmlSourceError::Hangs { seconds: timeout.as_secs() });
         }
     }
-    source.threads.push(keeper);
+    source.keeper = Some(ended);
     source.kernel_log = read_kernel_log(&shared);
     let watch = Arc::clone(&shared);
     let ticks = thread::Builder::new().name("gpu-ticks".into()).stack_size(STACK).spawn(move || {
@@ -373,7 +384,7 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
             watch.tell_xids(false);
         });
     })?;
-    source.threads.push(ticks);
+    source.ticks = Some(ticks);
     Ok(source)
 }
 
@@ -409,7 +420,7 @@ impl NvmlSource {
         }
     }
 
-    /// Stops it and tells what is still to be told. Threads that hang in the driver are left behind after 3 s.
+    /// Stops it and tells what is still to be told, within a second. Threads that hang in the driver are left behind after 5 s.
     pub fn stop(self) {
         drop(self);
     }
@@ -419,10 +430,16 @@ impl Drop for NvmlSource {
     fn drop(&mut self) {
         self.shared.clock.stop();
         drop(self.kernel_log.take());
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the NVML source failed");
-            }
+        // It may hang in the driver, and is left behind then.
+        if let Some(keeper) = self.keeper.take()
+            && keeper.recv_timeout(STOP) == Err(RecvTimeoutError::Timeout)
+        {
+            tracing::warn!("the driver does not return; its library is left as it is");
+        }
+        if let Some(ticks) = self.ticks.take()
+            && ticks.join().is_err()
+        {
+            tracing::error!("the thread that makes ticks failed");
         }
         self.shared.tell_xids(true);
     }

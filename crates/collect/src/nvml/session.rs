@@ -90,7 +90,12 @@ pub(super) fn keep(shared: &Arc<Shared>, ready: &SyncSender<Result<(), NvmlSourc
     let mut pause = shared.options.reopen_after;
     loop {
         let begun = Instant::now();
-        match open(&shared.options) {
+        let opened = open(&shared.options);
+        // Whoever started this may have given up meanwhile.
+        if !shared.clock.wait_until(begun) {
+            return;
+        }
+        match opened {
             Ok((nvml, found, version)) => {
                 let any_back = run(shared, nvml, found, version, &mut known, first.then_some(ready), pause);
                 pause = if any_back { shared.options.reopen_after } else { (pause * 2).min(LONGEST_PAUSE) };

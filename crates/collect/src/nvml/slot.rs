@@ -68,6 +68,12 @@ impl Slot {
         self.state().done = last;
     }
 
+    /// Goes on for the slot of the same device in the session before: whether it is still to be told that it answers.
+    pub(super) fn follow(&self, before: &Self) {
+        let stale = before.state().stale;
+        self.state().stale = stale;
+    }
+
     /// Tells of all ticks up to `last` that were not told of: another slot has those after it.
     pub(super) fn close(&self, last: u64, clock: &Clock, teller: &Teller) {
         let mut state = self.state();

@@ -6,7 +6,7 @@ use tidegate_collect::nvml::{GPU_METRICS, NvmlOptions};
 use tidegate_collect::{Metric, Reading, Value};
 use tidegate_events::v1::NodeEventKind::*;
 
-use super::{INTERVAL_MS, LOST, Node, STALE};
+use super::{INTERVAL_MS, LOST, Node, STALE, number};
 
 /// Whether a reading says of every value that it is missing, and why.
 fn all_missing(reading: &Reading, why: Value) -> bool {
@@ -68,12 +68,11 @@ fn what_gpm_averages_goes_over_the_time_in_which_it_was_stale() {
     });
     // The reading that hung came too late to be told. Its time is in the next one's average.
     let told_of = told.of(0);
+    let averaged = |r: &&&(Reading, i64)| r.0.get(Metric::SmActive) == Value::Is(800_000);
     let intervals: Vec<_> = told_of
         .iter()
-        .filter_map(|(r, _)| match r.get(Metric::Interval) {
-            Value::Is(us) => Some((us, r.tick_ms)),
-            _ => None,
-        })
+        .filter(averaged)
+        .map(|(r, _)| (number(r.get(Metric::Interval), Metric::Interval), r.tick_ms))
         .collect();
     let (longest, _) = *intervals.iter().max().unwrap();
     assert!(longest > 2_500_000, "{intervals:?}");
