@@ -25,7 +25,7 @@ pub type CommandResult = Result<ExitCode, CommandError>;
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Agent(agent::AgentArgs),
+    Agent(Box<agent::AgentArgs>),
     Watch(watch::WatchArgs),
     Event(event::EventArgs),
     Doctor(doctor::DoctorArgs),
@@ -35,7 +35,7 @@ impl Command {
     /// Runs the command and prints its failure: status 1 then.
     pub fn run(self) -> ExitCode {
         let result = match self {
-            Self::Agent(args) => agent::run(args),
+            Self::Agent(args) => agent::run(*args),
             Self::Watch(args) => watch::run(args),
             Self::Event(args) => event::run(args),
             Self::Doctor(args) => doctor::run(args),

@@ -96,7 +96,12 @@ impl Deliverer {
                 }
             }
         }
-        lock(&self.shared.progress).deliverer_done = true;
+        // A log that is closed lets its folder go.
+        self.outlet = None;
+        let mut progress = lock(&self.shared.progress);
+        progress.deliverer_done = true;
+        self.shared.release_at_last(&progress);
+        drop(progress);
         self.shared.moved.notify_all();
     }
 

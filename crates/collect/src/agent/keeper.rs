@@ -93,7 +93,7 @@ fn tell_losses(shared: &Shared, intake: &mut Intake, dropped: &[Dropped]) {
     if overrun > 0 {
         intake.overrun_told = intake.overrun;
         let why = "more was told than could be written".to_owned();
-        intake.take_event(notes::dropped(now_ms, &Dropped { count: overrun, times_ms: None, why }));
+        intake.take_event(notes::dropped(now_ms, &Dropped { count: overrun, why, ..Dropped::default() }));
     }
 }
 

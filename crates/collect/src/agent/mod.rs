@@ -227,6 +227,11 @@ impl Agent {
         }
     }
 
+    /// Whether the log has everything that is in the spool; [`Agent::store`] brings what was told there.
+    pub fn is_drained(&self) -> bool {
+        lock(&self.shared.spool).is_drained()
+    }
+
     /// Asks the agent to end, which [`Agent::wait`] then tells.
     pub fn ask_to_end(&self) {
         self.shared.end(End::Asked);
@@ -259,6 +264,7 @@ impl Agent {
         }
         let mut progress = lock(&self.shared.progress);
         progress.keeper_done = true;
+        self.shared.release_at_last(&progress);
         self.shared.moved.notify_all();
         let until = Instant::now() + patience;
         while !progress.deliverer_done && Instant::now() < until {
@@ -271,7 +277,7 @@ impl Agent {
         if done && lock(&self.deliverer).take().is_some_and(|deliverer| deliverer.join().is_err()) {
             tracing::error!("the thread that delivers panicked");
         }
-        done && lock(&self.shared.spool).chunk().is_empty()
+        done && self.is_drained()
     }
 }
 
@@ -286,6 +292,13 @@ impl Shared {
     fn end(&self, end: End) {
         lock(&self.progress).end.get_or_insert(end);
         self.moved.notify_all();
+    }
+
+    /// Gives the spool back once nobody works with it any more.
+    fn release_at_last(&self, progress: &Progress) {
+        if progress.keeper_done && progress.deliverer_done {
+            lock(&self.spool).release();
+        }
     }
 
     /// Tells when the clock was set since the last look: what was gathered until then is a batch of its own.

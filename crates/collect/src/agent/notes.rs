@@ -1,7 +1,8 @@
 //! What the agent says of itself.
 
 use tidegate_events::v1::{Envelope, NodeEvent, NodeEventKind};
-use tidegate_events::{Event, v1};
+use tidegate_events::{Event, SchemaId, v1};
+use tidegate_log::Record;
 
 use super::spool::Dropped;
 
@@ -36,16 +37,34 @@ pub(super) fn clock(kind: NodeEventKind, at_ms: i64, amount_ms: i64, description
     Event::Node(NodeEvent { amount_ms: Some(amount_ms), description, ..note(kind, at_ms) })
 }
 
+/// Says what was lost, and what records had said that are lost with it.
 pub(super) fn dropped(at_ms: i64, dropped: &Dropped) -> Event {
-    let times = dropped.times_ms.map_or_else(
-        || "their times are not known".into(),
-        |(oldest, newest)| format!("event times {oldest} to {newest} ms"),
-    );
+    let times = match dropped.times_ms {
+        Some((oldest, newest)) => format!("{TIMES}{oldest} to {newest} ms"),
+        None => "their times are not known".into(),
+    };
     Event::Node(NodeEvent {
-        count: Some(dropped.count),
+        count: Some(dropped.count + dropped.told_before),
         description: Some(format!("{}; {times}", dropped.why)),
         ..note(NodeEventKind::RecordsDropped, at_ms)
     })
+}
+
+const TIMES: &str = "event times ";
+
+/// What a record of [`dropped`] says: how many, and their times; `None` of any other record.
+pub(super) fn told_losses(record: &Record) -> Option<(u64, Option<(i64, i64)>)> {
+    if SchemaId::from_number(record.schema) != Ok(SchemaId::NodeEvent) {
+        return None;
+    }
+    let Ok(Event::Node(event)) = Event::decode(record.schema, &record.payload) else { return None };
+    if event.kind() != NodeEventKind::RecordsDropped {
+        return None;
+    }
+    let times = event.description.as_deref().and_then(|said| said.split_once(TIMES));
+    let times = times.and_then(|(_, times)| times.strip_suffix(" ms")?.split_once(" to "));
+    let times = times.and_then(|(oldest, newest)| Some((oldest.parse().ok()?, newest.parse().ok()?)));
+    Some((event.count?, times))
 }
 
 /// For an event that a source told and that is none: what it said, and why it is none.

@@ -77,12 +77,31 @@ pub struct Spooled {
 }
 
 /// Records that the log will never get from here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dropped {
     pub count: u64,
+    /// Records whose loss was told by records that are lost now too.
+    pub told_before: u64,
     /// Event times of the oldest and newest, where they could still be read.
     pub times_ms: Option<(i64, i64)>,
     pub why: String,
+}
+
+impl Dropped {
+    fn add(&mut self, record: &Record) {
+        self.count += 1;
+        let times_ms = match super::notes::told_losses(record) {
+            Some((count, times_ms)) => {
+                self.told_before += count;
+                times_ms
+            }
+            None => Some((record.event_time_ms, record.event_time_ms)),
+        };
+        for time_ms in times_ms.into_iter().flat_map(|(oldest, newest)| [oldest, newest]) {
+            let (oldest, newest) = self.times_ms.get_or_insert((time_ms, time_ms));
+            (*oldest, *newest) = ((*oldest).min(time_ms), (*newest).max(time_ms));
+        }
+    }
 }
 
 /// An open spool; no other process has it open.
@@ -103,7 +122,7 @@ pub struct Spool {
     handed_out: Position,
     note: NoteFile,
     dropped: Vec<Dropped>,
-    _lock: File,
+    lock: File,
 }
 
 impl Spool {
@@ -157,7 +176,7 @@ impl Spool {
             disk_failed: false,
             note,
             dropped: Vec::new(),
-            _lock: lock,
+            lock,
         };
         // The process before may have sent the first chunk; and anything, where it could not note how far it was.
         let was_behind = spool.note.note == Note::Behind;
@@ -187,16 +206,13 @@ impl Spool {
     pub fn sync(&mut self) -> Result<(), SpoolError> {
         let waiting = self.memory.iter().filter(|spooled| spooled.at >= self.state.position);
         let written = self.segments.append(waiting);
-        match written {
-            Ok(()) => {
-                self.memory.clear();
-                (self.memory_bytes, self.disk_failed) = (0, false);
-            }
-            Err(_) => {
-                self.disk_failed = true;
-                self.drop_from_memory();
-            }
+        // Some may be on the disk although others are not.
+        let end = self.segments.end().unwrap_or_default();
+        while self.memory.front().is_some_and(|spooled| written.is_ok() || spooled.at < end) {
+            self.forget_first();
         }
+        self.disk_failed = written.is_err();
+        self.drop_from_memory();
         self.drop_from_disk();
         written
     }
@@ -251,8 +267,7 @@ impl Spool {
         self.set_next(append_epoch, next);
         self.state.position = until;
         while self.memory.front().is_some_and(|spooled| self.disk_failed && spooled.at < until) {
-            let delivered = self.memory.pop_front();
-            self.memory_bytes -= delivered.map_or(0, |spooled| bytes(&spooled.record));
+            self.forget_first();
         }
         if self.save() {
             self.segments.forget_before(until);
@@ -289,6 +304,20 @@ impl Spool {
         self.segments.bytes()
     }
 
+    /// Lets another process have the spool; this one is done with it.
+    pub fn release(&self) {
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(dir = %self.dir.display(), %error, "cannot be unlocked");
+        }
+    }
+
+    /// Whether the log has everything that was pushed.
+    pub fn is_drained(&self) -> bool {
+        let last = self.memory.back().map(|spooled| spooled.at);
+        self.segments.end().is_none_or(|end| end <= self.state.position)
+            && last.is_none_or(|last| last < self.state.position)
+    }
+
     /// Writes the state; where the disk does not take it, the spool notes that it is behind.
     fn save(&mut self) -> bool {
         match self.state.write(&self.dir) {
@@ -304,38 +333,37 @@ impl Spool {
         }
     }
 
+    fn forget_first(&mut self) {
+        let forgotten = self.memory.pop_front();
+        self.memory_bytes -= forgotten.map_or(0, |spooled| bytes(&spooled.record));
+    }
+
     fn drop_from_memory(&mut self) {
-        let (mut count, mut times) = (0, None);
+        let mut dropped = Dropped::default();
         while self.memory_bytes > MEMORY_BYTES {
             let sent = self.memory.iter().take_while(|spooled| spooled.at < self.handed_out).count();
             let Some(oldest) = self.memory.remove(sent) else { break };
             self.memory_bytes -= bytes(&oldest.record);
-            widen(&mut times, oldest.record.event_time_ms);
-            count += 1;
+            dropped.add(&oldest.record);
         }
-        if count > 0 {
-            let why = format!("the disk of the spool {} takes no more", self.dir.display());
-            self.dropped.push(Dropped { count, times_ms: times, why });
+        if dropped.count > 0 {
+            dropped.why = format!("the disk of the spool {} takes no more", self.dir.display());
+            self.dropped.push(dropped);
         }
     }
 
     fn drop_from_disk(&mut self) {
         while self.segments.bytes() > self.limit_bytes {
-            let Some((count, times_ms)) = self.segments.drop_oldest(self.handed_out) else { break };
             let why =
                 format!("the spool {} holds its limit of {} bytes", self.dir.display(), self.limit_bytes);
-            self.dropped.push(Dropped { count, times_ms, why });
+            let Some(dropped) = self.segments.drop_oldest(self.handed_out, why) else { break };
+            self.dropped.push(dropped);
         }
     }
 }
 
 fn bytes(record: &Record) -> usize {
     record.key.len() + record.payload.len() + 64
-}
-
-fn widen(times: &mut Option<(i64, i64)>, time_ms: i64) {
-    let (oldest, newest) = times.get_or_insert((time_ms, time_ms));
-    (*oldest, *newest) = ((*oldest).min(time_ms), (*newest).max(time_ms));
 }
 
 /// Makes this process the only one with the spool.

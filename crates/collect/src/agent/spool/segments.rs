@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::frame::{self, Found};
-use super::{Dropped, Position, SpoolError, Spooled, widen};
+use super::{Dropped, Position, SpoolError, Spooled};
 
 /// A file that holds as much is followed by a new one. It is also what is read at once.
 const SEGMENT_BYTES: u64 = 1 << 20;
@@ -160,7 +160,7 @@ impl Segments {
         let mut damage = |count: u64, byte: usize| {
             let why = format!("{} is damaged at byte {}", file.path.display(), start + byte as u64);
             tracing::error!(count, "{why}");
-            lost.push(Dropped { count, times_ms: None, why });
+            lost.push(Dropped { count, why, ..Dropped::default() });
         };
         while taken < max_bytes {
             match frame::look(&content, at) {
@@ -210,28 +210,27 @@ impl Segments {
         }
     }
 
-    /// Drops the oldest file that holds nothing before `keep` and is not being written to; tells how many of its records were
-    /// not delivered, and their oldest and newest event time.
-    pub fn drop_oldest(&mut self, keep: Position) -> Option<(u64, Option<(i64, i64)>)> {
+    /// Drops the oldest file that holds nothing before `keep` and is not being written to.
+    pub fn drop_oldest(&mut self, keep: Position, why: String) -> Option<Dropped> {
         let index = self.files.iter().position(|file| file.first >= keep)?;
         if index + 1 >= self.files.len() {
             return None;
         }
         let file = self.files.remove(index)?;
-        let (mut count, mut times, mut at) = (0, None, 0);
+        let (mut dropped, mut at) = (Dropped { why, ..Dropped::default() }, 0);
         let content = read_from(&file.path, 0).unwrap_or_default();
         loop {
             match frame::look(&content, at) {
                 Found::Record { record, bytes, .. } => {
-                    widen(&mut times, record.event_time_ms);
-                    (at, count) = (at + bytes, count + 1);
+                    dropped.add(&record);
+                    at += bytes;
                 }
-                Found::Damaged { bytes } => (at, count) = (at + bytes, count + 1),
+                Found::Damaged { bytes } => (at, dropped.count) = (at + bytes, dropped.count + 1),
                 Found::End | Found::Torn => break,
             }
         }
         remove(&file.path);
-        Some((count, times))
+        Some(dropped)
     }
 }
 
