@@ -325,7 +325,7 @@ pub struct NvmlSource {
     shared: Arc<Shared>,
     ticks: Option<JoinHandle<()>>,
     /// Closed when the thread that keeps the library running has ended.
-    keeper: Option<Receiver<()>>,
+    keeper: Option<Mutex<Receiver<()>>>,
     kernel_log: Option<KernelLog>,
 }
 
@@ -372,7 +372,7 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
             return Err(NvmlSourceError::Hangs { seconds: timeout.as_secs() });
         }
     }
-    source.keeper = Some(ended);
+    source.keeper = Some(Mutex::new(ended));
     source.kernel_log = read_kernel_log(&shared);
     let watch = Arc::clone(&shared);
     let ticks = thread::Builder::new().name("gpu-ticks".into()).stack_size(STACK).spawn(move || {
@@ -432,7 +432,7 @@ impl Drop for NvmlSource {
         drop(self.kernel_log.take());
         // It may hang in the driver, and is left behind then.
         if let Some(keeper) = self.keeper.take()
-            && keeper.recv_timeout(STOP) == Err(RecvTimeoutError::Timeout)
+            && locked(&keeper).recv_timeout(STOP) == Err(RecvTimeoutError::Timeout)
         {
             tracing::warn!("the driver does not return; its library is left as it is");
         }
