@@ -237,6 +237,11 @@ impl Agent {
         self.shared.end(End::Asked);
     }
 
+    /// The reason to end, if there is one by now.
+    pub fn ended(&self) -> Option<End> {
+        lock(&self.shared.progress).end.clone()
+    }
+
     /// Waits until there is a reason to end.
     pub fn wait(&self) -> End {
         let mut progress = lock(&self.shared.progress);

@@ -27,6 +27,7 @@ fn delivered(agent: &Agent) {
 
 /// Ends the refused agent and gives what it advises.
 fn refused(agent: Agent) -> String {
+    wait_until("it is refused", || agent.ended().is_some());
     let End::Conflict(advice) = agent.wait() else { panic!("it was not refused") };
     assert!(!agent.stop(Duration::ZERO, ""), "what it has stays where it is");
     advice
@@ -106,6 +107,7 @@ fn a_cloned_spool_is_another_agent() {
     tell(&second, 60..62);
     log.go_away(false);
     delivered(&second);
+    tell(&first, 8..9);
     refused(first);
     assert!(second.stop(ENOUGH, ""));
     let events: Vec<Event> = events(&*log.log).into_values().flatten().collect();
