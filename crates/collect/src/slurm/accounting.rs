@@ -111,8 +111,9 @@ fn record(values: &[&str; COLUMNS.len()], setup: Setup) -> Result<Option<Record>
         return Ok(None);
     };
     let id = job_id(id).map_err(told)?;
-    // Tasks that were cancelled while they waited are one record as they were one before.
-    let Some(submit_ms) = time(submit)? else {
+    // What slurmdbd hears of a job before its start, as after an outage, it files under a record without a partition, nor its
+    // place in an array. It is filled in a moment later.
+    let (Some(submit_ms), true) = (time(submit)?, id.step.is_some() || !is_null(partition)) else {
         return Ok(None);
     };
     let gpus = |tres: &str| match text(tres) {

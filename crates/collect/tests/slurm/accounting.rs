@@ -40,9 +40,11 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
     let mut watching = Watching::begin(folder.path(), cluster.conf());
     std::thread::scope(|threads| {
         let workload = threads.spawn(|| {
-            workload::submit(&cluster, jobs);
+            workload::submit(&cluster, jobs * 3 / 4);
             workload::disturb(&cluster, true, (jobs / 70).max(1));
-            workload::drain(&cluster, 240);
+            workload::submit(&cluster, jobs / 4);
+            workload::restart(&cluster);
+            workload::drain(&cluster, 300);
         });
         let mut round = 0;
         while !workload.is_finished() {
@@ -52,11 +54,6 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
             std::thread::sleep(std::time::Duration::from_millis(if round % 3 == 2 { 6000 } else { 0 }));
             watching.revive();
             round += 1;
-            if round == 6 {
-                cluster.process("stop", "slurmctld");
-                std::thread::sleep(std::time::Duration::from_secs(2));
-                cluster.process("start", "slurmctld");
-            }
         }
         workload.join().unwrap();
     });
@@ -72,9 +69,15 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
         ends.filter(|job| job.attempt_id.is_some()).count()
     };
     wait_for("all ends are told", 120, || ended(&told()) >= expected.len());
+    // Whoever tells an end twice does it now.
+    std::thread::sleep(std::time::Duration::from_secs(5));
     let told = told();
     let found = told.attempts();
-    assert_eq!(found, expected);
+    let (more, less): (Vec<_>, Vec<_>) = (found.difference(&expected).collect(), expected.difference(&found).collect());
+    for attempt in &more {
+        told.jobs.iter().filter(|job| job.job_id == attempt.job_id).for_each(|job| eprintln!("{job:?}"));
+    }
+    assert!(more.is_empty() && less.is_empty(), "only told: {more:#?}\nonly in accounting: {less:#?}");
     let (sums, truth) = (gpu_seconds(&found), gpu_seconds(&expected));
     assert_eq!(sums, truth);
     let total: i64 = truth.values().sum();

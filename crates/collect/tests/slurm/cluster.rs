@@ -94,7 +94,9 @@ impl Cluster {
 
     /// Waits until the job is in one of the states.
     pub fn wait_state(&self, job: &str, states: &[&str]) {
-        wait_for(&format!("job {job} in {states:?}"), 90, || states.contains(&self.state(job).as_str()));
+        let state = || states.contains(&self.state(job).as_str());
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| wait_for("its state", 90, state)));
+        assert!(seen.is_ok(), "not {states:?}: {}", self.run("scontrol", &["--oneliner", "show", "job", job]));
     }
 
     /// Stops a process of the cluster (`stop`), or starts it again (`start`).
@@ -121,7 +123,7 @@ fn logs(folder: &Path) -> String {
     for name in ["slurmctld.log", "slurmctld.out", "slurmdbd.out", "n1.out", "mariadb.out", "sacctmgr.out"] {
         let log = std::fs::read_to_string(folder.join("log").join(name)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        text += &format!("== {name}\n{}\n", lines[lines.len().saturating_sub(15)..].join("\n"));
+        text += &format!("== {name}\n{}\n", lines[lines.len().saturating_sub(60)..].join("\n"));
     }
     text
 }

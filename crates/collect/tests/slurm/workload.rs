@@ -39,12 +39,19 @@ pub fn submit(cluster: &Cluster, jobs: usize) {
         // Two components, each a job of its own.
         let both = ["--gres=gpu:1", ":", "--gres=gpu:2"];
         let script = "--wrap=sleep 2";
-        cluster
-            .run("sbatch", &[&["--parsable", "--output=/dev/null", "--chdir=/", script], &both[..]].concat());
+        cluster.run("sbatch", &[&["--parsable", "--output=/dev/null", "--chdir=/", script], &both[..]].concat());
     }
     for _ in 0..share(4) {
         cluster.submit(&["--gres=gpu:1", "--signal=B:USR1@1", "--time=1"], "sleep 600");
     }
+}
+
+/// slurmctld goes away for seconds and comes back, while jobs start and end.
+pub fn restart(cluster: &Cluster) {
+    cluster.process("stop", "slurmctld");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    cluster.process("start", "slurmctld");
+    wait_for("slurmctld is back", 60, || cluster.try_run("squeue", &["--noheader"]).is_ok());
 }
 
 /// Jobs to which something is done while they run. Each waits for what it needs first.
@@ -68,7 +75,7 @@ fn again_now(cluster: &Cluster, job: &str) {
 }
 
 fn requeue(cluster: &Cluster) {
-    let job = cluster.submit(&["--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 3");
+    let job = cluster.submit(&["--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 6");
     cluster.wait_state(&job, &["R"]);
     cluster.run("scontrol", &["requeue", &job]);
     again_now(cluster, &job);
@@ -87,14 +94,12 @@ fn shrink(cluster: &Cluster, accounting: bool) {
         let update: Vec<&str> = update.iter().map(String::as_str).collect();
         // Each part lasts for more than a second, or it would be no attempt of its own.
         std::thread::sleep(std::time::Duration::from_millis(2100));
-        wait_for("shrinking", 60, || {
-            cluster.try_run("scontrol", &update).is_ok() || cluster.state(&job) != "R"
-        });
+        wait_for("shrinking", 60, || cluster.try_run("scontrol", &update).is_ok() || cluster.state(&job) != "R");
     }
 }
 
 fn suspend(cluster: &Cluster) {
-    let job = cluster.submit(&["--gres=gpu:2", "--nice=-100"], "sleep 4");
+    let job = cluster.submit(&["--gres=gpu:2", "--nice=-100"], "sleep 7");
     cluster.wait_state(&job, &["R"]);
     cluster.run("scontrol", &["suspend", &job]);
     cluster.wait_state(&job, &["S"]);
@@ -109,7 +114,7 @@ fn cancel(cluster: &Cluster) {
 }
 
 fn preempt(cluster: &Cluster) {
-    let victim = cluster.submit(&["--qos=loan", "--nodes=4", "--gres=gpu:8", "--nice=-100"], "sleep 4");
+    let victim = cluster.submit(&["--qos=loan", "--nodes=4", "--gres=gpu:8", "--nice=-100"], "sleep 8");
     cluster.wait_state(&victim, &["R"]);
     cluster.submit(&["--qos=urgent", "--gres=gpu:8"], "sleep 1");
     again_now(cluster, &victim);
@@ -117,13 +122,13 @@ fn preempt(cluster: &Cluster) {
 
 fn lose_a_node(cluster: &Cluster) {
     let fails = cluster.submit(&["--nodelist=n4", "--no-requeue", "--gres=gpu:1", "--nice=-100"], "sleep 60");
-    let comes_back =
-        cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 3");
+    let comes_back = cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 9");
     cluster.wait_state(&fails, &["R"]);
     cluster.wait_state(&comes_back, &["R"]);
     cluster.run("scontrol", &["update", "NodeName=n4", "State=DOWN", "Reason=row remap failure = 1"]);
     again_now(cluster, &comes_back);
-    cluster.run("scontrol", &["update", "NodeName=n4", "State=RESUME"]);
+    // It may have come back by itself.
+    cluster.try_run("scontrol", &["update", "NodeName=n4", "State=RESUME"]).ok();
 }
 
 /// Waits until nothing runs or waits any more.
