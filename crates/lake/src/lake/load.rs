@@ -43,13 +43,26 @@ impl Lake {
                 .flatten()
                 .for_each(|key| state.remember_key(key));
         }
-        if let Some(anchor) = state.group.stored_keyed().last() {
-            ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
-            let open = format!("SELECT {KEY} FROM anchor WHERE {PARTITION} = {} AND {OPEN}", state.partition);
-            let events = format!("SELECT * FROM raw WHERE {committed} AND {KEY} IN ({open})");
-            for batch in ctx.sql(&events).await?.collect().await? {
-                state.revive(conform(&batch, &state.raw().spec.full_schema())?, true);
-            }
+        let mut keyed: Vec<_> = state.group.stored_keyed().collect();
+        let Some(anchor) = keyed.pop() else { return Ok(()) };
+        ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
+        let here = format!("{PARTITION} = {} AND {OPEN}", state.partition);
+        let mut open = format!("{KEY} IN (SELECT {KEY} FROM anchor WHERE {here})");
+        // Not every key has rows in the anchor: of a pod there are only devices that it held. Another table may be ahead of the
+        // anchor, and a key be open there that was sealed before: then its events come once more, and bring it back.
+        for planned in keyed {
+            let name = planned.spec.name.as_str();
+            ctx.register_table(name, self.stores[name].provider().await?)?;
+            open += &format!(
+                " OR ({KEY} IN (SELECT {KEY} FROM {name} WHERE {here}) AND {KEY} NOT IN \
+                  (SELECT {KEY} FROM raw WHERE {PARTITION} = {} AND {OFFSET} >= {}))",
+                state.partition, state.committed
+            );
+        }
+        for batch in
+            ctx.sql(&format!("SELECT * FROM raw WHERE {committed} AND ({open})")).await?.collect().await?
+        {
+            state.revive(conform(&batch, &state.raw().spec.full_schema())?, true);
         }
         Ok(())
     }
