@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::demo::{self, DemoOptions, DemoSource};
+use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds};
 use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{Holds, KubeOptions, KubeWatch, Observation, OpenHold, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
+
+use tidegate_collect::Sink;
 
 use crate::CommandError;
 
@@ -53,6 +56,7 @@ pub struct Sources {
 struct Parts {
     values: Values,
     kube: Option<KubeWatch>,
+    _watch: HoldWatch,
 }
 
 #[derive(Debug)]
@@ -64,7 +68,9 @@ enum Values {
 
 impl Sources {
     pub fn start(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Self, CommandError> {
-        let sink = agent.sink();
+        let holds = slurm_jobs(options, agent)?;
+        // It writes into readings whose the processes are.
+        let sink: Arc<dyn Sink> = holds.clone();
         let values = match &options.source {
             Source::Nvml { lib_path, kernel_log, interval } => {
                 let mut nvml =
@@ -84,8 +90,9 @@ impl Sources {
             }
         };
         let kube = options.kubelet.as_ref().map(|socket| pods(socket, options, agent)).transpose()?;
-        let parts = Arc::new(Parts { values, kube });
-        let inlet = Self::inlet(options, agent, &parts)?;
+        let watch = HoldWatch::start(Arc::clone(&holds))?;
+        let parts = Arc::new(Parts { values, kube, _watch: watch });
+        let inlet = Self::inlet(options, agent, &parts, holds)?;
         Ok(Self { parts, _inlet: inlet })
     }
 
@@ -93,6 +100,7 @@ impl Sources {
         options: &SourceOptions,
         agent: &Arc<Agent>,
         parts: &Arc<Parts>,
+        holds: Arc<NodeHolds>,
     ) -> Result<Option<Inlet>, CommandError> {
         if options.socket.is_none() && options.listen.is_none() {
             return Ok(None);
@@ -101,7 +109,7 @@ impl Sources {
         let told = InletParts {
             sink: agent.sink(),
             store: Arc::new(move || for_store.store()),
-            holds: None,
+            holds: Some(holds),
             status: Arc::new(move || status(&for_status.stats(), &of)),
         };
         let listen = InletOptions {
@@ -127,6 +135,14 @@ impl Sources {
 fn seed_of(node: &str) -> u64 {
     node.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Keeps account of which job of Slurm holds which GPU. Where there is no Slurm it has nothing to do.
+fn slurm_jobs(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Arc<NodeHolds>, CommandError> {
+    let for_store = Arc::clone(agent);
+    let store = Arc::new(move || for_store.store());
+    let kept = HoldOptions::new(options.node.clone(), options.state.join("holds.json"), store);
+    Ok(Arc::new(NodeHolds::new(kept, agent.sink())?))
 }
 
 /// Asks the kubelet which pod holds which GPU.
