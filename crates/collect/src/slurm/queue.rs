@@ -188,7 +188,8 @@ fn record(job: &Job, id: u64, setup: Setup) -> Result<Record, String> {
         devices: devices.filter(|(_, indices)| !indices.is_empty()).collect(),
         nodes,
         time_limit_ms: job.time_limit.positive().map(|minutes| minutes * 60_000),
-        reason: text(&job.state_reason),
+        // Later it is why the job ended.
+        reason: text(&job.state_reason).filter(|_| phase == Phase::Waiting),
         priority: job.priority.0.and_then(|priority| i64::try_from(priority).ok()),
         phase,
         submit_ms: job.submit_time.time_ms().ok_or_else(|| format!("job {id} has no submit_time"))?,
