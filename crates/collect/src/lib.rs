@@ -10,6 +10,7 @@
 //! This crate has no command line and draws no progress bar.
 
 pub mod agent;
+pub mod demo;
 #[cfg(feature = "import")]
 mod duplicates;
 mod error;
@@ -21,6 +22,7 @@ mod import;
 mod jobs;
 #[cfg(feature = "import")]
 mod mapping;
+pub mod nvml;
 #[cfg(feature = "import")]
 mod outbox;
 pub mod outlet;
@@ -32,8 +34,10 @@ mod row_plan;
 #[cfg(feature = "import")]
 mod rows;
 mod slurm;
+mod ticker;
 #[cfg(feature = "import")]
 mod time;
+pub mod xid;
 
 #[cfg(feature = "import")]
 pub use error::{ColumnType, ImportError, MappingError, MissingColumn};

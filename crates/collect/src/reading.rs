@@ -77,6 +77,9 @@ metrics! {
     // Nanosecond counters of the driver, in µs: reasons apart, where it tells them.
     PowerCapThrottled "sw_power_cap_throttled_us",
     HwSlowdownThrottled "hw_slowdown_throttled_us",
+    SwThermalThrottled "sw_thermal_throttled_us",
+    HwThermalThrottled "hw_thermal_throttled_us",
+    PowerBrakeThrottled "hw_power_brake_throttled_us",
     SyncBoostThrottled "sync_boost_throttled_us",
     BoardLimitThrottled "board_limit_throttled_us",
     ReliabilityThrottled "reliability_throttled_us",
@@ -100,11 +103,15 @@ metrics! {
     RemappedRows "remapped_rows_count",
     RemappedRowsPending "remapped_rows_pending_count",
     RemappedRowsFailed "remapped_rows_failed_count",
+    // Before Ampere, pages instead of rows.
+    RetiredPages "retired_pages_count",
     // 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.
     RecoveryAction "recovery_action_code",
     Xid "xid_code",
     Processes "process_count",
     ProcessMemory "process_memory_bytes",
+    // Of a MIG instance: compute slices of the GPU it has.
+    MigSlices "mig_slice_count",
 }
 
 /// What a reading says of one metric.

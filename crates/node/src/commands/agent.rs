@@ -1,5 +1,6 @@
 //! `tidegate agent`: what this node's GPUs do, to the log.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use nix::sys::signal::{SigSet, Signal};
 use tidegate_collect::Sink;
 use tidegate_collect::agent::spool::SpoolOptions;
 use tidegate_collect::agent::{Agent, AgentOptions, End};
+use tidegate_collect::demo::{self, DemoOptions};
+use tidegate_collect::nvml::{self, NvmlOptions};
 
 use crate::destination::DestinationArgs;
 use crate::units::{duration, size};
@@ -132,20 +135,30 @@ fn options(args: &AgentArgs) -> Result<AgentOptions, CommandError> {
     Ok(AgentOptions { flush: args.flush, compare_clocks: args.compare_clocks, ..options })
 }
 
-/// The sources that run; dropping it ends them.
+/// The source that runs; dropping it ends it.
 struct Running {
     driver_version: Option<String>,
+    _source: Box<dyn Any>,
 }
 
 impl Running {
-    // The lead wires the sources in here: `collect::nvml`, `collect::dcgm`, `collect::demo`, and behind --socket and --listen
-    // the step reports. `interval` and `nvml_lib` are for them.
-    fn start(args: &AgentArgs, _sink: Arc<dyn Sink>) -> Result<Self, CommandError> {
-        let _ = (args.interval, &args.nvml_lib, &args.socket, &args.listen);
+    // The step reports behind --socket and --listen, and the source dcgm, are yet to be wired in here.
+    fn start(args: &AgentArgs, sink: Arc<dyn Sink>) -> Result<Self, CommandError> {
+        if args.socket.is_some() || !args.listen.is_empty() {
+            return Err("--socket and --listen are not built yet".into());
+        }
         match args.source {
-            Source::Nvml => Err("the source nvml is not built yet".into()),
+            Source::Nvml => {
+                let lib_path = args.nvml_lib.clone();
+                let options = NvmlOptions { lib_path, interval: args.interval, ..NvmlOptions::default() };
+                let source = nvml::start(options, sink)?;
+                Ok(Self { driver_version: source.status().driver_version, _source: Box::new(source) })
+            }
             Source::Dcgm => Err("the source dcgm is not built yet".into()),
-            Source::Demo => Err("the source demo is not built yet".into()),
+            Source::Demo => {
+                let options = DemoOptions { interval: args.interval, ..DemoOptions::default() };
+                Ok(Self { driver_version: None, _source: Box::new(demo::start(options, sink)?) })
+            }
         }
     }
 }

@@ -34,7 +34,9 @@ impl Up {
     fn start(data: &Path, listen: &str, token: Option<&Path>) -> Self {
         let mut command = tidegate();
         command.args(["up", "--ingest", "--listen", listen, "--data"]).arg(data);
-        token.iter().for_each(|file| drop(command.arg("--ingest-token-file").arg(file)));
+        if let Some(file) = token {
+            command.arg("--ingest-token-file").arg(file);
+        }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();

@@ -1,0 +1,389 @@
+//! The thread of one GPU: reads it and its MIG instances at each tick.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::Device as Handle;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::MemoryInfo;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_NVLINK_LINK_COUNT;
+use tidegate_events::v1::NodeEventKind;
+
+use super::ask::{Answer, Call, Memory, Trouble, ppm, value};
+use super::fields::{FAST, Fields, ONE_LINK, SLOW};
+use super::gpm::{self, Gpm};
+use super::mig::{Instance, Instances};
+use super::processes::Processes;
+use super::session::Session;
+use super::slot::Slot;
+use super::{NvmlOptions, Shared};
+use crate::reading::{Metric, MissingReason, Reading, Value};
+use crate::ticker::Tick;
+
+/// Runs until the session is over.
+pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
+    slot.doing(Call::Find);
+    let handle = match session.nvml.device_by_index(slot.gpu.index) {
+        Ok(handle) => handle,
+        Err(error) => {
+            lose(shared, slot, &error.to_string());
+            return wait_lost(shared, session, slot);
+        }
+    };
+    let mut gpu = Gpu::new(shared, session, slot, &handle);
+    slot.doing(Call::Idle);
+    let mut last = shared.clock.last();
+    let mut looked = Instant::now();
+    while let Some(tick) = shared.clock.wait_after(last, &session.over) {
+        last = tick.number;
+        slot.skip(&tick, &shared.clock).into_iter().for_each(|r| shared.teller.reading(r));
+        let lost = slot.is_lost();
+        if lost && looked.elapsed() >= shared.options.look_again {
+            looked = Instant::now();
+            if handle.uuid().and_then(|_| handle.temperature(TemperatureSensor::Gpu)).is_ok() {
+                slot.set_lost(false);
+                session.events_stale.store(true, Ordering::Release);
+                shared.clock.wake();
+                gpu.forget();
+                shared.teller.device(slot, NodeEventKind::DeviceFound, "the device answers again".into());
+            }
+        }
+        let read =
+            if slot.is_lost() { Ok(slot.missing(&tick, MissingReason::DeviceLost)) } else { gpu.read(&tick) };
+        let readings = read.unwrap_or_else(|trouble| match trouble {
+            Trouble::DeviceLost(why) => {
+                lose(shared, slot, &why);
+                looked = Instant::now();
+                slot.missing(&tick, MissingReason::DeviceLost)
+            }
+            Trouble::Driver(why) => {
+                session.fails(shared, &why);
+                slot.missing(&tick, MissingReason::Stale)
+            }
+        });
+        if slot.finish(&tick, &shared.teller) {
+            readings.into_iter().for_each(|r| shared.teller.reading(r));
+            gpu.told();
+        }
+    }
+}
+
+fn lose(shared: &Shared, slot: &Slot, why: &str) {
+    slot.set_lost(true);
+    shared.teller.device(slot, NodeEventKind::DeviceLost, why.into());
+}
+
+/// Tells of a device without a handle until a new session finds it.
+fn wait_lost(shared: &Shared, session: &Session, slot: &Slot) {
+    let mut last = shared.clock.last();
+    while let Some(tick) = shared.clock.wait_after(last, &session.over) {
+        last = tick.number;
+        let mut readings = slot.skip(&tick, &shared.clock);
+        readings.extend(slot.missing(&tick, MissingReason::DeviceLost));
+        if slot.finish(&tick, &shared.teller) {
+            readings.into_iter().for_each(|r| shared.teller.reading(r));
+        }
+    }
+}
+
+struct Gpu<'a> {
+    options: &'a NvmlOptions,
+    session: &'a Session,
+    shared: &'a Shared,
+    slot: &'a Slot,
+    handle: &'a Handle<'a>,
+    asked: Memory,
+    fast: Fields,
+    slow: Fields,
+    one_link: Option<Fields>,
+    links: u32,
+    has_gpm: bool,
+    gpm: Gpm<'a>,
+    instances: Instances<'a>,
+    processes: Processes,
+    /// Values of the slow round, carried until the next.
+    carried: Reading,
+    /// When the last reading that was told was read, and the one since.
+    last_read: Option<Instant>,
+    this_read: Option<Instant>,
+    /// Numbers of the ticks at which the slow rounds are next.
+    slow_at: u64,
+    processes_at: u64,
+}
+
+impl<'a> Gpu<'a> {
+    fn new(shared: &'a Shared, session: &'a Session, slot: &'a Slot, handle: &'a Handle<'a>) -> Self {
+        slot.doing(Call::GpmSupport);
+        let has_gpm = handle.gpm_support().unwrap_or(false);
+        let now = Instant::now();
+        let mut gpm = Gpm::default();
+        if has_gpm {
+            slot.doing(Call::Gpm);
+            gpm.prime(now, || handle.gpm_sample());
+        }
+        slot.doing(Call::NvlinkErrors);
+        let links = link_count(handle);
+        Self {
+            options: &shared.options,
+            session,
+            shared,
+            slot,
+            handle,
+            asked: Memory::default(),
+            fast: Fields::new(Call::Fields, FAST),
+            slow: Fields::new(Call::SlowFields, SLOW),
+            one_link: (links == 1).then(|| Fields::new(Call::Fields, ONE_LINK)),
+            links,
+            has_gpm,
+            gpm,
+            instances: Instances::default(),
+            processes: Processes::default(),
+            carried: Reading::new(Arc::clone(&slot.gpu), 0),
+            last_read: None,
+            this_read: None,
+            slow_at: 0,
+            processes_at: 0,
+        }
+    }
+
+    /// Forgets what was true before the device was lost.
+    fn forget(&mut self) {
+        self.asked = Memory::default();
+        self.gpm = Gpm::default();
+        (self.last_read, self.this_read) = (None, None);
+        (self.slow_at, self.processes_at) = (0, 0);
+    }
+
+    /// How many ticks fit into a time, at least one.
+    fn ticks_in(&self, time: Duration) -> u64 {
+        let ticks = time.as_millis() / self.options.interval.as_millis().max(1);
+        u64::try_from(ticks).unwrap_or(u64::MAX >> 1).max(1)
+    }
+
+    /// The reading was told: the next one's averages begin where its own ended.
+    fn told(&mut self) {
+        self.last_read = self.this_read.take().or(self.last_read);
+        self.gpm.told();
+        self.instances.all.iter_mut().for_each(Instance::told);
+    }
+
+    fn doing(&self) -> impl Fn(Call) + use<'a> {
+        let slot = self.slot;
+        move |call| slot.doing(call)
+    }
+
+    /// All readings of the device and its instances at a tick.
+    fn read(&mut self, tick: &Tick) -> Result<Vec<Reading>, Trouble> {
+        let now = Instant::now();
+        if tick.number >= self.slow_at
+            || self.session.layout_changed.load(Ordering::Acquire) > self.layouts_seen()
+        {
+            self.look_at_layout(now)?;
+        }
+        if tick.number >= self.slow_at {
+            self.read_slow(now)?;
+            self.slow_at = tick.number + self.ticks_in(self.options.slow_every);
+        }
+        if tick.number >= self.processes_at {
+            self.list_processes(now)?;
+            self.processes_at = tick.number + self.ticks_in(self.options.processes_every);
+        }
+        let mut reading = Reading::new(Arc::clone(&self.slot.gpu), tick.ms);
+        let interval = self.last_read.map(|last| now.saturating_duration_since(last));
+        self.this_read = Some(now);
+        let interval = value(interval.map(|i| i.as_micros()).ok_or(MissingReason::Unspecified));
+        reading.set(Metric::Interval, interval);
+        self.read_fast(now, &mut reading)?;
+        self.read_gpm(&mut reading)?;
+        for metric in CARRIED {
+            reading.set(*metric, self.carried.get(*metric));
+        }
+        if self.instances.all.is_empty() {
+            reading.processes.clone_from(&self.processes.list);
+        }
+        let mut readings = Vec::with_capacity(1 + self.instances.all.len());
+        readings.push(reading);
+        for instance in &mut self.instances.all {
+            self.slot.doing(Call::Memory);
+            let mut reading = Reading::new(Arc::clone(&instance.device), tick.ms);
+            reading.set(Metric::Interval, interval);
+            let now = Instant::now();
+            readings.push(instance.read(&self.session.nvml, self.handle, self.has_gpm, reading, now)?);
+        }
+        Ok(readings)
+    }
+
+    fn read_fast(&mut self, now: Instant, reading: &mut Reading) -> Result<(), Trouble> {
+        let d = self.handle;
+        let rates = self.ask(Call::Utilization, now, || d.utilization_rates())?;
+        reading.set(Metric::GpuUtil, ppm(rates.as_ref().map(|r| r.gpu).map_err(|e| *e)));
+        reading.set(Metric::MemoryUtil, ppm(rates.map(|r| r.memory)));
+        let memory = self.ask(Call::Memory, now, || d.memory_info())?;
+        set_memory(reading, memory);
+        reading.set(Metric::Power, value(self.ask(Call::Power, now, || d.power_usage())?));
+        let temperature = self.ask(Call::Temperature, now, || d.temperature(TemperatureSensor::Gpu))?;
+        reading.set(Metric::GpuTemp, value(temperature));
+        reading.set(Metric::SmClock, value(self.ask(Call::SmClock, now, || d.clock_info(Clock::SM))?));
+        reading.set(
+            Metric::MemoryClock,
+            value(self.ask(Call::MemoryClock, now, || d.clock_info(Clock::Memory))?),
+        );
+        // Bits that the crate does not know are cut off; it offers no other way.
+        let reasons = self.ask(Call::Throttle, now, || d.current_throttle_reasons())?;
+        reading.set(Metric::ThrottleReasons, value(reasons.map(|r| r.bits())));
+        let encoder = self.ask(Call::Encoder, now, || d.encoder_utilization())?;
+        reading.set(Metric::EncoderUtil, ppm(encoder.map(|u| u.utilization)));
+        let decoder = self.ask(Call::Decoder, now, || d.decoder_utilization())?;
+        reading.set(Metric::DecoderUtil, ppm(decoder.map(|u| u.utilization)));
+        self.slot.doing(Call::Fields);
+        self.fast.read(d, &mut self.asked, now, reading)?;
+        match &mut self.one_link {
+            Some(fields) => drop(fields.read(d, &mut self.asked, now, reading)?),
+            None => [Metric::NvlinkTx, Metric::NvlinkRx]
+                .map(|metric| reading.set(metric, Value::Missing(MissingReason::NotSupported)))
+                .into_iter()
+                .collect(),
+        }
+        Ok(())
+    }
+
+    fn read_gpm(&mut self, reading: &mut Reading) -> Result<(), Trouble> {
+        if !self.has_gpm {
+            gpm::metrics()
+                .for_each(|metric| reading.set(metric, Value::Missing(MissingReason::NotSupported)));
+            return Ok(());
+        }
+        self.slot.doing(Call::Gpm);
+        let handle = self.handle;
+        self.gpm.read(&self.session.nvml, &mut self.asked, Instant::now(), reading, || handle.gpm_sample())
+    }
+
+    /// What changes seldom.
+    fn read_slow(&mut self, now: Instant) -> Result<(), Trouble> {
+        let d = self.handle;
+        let mut carried = Reading::new(Arc::clone(&self.slot.gpu), 0);
+        self.slot.doing(Call::SlowFields);
+        self.slow.read(d, &mut self.asked, now, &mut carried)?;
+        let by_link = self.links > 0 && matches!(carried.get(Metric::NvlinkErrors), Value::Missing(_));
+        if by_link {
+            let links = self.links;
+            let errors = self.ask(Call::NvlinkErrors, now, || link_errors(d, links))?;
+            carried.set(Metric::NvlinkErrors, value(errors));
+        }
+        for (metric, call, kind) in [
+            (Metric::EccCorrected, Call::EccCorrected, MemoryError::Corrected),
+            (Metric::EccUncorrected, Call::EccUncorrected, MemoryError::Uncorrected),
+        ] {
+            let count = self.ask(call, now, || d.total_ecc_errors(kind, EccCounter::Volatile))?;
+            carried.set(metric, value(count));
+        }
+        carried.set(Metric::PowerLimit, value(self.ask(Call::PowerLimit, now, || d.enforced_power_limit())?));
+        let clock = self.ask(Call::SmClockMax, now, || d.max_clock_info(Clock::SM))?;
+        carried.set(Metric::SmClockMax, value(clock));
+        let clock = self.ask(Call::MemoryClockMax, now, || d.max_clock_info(Clock::Memory))?;
+        carried.set(Metric::MemoryClockMax, value(clock));
+        for metric in [Metric::Processes, Metric::ProcessMemory] {
+            carried.set(metric, self.carried.get(metric));
+        }
+        self.carried = carried;
+        Ok(())
+    }
+
+    fn list_processes(&mut self, now: Instant) -> Result<(), Trouble> {
+        let root = &self.options.proc_root;
+        let doing = self.doing();
+        for instance in &mut self.instances.all {
+            instance.list(now, root, &doing)?;
+        }
+        let (count, memory) = if self.instances.all.is_empty() {
+            self.processes.read(self.handle, &mut self.asked, now, root, &doing)?;
+            (self.processes.count, self.processes.memory)
+        } else {
+            // What runs is told of the instance it runs in; of the GPU only how much.
+            (self.instances.sum(|p| p.count), self.instances.sum(|p| p.memory))
+        };
+        self.carried.set(Metric::Processes, count);
+        self.carried.set(Metric::ProcessMemory, memory);
+        Ok(())
+    }
+
+    fn layouts_seen(&self) -> u64 {
+        self.instances.seen
+    }
+
+    fn look_at_layout(&mut self, now: Instant) -> Result<(), Trouble> {
+        self.instances.seen = self.session.layout_changed.load(Ordering::Acquire);
+        let doing = self.doing();
+        let root = &self.options.proc_root;
+        let changed = self.instances.look(self.handle, &self.slot.gpu, &mut self.asked, now, root, doing)?;
+        if let Some(description) = changed {
+            self.slot.set_instances(self.instances.all.iter().map(|i| Arc::clone(&i.device)).collect());
+            self.shared.teller.device(self.slot, NodeEventKind::MigChanged, description);
+            self.processes_at = 0;
+        }
+        Ok(())
+    }
+
+    fn ask<T>(
+        &mut self,
+        call: Call,
+        now: Instant,
+        ask: impl FnOnce() -> Result<T, NvmlError>,
+    ) -> Result<Answer<T>, Trouble> {
+        self.slot.doing(call);
+        self.asked.ask(call, now, ask)
+    }
+}
+
+/// Metrics of the slow rounds: at most `slow_every` old at their tick.
+const CARRIED: &[Metric] = &[
+    Metric::PcieReplay,
+    Metric::RemappedRows,
+    Metric::RemappedRowsPending,
+    Metric::RemappedRowsFailed,
+    Metric::RetiredPages,
+    Metric::RecoveryAction,
+    Metric::NvlinkErrors,
+    Metric::EccCorrected,
+    Metric::EccUncorrected,
+    Metric::PowerLimit,
+    Metric::SmClockMax,
+    Metric::MemoryClockMax,
+    Metric::Processes,
+    Metric::ProcessMemory,
+];
+
+pub(super) fn set_memory(reading: &mut Reading, memory: Answer<MemoryInfo>) {
+    let of = |part: fn(&MemoryInfo) -> u64| value(memory.as_ref().map(part).map_err(|reason| *reason));
+    reading.set(Metric::FramebufferUsed, of(|m| m.used));
+    reading.set(Metric::FramebufferReserved, of(|m| m.reserved));
+    reading.set(Metric::FramebufferTotal, of(|m| m.total));
+}
+
+/// NVLinks the device has; 0 if it does not say.
+fn link_count(device: &Handle<'_>) -> u32 {
+    let answers = device.field_values_for(&[FieldId(NVML_FI_DEV_NVLINK_LINK_COUNT)]);
+    match answers.ok().and_then(|mut a| a.pop()?.ok()?.value.ok()) {
+        Some(SampleValue::U32(count)) => count,
+        Some(SampleValue::U64(count)) => u32::try_from(count).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Errors of all links together, link by link.
+fn link_errors(device: &Handle<'_>, links: u32) -> Result<u64, NvmlError> {
+    let counters =
+        [ErrorCounter::DlReplay, ErrorCounter::DlRecovery, ErrorCounter::DlCrcFlit, ErrorCounter::DlCrcData];
+    let mut sum = 0u64;
+    for link in 0..links {
+        for counter in counters.iter().copied() {
+            sum = sum.saturating_add(device.link_wrapper_for(link).error_counter(counter)?);
+        }
+    }
+    Ok(sum)
+}

@@ -1,0 +1,194 @@
+//! Values that the driver gives by field number, many in one call.
+
+use std::time::Instant;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::*;
+
+use super::ask::{Answer, Call, Memory, Trouble, believe, refusal, value};
+use crate::reading::{Metric, MissingReason, Reading, Value};
+
+/// How a field becomes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum As {
+    Itself,
+    /// Nanoseconds as µs.
+    Micros,
+    /// A counter of bytes. One of 32 bits wraps several times a second at full speed and says nothing then.
+    WideBytes,
+    /// KiB as bytes.
+    Kib,
+}
+
+pub(super) type Field = (u32, As, &'static [Metric]);
+
+/// Asked at each tick. The numbers are those before driver 580.82; nvml-wrapper translates where the driver has others.
+pub(super) const FAST: &[Field] = &[
+    // The driver's newer name of the same counter is CLOCKS_EVENT_REASON_SW_POWER_CAP.
+    (NVML_FI_DEV_PERF_POLICY_POWER, As::Micros, &[Metric::PowerThrottled, Metric::PowerCapThrottled]),
+    (NVML_FI_DEV_PERF_POLICY_THERMAL, As::Micros, &[Metric::ThermalThrottled]),
+    (NVML_FI_DEV_PERF_POLICY_SYNC_BOOST, As::Micros, &[Metric::SyncBoostThrottled]),
+    (NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, As::Micros, &[Metric::BoardLimitThrottled]),
+    (NVML_FI_DEV_PERF_POLICY_RELIABILITY, As::Micros, &[Metric::ReliabilityThrottled]),
+    (NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, As::Micros, &[Metric::SwThermalThrottled]),
+    (NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, As::Micros, &[Metric::HwThermalThrottled]),
+    (NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, As::Micros, &[Metric::PowerBrakeThrottled]),
+    (NVML_FI_DEV_MEMORY_TEMP, As::Itself, &[Metric::MemoryTemp]),
+    (NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, As::Itself, &[Metric::Energy]),
+    (NVML_FI_DEV_PCIE_COUNT_TX_BYTES, As::WideBytes, &[Metric::PcieTx]),
+    (NVML_FI_DEV_PCIE_COUNT_RX_BYTES, As::WideBytes, &[Metric::PcieRx]),
+];
+
+/// Asked every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). Fields with one metric are added up.
+pub(super) const SLOW: &[Field] = &[
+    (NVML_FI_DEV_PCIE_REPLAY_COUNTER, As::Itself, &[Metric::PcieReplay]),
+    (NVML_FI_DEV_REMAPPED_COR, As::Itself, &[Metric::RemappedRows]),
+    (NVML_FI_DEV_REMAPPED_UNC, As::Itself, &[Metric::RemappedRows]),
+    (NVML_FI_DEV_REMAPPED_PENDING, As::Itself, &[Metric::RemappedRowsPending]),
+    (NVML_FI_DEV_REMAPPED_FAILURE, As::Itself, &[Metric::RemappedRowsFailed]),
+    (NVML_FI_DEV_RETIRED_SBE, As::Itself, &[Metric::RetiredPages]),
+    (NVML_FI_DEV_RETIRED_DBE, As::Itself, &[Metric::RetiredPages]),
+    (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, As::Itself, &[Metric::RecoveryAction]),
+    // All lanes of all links together.
+    (NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
+    (NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
+    (NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
+    (NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
+];
+
+/// Bytes over the one NVLink there is, asked at each tick. nvml-wrapper cannot say which link is meant and so means link 0: of
+/// several links this would be one, and is not asked then. GPM gives the rate over all of them.
+pub(super) const ONE_LINK: &[Field] = &[
+    (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, As::Kib, &[Metric::NvlinkTx]),
+    (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, As::Kib, &[Metric::NvlinkRx]),
+];
+
+/// Fields that are asked together. One that is refused for good is left out for a while.
+#[derive(Debug)]
+pub(super) struct Fields {
+    call: Call,
+    fields: Vec<Field>,
+    refused: Vec<Option<(MissingReason, Instant)>>,
+    /// Those that are asked, and their places in `fields`.
+    ids: Vec<FieldId>,
+    places: Vec<usize>,
+    rebuild_at: Option<Instant>,
+}
+
+impl Fields {
+    pub(super) fn new(call: Call, fields: &[Field]) -> Self {
+        let mut made = Self {
+            call,
+            fields: fields.to_vec(),
+            refused: vec![None; fields.len()],
+            ids: Vec::new(),
+            places: Vec::new(),
+            rebuild_at: None,
+        };
+        made.rebuild(None);
+        made
+    }
+
+    /// Chooses what is asked: all but what is refused still at `now`.
+    fn rebuild(&mut self, now: Option<Instant>) {
+        for refused in &mut self.refused {
+            *refused = refused.filter(|(_, until)| now.is_none_or(|now| now < *until));
+        }
+        self.places = (0..self.fields.len()).filter(|place| self.refused[*place].is_none()).collect();
+        self.ids = self.places.iter().map(|place| FieldId(self.fields[*place].0)).collect();
+        self.rebuild_at = self.refused.iter().flatten().map(|(_, until)| *until).min();
+    }
+
+    /// Asks and sets the values; returns how many fields were answered.
+    pub(super) fn read(
+        &mut self,
+        device: &Device<'_>,
+        memory: &mut Memory,
+        now: Instant,
+        reading: &mut Reading,
+    ) -> Result<usize, Trouble> {
+        if self.rebuild_at.is_some_and(|at| now >= at) {
+            self.rebuild(Some(now));
+        }
+        for (place, refused) in self.refused.iter().enumerate() {
+            if let Some((reason, _)) = refused {
+                self.set(place, Err(*reason), reading);
+            }
+        }
+        if self.ids.is_empty() {
+            return Ok(0);
+        }
+        let answers = match memory.ask(self.call, now, || device.field_values_for(&self.ids))? {
+            Ok(answers) => answers,
+            Err(reason) => {
+                self.places.iter().for_each(|place| self.set(*place, Err(reason), reading));
+                return Ok(0);
+            }
+        };
+        let (mut answered, mut found_refused) = (0, false);
+        for (place, answer) in self.places.iter().zip(answers) {
+            let answer = match answer.and_then(|sample| sample.value) {
+                Ok(sample) => number(sample, self.fields[*place].1),
+                Err(error) => Err(refusal(&error)?),
+            };
+            answered += usize::from(answer.is_ok());
+            if let Err(reason) = answer
+                && let Some(time) = believe(reason)
+            {
+                self.refused[*place] = Some((reason, now + time));
+                found_refused = true;
+            }
+            self.set(*place, answer, reading);
+        }
+        if found_refused {
+            self.rebuild(Some(now));
+        }
+        Ok(answered)
+    }
+
+    /// Sets a field's metrics. Fields that share a metric add up, and a sum with an unknown part is unknown.
+    fn set(&self, place: usize, answer: Answer<i64>, reading: &mut Reading) {
+        for metric in self.fields[place].2 {
+            let sum = match (reading.get(*metric), value(answer)) {
+                (Value::Is(a), Value::Is(b)) => Value::Is(a.saturating_add(b)),
+                (Value::Missing(reason), _) => Value::Missing(reason),
+                (_, other) => other,
+            };
+            reading.set(*metric, sum);
+        }
+    }
+}
+
+fn number(sample: SampleValue, how: As) -> Answer<i64> {
+    let wide = matches!(sample, SampleValue::U64(_) | SampleValue::I64(_));
+    let number = match sample {
+        SampleValue::U32(v) => Ok(i64::from(v)),
+        SampleValue::U64(v) => i64::try_from(v).map_err(|_| MissingReason::Unspecified),
+        SampleValue::I64(v) => Ok(v),
+        SampleValue::F64(_) => Err(MissingReason::Unspecified),
+    }?;
+    match how {
+        As::Itself => Ok(number),
+        As::Micros => Ok(number / 1_000),
+        As::WideBytes if wide => Ok(number),
+        As::WideBytes => Err(MissingReason::NotSupported),
+        As::Kib => number.checked_mul(1024).ok_or(MissingReason::Unspecified),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_become_values_in_their_units() {
+        assert_eq!(number(SampleValue::U64(1_999), As::Micros), Ok(1));
+        assert_eq!(number(SampleValue::U64(5), As::WideBytes), Ok(5));
+        assert_eq!(number(SampleValue::U32(5), As::WideBytes), Err(MissingReason::NotSupported));
+        assert_eq!(number(SampleValue::U64(3), As::Kib), Ok(3_072));
+        assert_eq!(number(SampleValue::F64(0.5), As::Itself), Err(MissingReason::Unspecified));
+        assert_eq!(number(SampleValue::U64(u64::MAX), As::Itself), Err(MissingReason::Unspecified));
+    }
+}

@@ -1,0 +1,172 @@
+//! GPM: what happened on a GPU between two samples. Hopper and newer.
+
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::GpmSample;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::gpm::gpm_metrics_get;
+use nvml_wrapper::struct_wrappers::gpm::GpmMetricResult;
+
+use super::ask::{Answer, Call, Memory, Trouble, refusal, value};
+use crate::reading::{Metric, MissingReason, Reading, Value};
+
+/// NVML wants at least 100 ms between two samples.
+const CLOSEST: Duration = Duration::from_millis(100);
+/// Counters inside a sample may have wrapped after that.
+const FARTHEST: Duration = Duration::from_secs(600);
+
+/// What is asked of each pair.
+const METRICS: [(GpmMetricId, Metric); 16] = [
+    (GpmMetricId::GraphicsUtil, Metric::GraphicsActive),
+    (GpmMetricId::SmUtil, Metric::SmActive),
+    (GpmMetricId::SmOccupancy, Metric::SmOccupancy),
+    (GpmMetricId::IntegerUtil, Metric::IntActive),
+    (GpmMetricId::AnyTensorUtil, Metric::TensorActive),
+    (GpmMetricId::DfmaTensorUtil, Metric::TensorDfmaActive),
+    (GpmMetricId::HmmaTensorUtil, Metric::TensorHmmaActive),
+    (GpmMetricId::ImmaTensorUtil, Metric::TensorImmaActive),
+    (GpmMetricId::DramBwUtil, Metric::DramActive),
+    (GpmMetricId::Fp64Util, Metric::Fp64Active),
+    (GpmMetricId::Fp32Util, Metric::Fp32Active),
+    (GpmMetricId::Fp16Util, Metric::Fp16Active),
+    (GpmMetricId::PcieTxPerSec, Metric::PcieTxRate),
+    (GpmMetricId::PcieRxPerSec, Metric::PcieRxRate),
+    (GpmMetricId::NvlinkTotalRxPerSec, Metric::NvlinkRxRate),
+    (GpmMetricId::NvlinkTotalTxPerSec, Metric::NvlinkTxRate),
+];
+
+/// The metrics that GPM answers.
+pub(super) fn metrics() -> impl Iterator<Item = Metric> {
+    METRICS.iter().map(|(_, metric)| *metric)
+}
+
+/// Keeps the last sample, so that values are averages over the whole time between two readings, without gaps.
+#[derive(Debug, Default)]
+pub(super) struct Gpm<'nvml> {
+    /// Of the last reading that was told.
+    last: Option<(GpmSample<'nvml>, Instant)>,
+    /// Of the reading since.
+    next: Option<(GpmSample<'nvml>, Instant)>,
+}
+
+impl<'nvml> Gpm<'nvml> {
+    /// Takes the first sample, so that the first reading has something to compare with.
+    pub(super) fn prime(
+        &mut self,
+        now: Instant,
+        sample: impl FnOnce() -> Result<GpmSample<'nvml>, NvmlError>,
+    ) {
+        self.last = sample().ok().map(|sample| (sample, now));
+    }
+
+    /// The reading was told: the next one begins where it ended. One that is not told leaves its time to the next.
+    pub(super) fn told(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.last = Some(next);
+        }
+    }
+
+    /// Takes a sample and sets all values GPM gives, with the time they are averages of. The first reading has none.
+    pub(super) fn read(
+        &mut self,
+        nvml: &'nvml Nvml,
+        memory: &mut Memory,
+        now: Instant,
+        reading: &mut Reading,
+        sample: impl FnOnce() -> Result<GpmSample<'nvml>, NvmlError>,
+    ) -> Result<(), Trouble> {
+        let too_close = |(_, at): &(GpmSample<'_>, Instant)| now.saturating_duration_since(*at) < CLOSEST;
+        if self.last.as_ref().is_some_and(too_close) {
+            set_all(reading, MissingReason::Unspecified);
+            return Ok(());
+        }
+        let sample = match memory.ask(Call::Gpm, now, sample)? {
+            Ok(sample) => sample,
+            Err(reason) => {
+                // What a later sample is compared with must be of the same time as the reading before it.
+                self.last = None;
+                set_all(reading, reason);
+                return Ok(());
+            }
+        };
+        let interval = self.last.as_ref().map(|(_, at)| now.saturating_duration_since(*at));
+        let answers = match (&self.last, interval) {
+            (Some((before, _)), Some(interval)) if interval <= FARTHEST => {
+                gpm_metrics_get(nvml, before, &sample, &METRICS.map(|(id, _)| id))
+                    .map(|answers| (answers, interval))
+            }
+            _ => Err(NvmlError::NoData),
+        };
+        self.next = Some((sample, now));
+        let (answers, interval) = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                set_all(reading, refusal(&error)?);
+                return Ok(());
+            }
+        };
+        reading.set(Metric::Interval, value(Ok(interval.as_micros())));
+        for ((_, metric), answer) in METRICS.iter().zip(answers) {
+            let answer = match answer {
+                Ok(result) => in_our_unit(&result),
+                Err(error) => Err(refusal(&error)?),
+            };
+            reading.set(*metric, value(answer));
+        }
+        Ok(())
+    }
+}
+
+fn set_all(reading: &mut Reading, reason: MissingReason) {
+    metrics().for_each(|metric| reading.set(metric, Value::Missing(reason)));
+}
+
+/// Parts per million, or bytes a second: by the unit that the metric itself states. nvml.h speaks of MiB/s and nvml-wrapper's
+/// documentation of bytes/s; a unit that is not known makes the value unknown.
+fn in_our_unit(result: &GpmMetricResult) -> Answer<i64> {
+    let scale = scale(&result.metric_info.unit).ok_or(MissingReason::Unspecified)?;
+    let number = (result.value * scale).round();
+    // Also false for NaN, which GPM gives where it counted nothing.
+    if (0.0..9.0e18).contains(&number) { Ok(number as i64) } else { Err(MissingReason::Unspecified) }
+}
+
+/// By what a value in a unit is multiplied.
+fn scale(unit: &str) -> Option<f64> {
+    Some(match unit.trim() {
+        "%" => 10_000.0,
+        "B/s" | "Bytes/s" | "bytes/s" | "Bps" => 1.0,
+        "KiB/s" | "KiBps" => 1024.0,
+        "MiB/s" | "MiBps" | "MiB/sec" => 1_048_576.0,
+        "GiB/s" | "GiBps" => 1_073_741_824.0,
+        "kB/s" | "KB/s" => 1e3,
+        "MB/s" | "MBps" => 1e6,
+        "GB/s" | "GBps" => 1e9,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use nvml_wrapper::struct_wrappers::gpm::GpmMetricInfo;
+
+    use super::*;
+
+    fn of(value: f64, unit: &str) -> Answer<i64> {
+        let info = GpmMetricInfo { short_name: String::new(), long_name: String::new(), unit: unit.into() };
+        in_our_unit(&GpmMetricResult { metric_id: GpmMetricId::SmUtil, value, metric_info: info })
+    }
+
+    #[test]
+    fn the_unit_is_what_the_metric_says() {
+        assert_eq!(of(73.5, "%"), Ok(735_000));
+        assert_eq!(of(2.0, "MiB/s"), Ok(2 << 20));
+        assert_eq!(of(2.0, "bytes/s"), Ok(2));
+        for unknown in
+            [of(2.0, ""), of(2.0, "furlongs"), of(f64::NAN, "%"), of(-1.0, "%"), of(f64::INFINITY, "%")]
+        {
+            assert_eq!(unknown, Err(MissingReason::Unspecified));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! MIG instances of a GPU.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device as Handle, Nvml};
+
+use super::ask::{Call, Memory, Trouble, refusal, value};
+use super::gpm::Gpm;
+use super::processes::Processes;
+use crate::reading::{Device, Metric, MissingReason, Reading, Value};
+
+/// One instance.
+pub(super) struct Instance<'nvml> {
+    pub device: Arc<Device>,
+    handle: Handle<'nvml>,
+    /// Number of the GPU instance it is in; GPM wants it. nvml-wrapper has no call for it, see [`Instances::number`].
+    gpu_instance: Option<u32>,
+    slices: Option<u32>,
+    memory_bytes: Option<u64>,
+    asked: Memory,
+    gpm: Gpm<'nvml>,
+    processes: Processes,
+}
+
+/// All instances of a GPU.
+#[derive(Default)]
+pub(super) struct Instances<'nvml> {
+    pub all: Vec<Instance<'nvml>>,
+    /// How many changes of the node's layout were known when it was last listed.
+    pub seen: u64,
+}
+
+impl<'nvml> Instances<'nvml> {
+    /// Lists the instances again; the description of the new layout if it is another one.
+    pub(super) fn look(
+        &mut self,
+        gpu: &Handle<'nvml>,
+        of: &Arc<Device>,
+        asked: &mut Memory,
+        now: Instant,
+        proc_root: &Path,
+        doing: impl Fn(Call),
+    ) -> Result<Option<String>, Trouble> {
+        doing(Call::MigMode);
+        let on = asked.ask(Call::MigMode, now, || gpu.mig_mode())?.is_ok_and(|mode| mode.current == 1);
+        let mut found = Vec::new();
+        if on {
+            doing(Call::MigList);
+            let most = asked.ask(Call::MigList, now, || gpu.mig_device_count())?.unwrap_or(0);
+            for index in 0..most {
+                // The count is the most there can be: places without an instance are not found.
+                match gpu.mig_device_by_index(index).and_then(|handle| Ok((handle.uuid()?, handle))) {
+                    Ok(instance) => found.push(instance),
+                    Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
+                    Err(error) => drop(refusal(&error)?),
+                }
+            }
+        }
+        let same = found.len() == self.all.len()
+            && found.iter().zip(&self.all).all(|((uuid, _), i)| i.device.mig_uuid.as_ref() == Some(uuid));
+        if same {
+            return Ok(None);
+        }
+        let mut before = std::mem::take(&mut self.all);
+        for (uuid, handle) in found {
+            let known = before.iter().position(|i| i.device.mig_uuid.as_ref() == Some(&uuid));
+            let instance = match known.map(|at| before.swap_remove(at)) {
+                Some(known) => Instance { handle, ..known },
+                None => Instance::new(uuid, handle, of),
+            };
+            self.all.push(instance);
+        }
+        self.number(gpu, proc_root);
+        Ok(Some(self.describe()))
+    }
+
+    /// Finds the numbers of the GPU instances. The driver lists its capabilities in `/proc`; its order of instances is that of
+    /// these numbers. A process that is seen in an instance tells its number for certain, see [`Instance::read`].
+    fn number(&mut self, gpu: &Handle<'nvml>, proc_root: &Path) {
+        let Ok(minor) = gpu.minor_number() else { return };
+        let folder = proc_root.join(format!("driver/nvidia/capabilities/gpu{minor}/mig"));
+        let mut listed: Vec<(u32, u32)> = numbered(&folder, "gi")
+            .into_iter()
+            .flat_map(|gi| {
+                numbered(&folder.join(format!("gi{gi}")), "ci").into_iter().map(move |ci| (gi, ci))
+            })
+            .collect();
+        listed.sort_unstable();
+        if listed.len() == self.all.len() {
+            for (instance, (gi, _)) in self.all.iter_mut().zip(listed) {
+                instance.gpu_instance.get_or_insert(gi);
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        if self.all.is_empty() {
+            return "no MIG instances any more".into();
+        }
+        let one = |i: &Instance<'_>| {
+            let uuid = i.device.mig_uuid.as_deref().unwrap_or_default();
+            let slices = i.slices.map_or_else(|| "?".into(), |s| s.to_string());
+            let gib = i
+                .memory_bytes
+                .map_or_else(|| "?".into(), |b| format!("{:.1}", b as f64 / f64::from(1 << 30)));
+            format!("{uuid}: {slices} compute slices, {gib} GiB")
+        };
+        self.all.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Processes and their memory over all instances, unknown where those of one are.
+    pub(super) fn sum(&self, of: impl Fn(&Processes) -> Value) -> Value {
+        self.all.iter().fold(Value::Is(0), |sum, instance| match (sum, of(&instance.processes)) {
+            (Value::Is(a), Value::Is(b)) => Value::Is(a.saturating_add(b)),
+            (Value::Missing(reason), _) | (_, Value::Missing(reason)) => Value::Missing(reason),
+            _ => Value::Missing(MissingReason::Unspecified),
+        })
+    }
+}
+
+/// Numbers of the entries `PREFIXn` of a folder.
+fn numbered(folder: &Path, prefix: &str) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().filter_map(|e| e.file_name().to_str()?.strip_prefix(prefix)?.parse().ok()).collect()
+}
+
+impl<'nvml> Instance<'nvml> {
+    fn new(uuid: String, handle: Handle<'nvml>, of: &Arc<Device>) -> Self {
+        let attributes = handle.attributes().ok();
+        Self {
+            device: Arc::new(Device { mig_uuid: Some(uuid), ..Device::clone(of) }),
+            slices: attributes.as_ref().map(|a| a.compute_instance_slice_count),
+            memory_bytes: attributes.map(|a| a.memory_size_mb << 20),
+            handle,
+            gpu_instance: None,
+            asked: Memory::default(),
+            gpm: Gpm::default(),
+            processes: Processes::default(),
+        }
+    }
+
+    /// Lists what runs in it.
+    pub(super) fn list(
+        &mut self,
+        now: Instant,
+        proc_root: &Path,
+        doing: impl Fn(Call),
+    ) -> Result<(), Trouble> {
+        self.processes.read(&self.handle, &mut self.asked, now, proc_root, doing)?;
+        if let Some(number) = self.processes.gpu_instance
+            && self.gpu_instance != Some(number)
+        {
+            // What was sampled until now was another instance.
+            self.gpu_instance = Some(number);
+            self.gpm = Gpm::default();
+        }
+        Ok(())
+    }
+
+    /// Its reading was told.
+    pub(super) fn told(&mut self) {
+        self.gpm.told();
+    }
+
+    /// Its values. `reading`: as yet it holds the interval alone.
+    pub(super) fn read(
+        &mut self,
+        nvml: &'nvml Nvml,
+        gpu: &Handle<'nvml>,
+        has_gpm: bool,
+        mut reading: Reading,
+        now: Instant,
+    ) -> Result<Reading, Trouble> {
+        let memory = self.asked.ask(Call::Memory, now, || self.handle.memory_info())?;
+        super::device::set_memory(&mut reading, memory);
+        match self.gpu_instance.filter(|_| has_gpm) {
+            Some(number) => {
+                self.gpm.read(nvml, &mut self.asked, now, &mut reading, || gpu.gpm_mig_sample(number))?;
+            }
+            None => super::gpm::metrics()
+                .for_each(|metric| reading.set(metric, Value::Missing(MissingReason::NotSupported))),
+        }
+        reading.set(Metric::Processes, self.processes.count);
+        reading.set(Metric::ProcessMemory, self.processes.memory);
+        reading.set(Metric::MigSlices, value(self.slices.ok_or(MissingReason::NotSupported)));
+        reading.processes.clone_from(&self.processes.list);
+        Ok(reading)
+    }
+}

@@ -1,0 +1,224 @@
+//! Two sources, one event per occurrence.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::PciAddress;
+
+/// One report of an XID.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Occurrence {
+    pub code: u32,
+    /// None where the driver did not say of which device.
+    pub pci: Option<PciAddress>,
+    pub gpu_instance: Option<u32>,
+    pub pid: Option<u32>,
+    pub process: Option<String>,
+    /// The kernel's text.
+    pub text: Option<String>,
+    /// When it happened, ms since the epoch.
+    pub at_ms: i64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    occurrence: Occurrence,
+    since: Instant,
+    kernel: bool,
+    driver: bool,
+}
+
+/// Puts reports of the kernel's log and of NVML together.
+///
+/// A report waits `window` for its counterpart and is then told alone. Pairs are one to one, so that three lines and two events
+/// are three occurrences. A counterpart has the same address and code; an event that finds none takes any unconfirmed line of its
+/// device, because NVML tells the last code for all events that piled up: lines 31 and 43 with events 43 and 43 are two
+/// occurrences, not three. An event that no line answers to is told as NVML's alone: the kernel's log may have lost it.
+///
+/// Where only one source exists nothing waits. With NVML alone, occurrences that it piled up have the code of the last, and
+/// which it left out is not known.
+#[derive(Debug)]
+pub struct Join {
+    window: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    kernel_reads: bool,
+    driver_reads: bool,
+}
+
+impl Join {
+    pub fn new(window: Duration) -> Self {
+        Self { window, state: Mutex::default() }
+    }
+
+    /// Whether the kernel's log is being read.
+    pub fn kernel_reads(&self, reads: bool) {
+        self.state().kernel_reads = reads;
+    }
+
+    /// Whether events of NVML are being waited for.
+    pub fn driver_reads(&self, reads: bool) {
+        self.state().driver_reads = reads;
+    }
+
+    /// Takes a line of the kernel's log.
+    pub fn kernel(&self, occurrence: Occurrence, now: Instant) {
+        let mut state = self.state();
+        let counterpart = state.counterpart(&occurrence, |w| !w.kernel, now, self.window);
+        match counterpart {
+            // What the kernel says is exact: its code, its time, its process.
+            Some(at) => {
+                let waiting = &mut state.waiting[at];
+                waiting.occurrence =
+                    Occurrence { pci: occurrence.pci.or(waiting.occurrence.pci), ..occurrence };
+                waiting.kernel = true;
+            }
+            None => state.waiting.push_back(Waiting { occurrence, since: now, kernel: true, driver: false }),
+        }
+    }
+
+    /// Takes an event of NVML.
+    pub fn driver(&self, occurrence: Occurrence, now: Instant) {
+        let mut state = self.state();
+        match state.counterpart(&occurrence, |w| !w.driver, now, self.window) {
+            Some(at) => state.waiting[at].driver = true,
+            None => state.waiting.push_back(Waiting { occurrence, since: now, kernel: false, driver: true }),
+        }
+    }
+
+    /// What is known enough to be told, oldest first, each with who said so: `nvml`, `kmsg` or `nvml,kmsg`. `all` at the end:
+    /// nothing is waited for any more.
+    pub fn due(&self, now: Instant, all: bool) -> Vec<(Occurrence, &'static str)> {
+        let mut state = self.state();
+        if state.waiting.is_empty() {
+            return Vec::new();
+        }
+        let both = state.kernel_reads && state.driver_reads;
+        let (done, waiting) = std::mem::take(&mut state.waiting).into_iter().partition(|w: &Waiting| {
+            all || !both || (w.kernel && w.driver) || now.saturating_duration_since(w.since) >= self.window
+        });
+        state.waiting = waiting;
+        let told = |w: Waiting| {
+            let evidence = match (w.driver, w.kernel) {
+                (true, true) => "nvml,kmsg",
+                (true, false) => "nvml",
+                _ => "kmsg",
+            };
+            (w.occurrence, evidence)
+        };
+        VecDeque::into_iter(done).map(told).collect()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn counterpart(
+        &self,
+        of: &Occurrence,
+        lacks: impl Fn(&Waiting) -> bool,
+        now: Instant,
+        window: Duration,
+    ) -> Option<usize> {
+        let near = |w: &&Waiting| {
+            let same_place = w.occurrence.pci == of.pci || w.occurrence.pci.is_none() || of.pci.is_none();
+            lacks(w) && same_place && now.saturating_duration_since(w.since) < window
+        };
+        let place = |w: &Waiting| self.waiting.iter().position(|other| std::ptr::eq(other, w));
+        let exact = self.waiting.iter().filter(near).find(|w| w.occurrence.code == of.code);
+        exact.or_else(|| self.waiting.iter().find(near)).and_then(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(code: u32, bus: u8) -> Occurrence {
+        let pci = Some(PciAddress { domain: 0, bus, device: 0 });
+        Occurrence { code, pci, ..Occurrence::default() }
+    }
+
+    fn join() -> (Join, Instant) {
+        let join = Join::new(Duration::from_secs(3));
+        join.kernel_reads(true);
+        join.driver_reads(true);
+        (join, Instant::now())
+    }
+
+    fn told(join: &Join, now: Instant) -> Vec<(u32, &'static str)> {
+        join.due(now, false).into_iter().map(|(o, evidence)| (o.code, evidence)).collect()
+    }
+
+    #[test]
+    fn a_line_and_an_event_are_one_occurrence_in_either_order() {
+        let (join, now) = join();
+        join.kernel(Occurrence { pid: Some(7), ..report(31, 1) }, now);
+        assert_eq!(told(&join, now), []);
+        join.driver(report(31, 1), now);
+        join.driver(report(79, 2), now);
+        join.kernel(Occurrence { pid: Some(9), at_ms: 5, ..report(79, 2) }, now);
+        let both = join.due(now, false);
+        assert_eq!(
+            both.iter().map(|(o, e)| (o.code, o.pid, *e)).collect::<Vec<_>>(),
+            [(31, Some(7), "nvml,kmsg"), (79, Some(9), "nvml,kmsg")]
+        );
+    }
+
+    #[test]
+    fn repeats_are_counted_however_close() {
+        let (join, now) = join();
+        for _ in 0..3 {
+            join.kernel(report(13, 1), now);
+        }
+        join.driver(report(13, 1), now);
+        join.driver(report(13, 1), now);
+        let later = now + Duration::from_secs(3);
+        assert_eq!(told(&join, later), [(13, "nvml,kmsg"), (13, "nvml,kmsg"), (13, "kmsg")]);
+    }
+
+    #[test]
+    fn events_that_piled_up_confirm_the_lines_there_are() {
+        let (join, now) = join();
+        join.kernel(report(31, 1), now);
+        join.kernel(report(43, 1), now);
+        join.driver(report(43, 1), now);
+        join.driver(report(43, 1), now);
+        assert_eq!(told(&join, now), [(31, "nvml,kmsg"), (43, "nvml,kmsg")]);
+    }
+
+    #[test]
+    fn other_devices_and_other_times_are_other_occurrences() {
+        let (join, now) = join();
+        join.kernel(report(31, 1), now);
+        join.driver(report(31, 2), now);
+        let later = now + Duration::from_secs(4);
+        join.driver(report(31, 1), later);
+        assert_eq!(told(&join, later), [(31, "kmsg"), (31, "nvml")]);
+        assert_eq!(told(&join, later + Duration::from_secs(3)), [(31, "nvml")]);
+    }
+
+    #[test]
+    fn a_source_alone_does_not_wait() {
+        let (join, now) = join();
+        join.kernel_reads(false);
+        join.driver(report(48, 1), now);
+        assert_eq!(told(&join, now), [(48, "nvml")]);
+    }
+
+    #[test]
+    fn an_event_of_no_known_device_finds_its_line() {
+        let (join, now) = join();
+        join.driver(Occurrence { pci: None, ..report(79, 0) }, now);
+        join.kernel(report(79, 4), now);
+        let (occurrence, evidence) = join.due(now, false).remove(0);
+        assert_eq!((occurrence.pci.unwrap().bus, evidence), (4, "nvml,kmsg"));
+    }
+}
