@@ -64,7 +64,8 @@ pub struct AgentArgs {
     /// How often this node's clock is compared with the log's
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, hide_short_help = true)]
     compare_clocks: Duration,
-    /// Report under this name although another collector did so last; that one is refused from now on
+    /// Report under this name although another collector did so last; that one is refused from now on. For once: two units that
+    /// have it would take the name from each other with every start
     #[arg(long)]
     take_over: bool,
     /// Unix socket where jobs report their steps, and prologs who holds which GPU
