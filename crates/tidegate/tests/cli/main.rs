@@ -11,6 +11,7 @@ mod bad_input;
 mod broker;
 mod crash;
 mod http;
+mod ingest;
 mod kafka;
 mod kafka_moves;
 mod mishaps;
