@@ -17,6 +17,7 @@ mod duplicates;
 mod error;
 #[cfg(feature = "import")]
 pub mod generate;
+pub mod holds;
 #[cfg(feature = "import")]
 mod import;
 pub mod inlet;

@@ -23,6 +23,8 @@ pub struct HoldEvent {
     pub time_ms: Option<i64>,
     /// How often the job was started before (Slurm's restart count).
     pub restart: Option<u32>,
+    /// Thousandths of each device, where others share it.
+    pub share_milli: Option<u32>,
     /// Who said so: prolog, epilog.
     pub source: String,
 }
@@ -89,6 +91,7 @@ pub(super) fn from_json(fields: Map<String, Value>) -> Result<(HoldEvent, Vec<St
         gpus,
         time_ms: fields.time_ms("time_ms", 1.0)?,
         restart: fields.whole("restart", u64::from(u32::MAX))?.map(|count| count as u32),
+        share_milli: fields.whole("share_milli", 1000)?.map(|share| share as u32),
         source: fields.name("source")?.unwrap_or_else(|| "prolog".into()),
     };
     Ok((event, fields.rest()))

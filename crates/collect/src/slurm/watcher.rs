@@ -76,13 +76,15 @@ impl Deliver for Arc<dyn Sink> {
     }
 }
 
-/// Why there was nothing to be had of Slurm this time. Nothing is concluded from it.
+/// Why there was nothing to be had of Slurm this time, or nothing to be told. Nothing is concluded from it.
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
     #[error(transparent)]
     Command(#[from] CommandError),
     #[error("cannot keep what is known of the jobs: {0}")]
     State(#[from] io::Error),
+    #[error("cannot hand on what happened: {0}")]
+    Deliver(io::Error),
 }
 
 /// Watches a cluster.
@@ -322,9 +324,9 @@ pub fn start(options: SlurmOptions, mut deliver: Box<dyn Deliver>) -> io::Result
     let mut watcher = Watcher::new(options)?;
     let (stop, stopped) = mpsc::channel();
     let work = move || {
-        let mut failing = false;
+        let (mut failing, mut told) = (false, Vec::new());
         loop {
-            match turn(&mut watcher, deliver.as_mut()) {
+            match turn(&mut watcher, deliver.as_mut(), &mut told) {
                 Ok(()) if failing => {
                     tracing::info!(cluster = watcher.options.cluster, "Slurm answers again");
                     failing = false;
@@ -349,20 +351,13 @@ pub fn start(options: SlurmOptions, mut deliver: Box<dyn Deliver>) -> io::Result
     Ok(WatcherHandle { stop: Mutex::new(Some(stop)), thread: Some(thread) })
 }
 
-/// One poll, handed on and remembered. What cannot be handed on is kept and tried again before the next poll.
-fn turn(watcher: &mut Watcher, deliver: &mut dyn Deliver) -> Result<(), PollError> {
-    let events = watcher.poll(now_ms())?;
-    let mut tries = 0;
-    while let Err(error) = deliver.deliver(events.clone()) {
-        tries += 1;
-        if tries == 1 {
-            tracing::warn!(
-                cluster = watcher.options.cluster,
-                "cannot hand on what happened: {error}; it is tried again"
-            );
-        }
-        thread::sleep(Duration::from_secs(1));
+/// One poll, handed on and remembered. What could not be handed on is in `told`, and goes before anything else.
+fn turn(watcher: &mut Watcher, deliver: &mut dyn Deliver, told: &mut Vec<Event>) -> Result<(), PollError> {
+    if told.is_empty() {
+        *told = watcher.poll(now_ms())?;
     }
+    deliver.deliver(told.clone()).map_err(PollError::Deliver)?;
+    told.clear();
     Ok(watcher.commit(now_ms())?)
 }
 

@@ -1,0 +1,254 @@
+//! Which jobs are on this node and whose a process is: by cgroups, and by what a process was started with.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where to look; other places in tests, and in a container that has the node's mounted.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    pub cgroup: PathBuf,
+    pub proc: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self { cgroup: "/sys/fs/cgroup".into(), proc: "/proc".into() }
+    }
+}
+
+/// How a process was found to be a job's. The spelling is that of `hold_evidence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    Cgroup,
+    Pid,
+}
+
+impl Evidence {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cgroup => "cgroup",
+            Self::Pid => "pid",
+        }
+    }
+}
+
+/// The job that a process belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobOfProcess {
+    /// Number of the job, without its place in an array.
+    pub number: String,
+    /// As accounting spells it, where the process's environment tells: `123_4`.
+    pub spelled: Option<String>,
+    pub evidence: Evidence,
+}
+
+/// Jobs that have cgroups on the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Jobs {
+    /// By number, with a process of each if there is one.
+    pub numbers: BTreeMap<String, Option<u32>>,
+    /// Whether all of them are in. Some have names from which the number cannot be told.
+    pub complete: bool,
+}
+
+impl Roots {
+    /// Whose a process is. None for one that is of no job, is gone, or of which nothing may be read.
+    pub fn job_of(&self, pid: u32) -> Option<JobOfProcess> {
+        let cgroups = fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).unwrap_or_default();
+        let name = cgroups.lines().find_map(|line| job_in_path(line.splitn(3, ':').nth(2)?));
+        let environment = self.environment(pid);
+        let number = match name {
+            Some(name) if is_number(name) => Some((name.to_owned(), Evidence::Cgroup)),
+            // Slurm 26.05 names cgroups by an id that only it can read.
+            Some(_) => environment.get("SLURM_JOB_ID").map(|number| (number.clone(), Evidence::Cgroup)),
+            None => environment.get("SLURM_JOB_ID").map(|number| (number.clone(), Evidence::Pid)),
+        };
+        let (number, evidence) = number.filter(|(number, _)| is_number(number))?;
+        // What a process says of itself counts for its own job only.
+        let own = environment.get("SLURM_JOB_ID") == Some(&number);
+        let (array, task) = (environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID"));
+        let spelled = match array.zip(task) {
+            Some((array, task)) if is_number(array) && is_number(task) => format!("{array}_{task}"),
+            _ => number.clone(),
+        };
+        Some(JobOfProcess { number, spelled: own.then_some(spelled), evidence })
+    }
+
+    /// What Slurm put into a process's environment when it was started; empty without the right to read it.
+    fn environment(&self, pid: u32) -> BTreeMap<String, String> {
+        let bytes = fs::read(self.proc.join(pid.to_string()).join("environ")).unwrap_or_default();
+        let variables = bytes.split(|byte| *byte == 0).filter_map(|variable| {
+            let (name, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
+            name.starts_with("SLURM_").then(|| (name.to_owned(), value.to_owned()))
+        });
+        variables.collect()
+    }
+
+    /// Jobs with a cgroup; none where Slurm has no cgroups, so that nothing can be concluded.
+    pub fn jobs(&self) -> Option<Jobs> {
+        let mut jobs = Jobs { numbers: BTreeMap::new(), complete: true };
+        let mut any = false;
+        for scope in self.scopes() {
+            any = true;
+            for (name, folder) in folders(&scope) {
+                let Some(name) = name.strip_prefix("job_") else {
+                    continue;
+                };
+                let pid = first_process(&folder);
+                let number = match is_number(name) {
+                    true => Some(name.to_owned()),
+                    false => pid.and_then(|pid| self.environment(pid).get("SLURM_JOB_ID").cloned()),
+                };
+                match number {
+                    Some(number) => {
+                        let known = jobs.numbers.entry(number).or_default();
+                        *known = known.or(pid);
+                    }
+                    None => jobs.complete = false,
+                }
+            }
+        }
+        any.then_some(jobs)
+    }
+
+    /// Folders whose children are jobs' cgroups: with version 2 `system.slice/NODE_slurmstepd.scope`, with version 1
+    /// `CONTROLLER/slurm_NODE/uid_N`. A node that runs no job has none with version 1, and its root tells that it has Slurm's.
+    fn scopes(&self) -> Vec<PathBuf> {
+        let mut scopes = Vec::new();
+        for (name, folder) in folders(&self.cgroup.join("system.slice")) {
+            if name.ends_with("slurmstepd.scope") {
+                scopes.push(folder);
+            }
+        }
+        for controller in ["freezer", "cpuset", "memory", "devices", "cpu,cpuacct"] {
+            for (name, folder) in folders(&self.cgroup.join(controller)) {
+                if name == "slurm" || name.starts_with("slurm_") {
+                    scopes.push(folder.clone());
+                    let users = folders(&folder).into_iter().filter(|(name, _)| name.starts_with("uid_"));
+                    scopes.extend(users.map(|(_, folder)| folder));
+                }
+            }
+        }
+        scopes
+    }
+}
+
+fn folders(parent: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect()
+}
+
+/// Any process in a cgroup or below it; of the tasks rather than of Slurm's own keeper, which knows less.
+fn first_process(cgroup: &Path) -> Option<u32> {
+    let below = folders(cgroup);
+    let (keepers, others): (Vec<_>, Vec<_>) = below.into_iter().partition(|(name, _)| name == "slurm");
+    let deeper = others.iter().chain(&keepers).find_map(|(_, folder)| first_process(folder));
+    deeper.or_else(|| fs::read_to_string(cgroup.join("cgroup.procs")).ok()?.lines().next()?.parse().ok())
+}
+
+/// `123` of `/system.slice/slurmstepd.scope/job_123/step_0/user/task_0`, `/slurm/uid_1000/job_123/step_batch`, …
+fn job_in_path(path: &str) -> Option<&str> {
+    let mut parts = path.split('/');
+    parts.find(|part| part.ends_with("slurmstepd.scope") || *part == "slurm" || part.starts_with("slurm_"))?;
+    parts.find_map(|part| part.strip_prefix("job_")).filter(|name| !name.is_empty())
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made_up() -> (tempfile::TempDir, Roots) {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots { cgroup: folder.path().join("cgroup"), proc: folder.path().join("proc") };
+        (folder, roots)
+    }
+
+    fn process(roots: &Roots, pid: u32, cgroup: &str, environment: &[&str]) {
+        let folder = roots.proc.join(pid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("cgroup"), cgroup).unwrap();
+        fs::write(folder.join("environ"), environment.join("\0")).unwrap();
+    }
+
+    #[test]
+    fn processes_belong_to_jobs_in_all_layouts() {
+        let (_folder, roots) = made_up();
+        let array = ["PATH=/bin", "SLURM_JOB_ID=7", "SLURM_ARRAY_JOB_ID=5", "SLURM_ARRAY_TASK_ID=3"];
+        let cases = [
+            ("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n", &array[..], Some(("7", Some("5_3"), Evidence::Cgroup))),
+            ("0::/system.slice/n1_slurmstepd.scope/job_8/step_batch\n", &[], Some(("8", None, Evidence::Cgroup))),
+            ("5:cpuset:/\n4:freezer:/slurm/uid_0/job_9/step_0\n", &["SLURM_JOB_ID=9"], Some(("9", Some("9"), Evidence::Cgroup))),
+            ("4:devices:/slurm_n2/uid_1/job_9/step_0\n", &["SLURM_JOB_ID=4"], Some(("9", None, Evidence::Cgroup))),
+            ("0::/system.slice/slurmstepd.scope/job_s7Q2K/step_0\n", &["SLURM_JOB_ID=11"], Some(("11", Some("11"), Evidence::Cgroup))),
+            ("0::/system.slice/slurmstepd.scope/job_s7Q2K/step_0\n", &[], None),
+            ("0::/user.slice\n", &["SLURM_JOB_ID=12"], Some(("12", Some("12"), Evidence::Pid))),
+            ("0::/user.slice\n", &["SLURM_JOB_ID=../12"], None),
+            ("0::/user.slice/job_5\n", &["HOME=/"], None),
+        ];
+        for (at, (cgroup, environment, expected)) in cases.into_iter().enumerate() {
+            let pid = 100 + at as u32;
+            process(&roots, pid, cgroup, environment);
+            let expected = expected.map(|(number, spelled, evidence)| JobOfProcess {
+                number: number.to_owned(),
+                spelled: spelled.map(str::to_owned),
+                evidence,
+            });
+            assert_eq!(roots.job_of(pid), expected, "{cgroup}");
+        }
+        assert_eq!(roots.job_of(99), None, "a process that is gone");
+    }
+
+    #[test]
+    fn jobs_are_those_that_have_cgroups() {
+        let (_folder, roots) = made_up();
+        assert_eq!(roots.jobs(), None, "without Slurm's cgroups nothing can be told");
+        let scope = roots.cgroup.join("system.slice/slurmstepd.scope");
+        fs::create_dir_all(scope.join("system")).unwrap();
+        assert_eq!(roots.jobs(), Some(Jobs { numbers: BTreeMap::new(), complete: true }));
+        for (cgroup, pid) in [("job_7/step_0/user/task_0", "70"), ("job_7/step_0/slurm", "69"), ("job_s1/step_0/user", "80")] {
+            fs::create_dir_all(scope.join(cgroup)).unwrap();
+            fs::write(scope.join(cgroup).join("cgroup.procs"), format!("{pid}\n")).unwrap();
+        }
+        let jobs = roots.jobs().unwrap();
+        assert_eq!((jobs.numbers, jobs.complete), (BTreeMap::from([("7".into(), Some(70))]), false));
+        process(&roots, 80, "0::/system.slice/slurmstepd.scope/job_s1/step_0/user\n", &["SLURM_JOB_ID=12"]);
+        let jobs = roots.jobs().unwrap();
+        assert!(jobs.complete && jobs.numbers["12"] == Some(80), "{jobs:?}");
+    }
+
+    #[test]
+    fn version_1_has_users_in_between() {
+        let (_folder, roots) = made_up();
+        fs::create_dir_all(roots.cgroup.join("freezer/slurm_n1/uid_1000/job_31/step_batch")).unwrap();
+        fs::create_dir_all(roots.cgroup.join("memory/slurm_n1/uid_1000/job_31")).unwrap();
+        let jobs = roots.jobs().unwrap();
+        assert_eq!(jobs.numbers.keys().collect::<Vec<_>>(), ["31"]);
+    }
+
+    #[test]
+    fn a_real_process_tells_by_its_environment() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .envs([("SLURM_JOB_ID", "4711"), ("SLURM_ARRAY_JOB_ID", "4700"), ("SLURM_ARRAY_TASK_ID", "11")])
+            .spawn()
+            .unwrap();
+        let roots = Roots::default();
+        // The new program's environment is there once it has been started.
+        let begun = std::time::Instant::now();
+        let mut job = roots.job_of(child.id());
+        while job.as_ref().is_none_or(|job| job.number != "4711") && begun.elapsed().as_secs() < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            job = roots.job_of(child.id());
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let job = job.unwrap();
+        assert_eq!((job.number.as_str(), job.spelled.as_deref(), job.evidence), ("4711", Some("4700_11"), Evidence::Pid));
+    }
+}
