@@ -72,8 +72,8 @@ fn what_breaks_readers_is_named_with_its_place_and_how_to_mend_it() {
         job(GPUS, "oneof held { uint64 gpus_milli = 13; }", "JobEvent.gpus_milli: went into a oneof"),
         job("  RESUMED = 6;\n", "", "JobEventKind.RESUMED: the value is gone"),
         job("  RESUMED = 6;\n", "  CONTINUED = 6;\n", "JobEventKind.RESUMED: is called CONTINUED now"),
-        job("  RESUMED = 6;\n", "  RESUMED = 9;\n", "JobEventKind.RESUMED: had number 6, has 9"),
-        job("  RESUMED = 6;\n", "  RESUMED = 9;\n  AWOKEN = 6;\n", "JobEventKind.AWOKEN: takes number 6"),
+        job("  RESUMED = 6;\n", "  RESUMED = 199;\n", "JobEventKind.RESUMED: had number 6, has 199"),
+        job("  RESUMED = 6;\n", "  RESUMED = 199;\n  AWOKEN = 6;\n", "JobEventKind.AWOKEN: takes number 6"),
         job("message JobEvent {", "message Job {", "JobEvent: the message is gone or renamed"),
         job(JOB, "message Colour {}\nmessage JobEvent {\n", "JobEvent: is not the first message of its file"),
         (
@@ -123,8 +123,8 @@ fn additions_are_compatible_and_listed() {
         (LAST, "optional sint64 priority = 23; reserved 99;", "nothing changed"),
         (
             "  OBSERVED = 8;\n",
-            "  OBSERVED = 8;\n  MOVED = 9;\n",
-            "warning       job_event.proto: JobEventKind.MOVED: new value, number 9: readers of the old version do not know it",
+            "  OBSERVED = 8;\n  MOVED = 199;\n",
+            "warning       job_event.proto: JobEventKind.MOVED: new value, number 199: readers of the old version do not know it",
         ),
         (
             LAST,
