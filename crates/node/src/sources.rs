@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_collect::agent::{Agent, AgentStats};
+use tidegate_collect::Sink;
+use tidegate_collect::agent::{Agent, AgentStats, spool};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::demo::{self, DemoOptions, DemoSource};
+use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds, Roots};
 use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{Holds, KubeOptions, KubeWatch, Observation, OpenHold, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
@@ -44,9 +46,10 @@ pub struct SourceOptions {
 /// What runs; dropping it ends it.
 #[derive(Debug)]
 pub struct Sources {
-    parts: Arc<Parts>,
     /// Ends first, for it asks the others.
     _inlet: Option<Inlet>,
+    parts: Arc<Parts>,
+    _holds: HoldWatch,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,9 @@ enum Values {
 
 impl Sources {
     pub fn start(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Self, CommandError> {
-        let sink = agent.sink();
+        // Between the source and the agent: it learns from readings which processes are on which device.
+        let holds = Arc::new(NodeHolds::new(hold_options(options, agent), agent.sink())?);
+        let sink: Arc<dyn Sink> = holds.clone();
         let values = match &options.source {
             Source::Nvml { lib_path, kernel_log, interval } => {
                 let mut nvml =
@@ -85,14 +90,15 @@ impl Sources {
         };
         let kube = options.kubelet.as_ref().map(|socket| pods(socket, options, agent)).transpose()?;
         let parts = Arc::new(Parts { values, kube });
-        let inlet = Self::inlet(options, agent, &parts)?;
-        Ok(Self { parts, _inlet: inlet })
+        let inlet = Self::inlet(options, agent, &parts, Arc::clone(&holds))?;
+        Ok(Self { _inlet: inlet, _holds: HoldWatch::start(holds)?, parts })
     }
 
     fn inlet(
         options: &SourceOptions,
         agent: &Arc<Agent>,
         parts: &Arc<Parts>,
+        holds: Arc<NodeHolds>,
     ) -> Result<Option<Inlet>, CommandError> {
         if options.socket.is_none() && options.listen.is_none() {
             return Ok(None);
@@ -101,7 +107,7 @@ impl Sources {
         let told = InletParts {
             sink: agent.sink(),
             store: Arc::new(move || for_store.store()),
-            holds: None,
+            holds: Some(holds),
             status: Arc::new(move || status(&for_status.stats(), &of)),
         };
         let listen = InletOptions {
@@ -121,6 +127,26 @@ impl Sources {
             Values::Dcgm(_) | Values::Demo { .. } => None,
         }
     }
+}
+
+fn hold_options(options: &SourceOptions, agent: &Arc<Agent>) -> HoldOptions {
+    let agent = Arc::clone(agent);
+    HoldOptions {
+        node: options.node.clone(),
+        boot_id: spool::boot_id(),
+        booted_ms: booted_ms(),
+        file: options.state.join("holds.json"),
+        every: Duration::from_secs(5),
+        roots: Roots::default(),
+        store: Arc::new(move || agent.store()),
+    }
+}
+
+/// When this boot of the node began, ms since the epoch; 0 where the kernel does not say.
+fn booted_ms() -> i64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
+    line.and_then(|seconds| seconds.trim().parse::<i64>().ok()).map_or(0, |seconds| seconds * 1000)
 }
 
 /// Nodes of other names live other lives.

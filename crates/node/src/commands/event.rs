@@ -117,14 +117,17 @@ fn line(
 /// Sends the line and waits for the agent to say that it has it.
 fn tell(socket: &Path, line: &str, patience: Duration) -> Result<(), CommandError> {
     let at = socket.display();
-    let failed = |error: std::io::Error| format!("the agent cannot be told at {at}: {error}; is it running, with --socket?");
+    let failed = |error: std::io::Error| {
+        format!("the agent cannot be told at {at}: {error}; is it running, with --socket?")
+    };
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
     stream.write_all(line.as_bytes()).map_err(failed)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
-    let said: Value = serde_json::from_str(&answer).map_err(|_| format!("the agent at {at} answered {answer:?}"))?;
+    let said: Value =
+        serde_json::from_str(&answer).map_err(|_| format!("the agent at {at} answered {answer:?}"))?;
     match said.get("error").and_then(Value::as_str) {
         Some(error) => Err(format!("the agent refuses it: {error}").into()),
         None => Ok(()),
