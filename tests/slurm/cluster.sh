@@ -10,6 +10,7 @@
 #   cluster.sh stop|start DIR NAME...   one process and again: slurmctld, slurmdbd, n1, ...
 #
 # Nodes n1 to n4 have eight GPUs of type h200 each, n5 four of type a100. Use it with SLURM_CONF=DIR/slurm.conf.
+# SLURM_CONF_LINES adds lines to slurm.conf.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -87,7 +88,6 @@ SlurmdTimeout=30
 InactiveLimit=0
 MaxArraySize=1001
 DefMemPerCPU=100
-PrologFlags=NoHold
 END
         if [ "$dbd" = yes ]; then
             cat <<END
@@ -112,6 +112,7 @@ END
         done
         echo "PartitionName=train Nodes=n[1-4] Default=YES MaxTime=1-00:00:00 State=UP OverSubscribe=NO"
         echo "PartitionName=infer Nodes=n5 MaxTime=INFINITE State=UP"
+        echo "${SLURM_CONF_LINES:-}"
     } >"$dir/slurm.conf"
     {
         for node in "${nodes[@]}"; do
@@ -289,7 +290,7 @@ case "$command" in
     stop) stop "$@" ;;
     start) start "$@" ;;
     *)
-        sed -n '2,13s/^# \?//p' "$0" >&2
+        sed -n '2,14s/^# \?//p' "$0" >&2
         exit 2
         ;;
 esac

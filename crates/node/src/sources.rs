@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_collect::Sink;
-use tidegate_collect::agent::{Agent, AgentStats, spool};
+use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::demo::{self, DemoOptions, DemoSource};
-use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds, Roots};
+use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds};
 use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{Holds, KubeOptions, KubeWatch, Observation, OpenHold, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
+
+use tidegate_collect::Sink;
 
 use crate::CommandError;
 
@@ -46,16 +47,16 @@ pub struct SourceOptions {
 /// What runs; dropping it ends it.
 #[derive(Debug)]
 pub struct Sources {
+    parts: Arc<Parts>,
     /// Ends first, for it asks the others.
     _inlet: Option<Inlet>,
-    parts: Arc<Parts>,
-    _holds: HoldWatch,
 }
 
 #[derive(Debug)]
 struct Parts {
     values: Values,
     kube: Option<KubeWatch>,
+    _watch: HoldWatch,
 }
 
 #[derive(Debug)]
@@ -67,8 +68,8 @@ enum Values {
 
 impl Sources {
     pub fn start(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Self, CommandError> {
-        // Between the source and the agent: it learns from readings which processes are on which device.
-        let holds = Arc::new(NodeHolds::new(hold_options(options, agent), agent.sink())?);
+        let holds = slurm_jobs(options, agent)?;
+        // It writes into readings whose the processes are.
         let sink: Arc<dyn Sink> = holds.clone();
         let values = match &options.source {
             Source::Nvml { lib_path, kernel_log, interval } => {
@@ -89,9 +90,10 @@ impl Sources {
             }
         };
         let kube = options.kubelet.as_ref().map(|socket| pods(socket, options, agent)).transpose()?;
-        let parts = Arc::new(Parts { values, kube });
-        let inlet = Self::inlet(options, agent, &parts, Arc::clone(&holds))?;
-        Ok(Self { _inlet: inlet, _holds: HoldWatch::start(holds)?, parts })
+        let watch = HoldWatch::start(Arc::clone(&holds))?;
+        let parts = Arc::new(Parts { values, kube, _watch: watch });
+        let inlet = Self::inlet(options, agent, &parts, holds)?;
+        Ok(Self { parts, _inlet: inlet })
     }
 
     fn inlet(
@@ -129,30 +131,18 @@ impl Sources {
     }
 }
 
-fn hold_options(options: &SourceOptions, agent: &Arc<Agent>) -> HoldOptions {
-    let agent = Arc::clone(agent);
-    HoldOptions {
-        node: options.node.clone(),
-        boot_id: spool::boot_id(),
-        booted_ms: booted_ms(),
-        file: options.state.join("holds.json"),
-        every: Duration::from_secs(5),
-        roots: Roots::default(),
-        store: Arc::new(move || agent.store()),
-    }
-}
-
-/// When this boot of the node began, ms since the epoch; 0 where the kernel does not say.
-fn booted_ms() -> i64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
-    line.and_then(|seconds| seconds.trim().parse::<i64>().ok()).map_or(0, |seconds| seconds * 1000)
-}
-
 /// Nodes of other names live other lives.
 fn seed_of(node: &str) -> u64 {
     node.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Keeps account of which job of Slurm holds which GPU. Where there is no Slurm it has nothing to do.
+fn slurm_jobs(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Arc<NodeHolds>, CommandError> {
+    let for_store = Arc::clone(agent);
+    let store = Arc::new(move || for_store.store());
+    let kept = HoldOptions::new(options.node.clone(), options.state.join("holds.json"), store);
+    Ok(Arc::new(NodeHolds::new(kept, agent.sink())?))
 }
 
 /// Asks the kubelet which pod holds which GPU.

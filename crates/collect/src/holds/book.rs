@@ -92,17 +92,26 @@ impl Book {
     }
 
     /// Takes what a prolog or an epilog told.
-    pub(super) fn told(&mut self, node: &str, told: &HoldEvent, now_ms: i64, devices: &[Device]) -> Vec<Event> {
+    pub(super) fn told(
+        &mut self,
+        node: &str,
+        told: &HoldEvent,
+        now_ms: i64,
+        devices: &[Device],
+    ) -> Vec<Event> {
         let at_ms = told.time_ms.unwrap_or(now_ms);
         let gpus: Vec<Named> = told.gpus.iter().map(|gpu| named(gpu, devices)).collect();
         if told.kind == HoldKind::Release {
             let step = |hold: &Hold| told.step_id.is_none() || hold.step_id == told.step_id;
             let meant = |hold: &Hold| gpus.is_empty() || gpus.iter().any(|gpu| hold.device.is(gpu));
-            return self.close_where(node, at_ms, |hold| hold.job == told.job_id && step(hold) && meant(hold));
+            return self
+                .close_where(node, at_ms, |hold| hold.job == told.job_id && step(hold) && meant(hold));
         }
         let mut events = Vec::new();
         for device in gpus {
-            let same = |hold: &Hold| hold.job == told.job_id && hold.device.is(&device) && hold.step_id == told.step_id;
+            let same = |hold: &Hold| {
+                hold.job == told.job_id && hold.device.is(&device) && hold.step_id == told.step_id
+            };
             // Told twice is held once; the restart of a requeued job comes after an epilog.
             if self.open.iter().any(|hold| same(hold) && hold.evidence == "prolog") {
                 continue;
@@ -111,7 +120,12 @@ impl Book {
             // it any more: his epilog was missed.
             let alone = told.share_milli.is_none();
             events.extend(self.close_where(node, at_ms, |hold| {
-                same(hold) || (alone && told.step_id.is_none() && hold.device.is(&device) && hold.share_milli.is_none() && hold.job != told.job_id)
+                same(hold)
+                    || (alone
+                        && told.step_id.is_none()
+                        && hold.device.is(&device)
+                        && hold.share_milli.is_none()
+                        && hold.job != told.job_id)
             }));
             let quality = if alone { "EXACT" } else { "SHARED_ESTIMATED" };
             let id = self.next_id(node);
@@ -147,11 +161,13 @@ impl Book {
     ) -> Vec<Event> {
         let with_process: BTreeSet<&str> = seen.iter().map(|seen| seen.job.as_str()).collect();
         for hold in &mut self.open {
-            let used = seen.iter().any(|seen| seen.job == hold.job && hold.device.is(&named_device(&seen.device)));
+            let used =
+                seen.iter().any(|seen| seen.job == hold.job && hold.device.is(&named_device(&seen.device)));
             let there = with_process.contains(hold.job.as_str())
                 || jobs.is_none_or(|jobs| !jobs.complete || jobs.numbers.contains_key(&hold.job));
             // A hold that nobody told of lasts while its process does.
-            let lasts = if hold.evidence == "prolog" { there || now_ms - hold.since_ms < YOUNG_MS } else { used };
+            let lasts =
+                if hold.evidence == "prolog" { there || now_ms - hold.since_ms < YOUNG_MS } else { used };
             if lasts {
                 hold.missed = 0;
                 continue;
@@ -162,7 +178,8 @@ impl Book {
             hold.missed += 1;
         }
         let mut events = Vec::new();
-        let (gone, open) = std::mem::take(&mut self.open).into_iter().partition(|hold: &Hold| hold.missed >= MISSED);
+        let (gone, open) =
+            std::mem::take(&mut self.open).into_iter().partition(|hold: &Hold| hold.missed >= MISSED);
         self.open = open;
         for hold in gone {
             let at_ms = hold.missed_ms;
@@ -200,7 +217,11 @@ impl Book {
 
     /// Jobs whose full name is still to be found.
     pub(super) fn unnamed(&self) -> BTreeSet<String> {
-        self.open.iter().filter(|hold| !hold.told && hold.spelled.is_none()).map(|hold| hold.job.clone()).collect()
+        self.open
+            .iter()
+            .filter(|hold| !hold.told && hold.spelled.is_none())
+            .map(|hold| hold.job.clone())
+            .collect()
     }
 
     /// Tells of holds whose job's name is known by now, or will not be.
@@ -258,7 +279,9 @@ fn event(node: &str, hold: &Hold, kind: Kind, at_ms: i64) -> Event {
 /// What a name means on this node. A number is one of the driver, which a scheduler may count otherwise: the UUID goes before.
 fn named(gpu: &GpuName, devices: &[Device]) -> Named {
     let found = match gpu {
-        GpuName::Index(index) => devices.iter().find(|device| device.index == *index && device.mig_uuid.is_none()),
+        GpuName::Index(index) => {
+            devices.iter().find(|device| device.index == *index && device.mig_uuid.is_none())
+        }
         GpuName::Uuid(uuid) => {
             devices.iter().find(|device| device.mig_uuid.as_ref().unwrap_or(&device.uuid) == uuid)
         }

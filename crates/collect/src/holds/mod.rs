@@ -13,6 +13,8 @@
 
 mod book;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -40,8 +42,9 @@ const ASK_AGAIN_MS: i64 = 60_000;
 pub struct HoldOptions {
     /// As the scheduler names it.
     pub node: String,
-    /// The kernel's random id of this boot, and when that was.
+    /// The kernel's random id of this boot.
     pub boot_id: String,
+    /// When it booted, ms since the epoch.
     pub booted_ms: i64,
     /// File of open holds.
     pub file: PathBuf,
@@ -52,9 +55,34 @@ pub struct HoldOptions {
     pub store: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
+impl HoldOptions {
+    /// On this machine, in its present life.
+    pub fn new(
+        node: impl Into<String>,
+        file: PathBuf,
+        store: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    ) -> Self {
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let booted = stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse::<i64>().ok());
+        Self {
+            node: node.into(),
+            boot_id: boot_id.trim().to_owned(),
+            booted_ms: booted.map_or_else(now_ms, |seconds| seconds * 1000),
+            file,
+            every: Duration::from_secs(10),
+            roots: Roots::default(),
+            store,
+        }
+    }
+}
+
 impl fmt::Debug for HoldOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HoldOptions").field("node", &self.node).field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("HoldOptions")
+            .field("node", &self.node)
+            .field("file", &self.file)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,6 +92,8 @@ pub struct NodeHolds {
     options: HoldOptions,
     sink: Arc<dyn Sink>,
     inner: Mutex<Inner>,
+    /// As the file has it.
+    written: Mutex<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -97,7 +127,8 @@ impl NodeHolds {
             Err(error) => return Err(error),
         };
         let (book, events) = book.resume(&options.node, &options.boot_id, options.booted_ms);
-        let holds = Self { options, sink, inner: Mutex::new(Inner { book, ..Inner::default() }) };
+        let inner = Mutex::new(Inner { book, ..Inner::default() });
+        let holds = Self { options, sink, inner, written: Mutex::default() };
         holds.keep(holds.lock(), events).map_err(io::Error::other)?;
         Ok(holds)
     }
@@ -121,26 +152,33 @@ impl NodeHolds {
             .collect();
         let mut names: BTreeMap<String, String> =
             seen.iter().filter_map(|seen| Some((seen.job.clone(), seen.spelled.clone()?))).collect();
-        for number in inner.book.unnamed() {
-            let pid = jobs.as_ref().and_then(|jobs| *jobs.numbers.get(&number)?);
+        let mut unnamed = inner.book.unnamed();
+        unnamed.retain(|number| {
+            let pid = jobs.as_ref().and_then(|jobs| *jobs.numbers.get(number)?);
             let spelled = pid.and_then(|pid| roots.job_of(pid)).and_then(|job| job.spelled);
-            names.extend(spelled.map(|spelled| (number, spelled)));
-        }
+            names.extend(spelled.map(|spelled| (number.clone(), spelled)));
+            !names.contains_key(number)
+        });
+        names.extend(roots.names(&unnamed));
         let events = inner.book.looked(&self.options.node, now_ms, jobs.as_ref(), &names, &seen);
         if let Err(error) = self.keep(inner, events) {
             tracing::warn!("{} is not up to date: {error}", self.options.file.display());
         }
     }
 
-    /// Tells events, and writes the file once they are safe: told twice they would be one.
+    /// Tells events, and writes the file once they are safe: told twice they would be one. Readings go on meanwhile.
     fn keep(&self, inner: MutexGuard<'_, Inner>, events: Vec<Event>) -> Result<(), String> {
-        let told = !events.is_empty();
         events.into_iter().for_each(|event| self.sink.event(event));
-        if told {
-            (self.options.store)()?;
+        drop(inner);
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let json = serde_json::to_vec(&self.lock().book).map_err(|error| error.to_string())?;
+        if *written == json {
+            return Ok(());
         }
-        let json = serde_json::to_vec(&inner.book).map_err(|error| error.to_string())?;
-        replace(&self.options.file, &json).map_err(|error| error.to_string())
+        (self.options.store)()?;
+        replace(&self.options.file, &json).map_err(|error| error.to_string())?;
+        *written = json;
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -150,9 +188,6 @@ impl NodeHolds {
 
 /// Replaces a file at once: after a kill the old one is there or the new one.
 fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    if fs::read(file).is_ok_and(|old| old == bytes) {
-        return Ok(());
-    }
     let new = file.with_extension("new");
     fs::write(&new, bytes)?;
     fs::rename(&new, file)
@@ -162,7 +197,9 @@ impl HoldEvents for NodeHolds {
     fn hold_event(&self, told: HoldEvent) -> Result<(), String> {
         if told.node.as_ref().is_some_and(|node| *node != self.options.node) {
             let (theirs, ours) = (told.node.unwrap_or_default(), &self.options.node);
-            return Err(format!("it is of node {theirs}, and this is {ours}; give the agent the scheduler's name with --node"));
+            return Err(format!(
+                "it is of node {theirs}, and this is {ours}; give the agent the scheduler's name with --node"
+            ));
         }
         let mut inner = self.lock();
         let Inner { book, devices, .. } = &mut *inner;
@@ -176,7 +213,9 @@ impl Sink for NodeHolds {
         let mut inner = self.lock();
         if !inner.devices.contains(&reading.device) {
             // A slice or a driver's number may have changed.
-            let is = |device: &Device| (&device.uuid, &device.mig_uuid) == (&reading.device.uuid, &reading.device.mig_uuid);
+            let is = |device: &Device| {
+                (&device.uuid, &device.mig_uuid) == (&reading.device.uuid, &reading.device.mig_uuid)
+            };
             inner.devices.retain(|device| !is(device));
             inner.devices.push((*reading.device).clone());
         }
@@ -184,7 +223,8 @@ impl Sink for NodeHolds {
             let asked = inner.known.entry(process.pid);
             let (job, _) = asked.or_insert_with(|| (self.options.roots.job_of(process.pid), reading.tick_ms));
             if let Some(job) = job.clone() {
-                process.job_id = process.job_id.take().or(Some(job.spelled.as_ref().unwrap_or(&job.number).clone()));
+                process.job_id =
+                    process.job_id.take().or(Some(job.spelled.as_ref().unwrap_or(&job.number).clone()));
                 inner.seen.insert((process.pid, (*reading.device).clone()), (job, reading.tick_ms));
             }
         }

@@ -1,6 +1,6 @@
 //! Which jobs are on this node and whose a process is: by cgroups, and by what a process was started with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -67,12 +67,8 @@ impl Roots {
         let (number, evidence) = number.filter(|(number, _)| is_number(number))?;
         // What a process says of itself counts for its own job only.
         let own = environment.get("SLURM_JOB_ID") == Some(&number);
-        let (array, task) = (environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID"));
-        let spelled = match array.zip(task) {
-            Some((array, task)) if is_number(array) && is_number(task) => format!("{array}_{task}"),
-            _ => number.clone(),
-        };
-        Some(JobOfProcess { number, spelled: own.then_some(spelled), evidence })
+        let spelled = own.then(|| full_name(&number, &environment));
+        Some(JobOfProcess { number, spelled, evidence })
     }
 
     /// What Slurm put into a process's environment when it was started; empty without the right to read it.
@@ -83,6 +79,17 @@ impl Roots {
             name.starts_with("SLURM_").then(|| (name.to_owned(), value.to_owned()))
         });
         variables.collect()
+    }
+
+    /// Full names of jobs by their numbers, from the environments of all processes: for nodes where jobs have no cgroups.
+    pub fn names(&self, numbers: &BTreeSet<String>) -> BTreeMap<String, String> {
+        let pids = folders(&self.proc).into_iter().filter_map(|(name, _)| name.parse::<u32>().ok());
+        let jobs = pids.filter(|_| !numbers.is_empty()).filter_map(|pid| {
+            let environment = self.environment(pid);
+            let number = environment.get("SLURM_JOB_ID").filter(|number| numbers.contains(*number))?;
+            Some((number.clone(), full_name(number, &environment)))
+        });
+        jobs.collect()
     }
 
     /// Jobs with a cgroup; none where Slurm has no cgroups, so that nothing can be concluded.
@@ -134,6 +141,14 @@ impl Roots {
     }
 }
 
+/// As accounting spells the job of a process: `123`, or `123_4` in an array.
+fn full_name(number: &str, environment: &BTreeMap<String, String>) -> String {
+    match environment.get("SLURM_ARRAY_JOB_ID").zip(environment.get("SLURM_ARRAY_TASK_ID")) {
+        Some((array, task)) if is_number(array) && is_number(task) => format!("{array}_{task}"),
+        _ => number.to_owned(),
+    }
+}
+
 fn folders(parent: &Path) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -151,7 +166,8 @@ fn first_process(cgroup: &Path) -> Option<u32> {
 /// `123` of `/system.slice/slurmstepd.scope/job_123/step_0/user/task_0`, `/slurm/uid_1000/job_123/step_batch`, …
 fn job_in_path(path: &str) -> Option<&str> {
     let mut parts = path.split('/');
-    parts.find(|part| part.ends_with("slurmstepd.scope") || *part == "slurm" || part.starts_with("slurm_"))?;
+    parts
+        .find(|part| part.ends_with("slurmstepd.scope") || *part == "slurm" || part.starts_with("slurm_"))?;
     parts.find_map(|part| part.strip_prefix("job_")).filter(|name| !name.is_empty())
 }
 
@@ -181,11 +197,31 @@ mod tests {
         let (_folder, roots) = made_up();
         let array = ["PATH=/bin", "SLURM_JOB_ID=7", "SLURM_ARRAY_JOB_ID=5", "SLURM_ARRAY_TASK_ID=3"];
         let cases = [
-            ("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n", &array[..], Some(("7", Some("5_3"), Evidence::Cgroup))),
-            ("0::/system.slice/n1_slurmstepd.scope/job_8/step_batch\n", &[], Some(("8", None, Evidence::Cgroup))),
-            ("5:cpuset:/\n4:freezer:/slurm/uid_0/job_9/step_0\n", &["SLURM_JOB_ID=9"], Some(("9", Some("9"), Evidence::Cgroup))),
-            ("4:devices:/slurm_n2/uid_1/job_9/step_0\n", &["SLURM_JOB_ID=4"], Some(("9", None, Evidence::Cgroup))),
-            ("0::/system.slice/slurmstepd.scope/job_s7Q2K/step_0\n", &["SLURM_JOB_ID=11"], Some(("11", Some("11"), Evidence::Cgroup))),
+            (
+                "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n",
+                &array[..],
+                Some(("7", Some("5_3"), Evidence::Cgroup)),
+            ),
+            (
+                "0::/system.slice/n1_slurmstepd.scope/job_8/step_batch\n",
+                &[],
+                Some(("8", None, Evidence::Cgroup)),
+            ),
+            (
+                "5:cpuset:/\n4:freezer:/slurm/uid_0/job_9/step_0\n",
+                &["SLURM_JOB_ID=9"],
+                Some(("9", Some("9"), Evidence::Cgroup)),
+            ),
+            (
+                "4:devices:/slurm_n2/uid_1/job_9/step_0\n",
+                &["SLURM_JOB_ID=4"],
+                Some(("9", None, Evidence::Cgroup)),
+            ),
+            (
+                "0::/system.slice/slurmstepd.scope/job_s7Q2K/step_0\n",
+                &["SLURM_JOB_ID=11"],
+                Some(("11", Some("11"), Evidence::Cgroup)),
+            ),
             ("0::/system.slice/slurmstepd.scope/job_s7Q2K/step_0\n", &[], None),
             ("0::/user.slice\n", &["SLURM_JOB_ID=12"], Some(("12", Some("12"), Evidence::Pid))),
             ("0::/user.slice\n", &["SLURM_JOB_ID=../12"], None),
@@ -211,7 +247,9 @@ mod tests {
         let scope = roots.cgroup.join("system.slice/slurmstepd.scope");
         fs::create_dir_all(scope.join("system")).unwrap();
         assert_eq!(roots.jobs(), Some(Jobs { numbers: BTreeMap::new(), complete: true }));
-        for (cgroup, pid) in [("job_7/step_0/user/task_0", "70"), ("job_7/step_0/slurm", "69"), ("job_s1/step_0/user", "80")] {
+        for (cgroup, pid) in
+            [("job_7/step_0/user/task_0", "70"), ("job_7/step_0/slurm", "69"), ("job_s1/step_0/user", "80")]
+        {
             fs::create_dir_all(scope.join(cgroup)).unwrap();
             fs::write(scope.join(cgroup).join("cgroup.procs"), format!("{pid}\n")).unwrap();
         }
@@ -249,6 +287,9 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         let job = job.unwrap();
-        assert_eq!((job.number.as_str(), job.spelled.as_deref(), job.evidence), ("4711", Some("4700_11"), Evidence::Pid));
+        assert_eq!(
+            (job.number.as_str(), job.spelled.as_deref(), job.evidence),
+            ("4711", Some("4700_11"), Evidence::Pid)
+        );
     }
 }

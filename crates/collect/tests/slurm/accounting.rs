@@ -73,7 +73,8 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
     std::thread::sleep(std::time::Duration::from_secs(5));
     let told = told();
     let found = told.attempts();
-    let (more, less): (Vec<_>, Vec<_>) = (found.difference(&expected).collect(), expected.difference(&found).collect());
+    let (more, less): (Vec<_>, Vec<_>) =
+        (found.difference(&expected).collect(), expected.difference(&found).collect());
     for attempt in &more {
         told.jobs.iter().filter(|job| job.job_id == attempt.job_id).for_each(|job| eprintln!("{job:?}"));
     }

@@ -43,7 +43,8 @@ fn completed(cluster: &Cluster) -> Vec<(i64, Option<i64>)> {
             continue;
         }
         let job = line.split(' ').next().unwrap();
-        let resized = |line: &str| line.starts_with(&format!("{job} ")) && line.contains(" JobState=RESIZING ");
+        let resized =
+            |line: &str| line.starts_with(&format!("{job} ")) && line.contains(" JobState=RESIZING ");
         attempts.push((time("EndTime"), (!text.lines().any(resized)).then(|| time("StartTime"))));
     }
     attempts.sort_unstable_by_key(|(end_s, start_s)| (start_s.is_some(), *end_s));
@@ -104,7 +105,9 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
     });
     let expected = completed(&cluster);
     let open = |told: &Told| {
-        let of = |kind: Kind| told.jobs.iter().filter(move |job| job.kind() == kind && job.attempt_id.is_some()).count();
+        let of = |kind: Kind| {
+            told.jobs.iter().filter(move |job| job.kind() == kind && job.attempt_id.is_some()).count()
+        };
         of(Kind::Started) - of(Kind::Ended)
     };
     wait_for("all ends are told", 60, || {
@@ -116,8 +119,10 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
     let mut resized = 0;
     // What is known exactly first, so that nothing else takes its place.
     for (end_s, start_s) in expected.iter().rev() {
-        let same = |told: &Attempt| told.end_s == *end_s && start_s.is_none_or(|start_s| told.start_s == start_s);
-        let place = found.iter().position(same).unwrap_or_else(|| panic!("{end_s} {start_s:?} is not in {found:?}"));
+        let same =
+            |told: &Attempt| told.end_s == *end_s && start_s.is_none_or(|start_s| told.start_s == start_s);
+        let place =
+            found.iter().position(same).unwrap_or_else(|| panic!("{end_s} {start_s:?} is not in {found:?}"));
         found.swap_remove(place);
         resized += usize::from(start_s.is_none());
     }

@@ -24,6 +24,11 @@ fn script() -> PathBuf {
 impl Cluster {
     /// A cluster whose nodes are idle; none where Slurm is missing and need not be there.
     pub fn start(arguments: &[&str]) -> Option<Self> {
+        Self::start_with(arguments, "")
+    }
+
+    /// The same with more lines in slurm.conf.
+    pub fn start_with(arguments: &[&str], conf: &str) -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let needed = ["TIDEGATE_SLURM", "CI"].iter().any(|name| std::env::var_os(name).is_some());
         if needed {
@@ -39,6 +44,7 @@ impl Cluster {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(script());
         command.arg("run").arg(folder.path()).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env("SLURM_CONF_LINES", conf);
         let mut supervisor = command.spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(supervisor.stdout.take().unwrap()).read_line(&mut ready).unwrap();
@@ -95,8 +101,13 @@ impl Cluster {
     /// Waits until the job is in one of the states.
     pub fn wait_state(&self, job: &str, states: &[&str]) {
         let state = || states.contains(&self.state(job).as_str());
-        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| wait_for("its state", 90, state)));
-        assert!(seen.is_ok(), "not {states:?}: {}", self.run("scontrol", &["--oneliner", "show", "job", job]));
+        let seen =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| wait_for("its state", 90, state)));
+        assert!(
+            seen.is_ok(),
+            "not {states:?}: {}",
+            self.run("scontrol", &["--oneliner", "show", "job", job])
+        );
     }
 
     /// Stops a process of the cluster (`stop`), or starts it again (`start`).

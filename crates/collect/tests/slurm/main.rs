@@ -3,6 +3,8 @@
 //! Where Slurm is not installed these tests say so and pass; with `TIDEGATE_SLURM=1`, or where `CI` is set, it is installed or
 //! they fail. `TIDEGATE_SLURM_JOBS` is the number of jobs of the long one.
 
+#![allow(clippy::unwrap_used)]
+
 mod accounting;
 mod bare;
 mod cluster;

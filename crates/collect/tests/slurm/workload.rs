@@ -39,7 +39,8 @@ pub fn submit(cluster: &Cluster, jobs: usize) {
         // Two components, each a job of its own.
         let both = ["--gres=gpu:1", ":", "--gres=gpu:2"];
         let script = "--wrap=sleep 2";
-        cluster.run("sbatch", &[&["--parsable", "--output=/dev/null", "--chdir=/", script], &both[..]].concat());
+        cluster
+            .run("sbatch", &[&["--parsable", "--output=/dev/null", "--chdir=/", script], &both[..]].concat());
     }
     for _ in 0..share(4) {
         cluster.submit(&["--gres=gpu:1", "--signal=B:USR1@1", "--time=1"], "sleep 600");
@@ -94,7 +95,9 @@ fn shrink(cluster: &Cluster, accounting: bool) {
         let update: Vec<&str> = update.iter().map(String::as_str).collect();
         // Each part lasts for more than a second, or it would be no attempt of its own.
         std::thread::sleep(std::time::Duration::from_millis(2100));
-        wait_for("shrinking", 60, || cluster.try_run("scontrol", &update).is_ok() || cluster.state(&job) != "R");
+        wait_for("shrinking", 60, || {
+            cluster.try_run("scontrol", &update).is_ok() || cluster.state(&job) != "R"
+        });
     }
 }
 
@@ -122,7 +125,8 @@ fn preempt(cluster: &Cluster) {
 
 fn lose_a_node(cluster: &Cluster) {
     let fails = cluster.submit(&["--nodelist=n4", "--no-requeue", "--gres=gpu:1", "--nice=-100"], "sleep 60");
-    let comes_back = cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 9");
+    let comes_back =
+        cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 9");
     cluster.wait_state(&fails, &["R"]);
     cluster.wait_state(&comes_back, &["R"]);
     cluster.run("scontrol", &["update", "NodeName=n4", "State=DOWN", "Reason=row remap failure = 1"]);
@@ -131,9 +135,15 @@ fn lose_a_node(cluster: &Cluster) {
     cluster.try_run("scontrol", &["update", "NodeName=n4", "State=RESUME"]).ok();
 }
 
-/// Waits until nothing runs or waits any more.
+/// Waits until nothing runs or waits any more. A node that was away while slurmctld was may be long in giving a job back.
 pub fn drain(cluster: &Cluster, seconds: u64) {
-    wait_for("the queue is empty", seconds, || {
-        cluster.try_run("squeue", &["--noheader"]).is_ok_and(|text| text.is_empty())
-    });
+    let mut left = String::new();
+    let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_for("the queue is empty", seconds, || {
+            let open = ["--noheader", "--states=PENDING,RUNNING,SUSPENDED,CONFIGURING", "--long"];
+            left = cluster.try_run("squeue", &open).unwrap_or_else(|error| error);
+            left.is_empty()
+        });
+    }));
+    assert!(waited.is_ok(), "still in the queue:\n{left}\n{}", cluster.run("sinfo", &["-N", "-l"]));
 }

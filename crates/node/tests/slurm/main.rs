@@ -1,0 +1,208 @@
+//! What prologs and epilogs of Slurm tell the agent of their node: the scripts of `deploy/slurm`, run by hand and by a real
+//! Slurm, which is left out where it cannot be had (see `crates/collect/tests/slurm`).
+
+#![allow(clippy::unwrap_used)]
+
+/// A real Slurm, of which not everything is used here.
+#[allow(dead_code)]
+#[path = "../../../collect/tests/slurm/cluster.rs"]
+mod cluster;
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, wait_for};
+use serde_json::json;
+use tempfile::TempDir;
+use tidegate_collect::holds::{HoldOptions, NodeHolds};
+use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
+use tidegate_collect::reading::Reading;
+use tidegate_collect::{Device, Sink};
+use tidegate_events::Event;
+use tidegate_events::v1::{JobEvent, JobEventKind as Kind};
+
+#[derive(Default)]
+struct Told(Mutex<Vec<JobEvent>>);
+
+impl Sink for Told {
+    fn reading(&self, _: Reading) {}
+
+    fn event(&self, event: Event) {
+        let Event::Job(job) = event else { panic!("{event:?}") };
+        self.0.lock().unwrap().push(job);
+    }
+}
+
+/// The part of an agent that takes holds, on a socket in a folder.
+struct Node {
+    folder: TempDir,
+    told: Arc<Told>,
+    holds: Arc<NodeHolds>,
+    _inlet: Inlet,
+}
+
+impl Node {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let told = Arc::new(Told::default());
+        let options = HoldOptions::new("n1", folder.path().join("holds.json"), Arc::new(|| Ok(())));
+        let holds = Arc::new(NodeHolds::new(options, told.clone()).unwrap());
+        for index in 0..8 {
+            let device = Device { uuid: format!("GPU-{index}"), index, model: "H200".into(), mig_uuid: None };
+            holds.reading(Reading::new(Arc::new(device), 1));
+        }
+        let parts = InletParts {
+            sink: told.clone(),
+            store: Arc::new(|| Ok(())),
+            holds: Some(holds.clone()),
+            status: Arc::new(|| json!({})),
+        };
+        let listen =
+            InletOptions { socket: Some(folder.path().join("agent.sock")), ..InletOptions::new("n1") };
+        let inlet = Inlet::start(listen, parts).unwrap();
+        Self { folder, told, holds, _inlet: inlet }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("agent.sock")
+    }
+
+    /// Kind, job, device and who said so.
+    fn news(&self) -> Vec<(Kind, String, String, String)> {
+        let told = self.told.0.lock().unwrap();
+        let news = told.iter().map(|job| {
+            (
+                job.kind(),
+                job.job_id.clone(),
+                job.gpu_uuid.clone().unwrap(),
+                job.hold_evidence.clone().unwrap(),
+            )
+        });
+        news.collect()
+    }
+}
+
+fn deployed(which: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("../../deploy/slurm/{which}.d/50-tidegate.sh"))
+        .canonicalize()
+        .unwrap()
+}
+
+/// Runs a script as slurmd does, with nothing but these variables, and the program on its path.
+fn script(which: &str, socket: &Path, variables: &[(&str, &str)]) -> (ExitStatus, Duration) {
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate-node"));
+    let begun = Instant::now();
+    let mut command = Command::new(deployed(which));
+    command.env_clear().env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()));
+    let status = command.env("TIDEGATE_SOCKET", socket).envs(variables.iter().copied()).status().unwrap();
+    (status, begun.elapsed())
+}
+
+#[test]
+fn prolog_and_epilog_tell_what_a_job_holds() {
+    let node = Node::new();
+    // As Slurm 22.05 sets them, here by names that tell a place in an array.
+    let variables = [
+        ("SLURM_JOB_ID", "17"),
+        ("SLURM_ARRAY_JOB_ID", "12"),
+        ("SLURM_ARRAY_TASK_ID", "4"),
+        ("SLURM_JOB_GPUS", "4,5"),
+        ("CUDA_VISIBLE_DEVICES", "0,1"),
+        ("SLURMD_NODENAME", "n1"),
+    ];
+    assert!(script("prolog", &node.socket(), &variables).0.success());
+    assert!(script("epilog", &node.socket(), &variables).0.success());
+    let of = |kind, gpu: &str| (kind, "12_4".to_owned(), gpu.to_owned(), "prolog".to_owned());
+    let expected = [
+        of(Kind::DeviceHeld, "GPU-4"),
+        of(Kind::DeviceHeld, "GPU-5"),
+        of(Kind::DeviceReleased, "GPU-4"),
+        of(Kind::DeviceReleased, "GPU-5"),
+    ];
+    assert_eq!(node.news(), expected);
+    // Of a job without GPUs there is nothing to tell; of another node's the agent wants nothing; neither fails a job.
+    assert!(
+        script("prolog", &node.socket(), &[("SLURM_JOB_ID", "18"), ("SLURMD_NODENAME", "n1")]).0.success()
+    );
+    let other = [("SLURM_JOB_ID", "18"), ("SLURM_JOB_GPUS", "0"), ("SLURMD_NODENAME", "n2")];
+    assert!(script("prolog", &node.socket(), &other).0.success());
+    assert_eq!(node.news().len(), 4);
+}
+
+#[test]
+fn a_prolog_neither_fails_nor_waits_for_an_agent_that_is_away_or_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let variables = [("SLURM_JOB_ID", "17"), ("SLURM_JOB_GPUS", "0"), ("SLURMD_NODENAME", "n1")];
+    assert!(script("prolog", &socket, &variables).0.success());
+    assert!(script("epilog", &socket, &[]).0.success(), "not even a job");
+    // Somebody listens and never answers.
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let (status, took) = script("prolog", &socket, &variables);
+    assert!(status.success());
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+#[test]
+fn the_command_says_what_is_wrong() {
+    let node = Node::new();
+    let event = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
+        command.env_clear().env("TIDEGATE_SOCKET", node.socket()).args(["event", "hold"]).args(arguments);
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(event(&["--job", "1_0", "--gpus", "GPU-3"]), (true, String::new()));
+    assert_eq!(node.news(), [(Kind::DeviceHeld, "1_0".into(), "GPU-3".into(), "prolog".into())]);
+    let (succeeded, error) = event(&["--job", "1_0", "--gpus", "third"]);
+    assert!(!succeeded && error.contains("the agent refuses it: ") && error.contains("third"), "{error}");
+    let (succeeded, error) = event(&["--job", "1", "--gpus", "0", "--socket", "/nowhere"]);
+    assert!(!succeeded && error.contains("is it running"), "{error}");
+    assert!(event(&[]).1.contains("give --job"));
+}
+
+/// slurmd runs the scripts with a path that it makes itself, so one stands before each that says where everything is.
+fn wrapped(node: &Node, which: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate-node")).parent().unwrap();
+    let wrapper = node.folder.path().join(which);
+    let text = format!(
+        "#!/bin/sh\nPATH={}:/usr/bin:/bin TIDEGATE_SOCKET={} exec {}\n",
+        program.display(),
+        node.socket().display(),
+        deployed(which).display()
+    );
+    std::fs::write(&wrapper, text).unwrap();
+    std::fs::set_permissions(&wrapper, PermissionsExt::from_mode(0o755)).unwrap();
+    wrapper
+}
+
+#[test]
+fn a_real_slurm_runs_them() {
+    let node = Node::new();
+    let lines = ["prolog", "epilog"].map(|which| format!("{which}={}", wrapped(&node, which).display()));
+    let Some(cluster) = Cluster::start_with(&[], &format!("{}\nPrologFlags=Alloc\n", lines.join("\n")))
+    else {
+        return;
+    };
+    let job = cluster.submit(&["--array=7", "--nodelist=n1", "--gres=gpu:2"], "sleep 300");
+    let name = format!("{job}_7");
+    let of = |kind, gpu: &str| (kind, name.clone(), gpu.to_owned(), "prolog".to_owned());
+    cluster.wait_state(&name, &["R"]);
+    wait_for("the hold is told by the job's full name", 60, || {
+        node.holds.look(now_ms());
+        node.news() == [of(Kind::DeviceHeld, "GPU-0"), of(Kind::DeviceHeld, "GPU-1")]
+    });
+    cluster.run("scancel", &[&job]);
+    wait_for("the release is told", 60, || node.news().len() == 4);
+    assert_eq!(node.news()[2..], [of(Kind::DeviceReleased, "GPU-0"), of(Kind::DeviceReleased, "GPU-1")]);
+}
+
+fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    since.as_millis() as i64
+}
