@@ -5,11 +5,11 @@
 mod architecture;
 mod backlog;
 mod bad_input;
-mod collectors;
 /// The brokers that the tests of the log bring, of which not everything is used here.
 #[allow(dead_code)]
 #[path = "../../../log/tests/kafka/broker.rs"]
 mod broker;
+mod collectors;
 mod crash;
 mod http;
 mod ingest;
