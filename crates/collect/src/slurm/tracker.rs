@@ -94,12 +94,15 @@ impl Tracker {
         let mut job = self.state.jobs.remove(id).unwrap_or_default();
         self.introduce(now_ms, &mut job, record);
         let seen_ms = self.state.polled_ms.unwrap_or(now_ms);
-        let current = record.started().filter(|_| record.phase != Phase::Waiting);
+        let ending = record.phase == Phase::Ending;
+        // A job that is requeued shows the time of that as its start, until it is back in the queue.
+        let known = |start_ms: &i64| job.attempts.iter().any(|attempt| attempt.start_ms == *start_ms);
+        let current = record.started().filter(|start_ms| !ending || known(start_ms));
+        let current = current.filter(|_| record.phase != Phase::Waiting);
         for attempt in job.attempts.iter_mut().filter(|attempt| Some(attempt.start_ms) != current) {
-            let hint = end_of_former(attempt.start_ms, record);
             let over = attempt.over.get_or_insert(Over::new(now_ms, seen_ms, None));
-            if over.hint.is_none() || over.giving_back {
-                (over.hint, over.giving_back) = (Some(hint), false);
+            if !ending && (over.hint.is_none() || over.giving_back) {
+                (over.hint, over.giving_back) = (Some(end_of_former(attempt.start_ms, record)), false);
             }
         }
         job.waits = matches!(record.phase, Phase::Waiting | Phase::Starting);
