@@ -142,7 +142,7 @@ pub async fn register_views(
             sources.push((name.clone(), ctx.table_provider(name.as_str()).await?));
         }
         let (runtime, spec, sql) = (ctx.runtime_env(), Arc::clone(&view.spec), view.pipeline.sql.clone());
-        let provider = LazyTable::new(spec.public_schema(), move || {
+        let provider = LazyTable::provider(spec.public_schema(), move || {
             let ctx = exec::session(&runtime, Limits { threads: 1, ..Limits::default() });
             for (name, rows) in &sources {
                 ctx.register_table(name.as_str(), Arc::clone(rows))?;
@@ -169,7 +169,7 @@ pub async fn build(
             windows.push(revisions_of(&spec, rows.clone())?);
         }
         let table = Arc::clone(&spec);
-        let provider = LazyTable::new(spec.public_schema(), move || {
+        let provider = LazyTable::provider(spec.public_schema(), move || {
             Ok(public(&table, rows.clone(), partitions)?.into_unoptimized_plan())
         });
         ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;

@@ -28,7 +28,7 @@ pub struct LazyTable {
 
 impl LazyTable {
     /// `make` gives a plan with this schema.
-    pub fn new(
+    pub fn provider(
         schema: SchemaRef,
         make: impl Fn() -> Result<LogicalPlan> + Send + Sync + 'static,
     ) -> Arc<dyn TableProvider> {
