@@ -9,6 +9,7 @@ mod agent;
 #[allow(dead_code)]
 #[path = "../../../log/tests/kafka/broker.rs"]
 mod broker;
+mod cost;
 mod doctor;
 /// What the tests of the agent's parts check of a log, of which not everything is used here.
 #[allow(dead_code)]
