@@ -62,6 +62,7 @@ section "format" cargo fmt --all --check
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
+section "slurm" tests/slurm/cluster.sh install
 section "python client" python3 -m unittest discover -s deploy/clients/python
 section "packages" tests/packaging.sh
 section "tests" cargo test --locked --workspace --no-fail-fast

@@ -115,6 +115,9 @@ fn import_says_the_same(cluster: &Cluster, told: &Told, attempts: &BTreeSet<Atte
     let text = cluster.run("sacct", &["-a", "-D", "-P", "-S", "now-1day", "-o", columns]);
     // The mapping reads what sites have: a bar in a job's name would be a column.
     let text = text.replace("pl|ain", "pl_ain");
+    if let Some(file) = std::env::var_os("TIDEGATE_SLURM_SHOW") {
+        std::fs::write(file, &text).unwrap();
+    }
     let source = Source::Reader { name: "sacct.txt".into(), reader: Box::new(std::io::Cursor::new(text)) };
     let folder = tempfile::tempdir().unwrap();
     let log = EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap();

@@ -66,6 +66,36 @@ fn the_course_of_jobs_and_the_capacity_of_the_cluster() {
     });
 }
 
+#[test]
+fn no_answer_ends_no_job() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let job = cluster.submit(&["--gres=gpu:1"], "sleep 600");
+    cluster.wait_state(&job, &["R"]);
+    let mut watched = watcher(&cluster);
+    let mut told = Told::default();
+    told.add(watched.poll(now_ms()).unwrap());
+    let before = told.jobs.len();
+    // squeue ends with status 0 and an empty list then.
+    cluster.process("stop", "slurmctld");
+    for _ in 0..2 {
+        let error = watched.poll(now_ms()).expect_err("there is nobody to ask").to_string();
+        assert!(error.contains("squeue") && error.contains("error"), "{error}");
+    }
+    cluster.process("start", "slurmctld");
+    wait_for("slurmctld answers", 60, || watched.poll(now_ms()).map(|events| told.add(events)).is_ok());
+    let ended = told
+        .jobs
+        .iter()
+        .skip(before)
+        .find(|job| job.kind() == Kind::Ended || job.kind() == Kind::DeviceReleased);
+    assert_eq!(ended, None);
+    cluster.run("scancel", &[&job]);
+    wait_for("the end is told", 60, || {
+        told.add(watched.poll(now_ms()).unwrap());
+        told.course(&job).iter().any(|(kind, ..)| *kind == Kind::Ended)
+    });
+}
+
 fn capacity_at_first(told: &Told) {
     let registered: Vec<_> =
         told.nodes.iter().filter(|node| node.kind() == NodeEventKind::NodeRegistered).collect();
