@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every check of the repository: format, lints, tests, and the answers against another engine.
 #
-# Needs Rust (rustup), a C toolchain and make. Installs Python's venv module, a Java runtime, kcat and Slurm if they are missing
+# Needs Rust (rustup), a C toolchain and make. Installs Python's venv module, a Java runtime, kcat, strace and Slurm if they are missing
 # (Debian: as root or with sudo), and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka/broker.sh) and Python packages from PyPI
 # (tests/kafka/read_topic.py) for the tests of the log.
 # Build folder: TIDEGATE_TARGET_DIR, by default a cache outside the clone. Further traces: TIDEGATE_SHARED_DATA.

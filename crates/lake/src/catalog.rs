@@ -13,8 +13,11 @@ use datafusion::functions_aggregate::expr_fn::{count, max};
 use datafusion::logical_expr::{Expr, JoinType, cast};
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionContext, ident, lit};
+use futures::FutureExt;
 
 use crate::error::Result;
+use crate::exec::{self, Limits};
+use crate::lazy::LazyTable;
 use crate::parts;
 use crate::plan::{Plan, Planned};
 use crate::table::{Column, KEY, Layout, PARTITION, REVISION, SEGMENT, TableSpec, timestamp_type};
@@ -129,11 +132,24 @@ pub async fn register_views(
 ) -> Result<Vec<(String, Arc<dyn TableProvider>)>> {
     let mut registered = Vec::new();
     for view in views {
-        if !view.pipeline.sources.iter().all(|source| ctx.table_exist(source.as_str()).unwrap_or(false)) {
+        let names = &view.pipeline.sources;
+        if !names.iter().all(|source| ctx.table_exist(source.as_str()).unwrap_or(false)) {
             continue;
         }
-        let rows = ctx.sql(&view.pipeline.sql).await?;
-        let provider = rows.select(columns_as(&view.spec.public_schema()))?.into_view();
+        // It keeps its sources, not the session: that one keeps the view.
+        let mut sources = Vec::new();
+        for name in names {
+            sources.push((name.clone(), ctx.table_provider(name.as_str()).await?));
+        }
+        let (runtime, spec, sql) = (ctx.runtime_env(), Arc::clone(&view.spec), view.pipeline.sql.clone());
+        let provider = LazyTable::provider(spec.public_schema(), move || {
+            let ctx = exec::session(&runtime, Limits { threads: 1, ..Limits::default() });
+            for (name, rows) in &sources {
+                ctx.register_table(name.as_str(), Arc::clone(rows))?;
+            }
+            let rows = ctx.sql(&sql).now_or_never().expect("tables in memory are found at once")?;
+            Ok(rows.select(columns_as(&spec.public_schema()))?.into_unoptimized_plan())
+        });
         ctx.register_table(view.spec.name.as_str(), Arc::clone(&provider))?;
         registered.push((view.spec.name.clone(), provider));
     }
@@ -152,7 +168,10 @@ pub async fn build(
         if spec.layout == Layout::Windowed {
             windows.push(revisions_of(&spec, rows.clone())?);
         }
-        let provider = public(&spec, rows, partitions)?.into_view();
+        let table = Arc::clone(&spec);
+        let provider = LazyTable::provider(spec.public_schema(), move || {
+            Ok(public(&table, rows.clone(), partitions)?.into_unoptimized_plan())
+        });
         ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;
         catalog.tables.insert(spec.name.clone(), provider);
         catalog.specs.insert(spec.name.clone(), spec);

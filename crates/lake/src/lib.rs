@@ -17,6 +17,7 @@ pub mod group;
 pub mod intake;
 pub mod lake;
 mod latest;
+mod lazy;
 pub mod maintain;
 mod parts;
 pub mod pipeline;

@@ -2,6 +2,7 @@
 //! them too.
 
 use std::error::Error;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -60,6 +61,7 @@ pub fn init_logging(least: LevelFilter) {
     let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse::<Targets>().ok());
     let usual = || Targets::new().with_default(least.min(LevelFilter::WARN)).with_target("tidegate", least);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = lines.with_ansi(std::io::stderr().is_terminal());
     tracing_subscriber::registry().with(lines.with_filter(asked.unwrap_or_else(usual))).init();
 }
 

@@ -9,8 +9,8 @@ use super::columns;
 use super::growth::Counted;
 use crate::reading::{Device, Reading};
 
-/// How long a batch waits for devices whose readings come late, ms.
-const GRACE_MS: i64 = 2_000;
+/// How long a batch waits for devices whose readings come late, ms: longer than a source takes to say that a device is stale.
+const GRACE_MS: i64 = 7_000;
 
 /// Gathers the readings of a batch, and those that came early for the next one.
 pub(super) struct Gatherer {

@@ -72,7 +72,7 @@ fn kafka(url: &str) -> KafkaOptions {
 /// Runs the process and kills it; gives the number before which all is stored.
 fn run_and_kill(spool: &Path, log: &str, first: u64, life: Duration) -> u64 {
     let mut command = this_test("kills::child");
-    let mut child = command.env(SPOOL, spool).env(LOG, log).env(FIRST, first.to_string());
+    let child = command.env(SPOOL, spool).env(LOG, log).env(FIRST, first.to_string());
     let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let reader = thread::spawn(move || {

@@ -118,8 +118,8 @@ fn the_console_consumer_shows_keys_times_headers_and_values() {
     let shown = String::from_utf8(said(&mut command, b"")).unwrap();
     let expected = jobs.records.iter().enumerate().map(|(seq, record)| {
         let (time, key) = (record.event_time_ms, str::from_utf8(&record.key).unwrap());
-        let value = printed(&framed(record.schema, &record.payload));
-        format!("CreateTime:{time}\tschema:65537,source:agent/node 1,epoch:7,seq:{seq}\t{key}\t{value}")
+        let (schema, value) = (record.schema, printed(&framed(record.schema, &record.payload)));
+        format!("CreateTime:{time}\tschema:{schema},source:agent/node 1,epoch:7,seq:{seq}\t{key}\t{value}")
     });
     assert_eq!(shown.lines().collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
@@ -138,8 +138,9 @@ fn kcat_shows_keys_times_headers_and_values() {
         let value = framed(record.schema, &record.payload);
         let key = str::from_utf8(&record.key).unwrap();
         let head = format!(
-            "{}|schema=65537,source=agent/node 1,epoch=7,seq={seq}|{key}|{}|",
+            "{}|schema={},source=agent/node 1,epoch=7,seq={seq}|{key}|{}|",
             record.event_time_ms,
+            record.schema,
             value.len()
         );
         [head.as_bytes(), &value, b"\n"].concat()
@@ -167,11 +168,12 @@ fn python_reads_and_writes_events() {
         let Event::Job(event) = &jobs.events[seq] else { unreachable!() };
         let envelope = event.envelope.as_ref().unwrap();
         let id = found["event"]["envelope"]["event_id"].as_str().unwrap();
+        let schema = jobs.records[seq].schema;
         let mut theirs = json!({
             "key": format!("prod-h100/job ∞ {seq}"),
-            "headers": { "schema": "65537", "source": "agent/node 1", "epoch": "7", "seq": seq.to_string() },
+            "headers": { "schema": schema.to_string(), "source": "agent/node 1", "epoch": "7", "seq": seq.to_string() },
             "time_ms": envelope.event_time_ms,
-            "schema": 65_537,
+            "schema": schema,
             "event": {
                 // Protobuf's JSON leaves out what is zero, and writes 64 bits as text.
                 "envelope": {

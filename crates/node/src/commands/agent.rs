@@ -61,7 +61,7 @@ pub struct AgentArgs {
     #[command(flatten)]
     destination: DestinationArgs,
     /// Folder where records wait until the log has them
-    #[arg(long, value_name = "DIR", env = "TIDEGATE_SPOOL", default_value = "/var/lib/tidegate/agent")]
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_SPOOL", default_value = "/var/lib/tidegate-agent")]
     spool: PathBuf,
     /// Bytes that may wait; beyond, the oldest records are dropped, and counted
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_SPOOL_LIMIT", default_value = "1GiB", value_parser = spool_size)]

@@ -83,7 +83,7 @@ pub fn run(args: &AgentArgs) -> Result<Report, CommandError> {
     let log = args.log.clone().or(up.as_ref().map(|up| up.address.clone())).unwrap_or_default();
     let (program, sub) = program(args)?;
     let mut agent = Command::new(&program);
-    agent.args(sub).args(["--source", "nvml", "--node", "bench", "--cluster", "bench", "--log", &log]);
+    agent.arg(sub).args(["--source", "nvml", "--node", "bench", "--cluster", "bench", "--log", &log]);
     agent.args(["--interval", &args.interval, "--nvml-lib"]).arg(&library);
     agent
         .arg("--spool")

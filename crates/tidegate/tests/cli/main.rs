@@ -9,8 +9,10 @@ mod bad_input;
 #[allow(dead_code)]
 #[path = "../../../log/tests/kafka/broker.rs"]
 mod broker;
+mod collectors;
 mod crash;
 mod http;
+mod ingest;
 mod kafka;
 mod kafka_moves;
 mod mishaps;

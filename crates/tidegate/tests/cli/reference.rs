@@ -59,7 +59,9 @@ async fn describe_tells_every_table_and_column() {
         );
         let described: Vec<_> = columns.iter().map(|c| vec![c[0].clone()]).collect();
         assert_eq!(texts(&service, &standard).await, described, "{table}");
-        assert_eq!(texts(&service, &format!("SELECT * FROM {table}")).await.len(), 0);
+        // The catalogue of codes is there without any event.
+        let rows = texts(&service, &format!("SELECT * FROM {table}")).await.len();
+        assert_eq!(rows > 0, table == "xid_catalog", "{table}");
     }
     assert_eq!(texts(&service, "show tables;").await.len(), tables.len());
     assert!(texts(&service, "DESCRIBE FUNCTIONS").await.iter().any(|f| f[0] == "gpu_ms"));

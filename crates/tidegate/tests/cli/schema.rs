@@ -51,7 +51,7 @@ fn what_breaks_readers_is_named_with_its_place_and_how_to_mend_it() {
         job(GPUS, "", "JobEvent.gpus_milli: the field is gone"),
         job(GPUS, "reserved 13;", "JobEvent.gpus_milli: the field is gone"),
         job(GPUS, "optional uint64 gpus = 13;", "JobEvent.gpus_milli: is called gpus now"),
-        job(GPUS, "optional uint64 gpus_milli = 24;", "JobEvent.gpus_milli: had number 13, has 24"),
+        job(GPUS, "optional uint64 gpus_milli = 99;", "JobEvent.gpus_milli: had number 13, has 99"),
         job(
             GPUS,
             "optional sint64 gpus_milli = 13;",
@@ -66,14 +66,14 @@ fn what_breaks_readers_is_named_with_its_place_and_how_to_mend_it() {
         job(GPUS, "optional string colour = 13;", "JobEvent.colour: takes number 13, which is gpus_milli's"),
         job(
             GPUS,
-            "optional string colour = 13; optional uint64 gpus_milli = 24;",
+            "optional string colour = 13; optional uint64 gpus_milli = 99;",
             "JobEvent.colour: takes number 13",
         ),
         job(GPUS, "oneof held { uint64 gpus_milli = 13; }", "JobEvent.gpus_milli: went into a oneof"),
         job("  RESUMED = 6;\n", "", "JobEventKind.RESUMED: the value is gone"),
         job("  RESUMED = 6;\n", "  CONTINUED = 6;\n", "JobEventKind.RESUMED: is called CONTINUED now"),
-        job("  RESUMED = 6;\n", "  RESUMED = 9;\n", "JobEventKind.RESUMED: had number 6, has 9"),
-        job("  RESUMED = 6;\n", "  RESUMED = 9;\n  AWOKEN = 6;\n", "JobEventKind.AWOKEN: takes number 6"),
+        job("  RESUMED = 6;\n", "  RESUMED = 199;\n", "JobEventKind.RESUMED: had number 6, has 199"),
+        job("  RESUMED = 6;\n", "  RESUMED = 199;\n  AWOKEN = 6;\n", "JobEventKind.AWOKEN: takes number 6"),
         job("message JobEvent {", "message Job {", "JobEvent: the message is gone or renamed"),
         job(JOB, "message Colour {}\nmessage JobEvent {\n", "JobEvent: is not the first message of its file"),
         (
@@ -107,24 +107,24 @@ fn additions_are_compatible_and_listed() {
     let cases = [
         (
             LAST,
-            "optional sint64 priority = 23; optional string colour = 24;",
-            "added         job_event.proto: JobEvent.colour: new field, optional string, number 24",
+            "optional sint64 priority = 23; optional string colour = 99;",
+            "added         job_event.proto: JobEvent.colour: new field, optional string, number 99",
         ),
         (
             LAST,
-            "optional sint64 priority = 23; repeated string colours = 24;",
+            "optional sint64 priority = 23; repeated string colours = 99;",
             "added         job_event.proto: JobEvent.colours: new field",
         ),
         (
             LAST,
-            "optional sint64 priority = 23; string colour = 24;",
-            "warning       job_event.proto: JobEvent.colour: new field, plain string, number 24: events without it read as zero or empty",
+            "optional sint64 priority = 23; string colour = 99;",
+            "warning       job_event.proto: JobEvent.colour: new field, plain string, number 99: events without it read as zero or empty",
         ),
-        (LAST, "optional sint64 priority = 23; reserved 24;", "nothing changed"),
+        (LAST, "optional sint64 priority = 23; reserved 99;", "nothing changed"),
         (
             "  OBSERVED = 8;\n",
-            "  OBSERVED = 8;\n  MOVED = 9;\n",
-            "warning       job_event.proto: JobEventKind.MOVED: new value, number 9: readers of the old version do not know it",
+            "  OBSERVED = 8;\n  MOVED = 199;\n",
+            "warning       job_event.proto: JobEventKind.MOVED: new value, number 199: readers of the old version do not know it",
         ),
         (
             LAST,
@@ -173,7 +173,7 @@ fn a_renamed_package_and_a_lost_file_are_told_once() {
     let ended = check(folder.path(), None);
     let said = "incompatible  job_event.proto: the package was tidegate.v1, is tidegate.v2";
     assert!(ended.status == INCOMPATIBLE && ended.stdout.contains(said), "{ended:?}");
-    assert_eq!(ended.stdout.lines().count(), 7 + 1, "{ended:?}");
+    assert_eq!(ended.stdout.lines().count(), 8 + 1, "{ended:?}");
 
     let folder = copy();
     std::fs::remove_file(folder.path().join("node_event.proto")).unwrap();
@@ -186,16 +186,16 @@ fn a_renamed_package_and_a_lost_file_are_told_once() {
 #[test]
 fn two_folders_are_compared_with_each_other() {
     let grown =
-        changed("job_event.proto", LAST, "optional sint64 priority = 23; optional string colour = 24;");
+        changed("job_event.proto", LAST, "optional sint64 priority = 23; optional string colour = 99;");
     assert_eq!(check(grown.path(), Some(Path::new(SCHEMAS))).status, COMPATIBLE);
     let lost = check(Path::new(SCHEMAS), Some(grown.path()));
     assert_eq!(lost.status, INCOMPATIBLE);
     assert!(lost.stdout.contains("JobEvent.colour: the field is gone"), "{lost:?}");
 
-    let reserved = changed("job_event.proto", LAST, "optional sint64 priority = 23; reserved 24;");
+    let reserved = changed("job_event.proto", LAST, "optional sint64 priority = 23; reserved 99;");
     let taken = check(grown.path(), Some(reserved.path()));
     assert_eq!(taken.status, INCOMPATIBLE);
-    assert!(taken.stdout.contains("JobEvent.colour: number 24 or the name is reserved"), "{taken:?}");
+    assert!(taken.stdout.contains("JobEvent.colour: number 99 or the name is reserved"), "{taken:?}");
 }
 
 /// The contract is proto3, which knows no required fields; who turns to proto2 is told.

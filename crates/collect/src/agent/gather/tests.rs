@@ -66,12 +66,12 @@ fn a_device_that_says_nothing_is_stale_and_holds_up_nobody() {
             gatherer.take(reading(1, 0, 9), 0);
         }
     }
-    assert!(gatherer.close_due(4_900).is_none());
-    let batch = check(gatherer.close_due(5_000).unwrap());
+    assert!(gatherer.close_due(9_900).is_none());
+    let batch = check(gatherer.close_due(10_000).unwrap());
     let stale = MissingReason::Stale.into();
     assert_eq!(batch.columns[0].value_delta, [5, 0, 0, 9, 0, 0]);
     assert_eq!(batch.columns[0].missing, [Missing { first: 4, count: 2, reason: stale }]);
-    assert!(gatherer.take(reading(1, 1_000, 9), 5_100).is_none());
+    assert!(gatherer.take(reading(1, 1_000, 9), 10_100).is_none());
     assert_eq!(gatherer.late, 1, "its tick was told as stale already");
 }
 

@@ -1,0 +1,186 @@
+//! `tidegate-node agent`.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tidegate_events::v1::NodeEventKind;
+use tidegate_log::{EmbeddedLog, EventLog, KafkaLog, KafkaOptions};
+
+use crate::broker;
+use crate::kit::{PATIENCE, Random, batches, check_numbers, node_events, wait_until};
+
+const EXIT_CONFLICT: i32 = 4;
+
+/// An agent that reads fast and delivers soon.
+fn agent(log: &str, spool: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
+    command
+        .args(["agent", "--source", "demo", "--node", "n1", "--cluster", "c", "--log", log, "--spool"])
+        .arg(spool);
+    command.args(["--interval", "20ms", "--flush", "200ms", "--compare-clocks", "1s"]);
+    command.env_remove("RUST_LOG").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Asks the program to end and gives what it said; it has to be gone within its five seconds and some more.
+fn end(child: Child) -> Output {
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn has_records(spool: &Path) -> bool {
+    let files = std::fs::read_dir(spool).into_iter().flatten().flatten();
+    files
+        .filter(|file| file.file_name().to_string_lossy().ends_with(".records"))
+        .any(|file| file.metadata().is_ok_and(|file| file.len() > 20_000))
+}
+
+/// Whether the program has come as far as opening its spool; signals are heeded by then.
+fn holds(child: &Child, spool: &Path) -> bool {
+    let holder = std::fs::read_to_string(spool.join("LOCK")).unwrap_or_default();
+    holder.trim() == format!("process {}", child.id())
+}
+
+/// Kills the program in turn, lets the last one end, and looks at what the log holds.
+fn kill_again_and_again(runs: u64, log: &str, open: impl Fn() -> Box<dyn EventLog>) {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let seed = number("TIDEGATE_CRASH_SEED").unwrap_or(u64::from(std::process::id()));
+    println!("TIDEGATE_CRASH_SEED={seed}");
+    let (mut random, spool) = (Random::new(seed), tempfile::tempdir().unwrap());
+    for run in 0..number("TIDEGATE_CRASH_RUNS").unwrap_or(runs) {
+        let mut child = agent(log, spool.path()).spawn().unwrap();
+        thread::sleep(Duration::from_millis(20 + random.below([300, 3_000][run as usize % 2])));
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it ended by itself: {}",
+            said(&child.wait_with_output().unwrap())
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    // What does not fit into the five seconds of the first one comes with the second.
+    for _ in 0..2 {
+        let child = agent(log, spool.path()).spawn().unwrap();
+        wait_until("it has begun", || holds(&child, spool.path()) && has_records(spool.path()));
+        let output = end(child);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    }
+
+    let events = check_numbers(&*open(), 0);
+    let batches = batches(&events);
+    assert!(!batches.is_empty());
+    for pair in batches.windows(2) {
+        let last = pair[0].first_tick_ms + pair[0].tick_delta_ms.iter().sum::<i64>();
+        assert!(last < pair[1].first_tick_ms, "ticks of two batches overlap");
+    }
+    let stopped = node_events(&events, NodeEventKind::CollectorStopped);
+    assert_eq!(stopped[0].reason.as_deref(), Some("it was asked to end"));
+    println!("{} records, {} of them batches", events.len(), batches.len());
+}
+
+#[test]
+fn killed_agents_lose_and_double_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    kill_again_and_again(6, data.to_str().unwrap(), || {
+        Box::new(EmbeddedLog::open(data.join("log"), Default::default()).unwrap())
+    });
+}
+
+#[test]
+fn agents_killed_while_they_append_to_kafka_lose_and_double_nothing() {
+    let Some(servers) = broker::shared() else { return };
+    let url = broker::options(&servers).url.to_string();
+    kill_again_and_again(4, &url, || {
+        Box::new(KafkaLog::open(KafkaOptions::new(url.parse().unwrap())).unwrap())
+    });
+}
+
+#[test]
+fn of_two_agents_on_a_spool_the_second_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, spool) = (dir.path().join("data"), dir.path().join("spool"));
+    let first = agent(data.to_str().unwrap(), &spool).spawn().unwrap();
+    wait_until("the first has its spool", || has_records(&spool));
+    let second = agent(data.to_str().unwrap(), &spool).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(said(&second).contains(&format!("in use by process {}", first.id())), "{}", said(&second));
+    assert_eq!(end(first).status.code(), Some(0));
+}
+
+/// One after the other, as the log in a folder is one process's: the first comes back after the second has begun.
+#[test]
+fn the_older_of_two_agents_ends_with_status_4() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, one, other) = (dir.path().join("data"), dir.path().join("one"), dir.path().join("other"));
+    let data = data.to_str().unwrap();
+    for spool in [&one, &other] {
+        let child = agent(data, spool).spawn().unwrap();
+        wait_until("something is collected", || has_records(spool));
+        assert_eq!(end(child).status.code(), Some(0));
+    }
+    let refused = agent(data, &one).output().unwrap();
+    assert_eq!(refused.status.code(), Some(EXIT_CONFLICT), "{}", said(&refused));
+    for words in
+        ["another collector reports as agent/n1 in cluster c", "--take-over", &one.display().to_string()]
+    {
+        assert!(said(&refused).contains(words), "{}", said(&refused));
+    }
+    let child = agent(data, &one).arg("--take-over").spawn().unwrap();
+    wait_until("it has begun", || holds(&child, &one));
+    let output = end(child);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(agent(data, &other).output().unwrap().status.code(), Some(EXIT_CONFLICT));
+
+    let log = EmbeddedLog::open(Path::new(data).join("log"), Default::default()).unwrap();
+    let events: Vec<_> = crate::kit::events(&log).into_values().flatten().collect();
+    let conflicts = node_events(&events, NodeEventKind::CollectorConflict);
+    assert_eq!(conflicts.len(), 2, "{conflicts:?}");
+}
+
+#[test]
+fn without_a_log_it_ends_in_time_and_keeps_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let child = agent("http://127.0.0.1:1", dir.path()).spawn().unwrap();
+    wait_until("something is collected", || has_records(dir.path()));
+    let asked = Instant::now();
+    let output = end(child);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(asked.elapsed() < PATIENCE, "{:?}", asked.elapsed());
+    assert!(
+        said(&output).contains("the rest waits in the spool") && has_records(dir.path()),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn what_cannot_work_is_said_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let spool = dir.path().join("spool");
+    let mut cases = vec![
+        (agent("kafka://broker", &spool), "has no port"),
+        (agent("https://up", &spool), "--features http-tls"),
+        (agent("http://up", &file.join("below")), "creating the folder"),
+    ];
+    let mut token = agent("http://up", &spool);
+    token.arg("--log-token-file").arg(dir.path().join("none"));
+    cases.push((token, "read the token"));
+    let mut library = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
+    library.args(["agent", "--log", "http://up", "--nvml-lib"]).arg(&file).arg("--spool").arg(&spool);
+    cases.push((library, "--nvml-lib"));
+    for (mut command, words) in cases {
+        let output = command.output().unwrap();
+        assert!(!output.status.success() && said(&output).contains(words), "{words}: {}", said(&output));
+    }
+}

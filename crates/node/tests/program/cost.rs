@@ -1,0 +1,72 @@
+//! What the agent asks of the kernel, in counts: they do not depend on how loaded the machine is.
+//!
+//! Left out where strace is not installed; with `CI` set it is installed, or the test fails.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const DEVICES: u64 = 8;
+/// Ticks of the short and of the long life, whose difference is what ticks cost without beginning and end.
+const TICKS: (u64, u64) = (30, 130);
+/// Calls of the kernel for each sample (device × tick), of all threads, spool and delivery included. Measured were 2.9.
+const LIMIT: f64 = 5.0;
+
+fn strace_is_there() -> bool {
+    let there = || Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok();
+    if !there() && std::env::var_os("CI").is_some() {
+        let install = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/install.sh");
+        assert!(Command::new(install).arg("strace").status().unwrap().success(), "strace is missing");
+    }
+    there()
+}
+
+/// Calls of the kernel in a life of so many ticks of 100 ms.
+fn calls(folder: &Path, ticks: u64) -> u64 {
+    let counts = folder.join("counts");
+    let status = Command::new("timeout")
+        .args(["--signal=TERM", &format!("{}", ticks as f64 / 10.0), "strace", "-f", "-c", "-o"])
+        .arg(&counts)
+        .arg(env!("CARGO_BIN_EXE_tidegate-node"))
+        .args([
+            "agent",
+            "--node",
+            "n1",
+            "--interval",
+            "100ms",
+            "--flush",
+            "1s",
+            "--kernel-log",
+            "/nonexistent",
+        ])
+        .arg("--nvml-lib")
+        .arg(folder.join("driver.so"))
+        .arg("--spool")
+        .arg(folder.join(format!("spool-{ticks}")))
+        .arg("--log")
+        .arg(folder.join(format!("log-{ticks}")))
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    // timeout's own status: the time was over, as it should be.
+    assert_eq!(status.code(), Some(124));
+    let table = fs::read_to_string(&counts).unwrap();
+    let total = table.lines().rev().find(|line| line.ends_with("total")).unwrap();
+    total.split_whitespace().nth(3).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_sample_costs_few_calls_of_the_kernel() {
+    if !strace_is_there() {
+        return eprintln!("skipped: strace is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/nvml/build.sh");
+    assert!(Command::new(build).arg(folder.path().join("driver.so")).status().unwrap().success());
+    fs::write(folder.path().join("driver.so.scenario"), format!("devices {DEVICES}\n")).unwrap();
+    let (short, long) = (calls(folder.path(), TICKS.0), calls(folder.path(), TICKS.1));
+    let each = (long - short) as f64 / ((TICKS.1 - TICKS.0) * DEVICES) as f64;
+    println!("{each:.2} calls of the kernel a sample");
+    assert!(each > 0.5, "{short} and {long} calls: it did not run");
+    assert!(each <= LIMIT, "{each:.2} calls of the kernel a sample, more than {LIMIT}");
+}

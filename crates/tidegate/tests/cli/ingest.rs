@@ -1,0 +1,267 @@
+//! Events over HTTP: agents send to `tidegate up --ingest`, which is killed and started again meanwhile.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+use tidegate_collect::Sink;
+use tidegate_collect::agent::spool::SpoolOptions;
+use tidegate_collect::agent::{Agent, AgentOptions, End};
+use tidegate_collect::outlet::{HttpLog, Outlet};
+use tidegate_events::v1::{Envelope, NodeEvent, NodeEventKind};
+use tidegate_events::{Event, SchemaId};
+use tidegate_log::wire::{AppendRecord, AppendRequest};
+use tidegate_log::{Batch, EmbeddedLog, EventLog, LogError, Producer, Record, TopicPartition};
+
+use crate::program::{run, tidegate, wait_until};
+use crate::support::{PATIENCE, Response};
+
+const TOKEN: &str = "a token of more than sixteen characters";
+const PROTOBUF: &str = "Content-Type: application/x-protobuf";
+
+/// A server that takes events in.
+struct Up {
+    child: Child,
+    _stdout: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Up {
+    fn start(data: &Path, listen: &str, token: Option<&Path>) -> Self {
+        let mut command = tidegate();
+        command.args(["up", "--ingest", "--listen", listen, "--data"]).arg(data);
+        if let Some(file) = token {
+            command.arg("--ingest-token-file").arg(file);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("events") {
+            line.clear();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
+        }
+        let address =
+            line.split(['/', ' ']).find(|word| word.contains(':') && !word.contains("http")).unwrap();
+        Self { address: address.into(), child, _stdout: stdout }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn post(&self, headers: &[&str], body: &[u8]) -> Response {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+        let head = format!(
+            "POST /v1/events HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n{headers}\r\n",
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        // A server that refuses by the head stops reading.
+        socket.write_all(body).ok();
+        Response::read(socket)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn numbered(number: u64) -> Event {
+    Event::Node(NodeEvent {
+        envelope: Some(Envelope {
+            cluster: "c".into(),
+            event_time_ms: 1_700_000_000_000 + number as i64,
+            ..Envelope::default()
+        }),
+        kind: NodeEventKind::DeviceEvent.into(),
+        node: "n1".into(),
+        count: Some(number),
+        ..NodeEvent::default()
+    })
+}
+
+fn records(numbers: std::ops::Range<u64>) -> Vec<Record> {
+    let record = |number| {
+        let record = numbered(number).record().unwrap();
+        Record {
+            key: record.key,
+            schema: record.schema,
+            event_time_ms: record.event_time_ms,
+            payload: record.payload,
+        }
+    };
+    numbers.map(record).collect()
+}
+
+fn batch(epoch: u64, first_seq: u64, count: u64) -> Batch {
+    let producer = Producer { source: "agent/n1@c".into(), epoch };
+    Batch { producer, first_seq, records: records(first_seq..first_seq + count) }
+}
+
+fn nodes() -> TopicPartition {
+    TopicPartition { topic: "nodes".into(), partition: 0 }
+}
+
+fn start(url: &str, spool: &Path, token: Option<&'static str>) -> Agent {
+    let spool = SpoolOptions { dir: spool.into(), limit_bytes: 1 << 30, take_over: false };
+    let options = AgentOptions { deliver_every: Duration::ZERO, ..AgentOptions::of_node("c", "n1", spool) };
+    let url = url.to_owned();
+    Agent::start(options, Box::new(move || Ok(Box::new(HttpLog::new(&url, token)) as Box<dyn Outlet>)))
+        .unwrap()
+}
+
+/// Numbers of the events in a data folder, in order; nobody has it open.
+fn stored(data: &Path) -> Vec<u64> {
+    let log = EmbeddedLog::open(data.join("log"), Default::default()).unwrap();
+    let records = log.read(&nodes(), 0, usize::MAX).unwrap();
+    let events =
+        records.iter().map(|stored| Event::decode(stored.record.schema, &stored.record.payload).unwrap());
+    let numbers = events.filter_map(|event| match event {
+        Event::Node(event) if event.kind() == NodeEventKind::DeviceEvent => event.count,
+        _ => None,
+    });
+    numbers.collect()
+}
+
+#[test]
+fn refusals_of_the_log_come_back_as_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0", None);
+    let log = HttpLog::new(&up.url(), None);
+    for schema in SchemaId::ALL {
+        assert_eq!(log.partitions(schema.topic()).unwrap(), 1);
+    }
+    assert!(matches!(log.partitions("nothing"), Err(LogError::UnknownTopic(topic)) if topic == "nothing"));
+    let appended = log.append(&nodes(), batch(5, 0, 3)).unwrap();
+    assert_eq!((appended.written, appended.duplicates), (3, 0));
+    let again = log.append(&nodes(), batch(5, 1, 4)).unwrap();
+    assert_eq!((again.written, again.duplicates), (2, 2));
+    let gap = log.append(&nodes(), batch(5, 9, 1)).unwrap_err();
+    assert!(matches!(gap, LogError::SequenceGap { expected: 5, got: 9, .. }), "{gap:?}");
+    let stale = log.append(&nodes(), batch(4, 0, 1)).unwrap_err();
+    assert!(matches!(stale, LogError::StaleEpoch { newest: 5, got: 4, .. }), "{stale:?}");
+    let elsewhere = TopicPartition { topic: "jobs".into(), partition: 0 };
+    let refused = log.append(&elsewhere, batch(5, 5, 1)).unwrap_err().to_string();
+    assert!(refused.contains("belongs to topic nodes"), "{refused}");
+    let clock = log.clock().unwrap().unwrap();
+    let now_ms =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
+    assert!((now_ms - clock.at_ms).abs() <= clock.uncertainty_ms + 100, "{clock:?} at {now_ms}");
+
+    up.kill();
+    let gone = log.append(&nodes(), batch(5, 5, 1)).unwrap_err();
+    assert!(gone.is_passing() && gone.to_string().contains("tidegate up --ingest"), "{gone}");
+}
+
+#[test]
+fn what_is_no_append_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0", None);
+    let (status, code, said) = up.post(&["Content-Type: text/plain"], b"").refusal();
+    assert_eq!((status, code.as_str()), (415, "media_type"), "{said}");
+    let (status, code, said) = up.post(&[PROTOBUF], b"\xff\xff\xff").refusal();
+    assert_eq!((status, code.as_str()), (400, "bad_request"), "{said}");
+    let (status, code, _) = up.post(&[PROTOBUF], &vec![0; 10 << 20]).refusal();
+    assert_eq!((status, code.as_str()), (413, "body_too_large"));
+    let (at, batch) = (nodes(), batch(1, 0, 2));
+    let whole = AppendRequest::new(&at, batch);
+    let with = |change: &dyn Fn(&mut AppendRecord)| {
+        let mut request = whole.clone();
+        change(&mut request.records[1]);
+        up.post(&[PROTOBUF], &request.encode_to_vec()).refusal()
+    };
+    for (change, words) in [
+        (
+            &(|record: &mut AppendRecord| record.payload = "no event".into()) as &dyn Fn(&mut AppendRecord),
+            "record 1",
+        ),
+        (&|record: &mut AppendRecord| record.schema = 99 << 16, "unknown schema 99"),
+        (&|record: &mut AppendRecord| record.key = "c/other".into(), "its key is \"c/n1\""),
+        (&|record: &mut AppendRecord| record.event_time_ms = 5, "its event time is"),
+    ] {
+        let (status, _, said) = with(change);
+        assert!(status == 400 && said.contains(words), "{said}");
+    }
+    assert_eq!(
+        HttpLog::new(&up.url(), None).append(&at, self::batch(1, 0, 2)).unwrap().written,
+        2,
+        "none before"
+    );
+}
+
+#[test]
+fn a_token_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, file) = (folder.path().join("data"), folder.path().join("token"));
+    std::fs::write(&file, "short").unwrap();
+    run(tidegate().args(["up", "--ingest", "--ingest-token-file"]).arg(&file).arg("--data").arg(&data))
+        .refused(&["shorter than 16", "openssl rand"]);
+    run(tidegate().args(["up", "--ingest", "--listen", "0.0.0.0:0", "--data"]).arg(&data))
+        .refused(&["asks for a token", "--ingest-token-file"]);
+    assert!(!data.exists());
+
+    std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
+    let up = Up::start(&data, "127.0.0.1:0", Some(&file));
+    for token in [None, Some("a token of more than sixteen letters"), Some("")] {
+        let refused = HttpLog::new(&up.url(), token).partitions("nodes").unwrap_err().to_string();
+        assert!(refused.contains("401") && refused.contains("--log-token-file"), "{refused}");
+    }
+    assert_eq!(up.post(&[PROTOBUF], b"").status, 401);
+    let log = HttpLog::new(&up.url(), Some(TOKEN));
+    assert_eq!(log.partitions("nodes").unwrap(), 1);
+    assert_eq!(log.append(&nodes(), batch(1, 0, 1)).unwrap().written, 1);
+}
+
+#[test]
+fn without_being_asked_to_it_takes_nothing_in() {
+    let server = crate::support::Server::start(tidegate_server::QueryLimits::default());
+    let refused = HttpLog::new(&format!("http://{}", server.address), None).partitions("nodes").unwrap_err();
+    assert!(refused.to_string().contains("start it with --ingest"), "{refused}");
+}
+
+/// The server is killed again and again while an agent sends; what it told is in the log once and in order, and in the tables.
+#[test]
+fn a_server_that_is_killed_gets_everything_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let agent = start(&format!("http://{listen}"), &folder.path().join("spool"), None);
+    let sink: Arc<dyn Sink> = agent.sink();
+    let mut told = 0;
+    for _ in 0..4 {
+        let up = Up::start(&data, &listen, None);
+        let before = agent.stats().delivered;
+        wait_until("the agent to get on", || {
+            sink.event(numbered(told));
+            told += 1;
+            agent.store().unwrap();
+            agent.stats().delivered > before + 20
+        });
+        up.kill();
+        for _ in 0..10 {
+            sink.event(numbered(told));
+            told += 1;
+        }
+        agent.store().unwrap();
+    }
+    let up = Up::start(&data, &listen, None);
+    wait_until("all to be delivered", || agent.is_drained());
+    assert_eq!(agent.ended(), None::<End>);
+    assert!(agent.stop(PATIENCE, "the end"));
+    up.kill();
+    assert_eq!(stored(&data), (0..told).collect::<Vec<_>>());
+}
