@@ -101,7 +101,7 @@ fn states_are_canonical() {
         ("OUT_OF_MEMORY", "OUT_OF_MEMORY", None),
         ("PREEMPTED", "PREEMPTED", None),
         ("REQUEUED", "REQUEUED", None),
-        ("RESIZING", "UNKNOWN", None),
+        ("RESIZING", "RESIZED", None),
     ];
     for (name, canonical, by) in cases {
         let jobs = events(&[&completed("1").replace("COMPLETED|0:0", &format!("{name}|1:9"))]);

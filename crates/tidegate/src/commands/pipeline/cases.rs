@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::{SortColumn, lexsort_to_indices, take_record_batch};
@@ -15,6 +16,7 @@ use tidegate_events::Event;
 use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::plan::Plan;
 use tidegate_lake::ways::{Way, contents};
+use tokio::sync::Semaphore;
 
 use super::json_events;
 use crate::commands::import::{one_partition, to_events};
@@ -86,11 +88,15 @@ pub fn run(args: &TestArgs) -> CommandResult {
 /// The pipeline's table as CSV, once for each way.
 type Results = Vec<(Way, String)>;
 
-/// Runs the cases beside each other; most of the time they wait for a disk.
+/// So many cases run beside each other: most of the time they wait for a disk, and each has a lake of its own in memory.
+const AT_ONCE: usize = 8;
+
 async fn run_all(cases: Vec<Case>, pipelines: Vec<Pipeline>) -> Result<Vec<(Case, Results)>, CommandError> {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
     let running = cases.into_iter().map(|case| {
-        let pipelines = pipelines.clone();
+        let (pipelines, places) = (pipelines.clone(), Arc::clone(&places));
         tokio::spawn(async move {
+            let _place = places.acquire_owned().await?;
             let results = case
                 .results(&pipelines)
                 .await
