@@ -89,6 +89,20 @@ impl Told {
         starts.into_iter().map(attempt).collect()
     }
 
+    /// Attempts that ended, whatever is open still.
+    pub fn ended(&self) -> BTreeSet<Attempt> {
+        let of = |kind: Kind| {
+            let those = self.jobs.iter().filter(move |job| job.kind() == kind && job.step_id.is_none());
+            those.filter_map(|job| Some(((job.job_id.clone(), job.attempt_id?), job)))
+        };
+        let ends: BTreeMap<_, _> = of(Kind::Ended).collect();
+        let attempt = |((job_id, start_ms), start): ((String, i64), &v1::JobEvent)| {
+            let end_s = time_s(ends.get(&(job_id.clone(), start_ms))?);
+            Some(Attempt { job_id, start_s: start_ms / 1000, end_s, gpus: start.gpus_milli? / 1000 })
+        };
+        of(Kind::Started).filter_map(attempt).collect()
+    }
+
     /// Device seconds by the devices told one by one, of each attempt that has any.
     pub fn device_seconds(&self) -> BTreeMap<(String, i64), i64> {
         let mut holds: BTreeMap<&str, (Option<i64>, Option<i64>)> = BTreeMap::new();
