@@ -47,7 +47,7 @@ fn what_cannot_be_read_says_why_and_stops_nothing() {
         job.kind = 99;
     }
     let records = vec![
-        of(0x7_0002, &payload),
+        of(0xff_0002, &payload),
         of(0, &payload),
         of(current, &payload[..payload.len() - 1]),
         of(current + 1, &of_newer_kind.encode_to_vec()),
@@ -56,7 +56,7 @@ fn what_cannot_be_read_says_why_and_stops_nothing() {
     ];
     let Some(read) = through_the_log(records) else { return };
     let expected = [
-        "unknown schema 7 version 2 (number 458754): written by a newer tidegate? upgrade this reader",
+        "unknown schema 255 version 2 (number 16711682): written by a newer tidegate? upgrade this reader",
         "no event has this number, so another program wrote this",
         "is not a protobuf message of schemas/job_event.proto",
         "kind 99 is unspecified or of a newer version",
