@@ -50,7 +50,8 @@ answers() {
         [ -d "$TIDEGATE_SHARED_DATA" ] || { echo "TIDEGATE_SHARED_DATA names no folder: $TIDEGATE_SHARED_DATA" >&2; return 1; }
         folders+=(--data-dir "$TIDEGATE_SHARED_DATA")
     fi
-    cargo build --locked --package tidegate && python3 tests/verify/verify.py --tidegate "$binary" "${folders[@]}"
+    # As the tests built it: built alone it would have other features, and all below it be built once more.
+    cargo test --locked --workspace --no-run && python3 tests/verify/verify.py --tidegate "$binary" "${folders[@]}"
 }
 
 need cargo "install Rust from https://rustup.rs"
