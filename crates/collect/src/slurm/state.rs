@@ -80,6 +80,9 @@ pub(super) struct State {
     pub observed_ms: Option<i64>,
     #[serde(default)]
     pub inventory: Inventory,
+    /// Events that belong to this state and may not have been handed on: their schemas and encodings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<(u32, String)>,
 }
 
 /// The file of a cluster's state in a folder.

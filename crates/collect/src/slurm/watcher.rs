@@ -89,8 +89,9 @@ pub enum PollError {
 
 /// Watches a cluster.
 ///
-/// Between two [`Watcher::poll`]s it holds what it told. [`Watcher::commit`] makes that last over a restart, and is called when
-/// the events are safe. A watcher that died before tells the same events again: they have the same ids and count once.
+/// What [`Watcher::poll`] tells it tells again until [`Watcher::commit`] says that it was handed on. Before it tells, it writes
+/// down what it knows together with the events: one that died tells the same events again, which have the same ids and count
+/// once, and goes on from there.
 pub struct Watcher {
     options: SlurmOptions,
     programs: Programs,
@@ -101,7 +102,10 @@ pub struct Watcher {
     /// Whether accounting failed when it was asked last.
     accounting_failed: bool,
     saved_ms: i64,
-    unsaved: bool,
+    /// Told and not committed.
+    pending: Vec<Event>,
+    /// The pending ones are in the file, or need not be.
+    saved: bool,
 }
 
 /// How the cluster is set up, as it says itself.
@@ -133,7 +137,13 @@ impl Watcher {
     pub fn new(options: SlurmOptions) -> io::Result<Self> {
         let file =
             options.state.as_ref().map(|folder| StateFile::new(folder, &options.cluster)).transpose()?;
-        let state = file.as_ref().map_or(Ok(State::default()), StateFile::load)?;
+        let mut state = file.as_ref().map_or(Ok(State::default()), StateFile::load)?;
+        let decode = |(schema, payload): (u32, String)| {
+            let payload =
+                unhex(&payload).ok_or_else(|| io::Error::other("an event in the state is damaged"))?;
+            Event::decode(schema, &payload).map_err(io::Error::other)
+        };
+        let pending = state.pending.drain(..).map(decode).collect::<io::Result<Vec<_>>>()?;
         let programs = Programs {
             folder: options.programs.clone(),
             conf: options.conf.clone(),
@@ -149,15 +159,51 @@ impl Watcher {
             inventoried_ms: None,
             accounting_failed: false,
             saved_ms: 0,
-            unsaved: false,
+            saved: true,
+            pending,
         })
     }
 
-    /// What happened since the last time, up to now (ms since 1970).
+    /// What happened since the last time, up to now (ms since 1970); or once more what was not committed.
     ///
     /// # Errors
-    /// Slurm did not answer, or not as it should. What was known stays as it was.
+    /// Slurm did not answer, or not as it should: what was known stays as it was. Or what happened could not be written down:
+    /// it is told when it can.
     pub fn poll(&mut self, now_ms: i64) -> Result<Vec<Event>, PollError> {
+        if self.pending.is_empty() {
+            self.pending = self.ask(now_ms)?;
+            let heartbeat = |event: &Event| matches!(event, Event::Job(job) if job.job_id.is_empty());
+            let news = self.pending.iter().any(|event| !heartbeat(event));
+            self.saved = !news && now_ms - self.saved_ms < SAVE_MS;
+        }
+        if !self.saved {
+            self.save()?;
+            (self.saved, self.saved_ms) = (true, now_ms);
+        }
+        Ok(self.pending.clone())
+    }
+
+    /// What was told last was handed on.
+    pub fn commit(&mut self) {
+        self.pending.clear();
+    }
+
+    fn save(&mut self) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let state = &mut self.tracker.state;
+        for event in &mut self.pending {
+            let record = event.record().map_err(io::Error::other)?;
+            state.pending.push((record.schema, hex(&record.payload)));
+        }
+        let saved = file.save(state);
+        state.pending.clear();
+        saved
+    }
+
+    /// Asks Slurm, and compares.
+    fn ask(&mut self, now_ms: i64) -> Result<Vec<Event>, PollError> {
         let found = self.setup(now_ms)?;
         let answer = self.programs.run("squeue", &["--all", "--states=all", "--json"])?;
         let records = queue::read(&answer, found.setup)?;
@@ -179,24 +225,7 @@ impl Watcher {
             event.envelope_mut().cluster.clone_from(&self.options.cluster);
             event.envelope_mut().observed_time_ms = now_ms;
         }
-        let heartbeat = |event: &Event| matches!(event, Event::Job(job) if job.job_id.is_empty());
-        self.unsaved |= events.iter().any(|event| !heartbeat(event));
         Ok(events)
-    }
-
-    /// Remembers that everything so far was handed on.
-    ///
-    /// # Errors
-    /// The state could not be written. It is tried again at the next commit.
-    pub fn commit(&mut self, now_ms: i64) -> io::Result<()> {
-        if !self.unsaved && now_ms - self.saved_ms < SAVE_MS {
-            return Ok(());
-        }
-        if let Some(file) = &self.file {
-            file.save(&self.tracker.state)?;
-        }
-        (self.saved_ms, self.unsaved) = (now_ms, false);
-        Ok(())
     }
 
     fn setup(&mut self, now_ms: i64) -> Result<Found, PollError> {
@@ -324,9 +353,9 @@ pub fn start(options: SlurmOptions, mut deliver: Box<dyn Deliver>) -> io::Result
     let mut watcher = Watcher::new(options)?;
     let (stop, stopped) = mpsc::channel();
     let work = move || {
-        let (mut failing, mut told) = (false, Vec::new());
+        let mut failing = false;
         loop {
-            match turn(&mut watcher, deliver.as_mut(), &mut told) {
+            match turn(&mut watcher, deliver.as_mut()) {
                 Ok(()) if failing => {
                     tracing::info!(cluster = watcher.options.cluster, "Slurm answers again");
                     failing = false;
@@ -351,14 +380,22 @@ pub fn start(options: SlurmOptions, mut deliver: Box<dyn Deliver>) -> io::Result
     Ok(WatcherHandle { stop: Mutex::new(Some(stop)), thread: Some(thread) })
 }
 
-/// One poll, handed on and remembered. What could not be handed on is in `told`, and goes before anything else.
-fn turn(watcher: &mut Watcher, deliver: &mut dyn Deliver, told: &mut Vec<Event>) -> Result<(), PollError> {
-    if told.is_empty() {
-        *told = watcher.poll(now_ms())?;
-    }
-    deliver.deliver(told.clone()).map_err(PollError::Deliver)?;
-    told.clear();
-    Ok(watcher.commit(now_ms())?)
+/// One poll, handed on. What could not be handed on comes again.
+fn turn(watcher: &mut Watcher, deliver: &mut dyn Deliver) -> Result<(), PollError> {
+    let events = watcher.poll(now_ms())?;
+    deliver.deliver(events).map_err(PollError::Deliver)?;
+    watcher.commit();
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |four: u8| char::from_digit(four.into(), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 fn now_ms() -> i64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_events::v1::{CapacityEventKind, JobEventKind as Kind, NodeEventKind};
 
-use crate::bare::{now_ms, watcher};
+use crate::bare::{now_ms, polled, watcher};
 use crate::cluster::{Cluster, wait_for};
 use crate::told::Told;
 
@@ -13,25 +13,25 @@ fn the_course_of_jobs_and_the_capacity_of_the_cluster() {
     let Some(cluster) = Cluster::start(&["--dbd"]) else { return };
     let mut watched = watcher(&cluster);
     let mut told = Told::default();
-    told.add(watched.poll(now_ms()).unwrap());
+    told.add(polled(&mut watched).unwrap());
     capacity_at_first(&told);
 
     let job = cluster
         .submit(&["--hold", "--gres=gpu:h200:2", "--nodes=1", "--nodelist=n2", "--time=30"], "sleep 60");
-    told.add(watched.poll(now_ms()).unwrap());
+    told.add(polled(&mut watched).unwrap());
     std::thread::sleep(Duration::from_millis(1100));
     cluster.run("scontrol", &["release", &job]);
     cluster.wait_state(&job, &["R"]);
-    told.add(watched.poll(now_ms()).unwrap());
+    told.add(polled(&mut watched).unwrap());
     cluster.run("scontrol", &["suspend", &job]);
-    told.add(watched.poll(now_ms()).unwrap());
+    told.add(polled(&mut watched).unwrap());
     std::thread::sleep(Duration::from_millis(1100));
     cluster.run("scontrol", &["resume", &job]);
-    told.add(watched.poll(now_ms()).unwrap());
+    told.add(polled(&mut watched).unwrap());
     std::thread::sleep(Duration::from_millis(1100));
     cluster.run("scancel", &["--signal=KILL", "--full", &job]);
     wait_for("the end is told", 60, || {
-        told.add(watched.poll(now_ms()).unwrap());
+        told.add(polled(&mut watched).unwrap());
         told.course(&job).iter().any(|(kind, ..)| *kind == Kind::Ended)
     });
     let kinds: Vec<_> = told.course(&job).into_iter().map(|(kind, _, what)| (kind, what)).collect();
@@ -62,7 +62,7 @@ fn the_course_of_jobs_and_the_capacity_of_the_cluster() {
 
     capacity_changes(&cluster, &mut |told: &mut Told| {
         std::thread::sleep(Duration::from_millis(2100));
-        told.add(watched.poll(now_ms()).unwrap());
+        told.add(polled(&mut watched).unwrap());
     });
 }
 
@@ -73,7 +73,7 @@ fn no_answer_ends_no_job() {
     cluster.wait_state(&job, &["R"]);
     let mut watched = watcher(&cluster);
     let mut told = Told::default();
-    told.add(watched.poll(now_ms()).unwrap());
+    told.add(polled(&mut watched).unwrap());
     let before = told.jobs.len();
     // squeue ends with status 0 and an empty list then.
     cluster.process("stop", "slurmctld");
@@ -82,7 +82,7 @@ fn no_answer_ends_no_job() {
         assert!(error.contains("squeue") && error.contains("error"), "{error}");
     }
     cluster.process("start", "slurmctld");
-    wait_for("slurmctld answers", 60, || watched.poll(now_ms()).map(|events| told.add(events)).is_ok());
+    wait_for("slurmctld answers", 60, || polled(&mut watched).map(|events| told.add(events)).is_ok());
     let ended = told
         .jobs
         .iter()
@@ -91,7 +91,7 @@ fn no_answer_ends_no_job() {
     assert_eq!(ended, None);
     cluster.run("scancel", &[&job]);
     wait_for("the end is told", 60, || {
-        told.add(watched.poll(now_ms()).unwrap());
+        told.add(polled(&mut watched).unwrap());
         told.course(&job).iter().any(|(kind, ..)| *kind == Kind::Ended)
     });
 }

@@ -69,14 +69,10 @@ impl Told {
                 Kind::Started => {
                     assert_eq!(time_s(job) * 1000, attempt_id);
                     let gpus = job.gpus_milli.expect("GPUs are known") / 1000;
-                    // With other words (the model of its GPUs, which is not told of an ended job) it is one start still.
-                    let before = starts.insert(key.clone(), gpus);
-                    assert!(before.is_none_or(|before| before == gpus), "started twice: {key:?}");
+                    assert_eq!(starts.insert(key.clone(), gpus), None, "started twice: {key:?}");
                 }
-                // At one time with other words it is one end still.
                 Kind::Ended => {
-                    let before = ends.insert(key.clone(), time_s(job));
-                    assert!(before.is_none_or(|time| time == time_s(job)), "ended at two times: {key:?}");
+                    assert_eq!(ends.insert(key.clone(), time_s(job)), None, "ended twice: {key:?}")
                 }
                 _ => {}
             }

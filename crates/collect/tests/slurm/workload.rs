@@ -78,6 +78,8 @@ fn again_now(cluster: &Cluster, job: &str) {
 fn requeue(cluster: &Cluster) {
     let job = cluster.submit(&["--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 6");
     cluster.wait_state(&job, &["R"]);
+    // Without accounting an attempt is known only if a poll saw it.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
     cluster.run("scontrol", &["requeue", &job]);
     again_now(cluster, &job);
 }
@@ -129,6 +131,7 @@ fn lose_a_node(cluster: &Cluster) {
         cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 9");
     cluster.wait_state(&fails, &["R"]);
     cluster.wait_state(&comes_back, &["R"]);
+    std::thread::sleep(std::time::Duration::from_millis(2100));
     cluster.run("scontrol", &["update", "NodeName=n4", "State=DOWN", "Reason=row remap failure = 1"]);
     cluster.wait_state(&comes_back, &["PD"]);
     // A job that starts where its processes still are drains the node. The node may have come back by itself.
