@@ -1,5 +1,5 @@
 --! name    = "gpu_holds"
---! doc     = "Which device a job held, from when to when, as seen on the node; how surely is in `quality`."
+--! doc     = "Which device a job held, from when to when, as the scheduler says and as seen on the node; how surely is in `quality`. Sum over is_repeated = 0."
 --! sources = ["job_events"]
 --! per     = ["cluster", "job_id"]
 --! key     = ["cluster", "job_id", "hold_id"]
@@ -17,23 +17,33 @@
 --! gpu_index   = "Number of the device in its node."
 --! share_milli = "Thousandths of the device: an estimate unless quality is EXACT; NULL if not known."
 --! quality     = "EXACT: the device was the job's alone; SHARED_ESTIMATED: it had others too; UNKNOWN: a process was seen, nobody said whose the device is."
---! evidence    = "How it is known: prolog, cgroup, pid, pod_resources."
+--! evidence    = "How it is known: slurm (the scheduler itself), prolog, cgroup, pid, pod_resources."
+--! is_repeated = "1 if the scheduler itself tells of the same device of the node and job, so that this hold would count twice; else 0."
 --! from_time   = "When the hold began; NULL if only its end was seen."
 --! to_time     = "When it ended; NULL while it lasts."
-SELECT cluster, job_id, hold_id,
-       latest(attempt_id, event_time)    AS attempt_id,
-       latest(step_id, event_time)       AS step_id,
-       latest(team, event_time)          AS team,
-       latest(user_name, event_time)     AS user_name,
-       latest(node, event_time)          AS node,
-       latest(gpu_uuid, event_time)      AS gpu_uuid,
-       latest(mig_uuid, event_time)      AS mig_uuid,
-       latest(gpu_index, event_time)     AS gpu_index,
-       latest(share_milli, event_time)   AS share_milli,
-       latest(hold_quality, event_time)  AS quality,
-       latest(hold_evidence, event_time) AS evidence,
-       min(event_time) FILTER (WHERE kind = 'DEVICE_HELD')     AS from_time,
-       max(event_time) FILTER (WHERE kind = 'DEVICE_RELEASED') AS to_time
-FROM job_events
-WHERE kind IN ('DEVICE_HELD', 'DEVICE_RELEASED')
-GROUP BY cluster, job_id, hold_id
+WITH holds AS (
+    SELECT cluster, job_id, hold_id,
+           latest(attempt_id, event_time)    AS attempt_id,
+           latest(step_id, event_time)       AS step_id,
+           latest(team, event_time)          AS team,
+           latest(user_name, event_time)     AS user_name,
+           latest(node, event_time)          AS node,
+           latest(gpu_uuid, event_time)      AS gpu_uuid,
+           latest(mig_uuid, event_time)      AS mig_uuid,
+           latest(gpu_index, event_time)     AS gpu_index,
+           latest(share_milli, event_time)   AS share_milli,
+           latest(hold_quality, event_time)  AS quality,
+           latest(hold_evidence, event_time) AS evidence,
+           min(event_time) FILTER (WHERE kind = 'DEVICE_HELD')     AS from_time,
+           max(event_time) FILTER (WHERE kind = 'DEVICE_RELEASED') AS to_time
+    FROM job_events
+    WHERE kind IN ('DEVICE_HELD', 'DEVICE_RELEASED')
+    GROUP BY cluster, job_id, hold_id
+)
+SELECT cluster, job_id, hold_id, attempt_id, step_id, team, user_name, node, gpu_uuid, mig_uuid, gpu_index, share_milli,
+       quality, evidence,
+       CASE WHEN evidence <> 'slurm'
+             AND count(*) FILTER (WHERE evidence = 'slurm') OVER (PARTITION BY cluster, job_id, node, gpu_index) > 0
+            THEN 1 ELSE 0 END AS is_repeated,
+       from_time, to_time
+FROM holds

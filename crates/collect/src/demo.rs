@@ -36,6 +36,13 @@ pub struct DemoOptions {
     pub xid_every: Duration,
 }
 
+impl DemoOptions {
+    /// Nodes of other names live other lives.
+    pub fn of_node(node: &str) -> Self {
+        Self { seed: xxhash_rust::xxh3::xxh3_64(node.as_bytes()), ..Self::default() }
+    }
+}
+
 impl Default for DemoOptions {
     fn default() -> Self {
         let (interval, xid_every) = (Duration::from_secs(1), Duration::from_secs(3600));

@@ -377,7 +377,7 @@ const JOB: Columns<JobEvent> = &[
     (
         "hold_evidence",
         Read::Text(|e| e.hold_evidence.as_deref()),
-        "How it is known: prolog, cgroup, pid, pod_resources.",
+        "How it is known: slurm, prolog, cgroup, pid, pod_resources.",
     ),
     ("share_milli", Read::Int(|e| e.share_milli.map(i64::from)), "Thousandths of the device held."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),

@@ -46,9 +46,7 @@ impl Command {
             ExitCode::FAILURE
         })
     }
-}
 
-impl Command {
     /// Whether what it prints says everything, so that log lines about the same are left out.
     pub fn reports(&self) -> bool {
         matches!(self, Self::Doctor(_))
@@ -66,7 +64,7 @@ pub fn init_logging(least: LevelFilter) {
 }
 
 /// The error and its causes on one line, none said twice.
-fn chain(error: &dyn Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

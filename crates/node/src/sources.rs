@@ -84,8 +84,7 @@ impl Sources {
                 sink.clone(),
             )?),
             Source::Demo { interval } => {
-                let seed = seed_of(&options.node);
-                let options = DemoOptions { seed, interval: *interval, ..Default::default() };
+                let options = DemoOptions { interval: *interval, ..DemoOptions::of_node(&options.node) };
                 Values::Demo { _source: demo::start(options, sink.clone())? }
             }
         };
@@ -129,12 +128,6 @@ impl Sources {
             Values::Dcgm(_) | Values::Demo { .. } => None,
         }
     }
-}
-
-/// Nodes of other names live other lives.
-fn seed_of(node: &str) -> u64 {
-    node.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Keeps account of which job of Slurm holds which GPU. Where there is no Slurm it has nothing to do.

@@ -28,6 +28,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use url::Url;
 
+pub use tidegate_node::chain;
+
 pub use opened::{LogArgs, Opened, PlaceArgs, group_of};
 
 /// Any failure of a command; printed with its causes, once, by [`exit_code`].
@@ -212,18 +214,4 @@ pub fn name_full_disk(error: CommandError, data: &Path) -> CommandError {
         cause = error.source();
     }
     error
-}
-
-/// The error and its causes on one line, none said twice.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }
