@@ -123,8 +123,19 @@ impl Event {
     /// [`DecodeError`] if the schema is unknown, the bytes are not a message of it, or the message lacks what every event of
     /// the schema must have.
     pub fn decode(schema_number: u32, payload: &[u8]) -> Result<Self, DecodeError> {
+        let event = Self::decode_draft(schema_number, payload)?;
+        let schema = event.schema().name();
+        event.validate().map_err(|reason| DecodeError::Invalid { schema, reason })?;
+        Ok(event)
+    }
+
+    /// Reads what [`Event::encode_to_vec`] wrote of an event that may not be sealed yet, and checks nothing.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the schema is unknown or the bytes are not a message of it.
+    pub fn decode_draft(schema_number: u32, payload: &[u8]) -> Result<Self, DecodeError> {
         let schema = SchemaId::from_number(schema_number)?;
-        let event = match schema {
+        match schema {
             SchemaId::JobEvent => v1::JobEvent::decode(payload).map(Self::Job),
             SchemaId::CapacityEvent => v1::CapacityEvent::decode(payload).map(Self::Capacity),
             SchemaId::PoolSample => v1::PoolSample::decode(payload).map(Self::PoolSample),
@@ -137,9 +148,7 @@ impl Event {
             schema: schema.name(),
             len: payload.len(),
             reason,
-        })?;
-        event.validate().map_err(|reason| DecodeError::Invalid { schema: schema.name(), reason })?;
-        Ok(event)
+        })
     }
 
     /// Seals the event, checks it and gives what a log stores of it; the message is encoded once.

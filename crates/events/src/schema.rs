@@ -59,8 +59,9 @@ impl SchemaId {
     /// The version that this build writes. It grows by one with every change of the schema.
     pub const fn version(self) -> u16 {
         match self {
-            Self::PoolSample | Self::DeadLetter | Self::StepReport => 1,
-            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::GpuSampleBatch => 2,
+            Self::PoolSample | Self::DeadLetter => 1,
+            Self::GpuSampleBatch | Self::StepReport => 2,
+            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent => 3,
         }
     }
 
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn numbers_are_part_of_the_contract() {
         let numbers: Vec<u32> = SchemaId::ALL.into_iter().map(SchemaId::number).collect();
-        assert_eq!(numbers, [0x1_0002, 0x2_0002, 0x3_0001, 0x4_0002, 0x5_0001, 0x6_0002, 0x7_0001]);
+        assert_eq!(numbers, [0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0002]);
     }
 
     #[test]

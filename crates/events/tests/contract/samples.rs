@@ -30,6 +30,14 @@ pub fn full_event(schema: SchemaId) -> Event {
             users: Some("alice".into()),
             flags: Some("FLEX,PURGE_COMP".into()),
             state: Some("ACTIVE".into()),
+            contract: Some("owned".into()),
+            price_micros_per_gpu_hour: Some(2_125_000),
+            currency: Some("EUR".into()),
+            capital_micros_per_gpu: Some(31_500_000_000),
+            depreciation_months: Some(48),
+            power_mw_per_gpu: Some(1_100_000),
+            energy_micros_per_kwh: Some(185_000),
+            entered_ms: Some(1_763_800_000_000),
         }),
         SchemaId::PoolSample => Event::PoolSample(v1::PoolSample {
             envelope,
@@ -69,6 +77,9 @@ pub fn full_event(schema: SchemaId) -> Event {
             boot_id: Some("2f0ad4d6-53a5-4d5a-9a4e-7a1f4a0f3c11".into()),
             evidence: Some("nvml,kmsg".into()),
             program_version: Some("0.1.0".into()),
+            rack: Some("r07".into()),
+            switch: Some("leaf-12".into()),
+            switches_above: Some("spine-2,core".into()),
         }),
         SchemaId::DeadLetter => Event::DeadLetter(v1::DeadLetter {
             envelope,
@@ -118,6 +129,8 @@ fn job(envelope: Option<v1::Envelope>) -> v1::JobEvent {
         hold_quality: Some("SHARED_ESTIMATED".into()),
         hold_evidence: Some("cgroup".into()),
         share_milli: Some(500),
+        asked_node_count: Some(2),
+        asked_gpus_per_node_milli: Some(8_000),
     }
 }
 
@@ -186,5 +199,6 @@ fn step(envelope: Option<v1::Envelope>) -> v1::StepReport {
         gpu_uuid: Some("GPU-5d3f3c1e-0000-4000-8000-000000000001".into()),
         gpu_index: Some(5),
         dropped: Some(3),
+        restore_us: Some(95_000),
     }
 }
