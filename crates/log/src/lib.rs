@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tidegate_events::EventRecord;
 
 mod alone;
 mod check;
@@ -52,6 +53,13 @@ pub struct Record {
     /// When it happened, ms since the epoch.
     pub event_time_ms: i64,
     pub payload: Bytes,
+}
+
+impl From<EventRecord> for Record {
+    fn from(record: EventRecord) -> Self {
+        let EventRecord { key, schema, event_time_ms, payload } = record;
+        Self { key, schema, event_time_ms, payload }
+    }
 }
 
 /// One record as the log gives it back.

@@ -13,7 +13,7 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::groups::GroupList;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::complaints::{Complaints, Context, Kind, is_passing, kind, refused};
+use super::complaints::{Complaints, Context, Kind, code, is_passing, kind, refused};
 use super::options::KafkaOptions;
 use super::record::offset;
 use crate::check::lock;
@@ -152,7 +152,7 @@ impl Cluster {
 
     /// Says in the log's words what a request ran into.
     pub fn error(&self, doing: &str, error: &KafkaError, waited: Duration) -> LogError {
-        match error.rdkafka_error_code().map(kind) {
+        match code(error).map(kind) {
             Some(Kind::Refused(mend)) => refused(&self.options, doing, error, mend),
             Some(Kind::UnknownTopic) => LogError::UnknownTopic(doing.into()),
             Some(Kind::Passing) => self.unavailable(doing, waited, &error.to_string()),

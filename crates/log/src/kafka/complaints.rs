@@ -90,7 +90,15 @@ pub(super) fn refused(options: &KafkaOptions, doing: &str, error: &KafkaError, m
 
 /// Whether asking again can help.
 pub(super) fn is_passing(error: &KafkaError) -> bool {
-    error.rdkafka_error_code().is_some_and(|code| matches!(kind(code), Kind::Passing))
+    code(error).is_some_and(|code| matches!(kind(code), Kind::Passing))
+}
+
+/// The code of an error; the crate gives none of what an administrative request was answered.
+pub(super) fn code(error: &KafkaError) -> Option<Code> {
+    match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        _ => error.rdkafka_error_code(),
+    }
 }
 
 pub(super) fn kind(code: Code) -> Kind {
