@@ -10,6 +10,7 @@
 //! This crate has no command line and draws no progress bar.
 
 pub mod agent;
+mod checkpoint;
 pub mod dcgm;
 pub mod demo;
 #[cfg(feature = "import")]
@@ -41,6 +42,8 @@ pub mod slurm;
 mod ticker;
 #[cfg(feature = "import")]
 mod time;
+#[cfg(feature = "import")]
+pub mod topology;
 pub mod xid;
 
 #[cfg(feature = "import")]

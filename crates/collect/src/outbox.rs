@@ -109,13 +109,7 @@ impl<'a> Outbox<'a> {
         chunk.staged += 1;
         let mut id = [0; 16];
         id.copy_from_slice(&event.envelope_mut().event_id);
-        let record = Record {
-            key: record.key,
-            schema: record.schema,
-            event_time_ms: record.event_time_ms,
-            payload: record.payload,
-        };
-        self.row.push(Pending { topic, partition, record, id });
+        self.row.push(Pending { topic, partition, record: record.into(), id });
         Ok(())
     }
 

@@ -196,6 +196,15 @@ pub trait Sink: Send + Sync {
     /// Takes an event whose envelope holds the event time at least; cluster, source, epoch and seq are filled in where they
     /// are empty, as is a node event's node.
     fn event(&self, event: Event);
+
+    /// Returns when every event that was told before is safe, so that whoever told it may forget it. Readings that wait for
+    /// their batch are not meant. A sink that keeps nothing has nothing to wait for.
+    ///
+    /// # Errors
+    /// Why they cannot be kept.
+    fn store(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

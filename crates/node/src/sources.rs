@@ -1,10 +1,8 @@
 //! What runs in an agent beside its core: the sources, and the local way in.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,7 +11,7 @@ use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::demo::{self, DemoOptions, DemoSource};
 use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds};
 use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
-use tidegate_collect::kube::{Holds, KubeOptions, KubeWatch, Observation, OpenHold, Tracker};
+use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
 
 use tidegate_collect::Sink;
@@ -68,7 +66,9 @@ enum Values {
 
 impl Sources {
     pub fn start(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Self, CommandError> {
-        let holds = slurm_jobs(options, agent)?;
+        // Which job of Slurm holds which GPU; where there is no Slurm it has nothing to do.
+        let account = HoldOptions::new(options.node.clone(), options.state.join("holds.json"));
+        let holds = Arc::new(NodeHolds::new(account, agent.sink())?);
         // It writes into readings whose the processes are.
         let sink: Arc<dyn Sink> = holds.clone();
         let values = match &options.source {
@@ -76,7 +76,7 @@ impl Sources {
                 let mut nvml =
                     NvmlOptions { lib_path: lib_path.clone(), interval: *interval, ..Default::default() };
                 nvml.xid.kernel_log.clone_from(kernel_log);
-                nvml.xid.position = Some(options.state.join("kernel-log"));
+                nvml.xid.position = Some(options.state.join("kernel-log.json"));
                 Values::Nvml(nvml::start(nvml, sink.clone())?)
             }
             Source::Dcgm { url } => Values::Dcgm(Dcgm::start(
@@ -88,7 +88,7 @@ impl Sources {
                 Values::Demo { _source: demo::start(options, sink.clone())? }
             }
         };
-        let kube = options.kubelet.as_ref().map(|socket| pods(socket, options, agent)).transpose()?;
+        let kube = options.kubelet.clone().map(|socket| pods(socket, options, agent)).transpose()?;
         let watch = HoldWatch::start(Arc::clone(&holds))?;
         let parts = Arc::new(Parts { values, kube, _watch: watch });
         let inlet = Self::inlet(options, agent, &parts, holds)?;
@@ -104,10 +104,9 @@ impl Sources {
         if options.socket.is_none() && options.listen.is_none() {
             return Ok(None);
         }
-        let (for_store, for_status, of) = (Arc::clone(agent), Arc::clone(agent), Arc::clone(parts));
+        let (for_status, of) = (Arc::clone(agent), Arc::clone(parts));
         let told = InletParts {
             sink: agent.sink(),
-            store: Arc::new(move || for_store.store()),
             holds: Some(holds),
             status: Arc::new(move || status(&for_status.stats(), &of)),
         };
@@ -130,61 +129,10 @@ impl Sources {
     }
 }
 
-/// Keeps account of which job of Slurm holds which GPU. Where there is no Slurm it has nothing to do.
-fn slurm_jobs(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Arc<NodeHolds>, CommandError> {
-    let for_store = Arc::clone(agent);
-    let store = Arc::new(move || for_store.store());
-    let kept = HoldOptions::new(options.node.clone(), options.state.join("holds.json"), store);
-    Ok(Arc::new(NodeHolds::new(kept, agent.sink())?))
-}
-
 /// Asks the kubelet which pod holds which GPU.
-fn pods(socket: &Path, options: &SourceOptions, agent: &Arc<Agent>) -> Result<KubeWatch, CommandError> {
-    let file = options.state.join("pods.json");
-    let open = match fs::read(&file) {
-        Ok(json) => serde_json::from_slice(&json)
-            .map_err(|e| format!("{} cannot be read: {e}; remove it", file.display()))?,
-        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(format!("read {}: {error}", file.display()).into()),
-    };
-    let tracker = Tracker::new(options.node.clone(), agent.sink(), open);
-    let kept = Kept { file, told: Mutex::new(tracker.open()), tracker, agent: Arc::clone(agent) };
-    let asked = KubeOptions { socket: socket.to_owned(), ..KubeOptions::default() };
-    Ok(KubeWatch::start(asked, Arc::new(kept))?)
-}
-
-/// Pods' holds that a restart of the agent does not forget: without them each would begin a second time.
-struct Kept {
-    file: PathBuf,
-    tracker: Tracker,
-    /// As the file has them.
-    told: Mutex<Vec<OpenHold>>,
-    agent: Arc<Agent>,
-}
-
-impl Holds for Kept {
-    fn observe(&self, seen: Observation) {
-        self.tracker.observe(seen);
-        let open = self.tracker.open();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told == open {
-            return;
-        }
-        // What was told must be safe before the file says so: told twice, it is one event.
-        let written =
-            self.agent.store().and_then(|()| write(&self.file, &open).map_err(|error| error.to_string()));
-        match written {
-            Ok(()) => *told = open,
-            Err(error) => tracing::warn!("{} is not up to date: {error}", self.file.display()),
-        }
-    }
-}
-
-/// Replaces the file at once: a kill leaves the old one or the new one.
-fn write(file: &Path, open: &[OpenHold]) -> std::io::Result<()> {
-    let new = file.with_extension("new");
-    fs::write(&new, serde_json::to_vec(open)?)?;
-    fs::rename(&new, file)
+fn pods(socket: PathBuf, options: &SourceOptions, agent: &Agent) -> Result<KubeWatch, CommandError> {
+    let tracker = Tracker::new(options.node.clone(), options.state.join("pods.json"), agent.sink())?;
+    Ok(KubeWatch::start(KubeOptions { socket, ..KubeOptions::default() }, Arc::new(tracker))?)
 }
 
 /// As `GET /v1/status` of the socket tells it.

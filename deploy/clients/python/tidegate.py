@@ -404,6 +404,10 @@ class _StepTimer:
     def checkpoint(self):
         return _Part(self._parts, "checkpoint_s")
 
+    def restore(self):
+        """Loading a checkpoint, as after a restart; no part of `checkpoint` then."""
+        return _Part(self._parts, "restore_s")
+
 
 class _Part:
     def __init__(self, parts, name):

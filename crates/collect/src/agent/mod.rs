@@ -9,6 +9,7 @@
 //! boot, or a copy of its folder, begins a newer one, and the log refuses whoever comes with an older one. The refused agent
 //! says so in the log under a source of its own and stops; nothing of two agents is ever mixed.
 
+mod batches;
 mod clock;
 mod columns;
 mod deliver;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_log::LogError;
 
+pub use batches::Batches;
 use clock::StepWatch;
 pub use clock::{Clock, SystemClock};
 use deliver::Deliverer;
@@ -197,18 +199,12 @@ impl Agent {
         self.shared.event(notes::started(now_ms, self.shared.boot_id.clone(), driver_version));
     }
 
-    /// Returns when every event that was told before is on the disk, so that whoever told it may forget it; the error says why
-    /// the disk does not take it. Readings that wait for their batch are not meant.
+    /// As [`Sink::store`].
+    ///
+    /// # Errors
+    /// The disk does not take what was told.
     pub fn store(&self) -> Result<(), String> {
-        let mut intake = lock(&self.shared.intake);
-        let ticket = intake.ticket();
-        intake.waiting += 1;
-        self.shared.told.notify_all();
-        while !intake.is_stored(ticket) {
-            intake = self.shared.told.wait(intake).unwrap_or_else(PoisonError::into_inner);
-        }
-        intake.waiting -= 1;
-        intake.trouble.clone().map_or(Ok(()), Err)
+        self.shared.store()
     }
 
     /// What was counted so far.
@@ -227,7 +223,7 @@ impl Agent {
         }
     }
 
-    /// Whether the log has everything that is in the spool; [`Agent::store`] brings what was told there.
+    /// Whether the log has everything that is in the spool; [`Sink::store`] brings what was told there.
     pub fn is_drained(&self) -> bool {
         lock(&self.shared.spool).is_drained()
     }
@@ -332,6 +328,19 @@ impl Sink for Shared {
     fn event(&self, event: Event) {
         lock(&self.intake).take_event(event);
         self.told.notify_all();
+    }
+
+    /// Waits for the disk, whose refusal is the error.
+    fn store(&self) -> Result<(), String> {
+        let mut intake = lock(&self.intake);
+        let ticket = intake.ticket();
+        intake.waiting += 1;
+        self.told.notify_all();
+        while !intake.is_stored(ticket) {
+            intake = self.told.wait(intake).unwrap_or_else(PoisonError::into_inner);
+        }
+        intake.waiting -= 1;
+        intake.trouble.clone().map_or(Ok(()), Err)
     }
 }
 

@@ -81,6 +81,11 @@ pub(super) struct Seen {
 }
 
 impl Book {
+    /// An empty one. What was before it may be lost, so its numbers begin with the time: none was used before.
+    pub(super) fn begin(boot: &str, now_ms: i64) -> Self {
+        Self { boot: boot.to_owned(), counter: now_ms.unsigned_abs(), ..Self::default() }
+    }
+
     /// Goes on with a book; what was open when the node went down ended then.
     pub(super) fn resume(mut self, node: &str, boot: &str, booted_ms: i64) -> (Self, Vec<Event>) {
         if self.boot == boot {

@@ -17,7 +17,7 @@ mod scan;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -29,6 +29,7 @@ use tidegate_events::Event;
 use book::{Book, Seen};
 pub use scan::{Evidence, JobOfProcess, Jobs, Roots};
 
+use crate::checkpoint::Checkpoint;
 use crate::inlet::{HoldEvent, HoldEvents};
 use crate::reading::{Device, Reading, Sink};
 
@@ -38,7 +39,7 @@ const SEEN_MS: i64 = 5_000;
 const ASK_AGAIN_MS: i64 = 60_000;
 
 /// Where the account is kept, and how the node is looked at.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct HoldOptions {
     /// As the scheduler names it.
     pub node: String,
@@ -51,17 +52,11 @@ pub struct HoldOptions {
     /// How often the node is looked at.
     pub every: Duration,
     pub roots: Roots,
-    /// Returns when what the sink was told is safe.
-    pub store: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
 impl HoldOptions {
     /// On this machine, in its present life.
-    pub fn new(
-        node: impl Into<String>,
-        file: PathBuf,
-        store: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
-    ) -> Self {
+    pub fn new(node: impl Into<String>, file: PathBuf) -> Self {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let booted = stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse::<i64>().ok());
@@ -72,17 +67,7 @@ impl HoldOptions {
             file,
             every: Duration::from_secs(10),
             roots: Roots::default(),
-            store,
         }
-    }
-}
-
-impl fmt::Debug for HoldOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HoldOptions")
-            .field("node", &self.node)
-            .field("file", &self.file)
-            .finish_non_exhaustive()
     }
 }
 
@@ -91,14 +76,19 @@ impl fmt::Debug for HoldOptions {
 pub struct NodeHolds {
     options: HoldOptions,
     sink: Arc<dyn Sink>,
-    inner: Mutex<Inner>,
-    /// As the file has it.
-    written: Mutex<Vec<u8>>,
+    /// Taken before `node`, and never for a reading: it waits for the disk.
+    account: Mutex<Account>,
+    node: Mutex<Node>,
 }
 
-#[derive(Default)]
-struct Inner {
+struct Account {
     book: Book,
+    checkpoint: Checkpoint,
+}
+
+/// What readings tell of the node.
+#[derive(Default)]
+struct Node {
     devices: Vec<Device>,
     /// Processes of jobs on devices, with the tick of their last reading.
     seen: HashMap<(u32, Device), (JobOfProcess, i64)>,
@@ -116,20 +106,17 @@ impl NodeHolds {
     /// Goes on with the holds in the file.
     ///
     /// # Errors
-    /// The file cannot be read, or is damaged.
+    /// The file cannot be read.
     pub fn new(options: HoldOptions, sink: Arc<dyn Sink>) -> io::Result<Self> {
-        let book = match fs::read(&options.file) {
-            Ok(json) => serde_json::from_slice(&json).map_err(|error| {
-                let file = options.file.display();
-                io::Error::other(format!("{file} is damaged: {error}; remove it, and open holds begin anew"))
-            })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Book::default(),
-            Err(error) => return Err(error),
+        let (book, mut checkpoint) = Checkpoint::open::<Book>(Some(options.file.clone()))?;
+        let (book, events) = match book {
+            Some(book) => book.resume(&options.node, &options.boot_id, options.booted_ms),
+            None => (Book::begin(&options.boot_id, now_ms()), Vec::new()),
         };
-        let (book, events) = book.resume(&options.node, &options.boot_id, options.booted_ms);
-        let inner = Mutex::new(Inner { book, ..Inner::default() });
-        let holds = Self { options, sink, inner, written: Mutex::default() };
-        holds.keep(holds.lock(), events).map_err(io::Error::other)?;
+        checkpoint.add(events);
+        let account = Mutex::new(Account { book, checkpoint });
+        let holds = Self { options, sink, account, node: Mutex::default() };
+        holds.keep(&mut holds.account(), Vec::new()).map_err(io::Error::other)?;
         Ok(holds)
     }
 
@@ -137,22 +124,11 @@ impl NodeHolds {
     pub fn look(&self, now_ms: i64) {
         let roots = &self.options.roots;
         let jobs = roots.jobs();
-        let mut inner = self.lock();
-        inner.seen.retain(|_, (_, tick_ms)| now_ms - *tick_ms <= SEEN_MS);
-        inner.known.retain(|_, (_, asked_ms)| now_ms - *asked_ms <= ASK_AGAIN_MS);
-        let seen: Vec<Seen> = inner
-            .seen
-            .iter()
-            .map(|((_, device), (job, _))| Seen {
-                job: job.number.clone(),
-                spelled: job.spelled.clone(),
-                device: device.clone(),
-                evidence: job.evidence,
-            })
-            .collect();
+        let seen = self.node().seen(now_ms);
+        let mut account = self.account();
         let mut names: BTreeMap<String, String> =
             seen.iter().filter_map(|seen| Some((seen.job.clone(), seen.spelled.clone()?))).collect();
-        let mut unnamed = inner.book.unnamed();
+        let mut unnamed = account.book.unnamed();
         unnamed.retain(|number| {
             let pid = jobs.as_ref().and_then(|jobs| *jobs.numbers.get(number)?);
             let spelled = pid.and_then(|pid| roots.job_of(pid)).and_then(|job| job.spelled);
@@ -160,37 +136,39 @@ impl NodeHolds {
             !names.contains_key(number)
         });
         names.extend(roots.names(&unnamed));
-        let events = inner.book.looked(&self.options.node, now_ms, jobs.as_ref(), &names, &seen);
-        if let Err(error) = self.keep(inner, events) {
-            tracing::warn!("{} is not up to date: {error}", self.options.file.display());
+        let events = account.book.looked(&self.options.node, now_ms, jobs.as_ref(), &names, &seen);
+        if let Err(error) = self.keep(&mut account, events) {
+            tracing::warn!("the account of holds is not safe: {error}");
         }
     }
 
-    /// Tells events, and writes the file once they are safe: told twice they would be one. Readings go on meanwhile.
-    fn keep(&self, inner: MutexGuard<'_, Inner>, events: Vec<Event>) -> Result<(), String> {
-        events.into_iter().for_each(|event| self.sink.event(event));
-        drop(inner);
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let json = serde_json::to_vec(&self.lock().book).map_err(|error| error.to_string())?;
-        if *written == json {
-            return Ok(());
-        }
-        (self.options.store)()?;
-        replace(&self.options.file, &json).map_err(|error| error.to_string())?;
-        *written = json;
-        Ok(())
+    fn keep(&self, account: &mut Account, events: Vec<Event>) -> Result<(), String> {
+        account.checkpoint.add(events);
+        account.checkpoint.hand_on(&account.book, &*self.sink)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn node(&self) -> MutexGuard<'_, Node> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Replaces a file at once: after a kill the old one is there or the new one.
-fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = file.with_extension("new");
-    fs::write(&new, bytes)?;
-    fs::rename(&new, file)
+impl Node {
+    /// Processes of jobs that were on devices just now.
+    fn seen(&mut self, now_ms: i64) -> Vec<Seen> {
+        self.seen.retain(|_, (_, tick_ms)| now_ms - *tick_ms <= SEEN_MS);
+        self.known.retain(|_, (_, asked_ms)| now_ms - *asked_ms <= ASK_AGAIN_MS);
+        let seen = |((_, device), (job, _)): (&(u32, Device), &(JobOfProcess, i64))| Seen {
+            job: job.number.clone(),
+            spelled: job.spelled.clone(),
+            device: device.clone(),
+            evidence: job.evidence,
+        };
+        self.seen.iter().map(seen).collect()
+    }
 }
 
 impl HoldEvents for NodeHolds {
@@ -201,39 +179,43 @@ impl HoldEvents for NodeHolds {
                 "it is of node {theirs}, and this is {ours}; give the agent the scheduler's name with --node"
             ));
         }
-        let mut inner = self.lock();
-        let Inner { book, devices, .. } = &mut *inner;
-        let events = book.told(&self.options.node, &told, now_ms(), devices);
-        self.keep(inner, events)
+        let mut account = self.account();
+        let devices = self.node().devices.clone();
+        let events = account.book.told(&self.options.node, &told, now_ms(), &devices);
+        self.keep(&mut account, events)
     }
 }
 
 impl Sink for NodeHolds {
     fn reading(&self, mut reading: Reading) {
-        let mut inner = self.lock();
-        if !inner.devices.contains(&reading.device) {
+        let mut node = self.node();
+        if !node.devices.contains(&reading.device) {
             // A slice or a driver's number may have changed.
             let is = |device: &Device| {
                 (&device.uuid, &device.mig_uuid) == (&reading.device.uuid, &reading.device.mig_uuid)
             };
-            inner.devices.retain(|device| !is(device));
-            inner.devices.push((*reading.device).clone());
+            node.devices.retain(|device| !is(device));
+            node.devices.push((*reading.device).clone());
         }
         for process in &mut reading.processes {
-            let asked = inner.known.entry(process.pid);
+            let asked = node.known.entry(process.pid);
             let (job, _) = asked.or_insert_with(|| (self.options.roots.job_of(process.pid), reading.tick_ms));
             if let Some(job) = job.clone() {
                 process.job_id =
                     process.job_id.take().or(Some(job.spelled.as_ref().unwrap_or(&job.number).clone()));
-                inner.seen.insert((process.pid, (*reading.device).clone()), (job, reading.tick_ms));
+                node.seen.insert((process.pid, (*reading.device).clone()), (job, reading.tick_ms));
             }
         }
-        drop(inner);
+        drop(node);
         self.sink.reading(reading);
     }
 
     fn event(&self, event: Event) {
         self.sink.event(event);
+    }
+
+    fn store(&self) -> Result<(), String> {
+        self.sink.store()
     }
 }
 

@@ -123,7 +123,6 @@ fn holds(folder: &Path, boot: &str, told: &Arc<Told>) -> NodeHolds {
         file: folder.join("holds.json"),
         every: Duration::from_secs(10),
         roots: Roots { cgroup: folder.join("cgroup"), proc: folder.join("proc") },
-        store: Arc::new(|| Ok(())),
     };
     NodeHolds::new(options, told.clone()).unwrap()
 }
@@ -264,7 +263,7 @@ fn open_holds_outlive_the_agent_and_end_with_the_node() {
     assert_eq!(node.news(), []);
     node.tell(HoldKind::Hold, "6_1", &[GpuName::Index(1)], now, None);
     let ids: Vec<_> = node.told.0.lock().unwrap().0.iter().map(|job| job.hold_id.clone().unwrap()).collect();
-    assert_eq!(ids, ["n1/boot-two/1"]);
+    assert_eq!(ids, ["n1/boot-two/1"], "numbers begin anew with the boot");
 }
 
 #[test]

@@ -85,15 +85,11 @@ pub trait HoldEvents: Send + Sync {
 /// Says what the agent knows of itself, as a JSON object.
 pub type StatusFn = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Returns when all that the sink was told before is safe; the error says why it cannot be.
-pub type StoreFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
-
 /// Whom the inlet tells and asks.
 #[derive(Clone)]
 pub struct InletParts {
+    /// Made to store once for the lines of a read or a request, before any of them is acknowledged.
     pub sink: Arc<dyn Sink>,
-    /// Asked once for the lines of a read or a request, before any of them is acknowledged.
-    pub store: StoreFn,
     /// None: holds are refused.
     pub holds: Option<Arc<dyn HoldEvents>>,
     pub status: StatusFn,

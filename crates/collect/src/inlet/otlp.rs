@@ -28,7 +28,7 @@ use super::{Counts, Shared, http, step};
 
 const PREFIX: &str = "tidegate.step.";
 /// Metrics with a duration, by what follows the prefix.
-const DURATIONS: [&str; 5] = ["duration", "compute", "communication", "data_wait", "checkpoint"];
+const DURATIONS: [&str; 6] = ["duration", "compute", "communication", "data_wait", "checkpoint", "restore"];
 /// Metrics with another number.
 const NUMBERS: [&str; 4] = ["tokens", "model_flops", "loss", "dropped"];
 /// Attributes that are numbers; some languages send them as text.

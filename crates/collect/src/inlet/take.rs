@@ -61,7 +61,7 @@ impl Batch {
         // The sink may wait for the disk; other connections go on meanwhile.
         let delivered = tokio::task::spawn_blocking(move || {
             let outcomes: Vec<_> = self.lines.into_iter().map(|line| deliver(&for_sink, line)).collect();
-            (for_sink.parts.store)().map(|()| outcomes)
+            for_sink.parts.sink.store().map(|()| outcomes)
         });
         let stored = delivered.await.map_err(|error| error.to_string()).flatten();
         stored.inspect_err(|error| tracing::error!(%error, "records could not be taken")).ok()

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
 pub use devices::{Held, HeldDevice, Quality, ReplicaCounts, held};
-pub use tracker::{OpenHold, Tracker};
+pub use tracker::Tracker;
 
 /// Messages of the pod-resources API.
 #[allow(missing_docs, missing_debug_implementations, clippy::all, clippy::pedantic)]

@@ -1,28 +1,36 @@
 //! Observations to events: a hold begins when it is first seen and ends when it is missed.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, v1};
 
 use super::{Held, HeldDevice, Holds, Observation};
+use crate::checkpoint::Checkpoint;
 use crate::reading::Sink;
 
 /// A hold that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenHold {
-    pub source: String,
-    pub held: Held,
+struct OpenHold {
+    source: String,
+    held: Held,
     /// When it was first seen, ms since the epoch.
-    pub since_ms: i64,
+    since_ms: i64,
 }
 
-/// Tells a sink of holds that begin and end.
+/// Tells a sink of holds that begin and end. Open ones are in a file, so that an agent that starts again goes on with them.
 pub struct Tracker {
     node: String,
     sink: Arc<dyn Sink>,
-    open: Mutex<BTreeMap<Key, OpenHold>>,
+    account: Mutex<Account>,
+}
+
+struct Account {
+    open: BTreeMap<Key, OpenHold>,
+    checkpoint: Checkpoint,
 }
 
 /// Source, job and device.
@@ -30,23 +38,23 @@ type Key = (String, String, HeldDevice);
 
 impl std::fmt::Debug for Tracker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tracker").field("node", &self.node).field("open", &self.open).finish_non_exhaustive()
+        f.debug_struct("Tracker").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
 impl Tracker {
-    /// Goes on with holds that were open when the agent ended; without them each would begin a second time.
-    pub fn new(node: impl Into<String>, sink: Arc<dyn Sink>, open: Vec<OpenHold>) -> Self {
-        let open = open.into_iter().map(|hold| (key(&hold.source, &hold.held), hold)).collect();
-        Self { node: node.into(), sink, open: Mutex::new(open) }
+    /// Goes on with the holds in the file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn new(node: impl Into<String>, file: PathBuf, sink: Arc<dyn Sink>) -> io::Result<Self> {
+        let (open, checkpoint) = Checkpoint::open::<Vec<OpenHold>>(Some(file))?;
+        let keyed = |hold: OpenHold| (key(&hold.source, &hold.held), hold);
+        let open = open.unwrap_or_default().into_iter().map(keyed).collect();
+        Ok(Self { node: node.into(), sink, account: Mutex::new(Account { open, checkpoint }) })
     }
 
-    /// Holds that have not ended, to be kept for the next [`Tracker::new`].
-    pub fn open(&self) -> Vec<OpenHold> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
-
-    fn tell(&self, hold: &OpenHold, kind: v1::JobEventKind, at_ms: i64) {
+    fn event(&self, hold: &OpenHold, kind: v1::JobEventKind, at_ms: i64) -> Event {
         let mut event = v1::JobEvent {
             envelope: Some(v1::Envelope {
                 event_time_ms: at_ms,
@@ -68,7 +76,7 @@ impl Tracker {
             // Only the hold's id names it: no field of the contract takes what is neither UUID nor number.
             HeldDevice::Named(_) => {}
         }
-        self.sink.event(Event::Job(event));
+        Event::Job(event)
     }
 
     /// `SOURCE/NODE/JOB/DEVICE@SINCE`: pods' names are used again, so the time belongs to it.
@@ -80,7 +88,8 @@ impl Tracker {
 
 impl Holds for Tracker {
     fn observe(&self, seen: Observation) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        let Account { open, checkpoint } = &mut *account;
         let now: BTreeMap<Key, Held> =
             seen.held.into_iter().map(|held| (key(seen.source, &held), held)).collect();
         // A hold whose share or quality is another one now ends, and begins anew.
@@ -94,14 +103,19 @@ impl Holds for Tracker {
             .collect();
         for hold in ended.iter().filter_map(|key| open.remove(key)) {
             // A clock that was set back must not end a hold before it began.
-            self.tell(&hold, v1::JobEventKind::DeviceReleased, seen.at_ms.max(hold.since_ms));
+            let at_ms = seen.at_ms.max(hold.since_ms);
+            checkpoint.add([self.event(&hold, v1::JobEventKind::DeviceReleased, at_ms)]);
         }
         for (key, held) in now {
             open.entry(key).or_insert_with(|| {
                 let hold = OpenHold { source: seen.source.to_owned(), held, since_ms: seen.at_ms };
-                self.tell(&hold, v1::JobEventKind::DeviceHeld, seen.at_ms);
+                checkpoint.add([self.event(&hold, v1::JobEventKind::DeviceHeld, seen.at_ms)]);
                 hold
             });
+        }
+        let kept: Vec<&OpenHold> = open.values().collect();
+        if let Err(error) = checkpoint.hand_on(&kept, &*self.sink) {
+            tracing::warn!("the account of pods' holds is not safe: {error}");
         }
     }
 }

@@ -129,6 +129,6 @@ fn take(shared: &Shared, session: &Session, event: &EventData<'_>) {
         shared
             .xids
             .driver(Occurrence { code, pci, at_ms: wall_ms(), ..Occurrence::default() }, Instant::now());
-        shared.tell_xids(false);
+        shared.clock.wake();
     }
 }

@@ -58,14 +58,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tidegate_events::v1::{NodeEvent, NodeEventKind};
-
 use self::session::{LOADING_STACK, STACK, locked};
 use self::slot::Slot;
-use self::tell::Teller;
+use self::tell::{Teller, xid_event};
 use crate::reading::{Metric, Sink};
 use crate::ticker::Clock;
-use crate::xid::{Join, KernelLog, KernelReport, Occurrence, PciAddress, XidOptions, kernel_log_readable};
+use crate::xid::{
+    Join, KernelLog, KernelReport, Occurrence, PciAddress, Told, XidOptions, kernel_log_readable,
+};
 
 /// What every reading of a GPU holds, as a value or as missing.
 pub const GPU_METRICS: &[Metric] = {
@@ -251,6 +251,7 @@ struct Shared {
     clock: Clock,
     slots: Mutex<Arc<[Arc<Slot>]>>,
     xids: Join,
+    told: Mutex<Told>,
     status: Mutex<NvmlStatus>,
 }
 
@@ -286,26 +287,19 @@ impl Shared {
         self.slots().iter().find(|slot| slot.pci == pci).cloned()
     }
 
-    /// Tells of XIDs that are known well enough; `all` at the end.
+    /// Tells of XIDs that are known well enough; `all` at the end. It waits for the disk.
     fn tell_xids(&self, all: bool) {
-        for (occurrence, evidence) in self.xids.due(Instant::now(), all) {
-            let slot = self.slot_at(occurrence.pci);
-            self.teller.xid(slot.as_deref(), &occurrence, evidence);
-        }
+        let mut told = locked(&self.told);
+        let due = self.xids.due(Instant::now(), all);
+        let event = |(occurrence, evidence): &(Occurrence, &str)| {
+            xid_event(self.slot_at(occurrence.pci).as_deref(), occurrence, evidence)
+        };
+        let record = due.iter().filter_map(|(occurrence, _)| occurrence.record).max();
+        told.tell(due.iter().map(event).collect(), record, &*self.teller.sink);
     }
 
-    /// A report of the kernel's log. One of a switch is an event of its own.
-    fn kernel_reports(&self, report: KernelReport, at_ms: i64) {
-        if report.switch {
-            let event = NodeEvent {
-                fault_class: Some(format!("SXID-{}", report.code)),
-                description: Some(report.text),
-                pci_bus_id: Some(report.pci.to_string()),
-                evidence: Some("kmsg".into()),
-                ..NodeEvent::default()
-            };
-            return self.teller.event(at_ms, NodeEventKind::DeviceEvent, event);
-        }
+    /// A report of the kernel's log.
+    fn kernel_reports(&self, report: KernelReport, at_ms: i64, record: Option<u64>) {
         let occurrence = Occurrence {
             code: report.code,
             pci: Some(report.pci),
@@ -314,9 +308,11 @@ impl Shared {
             process: report.process,
             text: Some(report.text),
             at_ms,
+            record,
+            switch: report.switch,
         };
         self.xids.kernel(occurrence, Instant::now());
-        self.tell_xids(false);
+        self.clock.wake();
     }
 }
 
@@ -327,6 +323,8 @@ pub struct NvmlSource {
     /// Closed when the thread that keeps the library running has ended.
     keeper: Option<Mutex<Receiver<()>>>,
     kernel_log: Option<KernelLog>,
+    /// Tells of XIDs: it waits for the disk, and nobody is to wait for it.
+    xids: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for NvmlSource {
@@ -347,6 +345,7 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
     let timeout = options.start_timeout;
     let shared = Arc::new(Shared {
         xids: Join::new(options.xid.window),
+        told: Mutex::new(Told::open(options.xid.position.clone())),
         teller: Teller { sink },
         clock: Clock::default(),
         slots: Mutex::new(Arc::from([])),
@@ -357,7 +356,8 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
     shared.xids.kernel_reads(
         shared.options.xid.kernel_log.as_deref().is_some_and(|log| kernel_log_readable(log).is_ok()),
     );
-    let mut source = NvmlSource { shared: Arc::clone(&shared), ticks: None, keeper: None, kernel_log: None };
+    let mut source =
+        NvmlSource { shared: Arc::clone(&shared), ticks: None, keeper: None, kernel_log: None, xids: None };
     let (ready, started) = sync_channel(1);
     let keeper = Arc::clone(&shared);
     let (alive, ended) = sync_channel::<()>(0);
@@ -381,18 +381,32 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
             for slot in watch.slots().iter() {
                 slot.watch(now, stale_after, &watch.clock, &watch.teller);
             }
-            watch.tell_xids(false);
+            if watch.xids.is_due(Instant::now()) {
+                watch.clock.wake();
+            }
         });
     })?;
     source.ticks = Some(ticks);
+    let told = Arc::clone(&shared);
+    let xids = thread::Builder::new().name("xids".into()).stack_size(STACK).spawn(move || {
+        loop {
+            told.tell_xids(false);
+            // What the disk did not take is tried again with the next one, or after this time.
+            if !told.clock.wait_for(Duration::from_secs(600), || told.xids.is_due(Instant::now())) {
+                return told.tell_xids(true);
+            }
+        }
+    })?;
+    source.xids = Some(xids);
     Ok(source)
 }
 
 fn read_kernel_log(shared: &Arc<Shared>) -> Option<KernelLog> {
     let path = shared.options.xid.kernel_log.clone()?;
     let told = Arc::clone(shared);
-    match KernelLog::start(&path, &shared.options.xid, move |report, at_ms| {
-        told.kernel_reports(report, at_ms)
+    let after = locked(&shared.told).after();
+    match KernelLog::start(&path, after, move |report, at_ms, record| {
+        told.kernel_reports(report, at_ms, record);
     }) {
         Ok(log) => {
             shared.status().kernel_log_read = true;
@@ -436,11 +450,11 @@ impl Drop for NvmlSource {
         {
             tracing::warn!("the driver does not return; its library is left as it is");
         }
-        if let Some(ticks) = self.ticks.take()
-            && ticks.join().is_err()
-        {
-            tracing::error!("the thread that makes ticks failed");
+        for thread in [self.ticks.take(), self.xids.take()].into_iter().flatten() {
+            let name = thread.thread().name().unwrap_or_default().to_owned();
+            if thread.join().is_err() {
+                tracing::error!("thread {name} failed");
+            }
         }
-        self.shared.tell_xids(true);
     }
 }

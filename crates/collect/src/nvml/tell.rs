@@ -23,8 +23,7 @@ impl Teller {
 
     /// An event that happened at a time, ms since the epoch.
     pub(super) fn event(&self, at_ms: i64, kind: NodeEventKind, event: NodeEvent) {
-        let envelope = Envelope { event_time_ms: at_ms, observed_time_ms: wall_ms(), ..Envelope::default() };
-        self.sink.event(Event::Node(NodeEvent { envelope: Some(envelope), kind: kind.into(), ..event }));
+        self.sink.event(at(at_ms, kind, event));
     }
 
     /// An event of a device, now.
@@ -46,30 +45,45 @@ impl Teller {
         let event = NodeEvent { description: Some(description), amount_ms, ..of(slot) };
         self.event(wall_ms(), NodeEventKind::DeviceAnswers, event);
     }
+}
 
-    /// One occurrence of an XID. `evidence`: who said so.
-    pub(super) fn xid(&self, slot: Option<&Slot>, occurrence: &Occurrence, evidence: &str) {
-        let known = xid(occurrence.code);
-        let text = occurrence.text.clone().filter(|text| !text.is_empty());
-        let mut description = text.or_else(|| known.map(|x| x.meaning.into())).unwrap_or_default();
-        if let Some(process) = &occurrence.process {
-            description = format!("{description} (process {process})");
-        }
-        if let Some(number) = occurrence.gpu_instance {
-            description = format!("{description} (GPU instance {number})");
-        }
+fn at(at_ms: i64, kind: NodeEventKind, event: NodeEvent) -> Event {
+    let envelope = Envelope { event_time_ms: at_ms, observed_time_ms: wall_ms(), ..Envelope::default() };
+    Event::Node(NodeEvent { envelope: Some(envelope), kind: kind.into(), ..event })
+}
+
+/// One occurrence of an XID, or of an error of a switch. `evidence`: who said so.
+pub(super) fn xid_event(slot: Option<&Slot>, occurrence: &Occurrence, evidence: &str) -> Event {
+    let text = occurrence.text.clone().filter(|text| !text.is_empty());
+    if occurrence.switch {
         let event = NodeEvent {
-            fault_level: known.map(|x| x.severity.as_str().into()),
-            fault_class: known.map(|x| x.name.into()),
-            description: (!description.is_empty()).then_some(description),
+            fault_class: Some(format!("SXID-{}", occurrence.code)),
+            description: text,
             pci_bus_id: occurrence.pci.map(|pci| pci.to_string()),
-            xid: Some(occurrence.code),
-            pid: occurrence.pid,
             evidence: Some(evidence.into()),
-            ..slot.map(of).unwrap_or_default()
+            ..NodeEvent::default()
         };
-        self.event(occurrence.at_ms, NodeEventKind::Xid, event);
+        return at(occurrence.at_ms, NodeEventKind::DeviceEvent, event);
     }
+    let known = xid(occurrence.code);
+    let mut description = text.or_else(|| known.map(|x| x.meaning.into())).unwrap_or_default();
+    if let Some(process) = &occurrence.process {
+        description = format!("{description} (process {process})");
+    }
+    if let Some(number) = occurrence.gpu_instance {
+        description = format!("{description} (GPU instance {number})");
+    }
+    let event = NodeEvent {
+        fault_level: known.map(|x| x.severity.as_str().into()),
+        fault_class: known.map(|x| x.name.into()),
+        description: (!description.is_empty()).then_some(description),
+        pci_bus_id: occurrence.pci.map(|pci| pci.to_string()),
+        xid: Some(occurrence.code),
+        pid: occurrence.pid,
+        evidence: Some(evidence.into()),
+        ..slot.map(of).unwrap_or_default()
+    };
+    at(occurrence.at_ms, NodeEventKind::Xid, event)
 }
 
 /// An event about a device.

@@ -144,6 +144,7 @@ fn record(values: &[&str; COLUMNS.len()], setup: Setup) -> Result<Option<Record>
         name: text(name),
         requested: gpus(requested)?,
         held: gpus(allocated)?,
+        shape: None,
         allocated: text(allocated).is_some(),
         nodes: listed.map(|count| (names, count)),
         time_limit_ms: limit_ms.and_then(|limit_ms| u64::try_from(limit_ms).ok()),

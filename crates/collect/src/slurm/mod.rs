@@ -23,4 +23,4 @@ mod watcher;
 pub(crate) use spelling::{JobId, Task, array_tasks, exit_code, hosts, job_id, time_limit_ms, tres_gpus};
 
 pub use command::CommandError;
-pub use watcher::{Deliver, PollError, SlurmOptions, Watcher, WatcherHandle, start};
+pub use watcher::{PollError, SlurmOptions, Watcher, WatcherHandle, start};

@@ -72,6 +72,21 @@ impl Job {
         };
         Some(Gpus { milli: gpus.count.checked_mul(times)?.checked_mul(1000), model: gpus.model })
     }
+
+    /// Nodes and thousandths of a GPU on each; only who asks by the node, for one number of nodes, says so.
+    fn shape(&self) -> Option<(u32, u64)> {
+        let gpus = node_gpus(self.tres_per_node.as_deref()?).count;
+        let nodes = u32::try_from(self.node_count.positive()?).ok()?;
+        // Of a range `node_count` is the most, and the request names the fewest.
+        let fewest = self
+            .tres_req_str
+            .as_deref()
+            .unwrap_or_default()
+            .split(',')
+            .find_map(|tres| tres.strip_prefix("node="));
+        let is_range = fewest.is_some_and(|fewest| fewest.parse() != Ok(nodes));
+        (gpus > 0 && !is_range).then(|| Some((nodes, gpus.checked_mul(1000)?)))?
+    }
 }
 
 /// How Slurm is set up, as far as answers depend on it.
@@ -163,9 +178,11 @@ fn record(job: &Job, id: u64, setup: Setup) -> Result<Record, String> {
     let details: Vec<_> = job.gres_detail.0.iter().map(|text| node_gpus(text)).collect();
     if !setup.gpus_tracked {
         requested = job.asked().unwrap_or_default();
-        if !details.is_empty() {
+        // What starts right after slurmctld did shows `gpu:h200:0(IDX:)` for what it was given: then the request stands.
+        let count: u64 = details.iter().map(|node| node.count).sum();
+        if count > 0 {
             let model = details.iter().find_map(|node| node.model.clone());
-            held = Gpus { milli: Some(details.iter().map(|node| node.count * 1000).sum()), model };
+            held = Gpus { milli: Some(count * 1000), model };
         }
     }
     // One entry a node, in the order of the job's nodes; with another number nobody knows which is whose.
@@ -184,6 +201,7 @@ fn record(job: &Job, id: u64, setup: Setup) -> Result<Record, String> {
         name: text(&job.name),
         requested,
         held,
+        shape: job.shape(),
         allocated: text(&job.tres_alloc_str).is_some(),
         devices: devices.filter(|(_, indices)| !indices.is_empty()).collect(),
         nodes,
@@ -202,4 +220,55 @@ fn record(job: &Job, id: u64, setup: Setup) -> Result<Record, String> {
         exit: job.exit_code.0,
         cancelled_by: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As squeue of 22.05 writes a job, as far as it is read.
+    fn held(gres_detail: &str, tres_per_node: &str) -> (Option<u64>, usize) {
+        let answer = format!(
+            r#"{{"meta": {{}}, "errors": [], "jobs": [{{"job_id": 8, "job_state": "RUNNING", "submit_time": 1795310010,
+                "start_time": 1795310013, "tres_per_node": "{tres_per_node}", "gres_detail": [{gres_detail}],
+                "tres_alloc_str": "cpu=1,mem=100M,node=1,billing=1", "node_count": 1, "nodes": "n1"}}]}}"#
+        );
+        let records = read(answer.as_bytes(), Setup { gpus_tracked: false }).unwrap();
+        (records[0].held.milli.or(records[0].requested.milli), records[0].devices.len())
+    }
+
+    #[test]
+    fn gpus_are_those_of_the_nodes_or_else_those_asked_for() {
+        assert_eq!(held(r#""gpu:h200:2(IDX:1-2)""#, "gres:gpu:2"), (Some(2000), 1));
+        assert_eq!(held("", "gres:gpu:2"), (Some(2000), 0), "a job that ended");
+        assert_eq!(
+            held(r#""gpu:h200:0(IDX:)""#, "gres:gpu:2"),
+            (Some(2000), 0),
+            "slurmctld has just come back"
+        );
+        assert_eq!(held("", ""), (Some(0), 0));
+    }
+
+    /// As squeue of 22.05 showed jobs that waited.
+    #[test]
+    fn the_shape_is_what_is_asked_for_by_the_node() {
+        let shape = |node_count: u32, per: &str, requested: &str| {
+            let answer = format!(
+                r#"{{"meta": {{}}, "errors": [], "jobs": [{{"job_id": 8, "job_state": "PENDING", "state_reason": "Resources",
+                    "submit_time": 1795310010, {per}, "tres_req_str": "{requested}", "node_count": {node_count}}}]}}"#
+            );
+            read(answer.as_bytes(), Setup { gpus_tracked: false }).unwrap()[0].shape
+        };
+        assert_eq!(
+            shape(2, r#""tres_per_node": "gres:gpu:h200:4""#, "cpu=2,mem=200M,node=2,billing=2"),
+            Some((2, 4000))
+        );
+        assert_eq!(
+            shape(3, r#""tres_per_node": "gres:gpu:2""#, "cpu=1,mem=100M,node=1,billing=1"),
+            None,
+            "-N1-3"
+        );
+        assert_eq!(shape(2, r#""tres_per_job": "gres:gpu:12""#, "cpu=1,mem=100M,node=1,billing=1"), None);
+        assert_eq!(shape(1, r#""tres_per_task": "gres:gpu:2""#, "cpu=4,mem=400M,node=1,billing=4"), None);
+    }
 }

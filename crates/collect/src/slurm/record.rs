@@ -30,6 +30,8 @@ pub(super) struct Record {
     pub name: Option<String>,
     pub requested: Gpus,
     pub held: Gpus,
+    /// Nodes asked for and thousandths of a GPU on each; none where Slurm is free to choose.
+    pub shape: Option<(u32, u64)>,
     /// Whether it was ever given anything.
     pub allocated: bool,
     /// Expanded, comma separated, and how many.
@@ -113,6 +115,9 @@ impl Record {
         let mut job = event(&self.job_id, Kind::Waiting, at_ms);
         job.reason.clone_from(&self.reason);
         job.priority = self.priority;
+        // Not in SUBMITTED: accounting does not know it, and the import of it must tell the same event.
+        job.asked_node_count = self.shape.map(|(nodes, _)| nodes);
+        job.asked_gpus_per_node_milli = self.shape.map(|(_, gpus)| gpus);
         Event::Job(job)
     }
 

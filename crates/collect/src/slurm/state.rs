@@ -1,9 +1,6 @@
-//! What the watcher remembers of jobs, and the file in which it finds it again.
+//! What the watcher remembers of jobs.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,69 +77,4 @@ pub(super) struct State {
     pub observed_ms: Option<i64>,
     #[serde(default)]
     pub inventory: Inventory,
-    /// Events that belong to this state and may not have been handed on: their schemas and encodings.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pending: Vec<(u32, String)>,
-}
-
-/// The file of a cluster's state in a folder.
-#[derive(Debug, Clone)]
-pub(super) struct StateFile {
-    path: PathBuf,
-}
-
-impl StateFile {
-    pub(super) fn new(folder: &Path, cluster: &str) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        Ok(Self { path: folder.join(format!("slurm-{cluster}.json")) })
-    }
-
-    /// What was saved last; nothing if there is none.
-    ///
-    /// # Errors
-    /// A file that cannot be read, or not as a state: it says how to go on.
-    pub(super) fn load(&self) -> io::Result<State> {
-        let text = match fs::read(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
-            Err(error) => return Err(error),
-        };
-        serde_json::from_slice(&text).map_err(|error| {
-            let path = self.path.display();
-            io::Error::other(format!(
-                "{path} is damaged: {error}; move it away to begin with what Slurm still knows"
-            ))
-        })
-    }
-
-    /// Saves it so that after a crash either this state or the one before is there.
-    pub(super) fn save(&self, state: &State) -> io::Result<()> {
-        let aside = self.path.with_extension("json.new");
-        let mut file = File::create(&aside)?;
-        file.write_all(&serde_json::to_vec(state)?)?;
-        file.sync_all()?;
-        fs::rename(&aside, &self.path)?;
-        self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_state_is_found_again_and_a_damaged_one_is_not_taken_for_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = StateFile::new(folder.path(), "c1").unwrap();
-        assert!(file.load().unwrap().jobs.is_empty());
-        let mut state = State { polled_ms: Some(5), ..State::default() };
-        let attempt =
-            Attempt { start_ms: 7, suspended: true, devices: vec![("n1".into(), vec![0, 1])], over: None };
-        state.jobs.insert("12_3".into(), Job { attempts: vec![attempt], ..Job::default() });
-        file.save(&state).unwrap();
-        let found = file.load().unwrap();
-        assert_eq!((found.jobs, found.polled_ms), (state.jobs, Some(5)));
-        fs::write(&file.path, "{\"jobs\": ").unwrap();
-        assert!(file.load().unwrap_err().to_string().contains("move it away"));
-    }
 }

@@ -5,16 +5,17 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 use tidegate_events::Event;
 
 use super::command::{CommandError, Programs};
 use super::inventory::Answers;
 use super::queue::Setup;
-use super::state::{State, StateFile};
+use super::state::State;
 use super::tracker::Tracker;
 use super::{accounting, queue};
+use crate::checkpoint::Checkpoint;
 use crate::reading::Sink;
 
 /// How to watch a cluster.
@@ -57,25 +58,6 @@ impl SlurmOptions {
     }
 }
 
-/// Takes events in good order.
-pub trait Deliver: Send {
-    /// Takes the events; when this returns without an error, a crash loses none of them.
-    ///
-    /// # Errors
-    /// They could not be kept; the same ones come again.
-    fn deliver(&mut self, events: Vec<Event>) -> io::Result<()>;
-}
-
-/// A sink takes events at once and says nothing of whether they are kept.
-impl Deliver for Arc<dyn Sink> {
-    fn deliver(&mut self, events: Vec<Event>) -> io::Result<()> {
-        for event in events {
-            self.event(event);
-        }
-        Ok(())
-    }
-}
-
 /// Why there was nothing to be had of Slurm this time, or nothing to be told. Nothing is concluded from it.
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
@@ -84,7 +66,7 @@ pub enum PollError {
     #[error("cannot keep what is known of the jobs: {0}")]
     State(#[from] io::Error),
     #[error("cannot hand on what happened: {0}")]
-    Deliver(io::Error),
+    Store(String),
 }
 
 /// Watches a cluster.
@@ -95,16 +77,15 @@ pub enum PollError {
 pub struct Watcher {
     options: SlurmOptions,
     programs: Programs,
-    file: Option<StateFile>,
+    /// Keeps what was told and is not committed.
+    checkpoint: Checkpoint,
     tracker: Tracker,
     setup: Option<Found>,
     inventoried_ms: Option<i64>,
     /// Whether accounting failed when it was asked last.
     accounting_failed: bool,
     saved_ms: i64,
-    /// Told and not committed.
-    pending: Vec<Event>,
-    /// The pending ones are in the file, or need not be.
+    /// What is told is in the file, or need not be.
     saved: bool,
 }
 
@@ -136,31 +117,26 @@ impl Watcher {
     /// The state cannot be read.
     pub fn new(options: SlurmOptions) -> io::Result<Self> {
         let file =
-            options.state.as_ref().map(|folder| StateFile::new(folder, &options.cluster)).transpose()?;
-        let mut state = file.as_ref().map_or(Ok(State::default()), StateFile::load)?;
-        let decode = |(schema, payload): (u32, String)| {
-            let payload =
-                unhex(&payload).ok_or_else(|| io::Error::other("an event in the state is damaged"))?;
-            Event::decode(schema, &payload).map_err(io::Error::other)
-        };
-        let pending = state.pending.drain(..).map(decode).collect::<io::Result<Vec<_>>>()?;
+            options.state.as_ref().map(|folder| folder.join(format!("slurm-{}.json", options.cluster)));
+        options.state.as_ref().map_or(Ok(()), fs::create_dir_all)?;
+        let (state, checkpoint) = Checkpoint::open::<State>(file)?;
         let programs = Programs {
             folder: options.programs.clone(),
             conf: options.conf.clone(),
             time_limit: options.time_limit,
         };
-        let tracker = Tracker::new(state, options.accounting.unwrap_or(false), options.devices);
+        let tracker =
+            Tracker::new(state.unwrap_or_default(), options.accounting.unwrap_or(false), options.devices);
         Ok(Self {
             options,
             programs,
-            file,
+            checkpoint,
             tracker,
             setup: None,
             inventoried_ms: None,
             accounting_failed: false,
             saved_ms: 0,
             saved: true,
-            pending,
         })
     }
 
@@ -170,36 +146,23 @@ impl Watcher {
     /// Slurm did not answer, or not as it should: what was known stays as it was. Or what happened could not be written down:
     /// it is told when it can.
     pub fn poll(&mut self, now_ms: i64) -> Result<Vec<Event>, PollError> {
-        if self.pending.is_empty() {
-            self.pending = self.ask(now_ms)?;
+        if self.checkpoint.pending().is_empty() {
+            let events = self.ask(now_ms)?;
             let heartbeat = |event: &Event| matches!(event, Event::Job(job) if job.job_id.is_empty());
-            let news = self.pending.iter().any(|event| !heartbeat(event));
+            let news = events.iter().any(|event| !heartbeat(event));
             self.saved = !news && now_ms - self.saved_ms < SAVE_MS;
+            self.checkpoint.add(events);
         }
         if !self.saved {
-            self.save()?;
+            self.checkpoint.save(&self.tracker.state)?;
             (self.saved, self.saved_ms) = (true, now_ms);
         }
-        Ok(self.pending.clone())
+        Ok(self.checkpoint.pending().to_vec())
     }
 
     /// What was told last was handed on.
     pub fn commit(&mut self) {
-        self.pending.clear();
-    }
-
-    fn save(&mut self) -> io::Result<()> {
-        let Some(file) = &self.file else {
-            return Ok(());
-        };
-        let state = &mut self.tracker.state;
-        for event in &mut self.pending {
-            let record = event.record().map_err(io::Error::other)?;
-            state.pending.push((record.schema, hex(&record.payload)));
-        }
-        let saved = file.save(state);
-        state.pending.clear();
-        saved
+        self.checkpoint.forget();
     }
 
     /// Asks Slurm, and compares.
@@ -349,13 +312,13 @@ impl Drop for WatcherHandle {
 ///
 /// # Errors
 /// The state cannot be read, or there is no thread to be had.
-pub fn start(options: SlurmOptions, mut deliver: Box<dyn Deliver>) -> io::Result<WatcherHandle> {
+pub fn start(options: SlurmOptions, sink: Arc<dyn Sink>) -> io::Result<WatcherHandle> {
     let mut watcher = Watcher::new(options)?;
     let (stop, stopped) = mpsc::channel();
     let work = move || {
         let mut failing = false;
         loop {
-            match turn(&mut watcher, deliver.as_mut()) {
+            match turn(&mut watcher, &*sink) {
                 Ok(()) if failing => {
                     tracing::info!(cluster = watcher.options.cluster, "Slurm answers again");
                     failing = false;
@@ -381,21 +344,11 @@ pub fn start(options: SlurmOptions, mut deliver: Box<dyn Deliver>) -> io::Result
 }
 
 /// One poll, handed on. What could not be handed on comes again.
-fn turn(watcher: &mut Watcher, deliver: &mut dyn Deliver) -> Result<(), PollError> {
-    let events = watcher.poll(now_ms())?;
-    deliver.deliver(events).map_err(PollError::Deliver)?;
+fn turn(watcher: &mut Watcher, sink: &dyn Sink) -> Result<(), PollError> {
+    watcher.poll(now_ms())?.into_iter().for_each(|event| sink.event(event));
+    sink.store().map_err(PollError::Store)?;
     watcher.commit();
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |four: u8| char::from_digit(four.into(), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 fn now_ms() -> i64 {

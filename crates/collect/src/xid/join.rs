@@ -19,6 +19,10 @@ pub struct Occurrence {
     pub text: Option<String>,
     /// When it happened, ms since the epoch.
     pub at_ms: i64,
+    /// Number of the kernel's record.
+    pub record: Option<u64>,
+    /// It is of an NVSwitch, of which NVML tells nothing.
+    pub switch: bool,
 }
 
 #[derive(Debug)]
@@ -70,6 +74,7 @@ impl Join {
     pub fn kernel(&self, occurrence: Occurrence, now: Instant) {
         let mut state = self.state();
         let counterpart = state.counterpart(&occurrence, |w| !w.kernel, now, self.window);
+        let counterpart = counterpart.filter(|_| !occurrence.switch);
         match counterpart {
             // What the kernel says is exact: its code, its time, its process.
             Some(at) => {
@@ -91,18 +96,18 @@ impl Join {
         }
     }
 
-    /// What is known enough to be told, oldest first, each with who said so: `nvml`, `kmsg` or `nvml,kmsg`. `all` at the end:
-    /// nothing is waited for any more.
+    /// Whether there is something to be told.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.waiting.front().is_some_and(|w| state.knows(w, now, self.window))
+    }
+
+    /// What is known enough to be told, each with who said so: `nvml`, `kmsg` or `nvml,kmsg`. Oldest first, and nothing before
+    /// what is older, so that one number of the kernel's records says what was told. `all` at the end: nothing is waited for any
+    /// more.
     pub fn due(&self, now: Instant, all: bool) -> Vec<(Occurrence, &'static str)> {
         let mut state = self.state();
-        if state.waiting.is_empty() {
-            return Vec::new();
-        }
-        let both = state.kernel_reads && state.driver_reads;
-        let (done, waiting) = std::mem::take(&mut state.waiting).into_iter().partition(|w: &Waiting| {
-            all || !both || (w.kernel && w.driver) || now.saturating_duration_since(w.since) >= self.window
-        });
-        state.waiting = waiting;
+        let count = state.waiting.iter().take_while(|w| all || state.knows(w, now, self.window)).count();
         let told = |w: Waiting| {
             let evidence = match (w.driver, w.kernel) {
                 (true, true) => "nvml,kmsg",
@@ -111,7 +116,7 @@ impl Join {
             };
             (w.occurrence, evidence)
         };
-        VecDeque::into_iter(done).map(told).collect()
+        state.waiting.drain(..count).map(told).collect()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -120,6 +125,12 @@ impl Join {
 }
 
 impl State {
+    /// Whether nobody else will say more of it.
+    fn knows(&self, w: &Waiting, now: Instant, window: Duration) -> bool {
+        let alone = w.occurrence.switch || !(self.kernel_reads && self.driver_reads);
+        alone || (w.kernel && w.driver) || now.saturating_duration_since(w.since) >= window
+    }
+
     fn counterpart(
         &self,
         of: &Occurrence,
@@ -129,7 +140,7 @@ impl State {
     ) -> Option<usize> {
         let near = |w: &&Waiting| {
             let same_place = w.occurrence.pci == of.pci || w.occurrence.pci.is_none() || of.pci.is_none();
-            lacks(w) && same_place && now.saturating_duration_since(w.since) < window
+            lacks(w) && !w.occurrence.switch && same_place && now.saturating_duration_since(w.since) < window
         };
         let place = |w: &Waiting| self.waiting.iter().position(|other| std::ptr::eq(other, w));
         let exact = self.waiting.iter().filter(near).find(|w| w.occurrence.code == of.code);
@@ -203,6 +214,18 @@ mod tests {
         join.driver(report(31, 1), later);
         assert_eq!(told(&join, later), [(31, "kmsg"), (31, "nvml")]);
         assert_eq!(told(&join, later + Duration::from_secs(3)), [(31, "nvml")]);
+    }
+
+    #[test]
+    fn nothing_is_told_before_what_is_older() {
+        let (join, now) = join();
+        join.kernel(report(31, 1), now);
+        join.kernel(Occurrence { switch: true, ..report(20, 9) }, now);
+        join.kernel(report(79, 2), now);
+        join.driver(report(79, 2), now);
+        assert_eq!(told(&join, now), []);
+        let later = now + Duration::from_secs(3);
+        assert_eq!(told(&join, later), [(31, "kmsg"), (20, "kmsg"), (79, "nvml,kmsg")]);
     }
 
     #[test]

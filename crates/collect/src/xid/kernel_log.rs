@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -15,12 +15,10 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 
-use super::XidOptions;
 use super::line::{KernelReport, parse};
 
 /// A record of the kernel is at most this long; a longer line of a file is cut.
 const LONGEST: usize = 8192;
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Whether the kernel's log can be read by this process: opens it and reads nothing.
 ///
@@ -39,18 +37,18 @@ pub(crate) struct KernelLog {
 }
 
 impl KernelLog {
-    /// Begins to read; each report goes to `tell` with its time in ms since the epoch.
+    /// Begins to read behind the record `after`, or with what comes from now on; each report goes to `tell` with its time in ms
+    /// since the epoch and its record's number.
     ///
     /// # Errors
     /// As [`kernel_log_readable`].
     pub(crate) fn start(
         path: &Path,
-        options: &XidOptions,
-        tell: impl Fn(KernelReport, i64) + Send + 'static,
+        after: Option<u64>,
+        tell: impl Fn(KernelReport, i64, Option<u64>) + Send + 'static,
     ) -> io::Result<Self> {
         let mut file = open(path)?;
-        let mut position = options.position.clone().map(Position::read);
-        if position.is_none() {
+        if after.is_none() {
             // A pipe has no end to go to: all that comes is new.
             file.seek(SeekFrom::End(0)).map(drop).or_else(|e| {
                 if e.raw_os_error() == Some(nix::errno::Errno::ESPIPE as i32) { Ok(()) } else { Err(e) }
@@ -62,14 +60,9 @@ impl KernelLog {
         let thread = thread::Builder::new().name("kmsg".into()).stack_size(128 << 10).spawn(move || {
             let mut take = |record: &str| {
                 let record = Record::of(record);
-                if position.as_ref().is_some_and(|p| record.seq.is_some_and(|seq| seq <= p.seq)) {
-                    return;
-                }
-                if let Some(report) = parse(record.message) {
-                    tell(report, record.wall_ms());
-                    if let (Some(position), Some(seq)) = (&mut position, record.seq) {
-                        position.write(seq);
-                    }
+                let is_old = record.seq.zip(after).is_some_and(|(seq, after)| seq <= after);
+                if !is_old && let Some(report) = parse(record.message) {
+                    tell(report, record.wall_ms(), record.seq);
                 }
             };
             while follower.wait(&stopped) {
@@ -213,35 +206,6 @@ impl<'a> Record<'a> {
                 now - age_ms.max(0)
             }
             _ => now,
-        }
-    }
-}
-
-/// How far the log was read in which boot: one line, `boot-id number`.
-struct Position {
-    file: PathBuf,
-    boot: String,
-    seq: u64,
-}
-
-impl Position {
-    /// What the file says, if it is of this boot; otherwise the begin of the log.
-    fn read(file: PathBuf) -> Self {
-        let boot = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
-        let said = std::fs::read_to_string(&file).unwrap_or_default();
-        let seq =
-            said.split_once(' ').filter(|(b, _)| *b == boot).and_then(|(_, seq)| seq.trim().parse().ok());
-        // Record 0 is the kernel's greeting: nothing is missed.
-        Self { file, boot, seq: seq.unwrap_or(0) }
-    }
-
-    /// Remembers that all up to a record was told. It is said once if it cannot be written.
-    fn write(&mut self, seq: u64) {
-        self.seq = seq;
-        let next = self.file.with_extension("new");
-        let text = format!("{} {seq}\n", self.boot);
-        if let Err(error) = std::fs::write(&next, text).and_then(|()| std::fs::rename(&next, &self.file)) {
-            tracing::warn!(file = %self.file.display(), %error, "cannot remember how far the kernel's log was read");
         }
     }
 }

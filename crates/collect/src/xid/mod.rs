@@ -9,6 +9,7 @@ mod catalog;
 mod join;
 mod kernel_log;
 mod line;
+mod told;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub use join::{Join, Occurrence};
 pub(crate) use kernel_log::KernelLog;
 pub use kernel_log::kernel_log_readable;
 pub use line::{KernelReport, PciAddress, parse};
+pub(crate) use told::Told;
 
 /// Where XIDs are read, beside NVML.
 #[derive(Debug, Clone)]

@@ -135,13 +135,7 @@ fn numbers_that_somebody_else_has_used_are_noticed() {
         event.node = "n1".into();
         event.envelope = Some(tidegate_events::v1::Envelope { seq: first_seq, event_time_ms: 1, ..envelope });
     }
-    let record = stolen.record().unwrap();
-    let record = Record {
-        key: record.key,
-        schema: record.schema,
-        event_time_ms: record.event_time_ms,
-        payload: record.payload,
-    };
+    let record = Record::from(stolen.record().unwrap());
     let at = TopicPartition { partition: partition_for(&record.key, 3), ..at.clone() };
     let producer = Producer { source: "agent/n1@c".into(), epoch };
     log.log.append(&at, Batch { producer, first_seq, records: vec![record] }).unwrap();

@@ -29,12 +29,9 @@ fn idle_process() {
     options.socket = Some(folder.join("agent.sock"));
     options.tcp = Some("127.0.0.1:0".parse().unwrap());
     let sink = Arc::clone(&told) as _;
-    let _inlet = Inlet::start(
-        options,
-        InletParts { sink, store: Arc::new(|| Ok(())), holds: None, status: Arc::new(|| json!({})) },
-    )
-    .unwrap();
-    let tracker = Arc::new(Tracker::new("n1", Arc::clone(&told) as _, Vec::new()));
+    let _inlet =
+        Inlet::start(options, InletParts { sink, holds: None, status: Arc::new(|| json!({})) }).unwrap();
+    let tracker = Arc::new(Tracker::new("n1", folder.join("pods.json"), Arc::clone(&told) as _).unwrap());
     let every = Duration::from_millis(50);
     let kube = KubeWatch::start(
         KubeOptions { socket: folder.join("kubelet.sock"), every, ..KubeOptions::default() },

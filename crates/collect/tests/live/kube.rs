@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_collect::kube::{KubeOptions, KubeWatch, OpenHold, Tracker};
+use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
 use tidegate_events::{Event, v1 as events};
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
@@ -113,10 +113,15 @@ struct Setup {
     folder: TempDir,
 }
 
-fn setup(open: Vec<OpenHold>) -> Setup {
-    let folder = tempfile::tempdir().unwrap();
+fn setup() -> Setup {
+    setup_in(tempfile::tempdir().unwrap())
+}
+
+/// In a folder where an agent may have been before.
+fn setup_in(folder: TempDir) -> Setup {
     let told = Recorder::new();
-    let tracker = Arc::new(Tracker::new("n1", Arc::clone(&told) as _, open));
+    let tracker = Tracker::new("n1", folder.path().join("pods.json"), Arc::clone(&told) as _);
+    let tracker = Arc::new(tracker.unwrap());
     Setup { kubelet: Kubelet::default(), told, tracker, socket: folder.path().join("kubelet.sock"), folder }
 }
 
@@ -149,7 +154,7 @@ impl Setup {
 
 #[test]
 fn pods_hold_devices_and_let_them_go() {
-    let setup = setup(Vec::new());
+    let setup = setup();
     let _kubelet = setup.kubelet.serve(&setup.socket);
     setup.kubelet.set(vec![
         pod("a", "nvidia.com/gpu", &["GPU-0", "GPU-1"]),
@@ -194,7 +199,7 @@ fn pods_hold_devices_and_let_them_go() {
 
 #[test]
 fn shared_devices_are_estimates() {
-    let setup = setup(Vec::new());
+    let setup = setup();
     let _kubelet = setup.kubelet.serve(&setup.socket);
     let all = ["GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-0::3", "GPU-1"].map(String::from).to_vec();
     setup.kubelet.0.lock().unwrap().devices = vec![v1::ContainerDevices {
@@ -218,7 +223,7 @@ fn shared_devices_are_estimates() {
 
 #[test]
 fn what_names_no_uuid_is_unknown_and_garbage_does_no_harm() {
-    let setup = setup(Vec::new());
+    let setup = setup();
     let _kubelet = setup.kubelet.serve(&setup.socket);
     let claim = |driver: &str, device: &str| v1::ClaimResource {
         driver_name: driver.into(),
@@ -269,7 +274,7 @@ fn what_names_no_uuid_is_unknown_and_garbage_does_no_harm() {
 
 #[test]
 fn a_kubelet_that_is_away_or_hangs_ends_no_hold() {
-    let setup = setup(Vec::new());
+    let setup = setup();
     let watch = setup.watch(Duration::from_secs(3_600));
     crate::support::wait_until("a failure is counted", || watch.status().failures > 0);
     assert!(
@@ -313,16 +318,14 @@ fn a_kubelet_that_is_away_or_hangs_ends_no_hold() {
 
 #[test]
 fn an_agent_that_starts_again_goes_on_with_its_holds() {
-    let before = setup(Vec::new());
+    let before = setup();
     let kubelet = before.kubelet.serve(&before.socket);
     before.kubelet.set(vec![pod("a", "nvidia.com/gpu", &["GPU-0"]), pod("b", "nvidia.com/gpu", &["GPU-1"])]);
     let watch = before.watch(Duration::ZERO);
     let held = before.events(2);
     drop(watch);
-    let kept = serde_json::to_string(&before.tracker.open()).unwrap();
 
-    let mut after = setup(serde_json::from_str(&kept).unwrap());
-    after.socket.clone_from(&before.socket);
+    let after = setup_in(before.folder);
     before.kubelet.set(vec![pod("b", "nvidia.com/gpu", &["GPU-1"])]);
     let _watch = after.watch(Duration::ZERO);
     let events = after.events(1);
@@ -332,7 +335,7 @@ fn an_agent_that_starts_again_goes_on_with_its_holds() {
     );
     before.kubelet.wait_for_questions();
     assert_eq!(after.events(1).len(), 1, "what is still held is not told again");
-    drop((kubelet, before.folder, after.folder));
+    drop(kubelet);
 }
 
 /// A kubelet with one pod.

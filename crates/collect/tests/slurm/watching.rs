@@ -4,30 +4,43 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_collect::slurm::{Deliver, SlurmOptions, start};
+use tidegate_collect::slurm::{SlurmOptions, start};
+use tidegate_collect::{Reading, Sink};
 use tidegate_events::Event;
 
 const FOLDER: &str = "TIDEGATE_TEST_WATCH_FOLDER";
 const CONF: &str = "TIDEGATE_TEST_WATCH_CONF";
 
 /// Appends events to a file, as a log of one process would; a torn end was never acknowledged.
-struct Journal(File);
+struct Journal {
+    file: File,
+    batch: Mutex<Vec<u8>>,
+}
 
-impl Deliver for Journal {
-    fn deliver(&mut self, events: Vec<Event>) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for mut event in events {
-            let record = event.record().map_err(io::Error::other)?;
-            bytes.extend((record.payload.len() as u32).to_le_bytes());
-            bytes.extend(record.schema.to_le_bytes());
-            bytes.extend(&record.payload);
-        }
-        // One write, so that only the last of a process can be torn.
-        self.0.write_all(&(bytes.len() as u32).to_le_bytes())?;
-        self.0.write_all(&bytes)?;
-        self.0.sync_data()
+impl Sink for Journal {
+    fn reading(&self, _: Reading) {}
+
+    fn event(&self, mut event: Event) {
+        let record = event.record().unwrap();
+        let mut batch = self.batch.lock().unwrap();
+        batch.extend((record.payload.len() as u32).to_le_bytes());
+        batch.extend(record.schema.to_le_bytes());
+        batch.extend(&record.payload);
+    }
+
+    fn store(&self) -> Result<(), String> {
+        let batch = std::mem::take(&mut *self.batch.lock().unwrap());
+        let mut file = &self.file;
+        let write = |file: &mut &File| {
+            // Of one batch, so that only the last of a process can be torn.
+            file.write_all(&(batch.len() as u32).to_le_bytes())?;
+            file.write_all(&batch)?;
+            file.sync_data()
+        };
+        write(&mut file).map_err(|error: io::Error| error.to_string())
     }
 }
 
@@ -114,7 +127,7 @@ fn a_watcher_to_be_killed() {
     let life = std::env::var("TIDEGATE_TEST_WATCH_LIFE").unwrap();
     let journal = folder.join(format!("journal-{life}"));
     let journal = OpenOptions::new().create_new(true).append(true).open(journal).unwrap();
-    let watcher = start(options, Box::new(Journal(journal))).unwrap();
+    let watcher = start(options, Arc::new(Journal { file: journal, batch: Mutex::default() })).unwrap();
     // Until whoever started it is gone.
     io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
     watcher.stop();

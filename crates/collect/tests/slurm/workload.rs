@@ -69,6 +69,9 @@ pub fn disturb(cluster: &Cluster, accounting: bool, rounds: usize) {
     lose_a_node(cluster);
 }
 
+/// Runs for long enough to be requeued on a slow machine, and for a while when it is.
+const TO_BE_REQUEUED: &str = r#"[ "$SLURM_RESTART_COUNT" ] && sleep 4 || sleep 90"#;
+
 /// The requeued job may run again at once.
 fn again_now(cluster: &Cluster, job: &str) {
     cluster.wait_state(job, &["PD"]);
@@ -76,7 +79,7 @@ fn again_now(cluster: &Cluster, job: &str) {
 }
 
 fn requeue(cluster: &Cluster) {
-    let job = cluster.submit(&["--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 6");
+    let job = cluster.submit(&["--requeue", "--gres=gpu:2", "--nice=-100"], TO_BE_REQUEUED);
     cluster.wait_state(&job, &["R"]);
     // Without accounting an attempt is known only if a poll saw it.
     std::thread::sleep(std::time::Duration::from_millis(2100));
@@ -85,7 +88,7 @@ fn requeue(cluster: &Cluster) {
 }
 
 fn shrink(cluster: &Cluster, accounting: bool) {
-    let job = cluster.submit(&["--nodes=3", "--gres=gpu:1", "--nice=-100"], "sleep 9");
+    let job = cluster.submit(&["--nodes=3", "--gres=gpu:1", "--nice=-100"], "sleep 15");
     cluster.wait_state(&job, &["R"]);
     let list = cluster.run("squeue", &["--noheader", "--format=%N", "--jobs", &job]);
     let nodes = cluster.run("scontrol", &["show", "hostnames", &list]);
@@ -104,7 +107,7 @@ fn shrink(cluster: &Cluster, accounting: bool) {
 }
 
 fn suspend(cluster: &Cluster) {
-    let job = cluster.submit(&["--gres=gpu:2", "--nice=-100"], "sleep 7");
+    let job = cluster.submit(&["--gres=gpu:2", "--nice=-100"], "sleep 15");
     cluster.wait_state(&job, &["R"]);
     cluster.run("scontrol", &["suspend", &job]);
     cluster.wait_state(&job, &["S"]);
@@ -119,7 +122,7 @@ fn cancel(cluster: &Cluster) {
 }
 
 fn preempt(cluster: &Cluster) {
-    let victim = cluster.submit(&["--qos=loan", "--nodes=4", "--gres=gpu:8", "--nice=-100"], "sleep 8");
+    let victim = cluster.submit(&["--qos=loan", "--nodes=4", "--gres=gpu:8", "--nice=-100"], TO_BE_REQUEUED);
     cluster.wait_state(&victim, &["R"]);
     cluster.submit(&["--qos=urgent", "--gres=gpu:8"], "sleep 1");
     again_now(cluster, &victim);
@@ -128,7 +131,7 @@ fn preempt(cluster: &Cluster) {
 fn lose_a_node(cluster: &Cluster) {
     let fails = cluster.submit(&["--nodelist=n4", "--no-requeue", "--gres=gpu:1", "--nice=-100"], "sleep 60");
     let comes_back =
-        cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], "sleep 9");
+        cluster.submit(&["--nodelist=n4", "--requeue", "--gres=gpu:2", "--nice=-100"], TO_BE_REQUEUED);
     cluster.wait_state(&fails, &["R"]);
     cluster.wait_state(&comes_back, &["R"]);
     std::thread::sleep(std::time::Duration::from_millis(2100));

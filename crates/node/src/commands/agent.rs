@@ -2,28 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use nix::sys::signal::{SigSet, Signal};
-use tidegate_collect::agent::spool::SpoolOptions;
-use tidegate_collect::agent::{Agent, AgentOptions, End};
+use tidegate_collect::agent::AgentOptions;
 use tidegate_collect::dcgm::DEFAULT_URL;
 
-use crate::destination::DestinationArgs;
+use super::collector::{CollectorArgs, filled};
+use crate::CommandResult;
 use crate::sources::{Source, SourceOptions, Sources};
-use crate::units::{duration, size};
-use crate::{CommandError, CommandResult};
-
-/// Another collector reports under this name.
-pub const EXIT_CONFLICT: u8 = 4;
-/// How long the agent delivers on after it was asked to end; what is left waits in the spool.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// A spool that holds less could not hold a batch of a large node and what is on its way.
-const SPOOL_MIN: u64 = 16 << 20;
+use crate::units::duration;
 
 /// Collect what this node's GPUs do
 #[derive(Debug, Args)]
@@ -37,35 +25,16 @@ pub struct AgentArgs {
     /// Where values come from
     #[arg(long, value_enum, env = "TIDEGATE_SOURCE", default_value = "nvml")]
     source: SourceKind,
-    /// The driver's library, where the loader does not find it
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_NVML_LIB")]
-    nvml_lib: Option<PathBuf>,
-    /// The kernel's log, where XIDs are counted exactly
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "TIDEGATE_KERNEL_LOG",
-        default_value = "/dev/kmsg",
-        hide_short_help = true
-    )]
-    kernel_log: PathBuf,
-    /// Page of a dcgm-exporter
-    #[arg(long, value_name = "URL", env = "TIDEGATE_DCGM_URL", default_value = DEFAULT_URL)]
-    dcgm_url: String,
-    /// Name of this node, as the scheduler has it [default: the host's name]
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_NODE")]
-    node: Option<String>,
-    /// Name of the cluster
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_CLUSTER", default_value = "default")]
-    cluster: String,
     #[command(flatten)]
-    destination: DestinationArgs,
+    places: SourcePlaces,
+    /// Name of this node, as the scheduler has it [default: the host's name]
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_NODE", value_parser = filled)]
+    node: Option<String>,
+    #[command(flatten)]
+    collector: CollectorArgs,
     /// Folder where records wait until the log has them
     #[arg(long, value_name = "DIR", env = "TIDEGATE_SPOOL", default_value = "/var/lib/tidegate-agent")]
     spool: PathBuf,
-    /// Bytes that may wait; beyond, the oldest records are dropped, and counted
-    #[arg(long, value_name = "SIZE", env = "TIDEGATE_SPOOL_LIMIT", default_value = "1GiB", value_parser = spool_size)]
-    spool_limit: u64,
     /// Time between two readings of a device
     #[arg(long, value_name = "TIME", env = "TIDEGATE_INTERVAL", default_value = "1s", value_parser = duration)]
     interval: Duration,
@@ -75,9 +44,6 @@ pub struct AgentArgs {
     /// How often this node's clock is compared with the log's
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, hide_short_help = true)]
     compare_clocks: Duration,
-    /// Report under this name although another collector did so last; that one is refused from now on
-    #[arg(long)]
-    take_over: bool,
     /// Unix socket where jobs report their steps, and prologs who holds which GPU
     #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET")]
     socket: Option<PathBuf>,
@@ -95,6 +61,26 @@ pub struct AgentArgs {
     kubelet: Option<PathBuf>,
 }
 
+/// Where the sources are.
+#[derive(Debug, Args)]
+pub(super) struct SourcePlaces {
+    /// The driver's library, where the loader does not find it
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_NVML_LIB")]
+    pub nvml_lib: Option<PathBuf>,
+    /// The kernel's log, where XIDs are counted exactly
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "TIDEGATE_KERNEL_LOG",
+        default_value = "/dev/kmsg",
+        hide_short_help = true
+    )]
+    pub kernel_log: PathBuf,
+    /// Page of a dcgm-exporter
+    #[arg(long, value_name = "URL", env = "TIDEGATE_DCGM_URL", default_value = DEFAULT_URL)]
+    pub dcgm_url: String,
+}
+
 /// Where values come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SourceKind {
@@ -106,69 +92,30 @@ pub enum SourceKind {
     Demo,
 }
 
-pub(super) fn spool_size(text: &str) -> Result<u64, String> {
-    match size(text)? {
-        bytes if bytes < SPOOL_MIN => Err("a spool needs 16MiB at least".into()),
-        bytes => Ok(bytes),
-    }
-}
-
 pub fn run(args: AgentArgs) -> CommandResult {
-    let signals = block_signals()?;
-    let node = node(&args)?;
-    let connect = args.destination.connect()?;
-    let agent = Arc::new(Agent::start(options(&args, &node), connect)?);
-    wait_for_signals(signals, Arc::clone(&agent))?;
-    let sources = Sources::start(&source_options(&args, node), &agent)?;
-    agent.started(sources.driver_version());
-    let end = agent.wait();
-    drop(sources);
-    let reason = match &end {
-        End::Asked => "it was asked to end",
-        End::Conflict(_) => "another collector reports under its name",
-    };
-    let delivered = agent.stop(PATIENCE, reason);
-    match end {
-        // The agent has said it, with what to do.
-        End::Conflict(_) => Ok(ExitCode::from(EXIT_CONFLICT)),
-        End::Asked => {
-            if !delivered {
-                tracing::info!(spool = %args.spool.display(), "not all could be delivered; the rest waits in the spool");
-            }
-            Ok(ExitCode::SUCCESS)
-        }
-    }
-}
-
-/// The name of this node.
-fn node(args: &AgentArgs) -> Result<String, CommandError> {
     let node = match &args.node {
         Some(node) => node.clone(),
-        None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        None => filled(&rustix::system::uname().nodename().to_string_lossy())
+            .map_err(|_| "this host has no name; set --node")?,
     };
-    if node.is_empty() || args.cluster.is_empty() {
-        return Err(
-            "the names of the node and of the cluster must not be empty; set --node and --cluster".into()
-        );
-    }
-    Ok(node)
-}
-
-fn options(args: &AgentArgs, node: &str) -> AgentOptions {
-    let spool =
-        SpoolOptions { dir: args.spool.clone(), limit_bytes: args.spool_limit, take_over: args.take_over };
-    let options = AgentOptions::of_node(&args.cluster, node, spool);
-    AgentOptions { flush: args.flush, compare_clocks: args.compare_clocks, ..options }
+    let options =
+        AgentOptions::of_node(&args.collector.cluster, &node, args.collector.spool(args.spool.clone()));
+    let options = AgentOptions { flush: args.flush, compare_clocks: args.compare_clocks, ..options };
+    args.collector.run(options, |agent| {
+        let sources = Sources::start(&source_options(&args, node), agent)?;
+        agent.started(sources.driver_version());
+        Ok(sources)
+    })
 }
 
 fn source_options(args: &AgentArgs, node: String) -> SourceOptions {
     let source = match args.source {
         SourceKind::Nvml => Source::Nvml {
-            lib_path: args.nvml_lib.clone(),
-            kernel_log: Some(args.kernel_log.clone()),
+            lib_path: args.places.nvml_lib.clone(),
+            kernel_log: Some(args.places.kernel_log.clone()),
             interval: args.interval,
         },
-        SourceKind::Dcgm => Source::Dcgm { url: args.dcgm_url.clone() },
+        SourceKind::Dcgm => Source::Dcgm { url: args.places.dcgm_url.clone() },
         SourceKind::Demo => Source::Demo { interval: args.interval },
     };
     SourceOptions {
@@ -181,25 +128,4 @@ fn source_options(args: &AgentArgs, node: String) -> SourceOptions {
         kubelet: args.kubelet.clone(),
         state: args.spool.clone(),
     }
-}
-
-/// From now on SIGTERM and SIGINT wait to be asked for, in this thread and in all that it starts.
-pub(super) fn block_signals() -> Result<SigSet, CommandError> {
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
-    signals.thread_block()?;
-    Ok(signals)
-}
-
-/// The first signal asks the agent to end; the second one ends the process.
-pub(super) fn wait_for_signals(signals: SigSet, agent: Arc<Agent>) -> Result<(), CommandError> {
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        if signals.wait().is_ok() {
-            agent.ask_to_end();
-            drop(agent);
-            if signals.wait().is_ok() {
-                std::process::exit(130);
-            }
-        }
-    })?;
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `tidegate-node agent`.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tidegate_events::v1::NodeEventKind;
+use tidegate_events::Event;
+use tidegate_events::v1::{JobEventKind, NodeEventKind};
 use tidegate_log::{EmbeddedLog, EventLog, KafkaLog, KafkaOptions};
 
 use crate::broker;
@@ -49,14 +51,75 @@ fn holds(child: &Child, spool: &Path) -> bool {
     holder.trim() == format!("process {}", child.id())
 }
 
+/// A prolog that is always busy: jobs that hold a device and give it back, until the agent does not answer any more.
+fn tell_holds(socket: &Path, jobs: std::ops::RangeFrom<u64>) -> Vec<(String, bool)> {
+    let mut told = Vec::new();
+    for number in jobs {
+        let job = format!("{number}_0");
+        let is_held = event("hold", &job, socket);
+        told.push((job.clone(), is_held));
+        if !is_held || !event("release", &job, socket) {
+            return told;
+        }
+    }
+    told
+}
+
+/// Whether the agent says that it has the event.
+fn event(what: &str, job: &str, socket: &Path) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
+    command.args(["event", what, "--job", job, "--socket"]).arg(socket);
+    if what == "hold" {
+        command.args(["--gpus", "0"]);
+    }
+    command.stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// Each hold began once and ended once, under the same id; told again after a kill an event is the same.
+fn check_holds(events: &[Event], told: &[(String, bool)]) {
+    let mut ids = HashSet::new();
+    let mut holds: BTreeMap<&str, Vec<(&str, JobEventKind)>> = BTreeMap::new();
+    for event in events {
+        let Event::Job(job) = event else { continue };
+        if ids.insert(event.envelope().unwrap().event_id.clone()) {
+            holds.entry(job.hold_id()).or_default().push((&job.job_id, job.kind()));
+        }
+    }
+    for (id, events) in &holds {
+        let kinds: Vec<_> = events.iter().map(|(_, kind)| *kind).collect();
+        assert_eq!(kinds, [JobEventKind::DeviceHeld, JobEventKind::DeviceReleased], "{id}: {events:?}");
+    }
+    let jobs: Vec<&str> = holds.values().map(|events| events[0].0).collect();
+    for (job, _) in told.iter().filter(|(_, is_held)| *is_held) {
+        let count = jobs.iter().filter(|name| **name == job).count();
+        assert_eq!(count, 1, "the agent said that it has the hold of {job}");
+    }
+    println!("{} holds, {} of them acknowledged", holds.len(), told.iter().filter(|(_, held)| *held).count());
+}
+
 /// Kills the program in turn, lets the last one end, and looks at what the log holds.
 fn kill_again_and_again(runs: u64, log: &str, open: impl Fn() -> Box<dyn EventLog>) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seed = number("TIDEGATE_CRASH_SEED").unwrap_or(u64::from(std::process::id()));
     println!("TIDEGATE_CRASH_SEED={seed}");
     let (mut random, spool) = (Random::new(seed), tempfile::tempdir().unwrap());
+    let socket = spool.path().join("socket");
+    let agent = |log| {
+        let mut command = agent(log, spool.path());
+        command.arg("--socket").arg(&socket).args(["--event-uid", &nix::unistd::getuid().to_string()]);
+        command
+    };
+    let mut told = Vec::new();
     for run in 0..number("TIDEGATE_CRASH_RUNS").unwrap_or(runs) {
-        let mut child = agent(log, spool.path()).spawn().unwrap();
+        let mut child = agent(log).spawn().unwrap();
+        let teller = {
+            let socket = socket.clone();
+            thread::spawn(move || {
+                let until = Instant::now() + Duration::from_secs(2);
+                while !event("release", "0", &socket) && Instant::now() < until {}
+                tell_holds(&socket, run * 1_000..)
+            })
+        };
         thread::sleep(Duration::from_millis(20 + random.below([300, 3_000][run as usize % 2])));
         assert!(
             child.try_wait().unwrap().is_none(),
@@ -65,16 +128,20 @@ fn kill_again_and_again(runs: u64, log: &str, open: impl Fn() -> Box<dyn EventLo
         );
         child.kill().unwrap();
         child.wait().unwrap();
+        told.extend(teller.join().unwrap());
     }
     // What does not fit into the five seconds of the first one comes with the second.
     for _ in 0..2 {
-        let child = agent(log, spool.path()).spawn().unwrap();
+        let child = agent(log).spawn().unwrap();
         wait_until("it has begun", || holds(&child, spool.path()) && has_records(spool.path()));
+        wait_until("it listens", || event("release", "0", &socket));
+        assert!(told.iter().all(|(job, _)| event("release", job, &socket)));
         let output = end(child);
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     }
 
     let events = check_numbers(&*open(), 0);
+    check_holds(&events, &told);
     let batches = batches(&events);
     assert!(!batches.is_empty());
     for pair in batches.windows(2) {

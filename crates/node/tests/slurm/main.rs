@@ -48,18 +48,14 @@ impl Node {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let told = Arc::new(Told::default());
-        let options = HoldOptions::new("n1", folder.path().join("holds.json"), Arc::new(|| Ok(())));
+        let options = HoldOptions::new("n1", folder.path().join("holds.json"));
         let holds = Arc::new(NodeHolds::new(options, told.clone()).unwrap());
         for index in 0..8 {
             let device = Device { uuid: format!("GPU-{index}"), index, model: "H200".into(), mig_uuid: None };
             holds.reading(Reading::new(Arc::new(device), 1));
         }
-        let parts = InletParts {
-            sink: told.clone(),
-            store: Arc::new(|| Ok(())),
-            holds: Some(holds.clone()),
-            status: Arc::new(|| json!({})),
-        };
+        let parts =
+            InletParts { sink: told.clone(), holds: Some(holds.clone()), status: Arc::new(|| json!({})) };
         let listen =
             InletOptions { socket: Some(folder.path().join("agent.sock")), ..InletOptions::new("n1") };
         let inlet = Inlet::start(listen, parts).unwrap();

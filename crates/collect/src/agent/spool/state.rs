@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use tidegate_log::TopicPartition;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::SpoolError;
+use crate::checkpoint::replace;
 
 const FILE: &str = "state.json";
 const FORMAT: u32 = 1;
@@ -107,16 +108,9 @@ impl State {
 
     /// Writes it so that there is always either the old or the new one.
     pub fn write(&self, dir: &Path) -> Result<(), SpoolError> {
-        let (path, aside) = (dir.join(FILE), dir.join("state.json.new"));
+        let path = dir.join(FILE);
         let json = serde_json::to_vec(self).map_err(|e| SpoolError::io("writing", &path, e.into()))?;
-        let written = File::create(&aside).and_then(|mut file| {
-            file.write_all(&json)?;
-            file.sync_data()
-        });
-        written
-            .and_then(|()| fs::rename(&aside, &path))
-            .and_then(|()| File::open(dir)?.sync_all())
-            .map_err(|error| SpoolError::io("writing", &path, error))
+        replace(&path, &json).map_err(|error| SpoolError::io("writing", &path, error))
     }
 
     /// A new life: newer than any that was.

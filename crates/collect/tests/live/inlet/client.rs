@@ -54,11 +54,8 @@ fn receiver_process() {
     options.limits.lines_per_second = 1_000_000;
     let left = std::env::var(DIES_AFTER).ok().and_then(|count| count.parse().ok()).unwrap_or(usize::MAX);
     let sink = Arc::new(ToFile { file: Mutex::new(file), left: AtomicUsize::new(left) });
-    let _inlet = Inlet::start(
-        options,
-        InletParts { sink, store: Arc::new(|| Ok(())), holds: None, status: Arc::new(|| json!({})) },
-    )
-    .unwrap();
+    let _inlet =
+        Inlet::start(options, InletParts { sink, holds: None, status: Arc::new(|| json!({})) }).unwrap();
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 

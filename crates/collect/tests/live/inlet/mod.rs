@@ -55,7 +55,6 @@ fn setup(change: impl FnOnce(&mut InletOptions)) -> Setup {
 
 fn parts(told: &Arc<Recorder>, holds: &Arc<Holds>) -> InletParts {
     InletParts {
-        store: Arc::new(|| Ok(())),
         sink: Arc::clone(told) as _,
         holds: Some(Arc::clone(holds) as _),
         status: Arc::new(|| json!({"node": "n1"})),

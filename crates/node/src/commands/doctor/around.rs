@@ -28,7 +28,8 @@ impl Sink for Deaf {
 
 /// An exporter that runs already.
 pub(super) fn dcgm(args: &DoctorArgs) -> Finding {
-    let options = DcgmOptions { url: args.dcgm_url.clone(), patience: PATIENCE, ..DcgmOptions::default() };
+    let options =
+        DcgmOptions { url: args.places.dcgm_url.clone(), patience: PATIENCE, ..DcgmOptions::default() };
     let exporter = match Dcgm::start(options, Arc::new(Deaf)) {
         Ok(exporter) => exporter,
         Err(error) => return Finding::new("dcgm", Verdict::Failed, error.to_string()),
@@ -43,7 +44,7 @@ pub(super) fn dcgm(args: &DoctorArgs) -> Finding {
         None => Finding::new(
             "dcgm",
             Verdict::Ok,
-            format!("{} tells of {} devices", args.dcgm_url, status.devices),
+            format!("{} tells of {} devices", args.places.dcgm_url, status.devices),
         ),
         Some(what) => Finding::new("dcgm", Verdict::Absent, what),
     }

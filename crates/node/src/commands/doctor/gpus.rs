@@ -32,12 +32,12 @@ impl Sink for Last {
 
 pub(super) fn look(args: &DoctorArgs) -> Vec<Finding> {
     let mut options = NvmlOptions {
-        lib_path: args.nvml_lib.clone(),
+        lib_path: args.places.nvml_lib.clone(),
         interval: INTERVAL,
         start_timeout: Duration::from_secs(20),
         ..NvmlOptions::default()
     };
-    options.xid.kernel_log = Some(args.kernel_log.clone());
+    options.xid.kernel_log = Some(args.places.kernel_log.clone());
     let last = Arc::new(Last::default());
     let source = match nvml::start(options, last.clone()) {
         Ok(source) => source,
@@ -129,7 +129,7 @@ fn words(reason: MissingReason) -> &'static str {
 }
 
 fn kernel_log(status: &NvmlStatus, args: &DoctorArgs) -> Finding {
-    let path = args.kernel_log.display();
+    let path = args.places.kernel_log.display();
     match &status.kernel_log {
         None => Finding::new("xids", Verdict::Ok, format!("from NVML and {path}")),
         Some(why) => Finding::new("xids", Verdict::Partly, why.as_str()).fix(

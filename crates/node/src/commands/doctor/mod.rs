@@ -9,8 +9,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_collect::{dcgm, inlet, kube};
+use tidegate_collect::{inlet, kube};
 
+use super::agent::SourcePlaces;
 use crate::CommandResult;
 use crate::destination::DestinationArgs;
 
@@ -23,21 +24,8 @@ use crate::destination::DestinationArgs;
 Reads the GPUs as the agent would, for two seconds. Status 0: nothing failed; 1: something did. What is not there and need
 not be, such as Slurm on a node of Kubernetes, is no failure. Run it as the user that the agent runs as.")]
 pub struct DoctorArgs {
-    /// The driver's library, where the loader does not find it
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_NVML_LIB")]
-    nvml_lib: Option<PathBuf>,
-    /// The kernel's log
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "TIDEGATE_KERNEL_LOG",
-        default_value = "/dev/kmsg",
-        hide_short_help = true
-    )]
-    kernel_log: PathBuf,
-    /// Page of a dcgm-exporter
-    #[arg(long, value_name = "URL", env = "TIDEGATE_DCGM_URL", default_value = dcgm::DEFAULT_URL)]
-    dcgm_url: String,
+    #[command(flatten)]
+    places: SourcePlaces,
     #[command(flatten)]
     destination: DestinationArgs,
     /// Folder where the agent's records wait

@@ -1,0 +1,107 @@
+//! What the commands that collect have in common: where records wait, and how they end.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use nix::sys::signal::{SigSet, Signal};
+use tidegate_collect::agent::spool::SpoolOptions;
+use tidegate_collect::agent::{Agent, AgentOptions, End};
+
+use crate::destination::DestinationArgs;
+use crate::units::size;
+use crate::{CommandError, CommandResult};
+
+/// Another collector reports under this name.
+pub const EXIT_CONFLICT: u8 = 4;
+/// How long it delivers on after it was asked to end; what is left waits in the spool.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A spool that holds less could not hold a batch of a large node and what is on its way.
+const SPOOL_MIN: u64 = 16 << 20;
+
+#[derive(Debug, Args)]
+pub(super) struct CollectorArgs {
+    /// Name of the cluster, the same for all its collectors
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_CLUSTER", default_value = "default", value_parser = filled)]
+    pub cluster: String,
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// Bytes that may wait for the log; beyond, the oldest records are dropped, and counted
+    #[arg(long, value_name = "SIZE", env = "TIDEGATE_SPOOL_LIMIT", default_value = "1GiB", value_parser = spool_size)]
+    spool_limit: u64,
+    /// Report under this name although another collector did so last; that one is refused from now on
+    #[arg(long)]
+    take_over: bool,
+}
+
+/// A name that is not empty.
+pub(super) fn filled(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("it must not be empty".into()) } else { Ok(text.into()) }
+}
+
+fn spool_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < SPOOL_MIN => Err("a spool needs 16MiB at least".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+impl CollectorArgs {
+    pub fn spool(&self, dir: PathBuf) -> SpoolOptions {
+        SpoolOptions { dir, limit_bytes: self.spool_limit, take_over: self.take_over }
+    }
+
+    /// Collects until there is a reason to end. `start` begins what is to run, with the agent that takes what it tells.
+    pub fn run<S>(
+        &self,
+        options: AgentOptions,
+        start: impl FnOnce(&Arc<Agent>) -> Result<S, CommandError>,
+    ) -> CommandResult {
+        let signals = block_signals()?;
+        let spool = options.spool.dir.clone();
+        let agent = Arc::new(Agent::start(options, self.destination.connect()?)?);
+        wait_for_signals(signals, Arc::clone(&agent))?;
+        let running = start(&agent)?;
+        let end = agent.wait();
+        drop(running);
+        let reason = match &end {
+            End::Asked => "it was asked to end",
+            End::Conflict(_) => "another collector reports under its name",
+        };
+        let delivered = agent.stop(PATIENCE, reason);
+        match end {
+            // The agent has said it, with what to do.
+            End::Conflict(_) => Ok(ExitCode::from(EXIT_CONFLICT)),
+            End::Asked => {
+                if !delivered {
+                    tracing::info!(spool = %spool.display(), "not all could be delivered; the rest waits in the spool");
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// From now on SIGTERM and SIGINT wait to be asked for, in this thread and in all that it starts.
+fn block_signals() -> Result<SigSet, CommandError> {
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    signals.thread_block()?;
+    Ok(signals)
+}
+
+/// The first signal asks the agent to end; the second one ends the process.
+fn wait_for_signals(signals: SigSet, agent: Arc<Agent>) -> Result<(), CommandError> {
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.wait().is_ok() {
+            agent.ask_to_end();
+            drop(agent);
+            if signals.wait().is_ok() {
+                std::process::exit(130);
+            }
+        }
+    })?;
+    Ok(())
+}
