@@ -1,6 +1,6 @@
 --! name    = "capacity"
 --! version = 2
---! doc     = "History of quotas, reservations, limits and partitions: one row per value, from when to when. A row with previous_gpus_milli is a change."
+--! doc     = "History of quotas, reservations, limits and partitions: one row per value, from when to when; of prices see prices. A row with previous_gpus_milli is a change."
 --! sources = ["capacity_events"]
 --! per     = ["cluster", "owner"]
 --! key     = ["cluster", "owner", "kind", "name", "pool", "gpu_model", "from_time"]
@@ -28,6 +28,7 @@ WITH settings AS (
            max(pool) AS pool, max(gpu_model) AS gpu_model,
            max(gpus_milli) AS gpus_milli, max(state) AS state, max(start_time) AS start_time, max(end_time) AS end_time
     FROM capacity_events
+    WHERE kind <> 'PRICE_SET'
     GROUP BY cluster, owner, 3, name, 5, 6, event_time
 ), compared AS (
     SELECT *,

@@ -1,4 +1,5 @@
 --! name    = "gpu_1h"
+--! version = 2
 --! doc     = "What each GPU and MIG slice did, per UTC hour: gpu_1m added up."
 --! sources = ["gpu_1m"]
 --! window  = "1h"
@@ -14,6 +15,9 @@
 --! gpu_index                         = "Number of the GPU in its node; the greatest one if it changed."
 --! samples                           = "Samples of the window, of whatever could be read."
 --! us_sampled                        = "Time the samples speak of, µs: the sum of their intervals. A sample counts wholly in the window of its time, so one hour may hold an interval more or less than it lasts. What is left is not known, not idle."
+--! active_us                         = "Time in which a kernel ran for at least 1 % of it, or multiprocessors held warps for as long, µs; NULL if neither was ever known."
+--! idle_us                           = "Time in which neither was, and a process was there, µs; NULL if it was never known."
+--! empty_us                          = "Time in which neither was, and no process was there, µs; NULL if it was never known. What us_sampled has beside these three is not known."
 --! gpu_util_us                       = "Time in which any kernel ran, µs: gpu_util_ppm x interval_us, summed; NULL if it was never known."
 --! gpu_util_known_us                 = "Of us_sampled, the time for which gpu_util_us is known: divide by this."
 --! memory_util_us                    = "Time in which device memory was read or written, µs: memory_util_ppm x interval_us, summed; NULL if it was never known."
@@ -26,6 +30,8 @@
 --! sm_occupancy_known_us             = "Of us_sampled, the time for which sm_occupancy_us is known: divide by this."
 --! tensor_active_us                  = "Time in which tensor cores were active, µs: tensor_active_ppm x interval_us, summed; NULL if it was never known."
 --! tensor_active_known_us            = "Of us_sampled, the time for which tensor_active_us is known: divide by this."
+--! tensor_clock_count                = "Clocks of the multiprocessors in which tensor cores were active: tensor_active_ppm x interval_us x sm_clock_mhz, summed; NULL if it was never known."
+--! tensor_clock_known_us             = "Of us_sampled, the time for which tensor_clock_count is known: divide by this."
 --! tensor_hmma_active_us             = "Time in which tensor cores were active on FP16 or BF16, µs: tensor_hmma_active_ppm x interval_us, summed; NULL if it was never known."
 --! tensor_hmma_active_known_us       = "Of us_sampled, the time for which tensor_hmma_active_us is known: divide by this."
 --! tensor_imma_active_us             = "Time in which tensor cores were active on integers, µs: tensor_imma_active_ppm x interval_us, summed; NULL if it was never known."
@@ -89,6 +95,7 @@
 --! memory_temp_max_celsius           = "Highest temperature of the memory, °C; NULL if it was never known."
 --! framebuffer_used_max_bytes        = "Most device memory taken, bytes; NULL if it was never known."
 --! framebuffer_total_max_bytes       = "Device memory there is, bytes; NULL if it was never known."
+--! mig_slices_max_count              = "Of a MIG slice, sevenths of the GPU's compute that it has; NULL if it was never known."
 --! process_max_count                 = "Most processes on the device at a time; NULL if it was never known."
 --! remapped_rows_pending_max_count   = "Most rows of memory that waited for a reset to be replaced; NULL if it was never known."
 --! remapped_rows_failed_max_count    = "Rows of memory for which no spare one was left; NULL if it was never known."
@@ -100,6 +107,9 @@ SELECT window_start, cluster, node, gpu_uuid, mig_uuid, gpu_model,
        max(gpu_index)                         AS gpu_index,
        sum(samples)                           AS samples,
        sum(us_sampled)                        AS us_sampled,
+       sum(active_us) AS active_us,
+       sum(idle_us) AS idle_us,
+       sum(empty_us) AS empty_us,
        sum(gpu_util_us)                       AS gpu_util_us,
        sum(gpu_util_known_us)                 AS gpu_util_known_us,
        sum(memory_util_us)                    AS memory_util_us,
@@ -112,6 +122,8 @@ SELECT window_start, cluster, node, gpu_uuid, mig_uuid, gpu_model,
        sum(sm_occupancy_known_us)             AS sm_occupancy_known_us,
        sum(tensor_active_us)                  AS tensor_active_us,
        sum(tensor_active_known_us)            AS tensor_active_known_us,
+       sum(tensor_clock_count)                AS tensor_clock_count,
+       sum(tensor_clock_known_us)             AS tensor_clock_known_us,
        sum(tensor_hmma_active_us)             AS tensor_hmma_active_us,
        sum(tensor_hmma_active_known_us)       AS tensor_hmma_active_known_us,
        sum(tensor_imma_active_us)             AS tensor_imma_active_us,
@@ -175,6 +187,7 @@ SELECT window_start, cluster, node, gpu_uuid, mig_uuid, gpu_model,
        max(memory_temp_max_celsius)           AS memory_temp_max_celsius,
        max(framebuffer_used_max_bytes)        AS framebuffer_used_max_bytes,
        max(framebuffer_total_max_bytes)       AS framebuffer_total_max_bytes,
+       max(mig_slices_max_count) AS mig_slices_max_count,
        max(process_max_count)                 AS process_max_count,
        max(remapped_rows_pending_max_count)   AS remapped_rows_pending_max_count,
        max(remapped_rows_failed_max_count)    AS remapped_rows_failed_max_count,

@@ -11,6 +11,8 @@
 --! flops_convention       = "How its operations are counted; counts by different conventions are not to be added up."
 --! precision              = "Precision of the multiplications, e.g. bf16."
 --! reports                = "Reports: one per rank and step."
+--! step_max               = "Greatest number of a step that began: how far the job had come."
+--! first_step_unix_ms     = "When the first of them began, ms since 1970."
 --! steps_rank_0           = "Steps of rank 0: how far the job came."
 --! world_max_ranks        = "Most ranks that a report spoke of."
 --! duration_us            = "Time of the steps, summed over ranks, µs."
@@ -30,6 +32,8 @@
 --! dropped_max_count      = "Most reports that the client of one rank had dropped since it started."
 SELECT window_start, cluster, job_id, flops_convention, precision,
        count(*)                                 AS reports,
+       max(step)                                AS step_max,
+       min(unix_ms(event_time))                 AS first_step_unix_ms,
        count(*) FILTER (WHERE rank = 0)         AS steps_rank_0,
        max(world_size)                          AS world_max_ranks,
        sum(duration_us)                         AS duration_us,

@@ -15,31 +15,74 @@ const FILES: &[(&str, &str)] = files![
     "capacity",
     "collectors",
     "device_faults",
+    "device_peaks",
+    "fragmentation",
+    "gang_spread",
+    "goodput",
+    "goodput_attempts",
     "gpu_1h",
     "gpu_1m",
     "gpu_holds",
+    "gpu_peaks",
+    "job_costs",
+    "job_energy",
     "job_facts",
     "job_intervals",
     "job_steps",
     "jobs",
+    "mfu_1m",
+    "mfu_jobs",
+    "node_capacity",
     "node_faults",
+    "node_free",
+    "node_holds",
     "node_states",
     "nodes",
+    "pending",
+    "pending_reasons",
+    "pool_fit",
     "pool_usage_1h",
+    "price_of",
+    "prices",
     "queue_delay_1d",
+    "quota_use",
     "reservations",
+    "step_parts",
+    "topology",
     "training_1m",
     "usage_1d",
     "usage_1h",
+    "waits",
     "xid_catalog",
     "xids",
 ];
 
+/// Those of the ledger, which are not on yet: of history without nodes and devices they would make a row for each minute of each
+/// job, and an import of a year would take hours.
+const LEDGER: &[(&str, &str)] = files![
+    "ledger/attempt_steps",
+    "ledger/device_holds_1m",
+    "ledger/device_time_1m",
+    "ledger/free_time_1m",
+    "ledger/ledger_1d",
+    "ledger/ledger_1h",
+    "ledger/ledger_1m",
+    "ledger/pool_time_1m",
+    "ledger/start_time_1m",
+    "ledger/step_time_1m",
+];
+
+/// The pipelines of the ledger. They read shipped ones.
+pub fn ledger() -> Vec<Pipeline> {
+    LEDGER.iter().map(parse).collect()
+}
+
+fn parse((file, text): &(&str, &str)) -> Pipeline {
+    Pipeline::parse(file, text).expect("shipped pipelines parse, as the tests below see to")
+}
+
 /// The shipped pipelines, in order of their names.
 pub fn shipped() -> Vec<Pipeline> {
-    let parse = |(file, text): &(&str, &str)| {
-        Pipeline::parse(file, text).expect("shipped pipelines parse, as the test below sees to")
-    };
     FILES.iter().map(parse).collect()
 }
 
@@ -49,39 +92,71 @@ mod tests {
     use crate::plan::Plan;
 
     #[test]
-    fn every_file_of_the_folder_is_shipped() {
-        let folder = std::path::Path::new("../../pipelines");
-        let names = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<_> =
-            names.filter(|n| n.ends_with(".sql")).map(|n| format!("pipelines/{n}")).collect();
-        names.sort();
-        let shipped: Vec<_> = FILES.iter().map(|(file, _)| *file).collect();
-        assert_eq!(shipped, names);
+    fn every_file_of_the_folders_is_listed() {
+        for (folder, files) in [("pipelines", FILES), ("pipelines/ledger", LEDGER)] {
+            let names = std::fs::read_dir(format!("../../{folder}")).unwrap();
+            let names = names.map(|f| f.unwrap().file_name().into_string().unwrap());
+            let mut names: Vec<_> =
+                names.filter(|n| n.ends_with(".sql")).map(|n| format!("{folder}/{n}")).collect();
+            names.sort();
+            let listed: Vec<_> = files.iter().map(|(file, _)| *file).collect();
+            assert_eq!(listed, names);
+        }
     }
 
-    /// `schemas/xid_catalog.csv` is the one place where codes are described.
-    #[test]
-    fn the_xid_catalog_is_that_of_the_contract() {
-        let mut rows = csv::Reader::from_path("../../schemas/xid_catalog.csv").unwrap();
-        let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    /// A catalogue in `schemas/` is the one place where codes are described; `types` are those of its columns.
+    fn is_that_of_the_contract(name: &str, types: &[(&str, &str)], header: &str) {
+        let mut rows = csv::Reader::from_path(format!("../../schemas/{name}.csv")).unwrap();
+        let columns: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();
+        assert_eq!(columns, types.iter().map(|(column, _)| *column).collect::<Vec<_>>());
+        let literal = |(text, (_, data_type)): (&str, &(&str, &str))| match *data_type {
+            "BIGINT" => text.parse::<u32>().unwrap().to_string(),
+            _ => format!("'{}'", text.replace('\'', "''")),
+        };
         let row = |row: csv::StringRecord| {
-            let texts: Vec<String> = row.iter().skip(1).map(quoted).collect();
-            format!("    ({}, {})", row[0].parse::<u32>().unwrap(), texts.join(", "))
+            format!("    ({})", row.iter().zip(types).map(literal).collect::<Vec<_>>().join(", "))
         };
         let values: Vec<String> = rows.records().map(|r| row(r.unwrap())).collect();
-        let columns: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();
-        assert_eq!(columns, ["code", "name", "severity", "cause", "action", "meaning"]);
+        let select = |(n, (column, data_type)): (usize, &(&str, &str))| match *data_type {
+            "BIGINT" => format!("CAST(column{} AS BIGINT) AS {column}", n + 1),
+            _ => format!("column{} AS {column}", n + 1),
+        };
+        let selected: Vec<String> = types.iter().enumerate().map(select).collect();
         let expected = format!(
-            "{XID_HEADER}SELECT CAST(column1 AS BIGINT) AS code, column2 AS name, column3 AS severity, column4 AS cause,\n       \
-             column5 AS action, column6 AS meaning\nFROM (VALUES\n{}\n)\n",
+            "{header}SELECT {},\n       {}\nFROM (VALUES\n{}\n)\n",
+            selected[..4].join(", "),
+            selected[4..].join(", "),
             values.join(",\n")
         );
-        let file = "../../pipelines/xid_catalog.sql";
+        let file = format!("../../pipelines/{name}.sql");
         if std::env::var_os("TIDEGATE_BLESS").is_some_and(|v| v == "1") {
-            std::fs::write(file, &expected).unwrap();
+            std::fs::write(&file, &expected).unwrap();
         }
-        let written = std::fs::read_to_string(file).unwrap();
+        let written = std::fs::read_to_string(&file).unwrap_or_default();
         assert!(written == expected, "{file} does not say what the CSV says; TIDEGATE_BLESS=1 writes it");
+    }
+
+    #[test]
+    fn the_catalogues_are_those_of_the_contract() {
+        let text = "TEXT";
+        let xids = [
+            ("code", "BIGINT"),
+            ("name", text),
+            ("severity", text),
+            ("cause", text),
+            ("action", text),
+            ("meaning", text),
+        ];
+        is_that_of_the_contract("xid_catalog", &xids, XID_HEADER);
+        let reasons = [
+            ("scheduler", text),
+            ("reason", text),
+            ("layer", "BIGINT"),
+            ("constraint", text),
+            ("meaning", text),
+            ("starts_when", text),
+        ];
+        is_that_of_the_contract("pending_reasons", &reasons, REASONS_HEADER);
     }
 
     const XID_HEADER: &str = r#"--! name    = "xid_catalog"
@@ -96,10 +171,23 @@ mod tests {
 --! meaning  = "What it says."
 "#;
 
+    const REASONS_HEADER: &str = r#"--! name    = "pending_reasons"
+--! doc     = "Why jobs wait: reasons of schedulers, and what Tidegate itself finds: schemas/pending_reasons.csv as a table."
+--! sources = []
+--! [columns]
+--! scheduler   = "Whose reason it is: slurm; tidegate for what is found from capacity, quotas and shapes."
+--! reason      = "The reason as the scheduler names it."
+--! layer       = "1 reservation or quota, 2 provisioning, 3 scheduling, 4 workload."
+--! constraint  = "What binds, by a name of ours."
+--! meaning     = "What it says."
+--! starts_when = "What would start the job."
+"#;
+
     #[tokio::test]
     async fn shipped_pipelines_compile_and_are_named_as_their_files() {
         let pipelines = shipped();
         assert!(pipelines.iter().all(|p| p.file == format!("pipelines/{}.sql", p.name)));
-        Plan::compile(pipelines).await.unwrap();
+        assert!(ledger().iter().all(|p| p.file == format!("pipelines/ledger/{}.sql", p.name)));
+        Plan::compile(pipelines.into_iter().chain(ledger()).collect()).await.unwrap();
     }
 }

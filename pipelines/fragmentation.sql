@@ -1,0 +1,72 @@
+--! name    = "fragmentation"
+--! doc     = "Free GPUs that the queue's own mix of jobs cannot use, from when to when (FGD, fragmentation gradient descent). At a moment T: from_time <= T AND coalesce(to_time > T, true)."
+--! sources = ["pool_fit", "waits", "pending_reasons"]
+--! [columns]
+--! cluster                   = "Cluster."
+--! pool                      = "Pool."
+--! free_gpus_milli           = "Free in the pool, thousandths of a GPU."
+--! tasks                     = "Nodes that waiting jobs of known shape ask for, one task each; the denominator. 0 if no job waits that could start."
+--! unusable_gpus_milli_tasks = "Sum over these tasks of the free GPUs, thousandths, on nodes where the task does not fit, and of parts of devices; the numerator."
+--! unusable_gpus_milli       = "Expected free GPUs that the next task of the queue cannot use: numerator / denominator, rounded down; NULL without tasks. For reading: sums are of the two parts."
+--! jobs_of_unknown_shape     = "Waiting jobs that could start and are not in the mix, since their GPUs per node are not known."
+--! formula                   = "Name of the formula."
+--! from_time                 = "From when on."
+--! to_time                   = "Until when; NULL for the latest."
+WITH demand AS (
+    -- Jobs that the scheduler says are kept back by a hold, a dependency or a limit would not start, however GPUs lie.
+    SELECT w.cluster, coalesce(w.pool, '') AS pool, w.asked_nodes, (w.asked_gpus_per_node_milli + 999) / 1000 AS gpus_per_node,
+           greatest(w.from_time, coalesce(w.eligible_time, w.from_time)) AS from_time, w.to_time
+    FROM waits w
+    LEFT JOIN pending_reasons r ON r.scheduler = 'slurm' AND r.reason = w.reason
+    WHERE w.gpus_milli > 0 AND (w.reason IS NULL OR r.constraint IN ('resources', 'priority'))
+), sized AS (
+    SELECT d.cluster, d.pool, CASE WHEN d.asked_nodes IS NULL THEN 1 ELSE least(d.gpus_per_node, s.largest_node_gpus + 1) END AS gpus,
+           coalesce(d.asked_nodes, 0) AS tasks, CASE WHEN d.asked_nodes IS NULL THEN 1 ELSE 0 END AS shapeless, d.from_time, d.to_time
+    FROM demand d
+    JOIN (SELECT DISTINCT cluster, pool, largest_node_gpus FROM pool_fit) s ON s.cluster = d.cluster AND s.pool = d.pool
+    WHERE coalesce(d.from_time < d.to_time, true)
+), asked AS (
+    SELECT cluster, pool, gpus, at, sum(tasks) AS tasks, sum(shapeless) AS shapeless
+    FROM (SELECT cluster, pool, gpus, from_time AS at, tasks, shapeless FROM sized
+          UNION ALL
+          SELECT cluster, pool, gpus, to_time, -tasks, -shapeless FROM sized WHERE to_time IS NOT NULL)
+    GROUP BY cluster, pool, gpus, at
+), starts AS (
+    SELECT cluster, pool, min(from_time) AS known_from, max(largest_node_gpus) AS largest_node_gpus FROM pool_fit GROUP BY cluster, pool
+), times AS (
+    -- Demand from before the nodes were known counts from then on.
+    SELECT a.cluster, a.pool, greatest(a.at, s.known_from) AS at FROM asked a JOIN starts s ON s.cluster = a.cluster AND s.pool = a.pool
+    UNION
+    SELECT cluster, pool, from_time FROM pool_fit
+), changes AS (
+    SELECT a.cluster, a.pool, a.gpus, greatest(a.at, s.known_from) AS at, sum(a.tasks) AS tasks, sum(a.shapeless) AS shapeless
+    FROM asked a JOIN starts s ON s.cluster = a.cluster AND s.pool = a.pool
+    GROUP BY a.cluster, a.pool, a.gpus, greatest(a.at, s.known_from)
+), grid AS (
+    SELECT t.cluster, t.pool, t.at, unnest(range(1, s.largest_node_gpus + 2)) AS gpus
+    FROM times t JOIN starts s ON s.cluster = t.cluster AND s.pool = t.pool
+), known AS (
+    SELECT g.cluster, g.pool, g.at, g.gpus,
+           CAST(sum(coalesce(c.tasks, 0)) OVER so_far AS BIGINT)     AS tasks,
+           CAST(sum(coalesce(c.shapeless, 0)) OVER so_far AS BIGINT) AS shapeless,
+           last_value(f.nodes) IGNORE NULLS OVER so_far              AS nodes,
+           last_value(f.free_gpus_milli) IGNORE NULLS OVER so_far    AS free_gpus_milli
+    FROM grid g
+    LEFT JOIN changes c ON c.cluster = g.cluster AND c.pool = g.pool AND c.gpus = g.gpus AND c.at = g.at
+    LEFT JOIN pool_fit f ON f.cluster = g.cluster AND f.pool = g.pool AND f.gpus = g.gpus AND f.from_time = g.at
+    WINDOW so_far AS (PARTITION BY g.cluster, g.pool, g.gpus ORDER BY g.at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+), fitting AS (
+    -- Nodes with at least g free have g each, and one more for each number above g that they reach.
+    SELECT *, gpus * nodes + coalesce(sum(nodes) OVER (PARTITION BY cluster, pool, at ORDER BY gpus
+                                           ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), 0) AS usable_gpus
+    FROM known
+), summed AS (
+    SELECT cluster, pool, at, max(free_gpus_milli) AS free_gpus_milli, sum(tasks) AS tasks, sum(shapeless) AS shapeless,
+           sum(tasks * (free_gpus_milli - 1000 * usable_gpus)) AS unusable
+    FROM fitting
+    GROUP BY cluster, pool, at
+)
+SELECT cluster, pool, free_gpus_milli, tasks, unusable AS unusable_gpus_milli_tasks,
+       unusable / nullif(tasks, 0) AS unusable_gpus_milli, shapeless AS jobs_of_unknown_shape, 'fgd_of_queue' AS formula,
+       at AS from_time, lead(at) OVER (PARTITION BY cluster, pool ORDER BY at) AS to_time
+FROM summed

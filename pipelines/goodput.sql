@@ -1,0 +1,75 @@
+--! name    = "goodput"
+--! doc     = "What became of the GPU time of jobs that report training steps, all attempts of a job in one row: the nine classes add up to held_gpu_ms exactly. And ETTR, numerator and denominator. Classes after Google's ml-goodput-measurement (badput types) and Llama 3's effective training time; ETTR after Kokolis et al., arXiv 2410.21680."
+--! sources = ["goodput_attempts", "step_parts", "steps", "attempts"]
+--! [columns]
+--! cluster                    = "Cluster."
+--! job_id                     = "Job."
+--! team                       = "Account, group or virtual cluster."
+--! user_name                  = "User who submitted the job."
+--! pool                       = "Pool of the last attempt."
+--! attempts                   = "Attempts that held GPUs; NULL if the scheduler told of none: then nothing is known but the reports."
+--! runs                       = "Runs they are part of: a resize begins no other run."
+--! reports                    = "Reports of steps."
+--! reports_unplaced           = "Of them those that name no attempt and began while none held GPUs: they are in no class."
+--! dropped                    = "Reports that clients dropped before they were sent; the time of their steps is in other_gpu_ms."
+--! ranks_min                  = "Fewest ranks that reported in an attempt that reported at all; those that did not are taken to do as these."
+--! world_max_ranks            = "Most ranks that a report spoke of."
+--! held_gpu_ms                = "GPU x ms held, all attempts, up to as_of while one runs: the nine following, where they are known, add up to it."
+--! productive_gpu_ms          = "In steps, less everything below: computing, or whatever was not told apart."
+--! startup_gpu_ms             = "Held before the first step of the job's first run."
+--! recovery_gpu_ms            = "Held before the first step of a later run, or before a rank went back to a step that it had done: restart after a failure, requeue or preemption. The wait between attempts holds nothing and is in queued_again_gpu_ms."
+--! restore_gpu_ms             = "Loading a checkpoint inside a step, as reported; NULL if never told, then it is in other classes, as for the next three."
+--! redone_gpu_ms              = "In steps whose number an earlier attempt, or the rank itself, had reached already, all parts of them but restore."
+--! checkpoint_gpu_ms          = "Saving a checkpoint."
+--! data_stall_gpu_ms          = "Waiting for input."
+--! communication_stall_gpu_ms = "In collectives and not computing meanwhile."
+--! other_gpu_ms               = "Between steps and after the last one: evaluation, shutdown, steps whose reports are missing."
+--! queued_gpu_ms              = "GPU x ms asked for and waited for, all waits, the first one from when on the job was eligible where the source tells, up to as_of while one lasts. Not held."
+--! queued_again_gpu_ms        = "Of it the waits after the first one: between attempts."
+--! ettr_numerator_gpu_ms      = "Time that brought the run on: productive_gpu_ms and the stalls in such steps. Startup, recovery, restore, redone steps, checkpoints and other are not in it."
+--! ettr_denominator_gpu_ms    = "held_gpu_ms + queued_gpu_ms: time in which the run could have come on. ETTR is numerator / denominator; sums of both over jobs give the fleet's."
+WITH told AS (
+    SELECT cluster, job_id, count(*) AS reports, max(world_size) AS world_max_ranks FROM steps GROUP BY cluster, job_id
+), lost AS (
+    -- A client counts from when it starts: each attempt has its own.
+    SELECT cluster, job_id, sum(dropped) AS dropped
+    FROM (SELECT cluster, job_id, attempt_id, rank, max(dropped) AS dropped FROM steps GROUP BY cluster, job_id, attempt_id, rank)
+    GROUP BY cluster, job_id
+), unplaced AS (
+    SELECT cluster, job_id, count(*) AS reports_unplaced FROM step_parts WHERE attempt IS NULL GROUP BY cluster, job_id
+), used AS (
+    SELECT cluster, job_id, count(*) AS attempts, count(DISTINCT run) AS runs, min(ranks) FILTER (WHERE ranks > 0) AS ranks_min,
+           sum(held_gpu_ms) AS held_gpu_ms, sum(productive_gpu_ms) AS productive_gpu_ms, sum(startup_gpu_ms) AS startup_gpu_ms,
+           sum(recovery_gpu_ms) AS recovery_gpu_ms, sum(restore_gpu_ms) AS restore_gpu_ms, sum(redone_gpu_ms) AS redone_gpu_ms,
+           sum(checkpoint_gpu_ms) AS checkpoint_gpu_ms, sum(data_stall_gpu_ms) AS data_stall_gpu_ms,
+           sum(communication_stall_gpu_ms) AS communication_stall_gpu_ms, sum(other_gpu_ms) AS other_gpu_ms
+    FROM goodput_attempts
+    GROUP BY cluster, job_id
+), waits AS (
+    SELECT cluster, job_id, team, user_name, pool, is_final, attempt,
+           CASE WHEN queued_from IS NULL THEN 0
+                -- Of a job that was queued again the latest time it became eligible may be of a later wait.
+                WHEN queued_from = submit_time AND eligible_time > queued_from
+                     AND eligible_time <= coalesce(queued_to, as_of, eligible_time)
+                THEN gpu_ms(asked_gpus_milli, queued_from, eligible_time, coalesce(queued_to, as_of))
+                ELSE gpu_ms_queued END AS queued_gpu_ms,
+           CASE WHEN queued_from > submit_time THEN gpu_ms_queued ELSE 0 END AS queued_again_gpu_ms
+    FROM attempts
+), waited AS (
+    SELECT cluster, job_id, max(team) AS team, max(user_name) AS user_name, max(pool) FILTER (WHERE is_final = 1) AS pool,
+           sum(queued_gpu_ms) AS queued_gpu_ms, sum(queued_again_gpu_ms) AS queued_again_gpu_ms
+    FROM waits
+    GROUP BY cluster, job_id
+)
+SELECT t.cluster, t.job_id, w.team, w.user_name, w.pool, u.attempts, u.runs, t.reports,
+       coalesce(n.reports_unplaced, 0) AS reports_unplaced, l.dropped, u.ranks_min, t.world_max_ranks,
+       u.held_gpu_ms, u.productive_gpu_ms, u.startup_gpu_ms, u.recovery_gpu_ms, u.restore_gpu_ms, u.redone_gpu_ms,
+       u.checkpoint_gpu_ms, u.data_stall_gpu_ms, u.communication_stall_gpu_ms, u.other_gpu_ms,
+       w.queued_gpu_ms, w.queued_again_gpu_ms,
+       u.productive_gpu_ms + coalesce(u.data_stall_gpu_ms, 0) + coalesce(u.communication_stall_gpu_ms, 0) AS ettr_numerator_gpu_ms,
+       u.held_gpu_ms + w.queued_gpu_ms AS ettr_denominator_gpu_ms
+FROM told t
+LEFT JOIN lost l ON l.cluster = t.cluster AND l.job_id = t.job_id
+LEFT JOIN unplaced n ON n.cluster = t.cluster AND n.job_id = t.job_id
+LEFT JOIN used u ON u.cluster = t.cluster AND u.job_id = t.job_id
+LEFT JOIN waited w ON w.cluster = t.cluster AND w.job_id = t.job_id

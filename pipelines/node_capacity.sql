@@ -1,0 +1,50 @@
+--! name    = "node_capacity"
+--! doc     = "What each node had and whether jobs could start on it, from when to when: what a fleet is measured against."
+--! sources = ["node_events"]
+--! once    = true
+--! [columns]
+--! cluster    = "Cluster."
+--! node       = "Node."
+--! pool       = "Pools the node is in, comma separated."
+--! gpu_model  = "Model of its GPUs."
+--! gpus_milli = "Its GPUs, thousandths."
+--! state      = "Its state as the scheduler names it; NULL if nobody told."
+--! is_usable  = "1 if jobs may start on it; 0 if it is down, drained, reserved, powered down or in any state not known to be good. 1 where no state is told."
+--! health     = "Why jobs may not: unhealthy: it is down, failing or does not answer; drained: anything else, as drained, reserved or switched off; schedulable where they may."
+--! from_time  = "From when on."
+--! to_time    = "Until when; NULL for the latest."
+WITH told AS (
+    -- At one moment a registration counts before a removal.
+    SELECT cluster, node, event_time,
+           max(CASE kind WHEN 'NODE_REGISTERED' THEN 1 WHEN 'NODE_REMOVED' THEN 0 END) AS is_there,
+           max(pool)       FILTER (WHERE kind = 'NODE_REGISTERED') AS pool,
+           max(gpu_model)  FILTER (WHERE kind = 'NODE_REGISTERED') AS gpu_model,
+           max(gpus_milli) FILTER (WHERE kind = 'NODE_REGISTERED') AS gpus_milli,
+           max(state)      FILTER (WHERE kind = 'STATE_CHANGED')   AS state
+    FROM node_events
+    WHERE kind IN ('NODE_REGISTERED', 'NODE_REMOVED', 'STATE_CHANGED')
+    GROUP BY cluster, node, event_time
+), known AS (
+    SELECT cluster, node, event_time,
+           last_value(is_there)   IGNORE NULLS OVER so_far AS is_there,
+           last_value(pool)       IGNORE NULLS OVER so_far AS pool,
+           last_value(gpu_model)  IGNORE NULLS OVER so_far AS gpu_model,
+           last_value(gpus_milli) IGNORE NULLS OVER so_far AS gpus_milli,
+           last_value(state)      IGNORE NULLS OVER so_far AS state,
+           lead(event_time) OVER (PARTITION BY cluster, node ORDER BY event_time) AS to_time
+    FROM told
+    WINDOW so_far AS (PARTITION BY cluster, node ORDER BY event_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+), judged AS (
+    SELECT *,
+           CASE WHEN state IS NULL OR regexp_like(state, '^(UP|IDLE|MIXED|ALLOCATED)([+](CLOUD|DYNAMIC_NORM|PLANNED|COMPLETING))*$')
+                THEN 1 ELSE 0 END AS is_usable
+    FROM known
+)
+SELECT cluster, node, pool, gpu_model, gpus_milli, state, is_usable,
+       -- Several words may stand together (`IDLE+DRAIN`), with a mark behind of one that does not answer.
+       CASE WHEN is_usable = 1 THEN 'schedulable'
+            WHEN regexp_like(state, 'DOWN|FAIL|ERROR|NO_RESPOND|UNKNOWN|[*]') AND NOT regexp_like(state, 'POWER(ED|ING)?_DOWN') THEN 'unhealthy'
+            ELSE 'drained' END AS health,
+       event_time AS from_time, to_time
+FROM judged
+WHERE is_there = 1 AND gpus_milli IS NOT NULL

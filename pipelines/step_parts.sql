@@ -1,0 +1,100 @@
+--! name    = "step_parts"
+--! doc     = "Training steps as parts that add up, one row per rank and step, placed in the attempt of the job that they ran in. Parts may overlap as jobs report them; here each µs is in one of them."
+--! sources = ["steps", "attempts"]
+--! [columns]
+--! cluster                = "Cluster."
+--! job_id                 = "Job."
+--! attempt                = "Number of the attempt, from 0: the one that the report names, or the one that held GPUs when the step began. NULL if there is none: then nothing below is known."
+--! run                    = "Number of the run the attempt is part of, as in attempts."
+--! rank                   = "Rank that reports."
+--! step                   = "Number of the step."
+--! from_time              = "When the step began: not before the attempt, nor before the end of the rank's step before."
+--! used_us                = "How long it took, µs, inside the attempt: the parts below add up to it."
+--! before_us              = "Time since the rank's step before, or since the begin of the attempt, µs."
+--! before                 = "What that time was: startup (before the first step of the job's first run), recovery (before the first step of a later run, or before the rank went back to a step it had done already), or other."
+--! is_redone              = "1 if an earlier attempt had reached the step's number, or the rank itself had in this attempt; else 0."
+--! restore_us             = "Loading a checkpoint, µs; NULL if not told, as the others."
+--! redone_us              = "All the rest of a step that is_redone, µs; else 0."
+--! checkpoint_us          = "Of a step that is not: saving a checkpoint, µs."
+--! data_stall_us          = "Waiting for input, µs."
+--! communication_stall_us = "In collectives and not computing meanwhile, µs: of the time that is left at most what compute_us leaves of it. Stragglers show here, at the ranks that wait."
+--! productive_us          = "What is left, µs: computing, or whatever was not told apart."
+WITH spans AS (
+    SELECT cluster, job_id, attempt_id, attempt, run,
+           CAST(from_time AS BIGINT) AS attempt_from_us, CAST(coalesce(to_time, as_of) AS BIGINT) AS attempt_to_us
+    FROM attempts
+    WHERE from_time IS NOT NULL
+), reports AS (
+    SELECT cluster, job_id, attempt_id, rank, step, seq, CAST(event_time AS BIGINT) AS begin_us, duration_us, compute_us,
+           communication_us, data_wait_us, checkpoint_us, restore_us
+    FROM steps
+), named AS (
+    SELECT r.*, a.attempt, a.run, a.attempt_from_us, a.attempt_to_us
+    FROM reports r
+    LEFT JOIN spans a ON a.cluster = r.cluster AND a.job_id = r.job_id AND a.attempt_id = r.attempt_id
+), placed AS (
+    SELECT r.*, coalesce(r.attempt, a.attempt) AS in_attempt, coalesce(r.run, a.run) AS in_run,
+           coalesce(r.attempt_from_us, a.attempt_from_us) AS from_limit_us, coalesce(r.attempt_to_us, a.attempt_to_us) AS to_limit_us
+    FROM named r
+    LEFT JOIN spans a ON r.attempt IS NULL AND a.cluster = r.cluster AND a.job_id = r.job_id
+                     AND r.begin_us >= a.attempt_from_us AND r.begin_us < a.attempt_to_us
+), reached AS (
+    SELECT cluster, job_id, in_attempt,
+           max(max(step)) OVER (PARTITION BY cluster, job_id ORDER BY in_attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+               AS reached_before
+    FROM placed
+    WHERE in_attempt IS NOT NULL
+    GROUP BY cluster, job_id, in_attempt
+), ordered AS (
+    SELECT p.*, e.reached_before,
+           max(p.step) OVER earlier                     AS rank_reached,
+           max(p.begin_us + p.duration_us) OVER earlier AS previous_end_us
+    FROM placed p
+    LEFT JOIN reached e ON e.cluster = p.cluster AND e.job_id = p.job_id AND e.in_attempt = p.in_attempt
+    WINDOW earlier AS (PARTITION BY p.cluster, p.job_id, p.in_attempt, p.rank ORDER BY p.begin_us, p.step, p.duration_us, p.seq
+                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+), clipped AS (
+    SELECT *,
+           least(greatest(begin_us, from_limit_us, previous_end_us), to_limit_us) AS from_us,
+           least(greatest(from_limit_us, previous_end_us), to_limit_us)           AS since_us,
+           CASE WHEN coalesce(step <= rank_reached, false) OR coalesce(step <= reached_before, false) THEN 1 ELSE 0 END AS is_redone
+    FROM ordered
+), timed AS (
+    SELECT *,
+           greatest(least(begin_us + duration_us, to_limit_us) - from_us, 0) AS used_us
+    FROM clipped
+), restored AS (
+    -- least() passes over NULL, so what was not told is asked first.
+    SELECT *, CASE WHEN restore_us IS NOT NULL THEN least(restore_us, used_us) END AS restored_us FROM timed
+), divided AS (
+    SELECT *, CASE is_redone WHEN 1 THEN used_us - coalesce(restored_us, 0) ELSE 0 END AS redone_us,
+           CASE is_redone WHEN 1 THEN 0 ELSE used_us - coalesce(restored_us, 0) END    AS fresh_us
+    FROM restored
+), saved AS (
+    SELECT *, CASE WHEN checkpoint_us IS NOT NULL THEN least(checkpoint_us, fresh_us) END AS saved_us FROM divided
+), stalled AS (
+    SELECT *, CASE WHEN data_wait_us IS NOT NULL THEN least(data_wait_us, fresh_us - coalesce(saved_us, 0)) END AS stalled_us FROM saved
+), left_over AS (
+    SELECT *, fresh_us - coalesce(saved_us, 0) - coalesce(stalled_us, 0) AS left_us FROM stalled
+), waited AS (
+    SELECT *, CASE WHEN communication_us IS NOT NULL
+                   THEN least(communication_us, left_us - least(coalesce(compute_us, 0), left_us)) END AS waited_us
+    FROM left_over
+)
+SELECT cluster, job_id, in_attempt AS attempt, in_run AS run, rank, step,
+       CASE WHEN in_attempt IS NOT NULL
+            THEN plus_ms(arrow_cast(0, 'Timestamp(Microsecond, Some("UTC"))'), from_us / 1000) END AS from_time,
+       CASE WHEN in_attempt IS NOT NULL THEN used_us END AS used_us,
+       CASE WHEN in_attempt IS NOT NULL THEN from_us - since_us END AS before_us,
+       CASE WHEN in_attempt IS NULL THEN NULL
+            WHEN rank_reached IS NULL THEN CASE in_run WHEN 0 THEN 'startup' ELSE 'recovery' END
+            WHEN step <= rank_reached THEN 'recovery'
+            ELSE 'other' END AS before,
+       CASE WHEN in_attempt IS NOT NULL THEN is_redone END AS is_redone,
+       CASE WHEN in_attempt IS NOT NULL THEN restored_us END AS restore_us,
+       CASE WHEN in_attempt IS NOT NULL THEN redone_us END AS redone_us,
+       CASE WHEN in_attempt IS NOT NULL THEN saved_us END AS checkpoint_us,
+       CASE WHEN in_attempt IS NOT NULL THEN stalled_us END AS data_stall_us,
+       CASE WHEN in_attempt IS NOT NULL THEN waited_us END AS communication_stall_us,
+       CASE WHEN in_attempt IS NOT NULL THEN left_us - coalesce(waited_us, 0) END AS productive_us
+FROM waited

@@ -1,0 +1,69 @@
+--! name    = "waits"
+--! doc     = "Every stretch of a wait for which the scheduler gave one reason, with what the job asked for."
+--! sources = ["attempts", "job_events"]
+--! once    = true
+--! [columns]
+--! cluster                   = "Cluster."
+--! job_id                    = "Job."
+--! attempt                   = "Number of the attempt that the wait led to, from 0; NULL if it has not started."
+--! team                      = "Account, group or virtual cluster."
+--! user_name                 = "User who submitted the job."
+--! pool                      = "Partition, queue or node pool."
+--! qos                       = "Quality of service."
+--! gpus_milli                = "Thousandths of a GPU asked for."
+--! asked_nodes               = "Nodes asked for; NULL where the shape is not known."
+--! asked_gpus_per_node_milli = "Thousandths of a GPU asked for on each; NULL where the shape is not known."
+--! shape_evidence            = "asked: the scheduler told it; small: at most one GPU; given: what the attempt then held on its nodes. NULL: not known."
+--! reason                    = "The scheduler's reason; NULL until it gave one, and where none is told."
+--! eligible_time             = "From when on the job waited for capacity only, where the source tells."
+--! waited_from               = "When the whole wait began."
+--! from_time                 = "When this stretch of it began."
+--! to_time                   = "When it ended; NULL while it lasts."
+--! as_of                     = "While it lasts: up to when the cluster was observed."
+WITH waiting AS (
+    SELECT cluster, job_id, attempt, team, user_name, pool, qos, asked_gpus_milli AS gpus_milli, gpus_milli AS held_gpus_milli,
+           node_count, eligible_time, queued_from, queued_to, as_of,
+           coalesce(queued_to, as_of) AS known_to
+    FROM attempts
+    WHERE queued_from IS NOT NULL AND queued_from < coalesce(queued_to, as_of)
+), told AS (
+    SELECT cluster, job_id, event_time, max(reason) AS reason,
+           max(asked_node_count) AS node_count, max(asked_gpus_per_node_milli) AS per_node
+    FROM job_events
+    WHERE kind = 'WAITING' AND step_id IS NULL
+    GROUP BY cluster, job_id, event_time
+), shapes AS (
+    SELECT cluster, job_id, latest(node_count, event_time) AS node_count, latest(per_node, event_time) AS per_node
+    FROM told WHERE node_count IS NOT NULL AND per_node IS NOT NULL
+    GROUP BY cluster, job_id
+), stretches AS (
+    SELECT w.cluster, w.job_id, w.queued_from, w.queued_from AS from_time, CAST(NULL AS VARCHAR) AS reason FROM waiting w
+    UNION ALL
+    SELECT w.cluster, w.job_id, w.queued_from, t.event_time, t.reason
+    FROM waiting w JOIN told t
+      ON t.cluster = w.cluster AND t.job_id = w.job_id AND t.event_time >= w.queued_from AND t.event_time < w.known_to
+), single AS (
+    -- A reason that is told at the moment the wait begins is its first.
+    SELECT cluster, job_id, queued_from, from_time, max(reason) AS reason FROM stretches GROUP BY cluster, job_id, queued_from, from_time
+), ended AS (
+    SELECT *, lead(from_time) OVER (PARTITION BY cluster, job_id, queued_from ORDER BY from_time) AS next_time FROM single
+)
+SELECT w.cluster, w.job_id, w.attempt, w.team, w.user_name, w.pool, w.qos, w.gpus_milli,
+       CASE WHEN s.node_count IS NOT NULL THEN s.node_count
+            WHEN w.gpus_milli BETWEEN 1 AND 1000 THEN 1
+            WHEN w.gpus_milli = w.held_gpus_milli AND w.node_count > 0 AND w.gpus_milli % w.node_count = 0 THEN w.node_count
+       END AS asked_nodes,
+       CASE WHEN s.node_count IS NOT NULL THEN s.per_node
+            WHEN w.gpus_milli BETWEEN 1 AND 1000 THEN w.gpus_milli
+            WHEN w.gpus_milli = w.held_gpus_milli AND w.node_count > 0 AND w.gpus_milli % w.node_count = 0 THEN w.gpus_milli / w.node_count
+       END AS asked_gpus_per_node_milli,
+       CASE WHEN s.node_count IS NOT NULL THEN 'asked'
+            WHEN w.gpus_milli BETWEEN 1 AND 1000 THEN 'small'
+            WHEN w.gpus_milli = w.held_gpus_milli AND w.node_count > 0 AND w.gpus_milli % w.node_count = 0 THEN 'given'
+       END AS shape_evidence,
+       e.reason, w.eligible_time, w.queued_from AS waited_from, e.from_time,
+       coalesce(e.next_time, w.queued_to) AS to_time,
+       CASE WHEN e.next_time IS NULL AND w.queued_to IS NULL THEN w.as_of END AS as_of
+FROM waiting w
+JOIN ended e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.queued_from = w.queued_from
+LEFT JOIN shapes s ON s.cluster = w.cluster AND s.job_id = w.job_id
