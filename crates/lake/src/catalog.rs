@@ -18,6 +18,7 @@ use futures::FutureExt;
 use crate::error::Result;
 use crate::exec::{self, Limits};
 use crate::lazy::LazyTable;
+use crate::once::OnceTable;
 use crate::parts;
 use crate::plan::{Plan, Planned};
 use crate::table::{Column, KEY, Layout, PARTITION, REVISION, SEGMENT, TableSpec, timestamp_type};
@@ -142,14 +143,19 @@ pub async fn register_views(
             sources.push((name.clone(), ctx.table_provider(name.as_str()).await?));
         }
         let (runtime, spec, sql) = (ctx.runtime_env(), Arc::clone(&view.spec), view.pipeline.sql.clone());
-        let provider = LazyTable::provider(spec.public_schema(), move || {
+        let schema = spec.public_schema();
+        let make = move || {
             let ctx = exec::session(&runtime, Limits { threads: 1, ..Limits::default() });
             for (name, rows) in &sources {
                 ctx.register_table(name.as_str(), Arc::clone(rows))?;
             }
             let rows = ctx.sql(&sql).now_or_never().expect("tables in memory are found at once")?;
             Ok(rows.select(columns_as(&spec.public_schema()))?.into_unoptimized_plan())
-        });
+        };
+        let provider = match view.pipeline.once {
+            true => OnceTable::provider(schema, make),
+            false => Arc::new(LazyTable::new(schema, make)),
+        };
         ctx.register_table(view.spec.name.as_str(), Arc::clone(&provider))?;
         registered.push((view.spec.name.clone(), provider));
     }
@@ -169,9 +175,9 @@ pub async fn build(
             windows.push(revisions_of(&spec, rows.clone())?);
         }
         let table = Arc::clone(&spec);
-        let provider = LazyTable::provider(spec.public_schema(), move || {
+        let provider = Arc::new(LazyTable::new(spec.public_schema(), move || {
             Ok(public(&table, rows.clone(), partitions)?.into_unoptimized_plan())
-        });
+        }));
         ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;
         catalog.tables.insert(spec.name.clone(), provider);
         catalog.specs.insert(spec.name.clone(), spec);

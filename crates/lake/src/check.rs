@@ -51,7 +51,7 @@ fn check_output(plan: &LogicalPlan, pipeline: &Pipeline) -> Result<(), String> {
     let mut required: Vec<&str> = pipeline.key.iter().map(String::as_str).collect();
     match &pipeline.shape {
         Shape::Keyed { per } => required.extend(per.iter().map(String::as_str)),
-        Shape::Windowed { .. } => {
+        Shape::Windowed { .. } | Shape::Joined { .. } => {
             if pipeline.key.first().map(String::as_str) != Some("window_start") {
                 return Err("the first column of `key` must be window_start".into());
             }
@@ -64,7 +64,7 @@ fn check_output(plan: &LogicalPlan, pipeline: &Pipeline) -> Result<(), String> {
         }
     }
     for field in schema.fields().iter().filter(|f| !pipeline.key.contains(f.name())) {
-        if matches!(pipeline.shape, Shape::Windowed { .. }) && !field.data_type().is_integer() {
+        if pipeline.shape.open_ms().is_some() && !field.data_type().is_integer() {
             return Err(format!(
                 "column {} has type {}; besides its key a window holds whole-number sums (numerators and denominators), \
                  so that any grouping of it is exact",
@@ -81,16 +81,17 @@ fn check_nodes(plan: &LogicalPlan, pipeline: &Pipeline) -> Result<(), String> {
         Shape::Keyed { per } => per.iter().map(String::as_str).collect(),
         _ => vec!["window_start"],
     };
+    let of_several = matches!(pipeline.shape, Shape::Joined { .. });
     let mut found = Ok(());
     let walked = plan.apply_with_subqueries(|node| {
-        found = check_node(node, &unit);
+        found = check_node(node, &unit, of_several);
         Ok(if found.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     });
     walked.map_err(|e| e.to_string())?;
     found
 }
 
-fn check_node(node: &LogicalPlan, unit: &[&str]) -> Result<(), String> {
+fn check_node(node: &LogicalPlan, unit: &[&str], of_several: bool) -> Result<(), String> {
     match node {
         LogicalPlan::Aggregate(aggregate) => check_grouping(aggregate, unit)?,
         LogicalPlan::Limit(_) => {
@@ -100,8 +101,15 @@ fn check_node(node: &LogicalPlan, unit: &[&str]) -> Result<(), String> {
         }
         LogicalPlan::Join(join) => {
             let matched = equalities(join);
-            if let Some(missing) =
-                unit.iter().find(|u| !matched.iter().any(|(l, r)| names(l, u) && names(r, u)))
+            // What stands in every window as it is has none.
+            let in_windows = |side: &LogicalPlan| {
+                unit.iter().all(|u| side.schema().index_of_column_by_name(None, u).is_some())
+            };
+            let both = in_windows(&join.left) && in_windows(&join.right);
+            if let Some(missing) = unit
+                .iter()
+                .filter(|_| both || !of_several)
+                .find(|u| !matched.iter().any(|(l, r)| names(l, u) && names(r, u)))
             {
                 return Err(format!(
                     "a join must also match on {missing} of both sides, else a row could meet rows of another unit of work"

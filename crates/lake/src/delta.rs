@@ -62,6 +62,13 @@ impl DataFile {
         Some(self.parsed_stats()?.get("maxValues")?.get(column)?.as_str()?.to_owned())
     }
 
+    /// Smallest value of a time column, µs.
+    pub fn earliest(&self, column: &str) -> Option<i64> {
+        let stats = self.parsed_stats()?;
+        let text = stats.get("minValues")?.get(column)?.as_str()?;
+        Some(chrono::DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros())
+    }
+
     fn parsed_stats(&self) -> Option<serde_json::Value> {
         serde_json::from_str(self.stats.as_deref()?).ok()
     }

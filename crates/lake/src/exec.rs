@@ -16,7 +16,7 @@ use crate::carried::Ranks;
 use crate::error::Result;
 use crate::functions;
 use crate::pipeline::{Extent, Shape};
-use crate::plan::Planned;
+use crate::plan::{Planned, added_columns};
 use crate::sorted::sorted;
 
 /// Memory and threads that queries share.
@@ -106,6 +106,49 @@ pub async fn run_windowed(
     ctx.deregister_table(name)?;
     ctx.deregister_table("all_rows")?;
     result
+}
+
+/// Runs a joined pipeline for the windows that begin in `[low, high)` (µs, on borders of windows). An interval without an end lasts
+/// up to `observed`.
+///
+/// The result has the pipeline's public columns, sorted by its key.
+pub async fn run_joined(
+    ctx: &SessionContext,
+    planned: &Planned,
+    sources: &[(&str, Arc<dyn TableProvider>)],
+    (low, high): (i64, i64),
+    observed: i64,
+) -> Result<RecordBatch> {
+    let Shape::Joined { width_ms, extents, .. } = &planned.pipeline.shape else {
+        unreachable!("planned as joined")
+    };
+    let (low, high, observed) = (at(low), at(high), at(observed));
+    for (name, rows) in sources {
+        let Some(extent) = extents.get(*name) else {
+            ctx.register_table(*name, Arc::clone(rows))?;
+            continue;
+        };
+        let all = format!("all_{name}");
+        ctx.register_table(all.as_str(), Arc::clone(rows))?;
+        let added = added_columns(extent);
+        let schema = rows.schema();
+        let own = schema.fields().iter().filter(|field| !added.contains(&field.name().as_str()));
+        let own: String = own.map(|field| format!("\"{}\", ", field.name())).collect();
+        let sql = match extent {
+            Extent::Instant { time } => format!(
+                "SELECT {own}window_of({time}, {width_ms}) AS window_start FROM {all} WHERE {time} >= {low} AND {time} < {high}"
+            ),
+            Extent::Interval { from, to } => format!(
+                "SELECT {own}window_start, greatest(\"_from\", window_start) AS clip_from, \
+                        least(\"_to\", plus_ms(window_start, {width_ms})) AS clip_to \
+                 FROM (SELECT *, unnest(window_starts(\"_from\", \"_to\", {width_ms}, {low}, {high})) AS window_start \
+                       FROM (SELECT {own}{from} AS \"_from\", coalesce({to}, {observed}) AS \"_to\" FROM {all} \
+                             WHERE {from} < {high} AND coalesce({to}, {observed}) > {low}))"
+            ),
+        };
+        ctx.register_table(*name, ctx.sql(&sql).await?.into_view())?;
+    }
+    run_sorted(ctx, planned, &Ranks::default()).await
 }
 
 /// Runs a windowed pipeline over rows that are a part of their windows' rows.

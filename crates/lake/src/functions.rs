@@ -18,13 +18,20 @@ use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
 /// Name, usage and meaning of every function added to SQL, for `describe functions` and the reference.
-pub const DOCS: [(&str, &str, &str); 9] = [
+pub const DOCS: [(&str, &str, &str); 13] = [
     (
         "gpu_ms",
         "gpu_ms(gpus_milli, begin, from, to)",
         "GPU-milliseconds of a hold of gpus_milli that began at `begin`, inside [from, to). Parts of one hold add up to the whole exactly.",
     ),
     ("ms_between", "ms_between(from, to)", "Whole milliseconds from one time to another."),
+    ("unix_ms", "unix_ms(time)", "Whole milliseconds since 1970."),
+    (
+        "share_of",
+        "share_of(whole, before, part, total)",
+        "What falls to a part of a whole that is shared out among parts of `total`, where `before` is the sum of those that came \
+         earlier: whole numbers that add up to the whole exactly. 0 where total is 0.",
+    ),
     ("plus_ms", "plus_ms(time, ms)", "The time that many milliseconds later."),
     (
         "millionths",
@@ -35,6 +42,16 @@ pub const DOCS: [(&str, &str, &str); 9] = [
         "us_known",
         "us_known(value, us)",
         "The time where both are known, else 0: sums of it are the time for which the value was known.",
+    ),
+    (
+        "part_of",
+        "part_of(n, from, to, whole)",
+        "What of n lies between from and to of whole: n × to / whole less n × from / whole, each rounded down, so that parts add up to n exactly.",
+    ),
+    (
+        "cost_micros",
+        "cost_micros(gpu_ms, price_micros_per_gpu_hour)",
+        "Cost of GPU time in millionths of the currency: gpu_ms × price / 3,600,000, rounded half up.",
     ),
     (
         "log_bucket",
@@ -66,10 +83,14 @@ pub fn register(ctx: &SessionContext) {
             gpu_ms,
         ),
         Function::new("ms_between", vec![time.clone(), time.clone()], int.clone(), ms_between),
+        Function::new("unix_ms", vec![time.clone()], int.clone(), unix_ms),
+        Function::new("share_of", vec![int.clone(); 4], int.clone(), share_of),
         Function::new("plus_ms", vec![time.clone(), int.clone()], time.clone(), plus_ms),
         Function::new("window_of", vec![time.clone(), int.clone()], time.clone(), window_of),
         Function::new("millionths", vec![int.clone(), int.clone()], int.clone(), millionths),
         Function::new("us_known", vec![int.clone(), int.clone()], int.clone(), us_known),
+        Function::new("part_of", vec![int.clone(); 4], int.clone(), part_of),
+        Function::new("cost_micros", vec![int.clone(), int.clone()], int.clone(), cost_micros),
         Function::new("log_bucket", vec![int.clone()], int.clone(), log_bucket),
         Function::new(
             "window_starts",
@@ -156,17 +177,44 @@ fn ms_between(args: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(out))
 }
 
+fn unix_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let out: Int64Array = times(&args[0]).unary(|time| time.div_euclid(MICROS_PER_MS));
+    Ok(Arc::new(out))
+}
+
+/// The difference of two rounded-down products, so that neighbouring parts meet without a gap.
+fn share_of(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let column = |place: usize| as_int64_array(&args[place]);
+    let (whole, before, part, total) = (column(0)?, column(1)?, column(2)?, column(3)?);
+    let rows = (0..whole.len()).map(|i| {
+        let all = [whole, before, part, total];
+        all.iter().all(|column| column.is_valid(i)).then(|| {
+            let total = i128::from(total.value(i));
+            if total <= 0 {
+                return 0;
+            }
+            let up_to = |n: i128| (i128::from(whole.value(i)) * n).div_euclid(total);
+            let before = i128::from(before.value(i));
+            (up_to(before + i128::from(part.value(i))) - up_to(before)) as i64
+        })
+    });
+    Ok(Arc::new(rows.collect::<Int64Array>()))
+}
+
+/// Under a NULL stands any number, which must not overflow.
 fn plus_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
     let ms = args[1].as_primitive::<Int64Type>();
-    let out: TimestampMicrosecondArray =
-        arrow::compute::binary(times(&args[0]), ms, |t, ms| t + ms * MICROS_PER_MS)?;
+    let out: TimestampMicrosecondArray = arrow::compute::binary(times(&args[0]), ms, |t, ms| {
+        t.saturating_add(ms.saturating_mul(MICROS_PER_MS))
+    })?;
     Ok(Arc::new(out.with_timezone("UTC")))
 }
 
 fn window_of(args: &[ArrayRef]) -> Result<ArrayRef> {
     let width_ms = args[1].as_primitive::<Int64Type>();
-    let out: TimestampMicrosecondArray =
-        arrow::compute::binary(times(&args[0]), width_ms, |t, ms| floor_to(t, ms.max(1) * MICROS_PER_MS))?;
+    let out: TimestampMicrosecondArray = arrow::compute::binary(times(&args[0]), width_ms, |t, ms| {
+        floor_to(t, ms.max(1).saturating_mul(MICROS_PER_MS))
+    })?;
     Ok(Arc::new(out.with_timezone("UTC")))
 }
 
@@ -193,6 +241,36 @@ fn us_known(args: &[ArrayRef]) -> Result<ArrayRef> {
         }
     };
     Ok(Arc::new(Int64Array::new(out, None)))
+}
+
+fn part_of(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let arg = |i: usize| args[i].as_primitive::<Int64Type>();
+    let (n, from, to, whole) = (arg(0), arg(1), arg(2), arg(3));
+    let rows = (0..n.len()).map(|i| {
+        let known = [n, from, to, whole].iter().all(|a| a.is_valid(i)) && whole.value(i) != 0;
+        known.then(|| {
+            let of = i128::from(whole.value(i));
+            let up_to = |at: i64| (i128::from(n.value(i)) * i128::from(at)).div_euclid(of);
+            held(up_to(to.value(i)) - up_to(from.value(i)))
+        })
+    });
+    Ok(Arc::new(rows.collect::<Int64Array>()))
+}
+
+const MS_PER_HOUR: i128 = 3_600_000;
+
+fn cost_micros(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (gpu_ms, price) = (args[0].as_primitive::<Int64Type>(), args[1].as_primitive::<Int64Type>());
+    let cost = |gpu_ms: i64, price: i64| {
+        held((i128::from(gpu_ms) * i128::from(price) + MS_PER_HOUR / 2).div_euclid(MS_PER_HOUR))
+    };
+    let out: Int64Array = arrow::compute::binary(gpu_ms, price, cost)?;
+    Ok(Arc::new(out))
+}
+
+/// Held at the ends of `i64` beyond them.
+fn held(n: i128) -> i64 {
+    n.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
 /// Eight buckets per power of two: 0..8 exact, then lower bounds with three significant bits after the leading one.
@@ -227,4 +305,40 @@ fn window_starts(args: &[ArrayRef]) -> Result<ArrayRef> {
         lists.append(true);
     }
     Ok(Arc::new(lists.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(function: fn(&[ArrayRef]) -> Result<ArrayRef>, args: &[i64]) -> Option<i64> {
+        let args: Vec<ArrayRef> =
+            args.iter().map(|n| Arc::new(Int64Array::from(vec![*n])) as ArrayRef).collect();
+        let out = function(&args).unwrap();
+        let out = out.as_primitive::<Int64Type>();
+        out.is_valid(0).then(|| out.value(0))
+    }
+
+    #[test]
+    fn costs_are_rounded_half_up_and_do_not_overflow() {
+        // 1 GPU-ms at 1.80 an hour is half a millionth.
+        assert_eq!(of(cost_micros, &[1, 1_800_000]), Some(1));
+        assert_eq!(of(cost_micros, &[1, 1_799_999]), Some(0));
+        assert_eq!(of(cost_micros, &[-1, 1_800_000]), Some(0));
+        assert_eq!(of(cost_micros, &[3_600_000, 2_100_000]), Some(2_100_000));
+        // 100,000 GPUs for a year of 8766 h at 10 an hour: 10^5 x 8766 x 10^7.
+        assert_eq!(of(cost_micros, &[3_155_760_000_000_000, 10_000_000]), Some(8_766_000_000_000_000));
+        assert_eq!(of(cost_micros, &[i64::MAX, i64::MAX]), Some(i64::MAX));
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let cuts = [0, 1, 2, 50, 333, 334, 999, 1_001];
+        let parts =
+            cuts.windows(2).map(|cut| of(part_of, &[10_000_000_000_000_007, cut[0], cut[1], 1_001]).unwrap());
+        assert_eq!(parts.sum::<i64>(), 10_000_000_000_000_007);
+        assert_eq!(of(part_of, &[7, 0, 1, 2]), Some(3));
+        assert_eq!(of(part_of, &[7, 1, 2, 2]), Some(4));
+        assert_eq!(of(part_of, &[7, 0, 1, 0]), None);
+    }
 }

@@ -22,6 +22,8 @@ use crate::raw::{Facts, RawTable, goes_on, key_hash, says_whether_done};
 use crate::samples::{BatchId, HeldSamples, Recent, SampleChunk};
 use crate::seen::SeenKeys;
 use crate::table::{EVENT, KEY, Layout, OFFSET, timestamp_type};
+use crate::touched::Touched;
+use crate::window::Span;
 
 /// How long after its last event a finished key stays open for stragglers, in event time.
 pub const SEAL_AFTER_MS: i64 = 3_600_000;
@@ -81,11 +83,14 @@ pub struct GroupState {
     pub outputs: Vec<Vec<RecordBatch>>,
     /// Segments that must be recomputed of each windowed pipeline that is computed anew.
     pub dirty: Vec<BTreeSet<i64>>,
+    /// `None` where nothing is put together from it.
+    touched: Option<Touched>,
 }
 
 impl GroupState {
     pub fn new(group: Group, partition: u32, committed: u64, recover_to: Option<u64>) -> Self {
         let dirty = vec![BTreeSet::new(); group.computed_anew().count()];
+        let touched = group.is_joined.then(Touched::default);
         Self {
             group,
             partition,
@@ -105,6 +110,7 @@ impl GroupState {
             clusters: Vec::new(),
             outputs: Vec::new(),
             dirty,
+            touched,
         }
     }
 
@@ -197,7 +203,11 @@ impl GroupState {
         let Some(chunk) = self.samples.absorb(chunk) else { return };
         for (cluster, (first, last)) in chunk.spans() {
             let index = self.cluster_index(cluster) as usize;
-            self.clusters[index].1 = self.clusters[index].1.max(last);
+            let before = self.clusters[index].1;
+            self.clusters[index].1 = before.max(last);
+            if let Some(touched) = &mut self.touched {
+                touched.add((first.min(if before == i64::MIN { first } else { before }), last));
+            }
             for (planned, dirty) in self.group.computed_anew().zip(&mut self.dirty) {
                 let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
                 segment.mark(first, last, dirty);
@@ -227,10 +237,24 @@ impl GroupState {
         let batch =
             if keep.true_count() == facts.len() { batch.clone() } else { filter_record_batch(batch, &keep)? };
         let before: Vec<i64> = self.clusters.iter().map(|(_, time)| *time).collect();
-        self.hold(batch, &kept);
+        self.hold(batch.clone(), &kept);
+        self.note_touched(&batch, &kept, &before);
         self.mark_dirty(&kept, &before);
         self.changed = true;
         Ok(())
+    }
+
+    fn note_touched(&mut self, batch: &RecordBatch, facts: &[Facts], watermarks_before: &[i64]) {
+        if self.touched.is_none() {
+            return;
+        }
+        let of_row = self.cluster_indexes(batch).into_iter();
+        let watermarks: Vec<i64> =
+            of_row.map(|index| watermarks_before.get(index as usize).copied().unwrap_or(i64::MIN)).collect();
+        let first = |key| self.keys.get(&key).map_or(i64::MIN, |state| state.first);
+        if let Some(touched) = &mut self.touched {
+            touched.note(self.group.raw.schema, batch, facts, &watermarks, first);
+        }
     }
 
     fn hold(&mut self, batch: RecordBatch, facts: &[Facts]) {
@@ -255,9 +279,6 @@ impl GroupState {
 
     /// Every window that a changed key touches, and every window that time passed over while keys are open.
     fn mark_dirty(&mut self, facts: &[Facts], watermarks_before: &[i64]) {
-        if self.dirty.is_empty() {
-            return;
-        }
         let changed: HashSet<i64> = facts.iter().map(|f| f.key).collect();
         let mut spans: Vec<(i64, i64)> = Vec::with_capacity(changed.len());
         for key in changed {
@@ -267,8 +288,14 @@ impl GroupState {
         }
         for (index, (_, now)) in self.clusters.iter().enumerate() {
             let before = watermarks_before.get(index).copied().unwrap_or(*now);
-            let any_open = self.keys.values().any(|k| k.cluster as usize == index && !k.terminal());
-            if *now > before && any_open {
+            if *now <= before {
+                continue;
+            }
+            // While nothing changes there is still a cluster that is paid for.
+            if let Some(touched) = &mut self.touched {
+                touched.add((if before == i64::MIN { *now } else { before }, *now));
+            }
+            if self.keys.values().any(|k| k.cluster as usize == index && !k.terminal()) {
                 spans.push((before, *now));
             }
         }
@@ -276,6 +303,11 @@ impl GroupState {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             spans.iter().for_each(|(from, to)| segment.mark(*from, *to, dirty));
         }
+    }
+
+    /// Times whose windows may be others for what was taken in since the last commit; `None` where nobody asks.
+    pub fn touched(&self) -> Option<Vec<Span>> {
+        self.touched.as_ref().map(Touched::spans)
     }
 
     /// Folds all held events through the keyed pipelines.
@@ -353,6 +385,9 @@ impl GroupState {
         self.outputs.clear();
         self.revived.clear();
         self.dirty.iter_mut().for_each(BTreeSet::clear);
+        if let Some(touched) = &mut self.touched {
+            touched.committed(|key| self.keys.contains_key(&key), self.group.raw.schema);
+        }
         self.committed = self.absorbed;
         self.recover_to = None;
         self.changed = false;

@@ -6,6 +6,7 @@
 //! behind are committed. Nothing else is kept anywhere, so there is nothing else that could disagree.
 
 mod flush;
+mod joined;
 mod load;
 mod parts;
 mod show;
@@ -17,6 +18,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::JoinType;
 use datafusion::prelude::{SessionContext, ident, lit};
+use tidegate_events::SchemaId;
 use url::Url;
 
 pub use crate::catalog::Catalog;
@@ -60,6 +62,8 @@ pub struct Lake {
     states: BTreeMap<(String, u32), GroupState>,
     /// Windows recomputed and not committed: (windowed table, partition) → segment → rows, public columns.
     windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
+    /// Watermark when windows of several raw tables were put together last, µs.
+    assembled_to: Option<i64>,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// For tests: commits left until the next flush fails as if the process had died.
     interrupt_after: Option<u64>,
@@ -92,7 +96,8 @@ impl CatalogSource {
 pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
     let ctx = exec::session(&exec::runtime(limits)?, limits);
     let mut stored = Vec::new();
-    for spec in plan.groups.iter().flat_map(Group::commit_order) {
+    let joined = plan.stored_joined().map(|planned| Arc::clone(&planned.spec));
+    for spec in plan.groups.iter().flat_map(Group::commit_order).chain(joined) {
         let store = DeltaStore::open(root, Arc::clone(&spec)).await?;
         let (provider, partitions) = match &store {
             Some(store) => (Some(store.provider().await?), partition_count(store)?),
@@ -117,7 +122,11 @@ async fn open_group(root: &Url, group: &Group) -> Result<Vec<(String, DeltaStore
             *store = DeltaStore::open(root, Arc::clone(spec)).await?;
         }
     }
-    let in_use = found.iter().any(|(_, store)| store.as_ref().is_some_and(|s| s.version() > 0));
+    // Processes that create and claim them at the same time commit to them, but no file: files are history.
+    let mut in_use = false;
+    for (_, store) in &found {
+        in_use |= store.as_ref().is_some_and(|s| s.files().is_ok_and(|files| !files.is_empty()));
+    }
     let missing: Vec<&str> =
         found.iter().filter(|(_, store)| store.is_none()).map(|(spec, _)| spec.name.as_str()).collect();
     if in_use && !missing.is_empty() {
@@ -151,6 +160,11 @@ impl Lake {
         for group in &plan.groups {
             stores.extend(open_group(root, group).await?);
         }
+        // These are computed from the others, whenever they come.
+        for planned in plan.stored_joined() {
+            let store = DeltaStore::open_or_create(root, Arc::clone(&planned.spec)).await?;
+            stores.insert(planned.spec.name.clone(), store);
+        }
         let runtime = exec::runtime(limits)?;
         let mut lake = Self {
             plan,
@@ -160,6 +174,7 @@ impl Lake {
             stores,
             states: BTreeMap::new(),
             windows: BTreeMap::new(),
+            assembled_to: None,
             published: Arc::default(),
             interrupt_after: None,
         };
@@ -207,6 +222,10 @@ impl Lake {
             for (partition, start) in partitions.iter().zip(&mut starts) {
                 *start = (*start).min(self.attach_group(&group, *partition).await?);
             }
+        }
+        let brings_keeper = topic == SchemaId::JobEvent.topic() && partitions.contains(&joined::KEEPER.1);
+        if self.sharing == Sharing::Shared && brings_keeper {
+            self.claim_joined().await?;
         }
         self.publish().await?;
         Ok(starts.into_iter().map(|start| if start == u64::MAX { 0 } else { start }).collect())

@@ -28,11 +28,11 @@ pub struct LazyTable {
 
 impl LazyTable {
     /// `make` gives a plan with this schema.
-    pub fn provider(
+    pub fn new(
         schema: SchemaRef,
         make: impl Fn() -> Result<LogicalPlan> + Send + Sync + 'static,
-    ) -> Arc<dyn TableProvider> {
-        Arc::new(Self { schema, make: Box::new(make), made: OnceLock::new() })
+    ) -> Self {
+        Self { schema, make: Box::new(make), made: OnceLock::new() }
     }
 
     fn view(&self) -> Result<&ViewTable, DataFusionError> {

@@ -1,8 +1,9 @@
 //! A pipeline file: a TOML header in `--!` lines and one SELECT.
 //!
-//! Three shapes, told by the header:
+//! Four shapes, told by the header:
 //! - keyed (`per = ["cluster", "job_id"]`): a function of all events of one key. Rerun when the key gets an event.
 //! - windowed (`window = "1h"`): a function of the rows of one event-time window. Rerun when the window gets dirty.
+//! - joined (`window` and `[extents]`): the same, of several tables that come from different topics.
 //! - view (neither): a query over other tables, evaluated when asked.
 
 use std::collections::BTreeMap;
@@ -20,8 +21,10 @@ pub struct Pipeline {
     pub version: u32,
     pub doc: String,
     pub shape: Shape,
-    /// Whether the result is a table of the lake; if not, it is a step on the way to other keyed pipelines.
+    /// Whether the result is a table of the lake; if not, it is a step on the way to other pipelines of its shape.
     pub stored: bool,
+    /// Whether the rows of a view are computed once for all who read it in a query, see [`crate::once`].
+    pub once: bool,
     /// Tables the SQL reads.
     pub sources: Vec<String>,
     /// Columns that together name an output row.
@@ -38,8 +41,20 @@ pub struct Pipeline {
 /// When a pipeline is run, and on what.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
-    Keyed { per: Vec<String> },
-    Windowed { width_ms: i64, lateness_ms: i64, extent: Extent },
+    Keyed {
+        per: Vec<String>,
+    },
+    Windowed {
+        width_ms: i64,
+        lateness_ms: i64,
+        extent: Extent,
+    },
+    /// Each source with its extent. One without stands as it is in every window: it must never change.
+    Joined {
+        width_ms: i64,
+        lateness_ms: i64,
+        extents: BTreeMap<String, Extent>,
+    },
     View,
 }
 
@@ -56,6 +71,17 @@ impl Shape {
     pub fn segment(&self) -> Option<Segment> {
         match self {
             Self::Windowed { width_ms, .. } => Some(Segment::for_width_ms(*width_ms)),
+            Self::Joined { width_ms, .. } => Some(Segment::for_joined_width_ms(*width_ms)),
+            _ => None,
+        }
+    }
+
+    /// How long a window takes in rows, from its start: its width and lateness, ms.
+    pub fn open_ms(&self) -> Option<i64> {
+        match self {
+            Self::Windowed { width_ms, lateness_ms, .. } | Self::Joined { width_ms, lateness_ms, .. } => {
+                Some(width_ms + lateness_ms)
+            }
             _ => None,
         }
     }
@@ -69,6 +95,8 @@ struct Header {
     version: u32,
     #[serde(default = "yes")]
     stored: bool,
+    #[serde(default)]
+    once: bool,
     doc: String,
     sources: Vec<String>,
     #[serde(default)]
@@ -78,6 +106,7 @@ struct Header {
     #[serde(default = "one_hour")]
     lateness: String,
     extent: Option<ExtentHeader>,
+    extents: Option<BTreeMap<String, ExtentHeader>>,
     #[serde(default)]
     columns: BTreeMap<String, String>,
 }
@@ -88,6 +117,18 @@ struct ExtentHeader {
     time: Option<String>,
     from: Option<String>,
     to: Option<String>,
+}
+
+impl ExtentHeader {
+    fn extent(&self) -> Option<Extent> {
+        match self {
+            Self { time: Some(time), from: None, to: None } => Some(Extent::Instant { time: time.clone() }),
+            Self { time: None, from: Some(from), to: Some(to) } => {
+                Some(Extent::Interval { from: from.clone(), to: to.clone() })
+            }
+            _ => None,
+        }
+    }
 }
 
 fn yes() -> bool {
@@ -127,10 +168,14 @@ impl Pipeline {
             return Err(refuse("there is no SELECT after the header".into()));
         }
         let shape = header.shape().map_err(refuse)?;
-        if !header.stored && !matches!(shape, Shape::Keyed { .. }) {
+        if !header.stored && !matches!(shape, Shape::Keyed { .. } | Shape::Joined { .. }) {
             return Err(refuse(
-                "`stored = false` is for keyed pipelines only; a view is never stored anyway".into(),
+                "`stored = false` is for keyed and joined pipelines only; a view is never stored anyway"
+                    .into(),
             ));
+        }
+        if header.once && shape != Shape::View {
+            return Err(refuse("`once = true` is for views only; other tables are stored anyway".into()));
         }
         if shape != Shape::View && header.key.is_empty() {
             return Err(refuse("`key` is missing: list the columns that together name an output row".into()));
@@ -145,6 +190,7 @@ impl Pipeline {
             version: header.version,
             doc: header.doc,
             stored: header.stored,
+            once: header.once,
             shape,
             sources: header.sources,
             key: header.key,
@@ -173,14 +219,27 @@ impl Header {
                 }
                 let lateness_ms =
                     parse_duration_ms(&self.lateness).map_err(|e| format!("`lateness`: {e}"))?;
-                let extent = match &self.extent {
-                    Some(ExtentHeader { time: Some(time), from: None, to: None }) => Extent::Instant { time: time.clone() },
-                    Some(ExtentHeader { time: None, from: Some(from), to: Some(to) }) => {
-                        Extent::Interval { from: from.clone(), to: to.clone() }
+                let form = "{ time = \"column\" }` or `{ from = \"column\", to = \"column\" }";
+                match (&self.extent, &self.extents) {
+                    (Some(extent), None) => {
+                        let extent = extent.extent().ok_or_else(|| format!("`extent` must be `{form}`"))?;
+                        Ok(Shape::Windowed { width_ms, lateness_ms, extent })
                     }
-                    _ => return Err("a windowed pipeline needs `extent = { time = \"column\" }` or `extent = { from = \"column\", to = \"column\" }`".into()),
-                };
-                Ok(Shape::Windowed { width_ms, lateness_ms, extent })
+                    (None, Some(extents)) => {
+                        let of = |(name, extent): (&String, &ExtentHeader)| match extent.extent() {
+                            _ if !self.sources.contains(name) => {
+                                Err(format!("`extents` names {name}, which is no source"))
+                            }
+                            Some(extent) => Ok((name.clone(), extent)),
+                            None => Err(format!("the extent of {name} must be `{form}`")),
+                        };
+                        let extents = extents.iter().map(of).collect::<Result<_, _>>()?;
+                        Ok(Shape::Joined { width_ms, lateness_ms, extents })
+                    }
+                    _ => Err(format!(
+                        "a windowed pipeline needs `extent`, or `[extents]` with one for each source: `{form}`"
+                    )),
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A *group* is one raw table with every keyed and windowed pipeline that is computed from it. Groups are independent:
 //! each has its own place in the log and its own state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -29,8 +29,8 @@ pub struct Planned {
     pub pipeline: Pipeline,
     /// Output table; for views its public columns only matter.
     pub spec: Arc<TableSpec>,
-    /// Raw table everything is computed from; `None` for a view over several.
-    pub root: Option<String>,
+    /// Raw tables everything is computed from.
+    pub roots: BTreeSet<String>,
     /// Columns of its sources that the SQL reads, without those the runner adds to a window.
     pub reads: Vec<String>,
     /// Of them, text that the SQL only carries along.
@@ -43,14 +43,26 @@ pub struct Group {
     pub raw: RawTable,
     pub keyed: Vec<Planned>,
     pub windowed: Vec<Planned>,
+    /// Windows of several raw tables are put together from it among others, so what its events touch is noted.
+    pub is_joined: bool,
 }
 
 /// Everything the lake computes.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub groups: Vec<Group>,
+    /// Windows of several raw tables, in order of dependency; those that are not stored are steps on the way to others. They may
+    /// read views, and views may read them.
+    pub joined: Vec<Planned>,
     /// Views in order of dependency.
     pub views: Vec<Planned>,
+}
+
+impl Planned {
+    /// The raw table everything is computed from; `None` if there are several.
+    pub fn root(&self) -> Option<&String> {
+        self.roots.first().filter(|_| self.roots.len() == 1)
+    }
 }
 
 impl Plan {
@@ -62,22 +74,32 @@ impl Plan {
             .map(|raw| {
                 (
                     raw.spec.name.clone(),
-                    Source { spec: Arc::clone(&raw.spec), root: Some(raw.spec.name.clone()) },
+                    Source {
+                        spec: Arc::clone(&raw.spec),
+                        roots: BTreeSet::from([raw.spec.name.clone()]),
+                        is_joined: false,
+                    },
                 )
             })
             .collect();
         let mut groups: Vec<Group> =
-            raws.into_iter().map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new() }).collect();
-        let mut views = Vec::new();
+            raws.into_iter().map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new(), is_joined: false }).collect();
+        let (mut joined, mut views) = (Vec::new(), Vec::new());
         for pipeline in in_order(pipelines)? {
             let planned = plan_one(pipeline, &known).await?;
+            let is_joined = matches!(planned.pipeline.shape, Shape::Joined { .. });
             known.insert(
                 planned.pipeline.name.clone(),
-                Source { spec: Arc::clone(&planned.spec), root: planned.root.clone() },
+                Source { spec: Arc::clone(&planned.spec), roots: planned.roots.clone(), is_joined },
             );
-            let group = groups.iter_mut().find(|g| Some(&g.raw.spec.name) == planned.root.as_ref());
+            let group = groups.iter_mut().find(|g| Some(&g.raw.spec.name) == planned.root());
             match (&planned.pipeline.shape, group) {
                 (Shape::View, _) => views.push(planned),
+                (Shape::Joined { .. }, _) => {
+                    let of_it = |group: &&mut Group| planned.roots.contains(&group.raw.spec.name);
+                    groups.iter_mut().filter(of_it).for_each(|group| group.is_joined = true);
+                    joined.push(planned);
+                }
                 (Shape::Keyed { .. }, Some(group)) if group.raw.is_endless() => {
                     let message = format!(
                         "{} cannot be folded per key: nothing says that a key is finished, so all history would stay in memory; \
@@ -90,14 +112,19 @@ impl Plan {
                 (Shape::Windowed { .. }, Some(group)) => group.windowed.push(planned),
                 (_, None) => {
                     let message =
-                        "its sources lead to more than one raw table; split it, and join the parts in a view"
+                        "its sources lead to more than one raw table; give each its place in time with `[extents]`"
                             .into();
                     return Err(LakeError::Pipeline { file: planned.pipeline.file, message });
                 }
             }
         }
         groups.iter_mut().filter(|group| !group.keyed.is_empty()).for_each(Group::keep_no_parts);
-        Ok(Self { groups, views })
+        Ok(Self { groups, joined, views })
+    }
+
+    /// Joined pipelines whose result is a table.
+    pub fn stored_joined(&self) -> impl Iterator<Item = &Planned> {
+        self.joined.iter().filter(|p| p.pipeline.stored)
     }
 
     /// Every table with its description, raw tables first.
@@ -110,7 +137,7 @@ impl Plan {
     /// Every pipeline, keyed ones first, views last.
     pub fn pipelines(&self) -> impl Iterator<Item = &Planned> {
         let computed = self.groups.iter().flat_map(|g| g.keyed.iter().chain(&g.windowed));
-        computed.chain(&self.views)
+        computed.chain(&self.joined).chain(&self.views)
     }
 }
 
@@ -148,7 +175,8 @@ impl Group {
 
 struct Source {
     spec: Arc<TableSpec>,
-    root: Option<String>,
+    roots: BTreeSet<String>,
+    is_joined: bool,
 }
 
 /// Sorts pipelines so that each comes after the ones it reads.
@@ -179,7 +207,7 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     let refuse = |message: String| LakeError::Pipeline { file: pipeline.file.clone(), message };
     let limits = Limits::default();
     let ctx = exec::session(&exec::runtime(limits)?, limits);
-    let mut roots = Vec::new();
+    let mut roots = BTreeSet::new();
     for name in &pipeline.sources {
         let source = known.get(name).ok_or_else(|| {
             refuse(format!(
@@ -187,13 +215,18 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
                 known.keys().cloned().collect::<Vec<_>>().join(", ")
             ))
         })?;
-        let schema = seen_schema(&pipeline.shape, &source.spec);
+        let schema = seen_schema(&pipeline.shape, name, &source.spec);
         ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(schema, vec![vec![]])?))?;
-        roots.push(source.root.clone());
+        roots.extend(source.roots.iter().cloned());
+        if source.is_joined && matches!(pipeline.shape, Shape::Windowed { .. } | Shape::Keyed { .. }) {
+            return Err(refuse(format!(
+                "{name} is put together from several topics, so what is computed from it is too; write `[extents]` in place of \
+                 `extent`"
+            )));
+        }
     }
     if let Shape::Keyed { per } = &pipeline.shape {
-        let expected =
-            roots.first().and_then(Option::as_ref).and_then(|root| known.get(root)).map(|raw| &raw.spec.key);
+        let expected = roots.first().and_then(|root| known.get(root)).map(|raw| &raw.spec.key);
         if expected != Some(per) {
             return Err(refuse(format!(
                 "`per` must be {expected:?}, the key of the raw table it is computed from, but is {per:?}"
@@ -217,17 +250,17 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
         version: pipeline.version,
         doc: pipeline.doc.clone(),
         layout: match pipeline.shape {
-            Shape::Windowed { .. } => Layout::Windowed,
+            Shape::Windowed { .. } | Shape::Joined { .. } => Layout::Windowed,
             _ => Layout::Keyed,
         },
         columns,
         key: pipeline.key.clone(),
         parts,
     };
-    roots.dedup();
-    let root = if roots.len() == 1 { roots.remove(0) } else { None };
     let mut reads = check::columns_read(&ctx, &pipeline).await?;
-    reads.retain(|column| !added_columns(&pipeline.shape).contains(&column.as_str()));
+    if let Shape::Windowed { extent, .. } = &pipeline.shape {
+        reads.retain(|column| !added_columns(extent).contains(&column.as_str()));
+    }
     if let Some(column) = reads.iter().find(|column| spec.parts.is_empty() && derived(column).is_some()) {
         return Err(refuse(format!(
             "column {column} is computed from samples as they come in and stands in no file; the SELECT must group the rows of \
@@ -236,16 +269,18 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     }
     let mut carried = carried_columns(&logical);
     carried.retain(|column| reads.contains(column));
-    Ok(Planned { spec: Arc::new(spec), root, reads, carried, pipeline })
+    Ok(Planned { spec: Arc::new(spec), roots, reads, carried, pipeline })
 }
 
 /// What the SQL of a pipeline of this shape sees of a source: its public columns and what the runner adds.
-pub fn seen_schema(shape: &Shape, source: &TableSpec) -> SchemaRef {
+pub fn seen_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef {
     let mut fields: Vec<Field> =
         source.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), true)).collect();
-    let added = match shape {
+    let added: &[&str] = match shape {
         Shape::Keyed { .. } if source.layout == Layout::Raw => &[AS_OF],
-        _ => added_columns(shape),
+        Shape::Windowed { extent, .. } => added_columns(extent),
+        Shape::Joined { extents, .. } => extents.get(name).map_or(&[], added_columns),
+        Shape::Keyed { .. } | Shape::View => &[],
     };
     if matches!(shape, Shape::Windowed { .. }) && source.layout == Layout::Samples {
         fields.extend(derived_columns().map(|(name, _)| Field::new(name, DataType::Int64, true)));
@@ -258,11 +293,10 @@ pub fn seen_schema(shape: &Shape, source: &TableSpec) -> SchemaRef {
 
 /// What the runner adds to the rows of a window. A windowed source has a `window_start` of its own, which the wider
 /// window's replaces.
-fn added_columns(shape: &Shape) -> &'static [&'static str] {
-    match shape {
-        Shape::Windowed { extent: Extent::Interval { .. }, .. } => &["window_start", "clip_from", "clip_to"],
-        Shape::Windowed { extent: Extent::Instant { .. }, .. } => &["window_start"],
-        _ => &[],
+pub fn added_columns(extent: &Extent) -> &'static [&'static str] {
+    match extent {
+        Extent::Interval { .. } => &["window_start", "clip_from", "clip_to"],
+        Extent::Instant { .. } => &["window_start"],
     }
 }
 

@@ -81,7 +81,7 @@ pub fn raw_tables() -> Vec<RawTable> {
         table(
             SchemaId::CapacityEvent,
             "capacity_events",
-            "Settings of quotas and reservations, as reported.",
+            "Settings of quotas, reservations, limits, partitions and prices, as reported.",
             &["cluster", "owner"],
             documented(CAPACITY),
         ),
@@ -353,6 +353,16 @@ const JOB: Columns<JobEvent> = &[
     ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "GPU model asked for or held."),
     ("nodes", Read::Text(|e| e.nodes.as_deref()), "Host names, comma separated."),
     ("node_count", Read::Int(|e| e.node_count.map(i64::from)), "Number of hosts."),
+    (
+        "asked_node_count",
+        Read::Int(|e| e.asked_node_count.map(i64::from)),
+        "Nodes asked for, told while the job waits; NULL where the scheduler is free to choose.",
+    ),
+    (
+        "asked_gpus_per_node_milli",
+        Read::Int(|e| int(e.asked_gpus_per_node_milli)),
+        "Thousandths of a GPU asked for on each node; NULL where the scheduler is free to choose.",
+    ),
     ("time_limit_ms", Read::Int(|e| int(e.time_limit_ms)), "Run time the scheduler allows, ms."),
     ("reason", Read::Text(|e| e.reason.as_deref()), "Scheduler's reason while pending."),
     (
@@ -395,7 +405,7 @@ const CAPACITY: Columns<CapacityEvent> = &[
     (
         "kind",
         Read::Text(|e| Some(CapacityEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "QUOTA_SET, RESERVATION_SET, RESERVATION_REMOVED, LIMIT_SET, PARTITION_SET or PARTITION_REMOVED.",
+        "QUOTA_SET, RESERVATION_SET, RESERVATION_REMOVED, LIMIT_SET, PARTITION_SET, PARTITION_REMOVED or PRICE_SET.",
     ),
     ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
     ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the entitlement is in."),
@@ -409,6 +419,38 @@ const CAPACITY: Columns<CapacityEvent> = &[
     ("users", Read::Text(|e| e.users.as_deref()), "Users that may use it, comma separated."),
     ("flags", Read::Text(|e| e.flags.as_deref()), "Flags as the scheduler names them, comma separated."),
     ("state", Read::Text(|e| e.state.as_deref()), "State as the scheduler names it."),
+    ("contract", Read::Text(|e| e.contract.as_deref()), "PRICE_SET: reserved, on_demand, spot or owned."),
+    (
+        "price_micros_per_gpu_hour",
+        Read::Int(|e| int(e.price_micros_per_gpu_hour)),
+        "PRICE_SET: price of a GPU-hour from event_time on, millionths of the currency; NULL ends the entry.",
+    ),
+    ("currency", Read::Text(|e| e.currency.as_deref()), "Currency of the price, as in ISO 4217."),
+    (
+        "capital_micros_per_gpu",
+        Read::Int(|e| int(e.capital_micros_per_gpu)),
+        "What a GPU with its share of node and network was bought for, millionths of the currency.",
+    ),
+    (
+        "depreciation_months",
+        Read::Int(|e| e.depreciation_months.map(i64::from)),
+        "Over how many months it is written off.",
+    ),
+    (
+        "power_mw_per_gpu",
+        Read::Int(|e| int(e.power_mw_per_gpu)),
+        "Power of a GPU with its share of node and cooling, mW.",
+    ),
+    (
+        "energy_micros_per_kwh",
+        Read::Int(|e| int(e.energy_micros_per_kwh)),
+        "Price of energy, millionths of the currency per kWh.",
+    ),
+    (
+        "entered_time",
+        Read::Time(|e| e.entered_ms),
+        "When the price was entered: of several from one time on, the last one entered holds.",
+    ),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
@@ -442,7 +484,7 @@ const NODE: Columns<NodeEvent> = &[
         Read::Text(|e| Some(NodeEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
         "NODE_REGISTERED, NODE_REMOVED, FAULT_STARTED, FAULT_ENDED, XID, DEVICE_LOST, DEVICE_FOUND, DEVICE_STALE, DEVICE_ANSWERS, \
          MIG_CHANGED, DRIVER_CHANGED, CLOCK_STEPPED, CLOCK_SKEWED, COLLECTOR_STARTED, COLLECTOR_STOPPED, COLLECTOR_CONFLICT, \
-         RECORDS_DROPPED, STATE_CHANGED or DEVICE_EVENT.",
+         RECORDS_DROPPED, STATE_CHANGED, DEVICE_EVENT or NODE_LABELED.",
     ),
     ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
     ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the node is in."),
@@ -476,6 +518,13 @@ const NODE: Columns<NodeEvent> = &[
         "Who said so, comma separated: nvml, kmsg, dcgm, slurm.",
     ),
     ("program_version", Read::Text(|e| e.program_version.as_deref()), "Version of the collector."),
+    ("rack", Read::Text(|e| e.rack.as_deref()), "NODE_LABELED: rack the node stands in."),
+    ("switch", Read::Text(|e| e.switch.as_deref()), "NODE_LABELED: switch the node is connected to."),
+    (
+        "switches_above",
+        Read::Text(|e| e.switches_above.as_deref()),
+        "NODE_LABELED: switches above that one, from the lowest up, comma separated.",
+    ),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
@@ -510,6 +559,11 @@ const STEP: Columns<StepReport> = &[
     ),
     ("data_wait_us", Read::Int(|e| int(e.data_wait_us)), "Of it waiting for input, µs."),
     ("checkpoint_us", Read::Int(|e| int(e.checkpoint_us)), "Of it saving or loading a checkpoint, µs."),
+    (
+        "restore_us",
+        Read::Int(|e| int(e.restore_us)),
+        "Of it loading a checkpoint, where it is told apart, µs.",
+    ),
     ("tokens", Read::Int(|e| int(e.tokens)), "Tokens of this rank in this step."),
     (
         "model_flops",

@@ -22,7 +22,7 @@ pub fn revise(
     old: &[RecordBatch],
     closed_before: Option<i64>,
 ) -> Result<Option<RecordBatch>> {
-    let Shape::Windowed { width_ms, lateness_ms, .. } = shape else { unreachable!("planned as windowed") };
+    let open_ms = shape.open_ms().expect("planned as windowed");
     let old = concat(&spec.file_schema(), old)?;
     let old_public = conform(&old, &spec.public_schema())?;
     if old_public == *new && (old.num_rows() > 0 || new.num_rows() == 0) {
@@ -36,7 +36,7 @@ pub fn revise(
             None => 0,
             Some((from, len)) => {
                 let held = old_revisions.value(from);
-                let closes = start + (width_ms + lateness_ms) * MICROS_PER_MS;
+                let closes = start + open_ms * MICROS_PER_MS;
                 let changed = old_public.slice(from, len) != rows;
                 held + i32::from(changed && closed_before.is_some_and(|watermark| closes <= watermark))
             }
@@ -56,8 +56,7 @@ pub fn part_revisions(
     rows: &RecordBatch,
     closed_before: Option<i64>,
 ) -> Result<RecordBatch> {
-    let Shape::Windowed { width_ms, lateness_ms, .. } = shape else { unreachable!("planned as windowed") };
-    let open_ms = width_ms + lateness_ms;
+    let open_ms = shape.open_ms().expect("planned as windowed");
     let late =
         |start: &i64| closed_before.is_some_and(|watermark| start + open_ms * MICROS_PER_MS <= watermark);
     let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();

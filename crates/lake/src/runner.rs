@@ -22,6 +22,8 @@ use aside::Aside;
 pub const CONSUMER_GROUP: &str = "tidegate-lake";
 /// How long a runner that found nothing to read waits before it looks again.
 const IDLE: Duration = Duration::from_millis(100);
+/// How long a topic that was there may be unknown: brokers are starting.
+const STARTING: Duration = Duration::from_secs(30);
 /// How often records past their topic's retention are dropped from the log.
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 
@@ -34,6 +36,8 @@ pub struct Pace {
     pub flush_events: u64,
     /// Longest time taken-in events stay uncommitted while running for good.
     pub flush_every: Duration,
+    /// How often, while running for good, tables of several topics are put together from what is committed.
+    pub assemble_every: Duration,
     /// How often queries get to see new events; `None` where nobody asks.
     pub refresh_every: Option<Duration>,
     pub maintenance: Maintenance,
@@ -45,6 +49,7 @@ impl Default for Pace {
             read_bytes: 8 << 20,
             flush_events: 250_000,
             flush_every: Duration::from_secs(10),
+            assemble_every: Duration::from_secs(60),
             refresh_every: Some(Duration::from_secs(1)),
             maintenance: Maintenance::default(),
         }
@@ -173,10 +178,26 @@ impl Runner {
     /// Where others keep partitions too, it is over when all have committed what the log held at the beginning, so that
     /// somebody is left to take over from whoever dies.
     pub async fn catch_up(&mut self, seen: &mut (dyn FnMut(&Progress) + Send)) -> Result<Progress> {
-        let ends = self.ends()?;
+        let mut heard = Instant::now();
+        let ends = loop {
+            match self.ends() {
+                Err(LakeError::Log(LogError::UnknownTopic(_))) if heard.elapsed() < STARTING => {
+                    tokio::time::sleep(IDLE).await;
+                }
+                ends => break ends?,
+            }
+        };
         let mut idle = Duration::ZERO;
         loop {
-            let swept = self.sweep_or_rejoin(idle).await?;
+            let swept = match self.sweep_or_rejoin(idle).await {
+                // A broker that has just started does not know its topics at once.
+                Err(LakeError::Log(LogError::UnknownTopic(_))) if heard.elapsed() < STARTING => {
+                    tokio::time::sleep(IDLE).await;
+                    continue;
+                }
+                swept => swept?,
+            };
+            heard = Instant::now();
             self.note_partitions();
             seen(&self.progress);
             idle = Duration::ZERO;
@@ -184,6 +205,7 @@ impl Runner {
                 if self.unflushed > 0 || self.moved {
                     self.flush_or_rejoin().await?;
                 } else if self.reached(&ends)? {
+                    self.assemble_or_rejoin().await?;
                     break;
                 } else {
                     idle = IDLE;
@@ -203,6 +225,7 @@ impl Runner {
     ) -> Result<()> {
         let mut refreshed = Instant::now();
         let mut flushed = Instant::now();
+        let mut assembled: Option<Instant> = None;
         let mut retained = Instant::now();
         let mut fresh = false;
         while !*stop.borrow_and_update() {
@@ -225,6 +248,10 @@ impl Runner {
                 self.flush_and_tidy_or_rejoin().await?;
                 flushed = Instant::now();
             }
+            if assembled.is_none_or(|at| at.elapsed() >= self.pace.assemble_every) {
+                self.assemble_or_rejoin().await?;
+                assembled = Some(Instant::now());
+            }
             if retained.elapsed() >= RETAIN_EVERY {
                 match self.apply_retention().await {
                     Err(LakeError::Log(away)) if is_away(&away) => {}
@@ -241,7 +268,8 @@ impl Runner {
                 }
             }
         }
-        self.flush_or_rejoin().await
+        self.flush_or_rejoin().await?;
+        self.assemble_or_rejoin().await
     }
 
     /// Compacts, applies retention and deletes unreferenced files, as far as it is due.

@@ -116,8 +116,9 @@ impl Feed<'_> {
             next = next.max(end);
             if recovery.is_none() && way == Way::KilledAndResumed && self.rng.random_bool(0.7) {
                 // Die after some of the commits of this flush, then come back and find out how far it got.
-                lake.interrupt_flush_after(self.rng.random_range(0..7));
-                let interrupted = lake.flush().await.is_err();
+                let most = self.plan.tables().len() as u64;
+                lake.interrupt_flush_after(self.rng.random_range(0..most));
+                let interrupted = flush(&mut lake).await.is_err();
                 drop(lake);
                 (lake, next) = self.open().await?;
                 if interrupted {
@@ -125,14 +126,17 @@ impl Feed<'_> {
                 }
             } else if way == Way::RandomCuts && recovery.is_none() && self.rng.random_bool(0.3) {
                 lake.refresh().await?;
-            } else {
+            } else if way == Way::WindowByWindow && self.rng.random_bool(0.9) {
+                // Windows of several topics are put together less often than tables are committed.
                 lake.flush().await?;
+            } else {
+                flush(&mut lake).await?;
             }
             if recovery.is_none_or(|limit| limit as usize >= cut) {
                 cuts.next();
             }
         }
-        lake.flush().await?;
+        flush(&mut lake).await?;
         Ok(lake)
     }
 
@@ -158,6 +162,12 @@ impl Feed<'_> {
         }
         Ok(())
     }
+}
+
+async fn flush(lake: &mut Lake) -> Result<()> {
+    lake.flush().await?;
+    lake.assemble().await?;
+    Ok(())
 }
 
 /// Contents of every table of a catalog.

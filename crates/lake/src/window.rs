@@ -5,7 +5,24 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, Datelike, Months, NaiveDate, Utc};
 
 pub const MICROS_PER_MS: i64 = 1_000;
+pub const MICROS_PER_HOUR: i64 = 3_600_000_000;
 pub const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// A stretch of time, both ends in it, µs.
+pub type Span = (i64, i64);
+
+/// Spans in order, those that meet or overlap put together; `gap` apart they count as meeting.
+pub fn merged(mut spans: Vec<Span>, gap: i64) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut out: Vec<Span> = Vec::new();
+    for (from, to) in spans {
+        match out.last_mut() {
+            Some(last) if from.saturating_sub(gap) <= last.1 => last.1 = last.1.max(to),
+            _ => out.push((from, to)),
+        }
+    }
+    out
+}
 
 /// The largest multiple of `width` that is not after `time`; also for times before 1970.
 pub fn floor_to(time: i64, width: i64) -> i64 {
@@ -17,6 +34,7 @@ pub fn floor_to(time: i64, width: i64) -> i64 {
 /// Larger segments mean fewer files; smaller ones mean less work when a late event touches one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
+    Hour,
     Day,
     Month,
 }
@@ -27,9 +45,16 @@ impl Segment {
         if width_ms <= 3_600_000 { Self::Day } else { Self::Month }
     }
 
+    /// Windows of several topics are computed anew where they are touched, and many rows to a minute: those below an hour are
+    /// kept by hour.
+    pub fn for_joined_width_ms(width_ms: i64) -> Self {
+        if width_ms < 3_600_000 { Self::Hour } else { Self::for_width_ms(width_ms) }
+    }
+
     /// Start of the segment that holds `time`.
     pub fn start(self, time: i64) -> i64 {
         match self {
+            Self::Hour => floor_to(time, MICROS_PER_HOUR),
             Self::Day => floor_to(time, MICROS_PER_DAY),
             Self::Month => date_micros(date_of(time).with_day(1).unwrap_or(NaiveDate::MIN)),
         }
@@ -38,19 +63,26 @@ impl Segment {
     /// Start of the segment after the one that begins at `start`.
     pub fn next(self, start: i64) -> i64 {
         match self {
+            Self::Hour => start + MICROS_PER_HOUR,
             Self::Day => start + MICROS_PER_DAY,
             Self::Month => date_of(start).checked_add_months(Months::new(1)).map_or(i64::MAX, date_micros),
         }
     }
 
-    /// Name of the segment that begins at `start`, as it stands in file paths: its first day.
+    /// Name of the segment that begins at `start`, as it stands in file paths: its first day, and hour.
     pub fn name(self, start: i64) -> String {
-        date_of(start).format("%Y-%m-%d").to_string()
+        let day = date_of(start).format("%Y-%m-%d");
+        match self {
+            Self::Hour => format!("{day}T{:02}", start.rem_euclid(MICROS_PER_DAY) / MICROS_PER_HOUR),
+            Self::Day | Self::Month => day.to_string(),
+        }
     }
 
     /// Start of the segment with this name.
     pub fn parse(name: &str) -> Option<i64> {
-        NaiveDate::parse_from_str(name, "%Y-%m-%d").ok().map(date_micros)
+        let (day, hour) = name.split_once('T').unwrap_or((name, "0"));
+        let day = NaiveDate::parse_from_str(day, "%Y-%m-%d").ok().map(date_micros)?;
+        Some(day + hour.parse::<i64>().ok()? * MICROS_PER_HOUR)
     }
 
     /// Adds every segment that `[from, to]` touches.
@@ -90,7 +122,7 @@ mod tests {
 
     #[test]
     fn segments_cover_time_without_gap_or_overlap() {
-        for segment in [Segment::Day, Segment::Month] {
+        for segment in [Segment::Hour, Segment::Day, Segment::Month] {
             let mut start = segment.start(-3_000 * MICROS_PER_DAY);
             for _ in 0..400 {
                 let next = segment.next(start);
@@ -108,6 +140,12 @@ mod tests {
         let day = MICROS_PER_DAY;
         let starts = BTreeSet::from([0, day, 2 * day, 5 * day]);
         assert_eq!(runs(Segment::Day, &starts), vec![(0, 3 * day), (5 * day, 6 * day)]);
+    }
+
+    #[test]
+    fn spans_that_meet_are_one() {
+        assert_eq!(merged(vec![(5, 7), (0, 2), (3, 4), (6, 9), (20, 21)], 1), [(0, 9), (20, 21)]);
+        assert_eq!(merged(vec![(i64::MIN, 3), (4, 4)], 0), [(i64::MIN, 3), (4, 4)]);
     }
 
     #[test]

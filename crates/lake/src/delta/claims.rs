@@ -15,6 +15,7 @@ use hashbrown::HashSet;
 
 use super::{DataFile, DeltaStore, delta_error};
 use crate::error::{LakeError, Result};
+use crate::window::Span;
 
 /// That this process keeps a log partition.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +32,13 @@ pub struct Change {
     pub progress: Vec<(u32, u64)>,
     pub adds: Vec<DataFile>,
     pub removes: Vec<DataFile>,
+    /// Times whose windows may be others after it, noted in the commit for those that are computed from several tables; `None`
+    /// where nobody asks.
+    pub touched: Option<Vec<Span>>,
 }
+
+/// Name under which [`Change::touched`] stands in a commit.
+const TOUCHED: &str = "tidegate.touched_us";
 
 impl DeltaStore {
     /// Makes this process the only one that commits for these log partitions, from now on until the next claim of them.
@@ -52,7 +59,7 @@ impl DeltaStore {
                 ))
             };
             let actions = claims.iter().map(claim).collect();
-            if self.try_commit(actions, self.write_operation()).await? {
+            if self.try_commit(actions, self.write_operation(), &[]).await? {
                 let version = self.version();
                 self.progress.retain(|partition, _| !partitions.contains(partition));
                 self.claims.extend(claims.into_iter().map(|(p, count)| (p, Claim { count, version })));
@@ -85,7 +92,7 @@ impl DeltaStore {
             if self.looked_at < self.version() {
                 self.look(change).await?;
             }
-            if self.try_commit(actions.clone(), operation.clone()).await? {
+            if self.try_commit(actions.clone(), operation.clone(), change.touched.as_deref()).await? {
                 return Ok(());
             }
             self.refresh().await?;
@@ -137,9 +144,16 @@ impl DeltaStore {
     }
 
     /// Commits upon the version this store knows; `false` if somebody else has committed since.
-    async fn try_commit(&mut self, actions: Vec<Action>, operation: DeltaOperation) -> Result<bool> {
+    async fn try_commit(
+        &mut self,
+        actions: Vec<Action>,
+        operation: DeltaOperation,
+        touched: Option<&[Span]>,
+    ) -> Result<bool> {
         let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
-        let committed = CommitBuilder::from(CommitProperties::default().with_max_retries(0))
+        let note = touched.map(|spans| (TOUCHED.to_owned(), serde_json::json!(spans)));
+        let properties = CommitProperties::default().with_max_retries(0).with_metadata(note);
+        let committed = CommitBuilder::from(properties)
             .with_actions(actions)
             .build(Some(snapshot.snapshot()), self.table.log_store(), operation)
             .await;
@@ -157,6 +171,31 @@ impl DeltaStore {
             Err(DeltaTableError::Transaction { source: TransactionError::MaxCommitAttempts(_) }) => Ok(false),
             Err(e) => Err(self.fail(e)),
         }
+    }
+
+    /// What the commits after a version touched; `None` if nobody knows any more: the log of one of them is gone, or it was made
+    /// when nobody asked.
+    pub async fn touched_since(&self, version: i64) -> Result<Option<Vec<Span>>> {
+        let log = self.table.log_store();
+        let mut touched = Vec::new();
+        for version in version + 1..=self.version() {
+            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.fail(e))?;
+            let Some(commit) = commit else { return Ok(None) };
+            let (mut brings_rows, mut note) = (false, None);
+            for action in get_actions(version as u64, &commit).map_err(|e| self.fail(e))? {
+                match action {
+                    Action::Txn(transaction) => brings_rows |= self.is_progress(&transaction.app_id),
+                    Action::CommitInfo(info) => note = info.info.get(TOUCHED).cloned(),
+                    _ => {}
+                }
+            }
+            match note.and_then(|note| serde_json::from_value::<Vec<Span>>(note).ok()) {
+                Some(spans) => touched.extend(spans),
+                None if brings_rows => return Ok(None),
+                None => {}
+            }
+        }
+        Ok(Some(touched))
     }
 
     /// Version of an application transaction as of the version this store knows.
@@ -177,6 +216,12 @@ impl DeltaStore {
 
     pub(super) fn progress_id(&self, partition: u32) -> String {
         format!("tidegate/{}/{partition}", self.spec.name)
+    }
+
+    fn is_progress(&self, app: &str) -> bool {
+        app.strip_prefix("tidegate/")
+            .and_then(|rest| rest.strip_prefix(self.spec.name.as_str()))
+            .is_some_and(|rest| rest.starts_with('/'))
     }
 
     fn owner_id(&self, partition: u32) -> String {

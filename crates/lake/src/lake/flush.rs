@@ -11,6 +11,7 @@ use crate::group::GroupState;
 use crate::plan::Group;
 use crate::revision::{part_revisions, revise};
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
+use crate::window::merged;
 
 /// Data files that a commit adds, and those it removes.
 type Files = (Vec<DataFile>, Vec<DataFile>);
@@ -78,21 +79,22 @@ impl Lake {
                     continue;
                 }
                 change.progress.push((state.partition, state.absorbed));
+                if place + 1 == order.len()
+                    && let Some(spans) = state.touched()
+                {
+                    change.touched.get_or_insert_default().extend(spans);
+                }
                 change.adds.extend(adds);
                 change.removes.extend(removes);
             }
             if change.progress.is_empty() {
                 continue;
             }
-            if let Some(left) = &mut self.interrupt_after {
-                if *left == 0 {
-                    return Err(LakeError::Refused("interrupted for a test".into()));
-                }
-                *left -= 1;
-            }
+            self.count_commit()?;
             flushed.commits += 1;
             flushed.files_added += change.adds.len() as u64;
             flushed.bytes_added += change.adds.iter().map(|f| f.size as u64).sum::<u64>();
+            change.touched = change.touched.map(|spans| merged(spans, 0));
             self.store_mut(&spec.name).commit(change).await?;
         }
         for state in states {
@@ -102,6 +104,18 @@ impl Lake {
             state.seal()?;
         }
         Ok(())
+    }
+
+    /// For tests: the process dies here, if it is to die before this commit.
+    pub(super) fn count_commit(&mut self) -> Result<()> {
+        match &mut self.interrupt_after {
+            Some(0) => Err(LakeError::Refused("interrupted for a test".into())),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// The committed files of a table that hold rows of the state's log partition.

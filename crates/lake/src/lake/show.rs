@@ -30,7 +30,7 @@ impl Lake {
         for spec in read.chain(group.in_parts().map(|p| &p.spec)) {
             self.register_partition(&sources, spec, partition).await?;
         }
-        let views = self.plan.views.iter().filter(|v| v.root.as_ref() == Some(&group.raw.spec.name));
+        let views = self.plan.views.iter().filter(|v| v.root() == Some(&group.raw.spec.name));
         catalog::register_views(&sources, views).await?;
         for (planned, dirty) in group.computed_anew().zip(&dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
@@ -150,6 +150,11 @@ impl Lake {
                 let rows = self.stored_rows(&ctx, &spec).await?;
                 stored.push((spec, rows, partitions));
             }
+        }
+        for planned in self.plan.stored_joined() {
+            let committed = Some(self.stores[&planned.spec.name].provider().await?);
+            let rows = catalog::with_overlay(&ctx, &planned.spec, committed, Overlay::default())?;
+            stored.push((Arc::clone(&planned.spec), rows, 1));
         }
         let catalog = Arc::new(catalog::build(&ctx, &self.plan, stored).await?);
         *self.published.write().unwrap_or_else(std::sync::PoisonError::into_inner) = catalog;

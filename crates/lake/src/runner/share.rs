@@ -32,6 +32,21 @@ impl Runner {
         }
     }
 
+    /// Puts together what is committed, of topics that several processes may keep.
+    pub(super) async fn assemble_or_rejoin(&mut self) -> Result<()> {
+        self.lake.look().await?;
+        match self.lake.assemble().await {
+            Ok(flushed) => {
+                self.progress.commits += flushed.commits;
+                self.progress.files += flushed.files_added;
+                self.progress.bytes += flushed.bytes_added;
+                Ok(())
+            }
+            Err(fenced @ LakeError::Fenced { .. }) => self.rejoin(fenced).await,
+            Err(error) => Err(error),
+        }
+    }
+
     pub(super) fn join(&mut self) -> Result<()> {
         self.members.clear();
         for topic in topics() {

@@ -90,7 +90,7 @@ pub fn samples(seed: u64, batches: usize) -> Vec<Event> {
 }
 
 /// The events with their ids, in the order of their times.
-fn sealed(mut events: Vec<Event>) -> Vec<Event> {
+pub fn sealed(mut events: Vec<Event>) -> Vec<Event> {
     for (seq, event) in events.iter_mut().enumerate() {
         event.envelope_mut().source = "test".into();
         event.envelope_mut().seq = seq as u64;
@@ -100,7 +100,7 @@ fn sealed(mut events: Vec<Event>) -> Vec<Event> {
     events
 }
 
-fn envelope(cluster: &str, time: i64) -> Option<Envelope> {
+pub fn envelope(cluster: &str, time: i64) -> Option<Envelope> {
     Some(Envelope {
         cluster: cluster.into(),
         event_time_ms: time,
@@ -109,7 +109,7 @@ fn envelope(cluster: &str, time: i64) -> Option<Envelope> {
     })
 }
 
-fn job_event(cluster: &str, job_id: &str, kind: JobEventKind, time: i64) -> JobEvent {
+pub fn job_event(cluster: &str, job_id: &str, kind: JobEventKind, time: i64) -> JobEvent {
     JobEvent {
         envelope: envelope(cluster, time),
         job_id: job_id.into(),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod histories;
+mod ledger;
 mod revisions;
 mod same_bytes;
 mod samples;

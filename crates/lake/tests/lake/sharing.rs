@@ -6,6 +6,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_events::Event;
+use tidegate_lake::delta::DeltaStore;
 use tidegate_lake::error::LakeError;
 use tidegate_lake::exec::Limits;
 use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
@@ -15,6 +16,7 @@ use tidegate_log::partition_for;
 use url::Url;
 
 use crate::histories::history;
+use crate::same_bytes::plan;
 
 const PARTITIONS: u32 = 3;
 const TOPICS: [&str; 4] = ["jobs", "capacity", "nodes", "steps"];
@@ -105,7 +107,7 @@ async fn undisturbed(log: &Log, plan: &Plan) -> Contents {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one() {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let plan = plan().await;
     let (mut fenced, mut killed) = (0, 0);
     for seed in 0..crate::same_bytes::seeds() {
         let log = log(seed);
@@ -173,7 +175,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let plan = plan().await;
     let log = log(0);
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
@@ -203,4 +205,19 @@ async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
     let refused = first.lake.flush().await.unwrap_err();
     assert!(matches!(refused, LakeError::Fenced { partition: Some(2), .. }), "{refused}");
     assert_eq!(committed(&root, &plan).await["jobs"].num_rows(), jobs.len());
+}
+
+/// One of several that begin at once has made and claimed a table, and not yet the others of its group.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_another_process_is_making_are_no_history() {
+    let plan = plan().await;
+    let folder = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let group = plan.groups.iter().find(|group| group.raw.spec.name == "gpu_samples").unwrap();
+    let first = group.commit_order().remove(0);
+    let mut made = DeltaStore::open_or_create(&root, first).await.unwrap();
+    made.claim(&[0]).await.unwrap();
+    assert!(made.version() > 0);
+    let mut process = Process::start(&root, &plan, Sharing::Shared).await;
+    process.gain(("gpu-samples", 0)).await;
 }

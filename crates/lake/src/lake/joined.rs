@@ -1,0 +1,269 @@
+//! Windows of several raw tables: put together after each of those is committed.
+//!
+//! Every commit of a group notes the times that it touched. A joined table's progress is, for each raw table it comes from, the
+//! version of that group's anchor up to which it has computed those times anew. It is a function of what the tables hold then,
+//! so it does not matter how often, or in which order, groups are committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::TimestampMicrosecondType;
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::MemTable;
+
+use super::show::split_segments;
+use super::{Flushed, Lake, Sharing};
+use crate::batch::{concat, conform};
+use crate::delta::{Change, DataFile};
+use crate::error::{LakeError, Result};
+use crate::exec::run_joined;
+use crate::pipeline::Shape;
+use crate::plan::Planned;
+use crate::raw::raw_tables;
+use crate::revision::revise;
+use crate::sorted::sorted;
+use crate::table::{PARTITION, SEGMENT};
+use crate::window::{MICROS_PER_MS, Segment, Span, floor_to, merged};
+
+/// Segments that are computed and committed together.
+const SEGMENTS_AT_ONCE: usize = 24;
+/// Joined tables are of no log partition; they are whoever's that keeps this one.
+pub(super) const KEEPER: (&str, u32) = ("job_events", 0);
+
+/// Windows to be computed anew, and what they are the news of.
+struct Behind {
+    /// First and last window start, in order and apart.
+    spans: Vec<Span>,
+    /// Number of a raw table, and the version of its group's anchor plus one.
+    progress: Vec<(u32, u64)>,
+    /// The last time that anything is known of, µs.
+    observed: i64,
+}
+
+impl Lake {
+    /// Puts together what is committed and was not yet. A crash in between costs only the work.
+    pub async fn assemble(&mut self) -> Result<Flushed> {
+        let mut flushed = Flushed::default();
+        let keeps = self.states.contains_key(&(KEEPER.0.to_owned(), KEEPER.1));
+        if self.sharing == Sharing::Shared && !keeps {
+            return Ok(flushed);
+        }
+        let watermark = self.states.values().filter_map(|state| state.watermark()).max();
+        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
+            let Some(behind) = self.behind(&planned, watermark).await? else { continue };
+            self.assemble_one(&planned, behind, &mut flushed).await?;
+            // The next one may be computed from it.
+            self.publish().await?;
+        }
+        self.assembled_to = watermark;
+        Ok(flushed)
+    }
+
+    /// In a shared lake: nobody else puts together from now on.
+    pub(super) async fn claim_joined(&mut self) -> Result<()> {
+        let all: Vec<u32> = (0..).zip(raw_tables()).map(|(number, _)| number).collect();
+        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
+            self.store_mut(&planned.spec.name).claim(&all).await?;
+        }
+        Ok(())
+    }
+
+    /// What a joined table lacks; `None` if nothing.
+    async fn behind(&mut self, planned: &Planned, watermark: Option<i64>) -> Result<Option<Behind>> {
+        let (mut spans, mut progress) = (Vec::new(), Vec::new());
+        for (number, raw) in (0..).zip(raw_tables()) {
+            let name = &raw.spec.name;
+            let Some(group) = self.plan.groups.iter().find(|group| group.raw.spec.name == *name) else {
+                continue;
+            };
+            if !planned.roots.contains(name) {
+                continue;
+            }
+            let anchor = group.commit_order().pop().expect("a group has a raw table");
+            let known = self.store_mut(&planned.spec.name).progress(number).await?;
+            let now = self.stores[&anchor.name].version().unsigned_abs() + 1;
+            if known < now {
+                // Without the log of a version nobody knows what it touched: then all of it.
+                let touched = self.stores[&anchor.name].touched_since(known as i64 - 1).await?;
+                spans.extend(touched.unwrap_or_else(|| vec![(i64::MIN, i64::MAX)]));
+                progress.push((number, now));
+            }
+        }
+        if progress.is_empty() {
+            return Ok(None);
+        }
+        let bounds = self.bounds(&spans, watermark);
+        let width = width(planned);
+        let inside = |(from, to): &Span| {
+            let (low, high) = bounds?;
+            let (from, to) = (low.max(*from), high.min(*to));
+            (from <= to).then(|| (floor_to(from, width), floor_to(to, width)))
+        };
+        let spans = merged(spans.iter().filter_map(inside).collect(), width);
+        let observed = bounds.map_or(i64::MIN, |(_, high)| high);
+        Ok(Some(Behind { spans, progress, observed }))
+    }
+
+    /// The time that anything is known of: nothing is computed before and after it.
+    fn bounds(&self, spans: &[Span], watermark: Option<i64>) -> Option<Span> {
+        let ends =
+            spans.iter().flat_map(|(from, to)| [*from, *to]).filter(|t| *t > i64::MIN && *t < i64::MAX);
+        let ends: Vec<i64> = ends.chain(watermark).collect();
+        let low = if spans.iter().any(|(from, _)| *from == i64::MIN) { self.first_time() } else { None };
+        Some((low.or(ends.iter().min().copied())?, ends.iter().max().copied()?))
+    }
+
+    /// The first time that any event is of, by the statistics of files.
+    fn first_time(&self) -> Option<i64> {
+        let stores = self.plan.groups.iter().filter_map(|group| self.stores.get(&group.raw.spec.name));
+        stores
+            .filter_map(|store| store.files().ok())
+            .flatten()
+            .filter_map(|file| file.earliest("event_time"))
+            .min()
+    }
+
+    async fn assemble_one(&mut self, planned: &Planned, behind: Behind, flushed: &mut Flushed) -> Result<()> {
+        let segment = planned.pipeline.shape.segment().expect("joined pipelines have segments");
+        let mut pieces: BTreeMap<i64, Vec<Span>> = BTreeMap::new();
+        for (from, to) in &behind.spans {
+            let mut start = segment.start(*from);
+            while start <= *to {
+                let next = segment.next(start);
+                pieces.entry(start).or_default().push((start.max(*from), (next - 1).min(*to)));
+                start = next;
+            }
+        }
+        let pieces: Vec<(i64, Vec<Span>)> = pieces.into_iter().collect();
+        let mut batches = pieces.chunks(SEGMENTS_AT_ONCE).peekable();
+        while let Some(batch) = batches.next() {
+            let (adds, removes) = self.recompute(planned, segment, batch, behind.observed).await?;
+            // What is known to be done is said with the last of it.
+            let progress = if batches.peek().is_none() { behind.progress.clone() } else { Vec::new() };
+            self.commit_joined(planned, Change { progress, adds, removes, ..Change::default() }, flushed)
+                .await?;
+        }
+        if pieces.is_empty() {
+            let change = Change { progress: behind.progress, ..Change::default() };
+            self.commit_joined(planned, change, flushed).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit_joined(
+        &mut self,
+        planned: &Planned,
+        change: Change,
+        flushed: &mut Flushed,
+    ) -> Result<()> {
+        if change.progress.is_empty() && change.adds.is_empty() && change.removes.is_empty() {
+            return Ok(());
+        }
+        self.count_commit()?;
+        flushed.commits += 1;
+        flushed.files_added += change.adds.len() as u64;
+        flushed.bytes_added += change.adds.iter().map(|file| file.size as u64).sum::<u64>();
+        self.store_mut(&planned.spec.name).commit(change).await
+    }
+
+    /// Files of segments in which the windows of these spans are computed anew.
+    async fn recompute(
+        &self,
+        planned: &Planned,
+        segment: Segment,
+        pieces: &[(i64, Vec<Span>)],
+        observed: i64,
+    ) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+        let width = width(planned);
+        let spans = merged(pieces.iter().flat_map(|(_, spans)| spans.clone()).collect(), width);
+        let mut computed: BTreeMap<i64, Vec<RecordBatch>> = BTreeMap::new();
+        for (from, to) in &spans {
+            let bounds = (floor_to(*from, width), floor_to(*to, width) + width);
+            let rows = self.windows_of(planned, bounds, observed).await?;
+            let touched: BTreeSet<i64> = pieces.iter().map(|(start, _)| *start).collect();
+            let here = touched.range(segment.start(*from)..=*to).copied();
+            for (start, rows) in split_segments(&rows, segment, here) {
+                computed.entry(start).or_default().push(rows);
+            }
+        }
+        let (mut adds, mut removes) = (Vec::new(), Vec::new());
+        let store = &self.stores[&planned.spec.name];
+        let mut committed: BTreeMap<String, Vec<DataFile>> = BTreeMap::new();
+        for file in store.files()? {
+            let name = file.partition_value(SEGMENT).unwrap_or_default().to_owned();
+            committed.entry(name).or_default().push(file);
+        }
+        for (start, spans) in pieces {
+            let name = segment.name(*start);
+            let old_files = committed.remove(&name).unwrap_or_default();
+            let mut old = Vec::new();
+            for file in &old_files {
+                old.extend(store.read_file(file).await?);
+            }
+            let mut rows = computed.remove(start).unwrap_or_default();
+            for batch in &old {
+                rows.push(outside(&conform(batch, &planned.spec.public_schema())?, spans, width)?);
+            }
+            let rows = sorted(&concat(&planned.spec.public_schema(), &rows)?, &planned.spec.key)?;
+            let shape = &planned.pipeline.shape;
+            let Some(rows) = revise(shape, &planned.spec, &rows, &old, self.assembled_to)? else { continue };
+            let values = vec![(PARTITION, "0".to_owned()), (SEGMENT, name)];
+            adds.extend(store.write(values, &[rows]).await?);
+            removes.extend(old_files);
+        }
+        Ok((adds, removes))
+    }
+
+    /// Rows of the windows that begin in `[low, high)`. The steps on the way are computed first, each once.
+    async fn windows_of(&self, planned: &Planned, bounds: Span, observed: i64) -> Result<RecordBatch> {
+        let catalog = self.catalog().current();
+        let mut wanted: BTreeSet<&str> = planned.pipeline.sources.iter().map(String::as_str).collect();
+        let steps = self.plan.joined.iter().rev().filter(|step| {
+            let is_wanted = !step.pipeline.stored && wanted.contains(step.spec.name.as_str());
+            if is_wanted {
+                wanted.extend(step.pipeline.sources.iter().map(String::as_str));
+            }
+            is_wanted
+        });
+        let steps: Vec<&Planned> = steps.collect();
+        let mut computed: BTreeMap<&str, Arc<dyn TableProvider>> = BTreeMap::new();
+        for step in steps.into_iter().rev().chain([planned]) {
+            let mut sources = Vec::new();
+            for name in &step.pipeline.sources {
+                let table =
+                    computed.get(name.as_str()).or_else(|| catalog.tables.get(name)).ok_or_else(|| {
+                        LakeError::Refused(format!(
+                            "{name} cannot be read, so {} cannot be put together",
+                            step.spec.name
+                        ))
+                    })?;
+                sources.push((name.as_str(), Arc::clone(table)));
+            }
+            let rows = run_joined(&self.session(), step, &sources, bounds, observed).await?;
+            if step.spec.name == planned.spec.name {
+                return Ok(rows);
+            }
+            let table = MemTable::try_new(rows.schema(), vec![vec![rows]])?;
+            computed.insert(&step.spec.name, Arc::new(table));
+        }
+        unreachable!("the last one is the pipeline itself")
+    }
+
+}
+
+/// Width of a joined pipeline's windows, µs.
+fn width(planned: &Planned) -> i64 {
+    let Shape::Joined { width_ms, .. } = planned.pipeline.shape else { unreachable!("planned as joined") };
+    width_ms * MICROS_PER_MS
+}
+
+/// The rows whose windows begin in none of the spans.
+fn outside(rows: &RecordBatch, spans: &[Span], width: i64) -> Result<RecordBatch> {
+    let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
+    let is_outside =
+        |start: &i64| !spans.iter().any(|(from, to)| floor_to(*from, width) <= *start && start <= to);
+    let keep: BooleanArray = starts.iter().map(|start| Some(is_outside(start))).collect();
+    Ok(filter_record_batch(rows, &keep)?)
+}

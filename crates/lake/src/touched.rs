@@ -1,0 +1,138 @@
+//! Which windows new events may make others: what those that are put together from several tables are computed anew for.
+//!
+//! An event that comes in order changes nothing before it. One that comes late, or says something else of its job than was known,
+//! touches the job's whole life; what it says of a node or a quota holds from then on.
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use hashbrown::HashMap;
+use tidegate_events::SchemaId;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::raw::{Facts, key_hash};
+use crate::window::{MICROS_PER_HOUR, Span, merged};
+
+/// More touched times than this are put together.
+const MOST_SPANS: usize = 4_096;
+/// Jobs whose last step is remembered.
+const MOST_STEPPING: usize = 100_000;
+/// The first step of a job says what it did before: so long at most.
+const START_US: i64 = 6 * MICROS_PER_HOUR;
+/// What windows show of a job beside its times.
+const ABOUT: [&str; 5] = ["team", "user_name", "pool", "nodes", "gpus_milli"];
+
+/// What was known of a key when its last event came.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    last: i64,
+    /// Hash of each of [`ABOUT`]; 0: nobody said.
+    about: [u64; ABOUT.len()],
+}
+
+/// Times whose windows may be others for what was taken in since the last commit.
+#[derive(Debug, Default)]
+pub struct Touched {
+    spans: Vec<Span>,
+    known: HashMap<i64, Known>,
+}
+
+impl Touched {
+    /// Takes note of times.
+    pub fn add(&mut self, span: Span) {
+        self.spans.push(span);
+        if self.spans.len() > MOST_SPANS {
+            self.spans = merged(std::mem::take(&mut self.spans), 0);
+        }
+    }
+
+    /// Takes note of new events, one fact a row. `watermarks`: up to when each row's cluster was observed before. `first`: the
+    /// first event time of a key.
+    pub fn note(
+        &mut self,
+        schema: SchemaId,
+        batch: &RecordBatch,
+        facts: &[Facts],
+        watermarks: &[i64],
+        first: impl Fn(i64) -> i64,
+    ) {
+        match schema {
+            SchemaId::JobEvent => self.note_jobs(batch, facts, watermarks, first),
+            SchemaId::StepReport => self.note_steps(batch, facts, watermarks),
+            SchemaId::NodeEvent | SchemaId::CapacityEvent => {
+                facts
+                    .iter()
+                    .map(|fact| fact.time)
+                    .min()
+                    .into_iter()
+                    .for_each(|from| self.add((from, i64::MAX)));
+            }
+            _ => facts.iter().for_each(|fact| self.add((fact.time, fact.reach))),
+        }
+    }
+
+    fn note_jobs(
+        &mut self,
+        batch: &RecordBatch,
+        facts: &[Facts],
+        watermarks: &[i64],
+        first: impl Fn(i64) -> i64,
+    ) {
+        let columns = ABOUT.map(|name| batch.column_by_name(name).expect("a column of job_events"));
+        for (row, (fact, watermark)) in facts.iter().zip(watermarks).enumerate() {
+            let begin = first(fact.key);
+            let is_new = !self.known.contains_key(&fact.key);
+            let known = self.known.entry(fact.key).or_default();
+            let mut is_news = false;
+            for (known, column) in known.about.iter_mut().zip(columns) {
+                let said = hash(column, row);
+                is_news |= said != 0 && said != *known;
+                *known = if said == 0 { *known } else { said };
+            }
+            // Of a key that was forgotten there may be more than is known.
+            let in_order = fact.time >= known.last && if is_new { begin == fact.time } else { !is_news };
+            known.last = known.last.max(fact.time);
+            let to = fact.reach.max(*watermark).max(known.last);
+            self.add((if in_order { fact.time } else { begin.min(fact.time) }, to));
+        }
+    }
+
+    fn note_steps(&mut self, batch: &RecordBatch, facts: &[Facts], watermarks: &[i64]) {
+        if self.known.len() > MOST_STEPPING {
+            self.known.clear();
+        }
+        let text = |name| batch.column_by_name(name).expect("a column of steps").as_string_view();
+        let (clusters, jobs) = (text("cluster"), text("job_id"));
+        for (row, (fact, watermark)) in facts.iter().zip(watermarks).enumerate() {
+            let job = key_hash(clusters.value(row), jobs.value(row));
+            let last = self.known.get(&job).map_or(fact.time - START_US, |known| known.last);
+            let from = last.max(fact.time - START_US).min(fact.time);
+            self.known.entry(job).or_default().last = last.max(fact.reach);
+            self.add((from, fact.reach.max(*watermark)));
+        }
+    }
+
+    /// Forgets what was committed, and keys that are finished.
+    pub fn committed(&mut self, is_open: impl Fn(i64) -> bool, schema: SchemaId) {
+        self.spans.clear();
+        if schema == SchemaId::JobEvent {
+            self.known.retain(|key, _| is_open(*key));
+        }
+    }
+
+    /// All of them, in order and apart.
+    pub fn spans(&self) -> Vec<Span> {
+        merged(self.spans.clone(), 0)
+    }
+}
+
+/// 0 for NULL.
+fn hash(column: &ArrayRef, row: usize) -> u64 {
+    if column.is_null(row) {
+        return 0;
+    }
+    let hash = match column.as_string_view_opt() {
+        Some(text) => xxh3_64(text.value(row).as_bytes()),
+        None => xxh3_64_with_seed(&column.as_primitive::<Int64Type>().value(row).to_le_bytes(), 1),
+    };
+    hash.max(1)
+}
