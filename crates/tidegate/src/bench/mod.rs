@@ -4,6 +4,8 @@ pub mod agent;
 pub mod backlog;
 pub mod codec;
 pub mod ingest;
+pub mod ledger;
+mod outbox;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +24,7 @@ use crate::commands::{CommandError, CommandResult};
   tidegate bench replay --jobs 1000000 --json
   tidegate bench backlog --samples 50000000 --processes 1,2 --log kafka://127.0.0.1:9092/bench --json
   tidegate bench agent --json
+  tidegate bench ledger --hours 24 --nodes 6 --json
   tidegate bench codec --json
 
 Every bench makes its own input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]
@@ -40,6 +43,8 @@ enum What {
     Backlog(backlog::BacklogArgs),
     /// What the agent takes of a node: CPU time and memory
     Agent(agent::AgentArgs),
+    /// A synthetic day whose truth is known: what the tables say of it, beside the truth
+    Ledger(ledger::LedgerArgs),
     /// Encoding and decoding of events in Protobuf, Avro and Arrow IPC
     Codec(CodecArgs),
 }
@@ -62,6 +67,7 @@ pub fn run(args: BenchArgs) -> CommandResult {
         What::Replay(args) => print(&ingest::replay(&args)?),
         What::Backlog(args) => print(&backlog::run(&args)?),
         What::Agent(args) => print(&agent::run(&args)?),
+        What::Ledger(args) => print(&ledger::run(&args)?),
         What::Codec(args) => print(&codec::run(args.seed, args.scale)?),
     }
 }

@@ -46,13 +46,7 @@ pub fn records(plan: Plan) -> Result<Vec<Vec<Record>>, CommandError> {
         for partition in here {
             let records = &mut partitions[partition as usize];
             event.envelope_mut().seq = records.len() as u64;
-            let record = event.record()?;
-            records.push(Record {
-                key: record.key,
-                schema: record.schema,
-                event_time_ms: record.event_time_ms,
-                payload: record.payload,
-            });
+            records.push(event.record()?.into());
         }
     }
     Ok(partitions)

@@ -1,12 +1,15 @@
 //! One module per command. What several of them need stands here.
 
+pub mod explain;
 pub mod import;
 pub mod log;
 mod opened;
 pub mod pipeline;
+pub mod price;
 pub mod schema;
 pub mod sql;
 pub mod status;
+pub mod topology;
 pub mod up;
 
 use std::error::Error;
@@ -19,6 +22,7 @@ use clap::Args;
 use indicatif::HumanCount;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tidegate_lake::peaks;
 use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::runner::Pace;
 use tidegate_log::{DataDir, LogError};
@@ -49,12 +53,23 @@ pub struct DataArgs {
     /// Folder with further pipelines (*.sql); may be given several times
     #[arg(long = "pipelines", value_name = "DIR", env = "TIDEGATE_PIPELINES", value_delimiter = ':')]
     pub pipelines: Vec<PathBuf>,
+
+    /// CSV file with peaks of GPUs that go before the shipped ones, of the form of schemas/gpu_peaks.csv: table gpu_peaks
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_PEAKS")]
+    pub peaks: Option<PathBuf>,
 }
 
 impl DataArgs {
     /// The shipped pipelines and the user's own.
     pub fn load_pipelines(&self) -> Result<Vec<Pipeline>, CommandError> {
         let mut pipelines = tidegate_lake::shipped::shipped();
+        if let Some(file) = &self.peaks {
+            let text =
+                std::fs::read_to_string(file).map_err(|e| format!("read peaks {}: {e}", file.display()))?;
+            let own = peaks::with_file(&file.display().to_string(), &text)?;
+            pipelines.retain(|shipped| shipped.name != peaks::TABLE);
+            pipelines.push(own);
+        }
         for folder in &self.pipelines {
             pipelines.extend(load_folder(folder)?);
         }
@@ -148,7 +163,10 @@ pub fn folder_url(folder: &Path) -> Result<Url, CommandError> {
 
 /// Runs an async command to its end.
 pub fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future))
+    // Views upon views make deep plans.
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(8 << 20).build()?;
+    Ok(threads.block_on(future))
 }
 
 /// Runs a command that works through history, on one thread: handing batches from thread to thread costs more than it

@@ -28,7 +28,7 @@ const ORIGIN: &str = "kafka.json";
 const DEFAULT_PARTITIONS: u32 = 8;
 
 /// Where the log is.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct PlaceArgs {
     /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX]; by default the one in the data folder
     #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
@@ -44,7 +44,7 @@ pub struct PlaceArgs {
 }
 
 /// Which log a command reads and writes, and how it lays out what is not there yet.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct LogArgs {
     #[command(flatten)]
     pub place: PlaceArgs,

@@ -93,7 +93,9 @@ fn list(data: &DataArgs) -> CommandResult {
         let pipeline = &planned.pipeline;
         let when = match &pipeline.shape {
             Shape::Keyed { per } => format!("per {}", per.join(", ")),
-            Shape::Windowed { width_ms, .. } => format!("per {} of event time", duration(*width_ms)),
+            Shape::Windowed { width_ms, .. } | Shape::Joined { width_ms, .. } => {
+                format!("per {} of event time", duration(*width_ms))
+            }
             Shape::View => "when asked".into(),
         };
         say!("{:<16} {:<22} {:<32} {}", pipeline.name, when, pipeline.sources.join(", "), pipeline.doc);

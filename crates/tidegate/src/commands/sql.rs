@@ -139,6 +139,19 @@ fn explained(error: QueryError) -> CommandError {
     }
 }
 
+/// Shows what a query finds, as `tidegate sql` does without further options.
+pub fn show(data: DataArgs, query: &str) -> CommandResult {
+    run(SqlArgs {
+        query: Some(query.to_owned()),
+        data,
+        format: Format::Table,
+        output: None,
+        max_rows: QueryLimits::default().rows_max,
+        timeout: Duration::from_secs(600),
+        memory: 1 << 30,
+    })
+}
+
 pub fn run(args: SqlArgs) -> CommandResult {
     let query = match args.query.as_deref() {
         Some("-") => Some(from_stdin()?),

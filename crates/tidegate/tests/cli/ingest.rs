@@ -95,16 +95,7 @@ fn numbered(number: u64) -> Event {
 }
 
 fn records(numbers: std::ops::Range<u64>) -> Vec<Record> {
-    let record = |number| {
-        let record = numbered(number).record().unwrap();
-        Record {
-            key: record.key,
-            schema: record.schema,
-            event_time_ms: record.event_time_ms,
-            payload: record.payload,
-        }
-    };
-    numbers.map(record).collect()
+    numbers.map(|number| numbered(number).record().unwrap().into()).collect()
 }
 
 fn batch(epoch: u64, first_seq: u64, count: u64) -> Batch {

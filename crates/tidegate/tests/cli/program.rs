@@ -19,6 +19,7 @@ pub fn tidegate() -> Command {
     command
         .env_remove("TIDEGATE_DATA")
         .env_remove("TIDEGATE_PIPELINES")
+        .env_remove("TIDEGATE_PEAKS")
         .env_remove("TIDEGATE_LOG")
         .env_remove("TIDEGATE_KAFKA_CONFIG")
         .env_remove("RUST_LOG")

@@ -12,15 +12,16 @@ use tidegate_events::{Event, SchemaId};
 use tidegate_lake::exec::Limits;
 use tidegate_lake::lake::{CatalogSource, committed_catalog};
 use tidegate_lake::plan::Plan;
-use tidegate_log::{Batch, EventLog, Producer, Record, TopicPartition, partition_for};
+use tidegate_log::{EventLog, TopicPartition, partition_for};
 
 use super::ingest::query;
+use super::outbox::Outbox;
 use super::{Scratch, Stopwatch, folder_bytes};
 use crate::commands::{CommandError, LogArgs, Opened, block_on, folder_url};
 use fleet::{Fleet, SAMPLES_PER_MESSAGE};
 
-/// Payload bytes that are appended to a partition at once: a transaction on Kafka, an fsync in the embedded log.
-const APPEND_BYTES: usize = 8 << 20;
+/// Who appends.
+const SOURCE: &str = "bench/backlog";
 
 #[derive(Debug, Args)]
 pub struct BacklogArgs {
@@ -162,53 +163,19 @@ fn measure(args: &BacklogArgs, log: &LogArgs, processes: u32) -> Result<Measurem
 /// Writes the fleet's messages to the log, each to the partition of its node.
 fn produce(args: &BacklogArgs, log: &dyn EventLog, partitions: u32) -> Result<Produced, CommandError> {
     let mut fleet = Fleet::new(args.seed, args.nodes);
-    let mut outboxes: Vec<Outbox> = (0..partitions).map(Outbox::new).collect();
+    let topic = SchemaId::GpuSampleBatch.topic();
+    let mut outboxes: Vec<Outbox> =
+        (0..partitions).map(|partition| Outbox::new(SOURCE, topic, partition)).collect();
     let mut produced = Produced { samples: 0, payload_bytes: 0, power_mw: 0 };
     while produced.samples < args.samples {
         let record = Event::GpuSamples(fleet.message()).record()?;
         produced.samples += SAMPLES_PER_MESSAGE;
         produced.payload_bytes += (record.key.len() + record.payload.len()) as u64;
-        let outbox = &mut outboxes[partition_for(&record.key, partitions) as usize];
-        outbox.bytes += record.payload.len();
-        outbox.records.push(Record {
-            key: record.key,
-            schema: record.schema,
-            event_time_ms: record.event_time_ms,
-            payload: record.payload,
-        });
-        if outbox.bytes >= APPEND_BYTES {
-            outbox.append(log)?;
-        }
+        outboxes[partition_for(&record.key, partitions) as usize].push(log, record)?;
     }
     outboxes.iter_mut().try_for_each(|outbox| outbox.append(log))?;
     produced.power_mw = fleet.power_mw;
     Ok(produced)
-}
-
-/// Records that are to be appended to a partition.
-struct Outbox {
-    at: TopicPartition,
-    next_seq: u64,
-    records: Vec<Record>,
-    bytes: usize,
-}
-
-impl Outbox {
-    fn new(partition: u32) -> Self {
-        let at = TopicPartition { topic: SchemaId::GpuSampleBatch.topic().into(), partition };
-        Self { at, next_seq: 0, records: Vec::new(), bytes: 0 }
-    }
-
-    fn append(&mut self, log: &dyn EventLog) -> Result<(), CommandError> {
-        let records = std::mem::take(&mut self.records);
-        let (first_seq, count) = (self.next_seq, records.len() as u64);
-        let producer = Producer { source: "bench/backlog".into(), epoch: 0 };
-        if count > 0 {
-            log.append(&self.at, Batch { producer, first_seq, records })?;
-        }
-        (self.next_seq, self.bytes) = (first_seq + count, 0);
-        Ok(())
-    }
 }
 
 /// Rows of the table, and the sum of their power.

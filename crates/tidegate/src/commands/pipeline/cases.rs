@@ -191,7 +191,7 @@ impl Case {
         let Some(planned) = plan.pipelines().find(|planned| planned.pipeline.name == *table).cloned() else {
             return Err(format!("there is no pipeline {table:?}; tidegate pipeline list shows them").into());
         };
-        plan.groups.retain(|group| planned.root.as_ref().is_none_or(|root| *root == group.raw.spec.name));
+        plan.groups.retain(|group| planned.roots.contains(&group.raw.spec.name));
         let events = self.events()?;
         let mut results = Vec::new();
         for way in Way::ALL {

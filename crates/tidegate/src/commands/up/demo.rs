@@ -205,13 +205,7 @@ fn record(trace: Trace, seq: u64, mut event: Event) -> Result<Record, CommandErr
     envelope.source = source(trace);
     envelope.epoch = 0;
     envelope.seq = seq;
-    let record = event.record()?;
-    Ok(Record {
-        key: record.key,
-        schema: record.schema,
-        event_time_ms: record.event_time_ms,
-        payload: record.payload,
-    })
+    Ok(event.record()?.into())
 }
 
 #[cfg(test)]

@@ -1,0 +1,279 @@
+//! The day: who asked for what, who held what and when, what was wrong meanwhile, and so what each GPU-millisecond went to.
+
+use tidegate_events::FinalState;
+
+use super::class::{Class, Doing};
+use super::draw::Draw;
+use super::fleet::{BURST, Fleet, Span, WHOLE};
+use super::scenes;
+use super::training::{Plan, Training};
+
+/// 2025-11-21 00:00 UTC.
+const FIRST_MS: i64 = 1_763_683_200_000;
+const HOUR_MS: i64 = 3_600_000;
+/// Number of the first job.
+const FIRST_JOB: usize = 1_001;
+
+#[derive(Debug)]
+pub struct Day {
+    pub draw: Draw,
+    pub span: Span,
+    pub fleet: Fleet,
+    pub jobs: Vec<Job>,
+    pub conditions: Vec<Condition>,
+    pub quotas: Vec<Quota>,
+    /// Of the pool `burst`: paid from the first moment of it to the last.
+    pub reserved: Span,
+    /// Holds of each unit, in order of time: job, attempt and rank.
+    held: Vec<Vec<Held>>,
+}
+
+#[derive(Debug)]
+pub struct Job {
+    pub id: String,
+    pub team: &'static str,
+    pub user: String,
+    pub pool: &'static str,
+    pub name: &'static str,
+    /// Thousandths of a GPU as the scheduler counts: a slice is one, a share of a GPU is none.
+    pub asked_milli: Option<u64>,
+    pub submit_ms: i64,
+    /// Why it waits, as the scheduler says.
+    pub reason: Option<&'static str>,
+    pub attempts: Vec<Attempt>,
+}
+
+#[derive(Debug)]
+pub struct Attempt {
+    pub span: Span,
+    pub state: FinalState,
+    /// What it holds; a rank for each.
+    pub units: Vec<usize>,
+    pub work: Work,
+}
+
+#[derive(Debug)]
+pub enum Work {
+    /// Reports its steps.
+    Training(Training),
+    /// Does one thing until a time, then the next; reports nothing.
+    Phases(Vec<(i64, Doing)>),
+}
+
+/// Something that is true for a while of a pool, a node or a GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Condition {
+    pub span: Span,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The node does not respond.
+    Down(usize),
+    /// It takes no new jobs; those on it go on.
+    Drained(usize),
+    /// The GPU of the node is gone.
+    Lost(usize, usize),
+    /// Somebody computes on the GPU of the node without asking the scheduler.
+    Stranger(usize, usize),
+    /// The node's agent tells nothing.
+    Silent(usize),
+    /// Jobs wait in the pool, and what is free cannot serve them: this is why.
+    Waits(&'static str, Class),
+}
+
+/// From a time on a team may use so many GPUs of a pool.
+#[derive(Debug, Clone, Copy)]
+pub struct Quota {
+    pub at_ms: i64,
+    pub pool: &'static str,
+    pub team: &'static str,
+    pub gpus: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    span: Span,
+    by: By,
+}
+
+/// A rank of an attempt of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct By {
+    pub job: usize,
+    pub attempt: usize,
+    pub rank: u32,
+}
+
+/// A piece of the time of one unit.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    pub span: Span,
+    pub class: Class,
+    pub doing: Doing,
+    pub by: Option<By>,
+}
+
+impl Day {
+    /// The day that follows from a seed.
+    pub fn new(seed: u64, hours: u32, nodes: usize) -> Self {
+        let draw = Draw::new(seed);
+        let length_ms = i64::from(hours) * HOUR_MS;
+        let at = |share: f64| FIRST_MS + (length_ms as f64 * share / 1_000.0) as i64 * 1_000;
+        let span = Span { from_ms: FIRST_MS, to_ms: FIRST_MS + length_ms };
+        let reserved = Span { from_ms: at(0.1), to_ms: at(0.9) };
+        let burst = Span { from_ms: at(0.4), ..reserved };
+        let fleet = Fleet::new(draw.of(1), nodes, span, burst);
+        let held = vec![Vec::new(); fleet.units.len()];
+        let (jobs, conditions, quotas) = Default::default();
+        let mut day = Self { draw, span, fleet, jobs, conditions, quotas, reserved, held };
+        scenes::play(&mut day);
+        for held in &mut day.held {
+            held.sort_by_key(|held| held.span.from_ms);
+        }
+        day
+    }
+
+    /// GPU-ms of the reservation before its node was there, in fourteenths.
+    pub fn not_provisioned(&self) -> i64 {
+        let node = &self.fleet.nodes[self.fleet.of_pool(BURST)[0]];
+        (node.registered.from_ms - self.reserved.from_ms) * WHOLE * node.gpus.len() as i64
+    }
+
+    /// All that was paid for, in fourteenths of GPU-ms.
+    pub fn paid(&self) -> i64 {
+        self.fleet.provisioned() + self.not_provisioned()
+    }
+
+    /// A job enters the queue; its place.
+    pub fn submit(&mut self, job: Job) -> usize {
+        let id = (FIRST_JOB + self.jobs.len()).to_string();
+        self.jobs.push(Job { id, ..job });
+        self.jobs.len() - 1
+    }
+
+    /// A job holds units for a while and does what it does.
+    pub fn hold(&mut self, job: usize, span: Span, state: FinalState, units: &[usize], work: Work) {
+        let attempt = self.jobs[job].attempts.len();
+        for (rank, unit) in (0_u32..).zip(units) {
+            self.held[*unit].push(Held { span, by: By { job, attempt, rank } });
+        }
+        self.jobs[job].attempts.push(Attempt { span, state, units: units.to_vec(), work });
+    }
+
+    /// The next attempt of a job that trains.
+    pub fn train(
+        &mut self,
+        job: usize,
+        span: Span,
+        state: FinalState,
+        units: &[usize],
+        straggler: Option<u32>,
+    ) {
+        let draw = self.draw.of(1_000 + job as u64).of(self.jobs[job].attempts.len() as u64);
+        let before: Vec<&Training> = self.jobs[job].attempts.iter().filter_map(Attempt::training).collect();
+        let plan = Plan { ranks: units.len() as u32, span, straggler, before: &before };
+        let work = Work::Training(Training::new(draw, plan));
+        self.hold(job, span, state, units, work);
+    }
+
+    /// What each ms of a unit went to, in order of time and without a gap, as long as its node was there.
+    pub fn pieces(&self, unit: usize) -> impl Iterator<Item = Piece> {
+        let there = self.fleet.nodes[self.fleet.units[unit].node].registered;
+        let mut free_from_ms = there.from_ms;
+        let mut spans = Vec::new();
+        for held in &self.held[unit] {
+            spans.extend(self.free(unit, Span { from_ms: free_from_ms, to_ms: held.span.from_ms }));
+            spans.push(Piece {
+                span: held.span,
+                class: Class::Unknown,
+                doing: Doing::Nothing,
+                by: Some(held.by),
+            });
+            free_from_ms = held.span.to_ms;
+        }
+        spans.extend(self.free(unit, Span { from_ms: free_from_ms, to_ms: there.to_ms }));
+        spans.into_iter().flat_map(|piece| match piece.by {
+            None => Box::new(std::iter::once(piece)) as Box<dyn Iterator<Item = Piece>>,
+            Some(by) => Box::new(self.of_attempt(by)),
+        })
+    }
+
+    /// What a rank of an attempt does.
+    fn of_attempt(&self, by: By) -> impl Iterator<Item = Piece> {
+        let attempt = &self.jobs[by.job].attempts[by.attempt];
+        let is_cut_short = attempt.state != FinalState::Completed;
+        let (training, phases) = match &attempt.work {
+            Work::Training(training) => (Some(training.pieces(attempt.span, by.rank, is_cut_short)), None),
+            Work::Phases(phases) => (None, Some(phases_of(attempt.span, phases))),
+        };
+        let pieces = training.into_iter().flatten().chain(phases.into_iter().flatten());
+        pieces.map(move |(span, class, doing)| Piece { span, class, doing, by: Some(by) })
+    }
+
+    /// Free time of a unit, by what was the matter.
+    fn free(&self, unit: usize, span: Span) -> Vec<Piece> {
+        let of_unit: Vec<(Span, Class)> =
+            self.conditions.iter().filter_map(|c| Some((c.span, self.is_of(c.what, unit)?))).collect();
+        let mut cuts: Vec<i64> = of_unit.iter().flat_map(|(span, _)| [span.from_ms, span.to_ms]).collect();
+        cuts.retain(|at_ms| span.from_ms < *at_ms && *at_ms < span.to_ms);
+        cuts.extend([span.from_ms, span.to_ms]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let piece = |pair: &[i64]| {
+            let span = Span { from_ms: pair[0], to_ms: pair[1] };
+            let class = of_unit.iter().filter(|(when, _)| when.contains(pair[0])).map(|(_, class)| *class);
+            // Whatever is wrong with a device goes before what it could do, and a kernel before who waits.
+            let class = class
+                .min_by_key(|class| if *class == Class::UnallocatedBusy { Class::NoDemand } else { *class });
+            let class = class.unwrap_or(Class::NoDemand);
+            let doing = if class == Class::UnallocatedBusy { Doing::Busy } else { Doing::Nothing };
+            Piece { span, class, doing, by: None }
+        };
+        cuts.windows(2).map(piece).collect()
+    }
+
+    /// The class that a condition puts a unit in while nobody holds it.
+    fn is_of(&self, what: What, unit: usize) -> Option<Class> {
+        let unit = &self.fleet.units[unit];
+        let is_gpu = |node, gpu| unit.node == node && unit.gpu == gpu;
+        match what {
+            What::Down(node) if unit.node == node => Some(Class::Unhealthy),
+            What::Lost(node, gpu) if is_gpu(node, gpu) => Some(Class::Unhealthy),
+            What::Drained(node) if unit.node == node => Some(Class::Drained),
+            What::Stranger(node, gpu) if is_gpu(node, gpu) => Some(Class::UnallocatedBusy),
+            What::Waits(pool, class) if self.fleet.nodes[unit.node].pool == pool => Some(class),
+            _ => None,
+        }
+    }
+
+    /// Stretches in which nobody saw the node, though it was there.
+    pub fn unseen(&self, node: usize) -> impl Iterator<Item = Span> {
+        let is_silent = move |condition: &&Condition| condition.what == What::Silent(node);
+        self.conditions.iter().filter(is_silent).map(|condition| condition.span)
+    }
+}
+
+impl Attempt {
+    pub fn training(&self) -> Option<&Training> {
+        match &self.work {
+            Work::Training(training) => Some(training),
+            Work::Phases(_) => None,
+        }
+    }
+}
+
+fn phases_of(span: Span, phases: &[(i64, Doing)]) -> impl Iterator<Item = (Span, Class, Doing)> {
+    let mut from_ms = span.from_ms;
+    phases.iter().map(move |(to_ms, doing)| {
+        let span = Span { from_ms, to_ms: *to_ms };
+        from_ms = *to_ms;
+        let class = match doing {
+            Doing::Nothing => Class::EmptyHeld,
+            Doing::Busy => Class::Active,
+            _ => Class::IdleHeld,
+        };
+        (span, class, *doing)
+    })
+}

@@ -1,0 +1,49 @@
+//! Chance that follows from the seed and from what it decides, in whatever order it is asked.
+
+/// A seed of its own for everything that is decided.
+#[derive(Debug, Clone, Copy)]
+pub struct Draw(u64);
+
+impl Draw {
+    pub fn new(seed: u64) -> Self {
+        Self(mix(seed))
+    }
+
+    /// The draws of a part of it: of a job, a step, a reading.
+    pub fn of(self, part: u64) -> Self {
+        Self(mix(self.0 ^ mix(part)))
+    }
+
+    /// From 0 up to 1.
+    pub fn ratio(self) -> f64 {
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// From `low` up to `high`.
+    pub fn between(self, low: f64, high: f64) -> f64 {
+        low + self.ratio() * (high - low)
+    }
+
+    /// A whole number from `low` to `high`.
+    pub fn whole(self, low: i64, high: i64) -> i64 {
+        low + (self.0 % (high - low + 1).unsigned_abs()).cast_signed()
+    }
+
+    /// So many in a million are.
+    pub fn is_ppm(self, ppm: u32) -> bool {
+        self.0 % 1_000_000 < u64::from(ppm)
+    }
+
+    /// The number itself.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// The finalizer of SplitMix64: each bit of the result depends on each bit of the number.
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

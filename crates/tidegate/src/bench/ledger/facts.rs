@@ -1,0 +1,138 @@
+//! What is true of the day beyond the classes' sums, for comparisons with whatever tables say.
+
+use serde::Serialize;
+
+use super::class::Class;
+use super::day::{Day, Job, What};
+use super::fleet::{Span, WHOLE};
+use super::levels::Load;
+use super::scenes::QUOTA;
+use super::truth::Truth;
+
+#[derive(Debug, Serialize)]
+pub struct Facts {
+    from_ms: i64,
+    to_ms: i64,
+    /// GPU time by class, pool, team and job; free time has neither of the last two.
+    time: Vec<Time>,
+    jobs: Vec<OfJob>,
+    waits: Vec<Wait>,
+}
+
+#[derive(Debug, Serialize)]
+struct Time {
+    class: Class,
+    pool: &'static str,
+    team: Option<&'static str>,
+    job_id: Option<String>,
+    gpu_ms: f64,
+}
+
+/// What a job did, all attempts together.
+#[derive(Debug, Serialize)]
+struct OfJob {
+    job_id: String,
+    name: &'static str,
+    attempts: usize,
+    units: usize,
+    /// The rank for which the others wait.
+    straggler: Option<u32>,
+    /// Of all ranks, steps that were done again included.
+    tokens: u64,
+    model_gflops: u64,
+    /// Steps that were done once and for good: the number of the last one and 1.
+    steps: u64,
+    /// Of the devices while they were held, of shares and slices in proportion.
+    energy_mj: i64,
+}
+
+#[derive(Debug, Serialize)]
+struct Wait {
+    job_id: String,
+    team: &'static str,
+    pool: &'static str,
+    since_ms: i64,
+    until_ms: i64,
+    gpus_milli: u64,
+    reason: &'static str,
+    /// What it waits for: quota, shape, gang, or capacity where nothing is free.
+    constraint: &'static str,
+}
+
+impl Facts {
+    pub fn new(day: &Day, truth: &Truth) -> Self {
+        let time = |(cell, time): (&super::truth::Cell, &i64)| Time {
+            class: cell.class,
+            pool: cell.pool,
+            team: cell.team,
+            job_id: cell.job.clone(),
+            gpu_ms: *time as f64 / WHOLE as f64,
+        };
+        Self {
+            from_ms: day.span.from_ms,
+            to_ms: day.span.to_ms,
+            time: truth.0.iter().map(time).collect(),
+            jobs: (0..day.jobs.len())
+                .zip(energy_mj(day))
+                .map(|(job, energy)| of_job(&day.jobs[job], energy))
+                .collect(),
+            waits: day.jobs.iter().filter_map(|job| wait(day, job)).collect(),
+        }
+    }
+}
+
+/// Energy of each job, mJ.
+fn energy_mj(day: &Day) -> Vec<i64> {
+    let mut uj = vec![0.0; day.jobs.len()];
+    for (place, unit) in day.fleet.units.iter().enumerate() {
+        let share = unit.weight() as f64 / WHOLE as f64;
+        let held = day.pieces(place).filter_map(|piece| Some((piece, piece.by?)));
+        for (piece, by) in held {
+            let power_mw = Load::of_job(day.draw, by.job).levels(piece.doing).power_mw;
+            uj[by.job] += power_mw * share * piece.span.length_ms() as f64;
+        }
+    }
+    uj.into_iter().map(|uj| (uj / 1e3).round() as i64).collect()
+}
+
+fn of_job(job: &Job, energy_mj: i64) -> OfJob {
+    let trainings = || job.attempts.iter().filter_map(|attempt| attempt.training());
+    let of_steps = |one: fn((u64, u64)) -> u64| {
+        trainings().map(|t| one(t.tokens()) * t.steps.len() as u64 * u64::from(t.ranks)).sum()
+    };
+    OfJob {
+        job_id: job.id.clone(),
+        name: job.name,
+        attempts: job.attempts.len(),
+        units: job.attempts.first().map_or(0, |attempt| attempt.units.len()),
+        straggler: trainings().find_map(|training| training.straggler),
+        tokens: of_steps(|(tokens, _)| tokens),
+        model_gflops: of_steps(|(_, flops)| flops / 1_000_000_000),
+        steps: trainings().flat_map(|t| &t.steps).map(|step| step.number + 1).max().unwrap_or(0),
+        energy_mj,
+    }
+}
+
+fn wait(day: &Day, job: &Job) -> Option<Wait> {
+    let (reason, until_ms) = (job.reason?, job.attempts.first()?.span.from_ms);
+    let waited = Span { from_ms: job.submit_ms, to_ms: until_ms };
+    let class = day.conditions.iter().find_map(|condition| match condition.what {
+        What::Waits(pool, class) if pool == job.pool && condition.span == waited => Some(class),
+        _ => None,
+    });
+    Some(Wait {
+        job_id: job.id.clone(),
+        team: job.team,
+        pool: job.pool,
+        since_ms: waited.from_ms,
+        until_ms,
+        gpus_milli: job.asked_milli.unwrap_or(0),
+        reason,
+        constraint: match class {
+            _ if reason == QUOTA => "quota",
+            Some(Class::Fragmented) => "shape",
+            Some(Class::GangWait) => "gang",
+            _ => "capacity",
+        },
+    })
+}

@@ -1,0 +1,113 @@
+//! How busy devices are while they do something: levels as they were measured on real ones, and what a reading shows of them.
+
+use super::class::Doing;
+use super::draw::Draw;
+
+/// Shares of the fleet's time below each quantile. In the lower third of it devices had nothing to do.
+const SHARES: [f64; 8] = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99];
+
+// Quantiles of `util_gpu_seren.pkl` and `gpu_power_seren.pkl`: DCGM values of the cluster Seren of Shanghai AI Lab, 2,288 A100,
+// 2023, over all GPU time. From InternLM/AcmeTrace at commit 6d6ac9c, CC BY 4.0. Percent, and W.
+const GPU_UTIL: [f64; 8] = [97.0, 99.0, 99.0, 99.0, 100.0, 100.0, 100.0, 100.0];
+const SM_ACTIVE: [f64; 8] = [37.8, 50.2, 60.3, 69.8, 76.5, 80.9, 85.1, 92.7];
+const TENSOR_ACTIVE: [f64; 8] = [10.6, 14.0, 16.9, 19.4, 20.7, 23.8, 30.5, 49.5];
+const MEMORY: [f64; 8] = [31.8, 39.3, 44.2, 57.2, 68.2, 83.0, 96.0, 98.9];
+const POWER: [f64; 8] = [90.7, 96.5, 118.4, 213.3, 337.5, 395.3, 408.0, 438.7];
+/// Of devices that do nothing: from the 5th to the 30th percentile.
+const IDLE_POWER_W: (f64, f64) = (61.8, 69.8);
+
+/// Bytes of device memory that its processes hold at most, and those that a device without a process has taken.
+pub const MEMORY_BYTES: i64 = 80 << 30;
+pub const EMPTY_BYTES: i64 = 4 << 20;
+
+/// What is measured of a device, averages over a time: parts per million, and mW.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Levels {
+    pub gpu_util: f64,
+    pub sm_active: f64,
+    pub sm_occupancy: f64,
+    pub tensor_active: f64,
+    pub dram_active: f64,
+    pub power_mw: f64,
+}
+
+/// The levels of one job on one device: it is as heavy as the devices at one quantile of the fleet's time.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    full: Levels,
+    idle_mw: f64,
+    pub memory_bytes: i64,
+}
+
+impl Load {
+    pub fn new(draw: Draw) -> Self {
+        let share = draw.of(1).between(SHARES[0], SHARES[SHARES.len() - 1]);
+        let percent = |quantiles: [f64; 8]| at_share(quantiles, share) * 10_000.0;
+        let sm_active = percent(SM_ACTIVE);
+        Self {
+            full: Levels {
+                gpu_util: percent(GPU_UTIL),
+                sm_active,
+                sm_occupancy: sm_active * 0.4,
+                tensor_active: percent(TENSOR_ACTIVE),
+                dram_active: sm_active * 0.6,
+                power_mw: at_share(POWER, share.max(0.7)) * 1_000.0,
+            },
+            idle_mw: draw.of(2).between(IDLE_POWER_W.0, IDLE_POWER_W.1) * 1_000.0,
+            memory_bytes: (at_share(MEMORY, share) / 100.0 * MEMORY_BYTES as f64) as i64,
+        }
+    }
+
+    /// Of a job, by its place in the day.
+    pub fn of_job(day: Draw, job: usize) -> Self {
+        Self::new(day.of(13).of(job as u64))
+    }
+
+    /// Levels while the device does this.
+    pub fn levels(&self, doing: Doing) -> Levels {
+        let full = self.full;
+        let power = |share: f64| self.idle_mw + (full.power_mw - self.idle_mw) * share;
+        match doing {
+            Doing::Nothing | Doing::Idle => Levels { power_mw: self.idle_mw, ..Levels::default() },
+            Doing::Load | Doing::Save | Doing::WaitForData => {
+                Levels { dram_active: 5_000.0, power_mw: power(0.1), ..Levels::default() }
+            }
+            Doing::Compute => full,
+            Doing::Communicate => Levels {
+                gpu_util: full.gpu_util,
+                sm_active: full.sm_active * 0.2,
+                sm_occupancy: full.sm_occupancy * 0.1,
+                tensor_active: 0.0,
+                dram_active: full.dram_active * 0.3,
+                power_mw: power(0.5),
+            },
+            Doing::Busy => Levels {
+                gpu_util: full.gpu_util * 0.6,
+                sm_active: full.sm_active * 0.5,
+                sm_occupancy: full.sm_occupancy * 0.5,
+                tensor_active: full.tensor_active * 0.4,
+                dram_active: full.dram_active * 0.7,
+                power_mw: power(0.6),
+            },
+        }
+    }
+}
+
+/// Between two quantiles in a straight line.
+fn at_share(quantiles: [f64; 8], share: f64) -> f64 {
+    let above = SHARES.iter().position(|s| *s >= share).unwrap_or(SHARES.len() - 1).max(1);
+    let within = (share - SHARES[above - 1]) / (SHARES[above] - SHARES[above - 1]);
+    quantiles[above - 1] + within * (quantiles[above] - quantiles[above - 1])
+}
+
+impl Levels {
+    /// Adds another's for a share of the time, or of the device.
+    pub fn add(&mut self, other: Self, share: f64) {
+        self.gpu_util += other.gpu_util * share;
+        self.sm_active += other.sm_active * share;
+        self.sm_occupancy += other.sm_occupancy * share;
+        self.tensor_active += other.tensor_active * share;
+        self.dram_active += other.dram_active * share;
+        self.power_mw += other.power_mw * share;
+    }
+}

@@ -1,0 +1,63 @@
+//! Scenes of the pool for what is small. Its first node has GPUs that are cut in slices and one that is taken in turns.
+
+use tidegate_events::FinalState;
+
+use super::{PRODUCT, Play, RESEARCH, Scene};
+use crate::bench::ledger::day::What;
+use crate::bench::ledger::fleet::{GPUS_PER_NODE, TIME_SLICED};
+
+pub const ALL: &[Play] = &[serving, silence, loss, stranger];
+
+/// The longest that an agent is silent, ms.
+const SILENCE_MS: i64 = 1_200_000;
+
+/// Models are served on the nodes beside the first.
+fn others(scene: &mut Scene<'_>) {
+    for place in 1..scene.nodes.len() {
+        for gpu in 0..GPUS_PER_NODE {
+            let from = scene.draw.of(10 * place as u64).of(gpu as u64).between(0.0, 0.4);
+            scene.serving(PRODUCT, &scene.gpus(place, [gpu]), scene.span(from, from + 0.5));
+        }
+    }
+}
+
+/// On whole GPUs, on slices, and two jobs that take turns on one GPU.
+fn serving(scene: &mut Scene<'_>) {
+    others(scene);
+    for gpu in 0..4 {
+        let from = scene.draw.of(gpu).between(0.05, 0.3);
+        scene.serving(PRODUCT, &scene.gpus(0, [gpu as usize]), scene.span(from, from + 0.65));
+    }
+    scene.notebook(&scene.gpus(0, [4]), scene.span(0.1, 0.9));
+    let halves = scene.gpus(0, [TIME_SLICED]);
+    scene.serving(PRODUCT, &halves[..1], scene.span(0.05, 0.7));
+    scene.serving(RESEARCH, &halves[1..], scene.span(0.3, 0.9));
+    let slices = scene.gpus(0, [6, 7]);
+    scene.serving(PRODUCT, &slices[..1], scene.span(0.1, 0.8));
+    scene.notebook(&slices[1..2], scene.span(0.2, 0.9));
+    scene.serving(RESEARCH, &slices[2..3], scene.span(0.0, 0.35));
+    scene.empty(&slices[3..4], scene.span(0.3, 0.95));
+}
+
+/// The same, and the first node's agent tells nothing for a while.
+fn silence(scene: &mut Scene<'_>) {
+    serving(scene);
+    let mut silent = scene.span(0.4, 0.7);
+    silent.to_ms = silent.to_ms.min(silent.from_ms + SILENCE_MS);
+    scene.condition(silent, What::Silent(scene.nodes[0]));
+}
+
+/// A GPU falls off its bus under a job, which goes on on another.
+fn loss(scene: &mut Scene<'_>) {
+    others(scene);
+    scene.failing([&scene.gpus(0, [2]), &scene.gpus(0, [3])], [0.05, 0.4, 0.9], FinalState::Requeued);
+    scene.condition(scene.span(0.4, 0.75), What::Lost(scene.nodes[0], 2));
+    scene.serving(PRODUCT, &scene.gpus(0, [0]), scene.span(0.1, 0.95));
+}
+
+/// Somebody computes beside the scheduler.
+fn stranger(scene: &mut Scene<'_>) {
+    others(scene);
+    scene.serving(PRODUCT, &scene.gpus(0, [1]), scene.span(0.0, 0.8));
+    scene.condition(scene.span(0.2, 0.6), What::Stranger(scene.nodes[0], 0));
+}

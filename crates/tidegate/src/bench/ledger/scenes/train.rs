@@ -1,0 +1,99 @@
+//! Scenes of the pool for whole-node training. It has two nodes at least.
+
+use tidegate_events::FinalState;
+
+use super::{PRODUCT, Play, QUOTA, RESEARCH, RESOURCES, Scene};
+use crate::bench::ledger::class::Class;
+use crate::bench::ledger::day::{Quota, What};
+use crate::bench::ledger::fleet::{GPUS_PER_NODE, TRAIN};
+
+pub const ALL: &[Play] = &[calm, full, fragmented, quota, gang, failure, drain];
+
+/// Divides the pool's GPUs between the teams; nobody uses more than that.
+fn share(scene: &mut Scene<'_>, product: usize) {
+    let (at_ms, all) = (scene.span.from_ms, scene.nodes.len() * GPUS_PER_NODE);
+    let quota = |team, gpus| Quota { at_ms, pool: TRAIN, team, gpus };
+    scene.day.quotas.extend([quota(RESEARCH, all - product), quota(PRODUCT, product)]);
+}
+
+fn node(scene: &Scene<'_>, node: usize) -> Vec<usize> {
+    scene.gpus(node, 0..GPUS_PER_NODE)
+}
+
+/// Training with and without stragglers, a notebook, a hold that nobody uses, a stranger; who asks gets.
+fn calm(scene: &mut Scene<'_>) {
+    share(scene, 8);
+    scene.training(RESEARCH, &node(scene, 0), scene.span(0.02, 0.95), None);
+    scene.training(PRODUCT, &scene.gpus(1, 0..4), scene.span(0.05, 0.6), Some(2));
+    scene.notebook(&scene.gpus(1, [4]), scene.span(0.1, 0.9));
+    scene.empty(&scene.gpus(1, [5]), scene.span(0.15, 0.8));
+    scene.condition(scene.span(0.3, 0.5), What::Stranger(scene.nodes[1], 6));
+    if scene.nodes.len() >= 4 {
+        let gang = [node(scene, 2), node(scene, 3)].concat();
+        scene.training(RESEARCH, &gang, scene.span(0.08, 0.9), Some(11));
+    }
+}
+
+/// Nothing is free, and a job waits until one ends.
+fn full(scene: &mut Scene<'_>) {
+    share(scene, 0);
+    for place in 0..scene.nodes.len() {
+        let to = if place == 0 { 0.5 } else { 0.95 };
+        scene.training(RESEARCH, &node(scene, place), scene.span(0.0, to), None);
+    }
+    scene.waiting(RESEARCH, RESOURCES, &node(scene, 0), scene.at(0.25), scene.span(0.5, 0.95));
+}
+
+/// Three or four GPUs are free on each node, and a job waits for eight on one. Its team's quota would let it.
+fn fragmented(scene: &mut Scene<'_>) {
+    let nodes = scene.nodes.len();
+    share(scene, nodes * 5 - 2);
+    for place in 0..nodes {
+        let to = if place == 0 { 0.7 } else { 0.9 };
+        scene.training(PRODUCT, &scene.gpus(place, 0..4), scene.span(0.0, to), None);
+        if place >= 2 {
+            scene.serving(PRODUCT, &scene.gpus(place, [4]), scene.span(0.0, to));
+        }
+    }
+    scene.condition(scene.span(0.2, 0.7), What::Waits(TRAIN, Class::Fragmented));
+    scene.waiting(RESEARCH, RESOURCES, &node(scene, 0), scene.at(0.2), scene.span(0.7, 0.97));
+}
+
+/// One team has used up its quota and waits, while the other one's is idle.
+fn quota(scene: &mut Scene<'_>) {
+    let mine = scene.nodes.len() / 2;
+    share(scene, (scene.nodes.len() - mine) * GPUS_PER_NODE);
+    for place in 0..mine {
+        let to = if place == 0 { 0.6 } else { 0.9 };
+        scene.training(RESEARCH, &node(scene, place), scene.span(0.0, to), None);
+    }
+    scene.training(PRODUCT, &scene.gpus(mine, 0..4), scene.span(0.05, 0.95), None);
+    scene.condition(scene.span(0.2, 0.6), What::Waits(TRAIN, Class::QuotaStranded));
+    scene.waiting(RESEARCH, QUOTA, &scene.gpus(0, 0..4), scene.at(0.2), scene.span(0.6, 0.95));
+}
+
+/// Half of the nodes are free, and a gang waits for all of them.
+fn gang(scene: &mut Scene<'_>) {
+    share(scene, 0);
+    for place in 0..scene.nodes.len() / 2 {
+        scene.training(RESEARCH, &node(scene, place), scene.span(0.0, 0.5), None);
+    }
+    let all: Vec<usize> = (0..scene.nodes.len()).flat_map(|place| node(scene, place)).collect();
+    scene.condition(scene.span(0.2, 0.5), What::Waits(TRAIN, Class::GangWait));
+    scene.waiting(RESEARCH, RESOURCES, &all, scene.at(0.2), scene.span(0.5, 0.95));
+}
+
+/// A node dies under a job, which goes on elsewhere from its last checkpoint.
+fn failure(scene: &mut Scene<'_>) {
+    share(scene, 0);
+    scene.failing([&node(scene, 0), &node(scene, 1)], [0.02, 0.45, 0.95], FinalState::NodeFail);
+    scene.condition(scene.span(0.45, 0.7), What::Down(scene.nodes[0]));
+}
+
+/// A node is drained: its job goes on to its end, the rest of it stands still.
+fn drain(scene: &mut Scene<'_>) {
+    share(scene, 4);
+    scene.training(RESEARCH, &node(scene, 0), scene.span(0.0, 0.95), None);
+    scene.training(PRODUCT, &scene.gpus(1, 0..4), scene.span(0.02, 0.55), None);
+    scene.condition(scene.span(0.3, 0.8), What::Drained(scene.nodes[1]));
+}

@@ -1,0 +1,202 @@
+//! Training: when an attempt reports its first step, what its steps are made of, and what it does again after a failure.
+
+use super::class::{Class, Doing};
+use super::draw::Draw;
+use super::fleet::Span;
+
+/// Parameters of the model that is trained; operations per token are counted as six times as many.
+const PARAMETERS: u64 = 7_000_000_000;
+/// Operations per second that a rank reaches while it computes: 0.5 of an H100's dense BF16 peak.
+const FLOPS_PER_MS: f64 = 0.5 * 989e12 / 1e3;
+
+/// One attempt of a job that trains: what all ranks have in common.
+#[derive(Debug)]
+pub struct Training {
+    draw: Draw,
+    /// Whether an attempt was before it.
+    is_restart: bool,
+    pub ranks: u32,
+    /// A rank that computes longer than the others, for whom they wait.
+    pub straggler: Option<u32>,
+    pub restore: Option<Restore>,
+    pub steps: Vec<Step>,
+    /// Steps below this number were done before.
+    redone_below: u64,
+}
+
+/// A checkpoint that is loaded, as the job reports it: the step that had saved it, all of it checkpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct Restore {
+    pub from_ms: i64,
+    pub duration_ms: i64,
+    pub step: u64,
+}
+
+/// A step; its parts follow each other. Computing and communication are those of the slowest rank.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    pub from_ms: i64,
+    pub number: u64,
+    data_ms: i64,
+    compute_ms: i64,
+    /// The optimizer and Python: no part that is reported.
+    other_ms: i64,
+    communication_ms: i64,
+    checkpoint_ms: i64,
+}
+
+/// How long the parts of a step took one rank; the rest of the step is in none of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts {
+    pub data_ms: i64,
+    pub compute_ms: i64,
+    pub communication_ms: i64,
+    pub checkpoint_ms: i64,
+}
+
+impl Step {
+    pub fn duration_ms(&self) -> i64 {
+        self.data_ms + self.compute_ms + self.other_ms + self.communication_ms + self.checkpoint_ms
+    }
+
+    pub fn end_ms(&self) -> i64 {
+        self.from_ms + self.duration_ms()
+    }
+}
+
+/// What is to be trained, and in what time.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan<'a> {
+    pub ranks: u32,
+    pub span: Span,
+    pub straggler: Option<u32>,
+    /// Attempts before this one.
+    pub before: &'a [&'a Training],
+}
+
+impl Training {
+    pub fn new(draw: Draw, plan: Plan<'_>) -> Self {
+        let length_ms = plan.span.length_ms();
+        let begins_ms = plan.span.from_ms + (draw.of(1).whole(20_000, 150_000)).min(length_ms / 10);
+        let last = plan.before.last();
+        let reached = plan.before.iter().filter_map(|t| t.steps.last().map(|step| step.number + 1)).max();
+        let saved =
+            plan.before.iter().flat_map(|t| &t.steps).filter(|s| s.checkpoint_ms > 0).map(|s| s.number).max();
+        let restore = saved.filter(|_| last.is_some()).map(|step| Restore {
+            from_ms: begins_ms,
+            duration_ms: draw.of(2).whole(15_000, 60_000).min(length_ms / 15),
+            step,
+        });
+        let mut training = Self {
+            // The same job: its steps are as long as before.
+            draw: last.map_or(draw, |last| last.draw),
+            is_restart: last.is_some(),
+            ranks: plan.ranks,
+            straggler: plan.straggler,
+            restore,
+            steps: Vec::new(),
+            redone_below: reached.unwrap_or(0),
+        };
+        let first = restore.map_or(0, |restore| restore.step + 1);
+        let steps_ms = begins_ms + restore.map_or(0, |restore| restore.duration_ms);
+        training.walk(first, steps_ms, plan.span.to_ms);
+        training
+    }
+
+    fn walk(&mut self, mut number: u64, mut at_ms: i64, until_ms: i64) {
+        let usual_ms = self.draw.of(3).between(3_000.0, 8_000.0);
+        let communication = self.draw.of(4).between(0.06, 0.22);
+        let every = self.draw.of(5).whole(40, 90).unsigned_abs();
+        loop {
+            let draw = self.draw.of(1_000 + number);
+            let data = draw.of(1).between(0.005, 0.03) * if draw.of(2).is_ppm(30_000) { 20.0 } else { 1.0 };
+            let step = Step {
+                from_ms: at_ms,
+                number,
+                data_ms: (usual_ms * data) as i64,
+                compute_ms: (usual_ms * draw.of(3).between(0.66, 0.72)) as i64,
+                other_ms: draw.of(4).whole(15, 60),
+                communication_ms: (usual_ms * communication * draw.of(5).between(0.8, 1.2)) as i64,
+                checkpoint_ms: if number % every == every - 1 { draw.of(6).whole(6_000, 18_000) } else { 0 },
+            };
+            if step.end_ms() > until_ms {
+                return;
+            }
+            (number, at_ms) = (number + 1, step.end_ms());
+            self.steps.push(step);
+        }
+    }
+
+    /// When the first report begins, if there is one.
+    fn first_ms(&self) -> Option<i64> {
+        self.restore.map(|restore| restore.from_ms).or_else(|| self.steps.first().map(|step| step.from_ms))
+    }
+
+    /// What a step took a rank: whoever computes faster than the slowest waits for it in the collective.
+    pub fn parts(&self, step: &Step, rank: u32) -> Parts {
+        let slack = match self.straggler {
+            Some(straggler) if straggler == rank => 0.0,
+            Some(_) => 0.15,
+            None => self.draw.of(1_000 + step.number).of(10 + u64::from(rank)).between(0.0, 0.02),
+        };
+        let slack_ms = (step.compute_ms as f64 * slack) as i64;
+        Parts {
+            data_ms: step.data_ms,
+            compute_ms: step.compute_ms - slack_ms,
+            communication_ms: step.communication_ms + slack_ms,
+            checkpoint_ms: step.checkpoint_ms,
+        }
+    }
+
+    /// Tokens of a rank in each step, and the model's operations for them.
+    pub fn tokens(&self) -> (u64, u64) {
+        let usual_ms = self.draw.of(3).between(3_000.0, 8_000.0) * 0.69;
+        let tokens = (usual_ms * FLOPS_PER_MS / (6 * PARAMETERS) as f64) as u64 / 1_024 * 1_024;
+        (tokens, tokens * 6 * PARAMETERS)
+    }
+
+    /// What a rank does from the start of the attempt to its end: pieces without a gap.
+    pub fn pieces(
+        &self,
+        span: Span,
+        rank: u32,
+        is_cut_short: bool,
+    ) -> impl Iterator<Item = (Span, Class, Doing)> {
+        let first_ms = self.first_ms().unwrap_or(span.to_ms);
+        let before = if self.is_restart { Class::Recovery } else { Class::Startup };
+        let loading = self.restore.map(|r| (r.from_ms, r.duration_ms, Class::Restore, Doing::Load));
+        let last_ms = self.steps.last().map(Step::end_ms);
+        let last_ms = last_ms.or(self.restore.map(|r| r.from_ms + r.duration_ms)).unwrap_or(span.to_ms);
+        // Of the step that a failure cut short nothing was reported; after the last step of all the process ends.
+        let (after, doing) =
+            if is_cut_short { (Class::Active, Doing::Compute) } else { (Class::IdleHeld, Doing::Idle) };
+        let head = [Some((span.from_ms, first_ms - span.from_ms, before, Doing::Load)), loading]
+            .into_iter()
+            .flatten();
+        let steps = self.steps.iter().flat_map(move |step| self.of_step(step, rank));
+        head.chain(steps)
+            .chain([(last_ms, span.to_ms - last_ms, after, doing)])
+            .filter(|(_, length_ms, _, _)| *length_ms > 0)
+            .map(|(from_ms, length_ms, class, doing)| {
+                (Span { from_ms, to_ms: from_ms + length_ms }, class, doing)
+            })
+    }
+
+    fn of_step(&self, step: &Step, rank: u32) -> impl Iterator<Item = (i64, i64, Class, Doing)> + use<> {
+        let parts = self.parts(step, rank);
+        let in_order = [
+            (parts.data_ms, Class::DataStall, Doing::WaitForData),
+            (parts.compute_ms, Class::Productive, Doing::Compute),
+            (step.other_ms, Class::Productive, Doing::Idle),
+            (parts.communication_ms, Class::CommunicationStall, Doing::Communicate),
+            (parts.checkpoint_ms, Class::Checkpoint, Doing::Save),
+        ];
+        let is_redone = step.number < self.redone_below;
+        let mut at_ms = step.from_ms;
+        in_order.into_iter().map(move |(length_ms, class, doing)| {
+            let from_ms = at_ms;
+            at_ms += length_ms;
+            (from_ms, length_ms, if is_redone { Class::Redone } else { class }, doing)
+        })
+    }
+}

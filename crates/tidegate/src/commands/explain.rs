@@ -1,0 +1,212 @@
+//! `tidegate explain job`: what a job waits for and what became of its time, in words.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use tidegate_lake::exec::Limits;
+use tidegate_lake::lake::{CatalogSource, committed_catalog};
+use tidegate_lake::plan::Plan;
+use tidegate_log::DataDir;
+use tidegate_server::{QueryLimits, QueryService};
+
+use super::{CommandError, CommandResult, DataArgs, ask, block_on, lake_url};
+
+mod words;
+
+/// Explain in words what became of something
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Job(JobArgs),
+}
+
+/// Why a job waits and what would start it; its waits and attempts; how the time of one that ended went
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate explain job 4711
+  tidegate explain job 4711_3 --cluster prod --json
+
+What is said is from the tables jobs, attempts and pending, as they are committed.")]
+struct JobArgs {
+    /// Job, as its scheduler names it
+    job: String,
+    /// Its cluster; needed where several have a job of that name
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+/// All that is said of a job. Times are UTC.
+#[derive(Debug, Serialize)]
+struct Explanation {
+    #[serde(flatten)]
+    job: Job,
+    /// waiting, running or ended.
+    state: &'static str,
+    since: Option<String>,
+    attempts: Vec<Attempt>,
+    /// Stretches of its waits, each with one constraint; while it waits the last is the present one.
+    waits: Vec<Wait>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Job {
+    cluster: String,
+    job_id: String,
+    team: Option<String>,
+    user_name: Option<String>,
+    pool: Option<String>,
+    qos: Option<String>,
+    job_name: Option<String>,
+    gpus_milli: Option<i64>,
+    submit_time: Option<String>,
+    start_time: Option<String>,
+    end_time: Option<String>,
+    final_state: Option<String>,
+    gpu_ms_held: i64,
+    gpu_ms_queued: i64,
+    gpu_ms_lost: i64,
+    as_of: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Attempt {
+    attempt: Option<i64>,
+    gpus_milli: Option<i64>,
+    nodes: Option<String>,
+    node_count: Option<i64>,
+    from_time: Option<String>,
+    to_time: Option<String>,
+    final_state: Option<String>,
+    exit_code: Option<i64>,
+    is_lost: i64,
+    held_ms: Option<i64>,
+    gpu_ms_held: i64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Wait {
+    since: String,
+    until: Option<String>,
+    as_of: Option<String>,
+    waited_ms: i64,
+    gpu_ms_waited: Option<i64>,
+    layer: Option<i64>,
+    constraint: Option<String>,
+    reason: Option<String>,
+    evidence: String,
+    starts_when: Option<String>,
+}
+
+pub fn run(args: ExplainArgs) -> CommandResult {
+    let What::Job(args) = args.what;
+    let explanation = block_on(explain(&args))??;
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&explanation)?);
+    } else {
+        words::print(&explanation);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn explain(args: &JobArgs) -> Result<Explanation, CommandError> {
+    let folder = DataDir::open_shared(&args.data.data)?;
+    let plan = Plan::compile(args.data.load_pipelines()?).await?;
+    let catalog = committed_catalog(&lake_url(&folder)?, &plan, Limits::default()).await?;
+    let service = QueryService::new(CatalogSource::fixed(catalog), QueryLimits::default())?;
+    let job = find(&service, args).await?;
+    let of_job = format!("cluster = {} AND job_id = {}", quoted(&job.cluster), quoted(&job.job_id));
+    let attempts: Vec<Attempt> = ask(
+        &service,
+        &format!(
+            "SELECT attempt, gpus_milli, nodes, node_count, from_time, to_time, final_state, exit_code, is_lost, gpu_ms_held, \
+             ms_between(from_time, coalesce(to_time, as_of)) AS held_ms \
+             FROM attempts WHERE {of_job} AND from_time IS NOT NULL ORDER BY from_time"
+        ),
+    )
+    .await?;
+    let waits: Vec<Wait> = ask(
+        &service,
+        &format!(
+            "SELECT since, until, as_of, ms_between(since, coalesce(until, as_of)) AS waited_ms, gpu_ms_waited, layer, \
+             constraint, reason, evidence, starts_when FROM pending WHERE {of_job} ORDER BY since"
+        ),
+    )
+    .await?;
+    let running = attempts.iter().find(|attempt| attempt.to_time.is_none());
+    let (state, since) = match running {
+        _ if job.end_time.is_some() => ("ended", job.end_time.clone()),
+        Some(attempt) => ("running", attempt.from_time.clone()),
+        None => ("waiting", waits.last().filter(|wait| wait.until.is_none()).map(|wait| wait.since.clone())),
+    };
+    Ok(Explanation { state, since, attempts, waits, job })
+}
+
+/// The one job that is meant.
+async fn find(service: &QueryService, args: &JobArgs) -> Result<Job, CommandError> {
+    let name = quoted(&args.job);
+    let in_cluster =
+        args.cluster.as_ref().map_or_else(String::new, |c| format!(" AND cluster = {}", quoted(c)));
+    let mut found: Vec<Job> = ask(
+        service,
+        &format!(
+            "SELECT cluster, job_id, team, user_name, pool, qos, job_name, gpus_milli, submit_time, start_time, end_time, \
+             final_state, gpu_ms_held, gpu_ms_queued, gpu_ms_lost, as_of \
+             FROM jobs WHERE job_id = {name}{in_cluster} ORDER BY cluster"
+        ),
+    )
+    .await?;
+    match (found.pop(), found.as_slice()) {
+        (Some(job), []) => Ok(job),
+        (Some(last), others) => {
+            let clusters: Vec<&str> = others.iter().chain([&last]).map(|job| job.cluster.as_str()).collect();
+            let clusters = clusters.join(", ");
+            Err(format!("job {} is in several clusters: {clusters}; say which with --cluster", args.job)
+                .into())
+        }
+        (None, _) => Err(unknown(service, args).await?),
+    }
+}
+
+/// Says that there is no such job, and which are named alike.
+async fn unknown(service: &QueryService, args: &JobArgs) -> Result<CommandError, CommandError> {
+    #[derive(Deserialize)]
+    struct Near {
+        cluster: String,
+        job_id: String,
+    }
+    let name = quoted(&args.job);
+    // Tasks of an array first, then those that differ in a character or two.
+    let near: Vec<Near> = ask(
+        service,
+        &format!(
+            "SELECT cluster, job_id FROM jobs \
+             WHERE job_id = {name} OR starts_with(job_id, {name} || '_') OR levenshtein(job_id, {name}) <= 2 \
+             ORDER BY job_id <> {name}, NOT starts_with(job_id, {name} || '_'), levenshtein(job_id, {name}), job_id, cluster LIMIT 5"
+        ),
+    )
+    .await?;
+    let place = args.cluster.as_ref().map_or_else(String::new, |c| format!(" in cluster {c}"));
+    let near: Vec<String> =
+        near.iter().map(|near| format!("{} (cluster {})", near.job_id, near.cluster)).collect();
+    let hint = if near.is_empty() {
+        "see: tidegate sql \"SELECT cluster, job_id FROM jobs LIMIT 20\"".to_owned()
+    } else {
+        format!("named alike: {}", near.join(", "))
+    };
+    Ok(format!("there is no job {}{place}; {hint}", args.job).into())
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

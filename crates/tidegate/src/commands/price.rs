@@ -1,0 +1,152 @@
+//! `tidegate price`: the price book, kept on the log as events and seen as the table `prices`.
+
+mod entry;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use tidegate_collect::outlet::{LogOutlet, Outlet};
+use tidegate_events::{Event, SchemaId};
+use tidegate_lake::runner::Pace;
+use tidegate_log::{Batch, Producer, Record, TopicPartition, partition_for};
+use tidegate_node::DestinationArgs;
+
+use super::import::one_partition;
+use super::{
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on_one_thread, name_full_disk, sql,
+};
+use entry::Entry;
+
+/// What GPUs cost: enter prices, list them
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate price set --cluster prod --contract reserved --price 2.10 --currency EUR --from 2026-01-01
+  tidegate price set --cluster prod --pool h100 --contract owned --currency EUR \\
+      --capital 31500 --months 48 --watts 1100 --energy-price 0.185
+  tidegate price end --cluster prod --pool h100 --from 2026-12-01
+  tidegate price import prices.csv
+  tidegate price list
+
+A price holds from its time on, until the next one for the same pool and model. Of several that fit a GPU the most specific
+holds: of its pool and model, then of its model, then of its pool, then of all. Entered again for the same time, the last
+one entered holds. Columns of a file: from_time, cluster, pool, gpu_model, contract, price_per_gpu_hour, currency,
+capital_per_gpu, depreciation_months, watts_per_gpu, energy_price_per_kwh; a file with a wrong line enters nothing.
+
+While `tidegate up` has the data folder open, send with --log http://HOST:PORT (it takes events with --ingest).")]
+pub struct PriceArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Enter a price that holds from a time on
+    Set {
+        #[command(flatten)]
+        entry: Entry,
+        #[command(flatten)]
+        to: ToArgs,
+    },
+    /// End a price without another one; a less specific one holds again
+    End {
+        #[command(flatten)]
+        scope: entry::Scope,
+        #[command(flatten)]
+        to: ToArgs,
+    },
+    /// Show every price, from when to when
+    List {
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Enter prices from a CSV file
+    Import {
+        /// File with a line of column names first
+        file: PathBuf,
+        /// Cluster of lines that name none
+        #[arg(long)]
+        cluster: Option<String>,
+        #[command(flatten)]
+        to: ToArgs,
+    },
+}
+
+/// Where prices go: a log that is named, or the one in the data folder.
+#[derive(Debug, Args)]
+struct ToArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    destination: DestinationArgs,
+}
+
+const LIST: &str = "SELECT cluster, pool, gpu_model, contract, price_micros_per_gpu_hour, currency, from_time, to_time \
+                    FROM prices ORDER BY cluster, pool, gpu_model, from_time";
+
+pub fn run(args: PriceArgs) -> CommandResult {
+    let now_ms = now_ms()?;
+    match args.what {
+        What::Set { entry, to } => enter(vec![entry.event(now_ms)?], now_ms, &to),
+        What::End { scope, to } => enter(vec![scope.end(now_ms)?], now_ms, &to),
+        What::List { data } => sql::show(data, LIST),
+        What::Import { file, cluster, to } => {
+            let text = std::fs::read_to_string(&file).map_err(|e| format!("read {}: {e}", file.display()))?;
+            enter(entry::read(&file, &text, cluster.as_deref(), now_ms)?, now_ms, &to)
+        }
+    }
+}
+
+/// Appends the events; if the log is the data folder's, its tables follow.
+fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
+    let count = events.len();
+    if to.destination.is_named() {
+        let connect = to.destination.connect()?;
+        append(connect()?.as_ref(), &mut events, now_ms)?;
+        say!("{count} prices entered; tables follow where this log is worked through");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let pipelines = to.data.load_pipelines()?;
+    let opened = Opened::open(&to.data.data, &LogArgs::default())?;
+    let outlet = LogOutlet::new(Arc::clone(&opened.log), one_partition().partitions);
+    append(&outlet, &mut events, now_ms)?;
+    block_on_one_thread(async {
+        let mut runner = opened.runner(pipelines, Pace::default()).await?;
+        runner.catch_up(&mut |_| {}).await?;
+        Ok::<_, CommandError>(())
+    })?
+    .map_err(|e| name_full_disk(e, &to.data.data))?;
+    say!("{count} prices entered");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each command is a life of its own of the source `price`.
+fn append(outlet: &dyn Outlet, events: &mut [Event], now_ms: i64) -> Result<(), CommandError> {
+    let topic = SchemaId::CapacityEvent.topic();
+    let partitions = outlet.partitions(topic)?;
+    let mut batches: BTreeMap<u32, Vec<Record>> = BTreeMap::new();
+    for event in events {
+        let partition = partition_for(event.key().as_bytes(), partitions);
+        let records = batches.entry(partition).or_default();
+        let envelope = event.envelope_mut();
+        envelope.source = SOURCE.into();
+        envelope.epoch = now_ms.unsigned_abs();
+        envelope.seq = records.len() as u64;
+        records.push(event.record()?.into());
+    }
+    for (partition, records) in batches {
+        let producer = Producer { source: SOURCE.into(), epoch: now_ms.unsigned_abs() };
+        let at = TopicPartition { topic: topic.into(), partition };
+        outlet.append(&at, Batch { producer, first_seq: 0, records })?;
+    }
+    Ok(())
+}
+
+const SOURCE: &str = "price";
+
+fn now_ms() -> Result<i64, CommandError> {
+    Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
+}

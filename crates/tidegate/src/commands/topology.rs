@@ -1,0 +1,68 @@
+//! `tidegate topology import`: where nodes stand → events → tables.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use chrono::{DateTime, Utc};
+use clap::{Args, Subcommand};
+use tidegate_collect::topology::{label, read};
+use tidegate_lake::plan::Plan;
+
+use super::{CommandResult, DataArgs, LogArgs, Opened, PaceArgs, block_on, block_on_one_thread};
+
+/// Tell which switch and rack each node is at
+#[derive(Debug, Args)]
+pub struct TopologyArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Import(Box<ImportArgs>),
+}
+
+/// Bring in a table with the columns node, switch and rack, or Slurm's topology.conf
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate topology import /etc/slurm/topology.conf --cluster prod
+  tidegate topology import racks.csv --cluster prod --since 2025-06-01T00:00:00Z
+
+What was told of a node first is taken to hold for the time before, too. Then:
+  tidegate sql \"SELECT switches, sum(step_us) / sum(step_reports) AS mean_step_us FROM gang_spread GROUP BY switches\"")]
+struct ImportArgs {
+    /// File to read
+    file: PathBuf,
+    /// Cluster of the nodes
+    #[arg(long)]
+    cluster: String,
+    /// From when on nodes stand there, RFC 3339 [default: now]
+    #[arg(long, value_name = "TIME")]
+    since: Option<DateTime<Utc>>,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    pace: PaceArgs,
+}
+
+pub fn run(args: TopologyArgs) -> CommandResult {
+    let Command::Import(args) = args.command;
+    let file = args.file.display();
+    let text = std::fs::read_to_string(&args.file).map_err(|e| format!("read {file}: {e}"))?;
+    let places = read(&text).map_err(|e| format!("{file} cannot be used: {e}"))?;
+    let plan = block_on(Plan::compile(args.data.load_pipelines()?))??;
+    let opened = Opened::open(&args.data.data, &args.log)?;
+    let since = args.since.unwrap_or_else(Utc::now);
+    let told =
+        label(&places, &args.cluster, since.timestamp_millis(), opened.log.as_ref(), args.log.topics())?;
+    block_on_one_thread(async {
+        let mut runner = opened.runner_of(plan, args.pace.pace()).await?;
+        runner.catch_up(&mut |_| {}).await?;
+        Ok::<_, super::CommandError>(())
+    })??;
+    say!("{} nodes at {} switches and in {} racks", told.nodes, told.switches, told.racks);
+    say!("events written {}, already present {}", told.events_written, told.events_already_present);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,216 @@
+//! Why jobs wait: `pending`, `fragmentation`, `tidegate explain job` and `tidegate topology import` over one made-up day.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tidegate_events::{Event, v1};
+use tidegate_log::{
+    Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
+};
+
+use crate::program::{query, run, succeed, tidegate};
+
+/// The history of the case `pending`, where it is told how what is expected was found.
+const DAY: &str = "../../pipelines/tests/pending/events.jsonl";
+
+/// A data folder with the tables of these events.
+fn tables_of(folder: &Path, events: Vec<Event>) -> PathBuf {
+    let data = folder.join("data");
+    let place = DataDir::open(&data).unwrap();
+    let log = EmbeddedLog::open(place.log(), EmbeddedOptions::default()).unwrap();
+    for topic in ["jobs", "nodes", "capacity"] {
+        let of_topic = |event: &&Event| event.schema().topic() == topic;
+        let records: Vec<Record> = events.iter().filter(of_topic).cloned().map(record).collect();
+        log.create_topic(topic, TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None }).unwrap();
+        let producer = Producer { source: "test".into(), epoch: 1 };
+        let at = TopicPartition { topic: topic.into(), partition: 0 };
+        log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
+    }
+    drop((log, place));
+    succeed(tidegate().args(["pipeline", "run", "--data"]).arg(&data));
+    data
+}
+
+fn record(mut event: Event) -> Record {
+    event.record().unwrap().into()
+}
+
+fn day() -> Vec<Event> {
+    fs::read_to_string(DAY).unwrap().lines().map(|line| event(&serde_json::from_str(line).unwrap())).collect()
+}
+
+/// An event of the case, as far as it uses fields.
+fn event(line: &Value) -> Event {
+    let (name, fields) = line.as_object().unwrap().iter().next().unwrap();
+    let text = |name: &str| fields[name].as_str().map(str::to_owned);
+    let number = |name: &str| fields[name].as_u64().or_else(|| fields[name].as_str()?.parse().ok());
+    let envelope = Some(v1::Envelope {
+        cluster: "test".into(),
+        event_time_ms: fields["envelope"]["event_time_ms"].as_i64().unwrap(),
+        ..Default::default()
+    });
+    let kind = text("kind").unwrap();
+    match name.as_str() {
+        "node_event" => Event::Node(v1::NodeEvent {
+            envelope,
+            kind: v1::NodeEventKind::from_str_name(&kind).unwrap().into(),
+            node: text("node").unwrap(),
+            pool: text("pool"),
+            gpu_model: text("gpu_model"),
+            gpus_milli: number("gpus_milli"),
+            state: text("state"),
+            reason: text("reason"),
+            ..Default::default()
+        }),
+        "capacity_event" => Event::Capacity(v1::CapacityEvent {
+            envelope,
+            kind: v1::CapacityEventKind::from_str_name(&kind).unwrap().into(),
+            owner: text("owner").unwrap(),
+            gpus_milli: number("gpus_milli"),
+            ..Default::default()
+        }),
+        _ => Event::Job(v1::JobEvent {
+            envelope,
+            kind: v1::JobEventKind::from_str_name(&kind).unwrap().into(),
+            job_id: text("job_id").unwrap(),
+            attempt_id: fields["attempt_id"].as_i64(),
+            team: text("team"),
+            user_name: text("user_name"),
+            pool: text("pool"),
+            gpus_milli: number("gpus_milli"),
+            nodes: text("nodes"),
+            node_count: number("node_count").map(|count| count as u32),
+            reason: text("reason"),
+            final_state: text("final_state"),
+            asked_node_count: number("asked_node_count").map(|count| count as u32),
+            asked_gpus_per_node_milli: number("asked_gpus_per_node_milli"),
+            ..Default::default()
+        }),
+    }
+}
+
+fn explain(data: &Path, arguments: &[&str]) -> std::process::Command {
+    let mut command = tidegate();
+    command.args(["explain", "job"]).args(arguments).arg("--data").arg(data);
+    command
+}
+
+#[test]
+fn why_jobs_wait_is_told_in_tables_and_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut events = day();
+    // A job of the same name in another cluster.
+    for event in day() {
+        if let Event::Job(mut job) = event
+            && job.job_id == "8"
+        {
+            job.envelope.as_mut().unwrap().cluster = "other".into();
+            events.push(Event::Job(job));
+        }
+    }
+    let data = tables_of(folder.path(), events);
+
+    let stretches = query(
+        &data,
+        "SELECT job_id, attempt, layer, constraint, date_part('hour', since) * 60 + date_part('minute', since) AS from_minute, \
+         ms_between(since, coalesce(until, as_of)) / 60000 AS minutes, gpu_ms_waited / 60000 AS gpu_minutes \
+         FROM pending WHERE cluster = 'test' ORDER BY job_id, since",
+    );
+    assert_eq!(stretches, EXPECTED, "{stretches}");
+    // Nothing of a wait is lost or counted twice.
+    let sums = query(
+        &data,
+        "SELECT (SELECT sum(gpu_ms_waited) FROM pending) = (SELECT sum(gpu_ms_queued) FROM attempts) AS same",
+    );
+    assert_eq!(sums, "same\ntrue\n");
+
+    let told = succeed(&mut explain(&data, &["2"]));
+    for words in [
+        "job 2 of cluster test, team vision, user ann, pool h100, 16 GPUs",
+        "why          nodes_unavailable (layer 2, provisioning)",
+        "since        2024-03-01 09:00:00 UTC",
+        "asks 16 GPUs as 8 on each of 2 nodes; the pool has 24, 8 of them on nodes that jobs may start on; 3 are free",
+        "starts when  nodes come back",
+        "begin_time (layer 4, workload)",
+        "16 GPUs on n2,n3, ended REQUEUED, followed by another run",
+    ] {
+        assert!(told.contains(words), "{words:?} is missing in\n{told}");
+    }
+    let json: Value = serde_json::from_str(&succeed(&mut explain(&data, &["1", "--json"]))).unwrap();
+    assert_eq!(json["state"], "ended");
+    assert_eq!(json["waits"][2]["constraint"], "fragmented");
+
+    run(&mut explain(&data, &["8"])).refused(&["several clusters: other, test", "--cluster"]);
+    run(&mut explain(&data, &["22"])).refused(&["there is no job 22", "named alike", "2 (cluster test)"]);
+    run(&mut explain(&data, &["no-such-job-at-all"])).refused(&["there is no job", "SELECT cluster, job_id"]);
+
+    fragmentation(&data);
+    topology(folder.path(), &data);
+}
+
+/// At 03:00 jobs 2 (2 nodes of 8), 1 (1 node of 8) and 6 (1 node of 2) wait and could start, and n1 has 3 free, n2 7: for the
+/// three tasks of 8 all 10 are unusable, for the task of 2 none: 30 / 4 tasks = 7.5.
+fn fragmentation(data: &Path) {
+    let at = "TIMESTAMP '2024-03-01T03:00:00Z'";
+    let shown = query(
+        data,
+        &format!(
+            "SELECT free_gpus_milli, tasks, unusable_gpus_milli_tasks, unusable_gpus_milli FROM fragmentation \
+             WHERE cluster = 'test' AND pool = 'h100' AND from_time <= {at} AND coalesce(to_time > {at}, true)"
+        ),
+    );
+    assert_eq!(
+        shown,
+        "free_gpus_milli,tasks,unusable_gpus_milli_tasks,unusable_gpus_milli\n10000,4,30000,7500\n"
+    );
+}
+
+/// n2 and n3, on which job 2 ran, are at two switches and in one rack.
+fn topology(folder: &Path, data: &Path) {
+    let file = folder.join("places.csv");
+    fs::write(&file, "node,switch,rack\nn1,s1,r1\nn2,s1,r1\nn3,s2,r1\n").unwrap();
+    let import = || {
+        let mut command = tidegate();
+        command.args(["topology", "import"]).arg(&file).args(["--cluster", "test", "--data"]).arg(data);
+        command.args(["--since", "2024-03-02T00:00:00Z"]);
+        command
+    };
+    let said = succeed(&mut import());
+    assert!(
+        said.contains("3 nodes at 2 switches and in 1 racks") && said.contains("events written 3"),
+        "{said}"
+    );
+    assert!(succeed(&mut import()).contains("events written 0, already present 3"));
+    let spread = query(
+        data,
+        "SELECT job_id, node_count, labeled_nodes, switches, racks, steps_known FROM gang_spread",
+    );
+    assert_eq!(spread, "job_id,node_count,labeled_nodes,switches,racks,steps_known\n2,2,2,2,1,0\n");
+    fs::write(&file, "host\nn1\n").unwrap();
+    run(&mut import()).refused(&["places.csv", "no column `node`"]);
+}
+
+/// Minutes since midnight. How each was found stands in the case's `case.toml`.
+const EXPECTED: &str = "\
+job_id,attempt,layer,constraint,from_minute,minutes,gpu_minutes
+1,0,3,capacity_taken,60,60,480
+1,0,3,not_gpus,120,30,240
+1,0,3,fragmented,150,90,720
+2,0,3,gang,120,30,480
+2,0,3,capacity_taken,150,150,2400
+2,0,3,gang,300,60,960
+2,0,3,priority,360,30,480
+2,,4,begin_time,480,10,160
+2,,3,gang,490,50,800
+2,,2,nodes_unavailable,540,60,960
+3,,2,not_provisioned,60,60,3840
+4,,,,60,30,60
+5,,,,60,1,2
+5,,1,team_limit,61,59,118
+6,0,1,quota,60,120,240
+6,0,3,priority,180,30,60
+8,,3,resources,60,10,20
+9,,3,capacity_taken,60,60,600
+9,,3,resources,120,10,100
+";
