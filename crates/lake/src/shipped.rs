@@ -11,12 +11,17 @@ macro_rules! files {
 /// File (as messages name it) and text of each.
 const FILES: &[(&str, &str)] = files![
     "allocations",
+    "attempt_steps",
     "attempts",
     "capacity",
     "collectors",
     "device_faults",
+    "device_holds_1m",
+    "device_ledger_1m",
     "device_peaks",
+    "device_time_1m",
     "fragmentation",
+    "free_time_1m",
     "gang_spread",
     "goodput",
     "goodput_attempts",
@@ -30,6 +35,10 @@ const FILES: &[(&str, &str)] = files![
     "job_intervals",
     "job_steps",
     "jobs",
+    "ledger_1d",
+    "ledger_1h",
+    "ledger_1m",
+    "ledger_stretches",
     "mfu_1m",
     "mfu_jobs",
     "node_capacity",
@@ -41,41 +50,25 @@ const FILES: &[(&str, &str)] = files![
     "pending",
     "pending_reasons",
     "pool_fit",
+    "pool_time_1m",
     "pool_usage_1h",
     "price_of",
     "prices",
     "queue_delay_1d",
     "quota_use",
     "reservations",
+    "start_time_1m",
     "step_parts",
+    "step_time_1m",
     "topology",
     "training_1m",
     "usage_1d",
     "usage_1h",
     "waits",
+    "watched",
     "xid_catalog",
     "xids",
 ];
-
-/// Those of the ledger, which are not on yet: of history without nodes and devices they would make a row for each minute of each
-/// job, and an import of a year would take hours.
-const LEDGER: &[(&str, &str)] = files![
-    "ledger/attempt_steps",
-    "ledger/device_holds_1m",
-    "ledger/device_time_1m",
-    "ledger/free_time_1m",
-    "ledger/ledger_1d",
-    "ledger/ledger_1h",
-    "ledger/ledger_1m",
-    "ledger/pool_time_1m",
-    "ledger/start_time_1m",
-    "ledger/step_time_1m",
-];
-
-/// The pipelines of the ledger. They read shipped ones.
-pub fn ledger() -> Vec<Pipeline> {
-    LEDGER.iter().map(parse).collect()
-}
 
 fn parse((file, text): &(&str, &str)) -> Pipeline {
     Pipeline::parse(file, text).expect("shipped pipelines parse, as the tests below see to")
@@ -92,16 +85,14 @@ mod tests {
     use crate::plan::Plan;
 
     #[test]
-    fn every_file_of_the_folders_is_listed() {
-        for (folder, files) in [("pipelines", FILES), ("pipelines/ledger", LEDGER)] {
-            let names = std::fs::read_dir(format!("../../{folder}")).unwrap();
-            let names = names.map(|f| f.unwrap().file_name().into_string().unwrap());
-            let mut names: Vec<_> =
-                names.filter(|n| n.ends_with(".sql")).map(|n| format!("{folder}/{n}")).collect();
-            names.sort();
-            let listed: Vec<_> = files.iter().map(|(file, _)| *file).collect();
-            assert_eq!(listed, names);
-        }
+    fn every_file_of_the_folder_is_listed() {
+        let names = std::fs::read_dir("../../pipelines").unwrap();
+        let names = names.map(|f| f.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> =
+            names.filter(|n| n.ends_with(".sql")).map(|n| format!("pipelines/{n}")).collect();
+        names.sort();
+        let listed: Vec<_> = FILES.iter().map(|(file, _)| *file).collect();
+        assert_eq!(listed, names);
     }
 
     /// A catalogue in `schemas/` is the one place where codes are described; `types` are those of its columns.
@@ -187,7 +178,6 @@ mod tests {
     async fn shipped_pipelines_compile_and_are_named_as_their_files() {
         let pipelines = shipped();
         assert!(pipelines.iter().all(|p| p.file == format!("pipelines/{}.sql", p.name)));
-        assert!(ledger().iter().all(|p| p.file == format!("pipelines/ledger/{}.sql", p.name)));
-        Plan::compile(pipelines.into_iter().chain(ledger()).collect()).await.unwrap();
+        Plan::compile(pipelines).await.unwrap();
     }
 }
