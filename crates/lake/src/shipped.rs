@@ -12,6 +12,7 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = files![
     "allocations",
     "attempts",
+    "bottleneck_1m",
     "capacity",
     "collectors",
     "device_faults",
@@ -30,6 +31,7 @@ const FILES: &[(&str, &str)] = files![
     "job_intervals",
     "job_steps",
     "jobs",
+    "link_peaks",
     "mfu_1m",
     "mfu_jobs",
     "node_capacity",
