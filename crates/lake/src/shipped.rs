@@ -32,6 +32,7 @@ const FILES: &[(&str, &str)] = files![
     "job_steps",
     "jobs",
     "link_peaks",
+    "memory_growth",
     "mfu_1m",
     "mfu_jobs",
     "node_capacity",
