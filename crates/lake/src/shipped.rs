@@ -25,6 +25,7 @@ const FILES: &[(&str, &str)] = files![
     "gpu_holds",
     "gpu_peaks",
     "gpu_spans",
+    "interference",
     "job_costs",
     "job_energy",
     "job_facts",
