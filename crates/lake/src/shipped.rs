@@ -50,6 +50,7 @@ const FILES: &[(&str, &str)] = files![
     "queue_delay_1d",
     "quota_use",
     "reservations",
+    "right_size",
     "shared_devices",
     "step_parts",
     "topology",
