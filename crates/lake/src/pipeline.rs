@@ -227,7 +227,8 @@ impl Header {
                     parse_duration_ms(&self.lateness).map_err(|e| format!("`lateness`: {e}"))?;
                 match (&self.extent, &self.extents) {
                     (Some(extent), None) => {
-                        let extent = extent.extent().ok_or_else(|| format!("`extent` must be `{EXTENT_FORM}`"))?;
+                        let extent =
+                            extent.extent().ok_or_else(|| format!("`extent` must be `{EXTENT_FORM}`"))?;
                         Ok(Shape::Windowed { width_ms, lateness_ms, extent })
                     }
                     (None, Some(extents)) => {
@@ -236,7 +237,9 @@ impl Header {
                         if let Some(name) = &since
                             && !matches!(extents.get(name), Some(Extent::Interval { .. }))
                         {
-                            return Err(format!("`since` names {name}, which has no extent `{{ from, to }}`"));
+                            return Err(format!(
+                                "`since` names {name}, which has no extent `{{ from, to }}`"
+                            ));
                         }
                         Ok(Shape::Joined { width_ms, lateness_ms, extents, since })
                     }

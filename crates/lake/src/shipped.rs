@@ -30,6 +30,8 @@ const FILES: &[(&str, &str)] = files![
     "gpu_1m",
     "gpu_holds",
     "gpu_peaks",
+    "gpu_spans",
+    "interference",
     "job_costs",
     "job_energy",
     "job_facts",
@@ -44,6 +46,7 @@ const FILES: &[(&str, &str)] = files![
     "memory_growth",
     "mfu_1m",
     "mfu_jobs",
+    "mig_profiles",
     "node_capacity",
     "node_faults",
     "node_free",
@@ -60,6 +63,8 @@ const FILES: &[(&str, &str)] = files![
     "queue_delay_1d",
     "quota_use",
     "reservations",
+    "right_size",
+    "shared_devices",
     "start_time_1m",
     "step_parts",
     "step_time_1m",
@@ -104,7 +109,7 @@ mod tests {
         let columns: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();
         assert_eq!(columns, types.iter().map(|(column, _)| *column).collect::<Vec<_>>());
         let literal = |(text, (_, data_type)): (&str, &(&str, &str))| match *data_type {
-            "BIGINT" => text.parse::<u32>().unwrap().to_string(),
+            "BIGINT" => text.parse::<u64>().unwrap().to_string(),
             _ => format!("'{}'", text.replace('\'', "''")),
         };
         let row = |row: csv::StringRecord| {
@@ -151,6 +156,20 @@ mod tests {
             ("starts_when", text),
         ];
         is_that_of_the_contract("pending_reasons", &reasons, REASONS_HEADER);
+        let profiles = [
+            ("model", text),
+            ("profile", text),
+            ("compute_slices", "BIGINT"),
+            ("memory_slices", "BIGINT"),
+            ("multiprocessors", "BIGINT"),
+            ("memory_bytes", "BIGINT"),
+            ("gpu_compute_slices", "BIGINT"),
+            ("gpu_memory_slices", "BIGINT"),
+            ("gpu_multiprocessors", "BIGINT"),
+            ("since", text),
+            ("source", text),
+        ];
+        is_that_of_the_contract("mig_profiles", &profiles, MIG_HEADER);
     }
 
     const XID_HEADER: &str = r#"--! name    = "xid_catalog"
@@ -175,6 +194,23 @@ mod tests {
 --! constraint  = "What binds, by a name of ours."
 --! meaning     = "What it says."
 --! starts_when = "What would start the job."
+"#;
+
+    const MIG_HEADER: &str = r#"--! name    = "mig_profiles"
+--! doc     = "MIG profiles by GPU model, what a slice of each has: schemas/mig_profiles.csv as a table. Drivers differ a little; the least is here. A model that is not here has no known profiles."
+--! sources = []
+--! [columns]
+--! model               = "Model as NVML names it; % stands for any text."
+--! profile             = "Name of the profile."
+--! compute_slices      = "Compute slices that it takes."
+--! memory_slices       = "Memory slices that it takes."
+--! multiprocessors     = "Multiprocessors that it has. They are not in proportion to compute_slices on all models."
+--! memory_bytes        = "Device memory that it has, bytes."
+--! gpu_compute_slices  = "Compute slices of the whole GPU."
+--! gpu_memory_slices   = "Memory slices of the whole GPU."
+--! gpu_multiprocessors = "Multiprocessors of the whole GPU without MIG."
+--! since               = "Version of this table from which on the row is as it is, a date."
+--! source              = "Where the figures are from."
 "#;
 
     #[tokio::test]

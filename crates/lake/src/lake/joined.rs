@@ -263,7 +263,6 @@ impl Lake {
         }
         unreachable!("the last one is the pipeline itself")
     }
-
 }
 
 /// Width of a joined pipeline's windows, µs.
