@@ -149,7 +149,7 @@ impl History {
                 attempt_id: Some(attempt),
                 team: Some(format!("t{}", number % 2)),
                 pool: Some("p".into()),
-                gpus_milli: Some(gpus_held * 1000 - if number % 3 == 0 { 333 } else { 0 }),
+                gpus_milli: Some(gpus_held * 1000 - if number.is_multiple_of(3) { 333 } else { 0 }),
                 nodes: Some(node.into()),
                 node_count: Some(1),
                 ..job_event("c", &id, kind, at)
