@@ -1,5 +1,7 @@
 --! name    = "price_of"
 --! doc     = "Which price holds for a GPU of a pool and model, from when to when: the most specific entry of prices. Of its pool and model, then of its model, then of its pool, then of any. No row: no price is known."
+--! question = "What does a GPU-hour cost now, by pool and model?"
+--! example  = "SELECT cluster, pool, gpu_model, price_micros_per_gpu_hour / 1000000.0 AS price, currency, contract FROM price_of WHERE from_time <= now() AND coalesce(to_time > now(), true) ORDER BY cluster, pool, gpu_model"
 --! sources = ["prices", "attempts", "node_events"]
 --! [columns]
 --! cluster                   = "Cluster."

@@ -161,6 +161,8 @@ mod tests {
 
     const XID_HEADER: &str = r#"--! name    = "xid_catalog"
 --! doc     = "What the XID error codes of NVIDIA's driver say: schemas/xid_catalog.csv as a table."
+--! question = "What does an XID code mean, and what helps?"
+--! example  = "SELECT code, name, severity, cause, action, meaning FROM xid_catalog WHERE code IN (48, 63, 79, 94) ORDER BY code"
 --! sources = []
 --! [columns]
 --! code     = "XID error code."
@@ -173,6 +175,8 @@ mod tests {
 
     const REASONS_HEADER: &str = r#"--! name    = "pending_reasons"
 --! doc     = "Why jobs wait: reasons of schedulers, and what Tidegate itself finds: schemas/pending_reasons.csv as a table."
+--! question = "What does a scheduler's reason for a wait mean, and what ends the wait?"
+--! example  = "SELECT reason, layer, constraint, meaning, starts_when FROM pending_reasons WHERE scheduler = 'slurm' AND reason LIKE 'QOS%' ORDER BY reason"
 --! sources = []
 --! [columns]
 --! scheduler   = "Whose reason it is: slurm; tidegate for what is found from capacity, quotas and shapes."
