@@ -175,7 +175,7 @@ pub async fn build(
             windows.push(revisions_of(&spec, rows.clone())?);
         }
         let table = Arc::clone(&spec);
-        let provider = Arc::new(LazyTable::new(spec.public_schema(), move || {
+        let provider: Arc<dyn TableProvider> = Arc::new(LazyTable::new(spec.public_schema(), move || {
             Ok(public(&table, rows.clone(), partitions)?.into_unoptimized_plan())
         }));
         ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::concat_batches;
+use arrow::datatypes::TimestampMicrosecondType;
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::Dialect;
 use datafusion::datasource::MemTable;
@@ -149,6 +150,18 @@ pub async fn run_joined(
         ctx.register_table(*name, ctx.sql(&sql).await?.into_view())?;
     }
     run_sorted(ctx, planned, &Ranks::default()).await
+}
+
+/// The smallest value of a time, µs; `None` if no row has one.
+pub async fn first_time(
+    ctx: &SessionContext,
+    rows: &Arc<dyn TableProvider>,
+    time: &str,
+) -> Result<Option<i64>> {
+    ctx.register_table("all_rows", Arc::clone(rows))?;
+    let found = ctx.sql(&format!("SELECT min({time}) FROM all_rows")).await?.collect().await?;
+    let times = found[0].column(0).as_primitive::<TimestampMicrosecondType>();
+    Ok(times.is_valid(0).then(|| times.value(0)))
 }
 
 /// Runs a windowed pipeline over rows that are a part of their windows' rows.

@@ -206,7 +206,7 @@ impl GroupState {
             let before = self.clusters[index].1;
             self.clusters[index].1 = before.max(last);
             if let Some(touched) = &mut self.touched {
-                touched.add((first.min(if before == i64::MIN { first } else { before }), last));
+                touched.add((first.min(before), last));
             }
             for (planned, dirty) in self.group.computed_anew().zip(&mut self.dirty) {
                 let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
@@ -287,14 +287,15 @@ impl GroupState {
             spans.push((state.first, if state.terminal() { state.last } else { state.last.max(observed) }));
         }
         for (index, (_, now)) in self.clusters.iter().enumerate() {
-            let before = watermarks_before.get(index).copied().unwrap_or(*now);
+            let before = watermarks_before.get(index).copied().unwrap_or(i64::MIN);
             if *now <= before {
                 continue;
             }
-            // While nothing changes there is still a cluster that is paid for.
+            // While nothing changes there is still a cluster that is paid for: of one that is new here, from whenever others knew it.
             if let Some(touched) = &mut self.touched {
-                touched.add((if before == i64::MIN { *now } else { before }, *now));
+                touched.add((before, *now));
             }
+            let before = if before == i64::MIN { *now } else { before };
             if self.keys.values().any(|k| k.cluster as usize == index && !k.terminal()) {
                 spans.push((before, *now));
             }

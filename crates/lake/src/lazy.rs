@@ -28,10 +28,7 @@ pub struct LazyTable {
 
 impl LazyTable {
     /// `make` gives a plan with this schema.
-    pub fn new(
-        schema: SchemaRef,
-        make: impl Fn() -> Result<LogicalPlan> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(schema: SchemaRef, make: impl Fn() -> Result<LogicalPlan> + Send + Sync + 'static) -> Self {
         Self { schema, make: Box::new(make), made: OnceLock::new() }
     }
 

@@ -58,6 +58,8 @@ pub enum Shape {
         width_ms: i64,
         lateness_ms: i64,
         extents: BTreeMap<String, Extent>,
+        /// A source: windows that end before the first row of it begins are empty, and are not computed.
+        since: Option<String>,
     },
     View,
 }
@@ -113,6 +115,7 @@ struct Header {
     lateness: String,
     extent: Option<ExtentHeader>,
     extents: Option<BTreeMap<String, ExtentHeader>>,
+    since: Option<String>,
     #[serde(default)]
     columns: BTreeMap<String, String>,
 }
@@ -124,6 +127,9 @@ struct ExtentHeader {
     from: Option<String>,
     to: Option<String>,
 }
+
+/// What an extent looks like, for messages.
+const EXTENT_FORM: &str = "{ time = \"column\" }` or `{ from = \"column\", to = \"column\" }";
 
 impl ExtentHeader {
     fn extent(&self) -> Option<Extent> {
@@ -227,29 +233,42 @@ impl Header {
                 }
                 let lateness_ms =
                     parse_duration_ms(&self.lateness).map_err(|e| format!("`lateness`: {e}"))?;
-                let form = "{ time = \"column\" }` or `{ from = \"column\", to = \"column\" }";
                 match (&self.extent, &self.extents) {
                     (Some(extent), None) => {
-                        let extent = extent.extent().ok_or_else(|| format!("`extent` must be `{form}`"))?;
+                        let extent =
+                            extent.extent().ok_or_else(|| format!("`extent` must be `{EXTENT_FORM}`"))?;
                         Ok(Shape::Windowed { width_ms, lateness_ms, extent })
                     }
                     (None, Some(extents)) => {
-                        let of = |(name, extent): (&String, &ExtentHeader)| match extent.extent() {
-                            _ if !self.sources.contains(name) => {
-                                Err(format!("`extents` names {name}, which is no source"))
-                            }
-                            Some(extent) => Ok((name.clone(), extent)),
-                            None => Err(format!("the extent of {name} must be `{form}`")),
-                        };
-                        let extents = extents.iter().map(of).collect::<Result<_, _>>()?;
-                        Ok(Shape::Joined { width_ms, lateness_ms, extents })
+                        let extents = self.extents_of(extents)?;
+                        let since = self.since.clone();
+                        if let Some(name) = &since
+                            && !matches!(extents.get(name), Some(Extent::Interval { .. }))
+                        {
+                            return Err(format!(
+                                "`since` names {name}, which has no extent `{{ from, to }}`"
+                            ));
+                        }
+                        Ok(Shape::Joined { width_ms, lateness_ms, extents, since })
                     }
                     _ => Err(format!(
-                        "a windowed pipeline needs `extent`, or `[extents]` with one for each source: `{form}`"
+                        "a windowed pipeline needs `extent`, or `[extents]` with one for each source: `{EXTENT_FORM}`"
                     )),
                 }
             }
         }
+    }
+
+    fn extents_of(
+        &self,
+        extents: &BTreeMap<String, ExtentHeader>,
+    ) -> Result<BTreeMap<String, Extent>, String> {
+        let of = |(name, extent): (&String, &ExtentHeader)| match extent.extent() {
+            _ if !self.sources.contains(name) => Err(format!("`extents` names {name}, which is no source")),
+            Some(extent) => Ok((name.clone(), extent)),
+            None => Err(format!("the extent of {name} must be `{EXTENT_FORM}`")),
+        };
+        extents.iter().map(of).collect()
     }
 }
 

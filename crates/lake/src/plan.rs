@@ -82,8 +82,10 @@ impl Plan {
                 )
             })
             .collect();
-        let mut groups: Vec<Group> =
-            raws.into_iter().map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new(), is_joined: false }).collect();
+        let mut groups: Vec<Group> = raws
+            .into_iter()
+            .map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new(), is_joined: false })
+            .collect();
         let (mut joined, mut views) = (Vec::new(), Vec::new());
         for pipeline in in_order(pipelines)? {
             let planned = plan_one(pipeline, &known).await?;

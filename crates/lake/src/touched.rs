@@ -66,7 +66,11 @@ impl Touched {
                     .into_iter()
                     .for_each(|from| self.add((from, i64::MAX)));
             }
-            _ => facts.iter().for_each(|fact| self.add((fact.time, fact.reach))),
+            // A late sample says what held until the next one.
+            _ => facts
+                .iter()
+                .zip(watermarks)
+                .for_each(|(fact, watermark)| self.add((fact.time, fact.reach.max(*watermark)))),
         }
     }
 

@@ -59,7 +59,7 @@ impl DeltaStore {
                 ))
             };
             let actions = claims.iter().map(claim).collect();
-            if self.try_commit(actions, self.write_operation(), &[]).await? {
+            if self.try_commit(actions, self.write_operation(), None).await? {
                 let version = self.version();
                 self.progress.retain(|partition, _| !partitions.contains(partition));
                 self.claims.extend(claims.into_iter().map(|(p, count)| (p, Claim { count, version })));

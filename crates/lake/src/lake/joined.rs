@@ -18,8 +18,8 @@ use super::{Flushed, Lake, Sharing};
 use crate::batch::{concat, conform};
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
-use crate::exec::run_joined;
-use crate::pipeline::Shape;
+use crate::exec::{first_time, run_joined};
+use crate::pipeline::{Extent, Shape};
 use crate::plan::Planned;
 use crate::raw::raw_tables;
 use crate::revision::revise;
@@ -94,7 +94,9 @@ impl Lake {
         if progress.is_empty() {
             return Ok(None);
         }
-        let bounds = self.bounds(&spans, watermark);
+        let begin = self.begin(planned).await?;
+        let bounds = self.bounds(&spans, watermark).filter(|_| begin.is_some());
+        let bounds = bounds.map(|(low, high)| (low.max(begin.unwrap_or(low)), high));
         let width = width(planned);
         let inside = |(from, to): &Span| {
             let (low, high) = bounds?;
@@ -104,6 +106,17 @@ impl Lake {
         let spans = merged(spans.iter().filter_map(inside).collect(), width);
         let observed = bounds.map_or(i64::MIN, |(_, high)| high);
         Ok(Some(Behind { spans, progress, observed }))
+    }
+
+    /// Where the windows of a pipeline begin; `None`: there are none yet.
+    async fn begin(&self, planned: &Planned) -> Result<Option<i64>> {
+        let Shape::Joined { since: Some(since), extents, .. } = &planned.pipeline.shape else {
+            return Ok(Some(i64::MIN));
+        };
+        let Extent::Interval { from, .. } = &extents[since] else { unreachable!("checked where it is read") };
+        let catalog = self.catalog().current();
+        let Some(rows) = catalog.tables.get(since) else { return Ok(None) };
+        first_time(&self.session(), rows, from).await
     }
 
     /// The time that anything is known of: nothing is computed before and after it.
@@ -250,7 +263,6 @@ impl Lake {
         }
         unreachable!("the last one is the pipeline itself")
     }
-
 }
 
 /// Width of a joined pipeline's windows, µs.

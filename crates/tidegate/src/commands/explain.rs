@@ -16,6 +16,8 @@ mod words;
 
 /// Explain in words what became of something
 #[derive(Debug, Args)]
+#[command(after_help = "Example:
+  tidegate explain job 4711 --cluster prod")]
 pub struct ExplainArgs {
     #[command(subcommand)]
     what: What,

@@ -12,6 +12,8 @@ use super::{CommandResult, DataArgs, LogArgs, Opened, PaceArgs, block_on, block_
 
 /// Tell which switch and rack each node is at
 #[derive(Debug, Args)]
+#[command(after_help = "Example:
+  tidegate topology import topology.conf --cluster prod")]
 pub struct TopologyArgs {
     #[command(subcommand)]
     command: Command,

@@ -45,15 +45,6 @@ fn shipped_cases_hold_in_all_five_ways() {
     }
 }
 
-/// The ledger is not shipped, so its pipelines are named.
-#[test]
-fn the_ledgers_case_holds_in_all_five_ways() {
-    let folder = shipped_cases().parent().unwrap().join("ledger");
-    let ended = run(test(&folder.join("tests")).arg("--pipelines").arg(&folder));
-    assert_eq!(ended.status, Some(0), "{}{}", ended.stdout, ended.stderr);
-    assert_eq!(ended.stdout.lines().filter(|line| line.ends_with("ok")).count(), 5, "{}", ended.stdout);
-}
-
 #[test]
 fn a_wrong_expectation_fails_with_the_line() {
     let folder = tempfile::tempdir().unwrap();

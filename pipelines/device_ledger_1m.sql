@@ -1,6 +1,9 @@
---! name    = "ledger_1m"
---! doc     = "Where every GPU-ms went, per UTC minute: each in exactly one class, and the classes of a node add up to what it has."
---! sources = ["device_time_1m", "device_holds_1m", "step_time_1m", "start_time_1m", "free_time_1m", "pool_time_1m", "attempts", "price_of"]
+--! name    = "device_ledger_1m"
+--! doc     = "Where every GPU-ms went, per UTC minute, from when on agents watch a cluster: each in exactly one class, and the classes of a node add up to what it has."
+--! question = "Where did each GPU's time go, minute by minute?"
+--! example  = "SELECT window_start, gpu_uuid, class, job_id, gpu_ms FROM device_ledger_1m WHERE node = 'gpu-01' AND window_start >= now() - INTERVAL '10 minutes' ORDER BY window_start, gpu_uuid, class"
+--! since   = "watched"
+--! sources = ["device_time_1m", "device_holds_1m", "step_time_1m", "start_time_1m", "free_time_1m", "pool_time_1m", "attempts", "price_of", "watched"]
 --! window  = "1m"
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]
@@ -12,6 +15,7 @@
 --! pool_time_1m    = { time = "window_start" }
 --! attempts        = { from = "from_time", to = "to_time" }
 --! price_of        = { from = "from_time", to = "coalesce(to_time, plus_ms(from_time, 3153600000000))" }
+--! watched         = { from = "from_time", to = "to_time" }
 --! [columns]
 --! window_start = "Start of the UTC minute."
 --! cluster      = "Cluster."

@@ -1,17 +1,19 @@
 --! name    = "pool_time_1m"
 --! stored  = false
 --! doc     = "GPU time that is reserved (committed, paid for) in each pool and that its nodes do not have, per UTC minute."
---! sources = ["device_time_1m", "capacity"]
+--! sources = ["device_time_1m", "capacity", "watched"]
 --! window  = "1m"
 --! key     = ["window_start", "cluster", "pool"]
 --! [extents]
 --! device_time_1m = { time = "window_start" }
 --! capacity       = { from = "from_time", to = "to_time" }
+--! watched        = { from = "from_time", to = "to_time" }
 WITH reserved AS (
-    SELECT window_start, cluster, coalesce(pool, '') AS pool, sum(gpu_ms(gpus_milli, from_time, clip_from, clip_to)) AS reserved_ms
-    FROM capacity
-    WHERE kind = 'RESERVATION_SET'
-    GROUP BY window_start, cluster, coalesce(pool, '')
+    SELECT c.window_start, c.cluster, coalesce(c.pool, '') AS pool, sum(gpu_ms(c.gpus_milli, c.from_time, c.clip_from, c.clip_to)) AS reserved_ms
+    FROM capacity c
+    JOIN watched w ON w.window_start = c.window_start AND w.cluster = c.cluster
+    WHERE c.kind = 'RESERVATION_SET'
+    GROUP BY c.window_start, c.cluster, coalesce(c.pool, '')
 ), there AS (
     SELECT r.window_start, r.cluster, r.pool, sum(d.all_ms) AS all_ms
     FROM reserved r

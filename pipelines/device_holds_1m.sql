@@ -1,13 +1,14 @@
 --! name    = "device_holds_1m"
 --! stored  = false
 --! doc     = "Which job held which GPU or MIG slice, per UTC minute: as devices were told one by one, else as many on each node of the job."
---! sources = ["gpu_1m", "gpu_holds", "attempts"]
+--! sources = ["gpu_1m", "gpu_holds", "attempts", "watched"]
 --! window  = "1m"
 --! key     = ["window_start", "cluster", "node", "gpu_uuid", "mig_uuid", "job_id"]
 --! [extents]
 --! gpu_1m    = { time = "window_start" }
 --! gpu_holds = { from = "from_time", to = "to_time" }
 --! attempts  = { from = "from_time", to = "to_time" }
+--! watched   = { from = "from_time", to = "to_time" }
 WITH gpus AS (
     SELECT window_start, cluster, node, gpu_index, max(gpu_uuid) AS gpu_uuid
     FROM gpu_1m
@@ -29,6 +30,7 @@ WITH gpus AS (
     FROM gpu_holds h
     LEFT JOIN gpus g ON g.window_start = h.window_start AND g.cluster = h.cluster AND g.node = h.node AND g.gpu_index = h.gpu_index
     LEFT JOIN slices s ON s.window_start = h.window_start AND s.cluster = h.cluster AND s.node = h.node AND s.mig_uuid = h.mig_uuid
+    JOIN watched w ON w.window_start = h.window_start AND w.cluster = h.cluster
     WHERE h.is_repeated = 0
 ), with_devices AS (
     SELECT DISTINCT window_start, cluster, job_id FROM device_held
@@ -37,6 +39,7 @@ WITH gpus AS (
            greatest(CAST(coalesce(cardinality(string_to_array(coalesce(a.nodes, a.node), ',')), 1) AS BIGINT), 1) AS node_count,
            unnest(string_to_array(coalesce(a.nodes, a.node, ''), ','))                                            AS node
     FROM attempts a
+    JOIN watched w ON w.window_start = a.window_start AND w.cluster = a.cluster
     LEFT JOIN with_devices d ON d.window_start = a.window_start AND d.cluster = a.cluster AND d.job_id = a.job_id
     WHERE d.job_id IS NULL AND a.gpus_milli > 0
 )

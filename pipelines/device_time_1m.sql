@@ -1,7 +1,7 @@
 --! name    = "device_time_1m"
 --! stored  = false
 --! doc     = "What the time of each GPU and MIG slice was by what its node, its holders and its samples say, per UTC minute, in GPU x ms: a slice counts by its sevenths. The row without a GPU stands for all of a node that nobody told apart, that of a cut GPU for what no slice has."
---! sources = ["node_capacity", "device_faults", "gpu_1m", "device_holds_1m"]
+--! sources = ["node_capacity", "device_faults", "gpu_1m", "device_holds_1m", "watched"]
 --! window  = "1m"
 --! key     = ["window_start", "cluster", "node", "gpu_uuid", "mig_uuid", "pool", "gpu_model"]
 --! [extents]
@@ -9,21 +9,24 @@
 --! device_faults   = { from = "from_time", to = "to_time" }
 --! gpu_1m          = { time = "window_start" }
 --! device_holds_1m = { time = "window_start" }
+--! watched         = { from = "from_time", to = "to_time" }
 WITH provisioned AS (
-    SELECT window_start, cluster, node, max(pool) AS pool, max(gpu_model) AS gpu_model,
-           greatest(max(gpus_milli) / 1000, 1)                                                                     AS gpus,
-           sum(gpu_ms(gpus_milli, from_time, clip_from, clip_to))                                                  AS all_ms,
-           coalesce(sum(gpu_ms(gpus_milli, from_time, clip_from, clip_to)) FILTER (WHERE health = 'unhealthy'), 0) AS unhealthy_ms,
-           coalesce(sum(gpu_ms(gpus_milli, from_time, clip_from, clip_to)) FILTER (WHERE health = 'drained'), 0)   AS drained_ms
-    FROM node_capacity
-    GROUP BY window_start, cluster, node
+    SELECT n.window_start, n.cluster, n.node, max(n.pool) AS pool, max(n.gpu_model) AS gpu_model,
+           greatest(max(n.gpus_milli) / 1000, 1)                                                                     AS gpus,
+           sum(gpu_ms(n.gpus_milli, n.from_time, n.clip_from, n.clip_to))                                                  AS all_ms,
+           coalesce(sum(gpu_ms(n.gpus_milli, n.from_time, n.clip_from, n.clip_to)) FILTER (WHERE n.health = 'unhealthy'), 0) AS unhealthy_ms,
+           coalesce(sum(gpu_ms(n.gpus_milli, n.from_time, n.clip_from, n.clip_to)) FILTER (WHERE n.health = 'drained'), 0)   AS drained_ms
+    FROM node_capacity n
+    JOIN watched w ON w.window_start = n.window_start AND w.cluster = n.cluster
+    GROUP BY n.window_start, n.cluster, n.node
 ), seen AS (
-    SELECT window_start, cluster, node, gpu_uuid, coalesce(mig_uuid, '') AS mig_uuid,
-           CASE WHEN mig_uuid IS NULL THEN 7 ELSE coalesce(max(mig_slices_max_count), 1) END AS sevenths,
+    SELECT g.window_start, g.cluster, g.node, g.gpu_uuid, coalesce(g.mig_uuid, '') AS mig_uuid,
+           CASE WHEN g.mig_uuid IS NULL THEN 7 ELSE coalesce(max(mig_slices_max_count), 1) END AS sevenths,
            sum(us_sampled) / 1000 AS sampled_ms,          coalesce(sum(active_us), 0) / 1000 AS active_ms,
            coalesce(sum(idle_us), 0) / 1000 AS idle_ms,   coalesce(sum(empty_us), 0) / 1000  AS empty_ms
-    FROM gpu_1m
-    GROUP BY window_start, cluster, node, gpu_uuid, mig_uuid
+    FROM gpu_1m g
+    JOIN watched w ON w.window_start = g.window_start AND w.cluster = g.cluster
+    GROUP BY g.window_start, g.cluster, g.node, g.gpu_uuid, g.mig_uuid
 ), lost AS (
     SELECT window_start, cluster, node, gpu_uuid, sum(ms_between(clip_from, clip_to)) AS lost_ms
     FROM device_faults

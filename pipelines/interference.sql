@@ -1,0 +1,143 @@
+--! name    = "interference"
+--! doc     = "What became of a job's steps and of its device when another job came onto the same GPU, or onto another MIG slice of it: one row per arrival and job that held it. Suspected, never proven: a phase of the job, a checkpoint or a slow network may have begun at the same moment. Suspected if mean step time grew, or SM activity fell, by 10 % or more and by more than 3 standard errors of the difference of means: (m2 - m1) > 3 sqrt(s1²/n1 + s2²/n2), B. L. Welch, Biometrika 34 (1947) 28-35. Steps and minutes are taken as independent, which makes the error too small where they drift."
+--! question = "Did another job on the same GPU slow a job down?"
+--! example  = "SELECT job_id, co_job_id, relation, arrival_time, step_change_ppm / 10000.0 AS step_change_percent, sm_change_ppm / 10000.0 AS sm_change_percent, evidence FROM interference WHERE is_suspected = 1 AND arrival_time >= now() - INTERVAL '7 days' ORDER BY arrival_time DESC LIMIT 20"
+--! sources = ["gpu_spans", "steps", "gpu_1m"]
+--! [columns]
+--! cluster             = "Cluster."
+--! node                = "Node."
+--! device              = "The GPU, as in gpu_spans."
+--! job_id              = "The job that was there."
+--! mig_uuid            = "MIG slice that it held; NULL for the whole GPU."
+--! co_job_id           = "The job that came."
+--! co_mig_uuid         = "MIG slice that that one came onto; NULL for the whole GPU."
+--! relation            = "same_device, or mig_sibling: other slices of one GPU."
+--! arrival_time        = "When it came."
+--! before_from         = "Begin of the window before, which ends with the arrival: 10 minutes, less where someone came or left within."
+--! after_to            = "End of the window after: 10 minutes, less where someone came or left within."
+--! others_before       = "Other jobs on the GPU in the window before."
+--! others_after        = "Other jobs on the GPU in the window after. One more than before, unless several came or left in the same moment: then no change is one job's."
+--! steps_before        = "Steps of the job that began and ended in the window before: of several ranks the slowest one counts."
+--! step_us_before      = "Time of these steps, µs; the mean is this / steps_before. NULL if there are none."
+--! steps_after         = "Steps that began and ended in the window after."
+--! step_us_after       = "Time of these, µs."
+--! step_change_ppm     = "How much longer the mean step was after than before, millionths; NULL where step_reason says why."
+--! step_error_us       = "Standard error of the difference of the means, µs: sqrt(s1²/n1 + s2²/n2)."
+--! step_reason         = "Why steps tell nothing: no_steps (the job reports none, then), few_steps (under 5 in one of the windows); NULL if they do."
+--! minutes_before      = "Whole minutes of the window before in which SM activity of the job's GPU or slice is known."
+--! sm_ppm_before       = "Mean SM activities of these minutes, millionths, summed; the mean is this / minutes_before. NULL if there are none."
+--! minutes_after       = "Such minutes of the window after."
+--! sm_ppm_after        = "Of these."
+--! sm_change_ppm       = "How much higher the mean was after than before, millionths of it; NULL where sm_reason says why."
+--! sm_error_ppm        = "Standard error of the difference of the means, millionths of SM activity."
+--! sm_reason           = "Why SM activity tells nothing: no_samples, few_minutes (under 3 in one of the windows), others_before (the device's activity was of several jobs before), activity_of_both (it did not fall, and after the arrival it is of both jobs together); NULL if it does."
+--! is_suspected        = "1 if either rule holds; 0 if what is known tells of none; NULL if neither steps nor SM activity tell anything."
+--! evidence            = "Of what is suspected: step_time, sm_activity or both, comma separated; NULL for nothing."
+WITH met AS (
+    SELECT *, coalesce(mig_uuid, '') AS slice FROM gpu_spans WHERE is_met = 1
+), times AS (
+    SELECT DISTINCT cluster, device, crowd, unnest(make_array(from_time, to_time)) AS at FROM met
+), around AS (
+    SELECT cluster, device, crowd, at, lag(at) OVER of_crowd AS at_before, lead(at) OVER of_crowd AS at_after
+    FROM times
+    WINDOW of_crowd AS (PARTITION BY cluster, device, crowd ORDER BY at)
+), arrivals AS (
+    SELECT v.cluster, v.device, v.crowd, v.job_id, v.slice, c.job_id AS co_job_id, a.at, max(v.node) AS node, max(v.gpu_uuid) AS gpu_uuid,
+           max(c.slice) AS co_slice,
+           max(CASE WHEN v.slice = c.slice OR v.slice = '' OR c.slice = '' THEN 1 ELSE 0 END) AS is_same,
+           greatest(max(a.at_before), plus_ms(a.at, -600000)) AS before_from,
+           least(max(a.at_after), plus_ms(a.at, 600000))      AS after_to
+    FROM met c
+    JOIN met v ON v.cluster = c.cluster AND v.device = c.device AND v.crowd = c.crowd AND v.job_id <> c.job_id
+              AND v.from_time < c.from_time AND v.to_time > c.from_time
+    JOIN around a ON a.cluster = c.cluster AND a.device = c.device AND a.crowd = c.crowd AND a.at = c.from_time
+    GROUP BY v.cluster, v.device, v.crowd, v.job_id, v.slice, c.job_id, a.at
+), company AS (
+    -- Who left in the moment of the arrival was there before it.
+    SELECT a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at,
+           count(DISTINCT o.job_id) FILTER (WHERE o.from_time < a.at)                       AS others_before,
+           count(DISTINCT o.job_id) FILTER (WHERE o.to_time > a.at)                         AS others_after,
+           count(*) FILTER (WHERE o.from_time < a.at AND (o.slice = a.slice OR o.slice = '' OR a.slice = '')) AS beside_before
+    FROM arrivals a
+    JOIN met o ON o.cluster = a.cluster AND o.device = a.device AND o.crowd = a.crowd AND o.job_id <> a.job_id
+              AND o.from_time <= a.at AND o.to_time >= a.at
+    GROUP BY a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at
+), stepping AS (
+    -- A longer step fits into no window.
+    SELECT a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at, s.step,
+           CASE WHEN s.event_time < a.at THEN 1 ELSE 0 END AS is_before, max(s.duration_us) AS us
+    FROM arrivals a
+    JOIN (SELECT cluster, job_id, step, event_time, duration_us, plus_ms(event_time, (duration_us + 999) / 1000) AS end_time
+          FROM steps WHERE duration_us BETWEEN 1 AND 600000000) s
+      ON s.cluster = a.cluster AND s.job_id = a.job_id AND s.event_time >= a.before_from AND s.end_time <= a.after_to
+     AND (s.end_time <= a.at OR s.event_time >= a.at)
+    GROUP BY a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at, s.step, 8
+), stepped AS (
+    SELECT cluster, device, job_id, slice, co_job_id, at,
+           count(*) FILTER (WHERE is_before = 1) AS n1, sum(us) FILTER (WHERE is_before = 1) AS x1,
+           sum(us * us) FILTER (WHERE is_before = 1) AS xx1,
+           count(*) FILTER (WHERE is_before = 0) AS n2, sum(us) FILTER (WHERE is_before = 0) AS x2,
+           sum(us * us) FILTER (WHERE is_before = 0) AS xx2
+    FROM stepping
+    GROUP BY cluster, device, job_id, slice, co_job_id, at
+), minutes AS (
+    SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, gpu_uuid, coalesce(mig_uuid, '') AS slice,
+           part_of(1000000, 0, sum(sm_active_us), sum(sm_active_known_us)) AS ppm
+    FROM gpu_1m
+    GROUP BY window_start, cluster, gpu_uuid, mig_uuid
+), sampled AS (
+    SELECT a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at,
+           count(*) FILTER (WHERE window_end <= at)    AS k1, sum(ppm) FILTER (WHERE window_end <= at)         AS y1,
+           sum(ppm * ppm) FILTER (WHERE window_end <= at)   AS yy1,
+           count(*) FILTER (WHERE window_start >= at)  AS k2, sum(ppm) FILTER (WHERE window_start >= at)       AS y2,
+           sum(ppm * ppm) FILTER (WHERE window_start >= at) AS yy2
+    FROM arrivals a
+    JOIN minutes m ON m.cluster = a.cluster AND m.gpu_uuid = a.gpu_uuid AND m.slice = a.slice
+                  AND m.window_start >= a.before_from AND m.window_end <= a.after_to AND m.ppm IS NOT NULL
+    GROUP BY a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at
+), joined AS (
+    SELECT a.*, c.others_before, c.others_after, c.beside_before,
+           coalesce(s.n1, 0) AS n1, s.x1, coalesce(s.n2, 0) AS n2, s.x2, coalesce(m.k1, 0) AS k1, m.y1, coalesce(m.k2, 0) AS k2, m.y2,
+           -- Variance of a mean: (sum of squares - sum² / n) / (n - 1) / n.
+           CASE WHEN s.n1 > 4 AND s.n2 > 4
+                THEN sqrt(greatest(s.xx1 - CAST(s.x1 AS DOUBLE) * s.x1 / s.n1, 0) / (s.n1 - 1) / s.n1
+                        + greatest(s.xx2 - CAST(s.x2 AS DOUBLE) * s.x2 / s.n2, 0) / (s.n2 - 1) / s.n2) END AS step_error,
+           CASE WHEN m.k1 > 2 AND m.k2 > 2
+                THEN sqrt(greatest(m.yy1 - CAST(m.y1 AS DOUBLE) * m.y1 / m.k1, 0) / (m.k1 - 1) / m.k1
+                        + greatest(m.yy2 - CAST(m.y2 AS DOUBLE) * m.y2 / m.k2, 0) / (m.k2 - 1) / m.k2) END AS sm_error
+    FROM arrivals a
+    JOIN company c ON c.cluster = a.cluster AND c.device = a.device AND c.job_id = a.job_id AND c.slice = a.slice
+                  AND c.co_job_id = a.co_job_id AND c.at = a.at
+    LEFT JOIN stepped s ON s.cluster = a.cluster AND s.device = a.device AND s.job_id = a.job_id AND s.slice = a.slice
+                       AND s.co_job_id = a.co_job_id AND s.at = a.at
+    LEFT JOIN sampled m ON m.cluster = a.cluster AND m.device = a.device AND m.job_id = a.job_id AND m.slice = a.slice
+                       AND m.co_job_id = a.co_job_id AND m.at = a.at
+), tested AS (
+    SELECT *,
+           CASE WHEN n1 + n2 = 0 THEN 'no_steps' WHEN step_error IS NULL THEN 'few_steps' END AS step_reason,
+           CASE WHEN step_error IS NOT NULL
+                 AND x2 * n1 * 10 >= x1 * n2 * 11 AND CAST(x2 AS DOUBLE) / n2 - CAST(x1 AS DOUBLE) / n1 > 3 * step_error
+                THEN 1 ELSE 0 END AS is_slower,
+           CASE WHEN sm_error IS NOT NULL AND beside_before = 0
+                 AND y2 * k1 * 10 <= y1 * k2 * 9 AND CAST(y1 AS DOUBLE) / k1 - CAST(y2 AS DOUBLE) / k2 > 3 * sm_error
+                THEN 1 ELSE 0 END AS is_lower
+    FROM joined
+), reasoned AS (
+    SELECT *,
+           CASE WHEN k1 + k2 = 0 THEN 'no_samples' WHEN sm_error IS NULL THEN 'few_minutes' WHEN beside_before > 0 THEN 'others_before'
+                WHEN is_same = 1 AND is_lower = 0 THEN 'activity_of_both' END AS sm_reason
+    FROM tested
+)
+SELECT cluster, node, device, job_id, nullif(slice, '') AS mig_uuid, co_job_id, nullif(co_slice, '') AS co_mig_uuid,
+       CASE is_same WHEN 1 THEN 'same_device' ELSE 'mig_sibling' END AS relation,
+       at AS arrival_time, before_from, after_to, others_before, others_after,
+       n1 AS steps_before, x1 AS step_us_before, n2 AS steps_after, x2 AS step_us_after,
+       CASE WHEN step_reason IS NULL THEN CAST(round((CAST(x2 AS DOUBLE) * n1 / n2 / x1 - 1) * 1000000) AS BIGINT) END AS step_change_ppm,
+       CAST(round(step_error) AS BIGINT) AS step_error_us, step_reason,
+       k1 AS minutes_before, y1 AS sm_ppm_before, k2 AS minutes_after, y2 AS sm_ppm_after,
+       CASE WHEN sm_reason IS NULL AND y1 > 0
+            THEN CAST(round((CAST(y2 AS DOUBLE) * k1 / k2 / y1 - 1) * 1000000) AS BIGINT) END AS sm_change_ppm,
+       CAST(round(sm_error) AS BIGINT) AS sm_error_ppm, sm_reason,
+       CASE WHEN is_slower = 1 OR is_lower = 1 THEN 1 WHEN step_reason IS NULL OR sm_reason IS NULL THEN 0 END AS is_suspected,
+       nullif(concat_ws(',', CASE is_slower WHEN 1 THEN 'step_time' END, CASE is_lower WHEN 1 THEN 'sm_activity' END), '') AS evidence
+FROM reasoned

@@ -1,0 +1,47 @@
+--! name    = "ledger_1h"
+--! doc     = "Where every GPU-ms went, per UTC hour: device_ledger_1m added up, and before agents watched a cluster the stretches of ledger_stretches, cut at hours."
+--! question = "Where did the GPU-hours of the last week go, and what did each class cost?"
+--! example  = "SELECT class, sum(gpu_ms) / 3600000 AS gpu_hours, sum(cost_micros) / 1000000 AS cost FROM ledger_1h WHERE window_start >= now() - INTERVAL '7 days' GROUP BY class ORDER BY gpu_hours DESC"
+--! sources = ["device_ledger_1m", "ledger_stretches", "price_of"]
+--! window  = "1h"
+--! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
+--! [extents]
+--! device_ledger_1m = { time = "window_start" }
+--! ledger_stretches = { from = "from_time", to = "to_time" }
+--! price_of         = { from = "from_time", to = "coalesce(to_time, plus_ms(from_time, 3153600000000))" }
+--! [columns]
+--! window_start = "Start of the UTC hour."
+--! cluster      = "Cluster."
+--! pool         = "Pool of the job that held it, else of the node."
+--! node         = "Node; NULL where nobody said."
+--! gpu_uuid     = "GPU, as in device_ledger_1m; NULL where no agent watched."
+--! mig_uuid     = "MIG slice, as in device_ledger_1m."
+--! team         = "Team of the job that held it; where only samples of pools are known, whose quota it was; else NULL."
+--! user_name    = "User of the job that held it."
+--! job_id       = "Job that held it."
+--! class        = "What the time was: not_provisioned, unhealthy, drained, no_demand, fragmented, quota_stranded, gang_wait, unallocated_busy, empty_held, idle_held, active, startup, recovery, restore, redone, checkpoint, data_stall, communication_stall, productive, unknown; or imbalance, which is negative: more was held than there is."
+--! formula      = "How it is known: capacity (nodes and reservations), queue (what waits beside what is free), hold (scheduler and agent), samples (what the GPU did), steps (what the job reported)."
+--! gpu_ms       = "GPU x ms."
+--! cost_micros  = "What it cost by the price book, millionths of its currency; NULL where no price is known."
+WITH stretches AS (
+    SELECT *, CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END AS sign, abs(gpus_milli) AS gpus FROM ledger_stretches
+), told AS (
+    SELECT window_start, cluster, pool, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula, gpu_ms, cost_micros
+    FROM device_ledger_1m
+    UNION ALL
+    SELECT window_start, cluster, pool, node, NULL, NULL, team, user_name, job_id, class, formula, sign * gpu_ms(gpus, counted_from, clip_from, clip_to), CAST(NULL AS BIGINT)
+    FROM stretches
+    UNION ALL
+    -- The cost of a stretch up to a time, less that up to an earlier one: parts of a stretch add up, wherever it is cut.
+    SELECT s.window_start, s.cluster, s.pool, s.node, NULL, NULL, s.team, s.user_name, s.job_id, s.class, s.formula, 0,
+           s.sign * (cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, least(s.clip_to, p.clip_to)), p.price_micros_per_gpu_hour)
+                     - cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, greatest(s.clip_from, p.clip_from)), p.price_micros_per_gpu_hour))
+    FROM stretches s
+    JOIN price_of p ON p.window_start = s.window_start AND p.cluster = s.cluster
+                   AND coalesce(p.pool, '') = coalesce(s.pool, '') AND coalesce(p.gpu_model, '') = coalesce(s.gpu_model, '')
+    WHERE p.clip_from < s.clip_to AND p.clip_to > s.clip_from
+)
+SELECT window_start, cluster, pool, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula, sum(gpu_ms) AS gpu_ms, sum(cost_micros) AS cost_micros
+FROM told
+GROUP BY window_start, cluster, pool, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula
+HAVING sum(gpu_ms) <> 0

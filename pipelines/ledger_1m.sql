@@ -1,0 +1,41 @@
+--! name    = "ledger_1m"
+--! doc     = "Where every GPU-ms went, per UTC minute: each in exactly one class. device_ledger_1m where agents watch, and before that the stretches of ledger_stretches, cut at minutes when asked."
+--! question = "What is the GPU time of a job going to, minute by minute?"
+--! example  = "SELECT window_start, class, formula, sum(gpu_ms) / 1000 AS gpu_s FROM ledger_1m WHERE job_id = '4711' AND window_start >= now() - INTERVAL '1 hour' GROUP BY window_start, class, formula ORDER BY window_start, class"
+--! sources = ["device_ledger_1m", "ledger_stretches", "price_of"]
+--! [columns]
+--! window_start = "Start of the UTC minute."
+--! cluster      = "Cluster."
+--! pool         = "Pool of the job that held it, else of the node."
+--! node         = "Node; NULL where nobody said."
+--! gpu_uuid     = "GPU, as in device_ledger_1m; NULL where no agent watched."
+--! mig_uuid     = "MIG slice, as in device_ledger_1m."
+--! team         = "Team of the job that held it; where only samples of pools are known, whose quota it was; else NULL."
+--! user_name    = "User of the job that held it."
+--! job_id       = "Job that held it."
+--! class        = "What the time was: not_provisioned, unhealthy, drained, no_demand, fragmented, quota_stranded, gang_wait, unallocated_busy, empty_held, idle_held, active, startup, recovery, restore, redone, checkpoint, data_stall, communication_stall, productive, unknown; or imbalance, which is negative: more was held than there is."
+--! formula      = "How it is known: capacity (nodes and reservations), queue (what waits beside what is free), hold (scheduler and agent), samples (what the GPU did), steps (what the job reported)."
+--! gpu_ms       = "GPU x ms."
+--! cost_micros  = "What it cost by the price book, millionths of its currency; NULL where no price is known."
+WITH minutes AS (
+    SELECT *, greatest(from_time, window_start) AS clip_from, least(to_time, plus_ms(window_start, 60000)) AS clip_to,
+           CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END AS sign, abs(gpus_milli) AS gpus
+    FROM (SELECT *, unnest(window_starts(from_time, to_time, 60000, from_time, to_time)) AS window_start FROM ledger_stretches)
+), told AS (
+    SELECT window_start, cluster, pool, node, team, user_name, job_id, class, formula, sign * gpu_ms(gpus, counted_from, clip_from, clip_to) AS gpu_ms, CAST(NULL AS BIGINT) AS cost_micros
+    FROM minutes
+    UNION ALL
+    -- As in ledger_1h: parts of a stretch add up, wherever it is cut.
+    SELECT s.window_start, s.cluster, s.pool, s.node, s.team, s.user_name, s.job_id, s.class, s.formula, 0,
+           s.sign * (cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, least(s.clip_to, p.to_time)), p.price_micros_per_gpu_hour)
+                     - cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, greatest(s.clip_from, p.from_time)), p.price_micros_per_gpu_hour))
+    FROM minutes s
+    JOIN price_of p ON p.cluster = s.cluster AND coalesce(p.pool, '') = coalesce(s.pool, '') AND coalesce(p.gpu_model, '') = coalesce(s.gpu_model, '')
+    WHERE p.from_time < s.clip_to AND coalesce(p.to_time > s.clip_from, true)
+)
+SELECT window_start, cluster, pool, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula, gpu_ms, cost_micros FROM device_ledger_1m
+UNION ALL
+SELECT window_start, cluster, pool, node, NULL, NULL, team, user_name, job_id, class, formula, sum(gpu_ms) AS gpu_ms, sum(cost_micros) AS cost_micros
+FROM told
+GROUP BY window_start, cluster, pool, node, team, user_name, job_id, class, formula
+HAVING sum(gpu_ms) <> 0

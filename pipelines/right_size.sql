@@ -1,0 +1,133 @@
+--! name    = "right_size"
+--! doc     = "The smallest MIG slice that would have held what a job used: by job, GPU model and size of what it held. Memory: the 99.9th percentile of the minutes' greatest used memory, plus 10 %; that is not under the percentile of the samples, and of less than 1000 minutes it is the greatest of all. Multiprocessors: the 95th percentile of the minutes' mean SM activity, plus 20 %, as multiprocessors kept busy. Both by nearest rank, of the device that needed most, from whole minutes in which the job alone held it. A candidate, no promise: bandwidth and L2 of a slice are smaller too, and shorter peaks than a minute are not in the mean."
+--! question = "Which jobs hold a whole GPU where a slice would do?"
+--! example  = "SELECT job_id, gpu_model, held, fits, needed_memory_bytes / 1048576 AS needs_mib, needed_sms_milli / 1000.0 AS needs_sms, saved_gpu_milli / 1000.0 AS saved_gpus FROM right_size WHERE saved_gpu_milli > 0 ORDER BY saved_gpu_milli DESC LIMIT 20"
+--! sources = ["gpu_spans", "gpu_1m", "mig_profiles"]
+--! [columns]
+--! cluster               = "Cluster."
+--! job_id                = "Job."
+--! gpu_model             = "Model of the devices as the driver names it; NULL if they were not sampled."
+--! held                  = "What the job held of each: whole, or the profile of its slices; NULL if that is not known."
+--! held_devices          = "GPUs and slices that the job held, in all."
+--! devices               = "Of them those of this row that were sampled."
+--! minutes               = "Whole minutes x devices in which the job held them alone and they were sampled."
+--! shared_minutes        = "Minutes x devices in which another job held them too, left out: whose memory and activity it is nobody can tell."
+--! memory_minutes        = "Of minutes, those in which used memory is known."
+--! memory_p999_bytes     = "99.9th percentile over minutes of the greatest used memory in each, of the device that used most, bytes."
+--! needed_memory_bytes   = "That and 10 %, rounded up."
+--! sm_minutes            = "Of minutes, those in which SM activity is known."
+--! sm_p95_ppm            = "95th percentile over minutes of the mean SM activity of each, of the busiest device, millionths of what was held."
+--! needed_sms_milli      = "Multiprocessors that that keeps busy, and 20 %, thousandths, rounded up."
+--! fits                  = "Smallest profile that has both; whole, or what it held, if no smaller one has; NULL where reason says why."
+--! fits_compute_slices   = "Compute slices of it; NULL for whole."
+--! of_compute_slices     = "Compute slices of the whole GPU: 7, of an A30 4."
+--! held_gpu_milli        = "What it held of each GPU, thousandths: of a slice the greater one of its parts of compute and memory slices, which is what nobody else can have."
+--! fits_gpu_milli        = "The same of what fits."
+--! saved_gpu_milli       = "What that would leave to others, of each device, thousandths of a GPU: held - fits. Minutes x this is the GPU time."
+--! reason                = "Why fits is NULL: no_samples (no whole minute of its holds), shared (only minutes that it shared), unknown_model (mig_profiles has no such model), unknown_slice (it held a slice of no known profile), no_memory, no_sm_activity (never known), several_devices (it held several at once, and slices cannot reach each other by NVLink or PCIe peer to peer); NULL if nothing is missing."
+WITH spans AS (
+    SELECT cluster, job_id, device, gpu_uuid, coalesce(mig_uuid, '') AS slice, from_time, to_time,
+           CASE WHEN max(to_time) OVER (PARTITION BY cluster, job_id ORDER BY from_time, to_time, device, mig_uuid
+                                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) > from_time THEN 1 ELSE 0 END AS is_beside
+    FROM gpu_spans
+), jobs AS (
+    SELECT cluster, job_id, count(DISTINCT concat(device, ' ', slice)) AS held_devices, max(is_beside) AS is_beside
+    FROM spans
+    GROUP BY cluster, job_id
+), minutes AS (
+    SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, gpu_uuid, coalesce(mig_uuid, '') AS slice, gpu_model,
+           max(framebuffer_used_max_bytes) AS used_bytes, max(framebuffer_total_max_bytes) AS total_bytes, max(mig_slices_max_count) AS slices,
+           part_of(1000000, 0, sum(sm_active_us), sum(sm_active_known_us)) AS sm_ppm
+    FROM gpu_1m
+    GROUP BY window_start, cluster, gpu_uuid, mig_uuid, gpu_model
+), met AS (
+    SELECT m.*, h.job_id,
+           CASE WHEN min(h.job_id) OVER of_minute < max(h.job_id) OVER of_minute THEN 'shared'
+                WHEN h.from_time <= m.window_start AND h.to_time >= m.window_end THEN 'alone'
+                ELSE 'edge' END AS kind
+    FROM minutes m
+    JOIN spans h ON h.cluster = m.cluster AND h.gpu_uuid = m.gpu_uuid AND h.slice = m.slice
+                AND h.from_time < m.window_end AND h.to_time > m.window_start
+    WINDOW of_minute AS (PARTITION BY m.cluster, m.gpu_uuid, m.slice, m.window_start)
+), ranked AS (
+    SELECT *,
+           row_number() OVER (PARTITION BY cluster, job_id, gpu_uuid, slice, gpu_model, kind
+                              ORDER BY used_bytes NULLS LAST, window_start) AS memory_place,
+           row_number() OVER (PARTITION BY cluster, job_id, gpu_uuid, slice, gpu_model, kind
+                              ORDER BY sm_ppm NULLS LAST, window_start)     AS sm_place,
+           count(used_bytes) OVER of_device AS memory_minutes, count(sm_ppm) OVER of_device AS sm_minutes
+    FROM met
+    WINDOW of_device AS (PARTITION BY cluster, job_id, gpu_uuid, slice, gpu_model, kind)
+), by_device AS (
+    SELECT cluster, job_id, gpu_uuid, slice, gpu_model, max(slices) AS slices, max(total_bytes) AS total_bytes,
+           count(*) FILTER (WHERE kind = 'alone')             AS minutes,
+           count(*) FILTER (WHERE kind = 'shared')            AS shared_minutes,
+           count(used_bytes) FILTER (WHERE kind = 'alone')    AS memory_minutes,
+           count(sm_ppm) FILTER (WHERE kind = 'alone')        AS sm_minutes,
+           max(used_bytes) FILTER (WHERE kind = 'alone' AND memory_place = (memory_minutes * 999 + 999) / 1000) AS memory_p999_bytes,
+           max(sm_ppm) FILTER (WHERE kind = 'alone' AND sm_place = (sm_minutes * 95 + 99) / 100)                AS sm_p95_ppm
+    FROM ranked
+    GROUP BY cluster, job_id, gpu_uuid, slice, gpu_model
+), by_size AS (
+    SELECT cluster, job_id, gpu_model, CASE slice WHEN '' THEN 0 ELSE 1 END AS is_slice, slices, max(total_bytes) AS total_bytes,
+           count(*) AS devices, sum(minutes) AS minutes, sum(shared_minutes) AS shared_minutes,
+           sum(memory_minutes) AS memory_minutes, sum(sm_minutes) AS sm_minutes,
+           max(memory_p999_bytes) AS memory_p999_bytes, max(sm_p95_ppm) AS sm_p95_ppm
+    FROM by_device
+    GROUP BY cluster, job_id, gpu_model, 4, slices
+), profiled AS (
+    -- Of profiles with as many compute slices the held one is that whose memory is nearest to what the slice says it has.
+    SELECT s.*, p.profile, p.compute_slices, p.memory_bytes, p.multiprocessors, p.gpu_compute_slices, p.gpu_multiprocessors,
+           greatest((1000 * p.compute_slices + p.gpu_compute_slices - 1) / p.gpu_compute_slices,
+                    (1000 * p.memory_slices + p.gpu_memory_slices - 1) / p.gpu_memory_slices) AS gpu_milli,
+           CASE WHEN s.is_slice = 1 AND p.compute_slices = s.slices
+                THEN row_number() OVER (PARTITION BY s.cluster, s.job_id, s.gpu_model, s.is_slice, s.slices, p.compute_slices
+                                        ORDER BY abs(p.memory_bytes - s.total_bytes), p.memory_bytes) END AS held_place
+    FROM by_size s
+    LEFT JOIN mig_profiles p ON s.gpu_model LIKE p.model
+), held AS (
+    SELECT *,
+           CASE is_slice WHEN 0 THEN 'whole' ELSE max(CASE held_place WHEN 1 THEN profile END) OVER of_size END AS held,
+           CASE is_slice WHEN 0 THEN 1000 ELSE max(CASE held_place WHEN 1 THEN gpu_milli END) OVER of_size END  AS held_gpu_milli,
+           CASE is_slice WHEN 0 THEN gpu_multiprocessors
+                ELSE max(CASE held_place WHEN 1 THEN multiprocessors END) OVER of_size END                      AS held_sms,
+           CASE is_slice WHEN 1 THEN slices END                                                                 AS held_compute_slices
+    FROM profiled
+    WINDOW of_size AS (PARTITION BY cluster, job_id, gpu_model, is_slice, slices)
+), needed AS (
+    SELECT *, (memory_p999_bytes * 11 + 9) / 10                  AS needed_memory_bytes,
+           (sm_p95_ppm * held_sms * 12 + 9999) / 10000           AS needed_sms_milli
+    FROM held
+), fitting AS (
+    SELECT *,
+           CASE WHEN gpu_milli < held_gpu_milli AND memory_bytes >= needed_memory_bytes AND multiprocessors * 1000 >= needed_sms_milli
+                THEN 1 ELSE 0 END AS is_fit
+    FROM needed
+), chosen AS (
+    SELECT *, row_number() OVER (PARTITION BY cluster, job_id, gpu_model, is_slice, slices
+                                 ORDER BY is_fit DESC, gpu_milli, compute_slices, profile) AS place
+    FROM fitting
+), judged AS (
+    SELECT j.cluster, j.job_id, j.held_devices, j.is_beside, c.gpu_model, c.held, c.devices, c.minutes, c.shared_minutes, c.memory_minutes,
+           c.memory_p999_bytes, c.needed_memory_bytes, c.sm_minutes, c.sm_p95_ppm, c.needed_sms_milli, c.gpu_compute_slices,
+           c.held_gpu_milli, c.is_fit, c.gpu_milli, c.profile, c.compute_slices, c.held_compute_slices,
+           CASE WHEN coalesce(c.minutes, 0) = 0 AND c.shared_minutes > 0 THEN 'shared'
+                WHEN coalesce(c.minutes, 0) = 0                          THEN 'no_samples'
+                WHEN c.profile IS NULL                                   THEN 'unknown_model'
+                WHEN c.held IS NULL                                      THEN 'unknown_slice'
+                WHEN c.memory_p999_bytes IS NULL                         THEN 'no_memory'
+                WHEN c.sm_p95_ppm IS NULL                                THEN 'no_sm_activity'
+                WHEN j.is_beside = 1                                     THEN 'several_devices' END AS reason
+    FROM jobs j
+    LEFT JOIN chosen c ON c.cluster = j.cluster AND c.job_id = j.job_id AND c.place = 1
+)
+SELECT cluster, job_id, gpu_model, held, held_devices, coalesce(devices, 0) AS devices, coalesce(minutes, 0) AS minutes,
+       coalesce(shared_minutes, 0) AS shared_minutes, coalesce(memory_minutes, 0) AS memory_minutes, memory_p999_bytes, needed_memory_bytes,
+       coalesce(sm_minutes, 0) AS sm_minutes, sm_p95_ppm, needed_sms_milli,
+       CASE WHEN reason IS NULL THEN CASE is_fit WHEN 1 THEN profile ELSE held END END                            AS fits,
+       CASE WHEN reason IS NULL THEN CASE is_fit WHEN 1 THEN compute_slices ELSE held_compute_slices END END      AS fits_compute_slices,
+       gpu_compute_slices AS of_compute_slices, held_gpu_milli,
+       CASE WHEN reason IS NULL THEN CASE is_fit WHEN 1 THEN gpu_milli ELSE held_gpu_milli END END                AS fits_gpu_milli,
+       CASE WHEN reason IS NULL THEN CASE is_fit WHEN 1 THEN held_gpu_milli - gpu_milli ELSE 0 END END            AS saved_gpu_milli,
+       reason
+FROM judged
