@@ -1,5 +1,7 @@
 --! name    = "allocations"
 --! doc     = "Who held how many GPUs, of which pool, on which node where known, from when to when."
+--! question = "Who holds how many GPUs right now?"
+--! example  = "SELECT team, sum(gpus_milli) / 1000 AS gpus, count(DISTINCT job_id) AS jobs FROM allocations WHERE from_time <= now() AND coalesce(to_time > now(), true) GROUP BY team ORDER BY gpus DESC"
 --! sources = ["attempts"]
 --! [columns]
 --! cluster     = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "attempt_steps"
 --! doc     = "Attempts of jobs that report steps: when the first one began, and up to which step an earlier attempt had come."
+--! question = "How long did each attempt of a training job take to its first step?"
+--! example  = "SELECT job_id, attempt, from_time, first_step_time, ms_between(from_time, first_step_time) / 1000 AS starting_s FROM attempt_steps WHERE from_time >= now() - INTERVAL '7 days' ORDER BY starting_s DESC NULLS LAST LIMIT 20"
 --! sources = ["attempts", "training_1m"]
 --! [columns]
 --! cluster         = "Cluster."

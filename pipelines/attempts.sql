@@ -1,6 +1,8 @@
 --! name    = "attempts"
 --! version = 2
 --! doc     = "One row per attempt of a job to run, and one for a job that has not started; folded from its events."
+--! question = "How did attempts to run end, and how much GPU time went into each kind of end?"
+--! example  = "SELECT final_state, count(*) AS attempts, sum(gpu_ms_held) / 3600000 AS gpu_hours FROM attempts WHERE from_time >= now() - INTERVAL '7 days' GROUP BY final_state ORDER BY gpu_hours DESC"
 --! sources = ["job_facts", "job_events"]
 --! per     = ["cluster", "job_id"]
 --! key     = ["cluster", "job_id", "attempt_id"]

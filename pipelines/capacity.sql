@@ -1,6 +1,8 @@
 --! name    = "capacity"
 --! version = 2
 --! doc     = "History of quotas, reservations, limits and partitions: one row per value, from when to when; of prices see prices. A row with previous_gpus_milli is a change."
+--! question = "Who is entitled to how many GPUs, and when did quotas, reservations and limits change?"
+--! example  = "SELECT from_time, owner, kind, name, pool, previous_gpus_milli / 1000.0 AS gpus_before, gpus_milli / 1000.0 AS gpus FROM capacity WHERE from_time >= now() - INTERVAL '30 days' ORDER BY from_time DESC LIMIT 100"
 --! sources = ["capacity_events"]
 --! per     = ["cluster", "owner"]
 --! key     = ["cluster", "owner", "kind", "name", "pool", "gpu_model", "from_time"]

@@ -1,5 +1,7 @@
 --! name    = "collectors"
 --! doc     = "What collectors said of themselves and of the clocks they go by: one row per source and node."
+--! question = "Which collectors are silent, lose records or have a wrong clock?"
+--! example  = "SELECT source, node, last_time, stopped_time, records_dropped, conflicts, clock_skew_ms FROM collectors WHERE last_time < now() - INTERVAL '15 minutes' OR records_dropped > 0 OR abs(clock_skew_ms) > 1000 ORDER BY last_time LIMIT 100"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster           = "Cluster."

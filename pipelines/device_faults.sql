@@ -1,5 +1,7 @@
 --! name    = "device_faults"
 --! doc     = "When devices were gone or did not answer, from when to when."
+--! question = "Which GPUs were gone or did not answer, and which still are?"
+--! example  = "SELECT node, gpu_uuid, kind, count(*) AS times, count(*) - count(to_time) AS lasting, max(from_time) AS latest FROM device_faults WHERE from_time >= now() - INTERVAL '7 days' GROUP BY node, gpu_uuid, kind ORDER BY times DESC LIMIT 100"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster     = "Cluster."

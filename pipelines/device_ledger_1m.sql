@@ -1,5 +1,7 @@
 --! name    = "device_ledger_1m"
 --! doc     = "Where every GPU-ms went, per UTC minute, from when on agents watch a cluster: each in exactly one class, and the classes of a node add up to what it has."
+--! question = "Where did each GPU's time go, minute by minute?"
+--! example  = "SELECT window_start, gpu_uuid, class, job_id, gpu_ms FROM device_ledger_1m WHERE node = 'gpu-01' AND window_start >= now() - INTERVAL '10 minutes' ORDER BY window_start, gpu_uuid, class"
 --! since   = "watched"
 --! sources = ["device_time_1m", "device_holds_1m", "step_time_1m", "start_time_1m", "free_time_1m", "pool_time_1m", "attempts", "price_of", "watched"]
 --! window  = "1m"

@@ -1,5 +1,7 @@
 --! name    = "device_peaks"
 --! doc     = "Peaks of the GPU models that were sampled, by precision: of the rows of gpu_peaks whose name fits, an own one before a shipped one, then the longest name. A model that is not here has no known peak."
+--! question = "Which peak is taken for each GPU model that is here, and from which source?"
+--! example  = "SELECT gpu_model, precision, peak_gflop_per_second / 1000 AS tflop_per_second, boost_clock_mhz, peak_source FROM device_peaks ORDER BY gpu_model, precision"
 --! sources = ["gpu_1h", "gpu_peaks"]
 --! [columns]
 --! gpu_model               = "Model as the driver names it."

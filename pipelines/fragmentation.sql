@@ -1,5 +1,7 @@
 --! name    = "fragmentation"
 --! doc     = "Free GPUs that the queue's own mix of jobs cannot use, from when to when (FGD, fragmentation gradient descent). At a moment T: from_time <= T AND coalesce(to_time > T, true)."
+--! question = "How many free GPUs can the waiting jobs not use, because they are scattered?"
+--! example  = "SELECT cluster, pool, free_gpus_milli / 1000.0 AS free_gpus, unusable_gpus_milli / 1000.0 AS unusable_gpus, tasks, jobs_of_unknown_shape FROM fragmentation WHERE from_time <= now() AND coalesce(to_time > now(), true)"
 --! sources = ["pool_fit", "waits", "pending_reasons"]
 --! [columns]
 --! cluster                   = "Cluster."

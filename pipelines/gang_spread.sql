@@ -1,5 +1,7 @@
 --! name    = "gang_spread"
 --! doc     = "Over how many switches and racks each attempt with several nodes was spread, beside its mean step time where the job reports steps."
+--! question = "Are jobs slower that are spread over more switches?"
+--! example  = "SELECT job_name, node_count, switches, count(*) AS attempts, sum(step_us) / nullif(sum(step_reports), 0) / 1000 AS mean_step_ms FROM gang_spread WHERE from_time >= now() - INTERVAL '30 days' GROUP BY job_name, node_count, switches ORDER BY job_name, node_count, switches LIMIT 100"
 --! sources = ["attempts", "node_events", "training_1m"]
 --! [columns]
 --! cluster         = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "goodput"
 --! doc     = "What became of the GPU time of jobs that report training steps, all attempts of a job in one row: the nine classes add up to held_gpu_ms exactly. And ETTR, numerator and denominator. Classes after Google's ml-goodput-measurement (badput types) and Llama 3's effective training time; ETTR after Kokolis et al., arXiv 2410.21680."
+--! question = "How much of the GPU time that training jobs held brought them on, and where did the rest go?"
+--! example  = "SELECT team, sum(held_gpu_ms) / 3600000 AS gpu_hours, round(100.0 * sum(productive_gpu_ms) / nullif(sum(held_gpu_ms), 0), 1) AS productive_percent, round(100.0 * sum(ettr_numerator_gpu_ms) / nullif(sum(ettr_denominator_gpu_ms), 0), 1) AS ettr_percent, sum(redone_gpu_ms) / 3600000 AS redone_gpu_hours FROM goodput GROUP BY team ORDER BY gpu_hours DESC"
 --! sources = ["goodput_attempts", "step_parts", "steps", "attempts"]
 --! [columns]
 --! cluster                    = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "goodput_attempts"
 --! doc     = "What became of the GPU time of each attempt of a job that reports steps: classes that add up to gpu_ms_held exactly. goodput has it for whole jobs, and says what each class is."
+--! question = "What did each restart of a training job cost in starting again and in steps done again?"
+--! example  = "SELECT job_id, attempt, from_time, held_gpu_ms / 1000 AS gpu_s, (startup_gpu_ms + recovery_gpu_ms) / 1000 AS starting_gpu_s, redone_gpu_ms / 1000 AS redone_gpu_s FROM goodput_attempts WHERE attempt > 0 AND from_time >= now() - INTERVAL '7 days' ORDER BY redone_gpu_s DESC LIMIT 20"
 --! sources = ["step_parts", "attempts"]
 --! [columns]
 --! cluster                    = "Cluster."

@@ -1,6 +1,8 @@
 --! name    = "gpu_1h"
 --! version = 2
 --! doc     = "What each GPU and MIG slice did, per UTC hour: gpu_1m added up."
+--! question = "How busy were the GPUs over the last week, model by model?"
+--! example  = "SELECT gpu_model, sum(us_sampled) / 3600000000 AS gpu_hours, round(100.0 * sum(sm_active_us) / nullif(sum(sm_active_known_us), 0), 1) AS sm_active_percent, round(100.0 * sum(tensor_active_us) / nullif(sum(tensor_active_known_us), 0), 1) AS tensor_active_percent FROM gpu_1h WHERE mig_uuid IS NULL AND window_start >= now() - INTERVAL '7 days' GROUP BY gpu_model ORDER BY gpu_hours DESC"
 --! sources = ["gpu_1m"]
 --! window  = "1h"
 --! extent  = { time = "window_start" }

@@ -1,5 +1,7 @@
 --! name    = "gpu_holds"
 --! doc     = "Which device a job held, from when to when, as the scheduler says and as seen on the node; how surely is in `quality`. Sum over is_repeated = 0."
+--! question = "Which job held which GPU of a node, and how surely is that known?"
+--! example  = "SELECT gpu_index, gpu_uuid, job_id, user_name, share_milli, quality, from_time, to_time FROM gpu_holds WHERE is_repeated = 0 AND node = 'gpu-01' ORDER BY from_time DESC LIMIT 20"
 --! sources = ["job_events"]
 --! per     = ["cluster", "job_id"]
 --! key     = ["cluster", "job_id", "hold_id"]

@@ -1,5 +1,7 @@
 --! name    = "gpu_peaks"
 --! doc     = "What a GPU can do at most, dense, by model and precision: schemas/gpu_peaks.csv, and before it the file that --peaks names. What is not here is not known; nothing stands in for it."
+--! question = "What can a GPU model do at most, and who says so?"
+--! example  = "SELECT model, peak_gflop_per_second / 1000 AS tflop_per_second, memory_bytes_per_second / 1000000000 AS gb_per_second, peak_source FROM gpu_peaks WHERE precision = 'bf16' ORDER BY peak_gflop_per_second DESC"
 --! sources = []
 --! [columns]
 --! model                   = "Model as NVML names it; % stands for any text. Rows of an own file go before the shipped ones, then the longest name that fits."

@@ -1,5 +1,7 @@
 --! name    = "gpu_spans"
 --! doc     = "Which GPU or MIG slice each job held, from when to when, once each: gpu_holds without what is told twice, with the GPU of a slice or of a number found in the samples, and an end where nobody told one. What sharing is found from."
+--! question = "Which job held which device, each hold once and with an end?"
+--! example  = "SELECT device, job_id, share_milli, quality, from_time, to_time, is_open FROM gpu_spans WHERE node = 'gpu-01' ORDER BY from_time DESC LIMIT 20"
 --! sources = ["gpu_holds", "gpu_1h", "gpu_1m", "attempts"]
 --! once    = true
 --! [columns]

@@ -1,5 +1,7 @@
 --! name    = "interference"
 --! doc     = "What became of a job's steps and of its device when another job came onto the same GPU, or onto another MIG slice of it: one row per arrival and job that held it. Suspected, never proven: a phase of the job, a checkpoint or a slow network may have begun at the same moment. Suspected if mean step time grew, or SM activity fell, by 10 % or more and by more than 3 standard errors of the difference of means: (m2 - m1) > 3 sqrt(s1²/n1 + s2²/n2), B. L. Welch, Biometrika 34 (1947) 28-35. Steps and minutes are taken as independent, which makes the error too small where they drift."
+--! question = "Did another job on the same GPU slow a job down?"
+--! example  = "SELECT job_id, co_job_id, relation, arrival_time, step_change_ppm / 10000.0 AS step_change_percent, sm_change_ppm / 10000.0 AS sm_change_percent, evidence FROM interference WHERE is_suspected = 1 AND arrival_time >= now() - INTERVAL '7 days' ORDER BY arrival_time DESC LIMIT 20"
 --! sources = ["gpu_spans", "steps", "gpu_1m"]
 --! [columns]
 --! cluster             = "Cluster."

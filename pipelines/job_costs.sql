@@ -1,5 +1,7 @@
 --! name    = "job_costs"
 --! doc     = "What the GPUs that jobs held cost: GPU time cut where the price changes, times the price of its pool and model (price_of). One row per job, contract and currency; gpu_ms adds up to gpu_ms_held of jobs."
+--! question = "What did the jobs of each team cost?"
+--! example  = "SELECT team, currency, contract, sum(gpu_ms) / 3600000 AS gpu_hours, sum(cost_micros) / 1000000 AS cost FROM job_costs GROUP BY team, currency, contract ORDER BY cost DESC NULLS LAST"
 --! sources = ["attempts", "price_of"]
 --! [columns]
 --! cluster     = "Cluster."

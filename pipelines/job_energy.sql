@@ -1,5 +1,7 @@
 --! name    = "job_energy"
 --! doc     = "Energy of jobs, from the energy counters of the devices they held (gpu_holds x gpu_1m): each minute's growth goes to who held the device in it, by time and share, so that no device's energy counts more than once. GPUs only, no CPUs, fans or cooling."
+--! question = "How much energy did a job take, and how many joules a million tokens?"
+--! example  = "SELECT job_id, energy_mj / 3600000000.0 AS kwh, quality, uj_per_token AS joules_per_million_tokens, token_reason FROM job_energy ORDER BY energy_mj DESC NULLS LAST LIMIT 20"
 --! sources = ["gpu_holds", "gpu_1m", "attempts", "steps"]
 --! [columns]
 --! cluster     = "Cluster."

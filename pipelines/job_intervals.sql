@@ -1,5 +1,7 @@
 --! name    = "job_intervals"
 --! doc     = "Every stretch of time a job spent holding GPUs or waiting for them."
+--! question = "When did a job wait, and when did it hold GPUs?"
+--! example  = "SELECT kind, attempt, gpus_milli / 1000.0 AS gpus, from_time, coalesce(to_time, as_of) AS until_time, final_state FROM job_intervals WHERE job_id = '4711' ORDER BY from_time"
 --! sources = ["attempts"]
 --! [columns]
 --! cluster     = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "job_steps"
 --! doc     = "Steps inside jobs. They share their job's GPUs and never add to its GPU time."
+--! question = "What ran inside a job, step by step?"
+--! example  = "SELECT step_id, step_name, gpus_milli / 1000.0 AS gpus, from_time, to_time, final_state, exit_code FROM job_steps WHERE job_id = '4711' ORDER BY from_time"
 --! sources = ["job_events"]
 --! per     = ["cluster", "job_id"]
 --! key     = ["cluster", "job_id", "attempt_id", "step_id"]

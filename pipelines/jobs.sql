@@ -1,5 +1,7 @@
 --! name    = "jobs"
 --! doc     = "One row per job: its latest state, all attempts folded into it."
+--! question = "How long did jobs wait, and how much of their GPU time was lost to retries?"
+--! example  = "SELECT team, count(*) AS jobs, CAST(percentile_cont(queue_ms, 0.5) / 1000 AS BIGINT) AS queue_p50_s, sum(gpu_ms_held) / 3600000 AS gpu_hours, round(100.0 * sum(gpu_ms_lost) / nullif(sum(gpu_ms_held), 0), 1) AS lost_percent FROM jobs WHERE submit_time >= now() - INTERVAL '7 days' GROUP BY team ORDER BY gpu_hours DESC"
 --! sources = ["attempts"]
 --! [columns]
 --! cluster       = "Cluster."

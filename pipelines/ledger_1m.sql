@@ -1,5 +1,7 @@
 --! name    = "ledger_1m"
 --! doc     = "Where every GPU-ms went, per UTC minute: each in exactly one class. device_ledger_1m where agents watch, and before that the stretches of ledger_stretches, cut at minutes when asked."
+--! question = "What is the GPU time of a job going to, minute by minute?"
+--! example  = "SELECT window_start, class, formula, sum(gpu_ms) / 1000 AS gpu_s FROM ledger_1m WHERE job_id = '4711' AND window_start >= now() - INTERVAL '1 hour' GROUP BY window_start, class, formula ORDER BY window_start, class"
 --! sources = ["device_ledger_1m", "ledger_stretches", "price_of"]
 --! [columns]
 --! window_start = "Start of the UTC minute."

@@ -1,5 +1,7 @@
 --! name    = "ledger_stretches"
 --! doc     = "Where GPU time went while no agent watched the GPUs: stretches in which so many GPUs were of one class, by what jobs, nodes and pool samples say. Of imported history it is all there is. Nodes count up to the last event of their cluster."
+--! question = "Where did GPU time go before agents watched, as in imported history?"
+--! example  = "SELECT cluster, class, sum(gpu_ms(abs(gpus_milli), counted_from, from_time, to_time) * CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END) / 3600000 AS gpu_hours FROM ledger_stretches GROUP BY cluster, class ORDER BY cluster, gpu_hours DESC"
 --! sources = ["attempts", "node_capacity", "capacity", "pool_samples", "job_events", "node_events", "capacity_events", "watched"]
 --! once    = true
 --! [columns]

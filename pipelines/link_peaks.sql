@@ -1,5 +1,7 @@
 --! name    = "link_peaks"
 --! doc     = "What the PCIe and NVLink ports of a GPU can carry at most in one direction, by model. A server may give a GPU a slower or narrower PCIe link than the GPU could use; which one it has is not known here, so a share of this is rather too low. What is not here is not known."
+--! question = "What can the PCIe and NVLink ports of a GPU model carry?"
+--! example  = "SELECT model, pcie_bytes_per_second / 1000000000 AS pcie_gb_per_second, nvlink_bytes_per_second / 1000000000 AS nvlink_gb_per_second, nvlink_source FROM link_peaks ORDER BY model"
 --! sources = []
 --! [columns]
 --! model                   = "Model as NVML names it; % stands for any text. The longest name that fits counts."

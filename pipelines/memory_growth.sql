@@ -1,5 +1,7 @@
 --! name    = "memory_growth"
 --! doc     = "How fast the memory of each device grows under the job that holds it, and when it would be full: least squares through the most used device memory of each whole minute, over the last 60 minutes of the hold (gpu_holds x gpu_1m). bytes_per_hour is the slope, r2_ppm how much of the variance the line explains. A time to out of memory is given only where 10 minutes are known, r2 is at least 0.8, the later half alone grows at least half as fast, and memory would be full within 24 hours. Limits: it is memory taken from the driver, so a pool (PyTorch's caching allocator, JAX, vLLM) that keeps what it once took hides growth inside it and looks flat; one step in the middle of the hour has r2 of 0.75 and gives no time, as the next step cannot be told; the driver keeps some of the capacity, so memory is full a little earlier."
+--! question = "Whose device memory grows, and when will it be full?"
+--! example  = "SELECT job_id, node, gpu_index, used_bytes / 1048576 AS used_mib, capacity_bytes / 1048576 AS of_mib, bytes_per_hour / 1048576 AS mib_per_hour, time_to_oom_ms / 60000 AS minutes_to_oom FROM memory_growth WHERE to_time IS NULL AND time_to_oom_ms IS NOT NULL ORDER BY time_to_oom_ms LIMIT 20"
 --! sources = ["gpu_holds", "gpu_1m", "attempts"]
 --! [columns]
 --! cluster              = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "mfu_1m"
 --! doc     = "Model FLOP utilisation per UTC minute: what training jobs report of their operations, over the peak of the devices they ran on. MFU = counted_gflops / peak_gflops (PaLM, arXiv 2204.02311, appendix B; operations by the job's own convention, of a mixture of experts those of the active parameters). Beside it what tensor activity and clock allow, a ceiling of hardware FLOP utilisation: a report above it is impossible. A step is spread over the minutes it lasted."
+--! question = "What share of the hardware's peak do training jobs reach, minute by minute?"
+--! example  = "SELECT window_start, job_id, flops_convention, round(100.0 * sum(counted_gflops) / nullif(sum(peak_gflops), 0), 1) AS mfu_percent, max(is_impossible) AS is_impossible FROM mfu_1m WHERE window_start >= now() - INTERVAL '1 hour' GROUP BY window_start, job_id, flops_convention ORDER BY job_id, window_start LIMIT 100"
 --! sources = ["steps", "gpu_1m", "gpu_1h", "device_peaks"]
 --! [columns]
 --! window_start          = "Start of the UTC minute."

@@ -1,5 +1,7 @@
 --! name    = "mfu_jobs"
 --! doc     = "Model FLOP utilisation of whole jobs: mfu_1m added up. Over a job the edges of minutes do not matter, so a report that the hardware cannot have done is told surely."
+--! question = "Which MFU do jobs reach, and whose reports cannot be true?"
+--! example  = "SELECT job_id, flops_convention, precision, gpu_model, mfu_ppm / 10000.0 AS mfu_percent, hfu_bound_ppm / 10000.0 AS hfu_bound_percent, is_impossible, reason FROM mfu_jobs ORDER BY gpu_us DESC LIMIT 20"
 --! sources = ["mfu_1m"]
 --! [columns]
 --! cluster               = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "mig_profiles"
 --! doc     = "MIG profiles by GPU model, what a slice of each has: schemas/mig_profiles.csv as a table. Drivers differ a little; the least is here. A model that is not here has no known profiles."
+--! question = "Into which MIG slices can a GPU model be cut, and what has each?"
+--! example  = "SELECT model, profile, compute_slices, multiprocessors, memory_bytes / 1073741824 AS memory_gib FROM mig_profiles ORDER BY model, memory_bytes"
 --! sources = []
 --! [columns]
 --! model               = "Model as NVML names it; % stands for any text."

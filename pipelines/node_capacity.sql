@@ -1,5 +1,7 @@
 --! name    = "node_capacity"
 --! doc     = "What each node had and whether jobs could start on it, from when to when: what a fleet is measured against."
+--! question = "How many GPUs are there, and how many of them can jobs use?"
+--! example  = "SELECT cluster, pool, gpu_model, sum(gpus_milli) / 1000 AS gpus, coalesce(sum(gpus_milli) FILTER (WHERE is_usable = 1), 0) / 1000 AS usable_gpus FROM node_capacity WHERE to_time IS NULL GROUP BY cluster, pool, gpu_model ORDER BY gpus DESC"
 --! sources = ["node_events"]
 --! once    = true
 --! [columns]

@@ -1,5 +1,7 @@
 --! name    = "node_faults"
 --! doc     = "Faults of nodes, from when to when."
+--! question = "Which nodes fail most, and of what?"
+--! example  = "SELECT node, fault_class, count(*) AS faults, max(from_time) AS latest FROM node_faults WHERE from_time >= now() - INTERVAL '30 days' GROUP BY node, fault_class ORDER BY faults DESC LIMIT 20"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster     = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "node_free"
 --! doc     = "How many GPUs of each node were free, from when to when."
+--! question = "Where are GPUs free right now?"
+--! example  = "SELECT node, pool, gpu_model, free_gpus_milli / 1000.0 AS free_gpus, gpus_milli / 1000.0 AS gpus, state FROM node_free WHERE to_time IS NULL AND is_usable = 1 AND free_gpus_milli > 0 ORDER BY free_gpus_milli DESC LIMIT 100"
 --! sources = ["node_capacity", "node_holds"]
 --! once    = true
 --! [columns]

@@ -1,5 +1,7 @@
 --! name    = "node_holds"
 --! doc     = "How much of which node each job held, from when to when: by its devices where they are known, else by its nodes, evenly."
+--! question = "Which jobs are on a node?"
+--! example  = "SELECT job_id, gpus_milli / 1000.0 AS gpus, evidence, from_time FROM node_holds WHERE node = 'gpu-01' AND to_time IS NULL ORDER BY from_time"
 --! sources = ["attempts", "gpu_holds"]
 --! once    = true
 --! [columns]

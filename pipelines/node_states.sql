@@ -1,5 +1,7 @@
 --! name    = "node_states"
 --! doc     = "States of nodes as the scheduler names them, from when to when."
+--! question = "When were nodes down or drained, and why?"
+--! example  = "SELECT node, state, reason, from_time, to_time FROM node_states WHERE state LIKE '%DRAIN%' OR state LIKE '%DOWN%' ORDER BY from_time DESC LIMIT 100"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster   = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "nodes"
 --! doc     = "Nodes and what they hold: latest report of each."
+--! question = "Which nodes are there, in what state, with which driver?"
+--! example  = "SELECT node, pool, gpu_model, gpus_milli / 1000 AS gpus, state, state_reason, driver_version, xids FROM nodes WHERE removed_time IS NULL ORDER BY node LIMIT 100"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster         = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "pending"
 --! doc     = "Why each job waits or waited, stretch by stretch: the layer and the constraint that bound, with evidence. Waits add up to gpu_ms_queued of attempts exactly."
+--! question = "Why is a job pending, since when, and what would start it?"
+--! example  = "SELECT job_id, team, since, layer, constraint, evidence, starts_when FROM pending WHERE until IS NULL ORDER BY since LIMIT 20"
 --! sources = ["waits", "pending_reasons", "pool_fit", "quota_use"]
 --! [columns]
 --! cluster                   = "Cluster."

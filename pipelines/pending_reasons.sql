@@ -1,5 +1,7 @@
 --! name    = "pending_reasons"
 --! doc     = "Why jobs wait: reasons of schedulers, and what Tidegate itself finds: schemas/pending_reasons.csv as a table."
+--! question = "What does a scheduler's reason for a wait mean, and what ends the wait?"
+--! example  = "SELECT reason, layer, constraint, meaning, starts_when FROM pending_reasons WHERE scheduler = 'slurm' AND reason LIKE 'QOS%' ORDER BY reason"
 --! sources = []
 --! [columns]
 --! scheduler   = "Whose reason it is: slurm; tidegate for what is found from capacity, quotas and shapes."

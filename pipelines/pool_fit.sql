@@ -1,5 +1,7 @@
 --! name    = "pool_fit"
 --! doc     = "How many nodes of a pool had at least so many GPUs free at once, from when to when: a job of N nodes with G GPUs each fits if nodes >= N where gpus = G."
+--! question = "Would a job of 4 nodes with 8 GPUs each fit now?"
+--! example  = "SELECT cluster, pool, nodes >= 4 AS fits, nodes, free_gpus_milli / 1000 AS free_gpus, largest_free_gpus FROM pool_fit WHERE gpus = 8 AND to_time IS NULL"
 --! sources = ["node_free", "node_holds"]
 --! once    = true
 --! [columns]

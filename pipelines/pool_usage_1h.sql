@@ -1,5 +1,7 @@
 --! name    = "pool_usage_1h"
 --! doc     = "Quota, held, queued and idle GPU time per UTC hour, integrated from pool samples."
+--! question = "How much of each quota was held, stood idle, and was waited for?"
+--! example  = "SELECT owner, pool, sum(gpu_ms_quota) / 3600000 AS quota_gpu_hours, sum(gpu_ms_held) / 3600000 AS held_gpu_hours, sum(gpu_ms_idle) / 3600000 AS idle_gpu_hours, sum(gpu_ms_queued) / 3600000 AS queued_gpu_hours FROM pool_usage_1h WHERE window_start >= now() - INTERVAL '7 days' GROUP BY owner, pool ORDER BY idle_gpu_hours DESC"
 --! sources = ["pool_samples"]
 --! window  = "1h"
 --! extent  = { from = "event_time", to = "plus_ms(event_time, interval_ms)" }

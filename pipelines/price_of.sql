@@ -1,9 +1,11 @@
 --! name    = "price_of"
 --! doc     = "Which price holds for a GPU of a pool and model, from when to when: the most specific entry of prices. Of its pool and model, then of its model, then of its pool, then of any. No row: no price is known."
---! sources = ["prices", "attempts", "node_events"]
+--! question = "What does a GPU-hour cost now, by pool and model?"
+--! example  = "SELECT cluster, pool, gpu_model, price_micros_per_gpu_hour / 1000000.0 AS price, currency, contract FROM price_of WHERE from_time <= now() AND coalesce(to_time > now(), true) ORDER BY cluster, pool, gpu_model"
+--! sources = ["prices", "attempts", "node_events", "capacity"]
 --! [columns]
 --! cluster                   = "Cluster."
---! pool                      = "Pool that jobs, nodes or the price book name; NULL where a job's is not known: prices of a pool do not hold for it."
+--! pool                      = "Pool that jobs, nodes, reservations or the price book name; NULL where a job's is not known: prices of a pool do not hold for it."
 --! gpu_model                 = "Model that they name; NULL where it is not known: prices of a model do not hold for it."
 --! price_micros_per_gpu_hour = "Price of a GPU-hour, millionths of the currency."
 --! currency                  = "Currency as in ISO 4217."
@@ -17,6 +19,9 @@ WITH named AS (
     SELECT cluster, pool, gpu_model FROM node_events WHERE pool IS NOT NULL OR gpu_model IS NOT NULL
     UNION
     SELECT cluster, pool, gpu_model FROM prices
+    UNION
+    -- What is reserved may have no nodes yet.
+    SELECT cluster, pool, gpu_model FROM capacity WHERE kind = 'RESERVATION_SET' AND (pool IS NOT NULL OR gpu_model IS NOT NULL)
 ), fitting AS (
     SELECT n.cluster, n.pool, n.gpu_model, p.price_micros_per_gpu_hour, p.currency, p.contract, p.from_time, p.to_time,
            CASE WHEN p.gpu_model IS NOT NULL THEN 2 ELSE 0 END + CASE WHEN p.pool IS NOT NULL THEN 1 ELSE 0 END AS specificity

@@ -1,5 +1,7 @@
 --! name    = "prices"
 --! doc     = "The price book: what a GPU-hour costs, from when to when, as entered with `tidegate price`. Which entry holds for a GPU is in price_of."
+--! question = "What was entered into the price book, and what is the price of owned GPUs made of?"
+--! example  = "SELECT cluster, pool, gpu_model, contract, currency, price_micros_per_gpu_hour / 1000000.0 AS price, written_off_micros_per_gpu_hour / 1000000.0 AS written_off, power_micros_per_gpu_hour / 1000000.0 AS power, from_time, to_time FROM prices ORDER BY cluster, pool, gpu_model, from_time"
 --! sources = ["capacity_events"]
 --! per     = ["cluster", "owner"]
 --! key     = ["cluster", "owner", "pool", "gpu_model", "from_time"]

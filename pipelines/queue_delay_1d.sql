@@ -1,5 +1,7 @@
 --! name    = "queue_delay_1d"
 --! doc     = "How long jobs waited before their first start: a histogram per UTC day of start. Sums over any rows stay a histogram."
+--! question = "How has the wait before the first start changed, day by day?"
+--! example  = "SELECT window_start, sum(jobs) AS jobs, sum(queue_ms) / nullif(sum(jobs), 0) / 1000 AS mean_s, max(delay_bucket_ms) / 1000 AS longest_at_least_s FROM queue_delay_1d WHERE window_start >= now() - INTERVAL '30 days' GROUP BY window_start ORDER BY window_start"
 --! sources = ["jobs"]
 --! window  = "1d"
 --! extent  = { time = "start_time" }

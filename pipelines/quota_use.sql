@@ -1,5 +1,7 @@
 --! name    = "quota_use"
 --! doc     = "What each team and QOS held of its quota or limit, from when to when."
+--! question = "Who is at or near the limit of a quota?"
+--! example  = "SELECT owner, kind, pool, held_gpus_milli / 1000.0 AS held_gpus, gpus_milli / 1000.0 AS granted_gpus FROM quota_use WHERE to_time IS NULL AND held_gpus_milli > 0 AND held_gpus_milli * 10 >= gpus_milli * 9 ORDER BY owner"
 --! sources = ["capacity", "attempts"]
 --! once    = true
 --! [columns]

@@ -1,5 +1,7 @@
 --! name    = "reservations"
 --! doc     = "Reservations as the scheduler last told of them, removed ones too."
+--! question = "Which reservations are there or still to come, and for whom?"
+--! example  = "SELECT name, owner, pool, gpus_milli / 1000.0 AS gpus, nodes, accounts, start_time, end_time, state FROM reservations WHERE removed_time IS NULL AND coalesce(end_time > now(), true) ORDER BY start_time"
 --! sources = ["capacity_events"]
 --! [columns]
 --! cluster      = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "right_size"
 --! doc     = "The smallest MIG slice that would have held what a job used: by job, GPU model and size of what it held. Memory: the 99.9th percentile of the minutes' greatest used memory, plus 10 %; that is not under the percentile of the samples, and of less than 1000 minutes it is the greatest of all. Multiprocessors: the 95th percentile of the minutes' mean SM activity, plus 20 %, as multiprocessors kept busy. Both by nearest rank, of the device that needed most, from whole minutes in which the job alone held it. A candidate, no promise: bandwidth and L2 of a slice are smaller too, and shorter peaks than a minute are not in the mean."
+--! question = "Which jobs hold a whole GPU where a slice would do?"
+--! example  = "SELECT job_id, gpu_model, held, fits, needed_memory_bytes / 1048576 AS needs_mib, needed_sms_milli / 1000.0 AS needs_sms, saved_gpu_milli / 1000.0 AS saved_gpus FROM right_size WHERE saved_gpu_milli > 0 ORDER BY saved_gpu_milli DESC LIMIT 20"
 --! sources = ["gpu_spans", "gpu_1m", "mig_profiles"]
 --! [columns]
 --! cluster               = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "shared_devices"
 --! doc     = "When a GPU was held by several jobs at once, from when to when: one row per stretch in which the same jobs held it, and job and slice. How they shared it, what part of it each was given, and what of its use nobody can tell apart: slices have counters of their own, processes have memory of their own where they were sampled, all else is of the GPU, and energy always."
+--! question = "Which jobs share a GPU, how, and what of its use can nobody tell apart?"
+--! example  = "SELECT node, device, from_time, to_time, job_id, jobs, how, share_milli, not_told_apart FROM shared_devices WHERE from_time >= now() - INTERVAL '1 day' ORDER BY from_time DESC LIMIT 20"
 --! sources = ["gpu_spans", "gpu_samples"]
 --! [columns]
 --! cluster          = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "step_parts"
 --! doc     = "Training steps as parts that add up, one row per rank and step, placed in the attempt of the job that they ran in. Parts may overlap as jobs report them; here each µs is in one of them."
+--! question = "What did each rank of a training job spend its steps on, and which one do the others wait for?"
+--! example  = "SELECT rank, count(*) AS steps, sum(used_us) / 1000000 AS s, sum(productive_us) / 1000000 AS productive_s, sum(data_stall_us) / 1000000 AS data_stall_s, sum(communication_stall_us) / 1000000 AS waiting_for_others_s FROM step_parts WHERE job_id = '4711' GROUP BY rank ORDER BY waiting_for_others_s"
 --! sources = ["steps", "attempts"]
 --! [columns]
 --! cluster                = "Cluster."

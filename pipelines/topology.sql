@@ -1,5 +1,7 @@
 --! name    = "topology"
 --! doc     = "Where each node stands: rack and switches, as last told, and since when."
+--! question = "In which racks and on which switches are the nodes?"
+--! example  = "SELECT cluster, rack, switch, count(*) AS nodes FROM topology GROUP BY cluster, rack, switch ORDER BY cluster, rack, switch"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster        = "Cluster."

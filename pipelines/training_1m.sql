@@ -1,5 +1,7 @@
 --! name    = "training_1m"
 --! doc     = "What training jobs reported of their steps, per UTC minute: sums over ranks and steps, and the time for which they are known. A step counts in the minute in which it began."
+--! question = "How fast does a training job go, in steps and tokens?"
+--! example  = "SELECT window_start, job_id, sum(steps_rank_0) AS steps, max(step_max) AS reached_step, sum(tokens) / 60 AS tokens_per_second FROM training_1m WHERE window_start >= now() - INTERVAL '1 hour' GROUP BY window_start, job_id ORDER BY job_id, window_start LIMIT 100"
 --! sources = ["steps"]
 --! window  = "1m"
 --! extent  = { time = "event_time" }

@@ -1,5 +1,7 @@
 --! name    = "usage_1h"
 --! doc     = "GPU time held and waited for, per UTC hour, by cluster, pool, team, user and how the attempt ended."
+--! question = "At which hours are GPUs held, and at which are they waited for?"
+--! example  = "SELECT date_part('hour', window_start) AS hour_utc, sum(gpu_ms_held) / 3600000 AS gpu_hours, sum(gpu_ms_queued) / 3600000 AS gpu_hours_queued FROM usage_1h WHERE window_start >= now() - INTERVAL '7 days' GROUP BY date_part('hour', window_start) ORDER BY hour_utc"
 --! sources = ["job_intervals"]
 --! window  = "1h"
 --! extent  = { from = "from_time", to = "coalesce(to_time, as_of)" }

@@ -1,5 +1,7 @@
 --! name    = "waits"
 --! doc     = "Every stretch of a wait for which the scheduler gave one reason, with what the job asked for."
+--! question = "For which of the scheduler's reasons did jobs wait?"
+--! example  = "SELECT reason, count(DISTINCT job_id) AS jobs, sum(gpu_ms(gpus_milli, from_time, from_time, coalesce(to_time, as_of))) / 3600000 AS gpu_hours FROM waits WHERE from_time >= now() - INTERVAL '7 days' GROUP BY reason ORDER BY gpu_hours DESC"
 --! sources = ["attempts", "job_events"]
 --! once    = true
 --! [columns]

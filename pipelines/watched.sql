@@ -1,5 +1,7 @@
 --! name    = "watched"
 --! doc     = "From when on agents watch the GPUs of a cluster: from then the ledger knows minutes of GPUs, before it only what jobs, nodes and pools say."
+--! question = "Since when do agents watch the GPUs of a cluster?"
+--! example  = "SELECT cluster, from_time FROM watched ORDER BY cluster"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster   = "Cluster."

@@ -1,5 +1,7 @@
 --! name    = "xid_catalog"
 --! doc     = "What the XID error codes of NVIDIA's driver say: schemas/xid_catalog.csv as a table."
+--! question = "What does an XID code mean, and what helps?"
+--! example  = "SELECT code, name, severity, cause, action, meaning FROM xid_catalog WHERE code IN (48, 63, 79, 94) ORDER BY code"
 --! sources = []
 --! [columns]
 --! code     = "XID error code."

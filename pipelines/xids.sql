@@ -1,5 +1,7 @@
 --! name    = "xids"
 --! doc     = "XID errors that GPU drivers reported, one row per occurrence, with what is known of the code."
+--! question = "Which GPUs report errors, and what is to be done about them?"
+--! example  = "SELECT node, gpu_uuid, xid, name, severity, action, count(*) AS times, max(event_time) AS latest FROM xids WHERE event_time >= now() - INTERVAL '7 days' GROUP BY node, gpu_uuid, xid, name, severity, action ORDER BY times DESC LIMIT 20"
 --! sources = ["node_events", "xid_catalog"]
 --! [columns]
 --! cluster     = "Cluster."

@@ -20,6 +20,10 @@ pub struct Pipeline {
     pub name: String,
     pub version: u32,
     pub doc: String,
+    /// The question it answers, as one asks it who runs the cluster or pays for it.
+    pub question: Option<String>,
+    /// A query that answers it.
+    pub example: Option<String>,
     pub shape: Shape,
     /// Whether the result is a table of the lake; if not, it is a step on the way to other pipelines of its shape.
     pub stored: bool,
@@ -100,6 +104,8 @@ struct Header {
     #[serde(default)]
     once: bool,
     doc: String,
+    question: Option<String>,
+    example: Option<String>,
     sources: Vec<String>,
     #[serde(default)]
     key: Vec<String>,
@@ -195,6 +201,8 @@ impl Pipeline {
             name: header.name,
             version: header.version,
             doc: header.doc,
+            question: header.question,
+            example: header.example,
             stored: header.stored,
             once: header.once,
             shape,

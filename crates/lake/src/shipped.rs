@@ -31,6 +31,7 @@ const FILES: &[(&str, &str)] = files![
     "gpu_holds",
     "gpu_peaks",
     "gpu_spans",
+    "idle_costs",
     "interference",
     "job_costs",
     "job_energy",
@@ -64,10 +65,12 @@ const FILES: &[(&str, &str)] = files![
     "quota_use",
     "reservations",
     "right_size",
+    "run_costs",
     "shared_devices",
     "start_time_1m",
     "step_parts",
     "step_time_1m",
+    "token_costs",
     "topology",
     "training_1m",
     "usage_1d",
@@ -174,6 +177,8 @@ mod tests {
 
     const XID_HEADER: &str = r#"--! name    = "xid_catalog"
 --! doc     = "What the XID error codes of NVIDIA's driver say: schemas/xid_catalog.csv as a table."
+--! question = "What does an XID code mean, and what helps?"
+--! example  = "SELECT code, name, severity, cause, action, meaning FROM xid_catalog WHERE code IN (48, 63, 79, 94) ORDER BY code"
 --! sources = []
 --! [columns]
 --! code     = "XID error code."
@@ -186,6 +191,8 @@ mod tests {
 
     const REASONS_HEADER: &str = r#"--! name    = "pending_reasons"
 --! doc     = "Why jobs wait: reasons of schedulers, and what Tidegate itself finds: schemas/pending_reasons.csv as a table."
+--! question = "What does a scheduler's reason for a wait mean, and what ends the wait?"
+--! example  = "SELECT reason, layer, constraint, meaning, starts_when FROM pending_reasons WHERE scheduler = 'slurm' AND reason LIKE 'QOS%' ORDER BY reason"
 --! sources = []
 --! [columns]
 --! scheduler   = "Whose reason it is: slurm; tidegate for what is found from capacity, quotas and shapes."
@@ -198,6 +205,8 @@ mod tests {
 
     const MIG_HEADER: &str = r#"--! name    = "mig_profiles"
 --! doc     = "MIG profiles by GPU model, what a slice of each has: schemas/mig_profiles.csv as a table. Drivers differ a little; the least is here. A model that is not here has no known profiles."
+--! question = "Into which MIG slices can a GPU model be cut, and what has each?"
+--! example  = "SELECT model, profile, compute_slices, multiprocessors, memory_bytes / 1073741824 AS memory_gib FROM mig_profiles ORDER BY model, memory_bytes"
 --! sources = []
 --! [columns]
 --! model               = "Model as NVML names it; % stands for any text."

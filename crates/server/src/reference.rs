@@ -7,6 +7,7 @@ use arrow::datatypes::DataType;
 use serde::Serialize;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::functions;
+use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::table::{Layout, TableSpec};
 
 use crate::error::QueryError;
@@ -155,6 +156,44 @@ pub fn markdown<'a>(specs: impl Iterator<Item = &'a TableSpec>) -> String {
         page.push_str(&format!("| `{}` | {} |\n", function.usage, cell(function.doc)));
     }
     page
+}
+
+/// The questions that pipelines answer as a page of the documentation, in the order of the tables' names.
+pub fn questions<'a>(pipelines: impl Iterator<Item = &'a Pipeline>) -> String {
+    let mut answers: Vec<(&Pipeline, &str)> =
+        pipelines.filter_map(|p| Some((p, p.question.as_deref()?))).collect();
+    answers.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    let mut page = String::from(
+        "# Which number answers which question\n\n\
+         A question, the table that answers it, and a query for `tidegate sql` to begin with. What its columns are, with units, is in\n\
+         [tables.md](tables.md). Made from the pipelines by a test; do not edit.\n\n\
+         | Question | Table |\n|---|---|\n",
+    );
+    for (pipeline, question) in &answers {
+        page.push_str(&format!("| [{}](#{}) | {} |\n", cell(question), anchor(question), pipeline.name));
+    }
+    for (pipeline, question) in &answers {
+        page.push_str(&format!(
+            "\n## {question}\n\n[{0}](tables.md#{0}): {1}\n",
+            pipeline.name, pipeline.doc
+        ));
+        if let Some(example) = &pipeline.example {
+            page.push_str(&format!("\n```sql\n{}\n```\n", in_lines(example)));
+        }
+    }
+    page
+}
+
+/// What Markdown readers make of a heading to link to it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// A query with each of its main parts on a line of its own.
+fn in_lines(sql: &str) -> String {
+    let begins = [" FROM ", " WHERE ", " GROUP BY ", " ORDER BY "];
+    begins.iter().fold(sql.to_owned(), |sql, begin| sql.replace(begin, &format!("\n{}", &begin[1..])))
 }
 
 /// Text inside a Markdown table.

@@ -1,6 +1,6 @@
 //! Every table and column is described, and the documentation says the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use arrow::array::AsArray;
@@ -31,13 +31,19 @@ async fn texts(service: &QueryService, sql: &str) -> Vec<Vec<String>> {
     found
 }
 
+/// What answers queries over a lake without any event; the folder must live as long.
+async fn over_nothing(plan: &Plan) -> (tempfile::TempDir, QueryService) {
+    let empty = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(empty.path()).unwrap();
+    let catalog = committed_catalog(&root, plan, Limits::default()).await.unwrap();
+    let service = QueryService::new(CatalogSource::fixed(catalog), QueryLimits::default()).unwrap();
+    (empty, service)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn describe_tells_every_table_and_column() {
     let plan = plan().await;
-    let empty = tempfile::tempdir().unwrap();
-    let root = Url::from_directory_path(empty.path()).unwrap();
-    let catalog = committed_catalog(&root, &plan, Limits::default()).await.unwrap();
-    let service = QueryService::new(CatalogSource::fixed(catalog), QueryLimits::default()).unwrap();
+    let (_empty, service) = over_nothing(&plan).await;
 
     let tables: BTreeMap<String, String> =
         texts(&service, "describe").await.into_iter().map(|row| (row[0].clone(), row[2].clone())).collect();
@@ -68,17 +74,50 @@ async fn describe_tells_every_table_and_column() {
     assert!(texts(&service, "DESCRIBE FUNCTIONS").await.iter().any(|f| f[0] == "gpu_ms"));
 }
 
-#[tokio::test]
-async fn the_documentation_is_up_to_date() {
-    let file = Path::new("../../docs/tables.md");
-    let tables = plan().await.tables();
-    let page = reference::markdown(tables.iter().map(AsRef::as_ref));
+/// Compares a generated page with the file, or writes it with TIDEGATE_BLESS=1.
+fn is_as_written(name: &str, page: &str) {
+    let file = Path::new("../../docs").join(name);
     if std::env::var_os("TIDEGATE_BLESS").is_some_and(|v| v == "1") {
-        std::fs::write(file, &page).unwrap();
+        std::fs::write(&file, page).unwrap();
     }
-    let written = std::fs::read_to_string(file).unwrap_or_default();
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         written == page,
-        "docs/tables.md does not fit the pipelines; run this test with TIDEGATE_BLESS=1 and commit the file"
+        "docs/{name} does not fit the pipelines; run this test with TIDEGATE_BLESS=1 and commit the file"
     );
+}
+
+#[tokio::test]
+async fn the_documentation_is_up_to_date() {
+    let tables = plan().await.tables();
+    is_as_written("tables.md", &reference::markdown(tables.iter().map(AsRef::as_ref)));
+    is_as_written("questions.md", &reference::questions(shipped().iter()));
+}
+
+#[test]
+fn every_table_says_which_question_it_answers() {
+    let mut asked = BTreeSet::new();
+    // Steps on the way to other pipelines are no tables.
+    for pipeline in shipped().iter().filter(|p| p.stored) {
+        let name = &pipeline.name;
+        let question = pipeline.question.as_ref().unwrap_or_else(|| panic!("{name} has no `question`"));
+        assert!(question.ends_with('?') && !question.contains('\n'), "{name}: {question}");
+        assert!(
+            asked.insert(question.to_lowercase()),
+            "{name} answers what another table answers: {question}"
+        );
+        let example = pipeline.example.as_ref().unwrap_or_else(|| panic!("{name} has no `example`"));
+        assert!(
+            example.split_whitespace().any(|word| word == name),
+            "the example of {name} reads another table"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_runs() {
+    let (_empty, service) = over_nothing(&plan().await).await;
+    for example in shipped().iter().filter_map(|p| p.example.as_ref()) {
+        texts(&service, example).await;
+    }
 }

@@ -1,0 +1,72 @@
+--! name    = "idle_costs"
+--! doc     = "What one percentage point of the GPUs idle for a year costs, from when to when: the GPUs that are there times the price in force. At a moment T: from_time <= T AND coalesce(to_time > T, true). Points of pools and models add up within a cluster and currency."
+--! question = "What does one idle percentage point cost a year here?"
+--! example  = "SELECT cluster, currency, sum(gpus_milli) / 1000 AS gpus, sum(point_cost_micros) / 1000000 AS cost_of_a_point, count(reason) AS pools_not_known FROM idle_costs WHERE from_time <= now() AND coalesce(to_time > now(), true) GROUP BY cluster, currency"
+--! sources = ["node_capacity", "capacity", "price_of"]
+--! [columns]
+--! cluster                   = "Cluster."
+--! pool                      = "Pools of the nodes as node_capacity has them, or the pool of the reservation."
+--! gpu_model                 = "Model of the GPUs."
+--! gpus_milli                = "GPUs there, in whatever state, thousandths; NULL if a reservation does not say how many."
+--! gpus_from                 = "nodes: what the nodes have; reservations: what is reserved, in a pool of which no node was ever told of."
+--! price_micros_per_gpu_hour = "Price of a GPU-hour, as in price_of; NULL if none is in force."
+--! currency                  = "Currency of price and cost."
+--! contract                  = "reserved, on_demand, spot or owned."
+--! point_gpu_ms              = "GPU x ms of one percentage point of them in a year of 8,766 h (365.25 days): gpus_milli x 315,576."
+--! point_cost_micros         = "What that costs, millionths of the currency, rounded half up: point_gpu_ms x price_micros_per_gpu_hour / 3,600,000."
+--! reason                    = "Why point_cost_micros is NULL: no_price; gpus_unknown. NULL if it is known."
+--! from_time                 = "From when on."
+--! to_time                   = "Until when: the GPUs or their price changed; NULL for the latest."
+WITH there AS (
+    SELECT cluster, pool, gpu_model, gpus_milli, 0 AS is_reserved, from_time, to_time FROM node_capacity
+    UNION ALL
+    SELECT c.cluster, c.pool, c.gpu_model, c.gpus_milli, 1, c.from_time, c.to_time
+    FROM capacity c
+    WHERE c.kind = 'RESERVATION_SET'
+      -- A node may be in several pools. A reservation that names none is of the whole cluster.
+      AND NOT EXISTS (SELECT 1 FROM node_capacity n
+                      WHERE n.cluster = c.cluster
+                        AND (c.pool IS NULL OR strpos(concat(',', n.pool, ','), concat(',', c.pool, ',')) > 0))
+), ends AS (
+    SELECT cluster, pool, gpu_model, unnest(make_array(from_time, to_time)) AS at, unnest(make_array(1, -1)) AS sign,
+           gpus_milli, is_reserved, CAST(NULL AS BIGINT) AS is_priced, CAST(NULL AS BIGINT) AS price,
+           CAST(NULL AS TEXT) AS currency, CAST(NULL AS TEXT) AS contract
+    FROM there
+    UNION ALL
+    SELECT cluster, pool, gpu_model, unnest(make_array(from_time, to_time)), 0, NULL, 0,
+           unnest(make_array(1, 0)), price_micros_per_gpu_hour, currency, contract
+    FROM price_of
+), changes AS (
+    -- Where one price follows another, is_priced is 1 and the price is that of the one that begins.
+    SELECT cluster, pool, gpu_model, at,
+           sum(sign * coalesce(gpus_milli, 0)) AS gpus_milli, sum(sign) AS parts, sum(sign * is_reserved) AS reserved,
+           sum(CASE WHEN gpus_milli IS NULL THEN sign ELSE 0 END) AS unknown, max(is_priced) AS is_priced,
+           max(price) FILTER (WHERE is_priced = 1) AS price, max(currency) FILTER (WHERE is_priced = 1) AS currency,
+           max(contract) FILTER (WHERE is_priced = 1) AS contract
+    FROM ends
+    WHERE at IS NOT NULL
+    GROUP BY cluster, pool, gpu_model, at
+    -- A node that only changed its state ends and begins.
+    HAVING sum(sign * coalesce(gpus_milli, 0)) <> 0 OR sum(sign) <> 0 OR max(is_priced) IS NOT NULL
+), known AS (
+    SELECT cluster, pool, gpu_model, at,
+           sum(gpus_milli) OVER so_far AS gpus_milli, sum(parts) OVER so_far AS parts,
+           sum(reserved) OVER so_far AS reserved,     sum(unknown) OVER so_far AS unknown,
+           last_value(is_priced) IGNORE NULLS OVER so_far AS is_priced, last_value(price) IGNORE NULLS OVER so_far AS price,
+           last_value(currency) IGNORE NULLS OVER so_far AS currency,   last_value(contract) IGNORE NULLS OVER so_far AS contract,
+           lead(at) OVER (PARTITION BY cluster, pool, gpu_model ORDER BY at) AS to_time
+    FROM changes
+    WINDOW so_far AS (PARTITION BY cluster, pool, gpu_model ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+), judged AS (
+    SELECT cluster, pool, gpu_model, CASE WHEN unknown = 0 THEN gpus_milli END AS gpus_milli, reserved,
+           CASE WHEN is_priced = 1 THEN price END AS price, CASE WHEN is_priced = 1 THEN currency END AS currency,
+           CASE WHEN is_priced = 1 THEN contract END AS contract, at, to_time
+    FROM known
+    WHERE parts > 0
+)
+SELECT cluster, pool, gpu_model, gpus_milli, CASE WHEN reserved > 0 THEN 'reservations' ELSE 'nodes' END AS gpus_from,
+       price AS price_micros_per_gpu_hour, currency, contract, gpus_milli * 315576 AS point_gpu_ms,
+       cost_micros(gpus_milli * 315576, price) AS point_cost_micros,
+       CASE WHEN gpus_milli IS NULL THEN 'gpus_unknown' WHEN price IS NULL THEN 'no_price' END AS reason,
+       at AS from_time, to_time
+FROM judged

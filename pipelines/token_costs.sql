@@ -1,0 +1,72 @@
+--! name    = "token_costs"
+--! doc     = "What a million tokens and a thousand steps of training cost: all that the job's GPUs cost, lost runs too, over the tokens and steps by which it came on. One row per job that reports steps and currency: where prices were in two currencies each row has its part, and the parts are never added up. Reports of steps carry no epoch: an epoch of N steps costs N / 1000 of cost_micros_per_1000_steps. Joules per million tokens are uj_per_token of job_energy (1 µJ a token is 1 J a million)."
+--! question = "What does a million tokens of training cost, and a thousand steps?"
+--! example  = "SELECT job_id, currency, tokens, cost_micros / 1000000 AS cost, cost_micros_per_million_tokens / 1000000.0 AS cost_per_million_tokens, token_reason FROM token_costs WHERE last_step_time >= now() - INTERVAL '7 days' ORDER BY cost DESC NULLS LAST LIMIT 20"
+--! sources = ["steps", "job_costs"]
+--! [columns]
+--! cluster         = "Cluster."
+--! job_id          = "Job."
+--! team            = "Account, group or virtual cluster."
+--! user_name       = "User who submitted the job."
+--! currency        = "Currency of the cost; NULL where no price is known."
+--! gpu_ms          = "GPU x ms that the job held at prices in the currency, all runs, up to as_of while it runs."
+--! cost_micros     = "Numerator: cost of it, millionths of the currency, as in job_costs."
+--! unpriced_gpu_ms = "GPU x ms of the job for which no price is known, the same in all its rows."
+--! tokens          = "Denominator: tokens of all ranks, each step once, as it was done last. NULL if none were told."
+--! redone_tokens   = "Tokens of steps that were done again later, or by another number of ranks: computed, and not in tokens."
+--! steps           = "Steps that were reported, each number once."
+--! steps_told      = "Of them those of which every rank told its tokens."
+--! steps_done      = "How far the job came: greatest less least number of a step, plus one."
+--! cost_micros_per_million_tokens = "cost_micros x 1,000,000 / tokens, rounded down; NULL where cost_reason or token_reason says why."
+--! cost_micros_per_1000_steps     = "cost_micros x 1,000 / steps_done, rounded down; NULL where cost_reason says why."
+--! cost_reason     = "no_hold: no scheduler told that the job held GPUs; no_price; gpus_unknown: nobody told how many GPUs it held; price_unknown_in_part: unpriced_gpu_ms is not 0, so a ratio would be too low. NULL if the cost is known."
+--! token_reason    = "no_tokens: none reported; some_ranks: steps_told is under 99 % of steps; steps_missing: steps is under 99 % of steps_done, as where only every tenth step is reported. NULL if the tokens are known."
+--! first_step_time = "When the first step began."
+--! last_step_time  = "When the last one began."
+WITH by_rank AS (
+    -- A step that was done again has the same number: a rank's last report of it counts.
+    SELECT cluster, job_id, step, world_size, rank, latest(tokens, event_time) AS tokens, sum(tokens) AS all_tokens,
+           min(event_time) AS first_time, max(event_time) AS last_time
+    FROM steps
+    GROUP BY cluster, job_id, step, world_size, rank
+), by_world AS (
+    SELECT cluster, job_id, step, sum(tokens) AS tokens, sum(all_tokens) AS all_tokens,
+           CASE WHEN count(tokens) >= coalesce(world_size, count(*)) THEN 1 ELSE 0 END AS is_told,
+           min(first_time) AS first_time, max(last_time) AS last_time
+    FROM by_rank
+    GROUP BY cluster, job_id, step, world_size
+), by_step AS (
+    -- latest() leaves out NULL, so what the last ones did not tell is 0 and not what others told before.
+    SELECT cluster, job_id, step, latest(coalesce(tokens, 0), last_time) AS tokens, sum(all_tokens) AS all_tokens,
+           latest(is_told, last_time) AS is_told, min(first_time) AS first_time, max(last_time) AS last_time
+    FROM by_world
+    GROUP BY cluster, job_id, step
+), trained AS (
+    SELECT cluster, job_id, CASE WHEN sum(all_tokens) > 0 THEN sum(tokens) END AS tokens,
+           CASE WHEN sum(all_tokens) > 0 THEN sum(all_tokens) - sum(tokens) END AS redone_tokens,
+           count(*) AS steps, sum(is_told) AS steps_told, max(step) - min(step) + 1 AS steps_done,
+           min(first_time) AS first_step_time, max(last_time) AS last_step_time
+    FROM by_step
+    GROUP BY cluster, job_id
+), costs AS (
+    SELECT cluster, job_id, max(team) AS team, max(user_name) AS user_name, currency, sum(gpu_ms) AS gpu_ms, sum(cost_micros) AS cost_micros,
+           coalesce(sum(sum(gpu_ms) FILTER (WHERE currency IS NULL)) OVER (PARTITION BY cluster, job_id), 0) AS unpriced_gpu_ms
+    FROM job_costs
+    GROUP BY cluster, job_id, currency
+), judged AS (
+    SELECT t.*, c.team, c.user_name, c.currency, c.gpu_ms, c.cost_micros, c.unpriced_gpu_ms,
+           CASE WHEN c.job_id IS NULL THEN 'no_hold'
+                WHEN c.currency IS NULL THEN 'no_price'
+                WHEN c.cost_micros IS NULL THEN 'gpus_unknown'
+                WHEN c.unpriced_gpu_ms > 0 THEN 'price_unknown_in_part' END AS cost_reason,
+           CASE WHEN coalesce(t.tokens, 0) = 0 THEN 'no_tokens'
+                WHEN t.steps_told * 100 < t.steps * 99 THEN 'some_ranks'
+                WHEN t.steps * 100 < t.steps_done * 99 THEN 'steps_missing' END AS token_reason
+    FROM trained t
+    LEFT JOIN costs c ON c.cluster = t.cluster AND c.job_id = t.job_id
+)
+SELECT cluster, job_id, team, user_name, currency, gpu_ms, cost_micros, unpriced_gpu_ms, tokens, redone_tokens, steps, steps_told, steps_done,
+       CASE WHEN cost_reason IS NULL AND token_reason IS NULL THEN part_of(cost_micros, 0, 1000000, tokens) END AS cost_micros_per_million_tokens,
+       CASE WHEN cost_reason IS NULL THEN part_of(cost_micros, 0, 1000, steps_done) END AS cost_micros_per_1000_steps,
+       cost_reason, token_reason, first_step_time, last_step_time
+FROM judged
