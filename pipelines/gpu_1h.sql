@@ -4,6 +4,7 @@
 --! question = "How busy were the GPUs over the last week, model by model?"
 --! example  = "SELECT gpu_model, sum(us_sampled) / 3600000000 AS gpu_hours, round(100.0 * sum(sm_active_us) / nullif(sum(sm_active_known_us), 0), 1) AS sm_active_percent, round(100.0 * sum(tensor_active_us) / nullif(sum(tensor_active_known_us), 0), 1) AS tensor_active_percent FROM gpu_1h WHERE mig_uuid IS NULL AND window_start >= now() - INTERVAL '7 days' GROUP BY gpu_model ORDER BY gpu_hours DESC"
 --! sources = ["gpu_1m"]
+--! rolls_up = "gpu_1m"
 --! window  = "1h"
 --! extent  = { time = "window_start" }
 --! key     = ["window_start", "cluster", "node", "gpu_uuid", "mig_uuid", "gpu_model"]

@@ -3,6 +3,7 @@
 --! question = "Where did every GPU-hour that is paid for go, day by day?"
 --! example  = "SELECT window_start, class, sum(gpu_ms) / 3600000 AS gpu_hours FROM ledger_1d WHERE window_start >= now() - INTERVAL '30 days' GROUP BY window_start, class ORDER BY window_start, gpu_hours DESC"
 --! sources = ["ledger_1h"]
+--! rolls_up = "ledger_1h"
 --! window  = "1d"
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]

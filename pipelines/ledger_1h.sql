@@ -3,6 +3,7 @@
 --! question = "Where did the GPU-hours of the last week go, and what did each class cost?"
 --! example  = "SELECT class, sum(gpu_ms) / 3600000 AS gpu_hours, sum(cost_micros) / 1000000 AS cost FROM ledger_1h WHERE window_start >= now() - INTERVAL '7 days' GROUP BY class ORDER BY gpu_hours DESC"
 --! sources = ["device_ledger_1m", "ledger_stretches", "price_of"]
+--! rolls_up = "ledger_1m"
 --! window  = "1h"
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]

@@ -14,7 +14,7 @@
 --! gpu_model  = "Model of the GPUs; NULL where nobody said, or of several."
 --! class      = "As in ledger_1m. What held GPUs did is unknown without an agent; what was free while somebody waited is unknown up to what was asked for."
 --! formula    = "As in ledger_1m."
---! gpus_milli = "Thousandths of a GPU. Rows of the class imbalance are what there is, and less than nothing for each row that has a part of it: they add up to nothing, but for what was held beyond what there is, and for what is lost where parts of a GPU are rounded to whole ms."
+--! gpus_milli = "Thousandths of a GPU. Rows of the class imbalance are what there is, and less than nothing for each row that has a part of it: they add up to nothing, but for what was held beyond what there is, and for what is lost where parts of a GPU are rounded to whole ms. Of samples they are the former only."
 --! counted_from = "Since when GPU x ms are counted and rounded down: what they are up to a time, less what they are up to an earlier one, adds up wherever it is cut."
 --! from_time  = "From when on."
 --! to_time    = "Until when."
@@ -87,8 +87,9 @@ WITH changes AS (
                FROM (SELECT cluster, event_time FROM job_events UNION ALL SELECT cluster, event_time FROM node_events WHERE kind = 'NODE_REGISTERED')
                GROUP BY cluster) o ON o.cluster = p.cluster
 ), beside AS (
-    -- What is idle while its own team waits lies in shapes that a count does not tell.
-    SELECT *, least(queued, idle) AS own,
+    -- What is idle while its own team waits lies in shapes that a count does not tell. A whole cluster in which nobody holds nor waits for
+    -- anything is taken for one that was not looked at.
+    SELECT *, least(queued, idle) AS own, CAST(sum(held + queued) OVER (PARTITION BY cluster, event_time) AS BIGINT) AS in_use,
            CAST(sum(queued - least(queued, idle)) OVER (PARTITION BY cluster, event_time) AS BIGINT) AS others,
            CAST(sum(idle - least(queued, idle))   OVER (PARTITION BY cluster, event_time) AS BIGINT) AS all_idle,
            CAST(sum(idle - least(queued, idle))   OVER (PARTITION BY cluster, event_time ORDER BY owner, pool) AS BIGINT) - idle + least(queued, idle) AS before
@@ -99,12 +100,14 @@ WITH changes AS (
     FROM beside
 ), of_samples AS (
     SELECT cluster, owner, pool,
-           unnest(make_array('unknown', 'unknown', 'quota_stranded', 'no_demand', 'imbalance', 'imbalance', 'imbalance', 'imbalance', 'imbalance', 'unknown')) AS class,
-           unnest(make_array('hold', 'queue', 'queue', 'queue', 'hold', 'hold', 'hold', 'hold', 'hold', 'capacity'))                                            AS formula,
-           unnest(make_array(held, own, stranded, idle - own - stranded, quota, -held, -own, -stranded, own + stranded - idle, quota))                          AS gpus_milli,
+           unnest(make_array('unknown', 'unknown', 'quota_stranded', 'no_demand', 'unknown', 'imbalance', 'unknown'))  AS class,
+           unnest(make_array('hold', 'queue', 'queue', 'queue', 'capacity', 'hold', 'capacity'))                       AS formula,
+           unnest(make_array(held, own, stranded, CASE WHEN in_use > 0 THEN idle - own - stranded ELSE 0 END,
+                             CASE WHEN in_use = 0 THEN idle ELSE 0 END, least(quota - held, 0), quota))                AS gpus_milli,
            -- The last one: from the end of a sample to the next nobody looked.
-           unnest(make_array(event_time, event_time, event_time, event_time, event_time, event_time, event_time, event_time, event_time, to_time))              AS from_time,
-           unnest(make_array(to_time, to_time, to_time, to_time, to_time, to_time, to_time, to_time, to_time, CASE WHEN next_time IS NULL THEN to_time ELSE gap_end END)) AS to_time
+           unnest(make_array(event_time, event_time, event_time, event_time, event_time, event_time, to_time))         AS from_time,
+           unnest(make_array(to_time, to_time, to_time, to_time, to_time, to_time,
+                             CASE WHEN next_time IS NULL THEN to_time ELSE gap_end END))                               AS to_time
     FROM stranded
 ), stretches AS (
     SELECT cluster, pool, node, team, user_name, job_id, gpu_model, 'unknown' AS class, 'hold' AS formula, gpus_milli,

@@ -3,6 +3,7 @@
 --! question = "How many GPU-hours did each team use and wait for, day by day?"
 --! example  = "SELECT window_start, team, sum(gpu_ms_held) / 3600000 AS gpu_hours, sum(gpu_ms_queued) / 3600000 AS gpu_hours_queued FROM usage_1d WHERE window_start >= now() - INTERVAL '7 days' GROUP BY window_start, team ORDER BY window_start, gpu_hours DESC"
 --! sources = ["usage_1h"]
+--! rolls_up = "usage_1h"
 --! window  = "1d"
 --! extent  = { time = "window_start" }
 --! key     = ["window_start", "cluster", "pool", "team", "user_name", "final_state"]

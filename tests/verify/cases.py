@@ -40,6 +40,12 @@ PHILLY_ATTEMPTS = jobs_case(
        FROM source""",
     [
         *QUEUE_QUESTIONS,
+        Question(
+            "the ledger by team, from minutes",
+            1,
+            "SELECT team, sum(gpu_ms) FROM ledger_1m GROUP BY team",
+            "SELECT cluster, sum(num_gpus * epoch_ms(end_time - start_time)) FROM source GROUP BY cluster",
+        ),
         # 20.5 % is published of 3,034 jobs; the cut has 2,077 of them.
         Question(
             "share of GPU time in attempts but the last, ppm",
@@ -200,6 +206,29 @@ HELIOS_MINUTES = Case(
             """SELECT vc, hour_ms, sum(total_gpu_num) * 60000, sum(running_gpu_num) * 60000,
                       sum(pending_gpu_num) * 60000, sum(idle_gpu_num) * 60000
                FROM minutes GROUP BY ALL""",
+        ),
+        Question(
+            "the ledger by virtual cluster and hour: held, stranded while others wait, not looked at, and in all",
+            2,
+            """SELECT team, window_start, coalesce(sum(gpu_ms) FILTER (WHERE class = 'unknown' AND formula = 'hold'), 0),
+                      coalesce(sum(gpu_ms) FILTER (WHERE class = 'quota_stranded'), 0),
+                      coalesce(sum(gpu_ms) FILTER (WHERE formula = 'capacity'), 0), sum(gpu_ms)
+               FROM ledger_1h GROUP BY 1, 2""",
+            """WITH beside AS (
+                   SELECT vc, hour_ms, at_ms, running_gpu_num AS held, total_gpu_num AS quota,
+                          greatest(total_gpu_num - running_gpu_num, 0) AS idle, least(pending_gpu_num, idle) AS own,
+                          sum(pending_gpu_num - own) OVER minute AS others, sum(idle - own) OVER minute AS all_idle,
+                          sum(idle - own) OVER (minute ORDER BY vc) AS up_to,
+                          sum(running_gpu_num + pending_gpu_num) OVER minute = 0 AS is_outage
+                   FROM minutes WINDOW minute AS (PARTITION BY at_ms)
+               ), shared AS (
+                   SELECT *, CASE WHEN all_idle = 0 THEN 0 ELSE least(others, all_idle) * 1000 * up_to // all_idle
+                                  - least(others, all_idle) * 1000 * (up_to - idle + own) // all_idle END AS stranded_milli
+                   FROM beside
+               )
+               SELECT vc, hour_ms, sum(held) * 60000, sum(stranded_milli) * 60,
+                      coalesce(sum(quota) FILTER (WHERE is_outage), 0) * 60000, sum(quota) * 60000
+               FROM shared GROUP BY ALL HAVING sum(quota) <> 0""",
         ),
         # Published of all sixteen virtual clusters: held 69 % on average and 84 % at p95, 63.6 GPUs waiting, 264 idle.
         Question(

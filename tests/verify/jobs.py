@@ -60,6 +60,20 @@ def usage(name: str, column: str, kind: str, table: str, keys: str) -> Question:
 
 QUESTIONS = [
     Question(
+        "the ledger by team and day, unwatched: all that was held is unknown",
+        3,
+        """SELECT window_start, cluster, team, class, formula, sum(gpu_ms) FROM ledger_1d
+           GROUP BY window_start, cluster, team, class, formula HAVING sum(gpu_ms) <> 0""",
+        f"""SELECT day_ms, cluster, team, 'unknown', 'hold', {held_or_queued('held')} AS gpu_ms
+            FROM daily GROUP BY ALL HAVING gpu_ms <> 0""",
+    ),
+    Question(
+        "the ledger by job, from hours",
+        2,
+        "SELECT cluster, job_id, sum(gpu_ms) FROM ledger_1h GROUP BY cluster, job_id HAVING sum(gpu_ms) <> 0",
+        f"SELECT cluster, job_id, {held_or_queued('held')} AS gpu_ms FROM daily GROUP BY ALL HAVING gpu_ms <> 0",
+    ),
+    Question(
         "jobs and attempts by cluster",
         1,
         "SELECT cluster, count(*), sum(attempts) FROM jobs GROUP BY cluster",

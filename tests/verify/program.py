@@ -41,10 +41,12 @@ class Data:
         return pa.table(columns)
 
     def tables(self) -> list[str]:
-        return self.ask("describe").column("table_name").to_pylist()
+        """Those that are stored; views are functions of them."""
+        described = self.ask("describe").to_pylist()
+        return [table["table_name"] for table in described if table["kind"] == "table"]
 
     def contents(self, with_origin: bool) -> dict[str, tuple[int, int]]:
-        """Rows and a checksum of every table, whatever the order of rows.
+        """Rows and a checksum of every stored table, whatever the order of rows.
 
         Without origin, what only tells how the events came in is left out: the numbers the source gave them, and the
         heartbeats that end each import.

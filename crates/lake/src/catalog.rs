@@ -1,6 +1,6 @@
 //! The tables as queries see them: committed files, with what is not committed yet laid over them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
@@ -18,6 +18,7 @@ use futures::FutureExt;
 use crate::error::Result;
 use crate::exec::{self, Limits};
 use crate::lazy::LazyTable;
+use crate::level::Level;
 use crate::once::OnceTable;
 use crate::parts;
 use crate::plan::{Plan, Planned};
@@ -43,6 +44,10 @@ pub struct Overlay {
 pub struct Catalog {
     pub tables: BTreeMap<String, Arc<dyn TableProvider>>,
     pub specs: BTreeMap<String, Arc<TableSpec>>,
+    /// Those of the tables that are computed when asked for.
+    pub views: BTreeSet<String>,
+    /// Per table those that hold its windows put together to wider ones, the narrowest first.
+    pub levels: BTreeMap<String, Vec<Level>>,
 }
 
 impl Catalog {
@@ -168,7 +173,7 @@ pub async fn build(
     plan: &Plan,
     stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
 ) -> Result<Catalog> {
-    let mut catalog = Catalog::default();
+    let mut catalog = Catalog { levels: plan.levels(), ..Catalog::default() };
     let mut windows = Vec::new();
     for (spec, rows, partitions) in stored {
         if spec.layout == Layout::Windowed {
@@ -192,6 +197,7 @@ pub async fn build(
     }
     for view in &plan.views {
         catalog.specs.insert(view.spec.name.clone(), Arc::clone(&view.spec));
+        catalog.views.insert(view.spec.name.clone());
     }
     Ok(catalog)
 }

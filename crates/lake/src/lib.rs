@@ -18,6 +18,7 @@ pub mod intake;
 pub mod lake;
 mod latest;
 mod lazy;
+pub mod level;
 pub mod maintain;
 mod once;
 mod parts;

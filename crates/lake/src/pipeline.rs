@@ -29,6 +29,8 @@ pub struct Pipeline {
     pub stored: bool,
     /// Whether the rows of a view are computed once for all who read it in a query, see [`crate::once`].
     pub once: bool,
+    /// The table whose windows these are put together to wider ones, see [`crate::level`]; without it here they are a table as any.
+    pub rolls_up: Option<String>,
     /// Tables the SQL reads.
     pub sources: Vec<String>,
     /// Columns that together name an output row.
@@ -82,6 +84,14 @@ impl Shape {
         }
     }
 
+    /// Width of its windows, ms.
+    pub fn width_ms(&self) -> Option<i64> {
+        match self {
+            Self::Windowed { width_ms, .. } | Self::Joined { width_ms, .. } => Some(*width_ms),
+            _ => None,
+        }
+    }
+
     /// How long a window takes in rows, from its start: its width and lateness, ms.
     pub fn open_ms(&self) -> Option<i64> {
         match self {
@@ -116,6 +126,7 @@ struct Header {
     extent: Option<ExtentHeader>,
     extents: Option<BTreeMap<String, ExtentHeader>>,
     since: Option<String>,
+    rolls_up: Option<String>,
     #[serde(default)]
     columns: BTreeMap<String, String>,
 }
@@ -189,6 +200,9 @@ impl Pipeline {
         if header.once && shape != Shape::View {
             return Err(refuse("`once = true` is for views only; other tables are stored anyway".into()));
         }
+        if header.rolls_up.is_some() && shape.segment().is_none() {
+            return Err(refuse("`rolls_up` is for windows only".into()));
+        }
         if shape != Shape::View && header.key.is_empty() {
             return Err(refuse("`key` is missing: list the columns that together name an output row".into()));
         }
@@ -205,6 +219,7 @@ impl Pipeline {
             example: header.example,
             stored: header.stored,
             once: header.once,
+            rolls_up: header.rolls_up,
             shape,
             sources: header.sources,
             key: header.key,

@@ -14,6 +14,7 @@ use crate::catalog::window_revisions;
 use crate::check;
 use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits};
+use crate::level::Level;
 use crate::parts::parts_of;
 use crate::pipeline::{Extent, Pipeline, Shape};
 use crate::raw::{RawTable, raw_tables};
@@ -35,6 +36,8 @@ pub struct Planned {
     pub reads: Vec<String>,
     /// Of them, text that the SQL only carries along.
     pub carried: Vec<String>,
+    /// What it is to the table that it rolls up.
+    pub level: Option<Level>,
 }
 
 /// A raw table and what is computed from it, each list in order of dependency.
@@ -134,6 +137,26 @@ impl Plan {
         let raw = self.groups.iter().map(|g| Arc::clone(&g.raw.spec));
         let computed = self.pipelines().filter(|p| p.pipeline.stored).map(|p| Arc::clone(&p.spec));
         raw.chain(computed).chain([window_revisions()]).collect()
+    }
+
+    /// Per table the wider levels of it, the narrowest first.
+    pub fn levels(&self) -> BTreeMap<String, Vec<Level>> {
+        let next = |table: &str| {
+            let mut levels =
+                self.pipelines().filter(|planned| planned.pipeline.rolls_up.as_deref() == Some(table));
+            levels.find_map(|planned| planned.level.clone())
+        };
+        let rolled_up = self.pipelines().filter_map(|planned| planned.pipeline.rolls_up.clone());
+        let levels = |table: String| {
+            let wider = std::iter::successors(next(&table), |level| next(&level.table));
+            // Levels in a circle end where they widen no more.
+            let mut width_ms = 0;
+            let wider =
+                wider.take_while(|level| std::mem::replace(&mut width_ms, level.width_ms) < level.width_ms);
+            let wider = wider.collect();
+            (table, wider)
+        };
+        rolled_up.map(levels).collect()
     }
 
     /// Every pipeline, keyed ones first, views last.
@@ -271,7 +294,9 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     }
     let mut carried = carried_columns(&logical);
     carried.retain(|column| reads.contains(column));
-    Ok(Planned { spec: Arc::new(spec), roots, reads, carried, pipeline })
+    let width_ms = pipeline.shape.width_ms().filter(|_| pipeline.rolls_up.is_some());
+    let level = width_ms.map(|width_ms| Level::of(&pipeline, width_ms, &logical));
+    Ok(Planned { spec: Arc::new(spec), roots, reads, carried, level, pipeline })
 }
 
 /// What the SQL of a pipeline of this shape sees of a source: its public columns and what the runner adds.

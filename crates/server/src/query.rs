@@ -16,6 +16,7 @@ use futures::StreamExt;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::exec::{self, Limits};
 use tidegate_lake::lake::CatalogSource;
+use tidegate_lake::level;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -262,6 +263,7 @@ async fn start(
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     read_only.verify_plan(&plan).map_err(explain)?;
+    let plan = level::from_widest(&ctx, catalog, plan).map_err(explain)?;
     let plan =
         ctx.state().create_physical_plan(&plan).await.and_then(|plan| stop.apply(plan)).map_err(explain)?;
     execute_stream(plan, ctx.task_ctx()).map_err(explain)

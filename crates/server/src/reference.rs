@@ -89,11 +89,18 @@ pub(crate) fn answer(catalog: &Catalog, sql: &str) -> Result<Option<RecordBatch>
 
 fn describe_tables(catalog: &Catalog) -> Result<RecordBatch, QueryError> {
     let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
+    let kind = |name: &str| if catalog.views.contains(name) { "view" } else { "table" };
     texts([
         ("table_name", tables.iter().map(|t| t.name.clone()).collect()),
+        ("kind", tables.iter().map(|t| kind(&t.name).to_owned()).collect()),
         ("one_row_per", tables.iter().map(|t| t.key.join(", ")).collect()),
-        ("description", tables.iter().map(|t| t.doc.clone()).collect()),
+        ("description", tables.iter().map(|t| first_sentence(&t.doc).to_owned()).collect()),
     ])
+}
+
+/// A list is read at a glance; the whole description is in the documentation.
+fn first_sentence(doc: &str) -> &str {
+    doc.find(". ").map_or(doc, |end| &doc[..=end])
 }
 
 fn describe_table(catalog: &Catalog, name: &str) -> Result<RecordBatch, QueryError> {

@@ -1,23 +1,22 @@
 //! Streaming, history, restarts and disorder give the same bytes.
 
-use tidegate_lake::pipeline::Shape;
+use tidegate_lake::pipeline::{Pipeline, Shape};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::ways::{Way, contents};
 use url::Url;
 
 use crate::histories::{history, retried_without_a_pause};
 
-/// Views that take long over histories of days. Each has cases of its own, in five ways too.
-const SLOW: [&str; 14] = [
+/// Views that take long over histories of days, and with them all that reads them. Each has cases of its own, in five ways too.
+const SLOW: [&str; 13] = [
+    "bottleneck_1m",
     "fragmentation",
     "gang_spread",
-    "goodput",
     "goodput_attempts",
-    "job_costs",
+    "gpu_spans",
     "job_energy",
-    "mfu_1m",
-    "mfu_jobs",
-    "pending",
+    "ledger_stretches",
+    "memory_growth",
     "pool_fit",
     "price_of",
     "quota_use",
@@ -28,7 +27,19 @@ const SLOW: [&str; 14] = [
 /// All but those, and what is put together from several topics a minute at a time: see `ledger.rs`.
 pub async fn plan() -> Plan {
     let mut pipelines = tidegate_lake::shipped::shipped();
-    pipelines.retain(|p| !matches!(p.shape, Shape::Joined { .. }) && !SLOW.contains(&p.name.as_str()));
+    let mut left_out: Vec<String> = SLOW.iter().map(|name| (*name).to_owned()).collect();
+    loop {
+        let is_out = |p: &Pipeline| {
+            matches!(p.shape, Shape::Joined { .. })
+                || left_out.contains(&p.name)
+                || p.sources.iter().any(|source| left_out.contains(source))
+        };
+        let out: Vec<String> = pipelines.extract_if(.., |p| is_out(p)).map(|p| p.name).collect();
+        if out.is_empty() {
+            break;
+        }
+        left_out.extend(out);
+    }
     Plan::compile(pipelines).await.unwrap()
 }
 

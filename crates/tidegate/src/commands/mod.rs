@@ -128,15 +128,19 @@ pub struct TableCount {
 
 impl std::fmt::Display for TableCount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:<16} {:>12} rows", self.table_name, HumanCount(self.row_count).to_string())
+        write!(f, "{:<20} {:>12} rows", self.table_name, HumanCount(self.row_count).to_string())
     }
 }
 
-/// Rows of every table that queries see.
+/// Rows of every table that is stored. What is computed when asked for may take long.
 pub async fn table_counts(service: &QueryService) -> Result<Vec<TableCount>, CommandError> {
-    let count = |name: &String| format!("SELECT '{name}' AS table_name, count(*) AS row_count FROM {name}");
-    let counts: Vec<String> = service.catalog().tables.keys().map(count).collect();
-    ask(service, &format!("{} ORDER BY table_name", counts.join(" UNION ALL "))).await
+    let catalog = service.catalog();
+    let mut counts = Vec::new();
+    for name in catalog.tables.keys().filter(|name| !catalog.views.contains(*name)) {
+        let sql = format!("SELECT '{name}' AS table_name, count(*) AS row_count FROM {name}");
+        counts.extend(ask(service, &sql).await?);
+    }
+    Ok(counts)
 }
 
 /// The rows of a query; columns are fields by their names.

@@ -46,7 +46,7 @@ async fn describe_tells_every_table_and_column() {
     let (_empty, service) = over_nothing(&plan).await;
 
     let tables: BTreeMap<String, String> =
-        texts(&service, "describe").await.into_iter().map(|row| (row[0].clone(), row[2].clone())).collect();
+        texts(&service, "describe").await.into_iter().map(|row| (row[0].clone(), row[3].clone())).collect();
     let planned: Vec<String> = plan.tables().iter().map(|t| t.name.clone()).collect();
     assert!(
         planned.iter().all(|t| tables.contains_key(t)) && tables.len() == planned.len(),
