@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
@@ -14,7 +14,7 @@ use crate::error::{LakeError, Result};
 use crate::pipeline::{Pipeline, Shape};
 
 /// Plans the SQL over `ctx` (which holds the pipeline's sources) and checks every rule. Returns the output schema.
-pub async fn check(ctx: &SessionContext, pipeline: &Pipeline) -> Result<SchemaRef> {
+pub async fn check(ctx: &SessionContext, pipeline: &Pipeline) -> Result<LogicalPlan> {
     let refuse = |message: String| LakeError::Pipeline {
         file: format!("{}:{}", pipeline.file, pipeline.sql_line),
         message,
@@ -30,12 +30,12 @@ pub async fn check(ctx: &SessionContext, pipeline: &Pipeline) -> Result<SchemaRe
         check_nodes(&plan, pipeline).map_err(refuse)?;
         check_output(&plan, pipeline).map_err(refuse)?;
     }
-    Ok(plan.schema().inner().clone())
+    Ok(plan)
 }
 
 /// Names of the columns that the SQL reads from its sources in `ctx`, sorted.
-pub async fn columns_read(ctx: &SessionContext, pipeline: &Pipeline) -> Result<Vec<String>> {
-    let plan = ctx.sql(&pipeline.sql).await?.into_optimized_plan()?;
+pub fn columns_read(ctx: &SessionContext, plan: &LogicalPlan) -> Result<Vec<String>> {
+    let plan = ctx.state().optimize(plan)?;
     let mut columns = BTreeSet::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {

@@ -32,7 +32,7 @@ pub struct Planned {
     pub spec: Arc<TableSpec>,
     /// Raw tables everything is computed from.
     pub roots: BTreeSet<String>,
-    /// Columns of its sources that the SQL reads, without those the runner adds to a window.
+    /// Of windows of one source: the columns that the SQL reads, without those the runner adds.
     pub reads: Vec<String>,
     /// Of them, text that the SQL only carries along.
     pub carried: Vec<String>,
@@ -258,8 +258,7 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
             )));
         }
     }
-    let output = check::check(&ctx, &pipeline).await?;
-    let logical = ctx.state().create_logical_plan(&pipeline.sql).await?;
+    let logical = check::check(&ctx, &pipeline).await?;
     let parts = match (&pipeline.shape, pipeline.sources.as_slice()) {
         (Shape::Windowed { extent: Extent::Instant { .. }, .. }, [source]) => {
             let spec = &known[source].spec;
@@ -269,7 +268,8 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
         }
         _ => Vec::new(),
     };
-    let columns = output.fields().iter().map(|f| column(f, &pipeline)).collect::<Result<Vec<_>>>()?;
+    let columns =
+        logical.schema().fields().iter().map(|f| column(f, &pipeline)).collect::<Result<Vec<_>>>()?;
     let spec = TableSpec {
         name: pipeline.name.clone(),
         version: pipeline.version,
@@ -282,8 +282,10 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
         key: pipeline.key.clone(),
         parts,
     };
-    let mut reads = check::columns_read(&ctx, &pipeline).await?;
+    // To find them takes longer than all the rest, and only windows of one source are asked.
+    let mut reads = Vec::new();
     if let Shape::Windowed { extent, .. } = &pipeline.shape {
+        reads = check::columns_read(&ctx, &logical)?;
         reads.retain(|column| !added_columns(extent).contains(&column.as_str()));
     }
     if let Some(column) = reads.iter().find(|column| spec.parts.is_empty() && derived(column).is_some()) {
