@@ -12,6 +12,7 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::TimestampMicrosecondType;
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
+use datafusion::error::DataFusionError;
 
 use super::show::split_segments;
 use super::{Flushed, Lake, Sharing};
@@ -194,11 +195,12 @@ impl Lake {
         let mut computed: BTreeMap<i64, Vec<RecordBatch>> = BTreeMap::new();
         for (from, to) in &spans {
             let bounds = (floor_to(*from, width), floor_to(*to, width) + width);
-            let rows = self.windows_of(planned, bounds, observed).await?;
             let touched: BTreeSet<i64> = pieces.iter().map(|(start, _)| *start).collect();
-            let here = touched.range(segment.start(*from)..=*to).copied();
-            for (start, rows) in split_segments(&rows, segment, here) {
-                computed.entry(start).or_default().push(rows);
+            for rows in self.windows_within_memory(planned, bounds, observed).await? {
+                let here = touched.range(segment.start(*from)..=*to).copied();
+                for (start, rows) in split_segments(&rows, segment, here) {
+                    computed.entry(start).or_default().push(rows);
+                }
             }
         }
         let (mut adds, mut removes) = (Vec::new(), Vec::new());
@@ -227,6 +229,28 @@ impl Lake {
             removes.extend(old_files);
         }
         Ok((adds, removes))
+    }
+
+    /// Rows of the windows that begin in `[low, high)`, in as many pieces as memory asks for: a day of a large fleet may be too
+    /// much at once, and how much that is nobody knows beforehand.
+    async fn windows_within_memory(
+        &self,
+        planned: &Planned,
+        (low, high): Span,
+        observed: i64,
+    ) -> Result<Vec<RecordBatch>> {
+        let (mut pieces, mut left) = (Vec::new(), vec![(low, high)]);
+        while let Some((low, high)) = left.pop() {
+            let middle = low + floor_to((high - low) / 2, width(planned));
+            match self.windows_of(planned, (low, high), observed).await {
+                Err(LakeError::Query(e)) if is_out_of_memory(&e) && middle > low => {
+                    tracing::debug!(table = planned.spec.name, low, high, "too much at once: halved");
+                    left.extend([(middle, high), (low, middle)]);
+                }
+                rows => pieces.push(rows?),
+            }
+        }
+        Ok(pieces)
     }
 
     /// Rows of the windows that begin in `[low, high)`. The steps on the way are computed first, each once.
@@ -263,6 +287,10 @@ impl Lake {
         }
         unreachable!("the last one is the pipeline itself")
     }
+}
+
+fn is_out_of_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 /// Width of a joined pipeline's windows, µs.
