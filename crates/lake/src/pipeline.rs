@@ -200,8 +200,8 @@ impl Pipeline {
         if header.once && shape != Shape::View {
             return Err(refuse("`once = true` is for views only; other tables are stored anyway".into()));
         }
-        if header.rolls_up.is_some() && shape.segment().is_none() {
-            return Err(refuse("`rolls_up` is for windows only".into()));
+        if header.rolls_up.is_some() && (shape.segment().is_none() || !header.stored) {
+            return Err(refuse("`rolls_up` is for windows that are stored only".into()));
         }
         if shape != Shape::View && header.key.is_empty() {
             return Err(refuse("`key` is missing: list the columns that together name an output row".into()));
