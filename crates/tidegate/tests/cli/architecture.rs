@@ -14,6 +14,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
     ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-lake"]),
+    ("tidegate-insight", &[]),
+    ("tidegate-trial", &["tidegate-insight"]),
     (
         "tidegate",
         &[
@@ -23,6 +25,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tidegate-node",
             "tidegate-lake",
             "tidegate-server",
+            "tidegate-insight",
+            "tidegate-trial",
         ],
     ),
 ];
