@@ -2,4 +2,6 @@
 //! input gives the same bytes, and nothing here reads a file, a clock or the network.
 #![warn(missing_docs)]
 
+pub mod advice;
+pub mod sizing;
 pub mod straggler;

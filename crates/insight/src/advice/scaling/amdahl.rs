@@ -1,0 +1,47 @@
+//! Speed-up with few sizes seen: `x(k) = x(1) k / (1 + s (k - 1))` for a share s that does not scale.
+
+use serde::Serialize;
+
+use super::{Point, Size};
+
+/// Share taken where no two sizes were seen, and its weight beside them: half of linear at 21 GPUs.
+const PRIOR_SHARE: f64 = 0.05;
+const PRIOR_WEIGHT: f64 = 1e-3;
+/// Shares tried: the fit is one number, and a grid finds it without fail.
+const GRID: u32 = 1_000;
+
+/// Amdahl's law for one local batch: with k GPUs a step of k batches takes `(1 + s (k - 1))` of one GPU's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Amdahl {
+    /// Seconds a sample takes on one GPU.
+    pub sample_s: f64,
+    /// Share that does not scale, 0 to 1.
+    pub serial: f64,
+}
+
+impl Amdahl {
+    /// Seconds of a step.
+    pub fn step_s(&self, size: Size) -> f64 {
+        let more = f64::from(size.gpus.saturating_sub(1));
+        self.sample_s * f64::from(size.local_batch) * (1.0 + self.serial * more)
+    }
+
+    /// Least squares of the logarithm of steps. `points` is not empty.
+    pub(super) fn fit(points: &[Point]) -> Self {
+        let mut best = (f64::INFINITY, Self { sample_s: 1.0, serial: PRIOR_SHARE });
+        for k in 0..=GRID {
+            // Shares near 0 matter most for many GPUs.
+            let serial = (f64::from(k) / f64::from(GRID)).powi(3);
+            let shape = Self { sample_s: 1.0, serial };
+            let gaps: Vec<f64> = points.iter().map(|point| point.log_step - shape.step_s(point.size).ln()).collect();
+            let level = gaps.iter().sum::<f64>() / gaps.len() as f64;
+            let error: f64 = gaps.iter().map(|gap| (gap - level).powi(2)).sum();
+            let far = ((serial + 1e-3) / (PRIOR_SHARE + 1e-3)).ln().powi(2);
+            let loss = error + PRIOR_WEIGHT * far;
+            if loss < best.0 {
+                best = (loss, Self { sample_s: level.exp(), serial });
+            }
+        }
+        best.1
+    }
+}

@@ -1,0 +1,154 @@
+//! A fitted curve and how sure it is.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::{AdviceError, Amdahl, Observations, Point, Pollux, Size};
+
+/// Normal quantile of 90 %: an interval reaches from 10 % to 90 %.
+const Z: f64 = 1.281_551_6;
+/// Error of a form fitted to a size it has seen, as a share, before residuals say otherwise.
+const FLOOR: f64 = 0.02;
+/// A factor an estimate may be off, as a logarithm per doubling beyond the sizes seen: extrapolation is not interpolation.
+const BEYOND: f64 = 0.05;
+
+/// The form that was fitted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// Pollux's: at least three numbers of GPUs were seen.
+    Pollux(Pollux),
+    /// Amdahl's.
+    Amdahl(Amdahl),
+}
+
+/// An estimate with the interval from its 10 % to its 90 % quantile.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Expected.
+    pub value: f64,
+    /// 10 %.
+    pub low: f64,
+    /// 90 %.
+    pub high: f64,
+}
+
+/// Throughput of a job family by size.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Curve {
+    form: Form,
+    /// Fits with one number of GPUs and nodes left out each.
+    without: Vec<Form>,
+    /// Standard deviation of the logarithm of a step about the fit.
+    residual: f64,
+    /// Most GPUs seen.
+    most_gpus: u32,
+    /// Whether two or more GPUs on one node, and over nodes, were seen.
+    seen: [bool; 2],
+}
+
+impl Form {
+    fn step_s(&self, size: Size) -> f64 {
+        match self {
+            Self::Pollux(fit) => fit.step_s(size),
+            Self::Amdahl(fit) => fit.step_s(size),
+        }
+    }
+
+    fn fit(points: &[Point], start: Option<&Self>) -> Result<Self, AdviceError> {
+        let gpus: BTreeSet<u32> = points.iter().map(|point| point.size.gpus).collect();
+        // The form has four numbers for one local batch on one node: with fewer than three sizes Amdahl's two are all there is.
+        if gpus.len() < 3 {
+            return Ok(Self::Amdahl(Amdahl::fit(points)));
+        }
+        let start = match start {
+            Some(Self::Pollux(fit)) => Some(fit),
+            _ => None,
+        };
+        Pollux::fit(points, start).map(Self::Pollux)
+    }
+}
+
+impl Curve {
+    /// Fits what was observed. The same observations give the same curve.
+    ///
+    /// # Errors
+    /// Nothing observed; an optimiser that gives up.
+    pub fn fit(observed: &Observations) -> Result<Self, AdviceError> {
+        let points = observed.points();
+        if points.is_empty() {
+            return Err(AdviceError::Empty { what: "the observations" });
+        }
+        let form = Form::fit(&points, None)?;
+        let placements: BTreeSet<(u32, u32)> = points.iter().map(|point| (point.size.gpus, point.size.nodes)).collect();
+        let mut without = Vec::new();
+        for &(gpus, nodes) in placements.iter().filter(|_| placements.len() > 1) {
+            let kept: Vec<Point> =
+                points.iter().filter(|point| (point.size.gpus, point.size.nodes) != (gpus, nodes)).copied().collect();
+            without.push(Form::fit(&kept, Some(&form))?);
+        }
+        let squares: f64 = points.iter().map(|point| (form.step_s(point.size).ln() - point.log_step).powi(2)).sum();
+        Ok(Self {
+            form,
+            without,
+            residual: (squares / points.len() as f64).sqrt().max(FLOOR),
+            most_gpus: points.iter().map(|point| point.size.gpus).max().unwrap_or(1),
+            seen: [false, true].map(|over| {
+                points.iter().any(|point| point.size.gpus > 1 && (point.size.nodes > 1) == over)
+            }),
+        })
+    }
+
+    /// What was fitted.
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// Samples a second at `size`.
+    ///
+    /// # Errors
+    /// A size without GPUs, batch or a sensible number of nodes.
+    pub fn throughput(&self, size: Size) -> Result<Estimate, AdviceError> {
+        size.check()?;
+        let value = samples_s(&self.form, size);
+        Ok(estimate(value, self.spread(size, |form| samples_s(form, size).ln(), value.ln())))
+    }
+
+    /// What `more` GPUs over `nodes` nodes in all add to the throughput at `size`, samples a second; can be negative.
+    ///
+    /// # Errors
+    /// As [`Self::throughput`], of either size.
+    pub fn marginal(&self, size: Size, more: u32, nodes: u32) -> Result<Estimate, AdviceError> {
+        let larger = Size { gpus: size.gpus.saturating_add(more), nodes, ..size }.check()?;
+        size.check()?;
+        let gain = |form: &Form| samples_s(form, larger) / samples_s(form, size);
+        let (now, ratio) = (samples_s(&self.form, size), gain(&self.form));
+        // The level is common to both sizes: what is uncertain is their ratio.
+        let spread = self.spread(larger, |form| gain(form).ln(), ratio.ln());
+        let estimate = estimate(ratio, spread);
+        let added = |ratio: f64| now * (ratio - 1.0);
+        Ok(Estimate { value: added(estimate.value), low: added(estimate.low), high: added(estimate.high) })
+    }
+
+    /// Standard deviation of the logarithm of an estimate: jackknife over sizes, residual, and distance from what was seen.
+    fn spread(&self, size: Size, of: impl Fn(&Form) -> f64, at: f64) -> f64 {
+        let n = self.without.len() as f64;
+        let jackknife: f64 = self.without.iter().map(|form| (of(form) - at).powi(2)).sum::<f64>() * (n - 1.0).max(0.0) / n.max(1.0);
+        let doublings = (f64::from(size.gpus) / f64::from(self.most_gpus)).log2().max(0.0);
+        // A kind of link never seen is a guess: as far off as two doublings.
+        let strange = if size.gpus > 1 && !self.seen[usize::from(size.nodes > 1)] { 2.0 } else { 0.0 };
+        let alone = if self.without.is_empty() && size.gpus > 1 { 2.0 } else { 0.0 };
+        let beyond = BEYOND * (doublings + strange + alone);
+        (jackknife + self.residual.powi(2) + beyond.powi(2)).sqrt()
+    }
+}
+
+fn samples_s(form: &Form, size: Size) -> f64 {
+    f64::from(size.gpus) * f64::from(size.local_batch) / form.step_s(size)
+}
+
+fn estimate(value: f64, spread: f64) -> Estimate {
+    let factor = (Z * spread).exp();
+    Estimate { value, low: value / factor, high: value * factor }
+}

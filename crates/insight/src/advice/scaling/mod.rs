@@ -1,0 +1,89 @@
+//! How much faster a job runs on more GPUs, learnt from the steps it reports.
+//!
+//! [`Observations`] keep one cell for each size a job family ran at. [`Curve::fit`] fits the form of Pollux (OSDI '21) where
+//! the cells say enough and Amdahl's law where they do not, and says how sure it is by leaving each size out in turn.
+
+mod amdahl;
+mod curve;
+mod pollux;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{AdviceError, error::parameter};
+pub use amdahl::Amdahl;
+pub use curve::{Curve, Estimate, Form};
+pub use pollux::Pollux;
+
+/// A size a job can run at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Size {
+    /// GPUs, one replica each.
+    pub gpus: u32,
+    /// Nodes they are spread over: at least 1, at most `gpus`.
+    pub nodes: u32,
+    /// Samples each GPU works through in a step.
+    pub local_batch: u32,
+}
+
+impl Size {
+    pub(super) fn check(self) -> Result<Self, AdviceError> {
+        parameter("GPUs of a size", f64::from(self.gpus), "1 or more", |gpus| gpus >= 1.0)?;
+        parameter("the local batch", f64::from(self.local_batch), "1 or more", |batch| batch >= 1.0)?;
+        let range = "at least 1 and at most the GPUs";
+        parameter("nodes of a size", f64::from(self.nodes), range, |nodes| {
+            nodes >= 1.0 && nodes <= f64::from(self.gpus)
+        })?;
+        Ok(self)
+    }
+}
+
+/// Steps seen at one size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Cell {
+    steps: u64,
+    /// Mean of the logarithm of a step's seconds: a few slow steps move it less than the mean.
+    log_mean: f64,
+}
+
+/// Steps of one job family, by size; grows with sizes and not with steps.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Observations {
+    cells: BTreeMap<Size, Cell>,
+}
+
+/// A size and how long its steps take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    size: Size,
+    log_step: f64,
+}
+
+impl Observations {
+    /// Takes `steps` steps at `size` that took `step_s` seconds each.
+    ///
+    /// # Errors
+    /// A size without GPUs, batch or a sensible number of nodes; a time that is not above 0; no steps.
+    pub fn add(&mut self, size: Size, step_s: f64, steps: u64) -> Result<(), AdviceError> {
+        size.check()?;
+        parameter("a step in seconds", step_s, "above 0 and at most a year", |step| step > 0.0 && step < 3.2e7)?;
+        parameter("the number of steps", steps as f64, "1 or more", |steps| steps >= 1.0)?;
+        let cell = self.cells.entry(size).or_insert(Cell { steps: 0, log_mean: 0.0 });
+        cell.steps = cell.steps.saturating_add(steps);
+        cell.log_mean += (step_s.ln() - cell.log_mean) * (steps as f64 / cell.steps as f64);
+        Ok(())
+    }
+
+    /// Sizes seen.
+    pub fn sizes(&self) -> impl Iterator<Item = Size> {
+        self.cells.keys().copied()
+    }
+
+    fn points(&self) -> Vec<Point> {
+        self.cells.iter().map(|(&size, cell)| Point { size, log_step: cell.log_mean }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! Sizing: how much capacity to commit to, and in which way to buy it.
+//!
+//! Read [`reservation`] first: one commitment at two prices is a quantile of demand. [`rules`] say what that quantile will be,
+//! [`leader`] picks among them by what each would have cost, [`paths`] draws demand for terms longer than any forecast and
+//! [`mix`] splits capacity over owned, reserved, spot and on-demand. Demand is a mean number of GPUs per hour throughout.
+
+mod error;
+mod leader;
+mod mix;
+mod paths;
+mod prices;
+mod reservation;
+mod rules;
+mod sample;
+
+pub use error::SizingError;
+pub use leader::{Decision, blend, follow, regrets};
+pub use mix::{Mix, MixShare, Offer, OwnedCost, SpotTerms, buying_mix};
+pub use paths::{Growth, GrowthPrior, PathPlan, growth, scenario_paths};
+pub use prices::Prices;
+pub use reservation::{Comparison, Reservation, Spread, Term, compare, reserve_by_forecast, reserve_by_paths, reserve_by_sample};
+pub use rules::Rule;
+pub use sample::{Marginals, Sample};
