@@ -11,7 +11,7 @@ use argmin::{
     solver::brent::BrentOpt,
 };
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, Gamma};
+use statrs::distribution::{ContinuousCDF, Gamma, Normal};
 
 use super::{AdviceError, error::parameter};
 
@@ -53,13 +53,39 @@ impl FailurePosterior {
 
     /// Rate per second of a job on `nodes` nodes that is also stopped `other_per_hour` times an hour for reasons with a known
     /// rate (preemption, resizing): a Gamma of the same mean and variance as the sum.
-    fn of_job(&self, nodes: u32, other_per_hour: f64) -> Result<Gamma, AdviceError> {
+    fn of_job(&self, nodes: u32, other_per_hour: f64) -> Result<JobRate, AdviceError> {
         let nodes = parameter("nodes of the job", f64::from(nodes), "1 or more", |nodes| nodes >= 1.0)?;
         parameter("other stops per hour", other_per_hour, "0 or more", |rate| rate >= 0.0)?;
         let mean = (nodes * self.mean() + other_per_hour) / 3600.0;
         let variance = self.shape * (nodes / self.node_hours / 3600.0).powi(2);
-        Gamma::new(mean * mean / variance, mean / variance)
-            .map_err(|error| AdviceError::Optimiser { what: "the failure rate", reason: error.to_string() })
+        Ok(JobRate { shape: mean * mean / variance, scale: variance / mean })
+    }
+}
+
+/// Failures of a job per second: Gamma.
+#[derive(Debug, Clone, Copy)]
+struct JobRate {
+    shape: f64,
+    scale: f64,
+}
+
+impl JobRate {
+    fn quantile(&self, level: f64) -> Result<f64, AdviceError> {
+        let gave_up = |reason: String| AdviceError::Optimiser { what: "the failure rate", reason };
+        // Solved at scale 1: per second the values are below what a search for the quantile tells apart. For large shapes, where
+        // its series loses digits, Wilson and Hilferty's cube root is exact enough.
+        let unit = if self.shape < 200.0 {
+            Gamma::new(self.shape, 1.0).map_err(|error| gave_up(error.to_string()))?.inverse_cdf(level)
+        } else {
+            let ninth = 1.0 / (9.0 * self.shape);
+            self.shape * (1.0 - ninth + Normal::standard().inverse_cdf(level) * ninth.sqrt()).powi(3)
+        };
+        let quantile = unit * self.scale;
+        if quantile.is_finite() {
+            Ok(quantile)
+        } else {
+            Err(gave_up(format!("no quantile at shape {}", self.shape)))
+        }
     }
 }
 
@@ -127,14 +153,20 @@ pub fn checkpoint_advice(
     cost: CheckpointCost,
     interval_s: Option<f64>,
 ) -> Result<CheckpointAdvice, AdviceError> {
-    parameter("the pause of a save in seconds", cost.save_s, "above 0 and at most a year", |s| s > 0.0 && s < 3.2e7)?;
-    parameter("the time to start again in seconds", cost.restart_s, "0 or more and at most a year", |s| (0.0..3.2e7).contains(&s))?;
+    parameter("the pause of a save in seconds", cost.save_s, "above 0 and at most a year", |s| {
+        s > 0.0 && s < 3.2e7
+    })?;
+    parameter("the time to start again in seconds", cost.restart_s, "0 or more and at most a year", |s| {
+        (0.0..3.2e7).contains(&s)
+    })?;
     if let Some(interval) = interval_s {
         parameter("the interval between saves in seconds", interval, "above 0", |s| s > 0.0)?;
     }
     let rate = posterior.of_job(nodes, other_per_hour)?;
-    let rates: Vec<f64> = (0..RATES).map(|k| rate.inverse_cdf((k as f64 + 0.5) / RATES as f64)).collect();
-    let ends = INTERVAL.map(|level| rate.inverse_cdf(level));
+    let rates = (0..RATES)
+        .map(|k| rate.quantile((k as f64 + 0.5) / RATES as f64))
+        .collect::<Result<Vec<f64>, AdviceError>>()?;
+    let ends = [rate.quantile(INTERVAL[0])?, rate.quantile(INTERVAL[1])?];
     let waste = |interval: f64| Range {
         value: rates.iter().map(|&rate| daly_waste(interval, cost, rate)).sum::<f64>() / rates.len() as f64,
         low: daly_waste(interval, cost, ends[0]),
@@ -146,7 +178,11 @@ pub fn checkpoint_advice(
     let mean = (f64::from(nodes) * posterior.mean() + other_per_hour) / 3600.0;
     Ok(CheckpointAdvice {
         // The larger the rate, the shorter the interval.
-        best_interval_s: Range { value: best, low: best_interval(cost, &ends[1..])?, high: best_interval(cost, &ends[..1])? },
+        best_interval_s: Range {
+            value: best,
+            low: best_interval(cost, &ends[1..])?,
+            high: best_interval(cost, &ends[..1])?,
+        },
         best_waste,
         waste_now,
         gain: waste_now.map(|now| (now.value - best_waste.value).max(0.0)),
@@ -167,12 +203,16 @@ impl CostFunction for Waste<'_> {
 
     fn cost(&self, log_interval: &f64) -> Result<f64, argmin::core::Error> {
         let interval = log_interval.exp();
-        Ok(self.rates.iter().map(|&rate| daly_waste(interval, self.cost, rate)).sum::<f64>() / self.rates.len() as f64)
+        Ok(self.rates.iter().map(|&rate| daly_waste(interval, self.cost, rate)).sum::<f64>()
+            / self.rates.len() as f64)
     }
 }
 
 fn best_interval(cost: CheckpointCost, rates: &[f64]) -> Result<f64, AdviceError> {
-    let gave_up = |error: argmin::core::Error| AdviceError::Optimiser { what: "the interval", reason: error.to_string() };
+    let gave_up = |error: argmin::core::Error| AdviceError::Optimiser {
+        what: "the interval",
+        reason: error.to_string(),
+    };
     let problem = Waste { cost, rates };
     // From a hundredth of a save to thrice Young's interval at the smallest rate: the exact optimum is below Young's.
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min).max(1e-14);
@@ -188,7 +228,8 @@ fn best_interval(cost: CheckpointCost, rates: &[f64]) -> Result<f64, AdviceError
         }
     }
     let solver = BrentOpt::new(floor.1 - width, floor.1 + width).set_tolerance(1e-9, 1e-9);
-    let found = Executor::new(problem, solver).configure(|state| state.max_iters(100)).run().map_err(gave_up)?;
+    let found =
+        Executor::new(problem, solver).configure(|state| state.max_iters(100)).run().map_err(gave_up)?;
     Ok(found.state().get_best_param().copied().unwrap_or(floor.1).exp())
 }
 
@@ -211,6 +252,19 @@ mod tests {
         let counted = prior.and(333, 400.0 * 200.0 * 24.0).unwrap();
         assert!((counted.mean() * 24_000.0 - 4.16).abs() < 0.01);
         assert!(prior.and(1, f64::NAN).is_err());
+    }
+
+    #[test]
+    fn quantiles_are_those_of_a_gamma() {
+        for shape in [0.5, 3.0, 150.0, 250.0, 1e6] {
+            let rate = JobRate { shape, scale: 1e-8 };
+            let mean = (0..1000).map(|k| rate.quantile((f64::from(k) + 0.5) / 1000.0).unwrap()).sum::<f64>()
+                / 1000.0;
+            assert!((mean / (shape * 1e-8) - 1.0).abs() < 0.01, "{shape}: {mean}");
+        }
+        // Half a chi-square of one degree: its median is 0.4549 / 2.
+        let half = JobRate { shape: 0.5, scale: 1.0 }.quantile(0.5).unwrap();
+        assert!((half - 0.227_468).abs() < 1e-4, "{half}");
     }
 
     #[test]
@@ -249,7 +303,8 @@ mod tests {
     fn a_simulation_agrees() {
         use rand::{Rng, SeedableRng};
         let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(3);
-        let (interval, cost, rate) = (500.0, CheckpointCost { save_s: 100.0, restart_s: 200.0 }, 1.0 / 1000.0);
+        let (interval, cost, rate) =
+            (500.0, CheckpointCost { save_s: 100.0, restart_s: 200.0 }, 1.0 / 1000.0);
         let mut failure = || -(1.0 - random.random::<f64>()).ln() / rate;
         let (mut time, mut kept) = (0.0, 0.0);
         for _ in 0..40_000 {

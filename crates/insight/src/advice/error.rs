@@ -48,5 +48,9 @@ pub(super) fn parameter(
     range: &'static str,
     holds: impl Fn(f64) -> bool,
 ) -> Result<f64, AdviceError> {
-    if value.is_finite() && holds(value) { Ok(value) } else { Err(AdviceError::Parameter { what, value, range }) }
+    if value.is_finite() && holds(value) {
+        Ok(value)
+    } else {
+        Err(AdviceError::Parameter { what, value, range })
+    }
 }

@@ -18,13 +18,21 @@ impl Histogram {
     /// Edges that do not rise or are not finite, another number of counts, nothing counted.
     pub fn new(edges: Vec<f64>, counts: Vec<u64>) -> Result<Self, AdviceError> {
         if edges.len() != counts.len() + 1 {
-            return Err(AdviceError::Length { what: "the edges", got: edges.len(), expected: counts.len() + 1 });
+            return Err(AdviceError::Length {
+                what: "the edges",
+                got: edges.len(),
+                expected: counts.len() + 1,
+            });
         }
         for edge in &edges {
             parameter("an edge", *edge, "finite", |_| true)?;
         }
         if let Some(pair) = edges.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(AdviceError::Parameter { what: "an edge", value: pair[1], range: "above the edge before it" });
+            return Err(AdviceError::Parameter {
+                what: "an edge",
+                value: pair[1],
+                range: "above the edge before it",
+            });
         }
         if counts.iter().all(|&count| count == 0) {
             return Err(AdviceError::Empty { what: "the histogram" });

@@ -7,7 +7,9 @@ mod rightsize;
 pub mod scaling;
 mod sharing;
 
-pub use checkpoint::{CheckpointAdvice, CheckpointCost, FailurePosterior, Range, checkpoint_advice, daly_waste, young};
+pub use checkpoint::{
+    CheckpointAdvice, CheckpointCost, FailurePosterior, Range, checkpoint_advice, daly_waste, young,
+};
 pub use error::AdviceError;
 pub use histogram::Histogram;
 pub use rightsize::{Refusal, RightSize, Slice, Usage, right_size};

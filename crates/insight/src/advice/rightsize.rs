@@ -81,7 +81,9 @@ pub fn right_size(usage: &Usage, slices: &[Slice]) -> Result<Result<RightSize, R
     }
     let memory = usage.memory_p999_bytes * MEMORY_MARGIN;
     let sms = usage.sm_p95 * SM_MARGIN;
-    let fits = |slice: &&Slice| slice.cost_share < 1.0 && slice.memory_bytes as f64 >= memory && slice.sm_share >= sms;
+    let fits = |slice: &&Slice| {
+        slice.cost_share < 1.0 && slice.memory_bytes as f64 >= memory && slice.sm_share >= sms
+    };
     let cheapest = slices.iter().filter(fits).min_by(|one, other| {
         one.cost_share.total_cmp(&other.cost_share).then(one.memory_bytes.cmp(&other.memory_bytes))
     });
@@ -96,15 +98,21 @@ pub fn right_size(usage: &Usage, slices: &[Slice]) -> Result<Result<RightSize, R
 
 fn check(usage: &Usage, slices: &[Slice]) -> Result<(), AdviceError> {
     parameter("memory held in bytes", usage.memory_p999_bytes, "0 or more", |bytes| bytes >= 0.0)?;
-    parameter("the share of SMs active", usage.sm_p95, "between 0 and 1", |share| (0.0..=1.0).contains(&share))?;
+    parameter("the share of SMs active", usage.sm_p95, "between 0 and 1", |share| {
+        (0.0..=1.0).contains(&share)
+    })?;
     parameter("days measured", usage.days, "0 or more", |days| days >= 0.0)?;
     parameter("GPU-hours a week", usage.gpu_hours_weekly, "0 or more", |hours| hours >= 0.0)?;
     if slices.is_empty() {
         return Err(AdviceError::Empty { what: "the list of slices" });
     }
     for slice in slices {
-        parameter("a slice's SMs", slice.sm_share, "above 0 and at most 1", |share| share > 0.0 && share <= 1.0)?;
-        parameter("a slice's cost", slice.cost_share, "above 0 and at most 1", |share| share > 0.0 && share <= 1.0)?;
+        parameter("a slice's SMs", slice.sm_share, "above 0 and at most 1", |share| {
+            share > 0.0 && share <= 1.0
+        })?;
+        parameter("a slice's cost", slice.cost_share, "above 0 and at most 1", |share| {
+            share > 0.0 && share <= 1.0
+        })?;
     }
     Ok(())
 }

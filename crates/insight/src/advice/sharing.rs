@@ -66,7 +66,9 @@ pub fn sharing_pairs(jobs: &[Neighbour], limit: usize) -> Result<Vec<Pair>, Advi
         pairs.extend(alone[at + 1..].iter().filter_map(|other| fit(one, other)));
     }
     // Stable: of equals the first by name.
-    pairs.sort_by(|one, other| other.complementarity.total_cmp(&one.complementarity).then(one.peak_sm.total_cmp(&other.peak_sm)));
+    pairs.sort_by(|one, other| {
+        other.complementarity.total_cmp(&one.complementarity).then(one.peak_sm.total_cmp(&other.peak_sm))
+    });
     let mut taken = std::collections::BTreeSet::new();
     pairs.retain(|pair| {
         let free = !taken.contains(&pair.first) && !taken.contains(&pair.second);
@@ -102,7 +104,9 @@ fn fit(one: &Neighbour, other: &Neighbour) -> Option<Pair> {
 fn check(job: &Neighbour) -> Result<(), AdviceError> {
     let range = "between 0 and 1";
     parameter("memory held", job.memory_p999, range, |share| (0.0..=1.0).contains(&share))?;
-    for (what, shares) in [("SMs active by hour", &job.sm_p95), ("memory bandwidth by hour", &job.bandwidth_p95)] {
+    for (what, shares) in
+        [("SMs active by hour", &job.sm_p95), ("memory bandwidth by hour", &job.bandwidth_p95)]
+    {
         if shares.len() != HOURS {
             return Err(AdviceError::Length { what, got: shares.len(), expected: HOURS });
         }
@@ -131,7 +135,12 @@ mod tests {
 
     #[test]
     fn those_who_take_turns_are_paired() {
-        let jobs = [job("day", 8..20, 0.7), job("night", 0..8, 0.7), job("noon", 8..20, 0.7), job("idle", 0..0, 0.1)];
+        let jobs = [
+            job("day", 8..20, 0.7),
+            job("night", 0..8, 0.7),
+            job("noon", 8..20, 0.7),
+            job("idle", 0..0, 0.1),
+        ];
         let pairs = sharing_pairs(&jobs, 100).unwrap();
         assert_eq!((pairs[0].first.as_str(), pairs[0].second.as_str()), ("day", "night"));
         assert!((pairs[0].complementarity - 0.6).abs() < 1e-12);

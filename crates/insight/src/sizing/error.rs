@@ -12,7 +12,9 @@ pub enum SizingError {
         what: &'static str,
     },
     /// A demand is negative or not a number.
-    #[error("{what}[{at}] is {value}: demand must be a finite number of GPUs, zero or more; leave out hours without data")]
+    #[error(
+        "{what}[{at}] is {value}: demand must be a finite number of GPUs, zero or more; leave out hours without data"
+    )]
     Demand {
         /// Which argument.
         what: &'static str,

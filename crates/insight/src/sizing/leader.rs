@@ -56,7 +56,11 @@ pub fn follow(
         Some(current) if current < experts => {
             Ok(if regrets[current] - regrets[leader] > switching_cost { leader } else { current })
         }
-        Some(current) => Err(SizingError::Length { what: "experts, by the current one's number", got: experts, expected: current + 1 }),
+        Some(current) => Err(SizingError::Length {
+            what: "experts, by the current one's number",
+            got: experts,
+            expected: current + 1,
+        }),
     }
 }
 
@@ -68,7 +72,12 @@ pub fn follow(
 ///
 /// # Errors
 /// As [`regrets`]; no experts, a commitment that is negative or not finite, a level outside 0..=1, a temperature of 0 or less.
-pub fn blend(past: &[Decision], commitments: &[f64], level: f64, temperature: f64) -> Result<f64, SizingError> {
+pub fn blend(
+    past: &[Decision],
+    commitments: &[f64],
+    level: f64,
+    temperature: f64,
+) -> Result<f64, SizingError> {
     error::demand("commitments", commitments)?;
     error::parameter("the level", level, "between 0 and 1", |level| (0.0..=1.0).contains(&level))?;
     error::parameter("the temperature", temperature, "more than 0", |temperature| temperature > 0.0)?;

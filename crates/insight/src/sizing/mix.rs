@@ -111,8 +111,12 @@ impl OwnedCost {
         for (what, value) in plain {
             parameter(what, value, "0 or more", |value| value >= 0.0)?;
         }
-        parameter("years of ownership", self.years, "above 0 and at most 100", |years| years > 0.0 && years <= 100.0)?;
-        parameter("the residual", self.residual, "between 0 and the capital", |it| it >= 0.0 && it <= self.capital)?;
+        parameter("years of ownership", self.years, "above 0 and at most 100", |years| {
+            years > 0.0 && years <= 100.0
+        })?;
+        parameter("the residual", self.residual, "between 0 and the capital", |it| {
+            it >= 0.0 && it <= self.capital
+        })?;
         parameter("busy power", self.busy_kw, "at least idle power", |kw| kw >= self.idle_kw)?;
         let yearly = if self.interest == 0.0 {
             (self.capital - self.residual) / self.years
@@ -176,12 +180,15 @@ pub fn buying_mix(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Resul
     let step = ((peak / STEPS as f64 / node as f64).ceil().max(1.0) as usize) * node;
     let steps = (peak / step as f64).ceil() as usize;
     let loads: Vec<Vec<f64>> = paths.iter().map(|path| load(path, step, steps)).collect();
-    let mean: Vec<f64> = (0..=steps)
-        .map(|at| loads.iter().map(|load| load[at]).sum::<f64>() / loads.len() as f64)
-        .collect();
+    let mean: Vec<f64> =
+        (0..=steps).map(|at| loads.iter().map(|load| load[at]).sum::<f64>() / loads.len() as f64).collect();
     let bounds = nest(&mean, &offers, step);
     let cost = |load: &[f64], bounds: &[usize]| -> f64 {
-        offers.iter().enumerate().map(|(at, offer)| slice_cost(offer, load, bounds[at], bounds[at + 1], step)).sum()
+        offers
+            .iter()
+            .enumerate()
+            .map(|(at, offer)| slice_cost(offer, load, bounds[at], bounds[at + 1], step))
+            .sum()
     };
     let by_path: Vec<Vec<usize>> = loads.iter().map(|load| nest(load, &offers, step)).collect();
     let spread = |values: Vec<f64>| Spread::of(values).ok_or(SizingError::Empty { what: "paths" });
@@ -219,7 +226,9 @@ fn check(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Result<Vec<Off
         parameter("an offer's fixed price", offer.fixed, "0 or more", |price| price >= 0.0)?;
         parameter("an offer's price of use", offer.used, "0 or more", |price| price >= 0.0)?;
         let range = "at most the hours of the shortest path: draw longer paths";
-        parameter("an offer's term in hours", f64::from(offer.term_hours), range, |term| term <= shortest as f64)?;
+        parameter("an offer's term in hours", f64::from(offer.term_hours), range, |term| {
+            term <= shortest as f64
+        })?;
     }
     if offers.iter().all(|offer| offer.limit_gpus.is_some()) {
         return Err(SizingError::Empty { what: "the list of offers without a limit" });

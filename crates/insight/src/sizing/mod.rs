@@ -18,6 +18,8 @@ pub use leader::{Decision, blend, follow, regrets};
 pub use mix::{Mix, MixShare, Offer, OwnedCost, SpotTerms, buying_mix};
 pub use paths::{Growth, GrowthPrior, PathPlan, growth, scenario_paths};
 pub use prices::Prices;
-pub use reservation::{Comparison, Reservation, Spread, Term, compare, reserve_by_forecast, reserve_by_paths, reserve_by_sample};
+pub use reservation::{
+    Comparison, Reservation, Spread, Term, compare, reserve_by_forecast, reserve_by_paths, reserve_by_sample,
+};
 pub use rules::Rule;
 pub use sample::{Marginals, Sample};

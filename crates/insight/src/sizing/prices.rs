@@ -41,7 +41,11 @@ impl Prices {
     /// Share of the hours that a GPU must be busy to be worth its commitment: `(p_r - l) / (p_o - l)`, at most 1. At 1 nothing
     /// is worth reserving.
     pub fn break_even(&self) -> f64 {
-        if self.elastic <= self.reserved { 1.0 } else { (self.reserved - self.lend) / (self.elastic - self.lend) }
+        if self.elastic <= self.reserved {
+            1.0
+        } else {
+            (self.reserved - self.lend) / (self.elastic - self.lend)
+        }
     }
 
     /// Critical ratio: the level of the demand quantile that is the cheapest commitment, `1 - break_even`.
@@ -88,9 +92,14 @@ mod tests {
 
     #[test]
     fn bad_prices_are_named() {
-        for (reserved, elastic, lend) in
-            [(f64::NAN, 1.0, 0.0), (0.0, 1.0, 0.0), (-1.0, 1.0, 0.0), (1.0, -1.0, 0.0), (1.0, 2.0, 1.0), (1.0, f64::INFINITY, 0.0)]
-        {
+        for (reserved, elastic, lend) in [
+            (f64::NAN, 1.0, 0.0),
+            (0.0, 1.0, 0.0),
+            (-1.0, 1.0, 0.0),
+            (1.0, -1.0, 0.0),
+            (1.0, 2.0, 1.0),
+            (1.0, f64::INFINITY, 0.0),
+        ] {
             let error = Prices::new(reserved, elastic, lend).unwrap_err();
             assert!(error.to_string().contains("must be"), "{error}");
         }

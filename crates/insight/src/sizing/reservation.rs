@@ -39,7 +39,9 @@ impl Spread {
     /// Spread of values; `None` without any.
     pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_unstable_by(f64::total_cmp);
-        let at = |share: f64| values.get(((values.len().checked_sub(1)?) as f64 * share).round() as usize).copied();
+        let at = |share: f64| {
+            values.get(((values.len().checked_sub(1)?) as f64 * share).round() as usize).copied()
+        };
         Some(Self { low: at(0.1)?, high: at(0.9)? })
     }
 }
@@ -112,7 +114,11 @@ pub fn reserve_by_forecast(
     let sample = Sample::of_forecast(forecast)?;
     let hours = forecast.quantiles.len() / forecast.levels.len();
     if hours != term.hours as usize {
-        return Err(SizingError::Length { what: "the forecast, in hours", got: hours, expected: term.hours as usize });
+        return Err(SizingError::Length {
+            what: "the forecast, in hours",
+            got: hours,
+            expected: term.hours as usize,
+        });
     }
     reserve_by_sample(&sample, prices, term)
 }
@@ -131,7 +137,8 @@ pub fn reserve_by_paths(paths: &[Vec<f64>], prices: &Prices, term: Term) -> Resu
         gpus.push(f64::from(sample.cheapest(prices, term.node_gpus, term.limit_gpus)));
         costs.push(sample.cost(prices, f64::from(advice.gpus)) * f64::from(term.hours));
     }
-    advice.spread = Spread::of(gpus).zip(Spread::of(costs)).map(|(gpus, cost)| ReservationSpread { gpus, cost });
+    advice.spread =
+        Spread::of(gpus).zip(Spread::of(costs)).map(|(gpus, cost)| ReservationSpread { gpus, cost });
     Ok(advice)
 }
 

@@ -53,7 +53,10 @@ impl Sample {
         if levels.windows(2).any(|pair| pair[0] >= pair[1] || pair[0].is_nan())
             || !(levels[0] > 0.0 && levels[levels.len() - 1] < 1.0)
         {
-            return Err(SizingError::Quantiles { hour: 0, problem: "levels must rise inside (0, 1): sort them" });
+            return Err(SizingError::Quantiles {
+                hour: 0,
+                problem: "levels must rise inside (0, 1): sort them",
+            });
         }
         if !quantiles.len().is_multiple_of(levels.len()) {
             let problem = "the last row is cut short: give one quantile a level";
@@ -148,7 +151,9 @@ mod tests {
 
     #[test]
     fn a_uniform_forecast_has_uniform_quantiles() {
-        let sample = Sample::of_forecast(Marginals { levels: &[0.1, 0.5, 0.9], quantiles: &[10.0, 50.0, 90.0] }).unwrap();
+        let sample =
+            Sample::of_forecast(Marginals { levels: &[0.1, 0.5, 0.9], quantiles: &[10.0, 50.0, 90.0] })
+                .unwrap();
         assert!((sample.quantile(0.4) - 40.0).abs() <= 0.5);
         assert!((sample.mean() - 50.0).abs() < 1e-9);
         // Two hours, one at 0 to 100 and one at exactly 200: G is 0.5 at 100, so the quantile at 0.4 is 80.
@@ -159,7 +164,8 @@ mod tests {
 
     #[test]
     fn crooked_forecasts_are_refused() {
-        let refused = |levels: &[f64], quantiles: &[f64]| Sample::of_forecast(Marginals { levels, quantiles }).is_err();
+        let refused =
+            |levels: &[f64], quantiles: &[f64]| Sample::of_forecast(Marginals { levels, quantiles }).is_err();
         assert!(refused(&[0.1, 0.9], &[2.0, 1.0]));
         assert!(refused(&[0.9, 0.1], &[1.0, 2.0]));
         assert!(refused(&[0.1, 0.9], &[1.0, 2.0, 3.0]));

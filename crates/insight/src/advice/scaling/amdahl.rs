@@ -33,7 +33,8 @@ impl Amdahl {
             // Shares near 0 matter most for many GPUs.
             let serial = (f64::from(k) / f64::from(GRID)).powi(3);
             let shape = Self { sample_s: 1.0, serial };
-            let gaps: Vec<f64> = points.iter().map(|point| point.log_step - shape.step_s(point.size).ln()).collect();
+            let gaps: Vec<f64> =
+                points.iter().map(|point| point.log_step - shape.step_s(point.size).ln()).collect();
             let level = gaps.iter().sum::<f64>() / gaps.len() as f64;
             let error: f64 = gaps.iter().map(|gap| (gap - level).powi(2)).sum();
             let far = ((serial + 1e-3) / (PRIOR_SHARE + 1e-3)).ln().powi(2);

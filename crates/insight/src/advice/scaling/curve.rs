@@ -81,22 +81,26 @@ impl Curve {
             return Err(AdviceError::Empty { what: "the observations" });
         }
         let form = Form::fit(&points, None)?;
-        let placements: BTreeSet<(u32, u32)> = points.iter().map(|point| (point.size.gpus, point.size.nodes)).collect();
+        let placements: BTreeSet<(u32, u32)> =
+            points.iter().map(|point| (point.size.gpus, point.size.nodes)).collect();
         let mut without = Vec::new();
         for &(gpus, nodes) in placements.iter().filter(|_| placements.len() > 1) {
-            let kept: Vec<Point> =
-                points.iter().filter(|point| (point.size.gpus, point.size.nodes) != (gpus, nodes)).copied().collect();
+            let kept: Vec<Point> = points
+                .iter()
+                .filter(|point| (point.size.gpus, point.size.nodes) != (gpus, nodes))
+                .copied()
+                .collect();
             without.push(Form::fit(&kept, Some(&form))?);
         }
-        let squares: f64 = points.iter().map(|point| (form.step_s(point.size).ln() - point.log_step).powi(2)).sum();
+        let squares: f64 =
+            points.iter().map(|point| (form.step_s(point.size).ln() - point.log_step).powi(2)).sum();
         Ok(Self {
             form,
             without,
             residual: (squares / points.len() as f64).sqrt().max(FLOOR),
             most_gpus: points.iter().map(|point| point.size.gpus).max().unwrap_or(1),
-            seen: [false, true].map(|over| {
-                points.iter().any(|point| point.size.gpus > 1 && (point.size.nodes > 1) == over)
-            }),
+            seen: [false, true]
+                .map(|over| points.iter().any(|point| point.size.gpus > 1 && (point.size.nodes > 1) == over)),
         })
     }
 
@@ -134,7 +138,9 @@ impl Curve {
     /// Standard deviation of the logarithm of an estimate: jackknife over sizes, residual, and distance from what was seen.
     fn spread(&self, size: Size, of: impl Fn(&Form) -> f64, at: f64) -> f64 {
         let n = self.without.len() as f64;
-        let jackknife: f64 = self.without.iter().map(|form| (of(form) - at).powi(2)).sum::<f64>() * (n - 1.0).max(0.0) / n.max(1.0);
+        let jackknife: f64 = self.without.iter().map(|form| (of(form) - at).powi(2)).sum::<f64>()
+            * (n - 1.0).max(0.0)
+            / n.max(1.0);
         let doublings = (f64::from(size.gpus) / f64::from(self.most_gpus)).log2().max(0.0);
         // A kind of link never seen is a guess: as far off as two doublings.
         let strange = if size.gpus > 1 && !self.seen[usize::from(size.nodes > 1)] { 2.0 } else { 0.0 };

@@ -67,7 +67,9 @@ impl Observations {
     /// A size without GPUs, batch or a sensible number of nodes; a time that is not above 0; no steps.
     pub fn add(&mut self, size: Size, step_s: f64, steps: u64) -> Result<(), AdviceError> {
         size.check()?;
-        parameter("a step in seconds", step_s, "above 0 and at most a year", |step| step > 0.0 && step < 3.2e7)?;
+        parameter("a step in seconds", step_s, "above 0 and at most a year", |step| {
+            step > 0.0 && step < 3.2e7
+        })?;
         parameter("the number of steps", steps as f64, "1 or more", |steps| steps >= 1.0)?;
         let cell = self.cells.entry(size).or_insert(Cell { steps: 0, log_mean: 0.0 });
         cell.steps = cell.steps.saturating_add(steps);

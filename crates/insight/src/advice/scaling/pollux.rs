@@ -53,7 +53,8 @@ impl Pollux {
         };
         // Scaled by the larger, so that no power overflows.
         let large = grad.max(sync).max(f64::MIN_POSITIVE);
-        large * ((grad / large).powf(self.overlap) + (sync / large).powf(self.overlap)).powf(1.0 / self.overlap)
+        large
+            * ((grad / large).powf(self.overlap) + (sync / large).powf(self.overlap)).powf(1.0 / self.overlap)
     }
 
     /// Least squares of the logarithm of steps, from `start` or from what the fastest step suggests.
@@ -127,7 +128,8 @@ impl CostFunction for Loss<'_> {
 }
 
 fn descend(loss: Loss<'_>, from: &[f64; PARAMETERS]) -> Result<[f64; PARAMETERS], AdviceError> {
-    let gave_up = |error: argmin::core::Error| AdviceError::Optimiser { what: "the curve", reason: error.to_string() };
+    let gave_up =
+        |error: argmin::core::Error| AdviceError::Optimiser { what: "the curve", reason: error.to_string() };
     let mut simplex = vec![from.to_vec()];
     for at in 0..PARAMETERS {
         let mut corner = from.to_vec();
@@ -135,7 +137,8 @@ fn descend(loss: Loss<'_>, from: &[f64; PARAMETERS]) -> Result<[f64; PARAMETERS]
         simplex.push(corner);
     }
     let solver = NelderMead::new(simplex).with_sd_tolerance(1e-10).map_err(gave_up)?;
-    let found = Executor::new(loss, solver).configure(|state| state.max_iters(ITERATIONS)).run().map_err(gave_up)?;
+    let found =
+        Executor::new(loss, solver).configure(|state| state.max_iters(ITERATIONS)).run().map_err(gave_up)?;
     let mut best = *from;
     if let Some(found) = found.state().get_best_param() {
         best.copy_from_slice(found);

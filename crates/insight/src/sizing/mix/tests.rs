@@ -31,7 +31,11 @@ fn each_gpu_goes_where_its_use_is_cheapest() {
     // Unit k of 10 is busy (11 - k) / 10 of the time. Owned 0.3 + 0.1 u, reserved 0.6, on demand u: owned beats on demand for
     // u > 1/3, so 7 units; reserved beats owned nowhere.
     let path: Vec<f64> = (1..=10).map(f64::from).collect();
-    let offers = [offer("on demand", 0.0, 1.0, None), offer("owned", 0.3, 0.1, None), offer("reserved", 0.6, 0.0, None)];
+    let offers = [
+        offer("on demand", 0.0, 1.0, None),
+        offer("owned", 0.3, 0.1, None),
+        offer("reserved", 0.6, 0.0, None),
+    ];
     let mix = buying_mix(std::slice::from_ref(&path), &offers, 1).unwrap();
     assert_eq!(gpus(&mix), [("reserved", 0), ("owned", 7), ("on demand", 3)]);
     // Owned: 7 x 0.3 + 0.1 x (1 + 0.9 + ... + 0.4); on demand 0.3 + 0.2 + 0.1.

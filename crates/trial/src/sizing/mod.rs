@@ -1,0 +1,42 @@
+//! Protocols of sizing and advice: what commitments would have cost beside the best known afterwards, and how far a scaling
+//! curve fitted on small sizes is off on large ones.
+
+mod columns;
+mod profiles;
+mod regret;
+mod scaling;
+mod traces;
+
+pub use profiles::{Profile, profiles};
+pub use regret::{Case, Outside, Policy, RegretRow, RegretTable, TERMS, regret_table};
+pub use scaling::{ScalingRow, scaling_errors};
+pub use traces::demand_cases;
+
+/// A trial that cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum SizingTrialError {
+    /// A file is missing, is no Parquet, or lacks a column.
+    #[error("{path}: {why}: give the folder of the public traces, files named as in it")]
+    Read {
+        /// File.
+        path: String,
+        /// What failed.
+        why: String,
+    },
+    /// A series ends before its last decision's term.
+    #[error("{name} has {hours} hours, its decisions need {needed}: give the whole trace")]
+    Short {
+        /// Series.
+        name: String,
+        /// Hours it has.
+        hours: usize,
+        /// Hours it should have.
+        needed: usize,
+    },
+    /// What is under trial refused its input.
+    #[error("sizing refused a series")]
+    Sizing(#[from] tidegate_insight::sizing::SizingError),
+    /// What is under trial refused its input.
+    #[error("advice refused a profile")]
+    Advice(#[from] tidegate_insight::advice::AdviceError),
+}
