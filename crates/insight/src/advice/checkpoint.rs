@@ -72,10 +72,16 @@ struct JobRate {
 impl JobRate {
     fn quantile(&self, level: f64) -> Result<f64, AdviceError> {
         let gave_up = |reason: String| AdviceError::Optimiser { what: "the failure rate", reason };
-        // Solved at scale 1: per second the values are below what a search for the quantile tells apart. For large shapes, where
-        // its series loses digits, Wilson and Hilferty's cube root is exact enough.
+        // For large shapes Wilson and Hilferty's cube root is exact enough. For small ones the library's own inverse does not
+        // converge where the density has no limit at 0, so its distribution function is halved over logarithms.
         let unit = if self.shape < 200.0 {
-            Gamma::new(self.shape, 1.0).map_err(|error| gave_up(error.to_string()))?.inverse_cdf(level)
+            let gamma = Gamma::new(self.shape, 1.0).map_err(|error| gave_up(error.to_string()))?;
+            let (mut low, mut high) = (-700.0f64, (self.shape * 20.0 + 50.0).ln());
+            for _ in 0..60 {
+                let middle = f64::midpoint(low, high);
+                if gamma.cdf(middle.exp()) < level { low = middle } else { high = middle }
+            }
+            high.exp()
         } else {
             let ninth = 1.0 / (9.0 * self.shape);
             self.shape * (1.0 - ninth + Normal::standard().inverse_cdf(level) * ninth.sqrt()).powi(3)
