@@ -3,5 +3,6 @@
 #![warn(missing_docs)]
 
 pub mod advice;
+pub mod forecast;
 pub mod sizing;
 pub mod straggler;

@@ -43,8 +43,7 @@ fn main() -> ExitCode {
 }
 
 fn run(traces: &std::path::Path, rhos: &[f64]) -> Result<Vec<RegretTable>, SizingTrialError> {
-    let cases = demand_cases(traces)?;
-    rhos.iter().map(|&rho| regret_table(&cases, rho)).collect()
+    rhos.iter().map(|&rho| regret_table(&demand_cases(traces, rho)?, rho)).collect()
 }
 
 fn print_json(tables: &[RegretTable]) {

@@ -2,4 +2,5 @@
 //! shares no constant with it.
 #![warn(missing_docs)]
 
+pub mod forecast;
 pub mod sizing;

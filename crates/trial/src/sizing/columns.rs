@@ -5,7 +5,7 @@ use std::{fs::File, path::Path};
 use arrow::{
     array::{ArrayRef, AsArray, RecordBatch},
     compute::cast,
-    datatypes::{DataType, Float64Type, TimeUnit},
+    datatypes::{DataType, Float64Type},
 };
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
@@ -36,20 +36,6 @@ impl Columns {
         let arrays = self.cast(name, &DataType::Float64)?;
         let values = |array: &ArrayRef| array.as_primitive::<Float64Type>().iter().collect::<Vec<_>>();
         Ok(arrays.iter().flat_map(values).map(|value| value.unwrap_or(f64::NAN)).collect())
-    }
-
-    /// A timestamp column as seconds since 1970; null is NaN.
-    pub(super) fn seconds(&self, name: &str) -> Result<Vec<f64>, SizingTrialError> {
-        let micros = self.cast(name, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
-        let mut seconds = Vec::new();
-        for array in micros {
-            let whole = cast(&array, &DataType::Int64).and_then(|array| cast(&array, &DataType::Float64));
-            let whole = whole.map_err(|error| self.fail(name, &error))?;
-            seconds.extend(
-                whole.as_primitive::<Float64Type>().iter().map(|value| value.unwrap_or(f64::NAN) / 1e6),
-            );
-        }
-        Ok(seconds)
     }
 
     /// A column of text; null is the empty text.

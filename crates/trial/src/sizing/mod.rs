@@ -2,15 +2,15 @@
 //! curve fitted on small sizes is off on large ones.
 
 mod columns;
+mod forecasts;
 mod profiles;
 mod regret;
 mod scaling;
-mod traces;
 
+pub use forecasts::demand_cases;
 pub use profiles::{Profile, profiles};
 pub use regret::{Case, Outside, Policy, RegretRow, RegretTable, TERMS, regret_table};
 pub use scaling::{ScalingRow, scaling_errors};
-pub use traces::demand_cases;
 
 /// A trial that cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,12 @@ pub enum SizingTrialError {
         /// Hours it should have.
         needed: usize,
     },
+    /// The series cannot be read.
+    #[error(transparent)]
+    Trace(#[from] crate::forecast::TraceError),
+    /// The forecaster refused a series.
+    #[error("the forecaster refused a series")]
+    Forecast(#[from] tidegate_insight::forecast::ForecastError),
     /// What is under trial refused its input.
     #[error("sizing refused a series")]
     Sizing(#[from] tidegate_insight::sizing::SizingError),

@@ -4,7 +4,7 @@
 //! are not rounded, so that small series count as large ones do. What a policy learns from is the same rules' commitments every
 //! six hours, those alone whose term had passed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use tidegate_insight::sizing::{Decision, Prices, Rule, blend, follow};
@@ -147,6 +147,14 @@ fn policies(cases: &[Case]) -> Vec<(String, Policy)> {
     policies.push(("ours: follow the leader".to_owned(), Policy::Leader));
     policies.push(("ours: blend by trailing regret".to_owned(), Policy::Blend));
     policies
+}
+
+/// Hours at which an expert from outside is asked: decisions, and lessons for all terms.
+pub(super) fn asked(first: usize, step: usize) -> BTreeSet<usize> {
+    let decisions = (0..DECISIONS).map(|decision| first + decision * step);
+    let last = first + (DECISIONS - 1) * step;
+    let lessons = (WARM..=last).step_by(LESSON_STRIDE).filter(|at| at + TERMS[0] + LESSON_HOURS >= first);
+    decisions.chain(lessons).collect()
 }
 
 /// What every expert committed to in the past, and what it cost.

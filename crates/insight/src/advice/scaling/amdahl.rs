@@ -35,8 +35,10 @@ impl Amdahl {
             let shape = Self { sample_s: 1.0, serial };
             let gaps: Vec<f64> =
                 points.iter().map(|point| point.log_step - shape.step_s(point.size).ln()).collect();
-            let level = gaps.iter().sum::<f64>() / gaps.len() as f64;
-            let error: f64 = gaps.iter().map(|gap| (gap - level).powi(2)).sum();
+            let weights: f64 = points.iter().map(|point| point.weight).sum();
+            let level = gaps.iter().zip(points).map(|(gap, point)| point.weight * gap).sum::<f64>() / weights;
+            let error: f64 =
+                gaps.iter().zip(points).map(|(gap, point)| point.weight * (gap - level).powi(2)).sum();
             let far = ((serial + 1e-3) / (PRIOR_SHARE + 1e-3)).ln().powi(2);
             let loss = error + PRIOR_WEIGHT * far;
             if loss < best.0 {

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{AdviceError, Amdahl, Observations, Point, Pollux, Size};
+use super::{AdviceError, Amdahl, Observations, Point, Pollux, Size, weighted};
 
 /// Normal quantile of 90 %: an interval reaches from 10 % to 90 %.
 const Z: f64 = 1.281_551_6;
 /// Error of a form fitted to a size it has seen, as a share, before residuals say otherwise.
 const FLOOR: f64 = 0.02;
-/// A factor an estimate may be off, as a logarithm per doubling beyond the sizes seen: extrapolation is not interpolation.
+/// Least a form is taken to be off, as a logarithm per doubling beyond the sizes seen: extrapolation is not interpolation.
 const BEYOND: f64 = 0.05;
 
 /// The form that was fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// Pollux's: at least three numbers of GPUs were seen.
+    /// Pollux's: at least three numbers of GPUs were seen, and it foretold the larger of them from the smaller best.
     Pollux(Pollux),
     /// Amdahl's.
     Amdahl(Amdahl),
@@ -42,6 +42,8 @@ pub struct Curve {
     without: Vec<Form>,
     /// Standard deviation of the logarithm of a step about the fit.
     residual: f64,
+    /// How far the form was off per doubling, as a logarithm.
+    beyond: f64,
     /// Most GPUs seen.
     most_gpus: u32,
     /// Whether two or more GPUs on one node, and over nodes, were seen.
@@ -56,17 +58,41 @@ impl Form {
         }
     }
 
-    fn fit(points: &[Point], start: Option<&Self>) -> Result<Self, AdviceError> {
+    fn refit(&self, points: &[Point]) -> Result<Self, AdviceError> {
+        match self {
+            Self::Pollux(fit) => Pollux::fit(points, Some(fit)).map(Self::Pollux),
+            Self::Amdahl(_) => Ok(Self::Amdahl(Amdahl::fit(points))),
+        }
+    }
+
+    /// Root mean square of the error in the logarithm of a step.
+    fn error(&self, points: &[Point]) -> f64 {
+        let squares: f64 =
+            points.iter().map(|point| (self.step_s(point.size).ln() - point.log_step).powi(2)).sum();
+        (squares / points.len().max(1) as f64).sqrt()
+    }
+
+    /// The form to use, and how far it was off on the larger half of the sizes when fitted on the smaller: that is what it
+    /// will be used for.
+    fn choose(points: &[Point]) -> Result<(Self, f64), AdviceError> {
         let gpus: BTreeSet<u32> = points.iter().map(|point| point.size.gpus).collect();
+        let amdahl = Self::Amdahl(Amdahl::fit(points));
         // The form has four numbers for one local batch on one node: with fewer than three sizes Amdahl's two are all there is.
         if gpus.len() < 3 {
-            return Ok(Self::Amdahl(Amdahl::fit(points)));
+            return Ok((amdahl, BEYOND));
         }
-        let start = match start {
-            Some(Self::Pollux(fit)) => Some(fit),
-            _ => None,
-        };
-        Pollux::fit(points, start).map(Self::Pollux)
+        let pollux = Self::Pollux(Pollux::fit(points, None)?);
+        let most = gpus.iter().next_back().copied().unwrap_or(1);
+        let (small, large): (Vec<Point>, Vec<Point>) =
+            points.iter().partition(|point| point.size.gpus <= most / 2);
+        let sizes: BTreeSet<u32> = small.iter().map(|point| point.size.gpus).collect();
+        if sizes.len() < 3 {
+            return Ok((pollux, BEYOND));
+        }
+        let small = weighted(small);
+        let errors = [pollux.refit(&small)?.error(&large), amdahl.refit(&small)?.error(&large)];
+        let (form, error) = if errors[1] < errors[0] { (amdahl, errors[1]) } else { (pollux, errors[0]) };
+        Ok((form, error.max(BEYOND)))
     }
 }
 
@@ -80,7 +106,7 @@ impl Curve {
         if points.is_empty() {
             return Err(AdviceError::Empty { what: "the observations" });
         }
-        let form = Form::fit(&points, None)?;
+        let (form, beyond) = Form::choose(&points)?;
         let placements: BTreeSet<(u32, u32)> =
             points.iter().map(|point| (point.size.gpus, point.size.nodes)).collect();
         let mut without = Vec::new();
@@ -90,14 +116,13 @@ impl Curve {
                 .filter(|point| (point.size.gpus, point.size.nodes) != (gpus, nodes))
                 .copied()
                 .collect();
-            without.push(Form::fit(&kept, Some(&form))?);
+            without.push(form.refit(&weighted(kept))?);
         }
-        let squares: f64 =
-            points.iter().map(|point| (form.step_s(point.size).ln() - point.log_step).powi(2)).sum();
         Ok(Self {
             form,
             without,
-            residual: (squares / points.len() as f64).sqrt().max(FLOOR),
+            residual: form.error(&points).max(FLOOR),
+            beyond,
             most_gpus: points.iter().map(|point| point.size.gpus).max().unwrap_or(1),
             seen: [false, true]
                 .map(|over| points.iter().any(|point| point.size.gpus > 1 && (point.size.nodes > 1) == over)),
@@ -145,7 +170,7 @@ impl Curve {
         // A kind of link never seen is a guess: as far off as two doublings.
         let strange = if size.gpus > 1 && !self.seen[usize::from(size.nodes > 1)] { 2.0 } else { 0.0 };
         let alone = if self.without.is_empty() && size.gpus > 1 { 2.0 } else { 0.0 };
-        let beyond = BEYOND * (doublings + strange + alone);
+        let beyond = self.beyond * (doublings + strange + alone);
         (jackknife + self.residual.powi(2) + beyond.powi(2)).sqrt()
     }
 }

@@ -58,6 +58,9 @@ pub struct Observations {
 struct Point {
     size: Size,
     log_step: f64,
+    /// Square of the GPUs over the most seen: the next size to be asked about is beyond the largest, and no form holds at all
+    /// sizes.
+    weight: f64,
 }
 
 impl Observations {
@@ -83,8 +86,19 @@ impl Observations {
     }
 
     fn points(&self) -> Vec<Point> {
-        self.cells.iter().map(|(&size, cell)| Point { size, log_step: cell.log_mean }).collect()
+        let points =
+            self.cells.iter().map(|(&size, cell)| Point { size, log_step: cell.log_mean, weight: 1.0 });
+        weighted(points.collect())
     }
+}
+
+/// Weighs points by the largest among them.
+fn weighted(mut points: Vec<Point>) -> Vec<Point> {
+    let most = points.iter().map(|point| point.size.gpus).max().unwrap_or(1);
+    for point in &mut points {
+        point.weight = (f64::from(point.size.gpus) / f64::from(most)).powi(2);
+    }
+    points
 }
 
 #[cfg(test)]

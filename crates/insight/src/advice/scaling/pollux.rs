@@ -121,7 +121,7 @@ impl CostFunction for Loss<'_> {
 
     fn cost(&self, encoded: &Vec<f64>) -> Result<f64, argmin::core::Error> {
         let fit = self.scale.decode(encoded);
-        let error = |point: &Point| (fit.step_s(point.size).ln() - point.log_step).powi(2);
+        let error = |point: &Point| point.weight * (fit.step_s(point.size).ln() - point.log_step).powi(2);
         let far: f64 = encoded.iter().zip(&self.prior).map(|(at, prior)| (at - prior).powi(2)).sum();
         Ok(self.points.iter().map(error).sum::<f64>() + RIDGE * far)
     }

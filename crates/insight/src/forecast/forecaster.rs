@@ -1,0 +1,313 @@
+//! One series: observe steps as they end, forecast at any time.
+
+use super::{
+    ForecastError,
+    distribution::{Forecast, LEVELS, MEDIAN, of_sorted},
+    history::History,
+    ridge::Ridge,
+    trailing::{PARTS, POINTS, Row, Trailing, Tuning},
+};
+
+/// Settings of a [`Forecaster`].
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Length of a step, seconds; a divisor of a day, at most a quarter of one.
+    pub step_s: usize,
+    /// Longest horizon, steps.
+    pub horizon: usize,
+    /// Steps between the forecasts kept to learn from. Prime to the hours of the day, so that all of them come up.
+    pub stride: usize,
+    /// Take a sudden drop of a steady series to nothing for an outage, for two days at most. Off where the job table tells.
+    pub outages: bool,
+}
+
+impl Default for Config {
+    /// Hours, one week.
+    fn default() -> Self {
+        Self { step_s: 3600, horizon: 168, stride: 5, outages: true }
+    }
+}
+
+impl Config {
+    /// Hours up to four weeks.
+    pub fn monthly() -> Self {
+        Self { horizon: 672, ..Self::default() }
+    }
+
+    /// Ten minutes up to six hours.
+    pub fn short() -> Self {
+        Self { step_s: 600, horizon: 36, stride: 7, ..Self::default() }
+    }
+}
+
+/// Forecasters of one value, by place in [`Trailing`].
+const LAST: usize = 0;
+const SEASONAL: usize = 1;
+const RIDGE: usize = 2;
+const OUTLOOK: usize = 3;
+/// Quantiles of the last week.
+const WEEK: usize = 4;
+
+/// Steps before a forecast is made.
+const LEAST: usize = 2;
+
+/// Forecasts of one series, updated step by step.
+#[derive(Debug, Clone)]
+pub struct Forecaster {
+    config: Config,
+    day: usize,
+    anchors: Vec<usize>,
+    history: History,
+    trailing: Trailing,
+    ridge: Ridge,
+}
+
+impl Forecaster {
+    /// A forecaster that knows nothing yet.
+    ///
+    /// # Errors
+    /// [`ForecastError::Config`] for a step that does not divide the day, a zero horizon or stride.
+    pub fn new(config: Config) -> Result<Self, ForecastError> {
+        let fits = config.step_s > 0 && 86_400 % config.step_s == 0 && 86_400 / config.step_s >= 4;
+        if !fits || config.horizon == 0 || config.stride == 0 {
+            return Err(ForecastError::Config);
+        }
+        let day = 86_400 / config.step_s;
+        let anchors = anchors(day, config.horizon);
+        let tuning = Tuning {
+            kept: (28 * day / config.stride).max(8),
+            forget: knob("FORGET", 0.995),
+            power: knob("POWER", 2.0),
+            prior: knob("PRIOR", 10.0),
+            rate: knob("RATE", 0.05),
+        };
+        Ok(Self {
+            config,
+            day,
+            history: History::new(day, config.outages),
+            trailing: Trailing::new(&anchors, day, tuning),
+            anchors,
+            ridge: Ridge { day, penalty: knob("PENALTY", 1.0), rows: 42 * day },
+        })
+    }
+
+    /// Horizons an outlook is asked for, rising, in steps.
+    pub fn anchors(&self) -> &[usize] {
+        &self.anchors
+    }
+
+    /// Steps of the series so far.
+    pub fn steps(&self) -> usize {
+        self.history.len()
+    }
+
+    /// Whether the next [`Self::observe`] keeps a forecast to learn from, and so is worth an outlook.
+    pub fn wants_outlook(&self) -> bool {
+        (self.history.len() + 1).is_multiple_of(self.config.stride)
+    }
+
+    /// Takes the mean of the next step; `None`, NaN, infinite and negative values are gaps. `outlook`: what a forecaster that knows more
+    /// than the series (job table, clients) expects after this step, by [`Self::anchors`].
+    pub fn observe(&mut self, value: Option<f64>, outlook: Option<&[f64]>) {
+        let at = self.history.len();
+        self.history.push(value);
+        let valid = value.filter(|v| v.is_finite() && *v >= 0.0);
+        if let (Some(y), None) = (valid, self.history.down_for()) {
+            self.trailing.truth(at, y);
+        }
+        if self.history.len() >= LEAST && self.history.len().is_multiple_of(self.config.stride) {
+            let points = self.points(outlook);
+            let parts = self.parts(&points);
+            let whole = self.combine(&parts);
+            self.trailing.record(self.history.len(), self.scale(), points, &parts, &whole);
+        }
+    }
+
+    /// Quantiles at all anchors after the last step.
+    ///
+    /// # Errors
+    /// [`ForecastError::TooShort`] below two observed steps.
+    pub fn forecast(&self, outlook: Option<&[f64]>) -> Result<Forecast, ForecastError> {
+        if self.history.known() < LEAST {
+            return Err(ForecastError::TooShort { known: self.history.known(), needed: LEAST });
+        }
+        let mut quantiles = self.combine(&self.parts(&self.points(outlook)));
+        if let Some(down) = self.history.down_for() {
+            for (row, h) in quantiles.iter_mut().zip(&self.anchors) {
+                mix_with_zero(row, still_down(down, *h, self.day));
+            }
+        }
+        Ok(Forecast { origin: self.history.len(), horizons: self.anchors.clone(), quantiles })
+    }
+
+    fn points(&self, outlook: Option<&[f64]>) -> Vec<[Option<f64>; POINTS]> {
+        let y = self.history.values();
+        let ridge = self.ridge.predict(y, &self.anchors);
+        let week = mean(&y[y.len().saturating_sub(7 * self.day)..]);
+        let outlook = outlook.filter(|o| o.len() == self.anchors.len());
+        self.anchors
+            .iter()
+            .enumerate()
+            .map(|(i, &h)| {
+                let mut out = [None; POINTS];
+                let keep = (-(h as f64) / (knob("TAU", 7.0) * self.day as f64)).exp();
+                out[LAST] = y.last().map(|v| week + (v - week) * keep);
+                out[SEASONAL] = seasonal(y, h, self.day);
+                out[RIDGE] = ridge[i];
+                out[OUTLOOK] = outlook.map(|o| o[i]).filter(|v| v.is_finite());
+                out
+            })
+            .collect()
+    }
+
+    /// Quantiles of every forecaster at every anchor.
+    fn parts(&self, points: &[[Option<f64>; POINTS]]) -> Vec<[Option<Row>; PARTS]> {
+        let y = self.history.values();
+        let mut scratch = Vec::new();
+        let mut week = y[y.len().saturating_sub(7 * self.day)..].to_vec();
+        week.sort_unstable_by(f64::total_cmp);
+        let week = of_sorted(&week);
+        let scale = self.scale();
+        points
+            .iter()
+            .enumerate()
+            .map(|(i, points)| {
+                let mut out = [None; PARTS];
+                for k in 0..POINTS {
+                    let Some(point) = points[k] else { continue };
+                    let spread = self.trailing.spread(k, i, 12, &mut scratch);
+                    out[k] = spread.map(|row| row.map(|r| point + r * scale));
+                }
+                if out.iter().all(Option::is_none) {
+                    let point = points[LAST].unwrap_or(0.0);
+                    out[LAST] = Some(self.unlearned(point, self.anchors[i], &mut scratch));
+                }
+                if y.len() >= 3 * self.day {
+                    out[WEEK] = Some(week);
+                }
+                out
+            })
+            .collect()
+    }
+
+    /// Spread of a horizon nothing is on record for: past changes over as many steps where there are, else the step's changes grown
+    /// by the root of the horizon, and never less than half the level.
+    fn unlearned(&self, point: f64, h: usize, scratch: &mut Vec<f64>) -> Row {
+        let y = self.history.values();
+        scratch.clear();
+        scratch.extend(y.windows(h + 1).map(|w| w[h] - w[0]));
+        if scratch.len() >= self.day {
+            scratch.sort_unstable_by(f64::total_cmp);
+            return of_sorted(scratch).map(|r| point + r);
+        }
+        let steps = y.windows(2).map(|w| (w[1] - w[0]).powi(2)).sum::<f64>() / (y.len().max(2) - 1) as f64;
+        let width = (steps * h as f64).sqrt().max(0.5 * self.history.peak().min(2.0 * point)).max(0.25 * self.history.peak());
+        LEVELS.map(|level| point + width * normal_quantile(level))
+    }
+
+    /// Average of the forecasters' quantiles, weighed by trailing score, widened as coverage asks, inside [0, 3 × peak].
+    fn combine(&self, parts: &[[Option<Row>; PARTS]]) -> Vec<Row> {
+        let most = 3.0 * self.history.peak();
+        let mut out = Vec::with_capacity(parts.len());
+        for (parts, &h) in parts.iter().zip(&self.anchors) {
+            let weights = self.trailing.weights(h, prior(h, self.day, parts));
+            let (mut row, mut total) = ([0.0; LEVELS.len()], 0.0);
+            for (part, weight) in parts.iter().zip(weights) {
+                let Some(part) = part else { continue };
+                total += weight;
+                for (q, p) in row.iter_mut().zip(part) {
+                    *q += weight * p;
+                }
+            }
+            let [below, above] = self.trailing.widening(h);
+            let middle = row[MEDIAN] / total;
+            for (i, q) in row.iter_mut().enumerate() {
+                let factor = if i < MEDIAN { below } else { above };
+                *q = (middle + factor * (*q / total - middle)).clamp(0.0, most);
+            }
+            row.sort_unstable_by(f64::total_cmp);
+            out.push(row);
+        }
+        out
+    }
+
+    /// Unit of residuals: between one and the level, so that a spread learned at one level serves another.
+    fn scale(&self) -> f64 {
+        let y = self.history.values();
+        let week = mean(&y[y.len().saturating_sub(7 * self.day)..]);
+        let now = y.last().copied().unwrap_or(0.0);
+        let level = (week + now) / 2.0 + 0.05 * self.history.peak();
+        if level > 0.0 { level.powf(knob("GAMMA", 0.5)) } else { 1.0 }
+    }
+}
+
+/// Horizons that are computed; between them quantiles are interpolated: all of two days, every eighth of a day to a week, half a day
+/// beyond.
+fn anchors(day: usize, horizon: usize) -> Vec<usize> {
+    let mut out: Vec<usize> = (1..=horizon.min(2 * day)).collect();
+    let mut h = 2 * day;
+    while h < horizon {
+        h += if h < 7 * day { (day / 8).max(1) } else { (day / 2).max(1) };
+        out.push(h.min(horizon));
+    }
+    out
+}
+
+/// Weights before any score: what knows most near, the last week's quantiles more and more far.
+fn prior(h: usize, day: usize, parts: &[Option<Row>; PARTS]) -> [f64; PARTS] {
+    let hours = h as f64 * 24.0 / day as f64;
+    let far = ((hours - 6.0) / 60.0).clamp(0.0, 0.45);
+    let mut out = [0.0; PARTS];
+    out[LAST] = knob("W_LAST", 0.1);
+    out[SEASONAL] = knob("W_SEAS", 0.15) * (hours / 24.0).min(1.0);
+    out[RIDGE] = 0.5 * (1.0 - far);
+    out[OUTLOOK] = 0.5 * (1.0 - far);
+    out[WEEK] = far;
+    if parts[RIDGE].is_none() && parts[OUTLOOK].is_none() {
+        out[LAST] = 1.0 - far;
+    }
+    out
+}
+
+/// Mean of the target's hour over the last two weeks, the days weighed by 0.85 a day.
+fn seasonal(y: &[f64], h: usize, day: usize) -> Option<f64> {
+    let target = y.len() + h - 1;
+    let (mut sum, mut total, mut weight) = (0.0, 0.0, 1.0);
+    let mut back = h.div_ceil(day) * day;
+    for _ in 0..14 {
+        let Some(at) = target.checked_sub(back) else { break };
+        sum += weight * y[at];
+        total += weight;
+        weight *= knob("DECAY", 0.85);
+        back += day;
+    }
+    (total > 0.0).then(|| sum / total)
+}
+
+/// Chance that an outage that has lasted `down` steps lasts until `h` more have passed: most end within hours; one in two of those
+/// a day old lasts another.
+fn still_down(down: usize, h: usize, day: usize) -> f64 {
+    let (past, ahead) = (down as f64 + 1.0, h as f64);
+    (past / (past + ahead)).powf(1.0).min(0.95) * (2.0 * day as f64 / (2.0 * day as f64 + ahead))
+}
+
+/// The distribution that is zero with probability `share` and `row` else.
+fn mix_with_zero(row: &mut Row, share: f64) {
+    let from = *row;
+    for (q, level) in row.iter_mut().zip(LEVELS) {
+        *q = if level <= share { 0.0 } else { super::distribution::at_level(&from, (level - share) / (1.0 - share)) };
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn normal_quantile(level: f64) -> f64 {
+    use statrs::distribution::{ContinuousCDF, Normal};
+    Normal::standard().inverse_cdf(level)
+}
+
+fn knob(name: &str, default: f64) -> f64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}

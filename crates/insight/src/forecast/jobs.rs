@@ -1,0 +1,293 @@
+//! Demand from the job table: what runs and waits now, how long such jobs last, and what arrives.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::survival::{Life, Survival};
+
+/// Upper bounds of the size classes, GPUs; the last has none.
+const SIZES: [f64; 4] = [1.0, 4.0, 8.0, 32.0];
+const CLASSES: usize = SIZES.len() + 1;
+const HOUR: i64 = 3_600_000_000;
+const DAY: i64 = 24 * HOUR;
+/// Lifetimes and arrivals learned from.
+const WINDOW: i64 = 42 * DAY;
+/// A class with fewer jobs takes the survival of all.
+const ENOUGH: usize = 30;
+
+/// What happened to a job; times in µs since 1970.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum JobEvent {
+    /// It was submitted and asks for `gpus` (a share of one is a fraction).
+    Submitted {
+        /// Job.
+        id: u64,
+        /// When.
+        at_us: i64,
+        /// GPUs asked for.
+        gpus: f64,
+    },
+    /// It started running.
+    Started {
+        /// Job.
+        id: u64,
+        /// When.
+        at_us: i64,
+    },
+    /// It ended, ran or not.
+    Ended {
+        /// Job.
+        id: u64,
+        /// When.
+        at_us: i64,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    gpus: f64,
+    submitted: i64,
+    started: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Done {
+    job: Open,
+    ended: i64,
+}
+
+/// Jobs of one series and what is learned from them. An event costs one map operation; learning happens once a day.
+#[derive(Debug, Clone)]
+pub struct JobTable {
+    open: BTreeMap<u64, Open>,
+    done: VecDeque<Done>,
+    /// GPUs that arrived by hour since 1970 and class.
+    arrived: BTreeMap<i64, [f64; CLASSES]>,
+    first: Option<i64>,
+    learned: Option<Learned>,
+}
+
+#[derive(Debug, Clone)]
+struct Learned {
+    day: i64,
+    /// From start, by class.
+    run: Vec<Survival>,
+    /// From submission, by class.
+    sojourn: Vec<Survival>,
+}
+
+impl Default for JobTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl JobTable {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self { open: BTreeMap::new(), done: VecDeque::new(), arrived: BTreeMap::new(), first: None, learned: None }
+    }
+
+    /// Takes one event. Events of unknown jobs, a second submission and sizes that are no positive number are ignored; an end before
+    /// the submission is taken as an end at once.
+    pub fn apply(&mut self, event: JobEvent) {
+        match event {
+            JobEvent::Submitted { id, at_us, gpus } => {
+                if !(gpus.is_finite() && gpus > 0.0) || self.open.contains_key(&id) {
+                    return;
+                }
+                self.open.insert(id, Open { gpus, submitted: at_us, started: None });
+                self.arrived.entry(at_us.div_euclid(HOUR)).or_default()[class(gpus)] += gpus;
+                self.first = Some(self.first.map_or(at_us, |f| f.min(at_us)));
+            }
+            JobEvent::Started { id, at_us } => {
+                if let Some(job) = self.open.get_mut(&id) {
+                    job.started = Some(job.started.unwrap_or(at_us).max(job.submitted));
+                }
+            }
+            JobEvent::Ended { id, at_us } => {
+                if let Some(job) = self.open.remove(&id) {
+                    self.done.push_back(Done { job, ended: at_us.max(job.submitted) });
+                }
+            }
+        }
+    }
+
+    /// GPUs of running and queued jobs now.
+    pub fn demand(&self) -> f64 {
+        self.open.values().map(|j| j.gpus).sum()
+    }
+
+    /// Learns survival and forgets what is older than the window, once a day of event time.
+    pub fn learn(&mut self, now_us: i64) {
+        let day = now_us.div_euclid(DAY);
+        if self.learned.as_ref().is_some_and(|l| l.day >= day) {
+            return;
+        }
+        let start = now_us.saturating_sub(WINDOW);
+        self.done.retain(|d| d.ended >= start);
+        self.arrived = self.arrived.split_off(&start.div_euclid(HOUR));
+        let of = |from: fn(&Open) -> Option<i64>| {
+            let mut lives: [Vec<Life>; CLASSES] = Default::default();
+            let finished = self.done.iter().map(|d| (d.job, Some(d.ended)));
+            let going = self.open.values().map(|job| (*job, None));
+            for (job, ended) in finished.chain(going) {
+                let Some(began) = from(&job) else { continue };
+                let exit = ended.unwrap_or(now_us);
+                lives[class(job.gpus)].push(Life {
+                    entry: seconds(start - began),
+                    exit: seconds(exit - began),
+                    ended: ended.is_some(),
+                    weight: job.gpus,
+                });
+            }
+            let all = Survival::fit(lives.iter().flatten().copied());
+            lives
+                .iter()
+                .map(|own| if own.len() < ENOUGH { all.clone() } else { Survival::fit(own.iter().copied()) })
+                .collect()
+        };
+        self.learned =
+            Some(Learned { day, run: of(|job| job.started), sojourn: of(|job| Some(job.submitted)) });
+    }
+
+    /// Expected GPUs of running and queued jobs at `now + (h - ½) step` for each of `horizons` (steps of `step_us`): the middle of the
+    /// step forecast. `None` before [`Self::learn`] was called or without a day of arrivals.
+    ///
+    /// `F(h) = Σ_running g S_run(a+h)/S_run(a) + Σ_queued g S_soj(a+h)/S_soj(a) + Σ_s λ(s) S_soj(h−s)`.
+    pub fn outlook(&self, now_us: i64, step_us: i64, horizons: &[usize]) -> Option<Vec<f64>> {
+        let learned = self.learned.as_ref()?;
+        if now_us - self.first? < DAY || step_us <= 0 {
+            return None;
+        }
+        let ahead: Vec<f64> = horizons.iter().map(|h| (*h as f64 - 0.5) * seconds(step_us)).collect();
+        let mut out = vec![0.0; horizons.len()];
+        for job in self.open.values() {
+            let class = class(job.gpus);
+            let (survival, from) = match job.started {
+                Some(started) => (&learned.run[class], started),
+                None => (&learned.sojourn[class], job.submitted),
+            };
+            let age = seconds(now_us - from);
+            let before = survival.log_at(age);
+            for (value, more) in out.iter_mut().zip(&ahead) {
+                *value += job.gpus * (survival.log_at(age + more) - before).exp();
+            }
+        }
+        self.add_arrivals(learned, now_us, &ahead, &mut out);
+        Some(out)
+    }
+
+    /// What arrives in each hour from now on and is still there.
+    fn add_arrivals(&self, learned: &Learned, now_us: i64, ahead: &[f64], out: &mut [f64]) {
+        let last = ahead.last().copied().unwrap_or(0.0);
+        let hours = (last / 3600.0).ceil() as usize;
+        let rates = self.rates(now_us, hours);
+        for class in 0..CLASSES {
+            // Still there k half-hours after arrival.
+            let keeps: Vec<f64> =
+                (0..=2 * hours + 1).map(|k| learned.sojourn[class].log_at(k as f64 * 1800.0).exp()).collect();
+            for (value, more) in out.iter_mut().zip(ahead) {
+                let more = more / 3600.0;
+                for (s, rate) in rates.iter().enumerate().take_while(|(s, _)| (*s as f64) < more) {
+                    // The hour's arrivals up to the instant asked for, taken at their middle.
+                    let share = (more - s as f64).min(1.0);
+                    let age = more - s as f64 - share / 2.0;
+                    let place = 2.0 * age;
+                    let k = place as usize;
+                    let keep = keeps[k] + (place - k as f64) * (keeps[k + 1] - keeps[k]);
+                    *value += rate[class] * share * keep;
+                }
+            }
+        }
+    }
+
+    /// GPUs that arrive an hour by class in each of the next `hours`: half mean of the hour of the week, half of the hour of the day.
+    fn rates(&self, now_us: i64, hours: usize) -> Vec<[f64; CLASSES]> {
+        let now = now_us.div_euclid(HOUR);
+        let from = (now_us - WINDOW).max(self.first.unwrap_or(now_us)).div_euclid(HOUR);
+        let (mut week, mut day) = (vec![[0.0; CLASSES]; 168], vec![[0.0; CLASSES]; 24]);
+        let (mut week_hours, mut day_hours) = ([0.0f64; 168], [0.0f64; 24]);
+        for hour in from..now {
+            week_hours[hour.rem_euclid(168) as usize] += 1.0;
+            day_hours[hour.rem_euclid(24) as usize] += 1.0;
+        }
+        for (hour, gpus) in self.arrived.range(from..now) {
+            let (w, d) = (hour.rem_euclid(168) as usize, hour.rem_euclid(24) as usize);
+            for class in 0..CLASSES {
+                week[w][class] += gpus[class];
+                day[d][class] += gpus[class];
+            }
+        }
+        (0..hours as i64)
+            .map(|s| {
+                let (w, d) = ((now + s).rem_euclid(168) as usize, (now + s).rem_euclid(24) as usize);
+                let mut rate = [0.0; CLASSES];
+                for (class, rate) in rate.iter_mut().enumerate() {
+                    let daily = day[d][class] / day_hours[d].max(1.0);
+                    // An hour of the week not seen yet says nothing.
+                    let weekly = if week_hours[w] > 0.0 { week[w][class] / week_hours[w] } else { daily };
+                    *rate = (daily + weekly) / 2.0;
+                }
+                rate
+            })
+            .collect()
+    }
+}
+
+fn class(gpus: f64) -> usize {
+    SIZES.partition_point(|bound| *bound < gpus)
+}
+
+fn seconds(us: i64) -> f64 {
+    (us.max(0)) as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One 8-GPU job an hour that runs `hours`, for 30 days.
+    fn steady(hours: i64) -> (JobTable, i64) {
+        let mut table = JobTable::new();
+        let mut events = Vec::new();
+        for i in 0..720 {
+            events.push((i * HOUR, JobEvent::Submitted { id: i as u64, at_us: i * HOUR, gpus: 8.0 }));
+            events.push((i * HOUR, JobEvent::Started { id: i as u64, at_us: i * HOUR }));
+            events.push(((i + hours) * HOUR, JobEvent::Ended { id: i as u64, at_us: (i + hours) * HOUR }));
+        }
+        events.retain(|(at, _)| *at < 720 * HOUR);
+        events.sort_by_key(|(at, _)| *at);
+        events.into_iter().for_each(|(_, event)| table.apply(event));
+        table.learn(720 * HOUR);
+        (table, 720 * HOUR)
+    }
+
+    #[test]
+    fn steady_arrivals_of_equal_jobs_are_forecast_as_they_are() {
+        let (table, now) = steady(10);
+        for value in table.outlook(now, HOUR, &[1, 5, 24, 168]).unwrap() {
+            assert!((value - 80.0).abs() < 16.0, "{value}");
+        }
+    }
+
+    #[test]
+    fn nonsense_changes_nothing() {
+        let mut table = JobTable::new();
+        assert_eq!(table.outlook(0, HOUR, &[1]), None);
+        table.apply(JobEvent::Ended { id: 1, at_us: 5 });
+        table.apply(JobEvent::Started { id: 1, at_us: 5 });
+        for gpus in [f64::NAN, -1.0, 0.0, f64::INFINITY] {
+            table.apply(JobEvent::Submitted { id: 1, at_us: 5, gpus });
+        }
+        assert_eq!(table.demand(), 0.0);
+        table.apply(JobEvent::Submitted { id: 1, at_us: 5, gpus: 4.0 });
+        table.apply(JobEvent::Submitted { id: 1, at_us: 6, gpus: 64.0 });
+        table.apply(JobEvent::Ended { id: 1, at_us: -7 });
+        assert_eq!(table.demand(), 0.0);
+    }
+
+    #[test]
+    fn classes_are_by_size() {
+        assert_eq!([0.5, 1.0, 2.0, 4.0, 5.0, 8.0, 9.0, 32.0, 33.0].map(class), [0, 0, 1, 1, 2, 2, 3, 3, 4]);
+    }
+}

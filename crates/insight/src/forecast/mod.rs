@@ -1,0 +1,29 @@
+//! What demand will be: quantiles per series and horizon, from the series, the job table and clients.
+
+mod distribution;
+mod forecaster;
+mod history;
+mod jobs;
+mod ridge;
+mod survival;
+mod trailing;
+
+pub use distribution::{Forecast, LEVELS};
+pub use forecaster::{Config, Forecaster};
+pub use jobs::{JobEvent, JobTable};
+
+/// Why there is no forecast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ForecastError {
+    /// Settings that make no sense.
+    #[error("step must divide a day at least four times; horizon and stride must not be zero")]
+    Config,
+    /// Too little is known of the series for an honest answer.
+    #[error("{known} steps known, {needed} needed")]
+    TooShort {
+        /// Steps observed.
+        known: usize,
+        /// Steps needed.
+        needed: usize,
+    },
+}

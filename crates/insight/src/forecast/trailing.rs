@@ -1,0 +1,191 @@
+//! What past forecasts turned out to be worth: residuals for the spread, scores for the weights, coverage for the calibration. Only
+//! truth that is known is used, so a forecast replayed from history is the forecast that would have been made.
+
+use std::collections::VecDeque;
+
+use super::distribution::{LEVELS, of_sorted};
+
+/// Forecasters that give one value a horizon; their spread comes from residuals.
+pub(super) const POINTS: usize = 4;
+/// All forecasters that are combined: the above and quantiles of the last week.
+pub(super) const PARTS: usize = POINTS + 1;
+
+/// Levels forecasts are weighed by, as indices into `LEVELS`: 0.1, 0.3, 0.5, 0.7, 0.9, 0.95.
+const SCORED: [usize; 6] = [2, 6, 10, 14, 18, 19];
+
+/// Bounds of the horizon buckets, in steps for a day of 24.
+const BUCKETS: [usize; 8] = [1, 3, 6, 12, 24, 48, 96, 168];
+pub(super) const BUCKET_COUNT: usize = BUCKETS.len() + 1;
+
+/// Bucket of horizon `h`.
+pub(super) fn bucket(h: usize, day: usize) -> usize {
+    BUCKETS.partition_point(|bound| *bound * day < h * 24)
+}
+
+/// Quantiles on all levels.
+pub(super) type Row = [f64; LEVELS.len()];
+
+/// A forecast on record until its last truth is known.
+#[derive(Debug, Clone)]
+struct Record {
+    origin: usize,
+    scale: f64,
+    /// By anchor.
+    points: Vec<[Option<f64>; POINTS]>,
+    parts: Vec<[Option<[f64; SCORED.len()]>; PARTS]>,
+    /// q10, q50, q90 of what was published.
+    whole: Vec<[f64; 3]>,
+}
+
+/// Settings of the trailing window.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tuning {
+    /// Residuals kept per forecaster and horizon.
+    pub(super) kept: usize,
+    /// Weight kept by a score each time a newer one comes to the same bucket.
+    pub(super) forget: f64,
+    /// Power of the inverse score.
+    pub(super) power: f64,
+    /// Scores that count as much as the prior weights.
+    pub(super) prior: f64,
+    /// Step of the adaptive calibration.
+    pub(super) rate: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Trailing {
+    anchors: Vec<usize>,
+    day: usize,
+    tuning: Tuning,
+    records: VecDeque<Record>,
+    /// By forecaster and anchor: truth less point over scale, oldest first.
+    residuals: Vec<VecDeque<f64>>,
+    /// By bucket and forecaster: weighted pinball and weight.
+    scores: [[(f64, f64); PARTS]; BUCKET_COUNT],
+    /// By bucket: logarithm of the widening below and above the median.
+    widening: [[f64; 2]; BUCKET_COUNT],
+}
+
+impl Trailing {
+    pub(super) fn new(anchors: &[usize], day: usize, tuning: Tuning) -> Self {
+        Self {
+            anchors: anchors.to_vec(),
+            day,
+            tuning,
+            records: VecDeque::new(),
+            residuals: vec![VecDeque::new(); POINTS * anchors.len()],
+            scores: [[(0.0, 0.0); PARTS]; BUCKET_COUNT],
+            widening: [[0.0; 2]; BUCKET_COUNT],
+        }
+    }
+
+    /// Puts a forecast made at `origin` on record.
+    pub(super) fn record(
+        &mut self,
+        origin: usize,
+        scale: f64,
+        points: Vec<[Option<f64>; POINTS]>,
+        parts: &[[Option<Row>; PARTS]],
+        whole: &[Row],
+    ) {
+        let pick = |row: &Row| SCORED.map(|level| row[level]);
+        self.records.push_back(Record {
+            origin,
+            scale,
+            points,
+            parts: parts.iter().map(|parts| parts.each_ref().map(|p| p.as_ref().map(pick))).collect(),
+            whole: whole.iter().map(|row| [row[2], row[10], row[18]]).collect(),
+        });
+    }
+
+    /// Takes the value of step `at` as the truth of every forecast on record that was made for it.
+    pub(super) fn truth(&mut self, at: usize, y: f64) {
+        let longest = self.anchors.last().copied().unwrap_or(0);
+        while self.records.front().is_some_and(|r| r.origin + longest <= at) {
+            self.records.pop_front();
+        }
+        for record in &self.records {
+            let Some(h) = (at + 1).checked_sub(record.origin) else { continue };
+            let Ok(i) = self.anchors.binary_search(&h) else { continue };
+            let bucket = bucket(h, self.day);
+            for (k, point) in record.points[i].iter().enumerate() {
+                let Some(point) = point else { continue };
+                let residuals = &mut self.residuals[k * self.anchors.len() + i];
+                if residuals.len() == self.tuning.kept {
+                    residuals.pop_front();
+                }
+                residuals.push_back((y - point) / record.scale);
+            }
+            for (score, part) in self.scores[bucket].iter_mut().zip(&record.parts[i]) {
+                let Some(part) = part else { continue };
+                score.0 = self.tuning.forget * score.0 + pinball(part, y) / record.scale;
+                score.1 = self.tuning.forget * score.1 + 1.0;
+            }
+            let [low, middle, high] = record.whole[i];
+            let width = self.tuning.rate / anchors_in(&self.anchors, bucket, self.day);
+            let [below, above] = &mut self.widening[bucket];
+            if low < middle || y < low {
+                *below += width * (f64::from(u8::from(y < low)) - 0.1);
+            }
+            if high > middle || y > high {
+                *above += width * (f64::from(u8::from(y > high)) - 0.1);
+            }
+            *below = below.clamp(-0.7, 1.1);
+            *above = above.clamp(-0.7, 1.1);
+        }
+    }
+
+    /// Signed residual quantiles of forecaster `k` at anchor `i`, in scales; `None` below `least` residuals.
+    pub(super) fn spread(&self, k: usize, i: usize, least: usize, scratch: &mut Vec<f64>) -> Option<Row> {
+        let residuals = &self.residuals[k * self.anchors.len() + i];
+        if residuals.len() < least {
+            return None;
+        }
+        scratch.clear();
+        scratch.extend(residuals);
+        scratch.sort_unstable_by(f64::total_cmp);
+        Some(of_sorted(scratch))
+    }
+
+    /// Weights of the forecasters at horizon `h`: the prior times the inverse trailing pinball to a power, the power growing with the
+    /// number of scores.
+    pub(super) fn weights(&self, h: usize, prior: [f64; PARTS]) -> [f64; PARTS] {
+        let bucket = bucket(h, self.day);
+        let scores = self.scores[bucket];
+        let best = scores
+            .iter()
+            .filter(|s| s.1 > 0.0)
+            .map(|s| s.0 / s.1)
+            .fold(f64::INFINITY, f64::min);
+        let each = anchors_in(&self.anchors, bucket, self.day);
+        let mut weights = prior;
+        for (weight, (sum, count)) in weights.iter_mut().zip(scores) {
+            if count > 0.0 && best > 0.0 {
+                let origins = count / each;
+                let power = self.tuning.power * origins / (origins + self.tuning.prior);
+                *weight *= (sum / count / best).powf(-power);
+            }
+        }
+        weights
+    }
+
+    /// Factors on the spread below and above the median at horizon `h`.
+    pub(super) fn widening(&self, h: usize) -> [f64; 2] {
+        self.widening[bucket(h, self.day)].map(f64::exp)
+    }
+}
+
+fn anchors_in(anchors: &[usize], wanted: usize, day: usize) -> f64 {
+    anchors.iter().filter(|h| bucket(**h, day) == wanted).count().max(1) as f64
+}
+
+fn pinball(part: &[f64; SCORED.len()], y: f64) -> f64 {
+    SCORED
+        .iter()
+        .zip(part)
+        .map(|(level, q)| {
+            let (level, e) = (LEVELS[*level], y - q);
+            (level * e).max((level - 1.0) * e)
+        })
+        .sum()
+}

@@ -1,0 +1,44 @@
+//! Protocol of the demand forecasts: series of public traces, origins, scores and rivals, as published with the figures.
+
+mod columns;
+mod demand;
+mod metrics;
+mod report;
+mod rivals;
+mod run;
+mod sets;
+
+pub use demand::{Claim, hourly};
+pub use metrics::{BUCKETS, ByBucket, QUANTILES, Quantiles, Scores, score};
+pub use rivals::{RIVALS, rival};
+pub use run::{OURS, Options, Report, Times, run};
+pub use sets::{Series, load};
+
+/// A trace that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// A file is missing, is no Parquet, or lacks a column.
+    #[error("{path}: {why}")]
+    Read {
+        /// File.
+        path: String,
+        /// What failed.
+        why: String,
+    },
+    /// The trace lacks a series the protocol names.
+    #[error("{set}: no series {name}")]
+    NoSeries {
+        /// Trace.
+        set: &'static str,
+        /// Series.
+        name: String,
+    },
+    /// The forecaster refused a series of the protocol.
+    #[error("{name}: {why}")]
+    Refused {
+        /// Series.
+        name: String,
+        /// Its reason.
+        why: tidegate_insight::forecast::ForecastError,
+    },
+}
