@@ -171,7 +171,7 @@ impl SpotTerms {
 /// Levels are held over the whole path: a commitment that ends before is renewed at the same size.
 ///
 /// # Errors
-/// No offers or paths; demand, prices or nodes out of range; no offer that is both unlimited; a commitment longer than the
+/// No offers or paths; demand, prices or nodes out of range; no offer without a limit; a commitment longer than the
 /// shortest path, whose rest nobody has looked at.
 pub fn buying_mix(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Result<Mix, SizingError> {
     let offers = check(paths, offers, node_gpus)?;
