@@ -60,7 +60,7 @@ impl Form {
 
     fn refit(&self, points: &[Point]) -> Result<Self, AdviceError> {
         match self {
-            Self::Pollux(fit) => Pollux::fit(points, Some(fit), fit.is_flat()).map(Self::Pollux),
+            Self::Pollux(fit) => Pollux::fit(points, Some(fit)).map(Self::Pollux),
             Self::Amdahl(_) => Ok(Self::Amdahl(Amdahl::fit(points))),
         }
     }
@@ -81,24 +81,18 @@ impl Form {
         if gpus.len() < 3 {
             return Ok((amdahl, BEYOND));
         }
-        let pollux = |flat| Pollux::fit(points, None, flat).map(Self::Pollux);
-        let forms = [pollux(false)?, pollux(true)?, amdahl];
+        let pollux = Self::Pollux(Pollux::fit(points, None)?);
         let most = gpus.iter().next_back().copied().unwrap_or(1);
         let (small, large): (Vec<Point>, Vec<Point>) =
             points.iter().partition(|point| point.size.gpus <= most / 2);
         let sizes: BTreeSet<u32> = small.iter().map(|point| point.size.gpus).collect();
         if sizes.len() < 3 {
-            return Ok((forms[0], BEYOND));
+            return Ok((pollux, BEYOND));
         }
         let small = weighted(small);
-        let mut best = (forms[0], f64::INFINITY);
-        for form in forms {
-            let error = form.refit(&small)?.error(&large);
-            if error < best.1 {
-                best = (form, error);
-            }
-        }
-        Ok((best.0, best.1.max(BEYOND)))
+        let errors = [pollux.refit(&small)?.error(&large), amdahl.refit(&small)?.error(&large)];
+        let (form, error) = if errors[1] < errors[0] { (amdahl, errors[1]) } else { (pollux, errors[0]) };
+        Ok((form, error.max(BEYOND)))
     }
 }
 

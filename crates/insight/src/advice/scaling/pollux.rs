@@ -57,17 +57,11 @@ impl Pollux {
             * ((grad / large).powf(self.overlap) + (sync / large).powf(self.overlap)).powf(1.0 / self.overlap)
     }
 
-    /// Whether synchronising takes the same time for any number of GPUs, as a ring that is bound by bandwidth does.
-    pub(super) fn is_flat(&self) -> bool {
-        self.local_gpu_s == 0.0 && self.node_gpu_s == 0.0
-    }
-
-    /// Least squares of the logarithm of steps, from `start` or from what the fastest step suggests. `flat` holds what each GPU
-    /// more adds to synchronising at 0.
-    pub(super) fn fit(points: &[Point], start: Option<&Self>, flat: bool) -> Result<Self, AdviceError> {
+    /// Least squares of the logarithm of steps, from `start` or from what the fastest step suggests.
+    pub(super) fn fit(points: &[Point], start: Option<&Self>) -> Result<Self, AdviceError> {
         let fastest = points.iter().map(|point| point.log_step).fold(f64::INFINITY, f64::min).exp();
         let batch = points.iter().map(|point| f64::from(point.size.local_batch)).fold(1.0, f64::max);
-        let scale = Scale { second: fastest, batch, flat };
+        let scale = Scale { second: fastest, batch };
         // Most of a step computes, some waits, and each GPU adds a little: where nothing was seen this stands.
         let prior = [0.3f64.ln(), 0.7f64.ln(), 0.1f64.ln(), 0.01f64.ln(), 0.3f64.ln(), 0.02f64.ln(), -1.0];
         let mut best = start.map_or(prior, |start| scale.encode(start));
@@ -83,7 +77,6 @@ impl Pollux {
 struct Scale {
     second: f64,
     batch: f64,
-    flat: bool,
 }
 
 impl Scale {
@@ -94,9 +87,9 @@ impl Scale {
             grad_s: seconds(0),
             grad_sample_s: seconds(1) / self.batch,
             local_s: seconds(2),
-            local_gpu_s: if self.flat { 0.0 } else { seconds(3) },
+            local_gpu_s: seconds(3),
             node_s: seconds(4),
-            node_gpu_s: if self.flat { 0.0 } else { seconds(5) },
+            node_gpu_s: seconds(5),
             overlap: OVERLAP[0] + (OVERLAP[1] - OVERLAP[0]) * share,
         }
     }
