@@ -86,6 +86,30 @@ pub(super) fn of_sorted(sorted: &[f64]) -> [f64; LEVELS.len()] {
     out
 }
 
+/// Quantiles at [`LEVELS`] of sorted values with weights: each value stands at the middle of its weight, linear between; zeros for none.
+pub(super) fn of_weighted(sorted: &[(f64, f64)]) -> [f64; LEVELS.len()] {
+    let mut out = [0.0; LEVELS.len()];
+    let total: f64 = sorted.iter().map(|(_, w)| w).sum();
+    let (mut level, mut below) = (0, 0.0);
+    let mut last: Option<(f64, f64)> = None;
+    for (value, weight) in sorted {
+        let place = (below + weight / 2.0) / total;
+        while level < LEVELS.len() && LEVELS[level] <= place {
+            out[level] = match last {
+                Some((before, at)) if place > at => before + (value - before) * (LEVELS[level] - at) / (place - at),
+                _ => *value,
+            };
+            level += 1;
+        }
+        last = Some((*value, place));
+        below += weight;
+    }
+    if let Some((value, _)) = last {
+        out[level..].fill(value);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -75,11 +75,13 @@ impl Forecaster {
         let day = 86_400 / config.step_s;
         let anchors = anchors(day, config.horizon);
         let tuning = Tuning {
-            kept: (28 * day / config.stride).max(8),
+            stride: config.stride,
+            kept: (knob("KEEP", 28.0) as usize * day / config.stride).max(8),
+            fade: (-std::f64::consts::LN_2 * config.stride as f64 / (knob("HALF", 10.0) * day as f64)).exp(),
             forget: knob("FORGET", 0.995),
-            power: knob("POWER", 2.0),
-            prior: knob("PRIOR", 10.0),
-            rate: knob("RATE", 0.05),
+            power: knob("POWER", 4.0),
+            prior: knob("PRIOR", 2.0),
+            rate: knob("RATE", 0.02),
         };
         Ok(Self {
             config,
@@ -87,7 +89,7 @@ impl Forecaster {
             history: History::new(day, config.outages),
             trailing: Trailing::new(&anchors, day, tuning),
             anchors,
-            ridge: Ridge { day, penalty: knob("PENALTY", 1.0), rows: 42 * day },
+            ridge: Ridge { day, penalty: knob("PENALTY", 3.0), rows: 42 * day },
         })
     }
 
@@ -163,7 +165,7 @@ impl Forecaster {
     /// Quantiles of every forecaster at every anchor.
     fn parts(&self, points: &[[Option<f64>; POINTS]]) -> Vec<[Option<Row>; PARTS]> {
         let y = self.history.values();
-        let mut scratch = Vec::new();
+        let (mut scratch, mut pairs) = (Vec::new(), Vec::new());
         let mut week = y[y.len().saturating_sub(7 * self.day)..].to_vec();
         week.sort_unstable_by(f64::total_cmp);
         let week = of_sorted(&week);
@@ -175,7 +177,7 @@ impl Forecaster {
                 let mut out = [None; PARTS];
                 for k in 0..POINTS {
                     let Some(point) = points[k] else { continue };
-                    let spread = self.trailing.spread(k, i, 12, &mut scratch);
+                    let spread = self.trailing.spread(k, i, 12, &mut pairs);
                     out[k] = spread.map(|row| row.map(|r| point + r * scale));
                 }
                 if out.iter().all(Option::is_none) {
@@ -237,7 +239,7 @@ impl Forecaster {
         let week = mean(&y[y.len().saturating_sub(7 * self.day)..]);
         let now = y.last().copied().unwrap_or(0.0);
         let level = (week + now) / 2.0 + 0.05 * self.history.peak();
-        if level > 0.0 { level.powf(knob("GAMMA", 0.5)) } else { 1.0 }
+        if level > 0.0 { level.powf(knob("GAMMA", 0.0)) } else { 1.0 }
     }
 }
 
@@ -256,15 +258,15 @@ fn anchors(day: usize, horizon: usize) -> Vec<usize> {
 /// Weights before any score: what knows most near, the last week's quantiles more and more far.
 fn prior(h: usize, day: usize, parts: &[Option<Row>; PARTS]) -> [f64; PARTS] {
     let hours = h as f64 * 24.0 / day as f64;
-    let far = ((hours - 6.0) / 60.0).clamp(0.0, 0.45);
+    let far = ((hours - 6.0) / 60.0).clamp(0.0, knob("FAR", 0.6));
     let mut out = [0.0; PARTS];
-    out[LAST] = knob("W_LAST", 0.1);
-    out[SEASONAL] = knob("W_SEAS", 0.15) * (hours / 24.0).min(1.0);
-    out[RIDGE] = 0.5 * (1.0 - far);
-    out[OUTLOOK] = 0.5 * (1.0 - far);
-    out[WEEK] = far;
+    out[LAST] = knob("W_LAST", 0.05);
+    out[SEASONAL] = knob("W_SEAS", 0.1) * (hours / 24.0).min(1.0);
+    out[RIDGE] = knob("W_RIDGE", 0.5) * (-hours / knob("RTAU", 50.0)).exp();
+    out[OUTLOOK] = knob("W_OUT", 0.5);
+    out[WEEK] = far * knob("W_WEEK", 4.0) / 2.0;
     if parts[RIDGE].is_none() && parts[OUTLOOK].is_none() {
-        out[LAST] = 1.0 - far;
+        out[LAST] = (1.0 - far).max(0.1);
     }
     out
 }
@@ -274,11 +276,12 @@ fn seasonal(y: &[f64], h: usize, day: usize) -> Option<f64> {
     let target = y.len() + h - 1;
     let (mut sum, mut total, mut weight) = (0.0, 0.0, 1.0);
     let mut back = h.div_ceil(day) * day;
+    let decay = knob("DECAY", 0.85);
     for _ in 0..14 {
         let Some(at) = target.checked_sub(back) else { break };
         sum += weight * y[at];
         total += weight;
-        weight *= knob("DECAY", 0.85);
+        weight *= decay;
         back += day;
     }
     (total > 0.0).then(|| sum / total)
@@ -308,6 +311,10 @@ fn normal_quantile(level: f64) -> f64 {
     Normal::standard().inverse_cdf(level)
 }
 
-fn knob(name: &str, default: f64) -> f64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+pub(super) fn knob(name: &'static str, default: f64) -> f64 {
+    use std::{cell::RefCell, collections::HashMap};
+    thread_local!(static SEEN: RefCell<HashMap<*const u8, f64>> = RefCell::new(HashMap::new()));
+    SEEN.with_borrow_mut(|seen| {
+        *seen.entry(name.as_ptr()).or_insert_with(|| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default))
+    })
 }

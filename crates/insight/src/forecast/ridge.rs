@@ -80,10 +80,11 @@ impl Ridge {
                 matrix[[j, k]] = product / n - means[j] * means[k];
             }
         }
+        let penalty = self.penalty * (1.0 + super::forecaster::knob("PGROW", 1.0) * h as f64 / self.day as f64);
         // Penalty on standardised columns without scaling them: its weight is each column's variance.
         for j in 0..ALL {
             let variance = matrix[[j, j]];
-            matrix[[j, j]] = variance * (1.0 + self.penalty) + 1e-9;
+            matrix[[j, j]] = variance * (1.0 + penalty) + 1e-9;
         }
         matrix.cholesky_inplace_dirty().ok()?;
         let mut weights = [0.0; ALL];

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::distribution::{LEVELS, of_sorted};
+use super::distribution::{LEVELS, of_weighted};
 
 /// Forecasters that give one value a horizon; their spread comes from residuals.
 pub(super) const POINTS: usize = 4;
@@ -40,8 +40,12 @@ struct Record {
 /// Settings of the trailing window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tuning {
+    /// Steps between records.
+    pub(super) stride: usize,
     /// Residuals kept per forecaster and horizon.
     pub(super) kept: usize,
+    /// Weight kept by a residual each time a newer one comes.
+    pub(super) fade: f64,
     /// Weight kept by a score each time a newer one comes to the same bucket.
     pub(super) forget: f64,
     /// Power of the inverse score.
@@ -51,6 +55,19 @@ pub(super) struct Tuning {
     /// Step of the adaptive calibration.
     pub(super) rate: f64,
 }
+
+/// Logarithm of the widening before any coverage is known: trailing residuals are too few and too alike for far horizons.
+const WIDENED: [[f64; 2]; BUCKET_COUNT] = [
+    [0.0; 2],
+    [0.0; 2],
+    [0.0; 2],
+    [0.0; 2],
+    [0.0; 2],
+    [0.0; 2],
+    [0.1; 2],
+    [0.2; 2],
+    [0.2; 2],
+];
 
 #[derive(Debug, Clone)]
 pub(super) struct Trailing {
@@ -75,7 +92,7 @@ impl Trailing {
             records: VecDeque::new(),
             residuals: vec![VecDeque::new(); POINTS * anchors.len()],
             scores: [[(0.0, 0.0); PARTS]; BUCKET_COUNT],
-            widening: [[0.0; 2]; BUCKET_COUNT],
+            widening: WIDENED,
         }
     }
 
@@ -122,7 +139,9 @@ impl Trailing {
                 score.1 = self.tuning.forget * score.1 + 1.0;
             }
             let [low, middle, high] = record.whole[i];
-            let width = self.tuning.rate / anchors_in(&self.anchors, bucket, self.day);
+            // Overlapping forecasts miss together: one burst must not count as many.
+            let alone = (self.tuning.stride as f64 / h as f64).min(1.0);
+            let width = self.tuning.rate * alone / anchors_in(&self.anchors, bucket, self.day);
             let [below, above] = &mut self.widening[bucket];
             if low < middle || y < low {
                 *below += width * (f64::from(u8::from(y < low)) - 0.1);
@@ -136,15 +155,19 @@ impl Trailing {
     }
 
     /// Signed residual quantiles of forecaster `k` at anchor `i`, in scales; `None` below `least` residuals.
-    pub(super) fn spread(&self, k: usize, i: usize, least: usize, scratch: &mut Vec<f64>) -> Option<Row> {
+    pub(super) fn spread(&self, k: usize, i: usize, least: usize, scratch: &mut Vec<(f64, f64)>) -> Option<Row> {
         let residuals = &self.residuals[k * self.anchors.len() + i];
         if residuals.len() < least {
             return None;
         }
         scratch.clear();
-        scratch.extend(residuals);
-        scratch.sort_unstable_by(f64::total_cmp);
-        Some(of_sorted(scratch))
+        let mut weight = 1.0;
+        for residual in residuals.iter().rev() {
+            scratch.push((*residual, weight));
+            weight *= self.tuning.fade;
+        }
+        scratch.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        Some(of_weighted(scratch))
     }
 
     /// Weights of the forecasters at horizon `h`: the prior times the inverse trailing pinball to a power, the power growing with the
@@ -161,7 +184,8 @@ impl Trailing {
         let mut weights = prior;
         for (weight, (sum, count)) in weights.iter_mut().zip(scores) {
             if count > 0.0 && best > 0.0 {
-                let origins = count / each;
+                // Forecasts of far horizons overlap: they are right and wrong together.
+                let origins = count / each * (self.tuning.stride as f64 / h as f64).min(1.0);
                 let power = self.tuning.power * origins / (origins + self.tuning.prior);
                 *weight *= (sum / count / best).powf(-power);
             }
