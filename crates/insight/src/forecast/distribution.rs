@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Levels of every forecast: dense, as sizing inverts the distribution.
 pub const LEVELS: [f64; 21] = [
-    0.01, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85,
-    0.90, 0.95, 0.99,
+    0.01, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80,
+    0.85, 0.90, 0.95, 0.99,
 ];
 
 /// Index of the median in [`LEVELS`].
@@ -96,7 +96,9 @@ pub(super) fn of_weighted(sorted: &[(f64, f64)]) -> [f64; LEVELS.len()] {
         let place = (below + weight / 2.0) / total;
         while level < LEVELS.len() && LEVELS[level] <= place {
             out[level] = match last {
-                Some((before, at)) if place > at => before + (value - before) * (LEVELS[level] - at) / (place - at),
+                Some((before, at)) if place > at => {
+                    before + (value - before) * (LEVELS[level] - at) / (place - at)
+                }
                 _ => *value,
             };
             level += 1;

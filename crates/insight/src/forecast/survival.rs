@@ -56,7 +56,7 @@ impl Survival {
         for i in 0..CELLS {
             at_risk += risk[i];
             let exposed = (at_risk - half[i]).max(0.0) + PRIOR * mean;
-            let hazard = ((ended[i] + PRIOR * mean * whole) / exposed).clamp(0.0, 0.98);
+            let hazard = ((ended[i] + PRIOR * mean * whole) / exposed).clamp(0.0, 0.9999);
             log[i + 1] = log[i] + (1.0 - hazard).ln();
         }
         Self { log }

@@ -66,7 +66,16 @@ impl Report {
                 &mut out,
                 title,
                 &[
-                    "rWQL 1h", "24h", "168h", "rMASE 24h", "168h", "WQL 24h", "168h", "cov80 24h", "168h", "cov95 24h",
+                    "rWQL 1h",
+                    "24h",
+                    "168h",
+                    "rMASE 24h",
+                    "168h",
+                    "WQL 24h",
+                    "168h",
+                    "cov80 24h",
+                    "168h",
+                    "cov95 24h",
                     "168h",
                 ]
                 .map(str::to_owned),
