@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Levels of every forecast: dense, as sizing inverts the distribution.
 pub const LEVELS: [f64; 21] = [
-    0.01, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85,
-    0.90, 0.95, 0.99,
+    0.01, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80,
+    0.85, 0.90, 0.95, 0.99,
 ];
 
 /// Index of the median in [`LEVELS`].
@@ -82,6 +82,32 @@ pub(super) fn of_sorted(sorted: &[f64]) -> [f64; LEVELS.len()] {
         let low = place as usize;
         let high = (low + 1).min(last);
         *q = sorted[low] + (place - low as f64) * (sorted[high] - sorted[low]);
+    }
+    out
+}
+
+/// Quantiles at [`LEVELS`] of sorted values with weights: each value stands at the middle of its weight, linear between; zeros for none.
+pub(super) fn of_weighted(sorted: &[(f64, f64)]) -> [f64; LEVELS.len()] {
+    let mut out = [0.0; LEVELS.len()];
+    let total: f64 = sorted.iter().map(|(_, w)| w).sum();
+    let (mut level, mut below) = (0, 0.0);
+    let mut last: Option<(f64, f64)> = None;
+    for (value, weight) in sorted {
+        let place = (below + weight / 2.0) / total;
+        while level < LEVELS.len() && LEVELS[level] <= place {
+            out[level] = match last {
+                Some((before, at)) if place > at => {
+                    before + (value - before) * (LEVELS[level] - at) / (place - at)
+                }
+                _ => *value,
+            };
+            level += 1;
+        }
+        last = Some((*value, place));
+        below += weight;
+    }
+    if let Some((value, _)) = last {
+        out[level..].fill(value);
     }
     out
 }

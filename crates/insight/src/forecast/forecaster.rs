@@ -48,6 +48,8 @@ const OUTLOOK: usize = 3;
 /// Quantiles of the last week.
 const WEEK: usize = 4;
 
+/// Residuals before a forecaster's spread is believed.
+const ENOUGH: usize = 12;
 /// Steps before a forecast is made.
 const LEAST: usize = 2;
 
@@ -75,11 +77,13 @@ impl Forecaster {
         let day = 86_400 / config.step_s;
         let anchors = anchors(day, config.horizon);
         let tuning = Tuning {
+            stride: config.stride,
             kept: (28 * day / config.stride).max(8),
-            forget: knob("FORGET", 0.995),
-            power: knob("POWER", 2.0),
-            prior: knob("PRIOR", 10.0),
-            rate: knob("RATE", 0.05),
+            fade: 0.5f64.powf(config.stride as f64 / (10.0 * day as f64)),
+            forget: 0.995,
+            power: 8.0,
+            prior: 40.0,
+            rate: 0.02,
         };
         Ok(Self {
             config,
@@ -87,7 +91,7 @@ impl Forecaster {
             history: History::new(day, config.outages),
             trailing: Trailing::new(&anchors, day, tuning),
             anchors,
-            ridge: Ridge { day, penalty: knob("PENALTY", 1.0), rows: 42 * day },
+            ridge: Ridge { day, penalty: 3.0, rows: 42 * day },
         })
     }
 
@@ -119,7 +123,7 @@ impl Forecaster {
             let points = self.points(outlook);
             let parts = self.parts(&points);
             let whole = self.combine(&parts);
-            self.trailing.record(self.history.len(), self.scale(), points, &parts, &whole);
+            self.trailing.record(self.history.len(), points, &parts, &whole);
         }
     }
 
@@ -150,7 +154,7 @@ impl Forecaster {
             .enumerate()
             .map(|(i, &h)| {
                 let mut out = [None; POINTS];
-                let keep = (-(h as f64) / (knob("TAU", 7.0) * self.day as f64)).exp();
+                let keep = (-(h as f64) / (7.0 * self.day as f64)).exp();
                 out[LAST] = y.last().map(|v| week + (v - week) * keep);
                 out[SEASONAL] = seasonal(y, h, self.day);
                 out[RIDGE] = ridge[i];
@@ -163,26 +167,25 @@ impl Forecaster {
     /// Quantiles of every forecaster at every anchor.
     fn parts(&self, points: &[[Option<f64>; POINTS]]) -> Vec<[Option<Row>; PARTS]> {
         let y = self.history.values();
-        let mut scratch = Vec::new();
+        let (mut scratch, mut pairs) = (Vec::new(), Vec::new());
         let mut week = y[y.len().saturating_sub(7 * self.day)..].to_vec();
         week.sort_unstable_by(f64::total_cmp);
         let week = of_sorted(&week);
-        let scale = self.scale();
         points
             .iter()
             .enumerate()
             .map(|(i, points)| {
                 let mut out = [None; PARTS];
-                for k in 0..POINTS {
-                    let Some(point) = points[k] else { continue };
-                    let spread = self.trailing.spread(k, i, 12, &mut scratch);
-                    out[k] = spread.map(|row| row.map(|r| point + r * scale));
+                for (k, point) in points.iter().enumerate() {
+                    let Some(point) = point else { continue };
+                    let spread = self.trailing.spread(k, i, ENOUGH, &mut pairs);
+                    out[k] = spread.map(|row| row.map(|r| point + r)).filter(is_finite);
                 }
                 if out.iter().all(Option::is_none) {
                     let point = points[LAST].unwrap_or(0.0);
                     out[LAST] = Some(self.unlearned(point, self.anchors[i], &mut scratch));
                 }
-                if y.len() >= 3 * self.day {
+                if y.len() >= 3 * self.day && is_finite(&week) {
                     out[WEEK] = Some(week);
                 }
                 out
@@ -198,10 +201,14 @@ impl Forecaster {
         scratch.extend(y.windows(h + 1).map(|w| w[h] - w[0]));
         if scratch.len() >= self.day {
             scratch.sort_unstable_by(f64::total_cmp);
-            return of_sorted(scratch).map(|r| point + r);
+            let row = of_sorted(scratch).map(|r| point + r);
+            if is_finite(&row) {
+                return row;
+            }
         }
         let steps = y.windows(2).map(|w| (w[1] - w[0]).powi(2)).sum::<f64>() / (y.len().max(2) - 1) as f64;
-        let width = (steps * h as f64).sqrt().max(0.5 * self.history.peak().min(2.0 * point)).max(0.25 * self.history.peak());
+        let peak = self.history.peak();
+        let width = (steps * h as f64).sqrt().max(0.25 * peak).max(0.5 * point).min(3.0 * peak);
         LEVELS.map(|level| point + width * normal_quantile(level))
     }
 
@@ -230,15 +237,6 @@ impl Forecaster {
         }
         out
     }
-
-    /// Unit of residuals: between one and the level, so that a spread learned at one level serves another.
-    fn scale(&self) -> f64 {
-        let y = self.history.values();
-        let week = mean(&y[y.len().saturating_sub(7 * self.day)..]);
-        let now = y.last().copied().unwrap_or(0.0);
-        let level = (week + now) / 2.0 + 0.05 * self.history.peak();
-        if level > 0.0 { level.powf(knob("GAMMA", 0.5)) } else { 1.0 }
-    }
 }
 
 /// Horizons that are computed; between them quantiles are interpolated: all of two days, every eighth of a day to a week, half a day
@@ -256,15 +254,15 @@ fn anchors(day: usize, horizon: usize) -> Vec<usize> {
 /// Weights before any score: what knows most near, the last week's quantiles more and more far.
 fn prior(h: usize, day: usize, parts: &[Option<Row>; PARTS]) -> [f64; PARTS] {
     let hours = h as f64 * 24.0 / day as f64;
-    let far = ((hours - 6.0) / 60.0).clamp(0.0, 0.45);
+    let far = ((hours - 6.0) / 60.0).clamp(0.0, 0.6);
     let mut out = [0.0; PARTS];
-    out[LAST] = knob("W_LAST", 0.1);
-    out[SEASONAL] = knob("W_SEAS", 0.15) * (hours / 24.0).min(1.0);
-    out[RIDGE] = 0.5 * (1.0 - far);
-    out[OUTLOOK] = 0.5 * (1.0 - far);
-    out[WEEK] = far;
+    out[LAST] = 0.05;
+    out[SEASONAL] = 0.1 * (hours / 24.0).min(1.0);
+    out[RIDGE] = 0.5 * (-hours / 50.0).exp();
+    out[OUTLOOK] = 0.5;
+    out[WEEK] = far * 2.0;
     if parts[RIDGE].is_none() && parts[OUTLOOK].is_none() {
-        out[LAST] = 1.0 - far;
+        out[LAST] = (1.0 - far).max(0.1);
     }
     out
 }
@@ -278,7 +276,7 @@ fn seasonal(y: &[f64], h: usize, day: usize) -> Option<f64> {
         let Some(at) = target.checked_sub(back) else { break };
         sum += weight * y[at];
         total += weight;
-        weight *= knob("DECAY", 0.85);
+        weight *= 0.85;
         back += day;
     }
     (total > 0.0).then(|| sum / total)
@@ -288,15 +286,23 @@ fn seasonal(y: &[f64], h: usize, day: usize) -> Option<f64> {
 /// a day old lasts another.
 fn still_down(down: usize, h: usize, day: usize) -> f64 {
     let (past, ahead) = (down as f64 + 1.0, h as f64);
-    (past / (past + ahead)).powf(1.0).min(0.95) * (2.0 * day as f64 / (2.0 * day as f64 + ahead))
+    (past / (past + ahead)).min(0.95) * (2.0 * day as f64 / (2.0 * day as f64 + ahead))
 }
 
 /// The distribution that is zero with probability `share` and `row` else.
 fn mix_with_zero(row: &mut Row, share: f64) {
     let from = *row;
     for (q, level) in row.iter_mut().zip(LEVELS) {
-        *q = if level <= share { 0.0 } else { super::distribution::at_level(&from, (level - share) / (1.0 - share)) };
+        *q = if level <= share {
+            0.0
+        } else {
+            super::distribution::at_level(&from, (level - share) / (1.0 - share))
+        };
     }
+}
+
+fn is_finite(row: &Row) -> bool {
+    row.iter().all(|q| q.is_finite())
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -306,8 +312,4 @@ fn mean(values: &[f64]) -> f64 {
 fn normal_quantile(level: f64) -> f64 {
     use statrs::distribution::{ContinuousCDF, Normal};
     Normal::standard().inverse_cdf(level)
-}
-
-fn knob(name: &str, default: f64) -> f64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }

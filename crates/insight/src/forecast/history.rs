@@ -30,16 +30,7 @@ const NOTHING: f64 = 0.02;
 impl History {
     /// `day`: steps a day. `outages`: a sudden drop of the whole to nothing is taken for an outage until two days have passed.
     pub(super) fn new(day: usize, outages: bool) -> Self {
-        Self {
-            day,
-            values: Vec::new(),
-            raw: Vec::new(),
-            known: 0,
-            peak: 0.0,
-            outages,
-            outage: None,
-            idle: 0,
-        }
+        Self { day, values: Vec::new(), raw: Vec::new(), known: 0, peak: 0.0, outages, outage: None, idle: 0 }
     }
 
     /// Adds a step. `None`, NaN, an infinite or negative value is a gap, filled with the value a day before.

@@ -84,7 +84,13 @@ impl Default for JobTable {
 impl JobTable {
     /// An empty table.
     pub fn new() -> Self {
-        Self { open: BTreeMap::new(), done: VecDeque::new(), arrived: BTreeMap::new(), first: None, learned: None }
+        Self {
+            open: BTreeMap::new(),
+            done: VecDeque::new(),
+            arrived: BTreeMap::new(),
+            first: None,
+            learned: None,
+        }
     }
 
     /// Takes one event. Events of unknown jobs, a second submission and sizes that are no positive number are ignored; an end before

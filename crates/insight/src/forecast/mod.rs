@@ -5,12 +5,16 @@ mod forecaster;
 mod history;
 mod jobs;
 mod ridge;
+mod score;
+mod serving;
 mod survival;
 mod trailing;
 
 pub use distribution::{Forecast, LEVELS};
 pub use forecaster::{Config, Forecaster};
 pub use jobs::{JobEvent, JobTable};
+pub use score::{CoverageDrift, Drift, Score, Summary, column, mean_probability_below};
+pub use serving::{Clients, erlang_c, gpus_by_capacity, servers_for};
 
 /// Why there is no forecast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +22,9 @@ pub enum ForecastError {
     /// Settings that make no sense.
     #[error("step must divide a day at least four times; horizon and stride must not be zero")]
     Config,
+    /// A load that is no load: negative, no number, or a promise outside its range.
+    #[error("load, capacity and promise must be positive numbers")]
+    Load,
     /// Too little is known of the series for an honest answer.
     #[error("{known} steps known, {needed} needed")]
     TooShort {

@@ -19,7 +19,7 @@ const ALL: usize = SHARED + OWN;
 pub(super) struct Ridge {
     /// Steps a day.
     pub(super) day: usize,
-    /// Penalty over the number of rows, on standardised columns.
+    /// Penalty over the number of rows, on standardised columns, one step ahead; it grows by itself with each day ahead.
     pub(super) penalty: f64,
     /// Origins learned from, at most.
     pub(super) rows: usize,
@@ -52,7 +52,8 @@ impl Ridge {
                 continue;
             }
             gram.extend(&shared, rows);
-            out[i] = self.one(&z, &shared, &gram, h, rows).map(|v| v * spread + mean);
+            out[i] =
+                self.one(&z, &shared, &gram, h, rows).map(|v| v * spread + mean).filter(|v| v.is_finite());
         }
         out
     }
@@ -76,14 +77,19 @@ impl Ridge {
         let mut matrix = Array2::<f64>::zeros((ALL, ALL));
         for j in 0..ALL {
             for k in 0..=j {
-                let product = if j < SHARED { gram.products[j][k] } else { dot(&column(j)[..rows], &column(k)[..rows]) };
+                let product = if j < SHARED {
+                    gram.products[j][k]
+                } else {
+                    dot(&column(j)[..rows], &column(k)[..rows])
+                };
                 matrix[[j, k]] = product / n - means[j] * means[k];
             }
         }
+        let penalty = self.penalty * (1.0 + h as f64 / self.day as f64);
         // Penalty on standardised columns without scaling them: its weight is each column's variance.
         for j in 0..ALL {
             let variance = matrix[[j, j]];
-            matrix[[j, j]] = variance * (1.0 + self.penalty) + 1e-9;
+            matrix[[j, j]] = variance * (1.0 + penalty) + 1e-9;
         }
         matrix.cholesky_inplace_dirty().ok()?;
         let mut weights = [0.0; ALL];

@@ -56,7 +56,7 @@ impl Survival {
         for i in 0..CELLS {
             at_risk += risk[i];
             let exposed = (at_risk - half[i]).max(0.0) + PRIOR * mean;
-            let hazard = ((ended[i] + PRIOR * mean * whole) / exposed).clamp(0.0, 0.98);
+            let hazard = ((ended[i] + PRIOR * mean * whole) / exposed).clamp(0.0, 0.9999);
             log[i + 1] = log[i] + (1.0 - hazard).ln();
         }
         Self { log }
@@ -71,11 +71,6 @@ impl Survival {
             return self.log[CELLS] + slope * (place - CELLS as f64);
         }
         self.log[i] + (place - i as f64) * (self.log[i + 1] - self.log[i])
-    }
-
-    /// Probability that what has lasted `age` seconds lasts `more`.
-    pub(super) fn keeps(&self, age: f64, more: f64) -> f64 {
-        (self.log_at(age + more) - self.log_at(age)).exp()
     }
 }
 
@@ -104,6 +99,10 @@ fn risk_total(steps: &[f64; CELLS + 1]) -> f64 {
 mod tests {
     use super::*;
 
+    fn keeps(survival: &Survival, age: f64, more: f64) -> f64 {
+        (survival.log_at(age + more) - survival.log_at(age)).exp()
+    }
+
     fn life(exit: f64, ended: bool) -> Life {
         Life { entry: 0.0, exit, ended, weight: 1.0 }
     }
@@ -112,28 +111,28 @@ mod tests {
     fn half_of_the_jobs_last_past_the_median() {
         let lives = (0..1000).map(|i| life(if i % 2 == 0 { 600.0 } else { 36_000.0 }, true));
         let survival = Survival::fit(lives);
-        assert!((survival.keeps(0.0, 3600.0) - 0.5).abs() < 0.01);
-        assert!((survival.keeps(3600.0, 3600.0) - 1.0).abs() < 0.02);
-        assert!(survival.keeps(3600.0, 48.0 * 3600.0) < 0.1);
+        assert!((keeps(&survival, 0.0, 3600.0) - 0.5).abs() < 0.01);
+        assert!((keeps(&survival, 3600.0, 3600.0) - 1.0).abs() < 0.02);
+        assert!(keeps(&survival, 3600.0, 48.0 * 3600.0) < 0.1);
     }
 
     #[test]
     fn the_censored_count_until_they_are_censored() {
         // 50 end at ten minutes, 50 are censored before: of 50 at risk all end.
         let lives = (0..100).map(|i| if i < 50 { life(100.0, false) } else { life(600.0, true) });
-        assert!(Survival::fit(lives).keeps(0.0, 700.0) < 0.05);
+        assert!(keeps(&Survival::fit(lives), 0.0, 700.0) < 0.05);
         // Nobody ended: the estimate stays near one.
-        assert!(Survival::fit((0..100).map(|_| life(6000.0, false))).keeps(0.0, 3600.0) > 0.9);
+        assert!(keeps(&Survival::fit((0..100).map(|_| life(6000.0, false))), 0.0, 3600.0) > 0.9);
     }
 
     #[test]
     fn weights_are_gpus_and_late_entries_bear_no_early_risk() {
         let heavy = Life { weight: 9.0, ..life(36_000.0, true) };
         let survival = Survival::fit((0..200).map(|i| if i % 2 == 0 { heavy } else { life(600.0, true) }));
-        assert!((survival.keeps(0.0, 3600.0) - 0.9).abs() < 0.01);
+        assert!((keeps(&survival, 0.0, 3600.0) - 0.9).abs() < 0.01);
         let late = Life { entry: 30_000.0, exit: 36_000.0, ended: true, weight: 100.0 };
         let survival = Survival::fit((0..200).map(|i| if i % 2 == 0 { late } else { life(600.0, true) }));
-        assert!(survival.keeps(0.0, 3600.0) < 0.05);
+        assert!(keeps(&survival, 0.0, 3600.0) < 0.05);
     }
 
     #[test]

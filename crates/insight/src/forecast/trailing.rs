@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::distribution::{LEVELS, of_sorted};
+use super::distribution::{LEVELS, of_weighted};
 
 /// Forecasters that give one value a horizon; their spread comes from residuals.
 pub(super) const POINTS: usize = 4;
@@ -29,7 +29,6 @@ pub(super) type Row = [f64; LEVELS.len()];
 #[derive(Debug, Clone)]
 struct Record {
     origin: usize,
-    scale: f64,
     /// By anchor.
     points: Vec<[Option<f64>; POINTS]>,
     parts: Vec<[Option<[f64; SCORED.len()]>; PARTS]>,
@@ -40,8 +39,12 @@ struct Record {
 /// Settings of the trailing window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tuning {
+    /// Steps between records.
+    pub(super) stride: usize,
     /// Residuals kept per forecaster and horizon.
     pub(super) kept: usize,
+    /// Weight kept by a residual each time a newer one comes.
+    pub(super) fade: f64,
     /// Weight kept by a score each time a newer one comes to the same bucket.
     pub(super) forget: f64,
     /// Power of the inverse score.
@@ -52,13 +55,18 @@ pub(super) struct Tuning {
     pub(super) rate: f64,
 }
 
+/// Logarithm of the widening before any coverage is known: an average of forecasters errs less than each of them, so within a day their
+/// mean spread is too wide; days ahead, trailing residuals are too few and too alike.
+const WIDENED: [[f64; 2]; BUCKET_COUNT] =
+    [[0.0; 2], [-0.1; 2], [-0.1; 2], [-0.1; 2], [-0.1; 2], [0.0; 2], [0.1; 2], [0.2; 2], [0.2; 2]];
+
 #[derive(Debug, Clone)]
 pub(super) struct Trailing {
     anchors: Vec<usize>,
     day: usize,
     tuning: Tuning,
     records: VecDeque<Record>,
-    /// By forecaster and anchor: truth less point over scale, oldest first.
+    /// By forecaster and anchor: truth less point, oldest first.
     residuals: Vec<VecDeque<f64>>,
     /// By bucket and forecaster: weighted pinball and weight.
     scores: [[(f64, f64); PARTS]; BUCKET_COUNT],
@@ -75,7 +83,7 @@ impl Trailing {
             records: VecDeque::new(),
             residuals: vec![VecDeque::new(); POINTS * anchors.len()],
             scores: [[(0.0, 0.0); PARTS]; BUCKET_COUNT],
-            widening: [[0.0; 2]; BUCKET_COUNT],
+            widening: WIDENED,
         }
     }
 
@@ -83,7 +91,6 @@ impl Trailing {
     pub(super) fn record(
         &mut self,
         origin: usize,
-        scale: f64,
         points: Vec<[Option<f64>; POINTS]>,
         parts: &[[Option<Row>; PARTS]],
         whole: &[Row],
@@ -91,7 +98,6 @@ impl Trailing {
         let pick = |row: &Row| SCORED.map(|level| row[level]);
         self.records.push_back(Record {
             origin,
-            scale,
             points,
             parts: parts.iter().map(|parts| parts.each_ref().map(|p| p.as_ref().map(pick))).collect(),
             whole: whole.iter().map(|row| [row[2], row[10], row[18]]).collect(),
@@ -114,15 +120,17 @@ impl Trailing {
                 if residuals.len() == self.tuning.kept {
                     residuals.pop_front();
                 }
-                residuals.push_back((y - point) / record.scale);
+                residuals.push_back(y - point);
             }
             for (score, part) in self.scores[bucket].iter_mut().zip(&record.parts[i]) {
                 let Some(part) = part else { continue };
-                score.0 = self.tuning.forget * score.0 + pinball(part, y) / record.scale;
+                score.0 = self.tuning.forget * score.0 + pinball(part, y);
                 score.1 = self.tuning.forget * score.1 + 1.0;
             }
             let [low, middle, high] = record.whole[i];
-            let width = self.tuning.rate / anchors_in(&self.anchors, bucket, self.day);
+            // Overlapping forecasts miss together: one burst must not count as many.
+            let alone = (self.tuning.stride as f64 / h as f64).min(1.0);
+            let width = self.tuning.rate * alone / anchors_in(&self.anchors, bucket, self.day);
             let [below, above] = &mut self.widening[bucket];
             if low < middle || y < low {
                 *below += width * (f64::from(u8::from(y < low)) - 0.1);
@@ -135,16 +143,26 @@ impl Trailing {
         }
     }
 
-    /// Signed residual quantiles of forecaster `k` at anchor `i`, in scales; `None` below `least` residuals.
-    pub(super) fn spread(&self, k: usize, i: usize, least: usize, scratch: &mut Vec<f64>) -> Option<Row> {
+    /// Signed residual quantiles of forecaster `k` at anchor `i`; `None` below `least` residuals.
+    pub(super) fn spread(
+        &self,
+        k: usize,
+        i: usize,
+        least: usize,
+        scratch: &mut Vec<(f64, f64)>,
+    ) -> Option<Row> {
         let residuals = &self.residuals[k * self.anchors.len() + i];
         if residuals.len() < least {
             return None;
         }
         scratch.clear();
-        scratch.extend(residuals);
-        scratch.sort_unstable_by(f64::total_cmp);
-        Some(of_sorted(scratch))
+        let mut weight = 1.0;
+        for residual in residuals.iter().rev() {
+            scratch.push((*residual, weight));
+            weight *= self.tuning.fade;
+        }
+        scratch.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        Some(of_weighted(scratch))
     }
 
     /// Weights of the forecasters at horizon `h`: the prior times the inverse trailing pinball to a power, the power growing with the
@@ -152,18 +170,16 @@ impl Trailing {
     pub(super) fn weights(&self, h: usize, prior: [f64; PARTS]) -> [f64; PARTS] {
         let bucket = bucket(h, self.day);
         let scores = self.scores[bucket];
-        let best = scores
-            .iter()
-            .filter(|s| s.1 > 0.0)
-            .map(|s| s.0 / s.1)
-            .fold(f64::INFINITY, f64::min);
+        let best = scores.iter().filter(|s| s.1 > 0.0).map(|s| s.0 / s.1).fold(f64::INFINITY, f64::min);
         let each = anchors_in(&self.anchors, bucket, self.day);
         let mut weights = prior;
         for (weight, (sum, count)) in weights.iter_mut().zip(scores) {
             if count > 0.0 && best > 0.0 {
-                let origins = count / each;
+                // Forecasts of far horizons overlap: they are right and wrong together.
+                let origins = count / each * (self.tuning.stride as f64 / h as f64).min(1.0);
                 let power = self.tuning.power * origins / (origins + self.tuning.prior);
-                *weight *= (sum / count / best).powf(-power);
+                // Never to nothing: all others may have nothing to say.
+                *weight = (*weight).max(1e-9) * (sum / count / best).powf(-power).max(1e-9);
             }
         }
         weights

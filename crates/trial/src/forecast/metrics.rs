@@ -33,7 +33,12 @@ pub struct Scores {
 pub type ByBucket = BTreeMap<usize, Scores>;
 
 /// Scores forecasts, shape (origins, horizon), against the series they are of. Negative quantiles count as zero.
-pub fn score(values: &[f64], first_origin: usize, origins: &[usize], forecasts: &[Vec<Quantiles>]) -> ByBucket {
+pub fn score(
+    values: &[f64],
+    first_origin: usize,
+    origins: &[usize],
+    forecasts: &[Vec<Quantiles>],
+) -> ByBucket {
     let before: Vec<f64> = (24..first_origin).map(|t| (values[t] - values[t - 24]).abs()).collect();
     let scale = before.iter().sum::<f64>() / before.len() as f64;
     let horizon = forecasts.first().map_or(0, Vec::len);

@@ -1,7 +1,5 @@
 //! The report as a table, scale-free: geometric means over series relative to SNaive24.
 
-use std::fmt::Write;
-
 use super::{
     metrics::{ByBucket, Scores},
     rivals::RIVALS,
@@ -68,7 +66,16 @@ impl Report {
                 &mut out,
                 title,
                 &[
-                    "rWQL 1h", "24h", "168h", "rMASE 24h", "168h", "WQL 24h", "168h", "cov80 24h", "168h", "cov95 24h",
+                    "rWQL 1h",
+                    "24h",
+                    "168h",
+                    "rMASE 24h",
+                    "168h",
+                    "WQL 24h",
+                    "168h",
+                    "cov80 24h",
+                    "168h",
+                    "cov95 24h",
                     "168h",
                 ]
                 .map(str::to_owned),
@@ -96,10 +103,9 @@ impl Report {
 }
 
 fn line(out: &mut String, name: &str, cells: &[String]) {
-    // Writing to a string does not fail.
-    drop(write!(out, "{name:<16}"));
+    out.push_str(&format!("{name:<16}"));
     for cell in cells {
-        drop(write!(out, "{cell:>12}"));
+        out.push_str(&format!("{cell:>12}"));
     }
     out.push('\n');
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Instant};
 
 use serde::{Deserialize, Serialize};
-use tidegate_insight::forecast::{Config, Forecaster, JobEvent, JobTable};
+use tidegate_insight::forecast::{Clients, Config, Forecaster, JobEvent, JobTable};
 
 use super::{
     Series, TraceError, load,
@@ -84,7 +84,8 @@ fn ours(series: &Series, origins: &[usize]) -> Result<(Vec<Vec<Quantiles>>, Time
     let config = Config { horizon: series.horizon, outages: series.claims.is_empty(), ..Config::default() };
     let mut forecaster = Forecaster::new(config).map_err(refused)?;
     let events = events(series);
-    let (mut next, mut table) = (0, JobTable::new());
+    let (mut next, mut table, mut clients) = (0, JobTable::new(), Clients::new(24));
+    let has_outlook = !events.is_empty() || !series.clients.is_empty();
     let (mut out, mut taken, mut spent) = (Vec::new(), Vec::new(), 0.0);
     let last = origins.last().copied().unwrap_or(0);
     for hour in 0..=last {
@@ -98,17 +99,21 @@ fn ours(series: &Series, origins: &[usize]) -> Result<(Vec<Vec<Quantiles>>, Time
         }
         table.learn(now);
         spent += began.elapsed().as_secs_f64();
-        let outlook = || {
-            (!events.is_empty()).then(|| table.outlook(now, HOUR_US, forecaster.anchors())).flatten()
+        let outlook = |horizons: &[usize], clients: &Clients| {
+            if events.is_empty() { clients.outlook(horizons) } else { table.outlook(now, HOUR_US, horizons) }
         };
         if hour > 0 {
-            let outlook = if forecaster.wants_outlook() { outlook() } else { None };
-            forecaster.observe(Some(series.values[hour - 1]), outlook.as_deref());
+            let rates: Vec<f64> = series.clients.iter().map(|c| c[hour - 1]).collect();
+            clients.observe(&rates);
+            let known =
+                if forecaster.wants_outlook() { outlook(forecaster.anchors(), &clients) } else { None };
+            let known = known.filter(|_| has_outlook);
+            forecaster.observe(Some(series.values[hour - 1]), known.as_deref());
         }
         if origins.contains(&hour) {
             let began = Instant::now();
-            let outlook = (!events.is_empty()).then(|| table.outlook(now, HOUR_US, forecaster.anchors())).flatten();
-            let forecast = forecaster.forecast(outlook.as_deref()).map_err(refused)?;
+            let known = outlook(forecaster.anchors(), &clients).filter(|_| has_outlook);
+            let forecast = forecaster.forecast(known.as_deref()).map_err(refused)?;
             taken.push(began.elapsed().as_secs_f64() * 1e3);
             let rows = (1..=series.horizon)
                 .map(|h| QUANTILES.map(|level| forecast.quantile(h, level).unwrap_or(f64::NAN)))

@@ -75,7 +75,12 @@ impl Protocol {
     }
 
     /// The total and the teams whose names start with those given.
-    fn with_teams(&self, claims: &[Claim], team: &[String], teams: &[&str]) -> Result<Vec<Series>, TraceError> {
+    fn with_teams(
+        &self,
+        claims: &[Claim],
+        team: &[String],
+        teams: &[&str],
+    ) -> Result<Vec<Series>, TraceError> {
         let mut all = vec![self.series("total", claims)];
         for name in teams {
             let own: Vec<Claim> =
