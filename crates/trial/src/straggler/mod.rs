@@ -12,8 +12,10 @@ mod run;
 pub mod scene;
 mod score;
 mod statistics;
+mod tidegate;
 
 pub use judge::{Alarm, Judge, Level, Target};
 pub use report::{Group, Interval, Measures, Report};
 pub use run::{Options, run, run_with};
 pub use score::{Hit, JobScore, score};
+pub use tidegate::Tidegate;

@@ -12,6 +12,7 @@ use super::report::{Group, Measures, Report};
 use super::rivals;
 use super::scene::{Care, Noise, Regime, Stream};
 use super::score::{JobScore, score};
+use super::tidegate::Tidegate;
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -57,7 +58,11 @@ struct Job {
 
 /// Runs Tidegate's detector and, if asked, the rivals.
 pub fn run(options: Options) -> Report {
-    run_with(options, |options| if options.rivals { rivals::all() } else { Vec::new() })
+    run_with(options, |options| {
+        let mut judges: Vec<Box<dyn Judge>> = vec![Box::new(Tidegate::new())];
+        judges.extend(if options.rivals { rivals::all() } else { Vec::new() });
+        judges
+    })
 }
 
 /// Runs other detectors, made afresh for each job.
