@@ -1,10 +1,10 @@
 //! Trial of the straggler detector and its rivals: `stragglers [--seeds A..B] [--regimes ABC] [--hours H] [--easy] [--no-rivals]
-//! [--threads N] [--json]`.
+//! [--threads N] [--json]`. With `--list`, the events of each job and the detector's alarms, in the order of their times.
 
 use std::process::ExitCode;
 
 use tidegate_trial::straggler::scene::{Noise, Regime};
-use tidegate_trial::straggler::{Options, run};
+use tidegate_trial::straggler::{Judge, Options, Tidegate, hear, run};
 
 fn main() -> ExitCode {
     let (options, json) = match parse(std::env::args().skip(1)) {
@@ -14,7 +14,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let report = run(options);
+    if options.1 {
+        list(&options.0);
+        return ExitCode::SUCCESS;
+    }
+    let report = run(options.0);
     match serde_json::to_string_pretty(&report) {
         Ok(text) if json => println!("{text}"),
         Ok(_) => print!("{}", report.table()),
@@ -26,8 +30,57 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn parse(mut args: impl Iterator<Item = String>) -> Result<(Options, bool), String> {
-    let (mut options, mut json) = (Options::default(), false);
+fn list(options: &Options) {
+    for (seed, regime) in (options.seeds.0..options.seeds.1)
+        .flat_map(|seed| options.regimes.iter().map(move |&regime| (seed, regime)))
+    {
+        let mut judges: Vec<Box<dyn Judge>> = vec![Box::new(Tidegate::new())];
+        let (plan, truth, alarms) = hear(seed, regime, options, &mut judges);
+        let start_us = truth.attempts[0].from_us;
+        let at = |us: i64| (us - start_us) as f64 / 1e6;
+        println!(
+            "{seed} {regime:?}: {} ranks, {} stages, step {:.1} s, {:.1} h, restarts {:.0?}, tokens {} {}",
+            plan.ranks(),
+            plan.stages,
+            plan.step_s,
+            truth.hours,
+            plan.restarts_s,
+            plan.tokens,
+            plan.squared_tokens
+        );
+        let events = truth.events.iter().map(|event| {
+            let (fault, ranks) = (&event.fault, truth.ranks_of(event.fault.place, event.start_us));
+            let text = format!(
+                "event {:?} {:?} ranks {ranks:?} to {:.0} size {:.2} slows {:.3} over {} steps: {:?}",
+                fault.class,
+                fault.place,
+                at(event.end_us),
+                fault.size,
+                event.slowdown,
+                event.steps,
+                event.care
+            );
+            (event.start_us, text)
+        });
+        let alarms = alarms.iter().flatten().map(|alarm| {
+            let node = match alarm.target {
+                tidegate_trial::straggler::Target::Node(node) => truth.ranks_of_node(node, alarm.said_us),
+                _ => None,
+            };
+            let text =
+                format!("  {:?} {:?} {node:?} {:?} #{}", alarm.level, alarm.target, alarm.class, alarm.key);
+            (alarm.said_us, text)
+        });
+        let mut lines: Vec<(i64, String)> = events.chain(alarms).collect();
+        lines.sort();
+        for (us, text) in lines {
+            println!("{:8.0} {text}", at(us));
+        }
+    }
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<((Options, bool), bool), String> {
+    let (mut options, mut listed, mut json) = (Options::default(), false, false);
     options.threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
@@ -50,8 +103,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<(Options, bool), Stri
             "--easy" => options.noise = Noise::Easy,
             "--no-rivals" => options.rivals = false,
             "--json" => json = true,
+            "--list" => listed = true,
             _ => return Err(format!("unknown option {arg}")),
         }
     }
-    Ok((options, json))
+    Ok(((options, listed), json))
 }

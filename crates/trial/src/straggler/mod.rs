@@ -5,7 +5,7 @@
 
 mod chance;
 mod judge;
-
+pub mod real;
 mod report;
 pub mod rivals;
 mod run;
@@ -16,6 +16,6 @@ mod tidegate;
 
 pub use judge::{Alarm, Judge, Level, Target};
 pub use report::{Group, Interval, Measures, Report};
-pub use run::{Options, run, run_with};
+pub use run::{Options, hear, run, run_with};
 pub use score::{Hit, JobScore, score};
 pub use tidegate::Tidegate;

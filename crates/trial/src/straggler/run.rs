@@ -7,10 +7,10 @@ use rand::Rng;
 use serde::Serialize;
 
 use super::chance::child;
-use super::judge::{Judge, Level};
+use super::judge::{Alarm, Judge, Level};
 use super::report::{Group, Measures, Report};
 use super::rivals;
-use super::scene::{Care, Noise, Regime, Stream};
+use super::scene::{Care, Noise, Plan, Regime, Stream, Truth};
 use super::score::{JobScore, score};
 use super::tidegate::Tidegate;
 
@@ -88,28 +88,7 @@ pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Judge>>
 
 /// Tells one job to all judges and scores them.
 fn judge(seed: u64, regime: Regime, options: &Options, mut judges: Vec<Box<dyn Judge>>) -> Job {
-    const TICK_US: i64 = 1_000_000;
-    let lag_us = (options.lag_s * 1e6) as i64;
-    let mut stream = Stream::draw(seed, regime, options.hours, options.noise);
-    let mut alarms = vec![Vec::new(); judges.len()];
-    let (mut next_us, mut now_us) = (i64::MIN, 0);
-    let mut listen = |judges: &mut [Box<dyn Judge>], now_us: i64| {
-        for (judge, alarms) in judges.iter_mut().zip(&mut alarms) {
-            alarms.extend(judge.take().into_iter().map(|alarm| super::Alarm { heard_us: now_us, ..alarm }));
-        }
-    };
-    for told in &mut stream {
-        now_us = told.arrival_us;
-        if now_us >= next_us {
-            judges.iter_mut().for_each(|judge| judge.advance(now_us - lag_us));
-            next_us = now_us + TICK_US;
-        }
-        judges.iter_mut().for_each(|judge| judge.hear(&told));
-        listen(&mut judges, now_us);
-    }
-    judges.iter_mut().for_each(|judge| judge.advance(now_us + lag_us));
-    listen(&mut judges, now_us + 2 * lag_us);
-    let truth = stream.into_truth();
+    let (_, truth, alarms) = hear(seed, regime, options, &mut judges);
     let scores = judges.iter().zip(&alarms).flat_map(|(judge, alarms)| {
         let levels =
             if judge.suspects() { &[Level::Suspect, Level::Confirmed][..] } else { &[Level::Confirmed] };
@@ -119,6 +98,38 @@ fn judge(seed: u64, regime: Regime, options: &Options, mut judges: Vec<Box<dyn J
     let scores = scores.chain([("", Level::Confirmed, score(&truth, &[], Level::Confirmed))]).collect();
     let dont_care = truth.events.iter().filter(|event| event.care == Care::DontCare).count();
     Job { seed, regime, dont_care, scores }
+}
+
+/// Tells one job to all judges: its plan, its truth and, by judge, the alarms.
+pub fn hear(
+    seed: u64,
+    regime: Regime,
+    options: &Options,
+    judges: &mut [Box<dyn Judge>],
+) -> (Plan, Truth, Vec<Vec<Alarm>>) {
+    const TICK_US: i64 = 1_000_000;
+    let lag_us = (options.lag_s * 1e6) as i64;
+    let mut stream = Stream::draw(seed, regime, options.hours, options.noise);
+    let mut alarms = vec![Vec::new(); judges.len()];
+    let (mut next_us, mut now_us) = (i64::MIN, 0);
+    let mut listen = |judges: &mut [Box<dyn Judge>], now_us: i64| {
+        for (judge, alarms) in judges.iter_mut().zip(&mut alarms) {
+            alarms.extend(judge.take().into_iter().map(|alarm| Alarm { heard_us: now_us, ..alarm }));
+        }
+    };
+    for told in &mut stream {
+        now_us = told.arrival_us;
+        if now_us >= next_us {
+            judges.iter_mut().for_each(|judge| judge.advance(now_us - lag_us));
+            next_us = now_us + TICK_US;
+        }
+        judges.iter_mut().for_each(|judge| judge.hear(&told));
+        listen(judges, now_us);
+    }
+    judges.iter_mut().for_each(|judge| judge.advance(now_us + lag_us));
+    listen(judges, now_us + lag_us);
+    let plan = stream.plan().clone();
+    (plan, stream.into_truth(), alarms)
 }
 
 /// Groups of jobs: each regime, and the published mixes of them. In those, sequences are uneven in 21.4 % of the homogeneous jobs

@@ -23,6 +23,19 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     sorted.get(rank.min(sorted.len() - 1)).copied()
 }
 
+/// Noise of series of logarithms, one a rank: 1.4826 times the median absolute deviation of each, the median of them.
+pub(crate) fn peer_noise(series: &mut [Vec<f64>]) -> f64 {
+    let mut all: Vec<f64> = series
+        .iter_mut()
+        .filter_map(|values| {
+            let middle = median(values)?;
+            values.iter_mut().for_each(|value| *value = (*value - middle).abs());
+            median(values)
+        })
+        .collect();
+    1.4826 * median(&mut all).unwrap_or(f64::NAN)
+}
+
 /// Mean; `None` for an empty list.
 pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)

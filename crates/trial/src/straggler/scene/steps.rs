@@ -6,7 +6,7 @@ use tidegate_insight::straggler::Class;
 use super::confounders::{Confounders, Weather};
 use super::faults::{Injected, Place};
 use super::plan::{PER_NODE, Pause, Plan};
-use crate::straggler::chance::{STUDENT3_MAD, child, normal, student3};
+use crate::straggler::chance::{STUDENT3_NOISE, child, normal, student3};
 
 /// What one step came to. Seconds; lists by rank.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Steps {
             noise: stream("noise"),
             sequences: stream("sequences"),
             transfers: stream("transfers"),
-            transfer_noise: if plan.regime.letter() == 'A' { 0.02 } else { 0.04 } / STUDENT3_MAD,
+            transfer_noise: if plan.regime.letter() == 'A' { 0.02 } else { 0.04 } / STUDENT3_NOISE,
             confounders: Confounders::new(plan),
             step: Step {
                 compute_s: zeros(),
@@ -172,7 +172,7 @@ fn slowest_path(plan: &Plan, step: &Step) -> f64 {
 mod tests {
     use super::*;
     use crate::straggler::scene::Regime;
-    use crate::straggler::statistics::median;
+    use crate::straggler::statistics::{median, peer_noise};
 
     fn plan(seed: u64, regime: Regime) -> Plan {
         Plan { restarts_s: Vec::new(), ..Plan::draw(seed, regime, Some(1.0)) }
@@ -222,14 +222,7 @@ mod tests {
                     row.push((it.compute_s[rank] / middle).ln());
                 }
             }
-            let mut deviations: Vec<f64> = rows
-                .iter_mut()
-                .map(|row| {
-                    let middle = median(row).unwrap();
-                    median(&mut row.iter().map(|x| (x - middle).abs()).collect::<Vec<_>>()).unwrap()
-                })
-                .collect();
-            let got = median(&mut deviations).unwrap();
+            let got = peer_noise(&mut rows);
             assert!((got / want - 1.0).abs() < 0.15, "{regime:?}: {got}");
         }
     }
