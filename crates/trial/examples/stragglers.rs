@@ -7,20 +7,20 @@ use tidegate_trial::straggler::scene::{Noise, Regime};
 use tidegate_trial::straggler::{Judge, Options, Tidegate, hear, run};
 
 fn main() -> ExitCode {
-    let (options, json) = match parse(std::env::args().skip(1)) {
+    let asked = match parse(std::env::args().skip(1)) {
         Ok(parsed) => parsed,
         Err(problem) => {
             eprintln!("{problem}");
             return ExitCode::from(2);
         }
     };
-    if options.1 {
-        list(&options.0);
+    if asked.list {
+        list(&asked.options);
         return ExitCode::SUCCESS;
     }
-    let report = run(options.0);
+    let report = run(asked.options);
     match serde_json::to_string_pretty(&report) {
-        Ok(text) if json => println!("{text}"),
+        Ok(text) if asked.json => println!("{text}"),
         Ok(_) => print!("{}", report.table()),
         Err(error) => {
             eprintln!("{error}");
@@ -79,8 +79,14 @@ fn list(options: &Options) {
     }
 }
 
-fn parse(mut args: impl Iterator<Item = String>) -> Result<((Options, bool), bool), String> {
-    let (mut options, mut listed, mut json) = (Options::default(), false, false);
+struct Asked {
+    options: Options,
+    list: bool,
+    json: bool,
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut options, mut list, mut json) = (Options::default(), false, false);
     options.threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
@@ -103,9 +109,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<((Options, bool), boo
             "--easy" => options.noise = Noise::Easy,
             "--no-rivals" => options.rivals = false,
             "--json" => json = true,
-            "--list" => listed = true,
+            "--list" => list = true,
             _ => return Err(format!("unknown option {arg}")),
         }
     }
-    Ok(((options, listed), json))
+    Ok(Asked { options, list, json })
 }

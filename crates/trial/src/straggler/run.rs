@@ -132,9 +132,12 @@ pub fn hear(
     (plan, stream.into_truth(), alarms)
 }
 
+/// Whether a job is in a group.
+type Keep = fn(&Job) -> bool;
+
 /// Groups of jobs: each regime, and the published mixes of them. In those, sequences are uneven in 21.4 % of the homogeneous jobs
 /// (OSDI'25), and 40 % of all are heterogeneous; which seeds' jobs are in is drawn by seed.
-fn groups(regimes: &[Regime]) -> Vec<(&'static str, fn(&Job) -> bool)> {
+fn groups(regimes: &[Regime]) -> Vec<(&'static str, Keep)> {
     const B_OF_A: f64 = 0.214 / 0.786;
     const C_OF_A: f64 = (1.0 + B_OF_A) * 0.4 / 0.6;
     fn in_mix(job: &Job) -> bool {
@@ -145,7 +148,7 @@ fn groups(regimes: &[Regime]) -> Vec<(&'static str, fn(&Job) -> bool)> {
             Regime::C => C_OF_A,
         }
     }
-    let all: [(&str, &[Regime], fn(&Job) -> bool); 5] = [
+    let all: [(&str, &[Regime], Keep); 5] = [
         ("A", &[Regime::A], |job| job.regime == Regime::A),
         ("B", &[Regime::B], |job| job.regime == Regime::B),
         ("C", &[Regime::C], |job| job.regime == Regime::C),

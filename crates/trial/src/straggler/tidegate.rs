@@ -70,3 +70,31 @@ impl Judge for Tidegate {
         signals.iter().filter_map(alarm).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_blames_somebody_is_an_alarm() {
+        let signal = |stage, class, blame| Signal {
+            event: 4,
+            stage,
+            class,
+            posterior: 0.9,
+            blame,
+            since_us: 1,
+            said_us: 9,
+            excess: 0.2,
+            lost_gpu_ms: 0,
+            evidence: Vec::new(),
+        };
+        let said = alarm(&signal(Stage::Confirmed, Class::Host, Blame::Node(7))).unwrap();
+        assert_eq!((said.key, said.level, said.target), (4, Level::Confirmed, Target::Node(7)));
+        assert_eq!((said.class, said.said_us), (Some(Class::Host), 9));
+        assert_eq!(alarm(&signal(Stage::Closed, Class::Host, Blame::Node(7))), None);
+        assert_eq!(alarm(&signal(Stage::Corrected, Class::Host, Blame::Node(7))), None);
+        assert_eq!(alarm(&signal(Stage::Confirmed, Class::Structural, Blame::Role(1))), None);
+        assert_eq!(alarm(&signal(Stage::Confirmed, Class::Data, Blame::Nobody)), None);
+    }
+}

@@ -36,12 +36,15 @@ pub struct Traced {
     pub error: Option<f64>,
 }
 
+/// Step, replica, stage, chunk and micro-batch.
+type Batch = (i64, usize, usize, i64, i64);
+
 #[derive(Default)]
 struct Job {
     /// By step, replica and stage: forward and backward time, and micro-batches seen.
     compute: BTreeMap<(i64, usize, usize), (f64, u32)>,
-    /// By step, replica, stage, chunk and micro-batch: forward and backward time.
-    pairs: BTreeMap<(i64, usize, usize, i64, i64), (f64, f64)>,
+    /// Forward and backward time.
+    pairs: BTreeMap<Batch, (f64, f64)>,
 }
 
 impl Job {

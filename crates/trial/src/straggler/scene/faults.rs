@@ -83,17 +83,22 @@ impl Injected {
 
     fn draw(plan: &Plan, noise: Noise, rng: &mut ChaCha8Rng) -> Self {
         const TEN_MINUTES: (f64, f64) = (300.0, 1.17);
-        let device = || Place::Device;
         let slow = if noise == Noise::Hard { 0.14 } else { 0.20 };
         let at = rng.random_range(0..plan.ranks());
         let node = Place::Node(at / PER_NODE);
         let kind: f64 = rng.random();
         let (class, place, duration, size, evidence) = if kind < 0.25 {
             let duration = lognormal(rng, TEN_MINUTES.0, TEN_MINUTES.1);
-            (Class::ComputeThermal, device()(at), duration, lognormal(rng, slow, 0.6), rng.random_bool(0.9))
+            (
+                Class::ComputeThermal,
+                Place::Device(at),
+                duration,
+                lognormal(rng, slow, 0.6),
+                rng.random_bool(0.9),
+            )
         } else if kind < 0.45 {
             let duration = 3600.0 * rng.random_range(0.5..4.0);
-            (Class::ComputeSilent, device()(at), duration, lognormal(rng, slow, 0.6), false)
+            (Class::ComputeSilent, Place::Device(at), duration, lognormal(rng, slow, 0.6), false)
         } else if kind < 0.65 {
             let duration = lognormal(rng, TEN_MINUTES.0, TEN_MINUTES.1);
             (Class::Host, node, duration, lognormal(rng, 0.15, 0.5), false)
@@ -110,7 +115,7 @@ impl Injected {
             (Class::Data, node, duration, lognormal(rng, 0.25, 0.5), true)
         } else {
             let duration = lognormal(rng, TEN_MINUTES.0, TEN_MINUTES.1);
-            (Class::Link, device()(at), duration, 0.8, true)
+            (Class::Link, Place::Device(at), duration, 0.8, true)
         };
         // Not in the first ten minutes: a detector that never saw the healthy job has nothing to compare with.
         let start_s = rng.random_range(600.0..(plan.length_s - 120.0).max(601.0));
