@@ -1,3 +1,5 @@
 //! Trials: jobs and demand whose truth is known, rivals as published, and the protocols that score both. What measures insight
 //! shares no constant with it.
 #![warn(missing_docs)]
+
+pub mod straggler;
