@@ -57,7 +57,11 @@ pub fn cause_of_end(end: &JobEnd, faults: &[Fault]) -> Option<Cause> {
         let weight = fault.xid.map_or(2.0, |code| {
             let known = xid(code);
             // A program's own mistake ends a job as well, without the device being bad.
-            if known.class == XidClass::Application { 1.0 } else { known.weight + if known.fatal { 1.0 } else { 0.0 } }
+            if known.class == XidClass::Application {
+                1.0
+            } else {
+                known.weight + if known.fatal { 1.0 } else { 0.0 }
+            }
         });
         let ago_us = end.end_us.saturating_sub(fault.time_us).max(0);
         let nearness = (-(ago_us as f64) / 300e6).exp();

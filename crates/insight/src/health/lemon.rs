@@ -48,7 +48,8 @@ pub fn lemons(records: &[NodeRecord]) -> Vec<Lemon> {
         if !usable {
             return none;
         }
-        let (a, b) = (fleet * weight + bad(record), (1.0 - fleet) * weight + f64::from(record.hours) - bad(record));
+        let (a, b) =
+            (fleet * weight + bad(record), (1.0 - fleet) * weight + f64::from(record.hours) - bad(record));
         let Ok(rate) = Beta::new(a, b) else { return none };
         let probability = 1.0 - rate.cdf((MULTIPLE * fleet).min(1.0));
         Lemon { node: record.node, rate: a / (a + b), probability, exclude: probability > SURE }
@@ -89,14 +90,18 @@ mod tests {
         let once = lemons(&fleet(1));
         assert!(once.iter().all(|lemon| !lemon.exclude));
         let often = lemons(&fleet(12));
-        assert_eq!(often.iter().filter(|lemon| lemon.exclude).map(|lemon| lemon.node).collect::<Vec<_>>(), [7]);
+        assert_eq!(
+            often.iter().filter(|lemon| lemon.exclude).map(|lemon| lemon.node).collect::<Vec<_>>(),
+            [7]
+        );
         assert!(often[7].rate < 12.0 / 600.0 && often[7].rate > often[8].rate);
     }
 
     #[test]
     fn empty_and_absurd_records_are_no_lemons() {
         assert!(lemons(&[]).is_empty());
-        let odd = [NodeRecord { node: 1, hours: 0, bad_hours: 9 }, NodeRecord { node: 2, hours: 5, bad_hours: 9 }];
+        let odd =
+            [NodeRecord { node: 1, hours: 0, bad_hours: 9 }, NodeRecord { node: 2, hours: 5, bad_hours: 9 }];
         assert!(lemons(&odd).iter().all(|lemon| !lemon.exclude && lemon.probability.is_finite()));
         assert!(!lemons(&[NodeRecord { node: 1, hours: 9, bad_hours: 0 }])[0].exclude);
     }

@@ -197,8 +197,7 @@ mod tests {
     use super::*;
 
     fn layout() -> Layout {
-        let shape =
-            JobShape { attempt: 0, node: vec![0; 4], role: vec![0; 4], stages: 1, micro_batches: 1 };
+        let shape = JobShape { attempt: 0, node: vec![0; 4], role: vec![0; 4], stages: 1, micro_batches: 1 };
         Layout::new(&shape, 4, 99)
     }
 

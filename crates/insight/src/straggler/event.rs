@@ -140,7 +140,8 @@ impl Event {
             (f64::from(tracks.effect()), share)
         };
         // It must still be going on: two bursts are no fail-slow.
-        let last = tracks.window(&self.series, decision.to - (decision.to - decision.from).clamp(1, 5), decision.to);
+        let last =
+            tracks.window(&self.series, decision.to - (decision.to - decision.from).clamp(1, 5), decision.to);
         let passed = f64::from(median) >= least
             && f64::from(above) >= share
             && score > settings.persistent_score
@@ -212,7 +213,9 @@ mod tests {
         // Not held long enough yet, then held since the start.
         let end = feed(&mut tracks, start, 15, 0.12);
         assert_eq!(event.judge(&mut tracks, &settings, None, 7, end), Move::Stay);
-        let Move::Confirm(decision) = event.judge(&mut tracks, &settings, Some(start), 7, end) else { panic!() };
+        let Move::Confirm(decision) = event.judge(&mut tracks, &settings, Some(start), 7, end) else {
+            panic!()
+        };
         assert_eq!((decision.from, decision.to, decision.fast), (start, end, false));
         event.decision = Some(decision);
         let end = feed(&mut tracks, end, 4, 0.0);
@@ -238,6 +241,8 @@ mod tests {
         let end = feed(&mut tracks, start, 6, 0.4);
         assert_eq!(event.judge(&mut tracks, &settings, None, 7, end), Move::Stay);
         let end = feed(&mut tracks, end, 1, 0.4);
-        assert!(matches!(event.judge(&mut tracks, &settings, None, 7, end), Move::Confirm(found) if found.fast));
+        assert!(
+            matches!(event.judge(&mut tracks, &settings, None, 7, end), Move::Confirm(found) if found.fast)
+        );
     }
 }

@@ -118,7 +118,8 @@ impl History {
     /// Begin of step `seq`: event time.
     pub fn begin_us(&self, seq: u64) -> i64 {
         let step = self.step(seq);
-        let duration = if step.duration.is_finite() { (f64::from(step.duration) * 1e6).round() as i64 } else { 0 };
+        let duration =
+            if step.duration.is_finite() { (f64::from(step.duration) * 1e6).round() as i64 } else { 0 };
         step.end_us.saturating_sub(duration)
     }
 }

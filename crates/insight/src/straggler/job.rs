@@ -279,9 +279,8 @@ impl Job {
         }
         /// Ended events kept for corrections.
         const KEPT: u64 = super::history::DEPTH as u64;
-        events.retain(|event| {
-            !event.closed || event.decision.is_some_and(|decision| decision.to + KEPT > seq)
-        });
+        events
+            .retain(|event| !event.closed || event.decision.is_some_and(|decision| decision.to + KEPT > seq));
         self.events = events;
     }
 
@@ -374,10 +373,8 @@ impl Job {
         let needed = self.settings.node_ranks.min(asked.div_ceil(2)).max(least);
         let tracks = self.tracks(kind);
         let half = 0.5 * tracks.effect();
-        let slow: Vec<u32> = mates
-            .into_iter()
-            .filter(|mate| tracks.window(&[*mate], from, to).median >= half)
-            .collect();
+        let slow: Vec<u32> =
+            mates.into_iter().filter(|mate| tracks.window(&[*mate], from, to).median >= half).collect();
         if slow.len() < needed {
             return (kind, Subject::Rank(series), vec![series]);
         }

@@ -76,7 +76,8 @@ fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool
     let settings = job.settings;
     let mut events = std::mem::take(&mut job.events);
     for event in &mut events {
-        let Some(decision) = event.decision.filter(|decision| (decision.from..decision.to).contains(&seq)) else {
+        let Some(decision) = event.decision.filter(|decision| (decision.from..decision.to).contains(&seq))
+        else {
             continue;
         };
         let concerned = match event.kind {

@@ -14,7 +14,6 @@ pub(super) struct Layout {
     /// Id of each node, as given.
     pub node_ids: Vec<u32>,
 
-
     /// Ranks of each node.
     pub nodes: Vec<Vec<u32>>,
     /// Ranks of each role.

@@ -121,7 +121,6 @@ impl Settings {
         (runs.ln() - 1.166).max(2.0)
     }
 
-
     /// Steps a change of the fast path must last.
     pub(super) fn fast_hold(&self, step_us: f64) -> usize {
         steps(self.fast_hold_us, step_us).saturating_add(1).clamp(4, (self.fast_steps as usize).max(4))

@@ -200,8 +200,8 @@ impl Tracks {
             self.deviations[series] = spread;
             spreads.push(spread);
             let base = self.base[series];
-            let far = self.frozen[series]
-                || (self.tuning.cautious && (middle - base).abs() > 0.5 * self.effect);
+            let far =
+                self.frozen[series] || (self.tuning.cautious && (middle - base).abs() > 0.5 * self.effect);
             if self.tuning.centred {
                 self.base[series] = 0.0;
             } else if base.is_nan() || (self.rows <= most && !self.held[series] && !far) {

@@ -216,8 +216,9 @@ mod tests {
     #[test]
     fn agrees_with_linfa_ridge_when_hardly_penalised() {
         use linfa::prelude::*;
-        let rows: Vec<(f64, f64)> =
-            (0..200).map(|i| (f64::from(i % 17), 3.0 + 0.5 * f64::from(i % 17) + 0.1 * f64::from(i % 5))).collect();
+        let rows: Vec<(f64, f64)> = (0..200)
+            .map(|i| (f64::from(i % 17), 3.0 + 0.5 * f64::from(i % 17) + 0.1 * f64::from(i % 5)))
+            .collect();
         let mut sums = Sums::default();
         rows.iter().for_each(|(x, y)| sums.row(*x, 0.0, *y));
         // linfa-elasticnet 0.8.1 centres the target but not the features: they must be given centred.
