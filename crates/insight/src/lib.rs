@@ -2,4 +2,5 @@
 //! input gives the same bytes, and nothing here reads a file, a clock or the network.
 #![warn(missing_docs)]
 
+pub mod health;
 pub mod straggler;

@@ -24,6 +24,8 @@ pub(super) struct Facts<'a> {
     pub now_us: i64,
     /// The whole job's work changed at the same time, by this much.
     pub level_shift: f64,
+    /// Another event began at the same time and is still open.
+    pub companion: bool,
 }
 
 impl Facts<'_> {
@@ -132,6 +134,9 @@ impl Facts<'_> {
         if self.level_shift.abs() >= 0.05 {
             case.add("job_wide_change", self.level_shift, 6.0, &[Class::Structural]);
         }
+        if self.companion {
+            case.add("follows_another_event", 1.0, 6.0, &[Class::Structural]);
+        }
         let retries = (0..self.layout.ranks() as u32)
             .filter_map(|rank| Some((self.showing(rank).retries?, rank)))
             .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
@@ -139,16 +144,26 @@ impl Facts<'_> {
             case.add("link_retries", score, 3.0, &[Class::Link]);
             *blame = Blame::Rank(rank);
         }
-        let marks = (0..self.layout.nodes.len())
+        self.network(case, blame);
+    }
+
+    /// A node whose network cards are marked while those of others are not; where all are, it is the fabric.
+    fn network(&self, case: &mut Case, blame: &mut Blame) {
+        let mut marks: Vec<(f64, usize)> = (0..self.layout.nodes.len())
             .filter_map(|node| {
                 Some((self.devices.marks(self.layout, node, self.since_us, self.now_us)?, node))
             })
-            .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-        if let Some((score, node)) = marks.filter(|(score, _)| *score > MARKS_SCORE) {
-            case.add("network_marks", score, 3.0, &[Class::Communication]);
-            if !matches!(blame, Blame::Rank(_)) {
-                *blame = Blame::Node(self.layout.node_ids[node]);
-            }
+            .collect();
+        marks.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let Some(&(score, node)) = marks.first().filter(|(score, _)| *score > MARKS_SCORE) else { return };
+        let rest = marks.get(1 + (marks.len() - 1) / 2).map_or(0.0, |(score, _)| *score);
+        if rest > MARKS_SCORE && rest > 0.2 * score {
+            case.add("network_marks_everywhere", rest, 3.0, &[Class::Communication]);
+            return;
+        }
+        case.add("network_marks", score, 3.0, &[Class::Communication]);
+        if !matches!(blame, Blame::Rank(_)) {
+            *blame = Blame::Node(self.layout.node_ids[node]);
         }
     }
 }
@@ -176,6 +191,7 @@ mod tests {
             since_us: 100_000_000,
             now_us: 200_000_000,
             level_shift,
+            companion: false,
         };
         let (class, posterior, _, blame) = facts.weigh();
         assert!(posterior > 0.0 && posterior <= 1.0);

@@ -79,7 +79,9 @@ impl Detector {
         self.attempt = shape.attempt;
         self.devices.clear();
         self.faults.clear();
-        (self.job, self.throttle) = run_of(&shape, &self.settings);
+        let (mut job, throttle) = run_of(&shape, &self.settings);
+        job.inherit(&self.job);
+        (self.job, self.throttle) = (job, throttle);
     }
 
     /// Takes one rank's report of one step.

@@ -157,7 +157,7 @@ impl Devices {
     }
 
     /// Mean count a window between two times against the mean before: `(now - before) / sqrt(error)`, both as Poisson counts
-    /// and not below the scatter seen before. `None` without a window on both sides; the past may be missing, then 0.5 a window.
+    /// and not below the scatter seen before. `None` without a window now and three before.
     fn surprise(&self, ranks: &[u32], from_us: i64, to_us: i64, field: impl Fn(&Kept) -> f32) -> Option<f64> {
         let (mut now, mut nows, mut past, mut past2, mut pasts) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for window in ranks.iter().flat_map(|&rank| &self.windows[rank as usize]) {
@@ -174,11 +174,12 @@ impl Devices {
                 pasts += 1.0;
             }
         }
-        if nows == 0.0 {
+        const FEWEST: f64 = 3.0;
+        if nows == 0.0 || pasts < FEWEST * ranks.len() as f64 {
             return None;
         }
-        let usual = if pasts > 0.0 { past / pasts } else { 0.5 };
-        let scatter = if pasts > 1.0 { (past2 / pasts - usual * usual).max(0.0) } else { usual };
+        let usual = past / pasts;
+        let scatter = (past2 / pasts - usual * usual).max(0.0);
         // Ranks of one node tell the same: they are not as many measurements.
         let independent = (nows / ranks.len() as f64).max(1.0);
         let variance = scatter.max(usual).max(0.25) * (1.0 / independent + 1.0 / pasts.max(1.0));
@@ -196,8 +197,7 @@ mod tests {
     use super::*;
 
     fn layout() -> Layout {
-        let shape =
-            JobShape { attempt: 0, node: vec![0; 4], role: vec![0; 4], stages: 1, micro_batches: 1 };
+        let shape = JobShape { attempt: 0, node: vec![0; 4], role: vec![0; 4], stages: 1, micro_batches: 1 };
         Layout::new(&shape, 4, 99)
     }
 

@@ -12,6 +12,8 @@ pub(super) enum Kind {
     Compute,
     /// Waiting for input, as a share of the step.
     Data,
+    /// Median of a node's ranks against their peers.
+    Node,
     /// A role that lives on one node, against the other roles.
     Drift,
     /// Transfer time of the job.
@@ -73,9 +75,16 @@ impl Event {
         self.series.iter().map(|&series| tracks.noise(series as usize)).fold(0.0, f32::max)
     }
 
-    /// Looks at the rows up to and without `end`.
-    pub fn judge(&self, tracks: &mut Tracks, settings: &Settings, step_us: f64, end: u64) -> Move {
-        let hold = settings.hold(step_us) as u64;
+    /// Looks at the rows up to and without `end`. `held` is the first row of the shortest window within the event that is as long
+    /// as the hold, `fast` the rows that the fast path asks for.
+    pub fn judge(
+        &self,
+        tracks: &mut Tracks,
+        settings: &Settings,
+        held: Option<u64>,
+        fast: u64,
+        end: u64,
+    ) -> Move {
         if self.is_over(tracks, settings, end) {
             return Move::Close;
         }
@@ -83,25 +92,22 @@ impl Event {
             return Move::Stay;
         }
         let lasted = end - self.since;
-        let fast = settings.fast_hold(step_us) as u64;
-        if self.kind != Kind::Transfer && lasted >= fast && fast < hold {
+        if self.kind != Kind::Transfer && lasted >= fast {
             let decision = Decision { from: end - fast, to: end, fast: true, excess: 0.0 };
             if let Some(confirmed) = self.test(tracks, settings, decision) {
                 return Move::Confirm(confirmed);
             }
         }
-        if lasted < hold {
-            return Move::Stay;
-        }
+        let Some(held) = held else { return Move::Stay };
         let all = end - lasted.min(DEPTH as u64 - 16);
-        for from in [end - hold, all] {
+        for from in [held, all] {
             let decision = Decision { from, to: end, fast: false, excess: 0.0 };
             if let Some(confirmed) = self.test(tracks, settings, decision) {
                 return Move::Confirm(confirmed);
             }
         }
         // A suspicion that does not grow up ends, so that its baseline may follow again.
-        let patience = (3 * hold).max(100);
+        let patience = (3 * (end - held)).max(100);
         if lasted >= patience && tracks.window(&self.series, all, end).median < tracks.effect() {
             return Move::Close;
         }
@@ -119,18 +125,27 @@ impl Event {
         let noise = self.noise(tracks);
         let score = f64::from(median) * (count as f64).sqrt() / (1.2533 * f64::from(noise));
         let (least, share) = if decision.fast {
+            // Nor may any step be a small one: a burst covers its first and last step in part only.
+            let least = tracks.least(&self.series, decision.from, decision.to);
+            if f64::from(least) < 0.75 * settings.fast_excess {
+                return None;
+            }
             (settings.fast_excess, 1.0)
         } else {
             let share = match self.kind {
-                _ if noise >= 0.04 => settings.noisy_share,
                 Kind::Transfer => settings.transfer_share,
+                _ if noise >= 0.04 => settings.noisy_share,
                 _ => settings.persistent_share,
             };
             (f64::from(tracks.effect()), share)
         };
+        // It must still be going on: two bursts are no fail-slow.
+        let last =
+            tracks.window(&self.series, decision.to - (decision.to - decision.from).clamp(1, 5), decision.to);
         let passed = f64::from(median) >= least
             && f64::from(above) >= share
-            && score > settings.persistent_score;
+            && score > settings.persistent_score
+            && last.median >= 0.5 * tracks.effect();
         passed.then_some(Decision { excess: median, ..decision })
     }
 
@@ -181,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn ninety_seconds_confirm_and_five_steps_close() {
+    fn the_hold_confirms_and_five_steps_close() {
         let settings = Settings::default();
         let tuning = Tuning {
             noise_floor: 0.005,
@@ -189,26 +204,28 @@ mod tests {
             effect_cap: 0.1,
             slack: 0.5,
             cautious: false,
+            centred: false,
         };
         let mut tracks = Tracks::new(1, 8, tuning, &settings);
         let start = feed(&mut tracks, 0, 100, 0.0);
         let mut event = event(start);
         tracks.hold(0, true);
-        // Steps of 6 s: 15 make 90 s.
-        let end = feed(&mut tracks, start, 14, 0.12);
-        assert_eq!(event.judge(&mut tracks, &settings, 6e6, end), Move::Stay);
-        let end = feed(&mut tracks, end, 1, 0.12);
-        let Move::Confirm(decision) = event.judge(&mut tracks, &settings, 6e6, end) else { panic!() };
+        // Not held long enough yet, then held since the start.
+        let end = feed(&mut tracks, start, 15, 0.12);
+        assert_eq!(event.judge(&mut tracks, &settings, None, 7, end), Move::Stay);
+        let Move::Confirm(decision) = event.judge(&mut tracks, &settings, Some(start), 7, end) else {
+            panic!()
+        };
         assert_eq!((decision.from, decision.to, decision.fast), (start, end, false));
         event.decision = Some(decision);
         let end = feed(&mut tracks, end, 4, 0.0);
-        assert_eq!(event.judge(&mut tracks, &settings, 6e6, end), Move::Stay);
+        assert_eq!(event.judge(&mut tracks, &settings, Some(start), 7, end), Move::Stay);
         let end = feed(&mut tracks, end, 1, 0.0);
-        assert_eq!(event.judge(&mut tracks, &settings, 6e6, end), Move::Close);
+        assert_eq!(event.judge(&mut tracks, &settings, Some(start), 7, end), Move::Close);
     }
 
     #[test]
-    fn a_great_slowdown_is_confirmed_after_six_steps() {
+    fn a_great_slowdown_is_confirmed_after_seven_steps() {
         let settings = Settings::default();
         let tuning = Tuning {
             noise_floor: 0.005,
@@ -216,13 +233,16 @@ mod tests {
             effect_cap: 0.1,
             slack: 0.5,
             cautious: false,
+            centred: false,
         };
         let mut tracks = Tracks::new(1, 8, tuning, &settings);
         let start = feed(&mut tracks, 0, 100, 0.0);
         let event = event(start);
-        let end = feed(&mut tracks, start, 5, 0.4);
-        assert_eq!(event.judge(&mut tracks, &settings, 2e6, end), Move::Stay);
+        let end = feed(&mut tracks, start, 6, 0.4);
+        assert_eq!(event.judge(&mut tracks, &settings, None, 7, end), Move::Stay);
         let end = feed(&mut tracks, end, 1, 0.4);
-        assert!(matches!(event.judge(&mut tracks, &settings, 2e6, end), Move::Confirm(found) if found.fast));
+        assert!(
+            matches!(event.judge(&mut tracks, &settings, None, 7, end), Move::Confirm(found) if found.fast)
+        );
     }
 }

@@ -99,10 +99,27 @@ impl History {
         (self.oldest()..self.closed).rev().find(|&seq| self.step(seq).number == step)
     }
 
+    /// First step of the shortest window that ends with `seq`, begins not before `since`, has at least `steps` steps and takes at
+    /// least `time_us`. A step counts for at most twice `usual_us`: a pause is no evidence. `None`: not that long yet.
+    pub fn window(&self, since: u64, seq: u64, steps: u64, time_us: i64, usual_us: f64) -> Option<u64> {
+        const MOST: u64 = DEPTH as u64 - 16;
+        let (mut time, mut count) = (0.0, 0);
+        for at in (since.max(self.oldest())..=seq).rev() {
+            let duration = f64::from(self.step(at).duration) * 1e6;
+            time += if duration.is_finite() { duration.min(2.0 * usual_us) } else { usual_us };
+            count += 1;
+            if count >= MOST || (count >= steps && time >= time_us as f64) {
+                return Some(at);
+            }
+        }
+        None
+    }
+
     /// Begin of step `seq`: event time.
     pub fn begin_us(&self, seq: u64) -> i64 {
         let step = self.step(seq);
-        let duration = if step.duration.is_finite() { (f64::from(step.duration) * 1e6).round() as i64 } else { 0 };
+        let duration =
+            if step.duration.is_finite() { (f64::from(step.duration) * 1e6).round() as i64 } else { 0 };
         step.end_us.saturating_sub(duration)
     }
 }

@@ -231,8 +231,7 @@ impl Intake {
         }
         let width = self.slot_of.len() as u64;
         let step = (0..width).map(|ahead| self.base.saturating_add(ahead)).find(|step| {
-            self.slot_of[(step % width) as usize]
-                .is_some_and(|slot| self.slots[slot as usize].step == *step)
+            self.slot_of[(step % width) as usize].is_some_and(|slot| self.slots[slot as usize].step == *step)
         })?;
         let place = (step % width) as usize;
         let slot = self.slot_of[place]? as usize;

@@ -14,6 +14,9 @@ use super::tracks::{Tracks, Tuning};
 use super::whatif::step_time;
 use super::workload::Workload;
 
+/// In the order they are looked at: a node before its ranks.
+const KINDS: [Kind; 5] = [Kind::Node, Kind::Compute, Kind::Data, Kind::Drift, Kind::Transfer];
+
 /// Everything known of the run.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
@@ -25,9 +28,13 @@ pub(super) struct Job {
     pub devices: Devices,
     pub compute: Tracks,
     pub data: Tracks,
+    /// Median of each node's ranks: a host that slows all of them shows long before any one of them does in noise.
+    pub nodes: Tracks,
     pub drift: Tracks,
     pub transfer: Tracks,
     pub events: Vec<Event>,
+    /// Begins of the open events that are not about the transfer, as of the last step.
+    others: Vec<u64>,
     /// Median duration of the last steps, µs.
     pub step_us: f64,
     /// Logarithms of the step's normalised computing times, by rank.
@@ -45,15 +52,16 @@ impl Job {
             effect_cap: settings.effect_cap,
             slack,
             cautious: false,
+            centred: false,
         };
         let of_data = Tuning { effect_cap: settings.effect_floor, ..of_ranks(0.5) };
         let of_transfer = Tuning {
             noise_floor: settings.transfer_noise_floor,
             effect_floor: settings.transfer_effect,
-            effect_cap: settings.transfer_effect,
+            effect_cap: settings.transfer_effect_cap,
             ..of_ranks(0.5)
         };
-        let lone = layout.lone_roles.len();
+        let (lone, nodes) = (layout.lone_roles.len(), layout.nodes.len());
         Self {
             settings: *settings,
             intake: Intake::new(ranks, settings.open_steps),
@@ -62,9 +70,11 @@ impl Job {
             devices: Devices::new(ranks),
             compute: Tracks::new(ranks, ranks, of_ranks(0.5), settings),
             data: Tracks::new(ranks, ranks, of_data, settings),
+            nodes: Tracks::new(nodes, ranks, Tuning { centred: true, ..of_ranks(0.5) }, settings),
             drift: Tracks::new(lone, lone, Tuning { cautious: true, ..of_ranks(0.85) }, settings),
             transfer: Tracks::new(1, 1, of_transfer, settings),
             events: Vec::new(),
+            others: Vec::new(),
             step_us: 0.0,
             logs: vec![f32::NAN; ranks],
             scratch: Vec::with_capacity(ranks),
@@ -77,6 +87,7 @@ impl Job {
         match kind {
             Kind::Compute => &mut self.compute,
             Kind::Data => &mut self.data,
+            Kind::Node => &mut self.nodes,
             Kind::Drift => &mut self.drift,
             Kind::Transfer => &mut self.transfer,
         }
@@ -90,11 +101,12 @@ impl Job {
         self.measure(seq, slot);
         self.pace(seq);
         self.workload.end_step();
-        for tracks in [&mut self.compute, &mut self.data, &mut self.drift, &mut self.transfer] {
-            tracks.advance(seq);
+        self.freeze();
+        for kind in KINDS {
+            self.tracks(kind).advance(seq);
         }
         self.move_events(seq, out);
-        for kind in [Kind::Compute, Kind::Data, Kind::Drift, Kind::Transfer] {
+        for kind in KINDS {
             if !self.tracks(kind).over.is_empty() {
                 self.suspect(kind, seq, next_event, out);
             }
@@ -120,11 +132,25 @@ impl Job {
         for ((value, log), class) in row.iter_mut().zip(&self.logs).zip(&self.layout.class_of) {
             *value = log - references[*class as usize];
         }
-        self.history.set_level(seq, median_of(references, &mut self.scratch));
+        // As reported: what tokens explain is a change of the work too.
+        let every = slot.compute.len().div_ceil(64).max(1);
+        self.scratch.clear();
+        self.scratch.extend(slot.compute.iter().step_by(every).filter(|time| time.is_finite()));
+        let level = order::median(&mut self.scratch).ln();
+        self.history.set_level(seq, level);
+        self.measure_nodes(seq);
         self.measure_data(seq, slot);
         self.measure_drift(seq);
         let least = slot.communication.iter().copied().fold(f32::NAN, f32::min);
-        self.transfer.values.row_mut(seq)[0] = least.ln();
+        self.transfer.values.row_mut(seq)[0] = if self.is_pause(seq) { f32::NAN } else { least.ln() };
+    }
+
+    /// One step several times as long as usual: a checkpoint, an evaluation. It says nothing of the transfer. The second in a row is
+    /// no pause.
+    fn is_pause(&self, seq: u64) -> bool {
+        const TIMES: f64 = 4.0;
+        let long = |seq: u64| f64::from(self.history.step(seq).duration) * 1e6 > TIMES * self.step_us;
+        self.step_us > 0.0 && long(seq) && !(seq > 0 && long(seq - 1))
     }
 
     /// Waits beyond the job's lower quartile, as a share of the step: waits only add, and half the job may be one slow node.
@@ -137,6 +163,46 @@ impl Job {
         let row = self.data.values.row_mut(seq);
         for (value, data) in row.iter_mut().zip(&slot.data) {
             *value = (data - usual) / unit;
+        }
+    }
+
+    /// Median deviation of each node's ranks from their own baselines; not known of a node with few ranks.
+    pub fn measure_nodes(&mut self, seq: u64) {
+        let values = self.compute.values.row(seq);
+        let row = self.nodes.values.row_mut(seq);
+        for (value, ranks) in row.iter_mut().zip(&self.layout.nodes) {
+            self.scratch.clear();
+            if ranks.len() >= self.settings.node_ranks {
+                let deviations =
+                    ranks.iter().map(|&rank| values[rank as usize] - self.compute.base(rank as usize));
+                self.scratch.extend(deviations.filter(|deviation| deviation.is_finite()));
+            }
+            let known = self.scratch.len() * 2 >= ranks.len();
+            *value = if known { order::median(&mut self.scratch) } else { f32::NAN };
+        }
+    }
+
+    /// Holds the baselines of ranks whose peers are slow themselves: else they would look slow when those recover.
+    fn freeze(&mut self) {
+        let slow = self.events.iter().any(|event| !event.closed && event.kind != Kind::Transfer);
+        if !slow && !self.compute.any_frozen() {
+            return;
+        }
+        let spoiled: Vec<bool> = self
+            .layout
+            .classes
+            .iter()
+            .map(|members| {
+                let held = members.iter().filter(|&&rank| self.compute.is_held(rank as usize)).count();
+                held * 5 > members.len()
+            })
+            .collect();
+        for rank in 0..self.layout.ranks() {
+            self.compute.freeze(rank, spoiled[self.layout.class_of[rank] as usize]);
+        }
+        for (node, ranks) in self.layout.nodes.iter().enumerate() {
+            let frozen = ranks.iter().any(|&rank| self.compute.is_frozen(rank as usize));
+            self.nodes.freeze(node, frozen);
         }
     }
 
@@ -173,11 +239,21 @@ impl Job {
 
     /// Moves each open event on by one step.
     fn move_events(&mut self, seq: u64, out: &mut Vec<Signal>) {
+        let open = |event: &Event| event.kind != Kind::Transfer && !event.closed;
+        self.others.clear();
+        self.others.extend(self.events.iter().filter(|event| open(event)).map(|event| event.since));
         let mut events = std::mem::take(&mut self.events);
         for event in events.iter_mut().filter(|event| !event.closed) {
             event.lost_gpu_ms += self.loss(event, seq);
             let (settings, step_us) = (self.settings, self.step_us);
-            match event.judge(self.tracks(event.kind), &settings, step_us, seq + 1) {
+            let steps = match event.kind {
+                Kind::Transfer => settings.transfer_hold_steps,
+                _ => settings.hold_steps,
+            };
+            let steps = u64::from(steps.max(1));
+            let held = self.history.window(event.since, seq, steps, settings.hold_us, step_us);
+            let fast = settings.fast_hold(step_us) as u64;
+            match event.judge(self.tracks(event.kind), &settings, held, fast, seq + 1) {
                 Move::Stay => {}
                 Move::Confirm(decision) => {
                     event.decision = Some(decision);
@@ -203,16 +279,24 @@ impl Job {
         }
         /// Ended events kept for corrections.
         const KEPT: u64 = super::history::DEPTH as u64;
-        events.retain(|event| {
-            !event.closed || event.decision.is_some_and(|decision| decision.to + KEPT > seq)
-        });
+        events
+            .retain(|event| !event.closed || event.decision.is_some_and(|decision| decision.to + KEPT > seq));
         self.events = events;
     }
 
     fn release(&mut self, event: &mut Event) {
         event.closed = true;
+        self.hold(event, false);
+    }
+
+    /// Holds or releases the series of an event, and with a node its ranks.
+    pub fn hold(&mut self, event: &Event, held: bool) {
         let tracks = self.tracks(event.kind);
-        event.series.iter().for_each(|&series| tracks.hold(series as usize, false));
+        event.series.iter().for_each(|&series| tracks.hold(series as usize, held));
+        if event.kind == Kind::Node {
+            let ranks = &self.layout.nodes[event.series[0] as usize];
+            ranks.iter().for_each(|&rank| self.compute.hold(rank as usize, held));
+        }
     }
 
     /// A transfer that is slower but costs the step next to nothing is no fail-slow.
@@ -235,9 +319,9 @@ impl Job {
                 tracks.retry_after(series as usize, (window.count as u64 / 8).max(1));
                 continue;
             }
-            let (subject, members) = self.subject(kind, series, since, seq + 1);
-            if let Subject::Node(_) = subject {
-                self.absorb(kind, &members, seq, out);
+            let (kind, subject, members) = self.subject(kind, series, since, seq + 1);
+            if let Subject::Node(node) = subject {
+                self.absorb(kind, node, seq, out);
             }
             let id = *next_event;
             *next_event += 1;
@@ -256,9 +340,8 @@ impl Job {
                 blame: Blame::Nobody,
                 evidence: Vec::new(),
             };
-            let tracks = self.tracks(kind);
-            event.series.iter().for_each(|&series| tracks.hold(series as usize, true));
-            let excess = tracks.window(&event.series, since, seq + 1).median;
+            self.hold(&event, true);
+            let excess = self.tracks(kind).window(&event.series, since, seq + 1).median;
             event.lost_gpu_ms = (since..=seq).map(|seq| self.loss(&event, seq)).sum();
             self.weigh(&mut event, seq, excess);
             out.push(self.say(&event, Stage::Suspect, seq, excess));
@@ -267,27 +350,47 @@ impl Job {
         self.tracks(kind).over = over;
     }
 
-    /// Whom a suspicion is about: the node, where enough of its ranks are slow since then (rule 7), else the rank.
-    fn subject(&mut self, kind: Kind, series: u32, from: u64, to: u64) -> (Subject, Vec<u32>) {
+    /// Whom a suspicion is about: the node, where enough of its ranks are slow since then (rule 7), else the rank. Waiting for
+    /// input is the node's where its ranks of the same role wait.
+    fn subject(&mut self, kind: Kind, series: u32, from: u64, to: u64) -> (Kind, Subject, Vec<u32>) {
         match kind {
-            Kind::Transfer => return (Subject::Job, vec![0]),
-            Kind::Drift => return (Subject::Role(self.layout.lone_roles[series as usize]), vec![series]),
+            Kind::Transfer => return (kind, Subject::Job, vec![0]),
+            Kind::Drift => {
+                return (kind, Subject::Role(self.layout.lone_roles[series as usize]), vec![series]);
+            }
+            Kind::Node => return (kind, Subject::Node(series), vec![series]),
             Kind::Compute | Kind::Data => {}
         }
         let node = self.layout.node_of[series as usize];
         let mates = self.layout.nodes[node as usize].clone();
-        let needed = self.settings.node_ranks.min(mates.len().div_ceil(2)).max(2);
+        let role = self.layout.role_of[series as usize];
+        let alike = mates.iter().filter(|&&mate| self.layout.role_of[mate as usize] == role).count();
+        // Input is read by some roles only: those of the rank's own role tell whether it is the node.
+        let (asked, least) = match kind {
+            Kind::Data if alike < mates.len() => (alike, 1),
+            _ => (mates.len(), 2),
+        };
+        let needed = self.settings.node_ranks.min(asked.div_ceil(2)).max(least);
         let tracks = self.tracks(kind);
         let half = 0.5 * tracks.effect();
-        let slow = mates.iter().filter(|mate| tracks.window(&[**mate], from, to).median >= half).count();
-        if slow >= needed { (Subject::Node(node), mates) } else { (Subject::Rank(series), vec![series]) }
+        let slow: Vec<u32> =
+            mates.into_iter().filter(|mate| tracks.window(&[*mate], from, to).median >= half).collect();
+        if slow.len() < needed {
+            return (kind, Subject::Rank(series), vec![series]);
+        }
+        if kind == Kind::Compute && !self.nodes.base(node as usize).is_nan() {
+            return (Kind::Node, Subject::Node(node), vec![node]);
+        }
+        (kind, Subject::Node(node), slow)
     }
 
     /// Events of single ranks end where their node's begins.
-    fn absorb(&mut self, kind: Kind, members: &[u32], seq: u64, out: &mut Vec<Signal>) {
+    fn absorb(&mut self, kind: Kind, node: u32, seq: u64, out: &mut Vec<Signal>) {
+        let single = if kind == Kind::Data { Kind::Data } else { Kind::Compute };
         let mut events = std::mem::take(&mut self.events);
-        for event in events.iter_mut().filter(|event| event.kind == kind && !event.closed) {
-            if !event.series.iter().all(|series| members.contains(series)) {
+        for event in events.iter_mut().filter(|event| event.kind == single && !event.closed) {
+            let Subject::Rank(rank) = event.subject else { continue };
+            if self.layout.node_of[rank as usize] != node {
                 continue;
             }
             event.closed = true;
@@ -301,6 +404,7 @@ impl Job {
     /// Class, posterior, blame and evidence of an event as of step `seq`.
     pub fn weigh(&mut self, event: &mut Event, seq: u64, excess: f32) {
         let level_shift = if event.kind == Kind::Transfer { self.level_shift(event.since, seq) } else { 0.0 };
+        let companion = event.kind == Kind::Transfer && self.has_companion(event);
         let facts = Facts {
             layout: &self.layout,
             devices: &self.devices,
@@ -311,8 +415,14 @@ impl Job {
             since_us: event.since_us,
             now_us: self.history.step(seq).end_us,
             level_shift,
+            companion,
         };
         (event.class, event.posterior, event.evidence, event.blame) = facts.weigh();
+    }
+
+    /// Another event is open that began within ten steps of this one: ranks wait for each other in collectives.
+    fn has_companion(&self, event: &Event) -> bool {
+        self.others.iter().any(|since| since.abs_diff(event.since) <= 10)
     }
 
     /// How much the job's median computing time changed from the 50 steps before `since` to those from then on.
@@ -364,6 +474,9 @@ impl Job {
                 Kind::Compute if event.series.contains(&rank) => {
                     time * (1.0 - f64::from(-self.compute.deviation(seq, rank as usize)).exp())
                 }
+                Kind::Node if Subject::Node(self.layout.node_of[rank as usize]) == event.subject => {
+                    time * (1.0 - f64::from(-self.nodes.deviation(seq, event.series[0] as usize)).exp())
+                }
                 Kind::Drift if Subject::Role(self.layout.role_of[rank as usize]) == event.subject => {
                     time * (1.0 - f64::from(-self.drift.deviation(seq, event.series[0] as usize)).exp())
                 }
@@ -392,6 +505,19 @@ impl Job {
             lost_gpu_ms: event.lost_gpu_ms.max(0.0) as u64,
             evidence: event.evidence.clone(),
         }
+    }
+
+    /// Takes over from an earlier run what does not depend on which node a rank is on.
+    pub fn inherit(&mut self, old: &Job) {
+        let alike = self.layout.ranks() == old.layout.ranks() && self.layout.stages == old.layout.stages;
+        if !alike {
+            return;
+        }
+        self.compute.inherit(&old.compute);
+        self.data.inherit(&old.data);
+        self.nodes.inherit(&old.nodes);
+        self.transfer.inherit(&old.transfer);
+        self.step_us = old.step_us;
     }
 
     /// The run is over: so are its events.

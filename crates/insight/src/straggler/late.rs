@@ -26,6 +26,7 @@ pub(super) fn take(job: &mut Job, report: &StepReport, out: &mut Vec<Signal>) ->
     let own_class = job.layout.class_of[rank] as usize;
     job.compute.values.row_mut(seq)[rank] = log - job.history.reference.row(seq)[own_class];
     let moved = renew_references(job, seq, report.rank);
+    job.measure_nodes(seq);
     let unit = job.history.step(seq).duration;
     let usual = job.history.data_reference.get(seq, 0);
     job.data.values.row_mut(seq)[rank] = (seconds(report.data_us, true) - usual) / unit;
@@ -75,11 +76,13 @@ fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool
     let settings = job.settings;
     let mut events = std::mem::take(&mut job.events);
     for event in &mut events {
-        let Some(decision) = event.decision.filter(|decision| (decision.from..decision.to).contains(&seq)) else {
+        let Some(decision) = event.decision.filter(|decision| (decision.from..decision.to).contains(&seq))
+        else {
             continue;
         };
         let concerned = match event.kind {
             Kind::Compute => moved || event.series.contains(&rank),
+            Kind::Node => moved || event.series[0] == job.layout.node_of[rank as usize],
             Kind::Data => event.series.contains(&rank),
             Kind::Transfer => transfer_moved,
             Kind::Drift => false,
@@ -111,8 +114,7 @@ fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool
 /// Takes a confirmation back: nobody is blamed any more.
 fn withdraw(job: &mut Job, event: &mut Event, excess: f32, out: &mut Vec<Signal>) {
     if !event.closed {
-        let tracks = job.tracks(event.kind);
-        event.series.iter().for_each(|&series| tracks.hold(series as usize, false));
+        job.hold(event, false);
     }
     event.closed = true;
     event.decision = None;

@@ -13,8 +13,7 @@ pub(super) struct Layout {
     pub role_of: Vec<u32>,
     /// Id of each node, as given.
     pub node_ids: Vec<u32>,
-    /// Id of each role, as given.
-    pub role_ids: Vec<u32>,
+
     /// Ranks of each node.
     pub nodes: Vec<Vec<u32>>,
     /// Ranks of each role.
@@ -37,12 +36,12 @@ impl Layout {
         let ranks = shape.node.len().min(most);
         let role = |rank: usize| shape.role.get(rank).copied().unwrap_or(0);
         let (node_ids, nodes, node_of) = dense((0..ranks).map(|rank| shape.node[rank]));
-        let (role_ids, roles, role_of) = dense((0..ranks).map(role));
+        let (_, roles, role_of) = dense((0..ranks).map(role));
         let mut layout = Self {
             node_of,
             role_of,
             node_ids,
-            role_ids,
+
             nodes,
             roles,
             class_of: vec![0; ranks],

@@ -8,14 +8,16 @@ pub struct Settings {
     pub false_alarm_steps: f64,
     /// How long a change lasts before it is confirmed. 60 s costs precision, 120 s recall (both measured). `[tuned]`
     pub hold_us: i64,
-    /// Fewest steps a change lasts before it is confirmed.
+    /// Fewest steps a change lasts before it is confirmed: harmless bursts touch up to six. `[tuned]`
     pub hold_steps: u32,
     /// Change (natural logarithm) from which the fast path applies: ln 1.3.
     pub fast_excess: f64,
-    /// Fast path: confirmed after this many steps … Harmless bursts are over after five.
+    /// Fast path: confirmed after this many steps … Harmless bursts are over after five, and touch six.
     pub fast_steps: u32,
-    /// … or after this long, if sooner. Harmless bursts are over after 30 s.
+    /// … or one step after this long, if sooner. Harmless bursts are over after 30 s.
     pub fast_hold_us: i64,
+    /// First steps of a run that raise no suspicion.
+    pub skip_steps: u32,
     /// Steps before the first baseline.
     pub warm_steps: u32,
     /// Steps between two updates of the baselines.
@@ -34,6 +36,10 @@ pub struct Settings {
     pub effect_noise: f64,
     /// Smallest change of the transfer time that matters: Greyhound's 10 %.
     pub transfer_effect: f64,
+    /// Greatest value that noise may raise it to. Faults that count are larger (Greyhound: throughput -28 % and more). `[tuned]`
+    pub transfer_effect_cap: f64,
+    /// Fewest steps a slower transfer lasts before it is confirmed: bursts of the network touch more steps. `[tuned]`
+    pub transfer_hold_steps: u32,
     /// Smallest share of the step that a slower transfer must cost.
     pub transfer_step_share: f64,
     /// Clip of one step's deviation, in units of max(noise, effect / 2): one outlier alone never raises a suspicion.
@@ -71,10 +77,11 @@ impl Default for Settings {
         Self {
             false_alarm_steps: 2e5,
             hold_us: 90_000_000,
-            hold_steps: 10,
+            hold_steps: 7,
             fast_excess: 0.262,
-            fast_steps: 6,
+            fast_steps: 7,
             fast_hold_us: 32_000_000,
+            skip_steps: 10,
             warm_steps: 50,
             baseline_every: 50,
             baseline_steps: 200,
@@ -84,6 +91,8 @@ impl Default for Settings {
             effect_cap: 0.10,
             effect_noise: 2.5,
             transfer_effect: 0.10,
+            transfer_effect_cap: 0.30,
+            transfer_hold_steps: 9,
             transfer_step_share: 0.02,
             clip: 4.0,
             persistent_share: 0.75,
@@ -112,14 +121,9 @@ impl Settings {
         (runs.ln() - 1.166).max(2.0)
     }
 
-    /// Steps a change must last at `step_us` a step.
-    pub(super) fn hold(&self, step_us: f64) -> usize {
-        steps(self.hold_us, step_us).clamp(self.hold_steps.max(1) as usize, super::history::DEPTH - 16)
-    }
-
     /// Steps a change of the fast path must last.
     pub(super) fn fast_hold(&self, step_us: f64) -> usize {
-        steps(self.fast_hold_us, step_us).clamp(3, (self.fast_steps as usize).max(3))
+        steps(self.fast_hold_us, step_us).saturating_add(1).clamp(4, (self.fast_steps as usize).max(4))
     }
 }
 
@@ -139,12 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn hold_is_ninety_seconds_or_ten_steps() {
+    fn the_fast_path_takes_seven_steps_or_one_more_than_thirty_two_seconds() {
         let settings = Settings::default();
-        assert_eq!(settings.hold(1e6), 90);
-        assert_eq!(settings.hold(15e6), 10);
-        assert_eq!(settings.fast_hold(1e6), 6);
-        assert_eq!(settings.fast_hold(15e6), 3);
-        assert_eq!(settings.hold(0.0), super::super::history::DEPTH - 16);
+        assert_eq!(settings.fast_hold(1e6), 7);
+        assert_eq!(settings.fast_hold(8e6), 5);
+        assert_eq!(settings.fast_hold(15e6), 4);
+        assert_eq!(settings.fast_hold(0.0), 7);
     }
 }

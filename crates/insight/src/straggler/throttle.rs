@@ -47,7 +47,11 @@ impl Throttle {
         match open {
             None if slow_clock && throttled && covered => {
                 let evidence = vec![
-                    Evidence { rule: "clock_below_peers", value: shown.clock_ratio.unwrap_or(1.0), weight: 3.0 },
+                    Evidence {
+                        rule: "clock_below_peers",
+                        value: shown.clock_ratio.unwrap_or(1.0),
+                        weight: 3.0,
+                    },
                     Evidence { rule: "slowed_down", value: shown.slowdown.unwrap_or(0.0), weight: 3.0 },
                 ];
                 // Prior odds of a slow device in any minute and a half: 0.0038 a node-hour, lasting ten minutes.

@@ -19,6 +19,8 @@ pub(super) struct Tuning {
     pub slack: f64,
     /// Values far from the baseline do not move it, suspicion or not.
     pub cautious: bool,
+    /// Values are deviations already: the baseline is zero.
+    pub centred: bool,
 }
 
 /// A window of one series' deviations from its baseline.
@@ -49,6 +51,10 @@ pub(super) struct Tracks {
     zero: Vec<u64>,
     /// An event speaks of the series: no new suspicion, and the baseline stands.
     held: Vec<bool>,
+    /// What it is measured against is itself slow: the baseline stands.
+    frozen: Vec<bool>,
+    /// Row from which on values may make a baseline: those of an event may not.
+    clean: Vec<u64>,
     /// Row before which a suspicion that failed is not tried again.
     retry: Vec<u64>,
     effect: f32,
@@ -74,6 +80,8 @@ impl Tracks {
             sum: vec![0.0; series],
             zero: vec![0; series],
             held: vec![false; series],
+            frozen: vec![false; series],
+            clean: vec![0; series],
             retry: vec![0; series],
             effect: tuning.effect_cap as f32,
             over: Vec::new(),
@@ -107,6 +115,23 @@ impl Tracks {
         self.held[series] = held;
         self.sum[series] = 0.0;
         self.zero[series] = self.rows.saturating_sub(1);
+        self.clean[series] = self.rows;
+    }
+
+    /// Lets a baseline stand while what it is measured against is itself slow.
+    pub fn freeze(&mut self, series: usize, frozen: bool) {
+        if frozen != self.frozen[series] {
+            self.frozen[series] = frozen;
+            self.clean[series] = self.rows;
+        }
+    }
+
+    pub fn any_frozen(&self) -> bool {
+        self.frozen.contains(&true)
+    }
+
+    pub fn is_frozen(&self, series: usize) -> bool {
+        self.frozen[series]
     }
 
     /// Sets a baseline by what is known from elsewhere.
@@ -130,6 +155,8 @@ impl Tracks {
     pub fn advance(&mut self, seq: u64) {
         self.over.clear();
         let row = self.values.row(seq);
+        // The first steps of a run are slow for everybody: caches, compilation, first touches of memory.
+        let row = if seq < u64::from(self.settings.skip_steps) { &[] } else { row };
         for (series, &value) in row.iter().enumerate() {
             if value.is_nan() {
                 continue;
@@ -160,22 +187,24 @@ impl Tracks {
         let mut spreads: Vec<f32> = Vec::with_capacity(self.width());
         for series in 0..self.width() {
             self.scratch.clear();
-            for seq in self.rows - back..self.rows {
+            for seq in (self.rows - back).max(self.clean[series])..self.rows {
                 let value = self.values.get(seq, series);
                 if value.is_finite() {
                     self.scratch.push(value);
                 }
             }
             if self.scratch.len() < self.settings.warm_steps as usize / 2 {
-                self.deviations[series] = f32::NAN;
                 continue;
             }
             let (middle, spread) = order::median_and_deviation(&mut self.scratch);
             self.deviations[series] = spread;
             spreads.push(spread);
             let base = self.base[series];
-            let far = self.tuning.cautious && (middle - base).abs() > 0.5 * self.effect;
-            if base.is_nan() || (self.rows <= most && !self.held[series] && !far) {
+            let far =
+                self.frozen[series] || (self.tuning.cautious && (middle - base).abs() > 0.5 * self.effect);
+            if self.tuning.centred {
+                self.base[series] = 0.0;
+            } else if base.is_nan() || (self.rows <= most && !self.held[series] && !far) {
                 self.base[series] = middle;
             } else if !self.held[series] && !far {
                 self.base[series] = 0.9 * base + 0.1 * middle;
@@ -207,6 +236,29 @@ impl Tracks {
         }
     }
 
+    /// Starts from what an earlier run of the job learnt, so that a change is seen before the first baseline of this run. Only where
+    /// the series are alike: where their baselines lie closer together than a quarter of the effect.
+    pub fn inherit(&mut self, old: &Tracks) {
+        let mut bases: Vec<f32> = old.base.iter().copied().filter(|base| base.is_finite()).collect();
+        if bases.len() * 2 < old.width().max(1) {
+            return;
+        }
+        let (base, spread) = order::median_and_deviation(&mut bases);
+        let mut noises = old.noise.clone();
+        let noise = order::median(&mut noises);
+        if 1.4826 * spread > 0.25 * old.effect {
+            return;
+        }
+        self.effect = old.effect;
+        self.base.fill(base);
+        self.noise.fill(noise);
+        let half = 0.5 * self.effect;
+        let slack = (self.tuning.slack + 2.5 / f64::from(self.settings.warm_steps.max(4)).sqrt()) as f32;
+        self.slack.fill((slack * noise).max(half) + spread);
+        self.clip.fill(self.settings.clip as f32 * noise.max(half));
+        self.bound.fill(self.limit as f32 * noise.max(half));
+    }
+
     /// Deviation of a series from its baseline at row `seq`; NaN where not known.
     pub fn deviation(&self, seq: u64, series: usize) -> f32 {
         self.values.get(seq, series) - self.base[series]
@@ -225,6 +277,11 @@ impl Tracks {
             }
         }
         order::median(&mut self.scratch)
+    }
+
+    /// Smallest deviation in rows `from..to` that is known.
+    pub fn least(&mut self, series: &[u32], from: u64, to: u64) -> f32 {
+        (from..to).map(|seq| self.deviation_of(seq, series)).fold(f32::NAN, f32::min)
     }
 
     /// The window of rows `from..to` of some series, of several their median row by row.
@@ -255,6 +312,7 @@ mod tests {
             effect_cap: 0.10,
             slack: 0.5,
             cautious: false,
+            centred: false,
         };
         Tracks::new(series, series, tuning, &Settings::default())
     }

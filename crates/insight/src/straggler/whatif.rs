@@ -234,7 +234,10 @@ mod tests {
         assert_eq!(what_if(&[table(&[1.0, f64::NAN], 1, 1)], None), None);
         assert_eq!(what_if(&[table(&[1.0, 0.0], 1, 1)], None), None);
         assert_eq!(what_if(&[table(&[1.0, 1.0, 1.0], 2, 0)], None), None);
-        assert_eq!(what_if(&[table(&[1.0, 1.0], 0, 0)], None).map(|found| found.verdict), Some(Verdict::Even));
+        assert_eq!(
+            what_if(&[table(&[1.0, 1.0], 0, 0)], None).map(|found| found.verdict),
+            Some(Verdict::Even)
+        );
     }
 
     #[test]
