@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn half_of_the_jobs_are_clean_and_faults_do_not_clash() {
-        let jobs: Vec<_> = (0..2000)
+        let jobs: Vec<_> = (0..1000)
             .map(|seed| Injected::draw_all(&Plan::draw(seed, Regime::C, None), Noise::Hard))
             .collect();
-        let clean = jobs.iter().filter(|job| job.is_empty()).count() as f64 / 2000.0;
-        assert!((clean - 0.5).abs() < 0.03, "{clean}");
+        let clean = jobs.iter().filter(|job| job.is_empty()).count() as f64 / 1000.0;
+        assert!((clean - 0.5).abs() < 0.05, "{clean}");
         assert!(jobs.iter().all(|job| job.len() <= 4));
         for job in &jobs {
             assert!((0..job.len()).all(|i| (0..i).all(|j| !job[i].clashes(&job[j]))));

@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn job_mix_is_the_published_one() {
-        let plans: Vec<Plan> = (0..3000).map(|seed| Plan::draw(seed, Regime::A, None)).collect();
+        // Seeds from 1,000 on are for reports alone.
+        let plans: Vec<Plan> = (0..1000).map(|seed| Plan::draw(seed, Regime::A, None)).collect();
         let share = |hit: &dyn Fn(&Plan) -> bool, of: &dyn Fn(&Plan) -> bool| {
             let all: Vec<&Plan> = plans.iter().filter(|plan| of(plan)).collect();
             all.iter().filter(|plan| hit(plan)).count() as f64 / all.len() as f64
@@ -194,12 +195,12 @@ mod tests {
         assert!(plans.iter().all(|plan| (16..=512).contains(&plan.ranks()) && plan.data_parallel() >= 4));
         assert!(plans.iter().all(|plan| (1.0..=15.0).contains(&plan.step_s)));
         let long = share(&|p| p.stage_factor[p.stages - 1] >= 1.1, &|p| p.stages > 1);
-        assert!((long - 0.393).abs() < 0.035, "{long}");
+        assert!((long - 0.393).abs() < 0.06, "{long}");
         // Log-uniform: half of the steps are below sqrt(15) s.
         let short = share(&|p| p.step_s < 15.0_f64.sqrt(), &|_| true);
-        assert!((short - 0.5).abs() < 0.03, "{short}");
+        assert!((short - 0.5).abs() < 0.05, "{short}");
         let restarted = share(&|p| !p.restarts_s.is_empty(), &|_| true);
-        assert!((restarted - 0.3).abs() < 0.03, "{restarted}");
+        assert!((restarted - 0.3).abs() < 0.05, "{restarted}");
         assert_eq!(Plan::draw(5, Regime::B, None), Plan::draw(5, Regime::B, None));
     }
 }
