@@ -5,4 +5,5 @@
 pub mod advice;
 pub mod forecast;
 pub mod sizing;
+pub mod health;
 pub mod straggler;

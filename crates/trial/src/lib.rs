@@ -4,3 +4,4 @@
 
 pub mod forecast;
 pub mod sizing;
+pub mod straggler;

@@ -1,7 +1,39 @@
 //! Stragglers: which rank, node or group makes a job slow, since when, why, and what it costs.
+//!
+//! A [`Detector`] watches one job. Each step, every rank's computing time, freed of what its tokens explain, is held against its
+//! peers' median and against its own past; a CUSUM raises a suspicion, persistence confirms it, evidence names the class. See
+//! `Settings` for the thresholds and their sources.
+//!
+//! The files, in the order the data goes: `intake` (open steps) → `job` (closes a step) → `workload`, `tracks` (series) →
+//! `event` (tests) → `cause`, `fusion` (class) → `signal`; `late` for reports after the fact, `throttle` for devices without
+//! steps, `structure` and `whatif` for what nobody is to blame for, `rental` for when to act.
 
+mod cause;
+mod detector;
+mod device;
+mod event;
+mod fusion;
+mod history;
 mod input;
+mod intake;
+mod job;
+mod late;
+mod layout;
+mod order;
+mod rental;
+mod settings;
 mod signal;
+mod structure;
+#[cfg(test)]
+mod tests;
+mod throttle;
+mod tracks;
+mod whatif;
+mod workload;
 
+pub use detector::{Counts, Detector};
 pub use input::{DeviceWindow, Fault, JobShape, StepReport};
+pub use rental::{Remedy, due, hours_until_due};
+pub use settings::Settings;
 pub use signal::{Blame, Class, Evidence, Signal, Stage};
+pub use whatif::{StepTable, Verdict, WhatIf, correlation, what_if};

@@ -1,0 +1,228 @@
+//! A node's probability of being bad from its devices alone, without step reports.
+
+use serde::Serialize;
+
+use super::xid::{XidClass, xid};
+use crate::straggler::{Evidence, Fault};
+
+/// What one device of a node showed over the time looked at. `None`: not read; never zero in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DeviceHealth {
+    /// The driver lists it no more.
+    pub lost: bool,
+    /// Mean SM clock while busy, MHz.
+    pub sm_clock_mhz: Option<f64>,
+    /// Share of the time slowed down by heat, hardware or a power brake: 0 to 1.
+    pub slowdown_share: Option<f64>,
+    /// Width of the host link over its greatest width, under load: 0 to 1.
+    pub link_width_ratio: Option<f64>,
+    /// Replays and recoveries of PCIe and NVLink.
+    pub link_retries: Option<u64>,
+    /// New uncorrectable ECC errors.
+    pub uncorrectable_errors: Option<u64>,
+    /// Rows wait to be remapped: a reset is due.
+    pub remap_pending: Option<bool>,
+    /// A row could not be remapped: the device is to be exchanged.
+    pub remap_failed: Option<bool>,
+}
+
+/// How a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing speaks against it.
+    Healthy,
+    /// Something does; look before the next large job.
+    Watch,
+    /// Probably bad: drain when it is free.
+    Bad,
+    /// A device is lost or must be reset: it does no work.
+    Failed,
+}
+
+/// The answer for a node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeHealth {
+    /// Probability that the node is bad, 0 to 1.
+    pub bad: f64,
+    /// How it stands.
+    pub state: State,
+    /// Device of the strongest evidence, by position.
+    pub device: Option<usize>,
+    /// What speaks for it, strongest first.
+    pub evidence: Vec<Evidence>,
+}
+
+/// What a node is held against.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HealthPrior {
+    /// Probability that any node is bad at a time: about 0.5 % are slow (MegaScale, as Greyhound cites it), and four fail in
+    /// 1,000 node-days for 1.5 days (StepFun): 0.6 % more.
+    pub bad: f64,
+    /// Link retries a device has in the time looked at when its links are well.
+    pub retries: f64,
+}
+
+impl Default for HealthPrior {
+    fn default() -> Self {
+        Self { bad: 0.01, retries: 1.0 }
+    }
+}
+
+/// Weighs a node's devices and the faults of the time looked at (`rank` of a fault is the device's position).
+///
+/// Naive Bayes in log odds: each device's strongest item of a kind counts once, so that one broken part told ten times is not ten
+/// parts. Values that no device can show are left out.
+pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPrior) -> NodeHealth {
+    let mut found: Vec<(usize, Evidence)> = Vec::new();
+    let mut failed = false;
+    for (at, device) in devices.iter().enumerate() {
+        let mut add = |rule, value: f64, weight: f64| found.push((at, Evidence { rule, value, weight }));
+        if device.lost {
+            add("device_lost", 1.0, 6.0);
+            failed = true;
+        }
+        if device.remap_failed == Some(true) {
+            add("remap_failed", 1.0, 5.0);
+        }
+        if device.remap_pending == Some(true) {
+            add("remap_pending", 1.0, 2.0);
+        }
+        if let Some(errors) = device.uncorrectable_errors.filter(|errors| *errors > 0) {
+            add("uncorrectable_errors", errors as f64, 3.0);
+        }
+        if let Some(width) = share(device.link_width_ratio).filter(|width| *width < 0.9) {
+            add("link_narrower", width, 3.0);
+        }
+        let retries = device.link_retries.unwrap_or(0) as f64;
+        let score = (retries - prior.retries) / prior.retries.max(0.25).sqrt();
+        if score > 10.0 {
+            add("link_retries", retries, 2.0);
+        }
+        let slowed = share(device.slowdown_share).filter(|share| *share > 0.3);
+        let ratio = clock_ratio(devices, at).filter(|ratio| *ratio < 0.95);
+        match (slowed, ratio) {
+            // All devices of a node slowed down together are hot together: its cooling, still its own.
+            (Some(share), Some(_)) => add("slowed_down_alone", share, 4.0),
+            (Some(share), None) => add("slowed_down", share, 1.5),
+            // A lower clock without a reason may be a device with less to do.
+            (None, Some(ratio)) => add("clock_below_peers", ratio, 1.0),
+            (None, None) => {}
+        }
+    }
+    for fault in faults {
+        let (rule, value, weight) = match fault.xid.map(|code| (code, xid(code))) {
+            Some((_, known)) if known.class == XidClass::Application => continue,
+            Some((code, known)) => {
+                failed |= known.fatal && known.class == XidClass::Lost;
+                ("xid", f64::from(code), known.weight)
+            }
+            None => ("fault_without_code", 1.0, 2.0),
+        };
+        found.push((fault.rank as usize, Evidence { rule, value, weight }));
+    }
+    conclude(found, failed, prior)
+}
+
+fn conclude(mut found: Vec<(usize, Evidence)>, failed: bool, prior: &HealthPrior) -> NodeHealth {
+    found.sort_by(|a, b| {
+        let order = b.1.weight.total_cmp(&a.1.weight);
+        order.then(a.1.rule.cmp(b.1.rule)).then(a.0.cmp(&b.0)).then(a.1.value.total_cmp(&b.1.value))
+    });
+    let mut seen: Vec<(usize, &str, u64)> = Vec::new();
+    found.retain(|(at, evidence)| {
+        // XIDs of different codes are different items.
+        let code = if evidence.rule == "xid" { evidence.value.to_bits() } else { 0 };
+        let key = (*at, evidence.rule, code);
+        let new = !seen.contains(&key);
+        if new {
+            seen.push(key);
+        }
+        new
+    });
+    let prior = if prior.bad > 0.0 && prior.bad < 1.0 { prior.bad } else { HealthPrior::default().bad };
+    let odds = (prior / (1.0 - prior)).ln() + found.iter().map(|item| item.1.weight).sum::<f64>();
+    let bad = 1.0 / (1.0 + (-odds).exp());
+    let state = match bad {
+        _ if failed => State::Failed,
+        bad if bad >= 0.5 => State::Bad,
+        bad if bad >= 0.05 => State::Watch,
+        _ => State::Healthy,
+    };
+    let device = found.first().map(|item| item.0);
+    NodeHealth { bad, state, device, evidence: found.into_iter().map(|item| item.1).collect() }
+}
+
+fn share(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| (0.0..=1.0).contains(value))
+}
+
+/// Clock of a device over the median of the node's others; `None` with fewer than two others.
+fn clock_ratio(devices: &[DeviceHealth], at: usize) -> Option<f64> {
+    let clock = |device: &DeviceHealth| device.sm_clock_mhz.filter(|clock| *clock > 0.0 && clock.is_finite());
+    let others = devices.iter().enumerate().filter(|(other, _)| *other != at);
+    let mut others: Vec<f64> = others.filter_map(|(_, device)| clock(device)).collect();
+    others.sort_unstable_by(f64::total_cmp);
+    let middle = *others.get(others.len() / 2)?;
+    let own = clock(&devices[at])?;
+    (others.len() >= 2).then_some(own / middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calm() -> Vec<DeviceHealth> {
+        let device = DeviceHealth {
+            sm_clock_mhz: Some(1500.0),
+            slowdown_share: Some(0.0),
+            link_width_ratio: Some(1.0),
+            link_retries: Some(1),
+            uncorrectable_errors: Some(0),
+            ..DeviceHealth::default()
+        };
+        vec![device; 8]
+    }
+
+    #[test]
+    fn a_calm_node_is_as_good_as_any() {
+        let health = node_health(&calm(), &[], &HealthPrior::default());
+        assert!((health.bad - 0.01).abs() < 1e-12);
+        assert_eq!((health.state, health.device), (State::Healthy, None));
+        let program = [Fault { rank: 1, time_us: 0, xid: Some(31) }; 40];
+        assert_eq!(node_health(&calm(), &program, &HealthPrior::default()).state, State::Healthy);
+    }
+
+    #[test]
+    fn a_failed_remap_and_its_xid_make_a_bad_node() {
+        let mut devices = calm();
+        devices[5].remap_failed = Some(true);
+        let fault = Fault { rank: 5, time_us: 0, xid: Some(64) };
+        let health = node_health(&devices, &[fault, fault], &HealthPrior::default());
+        // ln(0.01 / 0.99) + 5 + 4 = 4.405: 0.988
+        assert!((health.bad - 0.98794).abs() < 1e-4, "{}", health.bad);
+        assert_eq!((health.state, health.device, health.evidence.len()), (State::Bad, Some(5), 2));
+    }
+
+    #[test]
+    fn heat_alone_is_worse_than_heat_together_and_a_lost_device_has_failed() {
+        let mut alone = calm();
+        alone[2] = DeviceHealth { sm_clock_mhz: Some(1200.0), slowdown_share: Some(0.9), ..alone[2] };
+        assert_eq!(node_health(&alone, &[], &HealthPrior::default()).evidence[0].rule, "slowed_down_alone");
+        alone[2].lost = true;
+        assert_eq!(node_health(&alone, &[], &HealthPrior::default()).state, State::Failed);
+    }
+
+    #[test]
+    fn unread_and_absurd_values_say_nothing() {
+        let odd = DeviceHealth {
+            sm_clock_mhz: Some(f64::NAN),
+            slowdown_share: Some(f64::INFINITY),
+            link_width_ratio: Some(-3.0),
+            ..DeviceHealth::default()
+        };
+        let health = node_health(&[odd; 3], &[], &HealthPrior { bad: f64::NAN, retries: f64::NAN });
+        assert_eq!(health.state, State::Healthy);
+        assert!(health.bad.is_finite() && health.evidence.is_empty());
+    }
+}

@@ -1,0 +1,243 @@
+//! Why: the rules of evidence. Weights are logarithms of likelihood ratios (field/analytics A.4 rule 10, first table).
+
+use super::device::{Devices, Showing};
+use super::event::{Kind, Subject};
+use super::fusion::Case;
+use super::layout::Layout;
+use super::settings::Settings;
+use super::signal::{Blame, Class, Evidence};
+
+/// Standard score of link retries, and of a network card's marks, from which they are evidence.
+const RETRIES_SCORE: f64 = 6.0;
+const MARKS_SCORE: f64 = 3.0;
+
+/// What is known when an event is spoken of.
+pub(super) struct Facts<'a> {
+    pub layout: &'a Layout,
+    pub devices: &'a Devices,
+    pub settings: &'a Settings,
+    pub kind: Kind,
+    pub subject: Subject,
+    /// How much longer than the baseline, natural logarithm (data: share of the step).
+    pub excess: f64,
+    pub since_us: i64,
+    pub now_us: i64,
+    /// The whole job's work changed at the same time, by this much.
+    pub level_shift: f64,
+    /// Another event began at the same time and is still open.
+    pub companion: bool,
+}
+
+impl Facts<'_> {
+    /// Class, posterior, evidence and whom it blames.
+    pub fn weigh(&self) -> (Class, f64, Vec<Evidence>, Blame) {
+        let mut case = Case::new();
+        let mut blame = self.own_blame();
+        match (self.kind, self.subject) {
+            (Kind::Transfer, _) => self.transfer(&mut case, &mut blame),
+            (Kind::Data, _) => case.add("waits_for_input", self.excess, 4.0, &[Class::Data]),
+            (_, Subject::Rank(rank)) => self.rank(&mut case, rank),
+            (_, subject) => self.together(&mut case, subject),
+        }
+        let (class, posterior, evidence) = case.close();
+        match (class, blame) {
+            (Class::Structural, _) => (class, posterior, evidence, Blame::Nobody),
+            // Marks name the card's node; without a faulty link no rank is to blame for the network.
+            (Class::Communication, Blame::Rank(_)) => (class, posterior, evidence, Blame::Fabric),
+            (_, blame) => (class, posterior, evidence, blame),
+        }
+    }
+
+    fn own_blame(&self) -> Blame {
+        match self.subject {
+            Subject::Rank(rank) => Blame::Rank(rank),
+            Subject::Node(node) => Blame::Node(self.layout.node_ids[node as usize]),
+            Subject::Role(role) => self.layout.roles[role as usize].first().map_or(Blame::Nobody, |&rank| {
+                let node = self.layout.node_of[rank as usize];
+                Blame::Node(self.layout.node_ids[node as usize])
+            }),
+            Subject::Job => Blame::Fabric,
+        }
+    }
+
+    fn showing(&self, rank: u32) -> Showing {
+        self.devices.showing(self.layout, rank, self.since_us, self.now_us)
+    }
+
+    /// One rank computes slower than its peers.
+    fn rank(&self, case: &mut Case, rank: u32) {
+        use Class::{ComputeSilent, ComputeThermal, Host, Link};
+        case.add("slower_than_peers", self.excess, 4.0, &[ComputeThermal, ComputeSilent, Link, Host]);
+        case.add("alone_on_its_node", 1.0, -3.0, &[Host]);
+        let shown = self.showing(rank);
+        let mut thermal = false;
+        if let Some(ratio) = shown.clock_ratio.filter(|ratio| *ratio < self.settings.clock_ratio) {
+            case.add("clock_below_peers", ratio, 3.0, &[ComputeThermal]);
+            thermal = true;
+        }
+        if let Some(share) = shown.slowdown.filter(|share| *share > self.settings.slowdown_share) {
+            case.add("slowed_down", share, 3.0, &[ComputeThermal]);
+            thermal = true;
+        }
+        if let Some(share) = shown.power_cap.filter(|share| *share > 0.5) {
+            case.add("power_cap_alone", share, 1.0, &[ComputeThermal]);
+        }
+        if !thermal {
+            match (shown.clock_ratio, shown.slowdown) {
+                (None, None) => case.add("no_counters", 0.0, -1.0, &[ComputeThermal]),
+                (Some(ratio), _) => case.add("clock_as_peers", ratio, -3.0, &[ComputeThermal]),
+                (None, Some(share)) => case.add("not_slowed_down", share, -3.0, &[ComputeThermal]),
+            }
+        }
+        if let Some(width) = shown.width.filter(|width| *width < 0.9) {
+            case.add("link_narrower", width, 3.0, &[Link]);
+        }
+        if let Some(score) = shown.retries.filter(|score| *score > RETRIES_SCORE) {
+            case.add("link_retries", score, 2.0, &[Link]);
+        }
+        let from_us = self.since_us.saturating_sub(self.settings.fault_age_us);
+        for fault in self.devices.faults(rank, from_us, self.now_us).take(4) {
+            // 74: an NVLink error. The others speak for the device, not for a cause of its slowness.
+            let classes: &[Class] =
+                if fault.xid == Some(74) { &[Link] } else { &[ComputeThermal, ComputeSilent] };
+            match fault.xid {
+                Some(code) => case.add("xid", f64::from(code), 3.0, classes),
+                None => case.add("fault_without_code", 1.0, 3.0, classes),
+            }
+        }
+    }
+
+    /// The ranks of a node, or of a role that is one node, compute slower together.
+    fn together(&self, case: &mut Case, subject: Subject) {
+        use Class::{ComputeSilent, ComputeThermal, Host, Link};
+        case.add("slower_than_peers", self.excess, 4.0, &[ComputeThermal, ComputeSilent, Link, Host]);
+        let ranks = match subject {
+            Subject::Node(node) => &self.layout.nodes[node as usize],
+            Subject::Role(role) => &self.layout.roles[role as usize],
+            Subject::Rank(_) | Subject::Job => return,
+        };
+        let slowed = ranks
+            .iter()
+            .filter_map(|&rank| self.showing(rank).slowdown)
+            .filter(|share| *share > self.settings.slowdown_share)
+            .count();
+        if slowed * 2 > ranks.len() {
+            case.add("slowed_down_together", slowed as f64, 3.0, &[ComputeThermal]);
+        } else {
+            case.add("slow_together", ranks.len() as f64, 3.0, &[Host]);
+        }
+    }
+
+    /// The transfer itself takes longer; waits are taken away already.
+    fn transfer(&self, case: &mut Case, blame: &mut Blame) {
+        case.add("transfer_slower", self.excess, 4.0, &[Class::Communication, Class::Link]);
+        if self.level_shift.abs() >= 0.05 {
+            case.add("job_wide_change", self.level_shift, 6.0, &[Class::Structural]);
+        }
+        if self.companion {
+            case.add("follows_another_event", 1.0, 6.0, &[Class::Structural]);
+        }
+        let retries = (0..self.layout.ranks() as u32)
+            .filter_map(|rank| Some((self.showing(rank).retries?, rank)))
+            .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        if let Some((score, rank)) = retries.filter(|(score, _)| *score > RETRIES_SCORE) {
+            case.add("link_retries", score, 3.0, &[Class::Link]);
+            *blame = Blame::Rank(rank);
+        }
+        self.network(case, blame);
+    }
+
+    /// A node whose network cards are marked while those of others are not; where all are, it is the fabric.
+    fn network(&self, case: &mut Case, blame: &mut Blame) {
+        let mut marks: Vec<(f64, usize)> = (0..self.layout.nodes.len())
+            .filter_map(|node| {
+                Some((self.devices.marks(self.layout, node, self.since_us, self.now_us)?, node))
+            })
+            .collect();
+        marks.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let Some(&(score, node)) = marks.first().filter(|(score, _)| *score > MARKS_SCORE) else { return };
+        let rest = marks.get(1 + (marks.len() - 1) / 2).map_or(0.0, |(score, _)| *score);
+        if rest > MARKS_SCORE && rest > 0.2 * score {
+            case.add("network_marks_everywhere", rest, 3.0, &[Class::Communication]);
+            return;
+        }
+        case.add("network_marks", score, 3.0, &[Class::Communication]);
+        if !matches!(blame, Blame::Rank(_)) {
+            *blame = Blame::Node(self.layout.node_ids[node]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::input::{DeviceWindow, JobShape};
+    use super::*;
+
+    fn weigh(devices: &Devices, kind: Kind, subject: Subject, level_shift: f64) -> (Class, Blame) {
+        let shape = JobShape {
+            attempt: 0,
+            node: (0..16).map(|rank| 100 + rank / 8).collect(),
+            role: vec![0; 16],
+            stages: 1,
+            micro_batches: 1,
+        };
+        let facts = Facts {
+            layout: &Layout::new(&shape, 4, 99),
+            devices,
+            settings: &Settings::default(),
+            kind,
+            subject,
+            excess: 0.2,
+            since_us: 100_000_000,
+            now_us: 200_000_000,
+            level_shift,
+            companion: false,
+        };
+        let (class, posterior, _, blame) = facts.weigh();
+        assert!(posterior > 0.0 && posterior <= 1.0);
+        (class, blame)
+    }
+
+    fn shown(change: impl Fn(&mut DeviceWindow)) -> Devices {
+        let mut devices = Devices::new(16);
+        for start in (0..200_000_000).step_by(10_000_000) {
+            for rank in 0..16 {
+                let mut window = DeviceWindow {
+                    rank,
+                    start_us: start,
+                    end_us: start + 10_000_000,
+                    sm_clock_mhz: Some(1500.0),
+                    slowdown_share: Some(0.0),
+                    power_cap_share: Some(0.9),
+                    link_width_ratio: Some(1.0),
+                    link_retries: Some(0),
+                    network_marks: Some(1),
+                };
+                if rank == 3 && start >= 100_000_000 {
+                    change(&mut window);
+                }
+                devices.take(&window);
+            }
+        }
+        devices
+    }
+
+    #[test]
+    fn each_class_has_its_evidence() {
+        let calm = shown(|_| {});
+        let rank = Subject::Rank(3);
+        assert_eq!(weigh(&calm, Kind::Compute, rank, 0.0), (Class::ComputeSilent, Blame::Rank(3)));
+        assert_eq!(weigh(&calm, Kind::Compute, Subject::Node(1), 0.0), (Class::Host, Blame::Node(101)));
+        assert_eq!(weigh(&calm, Kind::Data, Subject::Node(0), 0.0), (Class::Data, Blame::Node(100)));
+        assert_eq!(weigh(&calm, Kind::Transfer, Subject::Job, 0.0), (Class::Communication, Blame::Fabric));
+        assert_eq!(weigh(&calm, Kind::Transfer, Subject::Job, 0.2), (Class::Structural, Blame::Nobody));
+        let hot = shown(|window| window.sm_clock_mhz = Some(1200.0));
+        assert_eq!(weigh(&hot, Kind::Compute, rank, 0.0), (Class::ComputeThermal, Blame::Rank(3)));
+        let narrow = shown(|window| window.link_width_ratio = Some(0.5));
+        assert_eq!(weigh(&narrow, Kind::Compute, rank, 0.0), (Class::Link, Blame::Rank(3)));
+        let retries = shown(|window| window.link_retries = Some(40));
+        assert_eq!(weigh(&retries, Kind::Transfer, Subject::Job, 0.0), (Class::Link, Blame::Rank(3)));
+        let blind = Devices::new(16);
+        assert_eq!(weigh(&blind, Kind::Compute, rank, 0.0), (Class::ComputeSilent, Blame::Rank(3)));
+    }
+}

@@ -1,0 +1,236 @@
+//! The detector's door: takes reports in any order, moves on with the watermark, hands signals over.
+
+use serde::Serialize;
+
+use super::input::{DeviceWindow, Fault, JobShape, StepReport};
+use super::intake::Taken;
+use super::job::Job;
+use super::late;
+use super::layout::Layout;
+use super::settings::Settings;
+use super::signal::Signal;
+use super::throttle::Throttle;
+
+/// What came in and was not simply used. Nothing is left out without being counted here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Counts {
+    /// Step reports taken.
+    pub reports: u64,
+    /// Of a step that was closed, put into it afterwards.
+    pub late: u64,
+    /// Seen before, or of a step no longer kept.
+    pub repeated: u64,
+    /// Of another attempt than the current one.
+    pub other_attempt: u64,
+    /// Of a rank that the shape does not have.
+    pub unknown_rank: u64,
+    /// With a step number far from all others'.
+    pub far: u64,
+    /// Device windows and faults not used: repeated, unknown rank, or empty.
+    pub devices_unused: u64,
+}
+
+/// Watches one job.
+///
+/// Reports may come late, twice, or not at all. Nothing is decided before [`Detector::advance`] passes it, so the order of what
+/// arrives before that does not matter: any order gives the same signals, byte for byte.
+#[derive(Debug, Clone)]
+pub struct Detector {
+    settings: Settings,
+    attempt: u32,
+    job: Job,
+    throttle: Throttle,
+    devices: Vec<DeviceWindow>,
+    faults: Vec<Fault>,
+    watermark_us: i64,
+    next_event: u64,
+    counts: Counts,
+    ends: Vec<i64>,
+    out: Vec<Signal>,
+}
+
+impl Detector {
+    /// A detector of a job laid out as `shape`.
+    pub fn new(shape: JobShape, settings: Settings) -> Self {
+        let (job, throttle) = run_of(&shape, &settings);
+        Self {
+            settings,
+            attempt: shape.attempt,
+            job,
+            throttle,
+            devices: Vec::new(),
+            faults: Vec::new(),
+            watermark_us: i64::MIN,
+            next_event: 1,
+            counts: Counts::default(),
+            ends: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// The job starts again with another shape. What is open of the last attempt is closed first; baselines are learnt anew,
+    /// because ranks may be on other nodes. An attempt not greater than the current one is left out.
+    pub fn restart(&mut self, shape: JobShape) {
+        if shape.attempt <= self.attempt {
+            return;
+        }
+        self.close_steps(i64::MAX);
+        self.job.end(&mut self.out);
+        self.attempt = shape.attempt;
+        self.devices.clear();
+        self.faults.clear();
+        let (mut job, throttle) = run_of(&shape, &self.settings);
+        job.inherit(&self.job);
+        (self.job, self.throttle) = (job, throttle);
+    }
+
+    /// Takes one rank's report of one step.
+    pub fn step(&mut self, report: &StepReport) {
+        self.counts.reports += 1;
+        if report.attempt != self.attempt {
+            self.counts.other_attempt += 1;
+            return;
+        }
+        if report.rank as usize >= self.job.layout.ranks() {
+            self.counts.unknown_rank += 1;
+            return;
+        }
+        match self.job.intake.take(report) {
+            Taken::Stored => {}
+            Taken::Duplicate => self.counts.repeated += 1,
+            Taken::Late if late::take(&mut self.job, report, &mut self.out) => self.counts.late += 1,
+            Taken::Late => self.counts.repeated += 1,
+            Taken::Far => {
+                self.counts.far += 1;
+                if self.job.intake.left_behind() {
+                    self.close_steps(i64::MAX);
+                    self.job.intake.jump();
+                }
+            }
+        }
+    }
+
+    /// Takes a window of a rank's device.
+    pub fn device(&mut self, window: &DeviceWindow) {
+        if (window.rank as usize) < self.job.layout.ranks() {
+            self.devices.push(*window);
+        } else {
+            self.counts.devices_unused += 1;
+        }
+    }
+
+    /// Takes a fault of a rank's device.
+    pub fn fault(&mut self, fault: &Fault) {
+        if (fault.rank as usize) < self.job.layout.ranks() {
+            self.faults.push(*fault);
+        } else {
+            self.counts.devices_unused += 1;
+        }
+    }
+
+    /// Event time up to which reports are taken as complete: steps, windows and faults that ended by then are used. A watermark
+    /// below the last one changes nothing.
+    pub fn advance(&mut self, watermark_us: i64) {
+        if watermark_us <= self.watermark_us {
+            return;
+        }
+        self.watermark_us = watermark_us;
+        self.close_steps(watermark_us);
+        // What no step has asked for yet: there may be no step reports at all.
+        self.use_devices(watermark_us);
+    }
+
+    /// Hands over the signals since the last call, in the order they were decided.
+    pub fn take(&mut self) -> Vec<Signal> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// What was not simply used so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Closes, in order, the steps that are whole and ended by `until_us`, or that the watermark has passed by the greatest skew.
+    fn close_steps(&mut self, until_us: i64) {
+        let ranks = self.job.layout.ranks();
+        let skew_us = if until_us == i64::MAX { 0 } else { self.settings.skew_us.max(0) };
+        let ends = &mut self.ends;
+        while let Some(mut slot) = self.job.intake.close(|slot| {
+            let slack_us = if slot.count == ranks { 0 } else { skew_us };
+            slot.end(ends).saturating_add(slack_us) <= until_us
+        }) {
+            let end_us = slot.end(ends);
+            if !self.devices.is_empty() || !self.faults.is_empty() {
+                apply_devices(
+                    (&mut self.devices, &mut self.faults),
+                    end_us,
+                    (&mut self.job, None),
+                    (&mut self.next_event, &mut self.counts, &mut self.out),
+                );
+            }
+            self.job.close(&slot, end_us, &mut self.next_event, &mut self.out);
+            self.job.intake.give_back(slot);
+        }
+    }
+
+    fn use_devices(&mut self, until_us: i64) {
+        if self.devices.is_empty() && self.faults.is_empty() {
+            return;
+        }
+        // While steps come they decide when windows are used, and nobody is blamed by counters alone.
+        let alone = self.job.history.closed == 0 && self.job.intake.is_empty();
+        if alone {
+            apply_devices(
+                (&mut self.devices, &mut self.faults),
+                until_us,
+                (&mut self.job, Some(&mut self.throttle)),
+                (&mut self.next_event, &mut self.counts, &mut self.out),
+            );
+        }
+    }
+}
+
+fn run_of(shape: &JobShape, settings: &Settings) -> (Job, Throttle) {
+    let layout = Layout::new(shape, settings.peers, settings.ranks);
+    let throttle = Throttle::new(layout.ranks());
+    (Job::new(layout, settings), throttle)
+}
+
+/// Uses the windows and faults that ended by `until_us`, in an order that does not depend on their arrival.
+fn apply_devices(
+    (devices, faults): (&mut Vec<DeviceWindow>, &mut Vec<Fault>),
+    until_us: i64,
+    (job, mut throttle): (&mut Job, Option<&mut Throttle>),
+    (next_event, counts, out): (&mut u64, &mut Counts, &mut Vec<Signal>),
+) {
+    let mut due: Vec<Fault> = faults.extract_if(.., |fault| fault.time_us <= until_us).collect();
+    due.sort_unstable_by_key(|fault| (fault.time_us, fault.rank, fault.xid));
+    for fault in &due {
+        counts.devices_unused += u64::from(!job.devices.fault(fault));
+    }
+    let mut due: Vec<DeviceWindow> = devices.extract_if(.., |window| window.end_us <= until_us).collect();
+    due.sort_by(|a, b| {
+        let key = |window: &DeviceWindow| (window.end_us, window.rank, window.start_us);
+        key(a).cmp(&key(b)).then_with(|| bits(a).cmp(&bits(b)))
+    });
+    for window in &due {
+        if !job.devices.take(window) {
+            counts.devices_unused += 1;
+        } else if let Some(throttle) = throttle.as_deref_mut() {
+            let known = (&job.layout, &job.devices, &job.settings);
+            throttle.look(window.rank, window.end_us, known, next_event, out);
+        }
+    }
+}
+
+/// Tells windows of the same rank and time apart that say different things.
+fn bits(window: &DeviceWindow) -> [Option<u64>; 6] {
+    [
+        window.sm_clock_mhz.map(f64::to_bits),
+        window.slowdown_share.map(f64::to_bits),
+        window.power_cap_share.map(f64::to_bits),
+        window.link_width_ratio.map(f64::to_bits),
+        window.link_retries,
+        window.network_marks,
+    ]
+}

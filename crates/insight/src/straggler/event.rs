@@ -1,0 +1,248 @@
+//! What is being said about a job: an event from its suspicion to its end, and the tests that move it on.
+
+use super::history::DEPTH;
+use super::settings::Settings;
+use super::signal::{Blame, Class, Evidence};
+use super::tracks::{Tracks, Window};
+
+/// Kind of series an event was found in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Computing time of ranks against their peers.
+    Compute,
+    /// Waiting for input, as a share of the step.
+    Data,
+    /// Median of a node's ranks against their peers.
+    Node,
+    /// A role that lives on one node, against the other roles.
+    Drift,
+    /// Transfer time of the job.
+    Transfer,
+}
+
+/// Whom an event is about; nodes and roles by dense number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    Rank(u32),
+    Node(u32),
+    Role(u32),
+    Job,
+}
+
+/// The rows a confirmation rests on, and the noise it was tested with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Decision {
+    pub from: u64,
+    pub to: u64,
+    pub fast: bool,
+    pub excess: f32,
+}
+
+/// An event that is open, or was lately.
+#[derive(Debug, Clone)]
+pub(super) struct Event {
+    pub id: u64,
+    pub kind: Kind,
+    pub subject: Subject,
+    /// Its series, in the tracks of its kind.
+    pub series: Vec<u32>,
+    /// First slow step.
+    pub since: u64,
+    /// When that began.
+    pub since_us: i64,
+    pub decision: Option<Decision>,
+    /// Over without having been withdrawn.
+    pub closed: bool,
+    pub lost_gpu_ms: f64,
+    /// What was said last.
+    pub class: Class,
+    pub posterior: f64,
+    pub blame: Blame,
+    pub evidence: Vec<Evidence>,
+}
+
+/// Where an event moves after a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Move {
+    Stay,
+    Confirm(Decision),
+    Close,
+}
+
+impl Event {
+    /// Largest noise of its series.
+    fn noise(&self, tracks: &Tracks) -> f32 {
+        self.series.iter().map(|&series| tracks.noise(series as usize)).fold(0.0, f32::max)
+    }
+
+    /// Looks at the rows up to and without `end`. `held` is the first row of the shortest window within the event that is as long
+    /// as the hold, `fast` the rows that the fast path asks for.
+    pub fn judge(
+        &self,
+        tracks: &mut Tracks,
+        settings: &Settings,
+        held: Option<u64>,
+        fast: u64,
+        end: u64,
+    ) -> Move {
+        if self.is_over(tracks, settings, end) {
+            return Move::Close;
+        }
+        if self.decision.is_some() {
+            return Move::Stay;
+        }
+        let lasted = end - self.since;
+        if self.kind != Kind::Transfer && lasted >= fast {
+            let decision = Decision { from: end - fast, to: end, fast: true, excess: 0.0 };
+            if let Some(confirmed) = self.test(tracks, settings, decision) {
+                return Move::Confirm(confirmed);
+            }
+        }
+        let Some(held) = held else { return Move::Stay };
+        let all = end - lasted.min(DEPTH as u64 - 16);
+        for from in [held, all] {
+            let decision = Decision { from, to: end, fast: false, excess: 0.0 };
+            if let Some(confirmed) = self.test(tracks, settings, decision) {
+                return Move::Confirm(confirmed);
+            }
+        }
+        // A suspicion that does not grow up ends, so that its baseline may follow again.
+        let patience = (3 * (end - held)).max(100);
+        if lasted >= patience && tracks.window(&self.series, all, end).median < tracks.effect() {
+            return Move::Close;
+        }
+        Move::Stay
+    }
+
+    /// Tests the rows of `decision` for persistence: large enough, most of the time, and beyond what noise makes of a median
+    /// (its standard error is 1.2533 sigma / sqrt(n)).
+    pub fn test(&self, tracks: &mut Tracks, settings: &Settings, decision: Decision) -> Option<Decision> {
+        let Window { count, median, above } = tracks.window(&self.series, decision.from, decision.to);
+        let rows = (decision.to - decision.from) as usize;
+        if count == 0 || count * 5 < rows * 3 {
+            return None;
+        }
+        let noise = self.noise(tracks);
+        let score = f64::from(median) * (count as f64).sqrt() / (1.2533 * f64::from(noise));
+        let (least, share) = if decision.fast {
+            // Nor may any step be a small one: a burst covers its first and last step in part only.
+            let least = tracks.least(&self.series, decision.from, decision.to);
+            if f64::from(least) < 0.75 * settings.fast_excess {
+                return None;
+            }
+            (settings.fast_excess, 1.0)
+        } else {
+            let share = match self.kind {
+                Kind::Transfer => settings.transfer_share,
+                _ if noise >= 0.04 => settings.noisy_share,
+                _ => settings.persistent_share,
+            };
+            (f64::from(tracks.effect()), share)
+        };
+        // It must still be going on: two bursts are no fail-slow.
+        let last =
+            tracks.window(&self.series, decision.to - (decision.to - decision.from).clamp(1, 5), decision.to);
+        let passed = f64::from(median) >= least
+            && f64::from(above) >= share
+            && score > settings.persistent_score
+            && last.median >= 0.5 * tracks.effect();
+        passed.then_some(Decision { excess: median, ..decision })
+    }
+
+    /// The last steps are near the baseline again. Where one step's noise reaches half the effect, more steps are asked.
+    fn is_over(&self, tracks: &mut Tracks, settings: &Settings, end: u64) -> bool {
+        const NOISY_STEPS: u64 = 20;
+        let least = u64::from(settings.close_steps.max(1));
+        let noisy = 4.0 * self.noise(tracks) > tracks.effect();
+        let steps = if noisy { least.max(NOISY_STEPS) } else { least };
+        if end - self.since < steps {
+            return false;
+        }
+        let window = tracks.window(&self.series, end - steps, end);
+        let half = 0.5 * tracks.effect();
+        window.count > 0 && if noisy { window.median < half } else { window.above == 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tracks::Tuning;
+    use super::*;
+
+    fn event(since: u64) -> Event {
+        Event {
+            id: 1,
+            kind: Kind::Compute,
+            subject: Subject::Rank(0),
+            series: vec![0],
+            since,
+            since_us: 0,
+            decision: None,
+            closed: false,
+            lost_gpu_ms: 0.0,
+            class: Class::ComputeSilent,
+            posterior: 0.0,
+            blame: Blame::Rank(0),
+            evidence: Vec::new(),
+        }
+    }
+
+    fn feed(tracks: &mut Tracks, from: u64, rows: u64, value: f32) -> u64 {
+        for seq in from..from + rows {
+            tracks.values.row_mut(seq)[0] = value;
+            tracks.advance(seq);
+        }
+        from + rows
+    }
+
+    #[test]
+    fn the_hold_confirms_and_five_steps_close() {
+        let settings = Settings::default();
+        let tuning = Tuning {
+            noise_floor: 0.005,
+            effect_floor: 0.05,
+            effect_cap: 0.1,
+            slack: 0.5,
+            cautious: false,
+            centred: false,
+        };
+        let mut tracks = Tracks::new(1, 8, tuning, &settings);
+        let start = feed(&mut tracks, 0, 100, 0.0);
+        let mut event = event(start);
+        tracks.hold(0, true);
+        // Not held long enough yet, then held since the start.
+        let end = feed(&mut tracks, start, 15, 0.12);
+        assert_eq!(event.judge(&mut tracks, &settings, None, 7, end), Move::Stay);
+        let Move::Confirm(decision) = event.judge(&mut tracks, &settings, Some(start), 7, end) else {
+            panic!()
+        };
+        assert_eq!((decision.from, decision.to, decision.fast), (start, end, false));
+        event.decision = Some(decision);
+        let end = feed(&mut tracks, end, 4, 0.0);
+        assert_eq!(event.judge(&mut tracks, &settings, Some(start), 7, end), Move::Stay);
+        let end = feed(&mut tracks, end, 1, 0.0);
+        assert_eq!(event.judge(&mut tracks, &settings, Some(start), 7, end), Move::Close);
+    }
+
+    #[test]
+    fn a_great_slowdown_is_confirmed_after_seven_steps() {
+        let settings = Settings::default();
+        let tuning = Tuning {
+            noise_floor: 0.005,
+            effect_floor: 0.05,
+            effect_cap: 0.1,
+            slack: 0.5,
+            cautious: false,
+            centred: false,
+        };
+        let mut tracks = Tracks::new(1, 8, tuning, &settings);
+        let start = feed(&mut tracks, 0, 100, 0.0);
+        let event = event(start);
+        let end = feed(&mut tracks, start, 6, 0.4);
+        assert_eq!(event.judge(&mut tracks, &settings, None, 7, end), Move::Stay);
+        let end = feed(&mut tracks, end, 1, 0.4);
+        assert!(
+            matches!(event.judge(&mut tracks, &settings, None, 7, end), Move::Confirm(found) if found.fast)
+        );
+    }
+}

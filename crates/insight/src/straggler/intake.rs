@@ -1,0 +1,331 @@
+//! Reports of the steps that are not closed yet, in flat arrays: one slot a step, one place a rank.
+
+use super::input::StepReport;
+use super::order;
+
+/// What came of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Stored in its step's slot.
+    Stored,
+    /// The rank reported this step before.
+    Duplicate,
+    /// Its step is closed already.
+    Late,
+    /// Its step is too far from the open ones to be believed.
+    Far,
+}
+
+/// One step's reports; NaN is "not reported". Seconds; tokens in units.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    pub step: u64,
+    pub count: usize,
+    pub seen: Vec<bool>,
+    pub end_us: Vec<i64>,
+    pub duration: Vec<f32>,
+    pub compute: Vec<f32>,
+    pub communication: Vec<f32>,
+    pub data: Vec<f32>,
+    pub tokens: Vec<f32>,
+    pub squared: Vec<f32>,
+    /// Middle of the ends, and how many reports it is of.
+    end: Option<(usize, i64)>,
+}
+
+impl Slot {
+    fn new(ranks: usize) -> Self {
+        let empty = || vec![f32::NAN; ranks];
+        Self {
+            step: 0,
+            count: 0,
+            seen: vec![false; ranks],
+            end_us: vec![0; ranks],
+            duration: empty(),
+            compute: empty(),
+            communication: empty(),
+            data: empty(),
+            tokens: empty(),
+            squared: empty(),
+            end: None,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.count = 0;
+        self.end = None;
+        self.seen.fill(false);
+        for field in [
+            &mut self.duration,
+            &mut self.compute,
+            &mut self.communication,
+            &mut self.data,
+            &mut self.tokens,
+            &mut self.squared,
+        ] {
+            field.fill(f32::NAN);
+        }
+    }
+
+    fn store(&mut self, report: &StepReport) {
+        let rank = report.rank as usize;
+        self.seen[rank] = true;
+        self.count += 1;
+        self.end_us[rank] = report.end_us;
+        self.duration[rank] = seconds(Some(report.duration_us), false);
+        self.compute[rank] = seconds(report.compute_us, false);
+        self.communication[rank] = seconds(report.communication_us, false);
+        self.data[rank] = seconds(report.data_us, true);
+        self.tokens[rank] = report.tokens.map_or(f32::NAN, |tokens| tokens as f32);
+        self.squared[rank] = report.squared_tokens.map_or(f32::NAN, |squared| squared as f32);
+    }
+
+    /// Middle of the ends reported so far: one absurd clock does not move it.
+    pub fn end(&mut self, scratch: &mut Vec<i64>) -> i64 {
+        match self.end {
+            Some((count, end)) if count == self.count => end,
+            _ => {
+                scratch.clear();
+                scratch.extend(
+                    self.end_us.iter().zip(&self.seen).filter(|(_, seen)| **seen).map(|(end, _)| *end),
+                );
+                let end = order::median_time(scratch).unwrap_or(i64::MIN);
+                self.end = Some((self.count, end));
+                end
+            }
+        }
+    }
+}
+
+/// Seconds of a reported time. A time of more than ten days, or of zero where none can be, is not believed: NaN.
+pub(super) fn seconds(time_us: Option<u64>, zero: bool) -> f32 {
+    const MOST_US: u64 = 10 * 86_400 * 1_000_000;
+    match time_us {
+        Some(0) if !zero => f32::NAN,
+        Some(time) if time <= MOST_US => (time as f64 * 1e-6) as f32,
+        _ => f32::NAN,
+    }
+}
+
+/// Open steps, by number.
+#[derive(Debug, Clone)]
+pub(super) struct Intake {
+    ranks: usize,
+    /// Lowest step that may still be open.
+    base: u64,
+    /// A step was closed: what is below `base` is late.
+    closed: bool,
+    /// Slot of each open step, at `step % len`.
+    slot_of: Vec<Option<u32>>,
+    slots: Vec<Slot>,
+    /// Slots to use again; the last freed first, it is the warmest in the cache.
+    free: Vec<u32>,
+    open: usize,
+    /// Last step each rank reported far from the open ones.
+    far: Vec<Option<u64>>,
+    far_count: usize,
+}
+
+impl Intake {
+    pub fn new(ranks: usize, open_steps: usize) -> Self {
+        Self {
+            ranks,
+            base: 0,
+            closed: false,
+            slot_of: vec![None; open_steps.max(2)],
+            slots: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            far: vec![None; ranks],
+            far_count: 0,
+        }
+    }
+
+    /// Stores a report of a rank below `ranks`.
+    pub fn take(&mut self, report: &StepReport) -> Taken {
+        let width = self.slot_of.len() as u64;
+        if self.open == 0 && !self.closed {
+            self.base = report.step;
+        }
+        if report.step < self.base {
+            // Nothing was closed yet: the first report was not of the first step.
+            let last = self.last();
+            if self.closed {
+                let near = self.base - report.step <= super::history::DEPTH as u64;
+                return if near { Taken::Late } else { self.set_aside(report) };
+            }
+            if last - report.step >= width {
+                return self.set_aside(report);
+            }
+            self.base = report.step;
+        }
+        if report.step - self.base >= width {
+            return self.set_aside(report);
+        }
+        let slot = self.slot(report.step);
+        if self.slots[slot].seen[report.rank as usize] {
+            return Taken::Duplicate;
+        }
+        self.slots[slot].store(report);
+        Taken::Stored
+    }
+
+    fn slot(&mut self, step: u64) -> usize {
+        let width = self.slot_of.len() as u64;
+        let place = (step % width) as usize;
+        if let Some(slot) = self.slot_of[place] {
+            return slot as usize;
+        }
+        let slot = self.free.pop().map_or_else(
+            || {
+                self.slots.push(Slot::new(self.ranks));
+                self.slots.len() - 1
+            },
+            |slot| slot as usize,
+        );
+        self.slots[slot].step = step;
+        self.slot_of[place] = Some(slot as u32);
+        self.open += 1;
+        slot
+    }
+
+    /// Highest open step; `base` when none is.
+    fn last(&self) -> u64 {
+        let steps = self.slot_of.iter().flatten().map(|&slot| self.slots[slot as usize].step);
+        steps.max().unwrap_or(self.base)
+    }
+
+    /// A report far away is noted, not stored: alone it is garbage, and it must not push the real steps out.
+    fn set_aside(&mut self, report: &StepReport) -> Taken {
+        let seen = &mut self.far[report.rank as usize];
+        self.far_count += usize::from(seen.is_none());
+        *seen = Some(report.step);
+        Taken::Far
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.open == 0
+    }
+
+    /// Half of the ranks are far from the open steps: they are right, the open steps are to be closed and left behind.
+    pub fn left_behind(&self) -> bool {
+        self.far_count * 2 >= self.ranks.max(1) && self.far_count > 0
+    }
+
+    /// Opens at the step most of the far ranks have reached. Every open slot must have been closed before.
+    pub fn jump(&mut self) {
+        let mut steps: Vec<u64> = self.far.iter().copied().flatten().collect();
+        steps.sort_unstable();
+        if let Some(&middle) = steps.get(steps.len() / 2) {
+            self.base = middle.saturating_sub(1);
+        }
+        self.far.fill(None);
+        self.far_count = 0;
+        self.closed = self.base > 0;
+    }
+
+    /// Takes out the lowest open step, if `ready` finds it so.
+    pub fn close(&mut self, mut ready: impl FnMut(&mut Slot) -> bool) -> Option<Slot> {
+        if self.open == 0 {
+            return None;
+        }
+        let width = self.slot_of.len() as u64;
+        let step = (0..width).map(|ahead| self.base.saturating_add(ahead)).find(|step| {
+            self.slot_of[(step % width) as usize].is_some_and(|slot| self.slots[slot as usize].step == *step)
+        })?;
+        let place = (step % width) as usize;
+        let slot = self.slot_of[place]? as usize;
+        if !ready(&mut self.slots[slot]) {
+            return None;
+        }
+        self.slot_of[place] = None;
+        self.free.push(slot as u32);
+        self.open -= 1;
+        self.base = step.saturating_add(1);
+        self.closed = true;
+        if self.far_count > 0 {
+            self.far.fill(None);
+            self.far_count = 0;
+        }
+        Some(std::mem::replace(&mut self.slots[slot], Slot::empty()))
+    }
+
+    /// Gives the slot back after use.
+    pub fn give_back(&mut self, mut slot: Slot) {
+        slot.clear();
+        if let Some(&place) = self.free.last() {
+            self.slots[place as usize] = slot;
+        }
+    }
+}
+
+impl Slot {
+    /// Stands in while a slot is looked at; allocates nothing.
+    fn empty() -> Self {
+        Self::new(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(rank: u32, step: u64) -> StepReport {
+        StepReport {
+            attempt: 0,
+            rank,
+            step,
+            end_us: step as i64 * 1_000_000,
+            duration_us: 1_000_000,
+            compute_us: Some(800_000),
+            communication_us: None,
+            data_us: Some(0),
+            tokens: None,
+            squared_tokens: None,
+        }
+    }
+
+    fn next(intake: &mut Intake) -> Option<(u64, usize)> {
+        let slot = intake.close(|_| true)?;
+        let seen = (slot.step, slot.count);
+        intake.give_back(slot);
+        Some(seen)
+    }
+
+    #[test]
+    fn steps_close_in_order_whatever_came_first() {
+        let mut intake = Intake::new(2, 8);
+        for (rank, step) in [(0, 5), (1, 4), (0, 4), (1, 5), (1, 7)] {
+            assert_eq!(intake.take(&report(rank, step)), Taken::Stored);
+        }
+        assert_eq!(intake.take(&report(1, 7)), Taken::Duplicate);
+        assert_eq!(next(&mut intake), Some((4, 2)));
+        assert_eq!(intake.take(&report(1, 4)), Taken::Late);
+        assert_eq!(next(&mut intake), Some((5, 2)));
+        assert_eq!(next(&mut intake), Some((7, 1)));
+        assert_eq!(next(&mut intake), None);
+    }
+
+    #[test]
+    fn one_absurd_step_number_moves_nothing_but_half_of_the_ranks_do() {
+        let mut intake = Intake::new(4, 8);
+        assert_eq!(intake.take(&report(0, u64::MAX)), Taken::Stored);
+        assert_eq!(intake.take(&report(1, 3)), Taken::Far);
+        assert!(!intake.left_behind());
+        assert_eq!(intake.take(&report(2, 3)), Taken::Far);
+        assert!(intake.left_behind());
+        while next(&mut intake).is_some() {}
+        intake.take(&report(1, 3));
+        intake.take(&report(2, 3));
+        intake.jump();
+        assert_eq!(intake.take(&report(3, 3)), Taken::Stored);
+    }
+
+    #[test]
+    fn zero_compute_is_unknown_and_zero_data_is_zero() {
+        assert!(seconds(Some(0), false).is_nan());
+        assert_eq!(seconds(Some(0), true), 0.0);
+        assert!(seconds(Some(u64::MAX), true).is_nan());
+        assert!(seconds(None, true).is_nan());
+    }
+}

@@ -1,0 +1,153 @@
+//! Who is compared with whom.
+
+use std::collections::BTreeMap;
+
+use super::input::JobShape;
+
+/// A job's ranks by node, role and class of peers; all numbers are dense, in order of the ids given.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    /// Node of each rank.
+    pub node_of: Vec<u32>,
+    /// Role of each rank.
+    pub role_of: Vec<u32>,
+    /// Id of each node, as given.
+    pub node_ids: Vec<u32>,
+
+    /// Ranks of each node.
+    pub nodes: Vec<Vec<u32>>,
+    /// Ranks of each role.
+    pub roles: Vec<Vec<u32>>,
+    /// Class of peers of each rank.
+    pub class_of: Vec<u32>,
+    /// Ranks whose median is a class's reference.
+    pub classes: Vec<Vec<u32>>,
+    /// Roles that live on one node each: none of their ranks has a peer elsewhere.
+    pub lone_roles: Vec<u32>,
+    /// Stages of the pipeline, where roles are its stages and equally large; else 1.
+    pub stages: usize,
+    /// Micro-batches a step; 1 without a pipeline.
+    pub micro_batches: usize,
+}
+
+impl Layout {
+    /// Lays out `shape`. Ranks beyond `most` are left out; a rank without a role has role 0.
+    pub fn new(shape: &JobShape, peers: usize, most: usize) -> Self {
+        let ranks = shape.node.len().min(most);
+        let role = |rank: usize| shape.role.get(rank).copied().unwrap_or(0);
+        let (node_ids, nodes, node_of) = dense((0..ranks).map(|rank| shape.node[rank]));
+        let (_, roles, role_of) = dense((0..ranks).map(role));
+        let mut layout = Self {
+            node_of,
+            role_of,
+            node_ids,
+
+            nodes,
+            roles,
+            class_of: vec![0; ranks],
+            classes: Vec::new(),
+            lone_roles: Vec::new(),
+            stages: 1,
+            micro_batches: 1,
+        };
+        layout.classify(peers);
+        let equal = layout.roles.windows(2).all(|pair| pair[0].len() == pair[1].len());
+        if shape.stages > 1 && layout.roles.len() == shape.stages as usize && equal {
+            layout.stages = layout.roles.len();
+            layout.micro_batches = (shape.micro_batches as usize).max(1);
+        }
+        layout
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.node_of.len()
+    }
+
+    /// Gives each rank its peers: its role; where that is on few nodes, its role's ranks on the other nodes, because a slow node
+    /// would be a large part of its own reference; where the role is too small, the whole job.
+    fn classify(&mut self, peers: usize) {
+        /// From this many nodes on, one of them moves the median little.
+        const FEW_NODES: usize = 4;
+        let everyone: Vec<u32> = (0..self.ranks() as u32).collect();
+        for (role, ranks) in self.roles.iter().enumerate() {
+            let mut nodes: Vec<u32> = ranks.iter().map(|&rank| self.node_of[rank as usize]).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            if ranks.len() < peers {
+                let class = self.classes.iter().position(|class| *class == everyone).unwrap_or_else(|| {
+                    self.classes.push(everyone.clone());
+                    self.classes.len() - 1
+                });
+                ranks.iter().for_each(|&rank| self.class_of[rank as usize] = class as u32);
+                continue;
+            }
+            if nodes.len() == 1 && self.roles.len() > 1 {
+                self.lone_roles.push(role as u32);
+            }
+            let elsewhere = |node: u32| -> Vec<u32> {
+                ranks.iter().copied().filter(|&rank| self.node_of[rank as usize] != node).collect()
+            };
+            let apart = (2..=FEW_NODES).contains(&nodes.len())
+                && nodes.iter().all(|&node| elsewhere(node).len() >= peers);
+            if !apart {
+                ranks.iter().for_each(|&rank| self.class_of[rank as usize] = self.classes.len() as u32);
+                self.classes.push(ranks.clone());
+                continue;
+            }
+            for &node in &nodes {
+                let members = elsewhere(node);
+                for &rank in ranks.iter().filter(|&&rank| self.node_of[rank as usize] == node) {
+                    self.class_of[rank as usize] = self.classes.len() as u32;
+                }
+                self.classes.push(members);
+            }
+        }
+    }
+}
+
+/// Distinct ids in order, the members of each, and the dense number of each member.
+fn dense(ids: impl Iterator<Item = u32>) -> (Vec<u32>, Vec<Vec<u32>>, Vec<u32>) {
+    let ids: Vec<u32> = ids.collect();
+    let mut members: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (rank, &id) in ids.iter().enumerate() {
+        members.entry(id).or_default().push(rank as u32);
+    }
+    let mut of = vec![0; ids.len()];
+    for (number, ranks) in members.values().enumerate() {
+        ranks.iter().for_each(|&rank| of[rank as usize] = number as u32);
+    }
+    (members.keys().copied().collect(), members.into_values().collect(), of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(node: Vec<u32>, role: Vec<u32>, stages: u32) -> JobShape {
+        JobShape { attempt: 0, node, role, stages, micro_batches: 4 }
+    }
+
+    #[test]
+    fn two_nodes_are_each_others_peers() {
+        let layout = Layout::new(&shape((0..16).map(|r| 70 + r / 8).collect(), vec![5; 16], 1), 4, 99);
+        assert_eq!(layout.classes[layout.class_of[0] as usize], (8..16).collect::<Vec<u32>>());
+        assert_eq!(layout.classes[layout.class_of[9] as usize], (0..8).collect::<Vec<u32>>());
+        assert_eq!((layout.node_ids, layout.stages), (vec![70, 71], 1));
+    }
+
+    #[test]
+    fn a_stage_on_one_node_is_alone_and_a_small_role_has_the_whole_job() {
+        let layout =
+            Layout::new(&shape((0..16).map(|r| r / 8).collect(), (0..16).map(|r| r / 8).collect(), 2), 4, 99);
+        assert_eq!((layout.lone_roles.len(), layout.stages, layout.micro_batches), (2, 2, 4));
+        let small = Layout::new(&shape(vec![0; 6], vec![0, 0, 1, 1, 2, 2], 3), 4, 99);
+        assert_eq!(small.classes, vec![(0..6).collect::<Vec<u32>>()]);
+    }
+
+    #[test]
+    fn missing_roles_and_too_many_ranks_are_borne() {
+        let layout = Layout::new(&shape(vec![1; 9], vec![3], 7), 4, 8);
+        assert_eq!((layout.ranks(), layout.stages), (8, 1));
+        assert_eq!(Layout::new(&shape(vec![], vec![], 0), 4, 8).ranks(), 0);
+    }
+}

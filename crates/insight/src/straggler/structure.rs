@@ -1,0 +1,153 @@
+//! What is uneven by construction, named and blamed on nobody: uneven sequences, a long stage, uneven experts, ranks that were
+//! slower from their first step. Looked at once a run, when there is enough to see; a rank that was slow from the start *and* whose
+//! device shows why is a straggler after all (rule 9).
+
+use super::event::{Decision, Event, Kind, Subject};
+use super::job::{Job, worker_rank};
+use super::order;
+use super::signal::{Blame, Class, Evidence, Signal, Stage};
+use super::whatif::{StepTable, Verdict, what_if};
+
+/// Steps after which a run is looked at.
+const AFTER: u64 = 200;
+
+/// Looks at the run, if step `seq` is the one to do so.
+pub(super) fn look(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut Vec<Signal>) {
+    if seq + 1 != AFTER {
+        return;
+    }
+    slow_from_the_start(job, seq, next_event, out);
+    let found = causes(job, seq);
+    if found.is_empty() {
+        return;
+    }
+    let strongest = found.iter().map(|evidence| evidence.value).fold(0.0, f64::max);
+    out.push(Signal {
+        event: *next_event,
+        stage: Stage::Confirmed,
+        class: Class::Structural,
+        posterior: 1.0 - 1.0 / (1.0 + found.iter().map(|evidence| evidence.weight).sum::<f64>().exp()),
+        blame: Blame::Nobody,
+        since_us: job.history.begin_us(job.history.oldest()),
+        said_us: job.history.step(seq).end_us,
+        excess: strongest,
+        lost_gpu_ms: 0,
+        evidence: found,
+    });
+    *next_event += 1;
+}
+
+/// The ranks whose ratio to their peers was large all along.
+fn offsets(job: &mut Job) -> Vec<(u32, f32)> {
+    let spread = f64::from(job.compute.effect()) / job.settings.effect_noise;
+    let least = (5.0 * spread).max(0.10) as f32;
+    (0..job.compute.width())
+        .filter(|&rank| !job.compute.is_held(rank))
+        .map(|rank| (rank as u32, job.compute.base(rank)))
+        .filter(|(_, base)| *base > least)
+        .collect()
+}
+
+/// Slow from the first step, with evidence of its device: said like any other straggler.
+fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut Vec<Signal>) {
+    let now_us = job.history.step(seq).end_us;
+    let since_us = job.history.begin_us(job.history.oldest());
+    for (rank, base) in offsets(job) {
+        let shown = job.devices.showing(&job.layout, rank, since_us, now_us);
+        let bad = shown.clock_ratio.is_some_and(|ratio| ratio < job.settings.clock_ratio)
+            || shown.slowdown.is_some_and(|share| share > 0.2)
+            || shown.width.is_some_and(|width| width < 0.9);
+        if !bad {
+            continue;
+        }
+        let mut event = Event {
+            id: *next_event,
+            kind: Kind::Compute,
+            subject: Subject::Rank(rank),
+            series: vec![rank],
+            since: job.history.oldest(),
+            since_us,
+            decision: Some(Decision { from: seq, to: seq + 1, fast: false, excess: base }),
+            closed: false,
+            lost_gpu_ms: 0.0,
+            class: Class::ComputeThermal,
+            posterior: 0.0,
+            blame: Blame::Rank(rank),
+            evidence: Vec::new(),
+        };
+        *next_event += 1;
+        // Its baseline is its peers from now on, so that the event ends when it is as fast as they are.
+        job.compute.rebase(rank as usize, 0.0);
+        job.compute.hold(rank as usize, true);
+        job.weigh(&mut event, seq, base);
+        event.evidence.push(Evidence { rule: "slow_from_the_start", value: f64::from(base), weight: 0.0 });
+        out.push(job.say(&event, Stage::Confirmed, seq, base));
+        job.events.push(event);
+    }
+}
+
+/// Structural causes with their size as a share of time.
+fn causes(job: &mut Job, seq: u64) -> Vec<Evidence> {
+    let mut found = Vec::new();
+    let tables = tables(job, seq);
+    let answer = what_if(&tables, None);
+    let noise = answer.map_or(0.0, |answer| answer.peer_noise);
+    let explained = (0..job.layout.roles.len()).map(|role| job.workload.explained(role as u32));
+    let explained = explained.fold(0.0, f64::max);
+    if let Some(answer) = answer {
+        let uneven = noise >= 0.03 && answer.worker_share < 0.2;
+        if uneven && (explained >= 0.5 || answer.verdict == Verdict::SequenceImbalance) {
+            let weight = if explained >= 0.5 { 4.0 } else { 2.0 };
+            found.push(Evidence { rule: "sequence_imbalance", value: noise, weight });
+        }
+        if job.layout.stages > 1 && answer.stage_share >= 0.5 && answer.slowdown >= 1.05 {
+            found.push(Evidence { rule: "long_stage", value: answer.slowdown - 1.0, weight: 4.0 });
+        }
+    }
+    if job.layout.stages == 1 && job.layout.roles.len() > 1 {
+        let spread = spread_of_roles(job, seq);
+        if spread >= 0.10 {
+            found.push(Evidence { rule: "expert_imbalance", value: spread, weight: 3.0 });
+        }
+    }
+    let slower = offsets(job);
+    let most = slower.iter().map(|(_, base)| f64::from(base.exp_m1())).fold(0.0, f64::max);
+    if !slower.is_empty() {
+        found.push(Evidence { rule: "ranks_slower_from_the_start", value: most, weight: 2.0 });
+    }
+    found
+}
+
+/// The last steps as tables of workers.
+fn tables(job: &Job, seq: u64) -> Vec<StepTable> {
+    let first = (seq + 1).saturating_sub(100).max(job.history.oldest());
+    (first..=seq)
+        .map(|seq| {
+            let row = job.history.compute.row(seq);
+            let time = |place| f64::from(row[worker_rank(&job.layout, place)]);
+            StepTable {
+                compute: (0..row.len()).map(time).collect(),
+                stages: job.layout.stages,
+                micro_batches: job.layout.micro_batches,
+            }
+        })
+        .collect()
+}
+
+/// Greatest median time of a role over the median of all roles, less one, over the last steps.
+fn spread_of_roles(job: &Job, seq: u64) -> f64 {
+    let first = (seq + 1).saturating_sub(100).max(job.history.oldest());
+    let mut levels: Vec<f32> = Vec::new();
+    for ranks in &job.layout.roles {
+        let mut times: Vec<f32> = (first..=seq)
+            .flat_map(|seq| ranks.iter().map(move |&rank| (seq, rank)))
+            .map(|(seq, rank)| job.history.compute.get(seq, rank as usize))
+            .filter(|time| time.is_finite())
+            .collect();
+        levels.push(order::median(&mut times));
+    }
+    levels.retain(|level| level.is_finite());
+    let most = levels.iter().copied().fold(f32::NAN, f32::max);
+    let spread = f64::from(most / order::median(&mut levels)) - 1.0;
+    if spread.is_finite() { spread } else { 0.0 }
+}

@@ -1,0 +1,373 @@
+//! Series watched for an upward change: own baseline and CUSUM of each (Page 1954), all in flat arrays, O(1) a value.
+//!
+//! Values are logarithms of ratios, or shares of a step; a change of 0.05 is 5 %.
+
+use super::history::{DEPTH, Rows};
+use super::order;
+use super::settings::Settings;
+
+/// What differs between kinds of series.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tuning {
+    /// Smallest noise (standard deviation).
+    pub noise_floor: f64,
+    /// Smallest change that matters.
+    pub effect_floor: f64,
+    /// Greatest value noise may raise it to.
+    pub effect_cap: f64,
+    /// Smallest slack in units of noise.
+    pub slack: f64,
+    /// Values far from the baseline do not move it, suspicion or not.
+    pub cautious: bool,
+    /// Values are deviations already: the baseline is zero.
+    pub centred: bool,
+}
+
+/// A window of one series' deviations from its baseline.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Window {
+    pub count: usize,
+    pub median: f32,
+    /// Share above half of the effect.
+    pub above: f32,
+}
+
+/// The series of one kind.
+#[derive(Debug, Clone)]
+pub(super) struct Tracks {
+    tuning: Tuning,
+    settings: Settings,
+    limit: f64,
+    pub values: Rows,
+    /// Rows so far.
+    rows: u64,
+    base: Vec<f32>,
+    noise: Vec<f32>,
+    slack: Vec<f32>,
+    clip: Vec<f32>,
+    bound: Vec<f32>,
+    sum: Vec<f32>,
+    /// Row at which the sum was zero last.
+    zero: Vec<u64>,
+    /// An event speaks of the series: no new suspicion, and the baseline stands.
+    held: Vec<bool>,
+    /// What it is measured against is itself slow: the baseline stands.
+    frozen: Vec<bool>,
+    /// Row from which on values may make a baseline: those of an event may not.
+    clean: Vec<u64>,
+    /// Row before which a suspicion that failed is not tried again.
+    retry: Vec<u64>,
+    effect: f32,
+    /// Series over their bound at the last row.
+    pub over: Vec<u32>,
+    scratch: Vec<f32>,
+    deviations: Vec<f32>,
+}
+
+impl Tracks {
+    pub fn new(series: usize, watched: usize, tuning: Tuning, settings: &Settings) -> Self {
+        Self {
+            tuning,
+            settings: *settings,
+            limit: settings.limit(watched),
+            values: Rows::new(series),
+            rows: 0,
+            base: vec![f32::NAN; series],
+            noise: vec![tuning.noise_floor as f32; series],
+            slack: vec![0.0; series],
+            clip: vec![0.0; series],
+            bound: vec![f32::INFINITY; series],
+            sum: vec![0.0; series],
+            zero: vec![0; series],
+            held: vec![false; series],
+            frozen: vec![false; series],
+            clean: vec![0; series],
+            retry: vec![0; series],
+            effect: tuning.effect_cap as f32,
+            over: Vec::new(),
+            scratch: Vec::with_capacity(DEPTH),
+            deviations: vec![f32::NAN; series],
+        }
+    }
+
+    pub fn effect(&self) -> f32 {
+        self.effect
+    }
+
+    pub fn noise(&self, series: usize) -> f32 {
+        self.noise[series]
+    }
+
+    pub fn base(&self, series: usize) -> f32 {
+        self.base[series]
+    }
+
+    pub fn width(&self) -> usize {
+        self.base.len()
+    }
+
+    /// First row after the sum left zero.
+    pub fn left_zero(&self, series: usize) -> u64 {
+        self.zero[series] + 1
+    }
+
+    pub fn hold(&mut self, series: usize, held: bool) {
+        self.held[series] = held;
+        self.sum[series] = 0.0;
+        self.zero[series] = self.rows.saturating_sub(1);
+        self.clean[series] = self.rows;
+    }
+
+    /// Lets a baseline stand while what it is measured against is itself slow.
+    pub fn freeze(&mut self, series: usize, frozen: bool) {
+        if frozen != self.frozen[series] {
+            self.frozen[series] = frozen;
+            self.clean[series] = self.rows;
+        }
+    }
+
+    pub fn any_frozen(&self) -> bool {
+        self.frozen.contains(&true)
+    }
+
+    pub fn is_frozen(&self, series: usize) -> bool {
+        self.frozen[series]
+    }
+
+    /// Sets a baseline by what is known from elsewhere.
+    pub fn rebase(&mut self, series: usize, base: f32) {
+        self.base[series] = base;
+    }
+
+    pub fn is_held(&self, series: usize) -> bool {
+        self.held[series]
+    }
+
+    pub fn may_try(&self, series: usize) -> bool {
+        self.retry[series] <= self.rows
+    }
+
+    pub fn retry_after(&mut self, series: usize, rows: u64) {
+        self.retry[series] = self.rows + rows;
+    }
+
+    /// Takes the row written as `seq`: one value a series, NaN where there is none.
+    pub fn advance(&mut self, seq: u64) {
+        self.over.clear();
+        let row = self.values.row(seq);
+        // The first steps of a run are slow for everybody: caches, compilation, first touches of memory.
+        let row = if seq < u64::from(self.settings.skip_steps) { &[] } else { row };
+        for (series, &value) in row.iter().enumerate() {
+            if value.is_nan() {
+                continue;
+            }
+            // Without a baseline the difference is NaN, and `max` makes the sum zero.
+            let change = (value - self.base[series]).min(self.clip[series]).max(-self.clip[series]);
+            let sum = (self.sum[series] + change - self.slack[series]).max(0.0);
+            if sum == 0.0 {
+                self.zero[series] = seq;
+            }
+            self.sum[series] = sum.min(2.0 * self.bound[series]);
+            if sum > self.bound[series] && !self.held[series] {
+                self.over.push(series as u32);
+            }
+        }
+        self.rows = seq + 1;
+        let every = u64::from(self.settings.baseline_every.max(1));
+        let first = self.rows == u64::from(self.settings.warm_steps.max(2));
+        if first || (self.rows > u64::from(self.settings.warm_steps) && self.rows.is_multiple_of(every)) {
+            self.learn();
+        }
+    }
+
+    /// Baselines, noise and effect floor from the last rows, and what follows from them.
+    fn learn(&mut self) {
+        let most = u64::from(self.settings.baseline_steps).clamp(10, DEPTH as u64 - 16);
+        let back = self.rows.min(most);
+        let mut spreads: Vec<f32> = Vec::with_capacity(self.width());
+        for series in 0..self.width() {
+            self.scratch.clear();
+            for seq in (self.rows - back).max(self.clean[series])..self.rows {
+                let value = self.values.get(seq, series);
+                if value.is_finite() {
+                    self.scratch.push(value);
+                }
+            }
+            if self.scratch.len() < self.settings.warm_steps as usize / 2 {
+                continue;
+            }
+            let (middle, spread) = order::median_and_deviation(&mut self.scratch);
+            self.deviations[series] = spread;
+            spreads.push(spread);
+            let base = self.base[series];
+            let far =
+                self.frozen[series] || (self.tuning.cautious && (middle - base).abs() > 0.5 * self.effect);
+            if self.tuning.centred {
+                self.base[series] = 0.0;
+            } else if base.is_nan() || (self.rows <= most && !self.held[series] && !far) {
+                self.base[series] = middle;
+            } else if !self.held[series] && !far {
+                self.base[series] = 0.9 * base + 0.1 * middle;
+            }
+        }
+        let spread = order::median(&mut spreads);
+        if spread.is_nan() {
+            return;
+        }
+        let effect = self.settings.effect_noise * f64::from(spread);
+        self.effect = effect.min(self.tuning.effect_cap).max(self.tuning.effect_floor) as f32;
+        self.derive(back, 1.4826 * spread);
+    }
+
+    /// Slack, clip and bound of each series. The slack pays for the error of a baseline of few steps: 2.5 / sqrt(n).
+    fn derive(&mut self, behind: u64, common: f32) {
+        let half = 0.5 * self.effect;
+        let slack = (self.tuning.slack + 2.5 / (behind as f64).sqrt()) as f32;
+        for series in 0..self.width() {
+            let own = 1.4826 * self.deviations[series];
+            if self.held[series] && self.bound[series].is_finite() {
+                continue;
+            }
+            let noise = (self.tuning.noise_floor as f32).max(common).max(own);
+            self.noise[series] = noise;
+            self.slack[series] = (slack * noise).max(half);
+            self.clip[series] = self.settings.clip as f32 * noise.max(half);
+            self.bound[series] = self.limit as f32 * noise.max(half);
+        }
+    }
+
+    /// Starts from what an earlier run of the job learnt, so that a change is seen before the first baseline of this run. Only where
+    /// the series are alike: where their baselines lie closer together than a quarter of the effect.
+    pub fn inherit(&mut self, old: &Tracks) {
+        let mut bases: Vec<f32> = old.base.iter().copied().filter(|base| base.is_finite()).collect();
+        if bases.len() * 2 < old.width().max(1) {
+            return;
+        }
+        let (base, spread) = order::median_and_deviation(&mut bases);
+        let mut noises = old.noise.clone();
+        let noise = order::median(&mut noises);
+        if 1.4826 * spread > 0.25 * old.effect {
+            return;
+        }
+        self.effect = old.effect;
+        self.base.fill(base);
+        self.noise.fill(noise);
+        let half = 0.5 * self.effect;
+        let slack = (self.tuning.slack + 2.5 / f64::from(self.settings.warm_steps.max(4)).sqrt()) as f32;
+        self.slack.fill((slack * noise).max(half) + spread);
+        self.clip.fill(self.settings.clip as f32 * noise.max(half));
+        self.bound.fill(self.limit as f32 * noise.max(half));
+    }
+
+    /// Deviation of a series from its baseline at row `seq`; NaN where not known.
+    pub fn deviation(&self, seq: u64, series: usize) -> f32 {
+        self.values.get(seq, series) - self.base[series]
+    }
+
+    /// Median deviation of several series at row `seq`.
+    pub fn deviation_of(&mut self, seq: u64, series: &[u32]) -> f32 {
+        if let [one] = series {
+            return self.deviation(seq, *one as usize);
+        }
+        self.scratch.clear();
+        for &one in series {
+            let value = self.values.get(seq, one as usize) - self.base[one as usize];
+            if value.is_finite() {
+                self.scratch.push(value);
+            }
+        }
+        order::median(&mut self.scratch)
+    }
+
+    /// Smallest deviation in rows `from..to` that is known.
+    pub fn least(&mut self, series: &[u32], from: u64, to: u64) -> f32 {
+        (from..to).map(|seq| self.deviation_of(seq, series)).fold(f32::NAN, f32::min)
+    }
+
+    /// The window of rows `from..to` of some series, of several their median row by row.
+    pub fn window(&mut self, series: &[u32], from: u64, to: u64) -> Window {
+        let mut found = [0.0_f32; DEPTH];
+        let mut count = 0;
+        for seq in from.max(self.rows.saturating_sub(DEPTH as u64))..to.min(self.rows) {
+            let value = self.deviation_of(seq, series);
+            if value.is_finite() {
+                found[count] = value;
+                count += 1;
+            }
+        }
+        let found = &mut found[..count];
+        let above = found.iter().filter(|value| **value > 0.5 * self.effect).count();
+        Window { count, above: above as f32 / count.max(1) as f32, median: order::median(found) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracks(series: usize) -> Tracks {
+        let tuning = Tuning {
+            noise_floor: 0.005,
+            effect_floor: 0.05,
+            effect_cap: 0.10,
+            slack: 0.5,
+            cautious: false,
+            centred: false,
+        };
+        Tracks::new(series, series, tuning, &Settings::default())
+    }
+
+    fn push(tracks: &mut Tracks, seq: u64, row: &[f32]) {
+        tracks.values.row_mut(seq).copy_from_slice(row);
+        tracks.advance(seq);
+    }
+
+    #[test]
+    fn a_step_change_of_ten_percent_is_over_the_bound_after_five_rows() {
+        let mut tracks = tracks(8);
+        for seq in 0..100 {
+            push(&mut tracks, seq, &[0.02; 8]);
+            assert!(tracks.over.is_empty());
+        }
+        assert_eq!((tracks.effect(), tracks.base(0)), (0.05, 0.02));
+        // limit ln(0.5 * 8 * 2e5) - 1.166 = 12.43 at 0.025 a unit: 0.311; each row adds 0.1 clipped - 0.025: five rows.
+        let mut row = [0.02; 8];
+        row[3] = 0.30;
+        for seq in 100..104 {
+            push(&mut tracks, seq, &row);
+            assert!(tracks.over.is_empty());
+        }
+        push(&mut tracks, 104, &row);
+        assert_eq!(tracks.over, vec![3]);
+        assert_eq!(tracks.left_zero(3), 100);
+        let window = tracks.window(&[3], 100, 105);
+        assert_eq!((window.count, window.above), (5, 1.0));
+        assert!((window.median - 0.28).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_missing_value_changes_nothing_and_a_held_baseline_stands() {
+        let mut tracks = tracks(4);
+        for seq in 0..60 {
+            push(&mut tracks, seq, &[0.0, f32::NAN, 0.1, 0.0]);
+        }
+        assert!(tracks.base(1).is_nan());
+        tracks.hold(2, true);
+        for seq in 60..260 {
+            push(&mut tracks, seq, &[0.0, f32::NAN, 0.5, 0.5]);
+        }
+        assert_eq!(tracks.base(2), 0.1);
+        assert!(tracks.base(3) > 0.0);
+        assert!(!tracks.over.contains(&1));
+    }
+
+    #[test]
+    fn noise_raises_the_effect_floor_up_to_the_cap() {
+        let mut tracks = tracks(4);
+        for seq in 0..200_u64 {
+            let sign = if seq % 2 == 0 { 0.03 } else { -0.03 };
+            push(&mut tracks, seq, &[sign; 4]);
+        }
+        assert!((tracks.effect() - 0.075).abs() < 1e-6);
+    }
+}

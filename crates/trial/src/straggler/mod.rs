@@ -1,0 +1,21 @@
+//! Trials of straggler detectors: jobs whose faults are known, a detector and its rivals on the same reports, one score.
+//!
+//! The jobs are generated from published figures (each constant names its source); nothing here is shared with the detector but
+//! the types it is told and says. A seed and a regime make one job; half of the jobs are clean.
+
+mod chance;
+mod judge;
+pub mod real;
+mod report;
+pub mod rivals;
+mod run;
+pub mod scene;
+mod score;
+mod statistics;
+mod tidegate;
+
+pub use judge::{Alarm, Judge, Level, Target};
+pub use report::{Group, Interval, Measures, Report};
+pub use run::{Options, hear, run, run_with};
+pub use score::{Hit, JobScore, score};
+pub use tidegate::Tidegate;

@@ -1,0 +1,143 @@
+//! ByteDance's three traces: the closed form of the what-if against the authors' simulator.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Serialize;
+use tidegate_insight::straggler::{StepTable, WhatIf, correlation, what_if};
+
+use super::ReadError;
+use super::columns::Columns;
+use crate::straggler::statistics::{median, peer_noise};
+
+/// The authors' slowdown of each job by their full simulator over the whole trace: real step over ideal step.
+const PUBLISHED: [(&str, f64); 3] = [("AR", 1.973), ("SE", 1.537), ("ST", 1.179)];
+
+/// One job of the trace.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Traced {
+    /// AR: one worker slowed. SE: sequences uneven. ST: last stage longer.
+    pub job: String,
+    /// Replicas.
+    pub replicas: usize,
+    /// Stages.
+    pub stages: usize,
+    /// Micro-batches a step.
+    pub micro_batches: usize,
+    /// Noise among peers, step to step, as in [`super::Watched`].
+    pub peer_noise: f64,
+    /// Correlation of forward and backward times of the same micro-batch, each against the mean of its stage.
+    pub correlation: Option<f64>,
+    /// What the closed form says.
+    pub found: Option<WhatIf>,
+    /// The authors' slowdown.
+    pub published: f64,
+    /// Found over published, less 1.
+    pub error: Option<f64>,
+}
+
+/// Step, replica, stage, chunk and micro-batch.
+type Batch = (i64, usize, usize, i64, i64);
+
+#[derive(Default)]
+struct Job {
+    /// By step, replica and stage: forward and backward time, and micro-batches seen.
+    compute: BTreeMap<(i64, usize, usize), (f64, u32)>,
+    /// Forward and backward time.
+    pairs: BTreeMap<Batch, (f64, f64)>,
+}
+
+impl Job {
+    fn traced(&self, job: &str, published: f64) -> Traced {
+        let replicas = self.compute.keys().map(|key| key.1 + 1).max().unwrap_or(0);
+        let stages = self.compute.keys().map(|key| key.2 + 1).max().unwrap_or(0);
+        let micro_batches = self.compute.values().map(|cell| cell.1 as usize).max().unwrap_or(0);
+        let steps: BTreeSet<i64> = self.compute.keys().map(|key| key.0).collect();
+        let tables: Vec<StepTable> = steps
+            .into_iter()
+            .map(|step| {
+                let time = |at: usize| {
+                    self.compute.get(&(step, at / stages, at % stages)).map_or(f64::NAN, |cell| cell.0)
+                };
+                StepTable { compute: (0..replicas * stages).map(time).collect(), stages, micro_batches }
+            })
+            .collect();
+        let correlation = correlation(&self.levelled(stages));
+        let peer_noise = self.noise(replicas, stages);
+        let found = what_if(&tables, correlation);
+        let error = found.map(|found| found.slowdown / published - 1.0);
+        Traced {
+            job: job.to_owned(),
+            replicas,
+            stages,
+            micro_batches,
+            peer_noise,
+            correlation,
+            found,
+            published,
+            error,
+        }
+    }
+}
+
+impl Job {
+    /// Pairs of forward and backward times, each over its stage's mean: a stage that works longer is not a long sequence.
+    fn levelled(&self, stages: usize) -> Vec<(f64, f64)> {
+        let whole = || self.pairs.iter().filter(|(_, pair)| pair.0 > 0.0 && pair.1 > 0.0);
+        let mut sums = vec![(0.0, 0.0, 0.0); stages];
+        for (at, pair) in whole() {
+            let sum = &mut sums[at.2];
+            *sum = (sum.0 + pair.0, sum.1 + pair.1, sum.2 + 1.0);
+        }
+        whole()
+            .map(|(at, pair)| (pair.0 * sums[at.2].2 / sums[at.2].0, pair.1 * sums[at.2].2 / sums[at.2].1))
+            .collect()
+    }
+
+    fn noise(&self, replicas: usize, stages: usize) -> f64 {
+        let mut peers: BTreeMap<(i64, usize), Vec<f64>> = BTreeMap::new();
+        for (&(step, _, stage), cell) in &self.compute {
+            peers.entry((step, stage)).or_default().push(cell.0);
+        }
+        let middles: BTreeMap<_, _> = peers
+            .into_iter()
+            .filter_map(|(at, mut times)| median(&mut times).map(|middle| (at, middle)))
+            .collect();
+        let mut ratios = vec![Vec::new(); replicas * stages];
+        for (&(step, replica, stage), cell) in &self.compute {
+            if let Some(middle) = middles.get(&(step, stage)) {
+                ratios[replica * stages + stage].push((cell.0 / middle).ln());
+            }
+        }
+        peer_noise(&mut ratios)
+    }
+}
+
+/// Reads the trace and asks the what-if of each job.
+///
+/// # Errors
+/// The file is missing, damaged, or lacks a column.
+pub fn bytedance(folder: &Path) -> Result<Vec<Traced>, ReadError> {
+    let columns = Columns::read(&folder.join("bytedance_straggler_ops.parquet"))?;
+    let (names, ops) = (columns.texts("job")?, columns.texts("optype")?);
+    let numbers = |column| columns.numbers(column);
+    let (replica, stage, step) = (numbers("dp_rank")?, numbers("stage")?, numbers("step")?);
+    let (seconds, chunk, batch) = (numbers("duration")?, numbers("mc")?, numbers("mb_id")?);
+    let mut jobs: BTreeMap<&str, Job> = BTreeMap::new();
+    for row in 0..names.len() {
+        let forward = ops[row] == "forward-compute";
+        if !forward && ops[row] != "backward-compute" {
+            continue;
+        }
+        let at = (step[row] as i64, replica[row] as usize, stage[row] as usize);
+        let job = jobs.entry(&names[row]).or_default();
+        let cell = job.compute.entry(at).or_default();
+        *cell = (cell.0 + seconds[row], cell.1 + u32::from(forward));
+        let pair = job.pairs.entry((at.0, at.1, at.2, chunk[row] as i64, batch[row] as i64)).or_default();
+        *(if forward { &mut pair.0 } else { &mut pair.1 }) += seconds[row];
+    }
+    let known = PUBLISHED
+        .iter()
+        .filter_map(|(name, published)| jobs.get(name).map(|job| job.traced(name, *published)));
+    Ok(known.collect())
+}

@@ -1,0 +1,61 @@
+use std::path::PathBuf;
+
+use tidegate_insight::straggler::{Blame, Stage, Verdict};
+
+use super::*;
+
+/// The folder named by `TIDEGATE_TRACES`, if there is one.
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("TIDEGATE_TRACES").map(PathBuf::from).filter(|folder| folder.is_dir());
+    if folder.is_none() {
+        eprintln!("skipped: TIDEGATE_TRACES names no folder of traces");
+    }
+    folder
+}
+
+#[test]
+fn bytedance_blames_the_one_worker_and_nobody_else() {
+    let Some(folder) = folder() else { return };
+    let jobs = bytedance(&folder).unwrap();
+    assert_eq!(jobs.iter().map(|job| job.job.as_str()).collect::<Vec<_>>(), ["AR", "SE", "ST"]);
+    for job in &jobs {
+        eprintln!("{job:?}");
+    }
+    let verdicts: Vec<Verdict> = jobs.iter().map(|job| job.found.unwrap().verdict).collect();
+    // The generator's regimes A and B rest on these.
+    for (job, noise) in jobs.iter().zip([0.0043, 0.109, 0.0034]) {
+        assert!((job.peer_noise / noise - 1.0).abs() < 0.05, "{} {}", job.job, job.peer_noise);
+    }
+    assert_eq!(verdicts[0], Verdict::Worker { replica: 0, stage: 0 });
+    assert_eq!(verdicts[1], Verdict::SequenceImbalance);
+    assert!(matches!(verdicts[2], Verdict::LongStage { .. }));
+}
+
+#[test]
+fn pai_blames_the_published_worker_and_nobody_of_the_healthy_job() {
+    let Some(folder) = folder() else { return };
+    let jobs = pai(&folder).unwrap();
+    eprintln!("{:?}", jobs.iter().map(|job| job.peer_noise).collect::<Vec<_>>());
+    let confirmed: Vec<Vec<&Blame>> = jobs
+        .iter()
+        .map(|job| {
+            for (iteration, signal) in &job.signals {
+                eprintln!("{} {iteration} {signal:?}", job.job);
+            }
+            let said = job.signals.iter().filter(|(_, signal)| signal.stage == Stage::Confirmed);
+            said.map(|(_, signal)| &signal.blame).filter(|blame| **blame != Blame::Nobody).collect()
+        })
+        .collect();
+    assert!(
+        !confirmed[0].is_empty() && confirmed[0].iter().all(|blame| **blame == Blame::Rank(6)),
+        "{:?}",
+        confirmed[0]
+    );
+    assert!(confirmed[1].is_empty(), "{:?}", confirmed[1]);
+}
+
+#[test]
+fn a_missing_folder_is_said() {
+    let error = bytedance(std::path::Path::new("no-such-folder")).unwrap_err();
+    assert!(error.to_string().starts_with("cannot open no-such-folder"));
+}

@@ -1,0 +1,116 @@
+//! Steps put together from the reports that came: what the rivals look at.
+
+use std::collections::BTreeMap;
+
+use tidegate_insight::straggler::JobShape;
+
+use crate::straggler::judge::{Alarm, Level, Target};
+use crate::straggler::scene::{Told, What};
+
+/// One step of all ranks.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// Latest end of the ranks, µs since 1970.
+    pub(crate) end_us: i64,
+    /// Longest duration, s.
+    pub(crate) duration_s: f64,
+    /// Own computing by rank, s; NaN where no report came.
+    pub(crate) compute_s: Vec<f64>,
+    /// Input waiting by rank, s.
+    pub(crate) data_s: Vec<f64>,
+    heard: usize,
+}
+
+/// Gathers reports into steps; a step is over when all ranks were heard or the watermark has passed it.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    pub(crate) shape: Option<JobShape>,
+    open: BTreeMap<u64, Frame>,
+    done: Option<u64>,
+}
+
+impl Frames {
+    /// Takes in one thing; true when an attempt starts.
+    pub(crate) fn hear(&mut self, told: &Told) -> bool {
+        match &told.what {
+            What::Shape(shape) => {
+                self.shape = Some(shape.clone());
+                self.open.clear();
+                self.done = None;
+                return true;
+            }
+            What::Step(report) => {
+                let Some(shape) = self.shape.as_ref().filter(|shape| shape.attempt == report.attempt) else {
+                    return false;
+                };
+                let (ranks, rank) = (shape.node.len(), report.rank as usize);
+                if rank >= ranks || self.done.is_some_and(|done| report.step <= done) {
+                    return false;
+                }
+                let frame = self.open.entry(report.step).or_insert_with(|| Frame {
+                    end_us: report.end_us,
+                    duration_s: 0.0,
+                    compute_s: vec![f64::NAN; ranks],
+                    data_s: vec![f64::NAN; ranks],
+                    heard: 0,
+                });
+                frame.heard += usize::from(frame.compute_s[rank].is_nan());
+                frame.end_us = frame.end_us.max(report.end_us);
+                frame.duration_s = frame.duration_s.max(report.duration_us as f64 / 1e6);
+                let seconds = |us: Option<u64>| us.map_or(f64::NAN, |us| us as f64 / 1e6);
+                frame.compute_s[rank] = seconds(report.compute_us);
+                frame.data_s[rank] = seconds(report.data_us);
+            }
+            What::Device(_) | What::Fault(_) => {}
+        }
+        false
+    }
+
+    /// The next step that is over.
+    pub(crate) fn next(&mut self, watermark_us: i64) -> Option<Frame> {
+        let entry = self.open.first_entry()?;
+        let full = entry.get().heard == entry.get().compute_s.len();
+        if !full && entry.get().end_us > watermark_us {
+            return None;
+        }
+        self.done = Some(*entry.key());
+        Some(entry.remove())
+    }
+}
+
+/// Alarms of a rule that is true or false of each target: one when it becomes true.
+#[derive(Debug, Default)]
+pub(crate) struct Edges {
+    on: Vec<bool>,
+    next: u64,
+    alarms: Vec<Alarm>,
+}
+
+impl Edges {
+    pub(crate) fn set(&mut self, at: usize, on: bool, target: Target, said_us: i64) {
+        if self.on.len() <= at {
+            self.on.resize(at + 1, false);
+        }
+        if on && !self.on[at] {
+            self.next += 1;
+            self.alarms.push(Alarm {
+                key: self.next,
+                level: Level::Confirmed,
+                target,
+                class: None,
+                said_us,
+                heard_us: said_us,
+            });
+        }
+        self.on[at] = on;
+    }
+
+    /// A new attempt: nothing holds any more.
+    pub(crate) fn reset(&mut self) {
+        self.on.clear();
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Alarm> {
+        std::mem::take(&mut self.alarms)
+    }
+}

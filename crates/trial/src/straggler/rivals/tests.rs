@@ -1,0 +1,129 @@
+use tidegate_insight::straggler::{DeviceWindow, JobShape, StepReport};
+
+use super::*;
+use crate::straggler::judge::{Alarm, Target};
+use crate::straggler::scene::{Told, What};
+
+const RANKS: usize = 32;
+
+/// A job of 4 nodes and 2 stages in which rank `r` computes `compute(step, r)` seconds in step `step` and all end after
+/// `2 * slowest` seconds; told to the judge without loss.
+fn tell(judge: &mut dyn Judge, steps: u64, compute: impl Fn(u64, usize) -> f64) -> Vec<Alarm> {
+    let node = |rank: usize| 100 + rank as u32 / 8;
+    let shape = JobShape {
+        attempt: 1,
+        node: (0..RANKS).map(node).collect(),
+        role: (0..RANKS).map(|rank| rank as u32 / 16).collect(),
+        stages: 2,
+        micro_batches: 4,
+    };
+    judge.hear(&Told { arrival_us: 0, what: What::Shape(shape) });
+    let (mut now_us, mut alarms, mut window_us) = (0_i64, Vec::new(), 0);
+    for step in 0..steps {
+        // A little that differs by rank and step, as no two are equal.
+        let own =
+            |rank: usize| compute(step, rank) * (1.0 + 1e-3 * ((step * 7 + rank as u64 * 13) % 11) as f64);
+        let total_s = 2.0 * (0..RANKS).map(own).fold(0.0, f64::max);
+        now_us += (total_s * 1e6) as i64;
+        for rank in 0..RANKS {
+            let report = StepReport {
+                attempt: 1,
+                rank: rank as u32,
+                step,
+                end_us: now_us,
+                duration_us: (total_s * 1e6) as u64,
+                compute_us: Some((own(rank) * 1e6) as u64),
+                communication_us: Some(((total_s - own(rank)) * 1e6) as u64),
+                data_us: Some(1000),
+                tokens: None,
+                squared_tokens: None,
+            };
+            judge.hear(&Told { arrival_us: now_us + 1000, what: What::Step(report) });
+        }
+        while window_us + 10_000_000 <= now_us {
+            window_us += 10_000_000;
+            for rank in 0..RANKS as u32 {
+                let window = DeviceWindow {
+                    rank,
+                    start_us: window_us - 10_000_000,
+                    end_us: window_us,
+                    sm_clock_mhz: Some(1700.0 + f64::from(rank % 3)),
+                    ..DeviceWindow::default()
+                };
+                judge.hear(&Told { arrival_us: now_us + 2000, what: What::Device(window) });
+            }
+        }
+        judge.advance(now_us);
+        alarms.extend(judge.take());
+    }
+    alarms
+}
+
+const fn healthy(_: u64, _: usize) -> f64 {
+    1.0
+}
+
+fn slow_later(step: u64, rank: usize, size: f64) -> f64 {
+    if rank == 5 && step >= 400 { 1.0 + size } else { 1.0 }
+}
+
+fn long_stage(_: u64, rank: usize) -> f64 {
+    if rank >= 16 { 1.5 } else { 1.0 }
+}
+
+#[test]
+fn all_are_quiet_on_a_healthy_job() {
+    for mut judge in all() {
+        // BOCPD may see changes in anything; verified ones it may not.
+        let alarms = tell(judge.as_mut(), 900, healthy);
+        assert!(alarms.is_empty(), "{}: {}", judge.name(), alarms.len());
+    }
+}
+
+#[test]
+fn a_slow_rank_of_40_percent_is_found_by_those_that_can() {
+    for mut judge in all() {
+        let alarms = tell(judge.as_mut(), 900, |step, rank| slow_later(step, rank, 0.4));
+        assert!(!alarms.is_empty(), "{}", judge.name());
+        let (first, started_us) = (alarms[0], 800_000_000);
+        assert!(first.said_us > started_us, "{}", judge.name());
+        assert!(
+            matches!(first.target, Target::Rank(5) | Target::Node(100) | Target::Job),
+            "{:?}",
+            first.target
+        );
+        assert_eq!(alarms.len(), 1, "{}", judge.name());
+    }
+}
+
+#[test]
+fn nvrx_blames_the_whole_long_stage_unless_told_the_groups() {
+    assert_eq!(tell(&mut Nvrx::new(Against::AllRanks), 400, long_stage).len(), 16);
+    assert!(tell(&mut Nvrx::new(Against::Group), 400, long_stage).is_empty());
+    assert!(tell(&mut Nvrx::new(Against::OwnBest), 400, long_stage).is_empty());
+}
+
+#[test]
+fn nvrx_does_not_see_what_is_below_its_threshold() {
+    for against in [Against::AllRanks, Against::Group, Against::OwnBest] {
+        assert!(tell(&mut Nvrx::new(against), 900, |step, rank| slow_later(step, rank, 0.2)).is_empty());
+    }
+}
+
+#[test]
+fn verification_drops_small_changes() {
+    let small = |step, rank| slow_later(step, rank, 0.07);
+    assert_eq!(tell(&mut Bocpd::new(false), 700, small).len(), 1);
+    assert!(tell(&mut Bocpd::new(true), 700, small).is_empty());
+    assert!(tell(&mut Window::new(), 700, small).is_empty());
+    assert_eq!(tell(&mut Spread::new(), 700, small).len(), 1);
+}
+
+#[test]
+fn minder_waits_four_minutes() {
+    let short = |step: u64, rank: usize| if rank == 5 && (400..480).contains(&step) { 1.4 } else { 1.0 };
+    assert!(tell(&mut Minder::new(), 900, short).is_empty());
+    let alarms = tell(&mut Minder::new(), 900, |step, rank| slow_later(step, rank, 0.4));
+    let delay_s = (alarms[0].said_us - 800_000_000) / 1_000_000;
+    assert!((200..300).contains(&delay_s), "{delay_s}");
+}

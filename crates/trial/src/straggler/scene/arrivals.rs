@@ -1,0 +1,105 @@
+//! How reports arrive: after a moment, late, twice, or not at all.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use super::plan::Plan;
+use super::stream::{Told, What};
+use crate::straggler::chance::child;
+
+/// 1 % of the reports are lost and 1 % late, by halves one by one and a node's of a step together.
+const HALF_LOST: f64 = 0.005;
+const HALF_LATE: f64 = 0.005;
+const TWICE: f64 = 0.005;
+/// µs.
+const LATEST: i64 = 60_000_000;
+const LEAST: i64 = 60_000;
+const USUAL: std::ops::Range<i64> = LEAST..500_000;
+
+/// What becomes of a report.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fate {
+    Lost,
+    /// Comes after this, µs.
+    After(i64),
+}
+
+/// Things on their way, by the time they arrive.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    rng: ChaCha8Rng,
+    /// Arrival, order of sending, place in `held`.
+    order: BinaryHeap<Reverse<(i64, u64, usize)>>,
+    held: Vec<Option<What>>,
+    free: Vec<usize>,
+    sent: u64,
+}
+
+impl Arrivals {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            rng: child(plan.seed, plan.regime.letter(), "arrivals"),
+            order: BinaryHeap::new(),
+            held: Vec::new(),
+            free: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// What becomes of all reports of a node's step, where one thing befalls them all.
+    pub(crate) fn together(&mut self) -> Option<Fate> {
+        let draw: f64 = self.rng.random();
+        if draw < HALF_LOST {
+            return Some(Fate::Lost);
+        }
+        (draw < HALF_LOST + HALF_LATE).then(|| Fate::After(self.rng.random_range(1_000_000..LATEST)))
+    }
+
+    /// Sends a report that ends now.
+    pub(crate) fn report(&mut self, what: What, now_us: i64, together: Option<Fate>) {
+        let draw: f64 = self.rng.random();
+        let usual = self.rng.random_range(USUAL);
+        let after = match together {
+            Some(Fate::Lost) => return,
+            Some(Fate::After(after)) => after + usual,
+            None if draw < HALF_LOST => return,
+            None if draw < HALF_LOST + HALF_LATE => self.rng.random_range(1_000_000..LATEST),
+            None => usual,
+        };
+        if draw > 1.0 - TWICE {
+            let again = now_us + after + self.rng.random_range(0..LATEST / 2);
+            self.send(what.clone(), again);
+        }
+        self.send(what, now_us + after);
+    }
+
+    /// Sends what is never lost: shapes, windows of devices, faults.
+    pub(crate) fn sure(&mut self, what: What, now_us: i64) {
+        let after = self.rng.random_range(USUAL);
+        self.send(what, now_us + after);
+    }
+
+    pub(crate) fn send(&mut self, what: What, arrival_us: i64) {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.held.push(None);
+            self.held.len() - 1
+        });
+        self.held[at] = Some(what);
+        self.order.push(Reverse((arrival_us, self.sent, at)));
+        self.sent += 1;
+    }
+
+    /// The next thing, if it arrives before anything yet to be sent after `now_us` can.
+    pub(crate) fn next(&mut self, now_us: i64) -> Option<Told> {
+        let &Reverse((arrival_us, _, at)) = self.order.peek()?;
+        if arrival_us > now_us {
+            return None;
+        }
+        self.order.pop();
+        self.free.push(at);
+        self.held[at].take().map(|what| Told { arrival_us, what })
+    }
+}

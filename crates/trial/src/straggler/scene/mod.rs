@@ -1,0 +1,15 @@
+//! Generated jobs: shape, faults, confounders, what arrives, and the truth.
+
+mod arrivals;
+mod confounders;
+mod devices;
+mod faults;
+mod plan;
+mod steps;
+mod stream;
+mod truth;
+
+pub use faults::{Injected, Noise, Place};
+pub use plan::{Plan, Regime};
+pub use stream::{Stream, Told, What};
+pub use truth::{Care, Event, Truth};

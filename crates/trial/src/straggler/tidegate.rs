@@ -1,0 +1,100 @@
+//! Tidegate's own detector, on the same stand as its rivals.
+
+use tidegate_insight::straggler::{Blame, Class, Detector, Settings, Signal, Stage};
+
+use super::judge::{Alarm, Judge, Level, Target};
+use super::scene::{Told, What};
+
+/// The detector with its default thresholds.
+#[derive(Debug, Default)]
+pub struct Tidegate {
+    detector: Option<Detector>,
+}
+
+impl Tidegate {
+    /// A fresh one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// What a signal alarms about: closings and corrections of what was said before do not, nor what is nobody's fault.
+fn alarm(signal: &Signal) -> Option<Alarm> {
+    let level = match signal.stage {
+        Stage::Suspect => Level::Suspect,
+        Stage::Confirmed => Level::Confirmed,
+        Stage::Closed | Stage::Corrected => return None,
+    };
+    let target = match signal.blame {
+        Blame::Rank(rank) => Target::Rank(rank),
+        Blame::Node(node) => Target::Node(node),
+        Blame::Role(role) => Target::Role(role),
+        Blame::Fabric => Target::Fabric,
+        Blame::Nobody => return None,
+    };
+    let class = Some(signal.class).filter(|&class| class != Class::Structural)?;
+    let (key, said_us) = (signal.event, signal.said_us);
+    Some(Alarm { key, level, target, class: Some(class), said_us, heard_us: said_us })
+}
+
+impl Judge for Tidegate {
+    fn name(&self) -> &'static str {
+        "Tidegate"
+    }
+
+    fn suspects(&self) -> bool {
+        true
+    }
+
+    fn hear(&mut self, told: &Told) {
+        match (&told.what, &mut self.detector) {
+            (What::Shape(shape), None) => {
+                self.detector = Some(Detector::new(shape.clone(), Settings::default()))
+            }
+            (What::Shape(shape), Some(detector)) => detector.restart(shape.clone()),
+            (What::Step(report), Some(detector)) => detector.step(report),
+            (What::Device(window), Some(detector)) => detector.device(window),
+            (What::Fault(fault), Some(detector)) => detector.fault(fault),
+            (_, None) => {}
+        }
+    }
+
+    fn advance(&mut self, watermark_us: i64) {
+        if let Some(detector) = &mut self.detector {
+            detector.advance(watermark_us);
+        }
+    }
+
+    fn take(&mut self) -> Vec<Alarm> {
+        let signals = self.detector.as_mut().map(Detector::take).unwrap_or_default();
+        signals.iter().filter_map(alarm).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_blames_somebody_is_an_alarm() {
+        let signal = |stage, class, blame| Signal {
+            event: 4,
+            stage,
+            class,
+            posterior: 0.9,
+            blame,
+            since_us: 1,
+            said_us: 9,
+            excess: 0.2,
+            lost_gpu_ms: 0,
+            evidence: Vec::new(),
+        };
+        let said = alarm(&signal(Stage::Confirmed, Class::Host, Blame::Node(7))).unwrap();
+        assert_eq!((said.key, said.level, said.target), (4, Level::Confirmed, Target::Node(7)));
+        assert_eq!((said.class, said.said_us), (Some(Class::Host), 9));
+        assert_eq!(alarm(&signal(Stage::Closed, Class::Host, Blame::Node(7))), None);
+        assert_eq!(alarm(&signal(Stage::Corrected, Class::Host, Blame::Node(7))), None);
+        assert_eq!(alarm(&signal(Stage::Confirmed, Class::Structural, Blame::Role(1))), None);
+        assert_eq!(alarm(&signal(Stage::Confirmed, Class::Data, Blame::Nobody)), None);
+    }
+}
