@@ -9,7 +9,7 @@ use super::signal::{Blame, Class, Evidence};
 
 /// Standard score of link retries, and of a network card's marks, from which they are evidence.
 const RETRIES_SCORE: f64 = 6.0;
-const MARKS_SCORE: f64 = 3.0;
+const MARKS_SCORE: f64 = 6.0;
 
 /// What is known when an event is spoken of.
 pub(super) struct Facts<'a> {
@@ -52,10 +52,9 @@ impl Facts<'_> {
         match self.subject {
             Subject::Rank(rank) => Blame::Rank(rank),
             Subject::Node(node) => Blame::Node(self.layout.node_ids[node as usize]),
-            Subject::Role(role) => self.layout.roles[role as usize].first().map_or(Blame::Nobody, |&rank| {
-                let node = self.layout.node_of[rank as usize];
-                Blame::Node(self.layout.node_ids[node as usize])
-            }),
+            Subject::Role(role) => {
+                Blame::Node(self.layout.node_ids[self.layout.home_of(role as usize).0 as usize])
+            }
             Subject::Job => Blame::Fabric,
         }
     }
@@ -131,7 +130,7 @@ impl Facts<'_> {
     /// The transfer itself takes longer; waits are taken away already.
     fn transfer(&self, case: &mut Case, blame: &mut Blame) {
         case.add("transfer_slower", self.excess, 4.0, &[Class::Communication, Class::Link]);
-        if self.level_shift.abs() >= 0.05 {
+        if self.level_shift >= 0.05 {
             case.add("job_wide_change", self.level_shift, 6.0, &[Class::Structural]);
         }
         if self.companion {
@@ -157,7 +156,7 @@ impl Facts<'_> {
         marks.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let Some(&(score, node)) = marks.first().filter(|(score, _)| *score > MARKS_SCORE) else { return };
         let rest = marks.get(1 + (marks.len() - 1) / 2).map_or(0.0, |(score, _)| *score);
-        if rest > MARKS_SCORE && rest > 0.2 * score {
+        if rest > 0.33 * score {
             case.add("network_marks_everywhere", rest, 3.0, &[Class::Communication]);
             return;
         }

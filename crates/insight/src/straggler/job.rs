@@ -34,7 +34,7 @@ pub(super) struct Job {
     pub transfer: Tracks,
     pub events: Vec<Event>,
     /// Begins of the open events that are not about the transfer, as of the last step.
-    others: Vec<u64>,
+    others: Vec<(Kind, u64)>,
     /// Median duration of the last steps, µs.
     pub step_us: f64,
     /// Logarithms of the step's normalised computing times, by rank.
@@ -241,7 +241,8 @@ impl Job {
     fn move_events(&mut self, seq: u64, out: &mut Vec<Signal>) {
         let open = |event: &Event| event.kind != Kind::Transfer && !event.closed;
         self.others.clear();
-        self.others.extend(self.events.iter().filter(|event| open(event)).map(|event| event.since));
+        self.others
+            .extend(self.events.iter().filter(|event| open(event)).map(|event| (event.kind, event.since)));
         let mut events = std::mem::take(&mut self.events);
         for event in events.iter_mut().filter(|event| !event.closed) {
             event.lost_gpu_ms += self.loss(event, seq);
@@ -251,7 +252,12 @@ impl Job {
                 _ => settings.hold_steps,
             };
             let steps = u64::from(steps.max(1));
-            let held = self.history.window(event.since, seq, steps, settings.hold_us, step_us);
+            // Bursts strike one rank or the network; nothing harmless slows a whole node.
+            let hold_us = match event.subject {
+                Subject::Node(_) => settings.node_hold_us,
+                _ => settings.hold_us,
+            };
+            let held = self.history.window(event.since, seq, steps, hold_us, step_us);
             let fast = settings.fast_hold(step_us) as u64;
             match event.judge(self.tracks(event.kind), &settings, held, fast, seq + 1) {
                 Move::Stay => {}
@@ -420,9 +426,9 @@ impl Job {
         (event.class, event.posterior, event.evidence, event.blame) = facts.weigh();
     }
 
-    /// Another event is open that began within ten steps of this one: ranks wait for each other in collectives.
+    /// Another event is open that began within ten steps of this one, or ranks wait for input: who waits comes late to collectives.
     fn has_companion(&self, event: &Event) -> bool {
-        self.others.iter().any(|since| since.abs_diff(event.since) <= 10)
+        self.others.iter().any(|(kind, since)| *kind == Kind::Data || since.abs_diff(event.since) <= 10)
     }
 
     /// How much the job's median computing time changed from the 50 steps before `since` to those from then on.

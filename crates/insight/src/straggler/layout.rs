@@ -64,16 +64,25 @@ impl Layout {
     }
 
     /// Gives each rank its peers: its role; where that is on few nodes, its role's ranks on the other nodes, because a slow node
-    /// would be a large part of its own reference; where the role is too small, the whole job.
+    /// would be a large part of its own reference; where the role or what is left of it is too small, the whole job, and the
+    /// rank's own baseline takes up how the roles differ.
     fn classify(&mut self, peers: usize) {
         /// From this many nodes on, one of them moves the median little.
         const FEW_NODES: usize = 4;
         let everyone: Vec<u32> = (0..self.ranks() as u32).collect();
+        let mut lone = Vec::new();
         for (role, ranks) in self.roles.iter().enumerate() {
             let mut nodes: Vec<u32> = ranks.iter().map(|&rank| self.node_of[rank as usize]).collect();
             nodes.sort_unstable();
             nodes.dedup();
-            if ranks.len() < peers {
+            let elsewhere = |node: u32| -> Vec<u32> {
+                ranks.iter().copied().filter(|&rank| self.node_of[rank as usize] != node).collect()
+            };
+            let apart = (2..=FEW_NODES).contains(&nodes.len())
+                && nodes.iter().all(|&node| elsewhere(node).len() >= peers);
+            // One node is much of the role, and what is left is too little to be held against.
+            let uneven = nodes.len() > 1 && !apart && self.home_of(role).1 * 3 > ranks.len();
+            if ranks.len() < peers || uneven {
                 let class = self.classes.iter().position(|class| *class == everyone).unwrap_or_else(|| {
                     self.classes.push(everyone.clone());
                     self.classes.len() - 1
@@ -81,15 +90,10 @@ impl Layout {
                 ranks.iter().for_each(|&rank| self.class_of[rank as usize] = class as u32);
                 continue;
             }
-            if nodes.len() == 1 && self.roles.len() > 1 {
-                self.lone_roles.push(role as u32);
-            }
-            let elsewhere = |node: u32| -> Vec<u32> {
-                ranks.iter().copied().filter(|&rank| self.node_of[rank as usize] != node).collect()
-            };
-            let apart = (2..=FEW_NODES).contains(&nodes.len())
-                && nodes.iter().all(|&node| elsewhere(node).len() >= peers);
             if !apart {
+                if nodes.len() == 1 && self.roles.len() > 1 {
+                    lone.push(role as u32);
+                }
                 ranks.iter().for_each(|&rank| self.class_of[rank as usize] = self.classes.len() as u32);
                 self.classes.push(ranks.clone());
                 continue;
@@ -102,6 +106,16 @@ impl Layout {
                 self.classes.push(members);
             }
         }
+        self.lone_roles = lone;
+    }
+
+    /// The node that holds most of a role's ranks, and how many.
+    pub fn home_of(&self, role: usize) -> (u32, usize) {
+        let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+        for &rank in &self.roles[role] {
+            *counts.entry(self.node_of[rank as usize]).or_default() += 1;
+        }
+        counts.into_iter().max_by_key(|(node, count)| (*count, std::cmp::Reverse(*node))).unwrap_or((0, 0))
     }
 }
 

@@ -8,6 +8,8 @@ pub struct Settings {
     pub false_alarm_steps: f64,
     /// How long a change lasts before it is confirmed. 60 s costs precision, 120 s recall (both measured). `[tuned]`
     pub hold_us: i64,
+    /// The same for all ranks of a node together. `[tuned]`
+    pub node_hold_us: i64,
     /// Fewest steps a change lasts before it is confirmed: harmless bursts touch up to six. `[tuned]`
     pub hold_steps: u32,
     /// Change (natural logarithm) from which the fast path applies: ln 1.3.
@@ -40,7 +42,7 @@ pub struct Settings {
     pub transfer_effect_cap: f64,
     /// Fewest steps a slower transfer lasts before it is confirmed: bursts of the network touch more steps. `[tuned]`
     pub transfer_hold_steps: u32,
-    /// Smallest share of the step that a slower transfer must cost.
+    /// Smallest share of the step that a slower transfer must cost: a fail-slow costs 5 %, and half the time is measured low. `[tuned]`
     pub transfer_step_share: f64,
     /// Clip of one step's deviation, in units of max(noise, effect / 2): one outlier alone never raises a suspicion.
     pub clip: f64,
@@ -77,6 +79,7 @@ impl Default for Settings {
         Self {
             false_alarm_steps: 2e5,
             hold_us: 90_000_000,
+            node_hold_us: 60_000_000,
             hold_steps: 7,
             fast_excess: 0.262,
             fast_steps: 7,
@@ -92,8 +95,8 @@ impl Default for Settings {
             effect_noise: 2.5,
             transfer_effect: 0.10,
             transfer_effect_cap: 0.30,
-            transfer_hold_steps: 9,
-            transfer_step_share: 0.02,
+            transfer_hold_steps: 7,
+            transfer_step_share: 0.04,
             clip: 4.0,
             persistent_share: 0.75,
             transfer_share: 0.85,

@@ -57,7 +57,9 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut 
         let bad = shown.clock_ratio.is_some_and(|ratio| ratio < job.settings.clock_ratio)
             || shown.slowdown.is_some_and(|share| share > 0.2)
             || shown.width.is_some_and(|width| width < 0.9);
-        if !bad {
+        // And it still is.
+        let last = job.compute.window(&[rank], (seq + 1).saturating_sub(20), seq + 1).median;
+        if !bad || last < -0.25 * base {
             continue;
         }
         let mut event = Event {

@@ -345,7 +345,7 @@ fn speed() {
     let told: Vec<Vec<StepReport>> = (0..64).map(|step| scene.step(step, |_| 1.0, 1.0, |_| 0.0)).collect();
     let mut detector = Detector::new(scene.shape(1), Settings::default());
     let start = std::time::Instant::now();
-    let rounds = 40;
+    let rounds = 400;
     for round in 0..rounds {
         for (at, reports) in told.iter().enumerate() {
             let step = round * 64 + at as u64;

@@ -237,7 +237,7 @@ impl Tracks {
     }
 
     /// Starts from what an earlier run of the job learnt, so that a change is seen before the first baseline of this run. Only where
-    /// the series are alike: where their baselines lie closer together than a quarter of the effect.
+    /// the series are alike: where their baselines lie close together.
     pub fn inherit(&mut self, old: &Tracks) {
         let mut bases: Vec<f32> = old.base.iter().copied().filter(|base| base.is_finite()).collect();
         if bases.len() * 2 < old.width().max(1) {
@@ -246,7 +246,7 @@ impl Tracks {
         let (base, spread) = order::median_and_deviation(&mut bases);
         let mut noises = old.noise.clone();
         let noise = order::median(&mut noises);
-        if 1.4826 * spread > 0.25 * old.effect {
+        if 1.4826 * spread > 0.5 * old.tuning.effect_floor as f32 {
             return;
         }
         self.effect = old.effect;
@@ -254,7 +254,7 @@ impl Tracks {
         self.noise.fill(noise);
         let half = 0.5 * self.effect;
         let slack = (self.tuning.slack + 2.5 / f64::from(self.settings.warm_steps.max(4)).sqrt()) as f32;
-        self.slack.fill((slack * noise).max(half) + spread);
+        self.slack.fill((slack * noise).max(half) + 1.5 * spread);
         self.clip.fill(self.settings.clip as f32 * noise.max(half));
         self.bound.fill(self.limit as f32 * noise.max(half));
     }
