@@ -26,6 +26,7 @@ pub mod peaks;
 pub mod pipeline;
 pub mod plan;
 pub mod position;
+mod quantiles;
 pub mod raw;
 mod revision;
 pub mod runner;
