@@ -28,6 +28,7 @@ pub mod plan;
 pub mod position;
 mod quantiles;
 pub mod raw;
+pub mod retention;
 mod revision;
 pub mod runner;
 pub mod samples;

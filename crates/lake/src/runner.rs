@@ -28,7 +28,7 @@ const STARTING: Duration = Duration::from_secs(30);
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 
 /// How the runner paces itself.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Pace {
     /// Payload bytes read from a partition at a time.
     pub read_bytes: usize,
@@ -275,7 +275,7 @@ impl Runner {
     /// Compacts, applies retention and deletes unreferenced files, as far as it is due.
     pub async fn maintain(&mut self) -> Result<()> {
         self.apply_retention().await?;
-        maintain::step(&mut self.lake, self.pace.maintenance).await
+        maintain::step(&mut self.lake, &self.pace.maintenance).await
     }
 
     /// Drops records past retention that every group has passed. One process does it: who keeps the first partition.

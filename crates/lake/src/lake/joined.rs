@@ -97,8 +97,9 @@ impl Lake {
         }
         let begin = self.begin(planned).await?;
         let bounds = self.bounds(&spans, watermark).filter(|_| begin.is_some());
-        let bounds = bounds.map(|(low, high)| (low.max(begin.unwrap_or(low)), high));
         let width = width(planned);
+        let final_below = self.final_below(planned).await?;
+        let bounds = bounds.map(|(low, high)| (low.max(begin.unwrap_or(low)).max(final_below), high));
         let inside = |(from, to): &Span| {
             let (low, high) = bounds?;
             let (from, to) = (low.max(*from), high.min(*to));
@@ -107,6 +108,32 @@ impl Lake {
         let spans = merged(spans.iter().filter_map(inside).collect(), width);
         let observed = bounds.map_or(i64::MIN, |(_, high)| high);
         Ok(Some(Behind { spans, progress, observed }))
+    }
+
+    /// Start of the first window that can be computed anew: of those before, rows were dropped that they are made of.
+    async fn final_below(&mut self, planned: &Planned) -> Result<i64> {
+        let mut kept_from = i64::MIN;
+        for table in self.made_of(planned) {
+            kept_from = self.store_mut(&table).kept_from().await?.unwrap_or(i64::MIN).max(kept_from);
+        }
+        let width = width(planned);
+        Ok(if kept_from == i64::MIN { i64::MIN } else { floor_to(kept_from + width - 1, width) })
+    }
+
+    /// The table itself and those that are stored of what it is made of. What those came from does not matter: they stay as they
+    /// are when it goes.
+    fn made_of(&self, planned: &Planned) -> BTreeSet<String> {
+        let mut stored = BTreeSet::from([planned.spec.name.clone()]);
+        let mut to_look_at = planned.pipeline.sources.clone();
+        while let Some(table) = to_look_at.pop() {
+            if self.stores.contains_key(&table) {
+                stored.insert(table);
+                continue;
+            }
+            let made = self.plan.joined.iter().chain(&self.plan.views).find(|made| made.spec.name == table);
+            to_look_at.extend(made.iter().flat_map(|made| made.pipeline.sources.clone()));
+        }
+        stored
     }
 
     /// Where the windows of a pipeline begin; `None`: there are none yet.
