@@ -12,6 +12,7 @@ mod broker;
 mod collectors;
 mod crash;
 mod explain;
+mod future;
 mod http;
 mod ingest;
 mod kafka;
