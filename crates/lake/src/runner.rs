@@ -1,5 +1,6 @@
 //! Reads the log and keeps the lake up to date: in one sweep ([`Runner::catch_up`]) or for good ([`Runner::run`]).
 
+mod ahead;
 mod aside;
 mod share;
 
@@ -351,18 +352,25 @@ impl Runner {
 
     async fn take_in(&mut self, at: &TopicPartition, records: Vec<StoredRecord>, end: u64) -> Result<()> {
         let mut intake = self.lake.intake(&at.topic, at.partition);
+        let now_ms = chrono::Utc::now().timestamp_millis();
         let mut aside = Aside::new(at, self.partitions.get(&at.topic).copied().unwrap_or(1));
         for StoredRecord { offset, record } in records {
             match Event::decode(record.schema, &record.payload) {
+                Ok(event) if let Some(why) = ahead::outside(&event, now_ms) => {
+                    aside.dead_letter(offset, record, None, why.code, &why.reason)?;
+                }
                 Ok(event) if aside.belongs_here(&event) => {
                     intake.push(offset, &event);
                     self.unflushed += weight(&event);
                 }
                 Ok(event) => aside.misplaced(offset, &event, record),
-                Err(e) => aside.undecodable(offset, record, &e)?,
+                Err(e) => {
+                    let at_ms = Some(record.event_time_ms);
+                    aside.dead_letter(offset, record, at_ms, "UNDECODABLE", &e.to_string())?;
+                }
             }
         }
-        self.progress.undecodable += aside.undecodable;
+        self.progress.undecodable += aside.dead;
         self.progress.misplaced += aside.misplaced;
         aside.append(self.log.as_ref())?;
         self.lake.absorb(intake, end)

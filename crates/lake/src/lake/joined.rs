@@ -51,7 +51,8 @@ impl Lake {
         if self.sharing == Sharing::Shared && !keeps {
             return Ok(flushed);
         }
-        let watermark = self.states.values().filter_map(|state| state.watermark()).max();
+        let joined = self.states.values().filter(|state| state.group.is_joined);
+        let watermark = joined.filter_map(|state| state.watermark()).max();
         for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
             let Some(behind) = self.behind(&planned, watermark).await? else { continue };
             self.assemble_one(&planned, behind, &mut flushed).await?;
@@ -147,18 +148,23 @@ impl Lake {
         first_time(&self.session(), rows, from).await
     }
 
-    /// The time that anything is known of: nothing is computed before and after it.
+    /// The time that anything is known of: nothing is computed before and after it. What holds from a time on says nothing of
+    /// that time itself: a price may be entered for a year to come.
     fn bounds(&self, spans: &[Span], watermark: Option<i64>) -> Option<Span> {
-        let ends =
-            spans.iter().flat_map(|(from, to)| [*from, *to]).filter(|t| *t > i64::MIN && *t < i64::MAX);
-        let ends: Vec<i64> = ends.chain(watermark).collect();
+        let is_known = |time: &i64| *time > i64::MIN && *time < i64::MAX;
+        let ends = |spans: &[&Span]| -> Vec<i64> {
+            spans.iter().flat_map(|(from, to)| [*from, *to]).filter(is_known).chain(watermark).collect()
+        };
+        let (all, ended): (Vec<&Span>, Vec<&Span>) =
+            (spans.iter().collect(), spans.iter().filter(|(_, to)| *to < i64::MAX).collect());
         let low = if spans.iter().any(|(from, _)| *from == i64::MIN) { self.first_time() } else { None };
-        Some((low.or(ends.iter().min().copied())?, ends.iter().max().copied()?))
+        Some((low.or(ends(&all).into_iter().min())?, ends(&ended).into_iter().max()?))
     }
 
-    /// The first time that any event is of, by the statistics of files.
+    /// The first time that any event is of, by the statistics of files. Dead letters without a time are of 1970.
     fn first_time(&self) -> Option<i64> {
-        let stores = self.plan.groups.iter().filter_map(|group| self.stores.get(&group.raw.spec.name));
+        let joined = self.plan.groups.iter().filter(|group| group.is_joined);
+        let stores = joined.filter_map(|group| self.stores.get(&group.raw.spec.name));
         stores
             .filter_map(|store| store.files().ok())
             .flatten()
