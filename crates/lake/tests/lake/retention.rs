@@ -172,7 +172,7 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
 
     // The job turns out to be another team's: its whole life is touched. What can no longer be computed stays.
     let renamed = JobEvent {
-        team: Some("after".into()),
+        team: Some("later".into()),
         attempt_id: Some(START_MS),
         ..job_event("c", "j", JobEventKind::Started, START_MS)
     };
@@ -190,7 +190,7 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
         "hours that can be computed anew are the new team's, the others stay"
     );
     let first_anew =
-        kept.number("SELECT unix_ms(min(window_start)) AS t FROM ledger_1h WHERE team = 'after'").await;
+        kept.number("SELECT unix_ms(min(window_start)) AS t FROM ledger_1h WHERE team = 'later'").await;
     assert!(first_anew > START_MS && first_anew <= border, "{first_anew}");
     // Hours of devices are kept in parts: ten more minutes are ten more minutes.
     assert_ne!(kept.ask(gpu_hours).await, gpu_hours_before);
