@@ -129,7 +129,9 @@ fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs) -> Comm
     let opened = Opened::open(&data.data, log)?;
     let progress = block_on_one_thread(async {
         let maintenance = keep.maintenance(&pipelines).await?;
-        let mut runner = opened.runner(pipelines, Pace { maintenance, ..pace }).await?;
+        // Nobody can ask before it ends.
+        let pace = Pace { refresh_every: None, maintenance, ..pace };
+        let mut runner = opened.runner(pipelines, pace).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         runner.maintain().await?;
         Ok::<_, CommandError>(progress)
