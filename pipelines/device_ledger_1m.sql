@@ -1,4 +1,5 @@
 --! name    = "device_ledger_1m"
+--! version = 2
 --! doc     = "Where every GPU-ms went, per UTC minute, from when on agents watch a cluster: each in exactly one class, and the classes of a node add up to what it has."
 --! question = "Where did each GPU's time go, minute by minute?"
 --! example  = "SELECT window_start, gpu_uuid, class, job_id, gpu_ms FROM device_ledger_1m WHERE node = 'gpu-01' AND window_start >= now() - INTERVAL '10 minutes' ORDER BY window_start, gpu_uuid, class"

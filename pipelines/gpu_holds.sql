@@ -1,4 +1,5 @@
 --! name    = "gpu_holds"
+--! version = 2
 --! doc     = "Which device a job held, from when to when, as the scheduler says and as seen on the node; how surely is in `quality`. Sum over is_repeated = 0."
 --! question = "Which job held which GPU of a node, and how surely is that known?"
 --! example  = "SELECT gpu_index, gpu_uuid, job_id, user_name, share_milli, quality, from_time, to_time FROM gpu_holds WHERE is_repeated = 0 AND node = 'gpu-01' ORDER BY from_time DESC LIMIT 20"
@@ -22,7 +23,7 @@
 --! evidence    = "How it is known: slurm (the scheduler itself), prolog, cgroup, pid, pod_resources."
 --! is_repeated = "1 if the scheduler itself tells of the same device of the node and job, so that this hold would count twice; else 0."
 --! from_time   = "When the hold began; NULL if only its end was seen."
---! to_time     = "When it ended; NULL while it lasts."
+--! to_time     = "When it ended: as told; where nobody told, when its attempt or its job ended (a resize is no end); NULL while it lasts."
 WITH holds AS (
     SELECT cluster, job_id, hold_id,
            latest(attempt_id, event_time)    AS attempt_id,
@@ -37,10 +38,22 @@ WITH holds AS (
            latest(hold_quality, event_time)  AS quality,
            latest(hold_evidence, event_time) AS evidence,
            min(event_time) FILTER (WHERE kind = 'DEVICE_HELD')     AS from_time,
-           max(event_time) FILTER (WHERE kind = 'DEVICE_RELEASED') AS to_time
+           max(event_time) FILTER (WHERE kind = 'DEVICE_RELEASED') AS released_time
     FROM job_events
     WHERE kind IN ('DEVICE_HELD', 'DEVICE_RELEASED')
     GROUP BY cluster, job_id, hold_id
+), ends AS (
+    -- Of an epilog that never came: the first end of its attempt, or of the job for good.
+    SELECT h.cluster, h.job_id, h.hold_id, min(e.event_time) AS end_time
+    FROM holds h
+    JOIN job_events e ON e.cluster = h.cluster AND e.job_id = h.job_id
+    WHERE h.released_time IS NULL AND e.kind = 'ENDED' AND e.step_id IS NULL AND e.event_time >= h.from_time
+      AND (e.attempt_id = h.attempt_id AND (e.final_state IS DISTINCT FROM 'RESIZED') OR coalesce(e.final_state, '') NOT IN ('REQUEUED', 'RESIZED'))
+    GROUP BY h.cluster, h.job_id, h.hold_id
+), ended AS (
+    SELECT h.*, coalesce(h.released_time, e.end_time) AS to_time
+    FROM holds h
+    LEFT JOIN ends e ON e.cluster = h.cluster AND e.job_id = h.job_id AND e.hold_id = h.hold_id
 )
 SELECT cluster, job_id, hold_id, attempt_id, step_id, team, user_name, node, gpu_uuid, mig_uuid, gpu_index, share_milli,
        quality, evidence,
@@ -48,4 +61,4 @@ SELECT cluster, job_id, hold_id, attempt_id, step_id, team, user_name, node, gpu
              AND count(*) FILTER (WHERE evidence = 'slurm') OVER (PARTITION BY cluster, job_id, node, gpu_index) > 0
             THEN 1 ELSE 0 END AS is_repeated,
        from_time, to_time
-FROM holds
+FROM ended

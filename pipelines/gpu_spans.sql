@@ -18,7 +18,7 @@
 --! evidence    = "As in gpu_holds."
 --! from_time   = "When the hold began."
 --! to_time     = "When it ended; where nobody told, when its job ended or up to when it was observed, or up to when the cluster was sampled. Without any of these the hold is left out."
---! is_open     = "1 if nobody told its end; else 0."
+--! is_open     = "1 if nobody told its end, nor that its job had ended; else 0."
 --! crowd       = "Number of the crowd of holds, of the GPU and its slices, each of which began while an earlier one lasted; in order of time. One that begins as all others end begins a new one."
 --! is_met      = "1 if another job is of the same crowd; else 0. Only these can have shared the GPU."
 WITH holds AS (

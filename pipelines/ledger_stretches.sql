@@ -40,7 +40,8 @@ WITH changes AS (
     -- Up to here the cluster was observed.
     SELECT cluster, NULL, NULL, max(event_time), 0, 0, 0, 0, 0, 0
     FROM (SELECT cluster, event_time FROM job_events UNION ALL SELECT cluster, event_time FROM node_events
-          UNION ALL SELECT cluster, event_time FROM capacity_events)
+          -- A price may be entered for a time to come.
+          UNION ALL SELECT cluster, least(event_time, entered_time) FROM capacity_events)
     GROUP BY cluster
 ), points AS (
     SELECT cluster, at, sum(present) AS present, sum(unhealthy) AS unhealthy, sum(drained) AS drained, sum(held) AS held, sum(asked) AS asked,

@@ -190,7 +190,9 @@ fn check_aggregate(f: &AggregateFunction, node: &LogicalPlan) -> Result<(), Stri
             )
         })
     };
-    if !matches!(name, "min" | "max" | "count" | "latest") && f.params.args.iter().any(float) {
+    if !matches!(name, "min" | "max" | "count" | "latest" | "quantiles" | "mad")
+        && f.params.args.iter().any(float)
+    {
         return Err(format!(
             "{name}() over floats depends on the order of rows; sum whole numbers in a smaller unit"
         ));

@@ -83,6 +83,10 @@ pub struct DeltaStore {
     properties: WriterProperties,
     /// Per log partition: what [`Self::progress`] read or the last commit set.
     progress: HashMap<u32, u64>,
+    /// What [`Self::kept_from`] read or the last drop set.
+    kept_from: Option<Option<i64>>,
+    /// Version in which this process last deleted what no version refers to; at first the one it opened.
+    vacuumed: i64,
     /// Per log partition that this process shares out with others: its claim, see `claims.rs`.
     claims: HashMap<u32, Claim>,
     /// Version in which claims and progress are known to be in force.
@@ -156,6 +160,8 @@ impl DeltaStore {
         Self {
             properties: writer_properties(&spec),
             progress: HashMap::new(),
+            kept_from: None,
+            vacuumed: table.version().map_or(-1, |v| v as i64),
             claims: HashMap::new(),
             looked_at: table.version().map_or(-1, |v| v as i64),
             spec,
@@ -294,13 +300,29 @@ impl DeltaStore {
         Ok(())
     }
 
-    /// Drops whole files, e.g. those past retention.
-    pub async fn remove_files(&mut self, removes: Vec<DataFile>) -> Result<()> {
+    /// Drops whole files past retention: rows of times before `kept_from`, µs, are no longer all there from then on.
+    pub async fn drop_files(&mut self, removes: Vec<DataFile>, kept_from: i64) -> Result<()> {
         let now_ms = Utc::now().timestamp_millis();
-        let actions =
+        let mut actions: Vec<Action> =
             removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
+        let kept_from = self.kept_from().await?.map_or(kept_from, |before| before.max(kept_from));
+        actions.push(Action::Txn(Transaction::new_with_last_update(self.kept_id(), kept_from, Some(now_ms))));
         let change = Change { removes, ..Change::default() };
-        self.commit_claimed(actions, &change, DeltaOperation::Delete { predicate: None }).await
+        self.commit_claimed(actions, &change, DeltaOperation::Delete { predicate: None }).await?;
+        self.kept_from = Some(Some(kept_from));
+        Ok(())
+    }
+
+    /// The time from when on all rows are there, µs, if any were dropped.
+    pub async fn kept_from(&mut self) -> Result<Option<i64>> {
+        if self.kept_from.is_none() {
+            self.kept_from = Some(self.transaction(&self.kept_id()).await?);
+        }
+        Ok(self.kept_from.flatten())
+    }
+
+    fn kept_id(&self) -> String {
+        format!("tidegate-kept/{}", self.spec.name)
     }
 
     /// Merges small files of these log partitions, never across partition values. Returns how many were replaced: none if
@@ -342,7 +364,13 @@ impl DeltaStore {
             .await
             .map_err(|e| self.fail(e))?;
         self.table = table;
+        self.vacuumed = self.version();
         Ok(metrics.files_deleted.len())
+    }
+
+    /// Commits that this process has seen since it last looked for such files.
+    pub fn commits_since_vacuum(&self) -> i64 {
+        self.version() - self.vacuumed
     }
 
     /// The committed rows as a table for DataFusion, all bookkeeping columns included.

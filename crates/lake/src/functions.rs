@@ -14,11 +14,12 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 
 use crate::latest::Latest;
+use crate::quantiles::OrderStatistic;
 use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
 /// Name, usage and meaning of every function added to SQL, for `describe functions` and the reference.
-pub const DOCS: [(&str, &str, &str); 13] = [
+pub const DOCS: [(&str, &str, &str); 15] = [
     (
         "gpu_ms",
         "gpu_ms(gpus_milli, begin, from, to)",
@@ -69,6 +70,13 @@ pub const DOCS: [(&str, &str, &str); 13] = [
         "latest(value, time)",
         "Aggregate: the value with the greatest time, NULLs left out; of equal times the greatest value.",
     ),
+    (
+        "quantiles",
+        "quantiles(value, q, …)",
+        "Aggregate: the exact quantiles of rank q, 0 to 1, as a list; between two values in proportion. One pass for all of them: \
+         quantiles(power_mw, 0.5, 0.95, 0.99)[3].",
+    ),
+    ("mad", "mad(value)", "Aggregate: the exact median of the distances from the median."),
 ];
 
 /// Adds the lake's functions to a session.
@@ -103,6 +111,8 @@ pub fn register(ctx: &SessionContext) {
         ctx.register_udf(ScalarUDF::from(function));
     }
     ctx.register_udaf(Latest::udaf());
+    ctx.register_udaf(OrderStatistic::quantiles());
+    ctx.register_udaf(OrderStatistic::mad());
 }
 
 /// A function over whole columns with fixed argument types.

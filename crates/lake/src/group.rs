@@ -261,7 +261,7 @@ impl GroupState {
         let clusters = self.cluster_indexes(&batch);
         for (fact, cluster) in facts.iter().zip(clusters) {
             let watermark = &mut self.clusters[cluster as usize].1;
-            *watermark = (*watermark).max(fact.time);
+            *watermark = (*watermark).max(fact.observed);
             let key = self.keys.entry(fact.key).or_insert(KeyState {
                 first: fact.time,
                 last: i64::MIN,
@@ -453,11 +453,18 @@ impl GroupState {
                 }),
             _ => Some(self.group.keyed.is_empty()),
         };
+        let entered =
+            batch.column_by_name("entered_time").map(|c| c.as_primitive::<TimestampMicrosecondType>());
+        let observed = |row: usize| match entered {
+            Some(entered) if entered.is_valid(row) => entered.value(row).min(times.value(row)),
+            _ => times.value(row),
+        };
         let fact = |row: usize| Facts {
             key: keys.value(row),
             event: events.value(row),
             time: times.value(row),
             reach: times.value(row),
+            observed: observed(row),
             attempt: attempt.as_ref().map_or(-1, |a| if a.is_valid(row) { a.value(row) } else { -1 }),
             terminal: terminal(row),
         };

@@ -364,9 +364,17 @@ impl Lake {
     /// Tables with their stores and the log partitions that this process keeps of them, for maintenance.
     pub(crate) fn stores_mut(&mut self) -> impl Iterator<Item = (&mut DeltaStore, Vec<u32>)> {
         let states = &self.states;
-        let kept = |table: &str| {
+        let joined: BTreeSet<String> =
+            self.plan.stored_joined().map(|planned| planned.spec.name.clone()).collect();
+        let keeper =
+            states.get(&(joined::KEEPER.0.to_owned(), joined::KEEPER.1)).map(|state| state.partition);
+        let kept = move |table: &str| {
             let keeps = |s: &&GroupState| s.group.commit_order().iter().any(|spec| spec.name == table);
-            states.values().filter(keeps).map(|s| s.partition).collect()
+            if joined.contains(table) {
+                keeper.into_iter().collect()
+            } else {
+                states.values().filter(keeps).map(|s| s.partition).collect()
+            }
         };
         self.stores.iter_mut().map(move |(table, store)| (store, kept(table)))
     }

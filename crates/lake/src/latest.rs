@@ -225,14 +225,14 @@ impl<V: Value> GroupsAccumulator for Groups<V> {
     }
 }
 
-/// The same aggregate without GROUP BY: one group.
-struct Single {
-    groups: Box<dyn GroupsAccumulator + Sync>,
+/// An aggregate without GROUP BY: one group.
+pub(crate) struct Single {
+    pub(crate) groups: Box<dyn GroupsAccumulator + Sync>,
 }
 
 impl std::fmt::Debug for Single {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("latest")
+        f.write_str("one group")
     }
 }
 

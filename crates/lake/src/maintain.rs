@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use chrono::{DateTime, Duration, Utc};
+use chrono::Duration;
 
 use crate::delta::{Change, DataFile, DeltaStore};
 use crate::error::Result;
 use crate::lake::Lake;
 use crate::parts;
+use crate::retention::Retention;
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT};
 
 /// A file of samples counts as small below such a share of the target. Those of a backlog are some ten MiB a partition, each
@@ -18,7 +19,7 @@ use crate::table::{Layout, OPEN, PARTITION, SEGMENT};
 const SAMPLES_SHARE: i64 = 8;
 
 /// When background work is due.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Maintenance {
     /// Files of a table smaller than this are merged …
     pub target_bytes: NonZeroU64,
@@ -26,8 +27,10 @@ pub struct Maintenance {
     pub small_files: usize,
     /// Files that no version younger than this refers to are deleted.
     pub keep_versions: Duration,
-    /// Raw events whose event time is older than this, counted from the newest one, may be dropped; `None` keeps all.
-    pub keep_raw: Option<Duration>,
+    /// After so many commits to a table of windows, which leave old segments behind, it is looked for such files.
+    pub commits_to_vacuum: i64,
+    /// Which tables keep their rows for how long.
+    pub retention: Retention,
 }
 
 impl Default for Maintenance {
@@ -36,20 +39,29 @@ impl Default for Maintenance {
             target_bytes: NonZeroU64::new(128 << 20).expect("not zero"),
             small_files: 32,
             keep_versions: Duration::hours(24),
-            keep_raw: None,
+            commits_to_vacuum: 64,
+            retention: Retention::default(),
         }
     }
 }
 
 /// Does what is due and shows the result to queries.
-pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
+pub async fn step(lake: &mut Lake, when: &Maintenance) -> Result<()> {
     let mut worked = false;
     for (store, partitions) in lake.stores_mut() {
+        worked |= when.retention.apply(store, &partitions).await?;
         if !store.spec().parts.is_empty() {
             worked |= put_parts_together(store, &partitions, when).await?;
             continue;
         }
         let layout = store.spec().layout;
+        if layout == Layout::Windowed {
+            // Each commit writes segments anew and leaves the old ones behind.
+            if partitions.contains(&0) && store.commits_since_vacuum() >= when.commits_to_vacuum {
+                store.vacuum(when.keep_versions).await?;
+            }
+            continue;
+        }
         let mut files = store.files()?;
         let kept: Vec<String> = partitions.iter().map(u32::to_string).collect();
         files.retain(|f| f.partition_value(PARTITION).is_some_and(|p| kept.iter().any(|kept| kept == p)));
@@ -59,7 +71,7 @@ pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
         let has_many = |partition: &u32| {
             let name = partition.to_string();
             let here = files.iter().filter(small).filter(|f| f.partition_value(PARTITION) == Some(&name));
-            layout != Layout::Windowed && here.count() > when.small_files
+            here.count() > when.small_files
         };
         let due: Vec<u32> = partitions.iter().copied().filter(has_many).collect();
         if !due.is_empty() {
@@ -71,18 +83,6 @@ pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
             };
             tracing::info!(table = store.spec().name, merged, deleted, "compacted");
             worked = true;
-        }
-        if let (Some(keep), Layout::Raw | Layout::Samples) = (when.keep_raw, layout) {
-            let expired = expired(&files, keep);
-            if !expired.is_empty() {
-                tracing::info!(
-                    table = store.spec().name,
-                    files = expired.len(),
-                    "dropped files past retention"
-                );
-                store.remove_files(expired).await?;
-                worked = true;
-            }
         }
     }
     if worked {
@@ -96,7 +96,7 @@ pub async fn step(lake: &mut Lake, when: Maintenance) -> Result<()> {
 /// every commit.
 const FILES_OF_A_SIZE: usize = 16;
 
-async fn put_parts_together(store: &mut DeltaStore, partitions: &[u32], when: Maintenance) -> Result<bool> {
+async fn put_parts_together(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
     let mut alike: BTreeMap<(String, String, u32), Vec<DataFile>> = BTreeMap::new();
     for file in store.files()?.into_iter().filter(|file| file.size < when.target_bytes.get() as i64) {
         let value = |column| file.partition_value(column).unwrap_or_default().to_owned();
@@ -125,14 +125,4 @@ async fn put_parts_together(store: &mut DeltaStore, partitions: &[u32], when: Ma
         store.vacuum(when.keep_versions).await?;
     }
     Ok(worked)
-}
-
-/// Files whose newest event is older than `keep`, counted from the newest event of the table. The newest file stays.
-fn expired(files: &[crate::delta::DataFile], keep: Duration) -> Vec<crate::delta::DataFile> {
-    let latest = |f: &crate::delta::DataFile| {
-        f.latest("event_time").and_then(|t| DateTime::parse_from_rfc3339(&t).ok())
-    };
-    let Some(newest) = files.iter().filter_map(latest).max() else { return Vec::new() };
-    let border: DateTime<Utc> = newest.with_timezone(&Utc) - keep;
-    files.iter().filter(|f| latest(f).is_some_and(|t| t < border)).cloned().collect()
 }

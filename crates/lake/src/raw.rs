@@ -30,6 +30,8 @@ pub struct Facts {
     pub time: i64,
     /// Until when the event alone may change windows, µs; equal to `time` for instantaneous events.
     pub reach: i64,
+    /// Up to when its cluster is known by it, µs: `time`, but for a price that is entered for a time to come.
+    pub observed: i64,
     /// Attempt it belongs to; -1 if none.
     pub attempt: i64,
     /// Whether nothing more is expected for the key after this event; `None` where the event does not say, as that of a
@@ -181,7 +183,7 @@ fn facts_of(event: &Event) -> Facts {
     let envelope = event.envelope();
     let id = envelope.map_or(&[][..], |e| e.event_id.as_slice());
     let identity = id.first_chunk().map_or(0, |head| i64::from_le_bytes(*head));
-    let time = event.event_time_ms() * MICROS_PER_MS;
+    let time = event.event_time_ms().saturating_mul(MICROS_PER_MS);
     let cluster = envelope.map_or("", |e| e.cluster.as_str());
     let (key, reach, terminal) = match event {
         // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile up under one key.
@@ -192,14 +194,20 @@ fn facts_of(event: &Event) -> Facts {
             says_whether_done(e.kind().as_str_name(), e.step_id.is_none()).then(|| is_terminal(e)),
         ),
         Event::Capacity(e) => (key_hash(cluster, &e.owner), time, Some(false)),
-        Event::PoolSample(e) => (identity, time + e.interval_ms as i64 * MICROS_PER_MS, Some(true)),
+        Event::PoolSample(e) => {
+            (identity, time.saturating_add(MICROS_PER_MS.saturating_mul(e.interval_ms as i64)), Some(true))
+        }
         // Not folded: neither nodes nor what is told of them ever ends, and steps are too many to wait for their job's end. So
         // each is a key of its own, and leaves memory with the next commit.
         Event::Step(e) => (identity, time.saturating_add(e.duration_us as i64), Some(true)),
         Event::Node(_) | Event::DeadLetter(_) | Event::GpuSamples(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
-    Facts { key, event: identity, time, reach, attempt, terminal }
+    let observed = match event {
+        Event::Capacity(e) => e.entered_ms.map_or(time, |ms| time.min(ms.saturating_mul(MICROS_PER_MS))),
+        _ => time,
+    };
+    Facts { key, event: identity, time, reach, observed, attempt, terminal }
 }
 
 /// A step may end a moment after its job, and a device be let go of.
@@ -289,7 +297,7 @@ impl<E: 'static> Rows for TypedRows<E> {
                 (Read::Text(get), ColumnBuilder::Text(builder)) => builder.append_option(get(event)),
                 (Read::Int(get), ColumnBuilder::Int(builder)) => builder.append_option(get(event)),
                 (Read::Time(get), ColumnBuilder::Time(builder)) => {
-                    builder.append_option(get(event).map(|ms| ms * MICROS_PER_MS));
+                    builder.append_option(get(event).map(|ms| ms.saturating_mul(MICROS_PER_MS)));
                 }
                 _ => unreachable!("builders are made from their reads"),
             }

@@ -1,5 +1,6 @@
 //! Reads the log and keeps the lake up to date: in one sweep ([`Runner::catch_up`]) or for good ([`Runner::run`]).
 
+mod ahead;
 mod aside;
 mod share;
 
@@ -28,7 +29,7 @@ const STARTING: Duration = Duration::from_secs(30);
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 
 /// How the runner paces itself.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Pace {
     /// Payload bytes read from a partition at a time.
     pub read_bytes: usize,
@@ -275,7 +276,7 @@ impl Runner {
     /// Compacts, applies retention and deletes unreferenced files, as far as it is due.
     pub async fn maintain(&mut self) -> Result<()> {
         self.apply_retention().await?;
-        maintain::step(&mut self.lake, self.pace.maintenance).await
+        maintain::step(&mut self.lake, &self.pace.maintenance).await
     }
 
     /// Drops records past retention that every group has passed. One process does it: who keeps the first partition.
@@ -351,18 +352,25 @@ impl Runner {
 
     async fn take_in(&mut self, at: &TopicPartition, records: Vec<StoredRecord>, end: u64) -> Result<()> {
         let mut intake = self.lake.intake(&at.topic, at.partition);
+        let now_ms = chrono::Utc::now().timestamp_millis();
         let mut aside = Aside::new(at, self.partitions.get(&at.topic).copied().unwrap_or(1));
         for StoredRecord { offset, record } in records {
             match Event::decode(record.schema, &record.payload) {
+                Ok(event) if let Some(why) = ahead::outside(&event, now_ms) => {
+                    aside.dead_letter(offset, record, None, why.code, &why.reason)?;
+                }
                 Ok(event) if aside.belongs_here(&event) => {
                     intake.push(offset, &event);
                     self.unflushed += weight(&event);
                 }
                 Ok(event) => aside.misplaced(offset, &event, record),
-                Err(e) => aside.undecodable(offset, record, &e)?,
+                Err(e) => {
+                    let at_ms = Some(record.event_time_ms);
+                    aside.dead_letter(offset, record, at_ms, "UNDECODABLE", &e.to_string())?;
+                }
             }
         }
-        self.progress.undecodable += aside.undecodable;
+        self.progress.undecodable += aside.dead;
         self.progress.misplaced += aside.misplaced;
         aside.append(self.log.as_ref())?;
         self.lake.absorb(intake, end)

@@ -25,6 +25,8 @@ const ABOUT: [&str; 5] = ["team", "user_name", "pool", "nodes", "gpus_milli"];
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     last: i64,
+    /// When the job, or an attempt of it, was said to have ended, µs; 0: never.
+    ended: i64,
     /// Hash of each of [`ABOUT`]; 0: nobody said.
     about: [u64; ABOUT.len()],
 }
@@ -81,7 +83,8 @@ impl Touched {
         watermarks: &[i64],
         first: impl Fn(i64) -> i64,
     ) {
-        let columns = ABOUT.map(|name| batch.column_by_name(name).expect("a column of job_events"));
+        let column = |name| batch.column_by_name(name).expect("a column of job_events");
+        let (columns, kinds) = (ABOUT.map(column), column("kind").as_string_view());
         for (row, (fact, watermark)) in facts.iter().zip(watermarks).enumerate() {
             let begin = first(fact.key);
             let is_new = !self.known.contains_key(&fact.key);
@@ -96,7 +99,15 @@ impl Touched {
             let in_order = fact.time >= known.last && if is_new { begin == fact.time } else { !is_news };
             known.last = known.last.max(fact.time);
             let to = fact.reach.max(*watermark).max(known.last);
-            self.add((if in_order { fact.time } else { begin.min(fact.time) }, to));
+            let from = match kinds.value(row) {
+                // Its device was taken to be free from the end on, as long as nobody told that it was let go of.
+                "DEVICE_RELEASED" if known.ended > 0 => known.ended.min(fact.time),
+                _ => fact.time,
+            };
+            if kinds.value(row) == "ENDED" {
+                known.ended = fact.time;
+            }
+            self.add((if in_order { from } else { begin.min(fact.time) }, to));
         }
     }
 

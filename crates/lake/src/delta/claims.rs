@@ -206,6 +206,7 @@ impl DeltaStore {
 
     /// Looks for commits made by others.
     pub async fn refresh(&mut self) -> Result<()> {
+        self.kept_from = None;
         self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
     }
 

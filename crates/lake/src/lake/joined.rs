@@ -51,7 +51,8 @@ impl Lake {
         if self.sharing == Sharing::Shared && !keeps {
             return Ok(flushed);
         }
-        let watermark = self.states.values().filter_map(|state| state.watermark()).max();
+        let joined = self.states.values().filter(|state| state.group.is_joined);
+        let watermark = joined.filter_map(|state| state.watermark()).max();
         for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
             let Some(behind) = self.behind(&planned, watermark).await? else { continue };
             self.assemble_one(&planned, behind, &mut flushed).await?;
@@ -97,8 +98,9 @@ impl Lake {
         }
         let begin = self.begin(planned).await?;
         let bounds = self.bounds(&spans, watermark).filter(|_| begin.is_some());
-        let bounds = bounds.map(|(low, high)| (low.max(begin.unwrap_or(low)), high));
         let width = width(planned);
+        let final_below = self.final_below(planned).await?;
+        let bounds = bounds.map(|(low, high)| (low.max(begin.unwrap_or(low)).max(final_below), high));
         let inside = |(from, to): &Span| {
             let (low, high) = bounds?;
             let (from, to) = (low.max(*from), high.min(*to));
@@ -107,6 +109,32 @@ impl Lake {
         let spans = merged(spans.iter().filter_map(inside).collect(), width);
         let observed = bounds.map_or(i64::MIN, |(_, high)| high);
         Ok(Some(Behind { spans, progress, observed }))
+    }
+
+    /// Start of the first window that can be computed anew: of those before, rows were dropped that they are made of.
+    async fn final_below(&mut self, planned: &Planned) -> Result<i64> {
+        let mut kept_from = i64::MIN;
+        for table in self.made_of(planned) {
+            kept_from = self.store_mut(&table).kept_from().await?.unwrap_or(i64::MIN).max(kept_from);
+        }
+        let width = width(planned);
+        Ok(if kept_from == i64::MIN { i64::MIN } else { floor_to(kept_from + width - 1, width) })
+    }
+
+    /// The table itself and those that are stored of what it is made of. What those came from does not matter: they stay as they
+    /// are when it goes.
+    fn made_of(&self, planned: &Planned) -> BTreeSet<String> {
+        let mut stored = BTreeSet::from([planned.spec.name.clone()]);
+        let mut to_look_at = planned.pipeline.sources.clone();
+        while let Some(table) = to_look_at.pop() {
+            if self.stores.contains_key(&table) {
+                stored.insert(table);
+                continue;
+            }
+            let made = self.plan.joined.iter().chain(&self.plan.views).find(|made| made.spec.name == table);
+            to_look_at.extend(made.iter().flat_map(|made| made.pipeline.sources.clone()));
+        }
+        stored
     }
 
     /// Where the windows of a pipeline begin; `None`: there are none yet.
@@ -120,18 +148,23 @@ impl Lake {
         first_time(&self.session(), rows, from).await
     }
 
-    /// The time that anything is known of: nothing is computed before and after it.
+    /// The time that anything is known of: nothing is computed before and after it. What holds from a time on says nothing of
+    /// that time itself: a price may be entered for a year to come.
     fn bounds(&self, spans: &[Span], watermark: Option<i64>) -> Option<Span> {
-        let ends =
-            spans.iter().flat_map(|(from, to)| [*from, *to]).filter(|t| *t > i64::MIN && *t < i64::MAX);
-        let ends: Vec<i64> = ends.chain(watermark).collect();
+        let is_known = |time: &i64| *time > i64::MIN && *time < i64::MAX;
+        let ends = |spans: &[&Span]| -> Vec<i64> {
+            spans.iter().flat_map(|(from, to)| [*from, *to]).filter(is_known).chain(watermark).collect()
+        };
+        let (all, ended): (Vec<&Span>, Vec<&Span>) =
+            (spans.iter().collect(), spans.iter().filter(|(_, to)| *to < i64::MAX).collect());
         let low = if spans.iter().any(|(from, _)| *from == i64::MIN) { self.first_time() } else { None };
-        Some((low.or(ends.iter().min().copied())?, ends.iter().max().copied()?))
+        Some((low.or(ends(&all).into_iter().min())?, ends(&ended).into_iter().max()?))
     }
 
-    /// The first time that any event is of, by the statistics of files.
+    /// The first time that any event is of, by the statistics of files. Dead letters without a time are of 1970.
     fn first_time(&self) -> Option<i64> {
-        let stores = self.plan.groups.iter().filter_map(|group| self.stores.get(&group.raw.spec.name));
+        let joined = self.plan.groups.iter().filter(|group| group.is_joined);
+        let stores = joined.filter_map(|group| self.stores.get(&group.raw.spec.name));
         stores
             .filter_map(|store| store.files().ok())
             .flatten()

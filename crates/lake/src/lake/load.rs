@@ -68,9 +68,11 @@ impl Lake {
     }
 }
 
-/// Remembers up to when each cluster was observed.
+/// Remembers up to when each cluster was observed, as [`crate::raw::Facts::observed`] says.
 async fn load_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
-    let sql = format!("SELECT cluster, max(event_time) AS at FROM raw WHERE {rows} GROUP BY cluster");
+    let is_entered = state.raw().spec.columns.iter().any(|column| column.name == "entered_time");
+    let observed = if is_entered { "least(event_time, entered_time)" } else { "event_time" };
+    let sql = format!("SELECT cluster, max({observed}) AS at FROM raw WHERE {rows} GROUP BY cluster");
     for batch in ctx.sql(&sql).await?.collect().await? {
         let clusters = cast(batch.column(0), &DataType::Utf8View)?;
         let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();

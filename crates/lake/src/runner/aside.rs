@@ -1,7 +1,8 @@
-//! Records of a partition that are not taken in there: nobody can read them, or they belong to another partition.
+//! Records of a partition that are not taken in there: nobody can read them, their time is out of bounds, or they belong to another
+//! partition.
 
 use tidegate_events::v1::{DeadLetter, Envelope};
-use tidegate_events::{DecodeError, Event, SchemaId};
+use tidegate_events::{Event, SchemaId};
 use tidegate_log::{Batch, EventLog, Producer, Record, TopicPartition, partition_for};
 
 use super::CONSUMER_GROUP;
@@ -17,7 +18,8 @@ pub(super) struct Aside<'a> {
     from: &'a TopicPartition,
     /// Partitions of the topic.
     partitions: u32,
-    pub undecodable: u64,
+    /// Records that became dead letters.
+    pub dead: u64,
     pub misplaced: u64,
     /// Records to append: where, the offset of the first, and all of them.
     batches: Vec<(TopicPartition, u64, Vec<Record>)>,
@@ -25,7 +27,7 @@ pub(super) struct Aside<'a> {
 
 impl<'a> Aside<'a> {
     pub fn new(from: &'a TopicPartition, partitions: u32) -> Self {
-        Self { from, partitions, undecodable: 0, misplaced: 0, batches: Vec::new() }
+        Self { from, partitions, dead: 0, misplaced: 0, batches: Vec::new() }
     }
 
     /// Whether all events of its key are in this partition. Producers other than ours may have spread them otherwise.
@@ -47,19 +49,27 @@ impl<'a> Aside<'a> {
         self.add(to, offset, Record { key: key.into(), ..record });
     }
 
-    /// A record nobody can read goes to the dead-letter topic with its place; the pipeline goes on.
-    pub fn undecodable(&mut self, offset: u64, record: Record, why: &DecodeError) -> Result<()> {
-        self.undecodable += 1;
+    /// A record that cannot be used goes to the dead-letter topic with its place; the pipeline goes on. `at_ms`: its time, if that
+    /// can be.
+    pub fn dead_letter(
+        &mut self,
+        offset: u64,
+        record: Record,
+        at_ms: Option<i64>,
+        code: &str,
+        why: &str,
+    ) -> Result<()> {
+        self.dead += 1;
         let TopicPartition { topic, partition } = self.from;
         let letters = SchemaId::DeadLetter.topic();
         if topic == letters {
-            tracing::error!(topic, partition, offset, %why, "a dead letter cannot be decoded itself; skipped");
+            tracing::error!(topic, partition, offset, why, "a dead letter cannot be used itself; skipped");
             return Ok(());
         }
         let mut letter = Event::DeadLetter(DeadLetter {
             envelope: Some(Envelope {
-                event_time_ms: record.event_time_ms,
-                observed_time_ms: record.event_time_ms,
+                event_time_ms: at_ms.unwrap_or_default(),
+                observed_time_ms: at_ms.unwrap_or_default(),
                 source: CONSUMER_GROUP.into(),
                 ..Envelope::default()
             }),
@@ -67,7 +77,7 @@ impl<'a> Aside<'a> {
             line: None,
             partition: Some(*partition),
             offset: Some(offset),
-            code: "UNDECODABLE".into(),
+            code: code.into(),
             reason: format!("{why}; the record was skipped, everything after it goes on"),
             raw: record.payload.slice(..record.payload.len().min(RAW_BYTES)).to_vec(),
         });

@@ -59,7 +59,7 @@ impl Runner {
     /// As [`Self::flush_or_rejoin`], and what background work is due.
     pub(super) async fn flush_and_tidy_or_rejoin(&mut self) -> Result<()> {
         self.flush_or_rejoin().await?;
-        match maintain::step(&mut self.lake, self.pace.maintenance).await {
+        match maintain::step(&mut self.lake, &self.pace.maintenance).await {
             Err(fenced @ LakeError::Fenced { .. }) => self.rejoin(fenced).await,
             tidied => tidied,
         }

@@ -162,8 +162,12 @@ impl History {
                 self.events.push(Event::Job(ended));
             }
             for gpu in 0..if by_device { gpus_held } else { 0 } {
-                for (kind, at) in [(JobEventKind::DeviceHeld, time), (JobEventKind::DeviceReleased, end)] {
-                    if is_open && kind == JobEventKind::DeviceReleased {
+                // An epilog comes late, or never.
+                let released = end + self.rng.random_range(0..3) * 40_000;
+                let is_lost = is_open || self.rng.random_bool(0.2);
+                for (kind, at) in [(JobEventKind::DeviceHeld, time), (JobEventKind::DeviceReleased, released)]
+                {
+                    if is_lost && kind == JobEventKind::DeviceReleased {
                         continue;
                     }
                     self.events.push(Event::Job(JobEvent {

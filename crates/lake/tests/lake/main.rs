@@ -4,6 +4,7 @@
 
 mod histories;
 mod ledger;
+mod retention;
 mod revisions;
 mod same_bytes;
 mod samples;

@@ -332,7 +332,7 @@ async fn parts_of_windows_become_few_files() {
         assert!(files >= 40, "{table}: {files} files");
         before.push((spec, files, rows, shown));
     }
-    maintain::step(&mut lake, Maintenance::default()).await.unwrap();
+    maintain::step(&mut lake, &Maintenance::default()).await.unwrap();
     for (spec, files, rows, shown) in before {
         let after = files_of(&root, &spec).await;
         assert!(after < 20, "{}: {after} files of {files}", spec.name);

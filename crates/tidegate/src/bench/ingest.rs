@@ -118,7 +118,8 @@ fn tables(
     gpu_ms_generated: i64,
 ) -> Result<Report, CommandError> {
     block_on_one_thread(async {
-        let mut runner = opened.runner(tidegate_lake::shipped::shipped(), Pace::default()).await?;
+        let pace = Pace { refresh_every: None, ..Pace::default() };
+        let mut runner = opened.runner(tidegate_lake::shipped::shipped(), pace).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         let (cpu_s, wall_s) = watch.read()?;
         let peak_rss_mib = peak_rss_mib()?;

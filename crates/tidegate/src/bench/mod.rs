@@ -3,9 +3,12 @@
 pub mod agent;
 pub mod backlog;
 pub mod codec;
+mod fleet;
 pub mod ingest;
 pub mod ledger;
 mod outbox;
+pub mod query;
+pub mod window;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +26,8 @@ use crate::commands::{CommandError, CommandResult};
   tidegate bench ingest --jobs 3000000 --json
   tidegate bench replay --jobs 1000000 --json
   tidegate bench backlog --samples 50000000 --processes 1,2 --log kafka://127.0.0.1:9092/bench --json
+  tidegate bench window --nodes 1250 --minutes 10 --json
+  tidegate bench query --nodes 125 --hours 6 --json
   tidegate bench agent --json
   tidegate bench ledger --hours 24 --nodes 6 --json
   tidegate bench codec --json
@@ -41,6 +46,10 @@ enum What {
     Replay(ingest::IngestArgs),
     /// From a log full of GPU samples to the table, by one process or several at once
     Backlog(backlog::BacklogArgs),
+    /// From a log with samples, jobs and nodes of a whole fleet to every table, the ledger's minutes included
+    Window(window::WindowArgs),
+    /// Questions to a fleet's tables, beside DuckDB and ClickHouse
+    Query(query::QueryArgs),
     /// What the agent takes of a node: CPU time and memory
     Agent(agent::AgentArgs),
     /// A synthetic day whose truth is known: what the tables say of it, beside the truth
@@ -66,6 +75,8 @@ pub fn run(args: BenchArgs) -> CommandResult {
         What::Ingest(args) => print(&ingest::ingest(&args)?),
         What::Replay(args) => print(&ingest::replay(&args)?),
         What::Backlog(args) => print(&backlog::run(&args)?),
+        What::Window(args) => print(&window::run(&args)?),
+        What::Query(args) => print(&query::run(&args)?),
         What::Agent(args) => print(&agent::run(&args)?),
         What::Ledger(args) => print(&ledger::run(&args)?),
         What::Codec(args) => print(&codec::run(args.seed, args.scale)?),

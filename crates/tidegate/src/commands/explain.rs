@@ -1,4 +1,4 @@
-//! `tidegate explain job`: what a job waits for and what became of its time, in words.
+//! `tidegate explain job`: what a job waits for, what became of the GPU time it held, and what would help, in words.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,12 @@ use tidegate_server::{QueryLimits, QueryService};
 
 use super::{CommandError, CommandResult, DataArgs, ask, block_on, lake_url};
 
+mod held;
+mod held_words;
+mod helps;
 mod words;
+
+use held::Held;
 
 /// Explain in words what became of something
 #[derive(Debug, Args)]
@@ -28,13 +33,14 @@ enum What {
     Job(JobArgs),
 }
 
-/// Why a job waits and what would start it; its waits and attempts; how the time of one that ended went
+/// Why a job waits and what would start it; where the GPU time of one that ran went, and what would help most
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate explain job 4711
   tidegate explain job 4711_3 --cluster prod --json
 
-What is said is from the tables jobs, attempts and pending, as they are committed.")]
+What is said is from tables as they are committed: jobs, attempts and pending, and of a job that held GPUs ledger_1m, job_costs,
+goodput, goodput_attempts, mfu_jobs, bottleneck_1m, gang_spread, job_energy and memory_growth.")]
 struct JobArgs {
     /// Job, as its scheduler names it
     job: String,
@@ -59,6 +65,10 @@ struct Explanation {
     attempts: Vec<Attempt>,
     /// Stretches of its waits, each with one constraint; while it waits the last is the present one.
     waits: Vec<Wait>,
+    /// What became of the GPU time it held; `None` if it has held none.
+    held: Option<Held>,
+    /// What would help it most, in a sentence.
+    helps: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -151,7 +161,13 @@ async fn explain(args: &JobArgs) -> Result<Explanation, CommandError> {
         Some(attempt) => ("running", attempt.from_time.clone()),
         None => ("waiting", waits.last().filter(|wait| wait.until.is_none()).map(|wait| wait.since.clone())),
     };
-    Ok(Explanation { state, since, attempts, waits, job })
+    let held = match attempts.is_empty() {
+        true => None,
+        false => Some(Held::ask(&service, &of_job).await?),
+    };
+    let mut told = Explanation { state, since, attempts, waits, held, job, helps: String::new() };
+    told.helps = helps::most(&told);
+    Ok(told)
 }
 
 /// The one job that is meant.

@@ -22,8 +22,11 @@ use clap::Args;
 use indicatif::HumanCount;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tidegate_lake::maintain::Maintenance;
 use tidegate_lake::peaks;
 use tidegate_lake::pipeline::Pipeline;
+use tidegate_lake::plan::Plan;
+use tidegate_lake::retention::Retention;
 use tidegate_lake::runner::Pace;
 use tidegate_log::{DataDir, LogError};
 use tidegate_server::{Encoded, Format, Overrides, QueryService};
@@ -88,6 +91,36 @@ pub struct PaceArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = Pace::default().flush_every.as_secs_f64(), hide_short_help = true,
           value_parser = seconds)]
     flush_every: f64,
+}
+
+/// How long tables keep their rows.
+#[derive(Debug, Clone, Args)]
+pub struct KeepArgs {
+    /// Drop rows of a table that are older than so many days, counted from its newest one, e.g. gpu_samples=30; may be given several
+    /// times. Hours and days that are stored of them stay, and no longer change for what comes late
+    #[arg(long, value_name = "TABLE=DAYS", value_parser = table_and_days)]
+    keep: Vec<(String, u32)>,
+}
+
+fn table_and_days(text: &str) -> Result<(String, u32), String> {
+    let (table, days) = text.split_once('=').ok_or("write TABLE=DAYS, e.g. gpu_samples=30")?;
+    let days = days.parse().ok().filter(|days| (1..=36_500).contains(days));
+    Ok((table.into(), days.ok_or("days are a whole number from 1 to 36500")?))
+}
+
+impl KeepArgs {
+    /// What maintenance does then.
+    pub async fn maintenance(&self, pipelines: &[Pipeline]) -> Result<Maintenance, CommandError> {
+        let days = |(table, days): &(String, u32)| (table.clone(), chrono::Duration::days((*days).into()));
+        let retention = match self.keep.is_empty() {
+            true => Retention::default(),
+            false => {
+                let plan = Plan::compile(pipelines.to_vec()).await?;
+                Retention::new(self.keep.iter().map(days).collect(), &plan)?
+            }
+        };
+        Ok(Maintenance { retention, ..Maintenance::default() })
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -16,8 +16,8 @@ use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, PaceArgs, bind, block_on, block_on_one_thread,
-    name_full_disk, stop_on_signals,
+    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Opened, PaceArgs, bind, block_on,
+    block_on_one_thread, name_full_disk, stop_on_signals,
 };
 
 /// List, check, run, backfill and test pipelines
@@ -61,6 +61,8 @@ enum What {
         listen: Option<String>,
         #[command(flatten)]
         pace: PaceArgs,
+        #[command(flatten)]
+        keep: KeepArgs,
     },
     /// Build every table anew from the log; queries see the old ones until the new ones are complete
     Backfill {
@@ -77,9 +79,9 @@ pub fn run(args: PipelineArgs) -> CommandResult {
     match args.what {
         What::List { data } => list(&data),
         What::Check { files, data } => check(&files, &data),
-        What::Run { data, log, follow: false, pace, .. } => catch_up(&data, &log, pace.pace()),
-        What::Run { data, log, follow: true, listen, pace } => {
-            follow(&data, &log, listen.as_deref(), pace.pace())
+        What::Run { data, log, follow: false, pace, keep, .. } => catch_up(&data, &log, pace.pace(), &keep),
+        What::Run { data, log, follow: true, listen, pace, keep } => {
+            follow(&data, &log, listen.as_deref(), pace.pace(), &keep)
         }
         What::Backfill { data, log } => backfill::run(&data, &log),
         What::Test(args) => cases::run(&args),
@@ -122,10 +124,13 @@ fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace) -> CommandResult {
+fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let opened = Opened::open(&data.data, log)?;
     let progress = block_on_one_thread(async {
+        let maintenance = keep.maintenance(&pipelines).await?;
+        // Nobody can ask before it ends.
+        let pace = Pace { refresh_every: None, maintenance, ..pace };
         let mut runner = opened.runner(pipelines, pace).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         runner.maintain().await?;
@@ -136,7 +141,13 @@ fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn follow(data: &DataArgs, log: &LogArgs, listen: Option<&str>, pace: Pace) -> CommandResult {
+fn follow(
+    data: &DataArgs,
+    log: &LogArgs,
+    listen: Option<&str>,
+    pace: Pace,
+    keep: &KeepArgs,
+) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let opened = Opened::open(&data.data, log)?;
     opened.create_topics()?;
@@ -145,7 +156,8 @@ fn follow(data: &DataArgs, log: &LogArgs, listen: Option<&str>, pace: Pace) -> C
         stop_on_signals(stop)?;
         // Without an address nobody can ask, so nothing needs to be made ready for it.
         let refresh_every = listen.and(pace.refresh_every);
-        let mut runner = opened.runner(pipelines, Pace { refresh_every, ..pace }).await?;
+        let maintenance = keep.maintenance(&pipelines).await?;
+        let mut runner = opened.runner(pipelines, Pace { refresh_every, maintenance, ..pace }).await?;
         let metrics = Arc::new(Metrics::default());
         if let Some(listen) = listen {
             let listener = bind(listen).await?;

@@ -123,22 +123,29 @@ fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each command is a life of its own of the source `price`.
+/// What is entered together has a source of its own, named by what it states: two commands of one millisecond are two sources, and
+/// the same entries once more are known to the log.
 fn append(outlet: &dyn Outlet, events: &mut [Event], now_ms: i64) -> Result<(), CommandError> {
     let topic = SchemaId::CapacityEvent.topic();
     let partitions = outlet.partitions(topic)?;
+    let fold = |hash: u128, event: &mut Event| {
+        event.seal();
+        let id = event.envelope_mut().event_id.first_chunk().map_or(0, |id| u128::from_le_bytes(*id));
+        hash.rotate_left(17) ^ id
+    };
+    let source = format!("{SOURCE}#{:032x}", events.iter_mut().fold(0, fold));
     let mut batches: BTreeMap<u32, Vec<Record>> = BTreeMap::new();
     for event in events {
         let partition = partition_for(event.key().as_bytes(), partitions);
         let records = batches.entry(partition).or_default();
         let envelope = event.envelope_mut();
-        envelope.source = SOURCE.into();
+        envelope.source.clone_from(&source);
         envelope.epoch = now_ms.unsigned_abs();
         envelope.seq = records.len() as u64;
         records.push(event.record()?.into());
     }
     for (partition, records) in batches {
-        let producer = Producer { source: SOURCE.into(), epoch: now_ms.unsigned_abs() };
+        let producer = Producer { source: source.clone(), epoch: now_ms.unsigned_abs() };
         let at = TopicPartition { topic: topic.into(), partition };
         outlet.append(&at, Batch { producer, first_seq: 0, records })?;
     }
@@ -149,4 +156,49 @@ const SOURCE: &str = "price";
 
 fn now_ms() -> Result<i64, CommandError> {
     Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_events::v1;
+    use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog};
+
+    use super::*;
+
+    fn price(micros: u64) -> Event {
+        Event::Capacity(v1::CapacityEvent {
+            envelope: Some(v1::Envelope {
+                cluster: "c".into(),
+                event_time_ms: 1_700_000_000_000,
+                ..v1::Envelope::default()
+            }),
+            kind: v1::CapacityEventKind::PriceSet.into(),
+            owner: "total".into(),
+            price_micros_per_gpu_hour: Some(micros),
+            ..v1::CapacityEvent::default()
+        })
+    }
+
+    #[test]
+    fn prices_entered_in_one_millisecond_are_all_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let log: Arc<dyn EventLog> =
+            Arc::new(EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap());
+        let outlet = LogOutlet::new(Arc::clone(&log), 1);
+        let now_ms = 1_700_000_000_123;
+        // The third command repeats the first one: the same fact, which counts once.
+        for entries in [&[1][..], &[2, 3], &[1]] {
+            let mut events: Vec<Event> = entries.iter().map(|micros| price(*micros)).collect();
+            append(&outlet, &mut events, now_ms).unwrap();
+        }
+        let at = TopicPartition { topic: SchemaId::CapacityEvent.topic().into(), partition: 0 };
+        let kept = log.read(&at, 0, 1 << 20).unwrap();
+        let named = kept.iter().map(|kept| {
+            let mut event = Event::decode(kept.record.schema, &kept.record.payload).unwrap();
+            let envelope = event.envelope_mut();
+            (envelope.source.clone(), envelope.epoch, envelope.seq)
+        });
+        let named: std::collections::BTreeSet<_> = named.collect();
+        assert_eq!((kept.len(), named.len()), (3, 3), "{named:?}");
+    }
 }

@@ -17,8 +17,8 @@ use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, bind, block_on, name_full_disk, stop_on_signals,
-    table_counts,
+    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Opened, bind, block_on, name_full_disk,
+    stop_on_signals, table_counts,
 };
 use demo::{Demo, Speed, Trace};
 use view::View;
@@ -35,6 +35,7 @@ const MIN_TOKEN_BYTES: usize = 16;
   tidegate up --demo
   tidegate up --demo --speed 1d/s --data demo-data
   tidegate up --data tidegate-data --listen 127.0.0.1:9000
+  tidegate up --data tidegate-data --ingest --keep gpu_samples=30 --keep gpu_1m=400
 
 Ctrl-C and SIGTERM commit what was taken in and end it; a second one ends it at once. Nothing is lost by kill -9 either:
 what the log has acknowledged is there after a restart. The traces of the demo are listed with their authors and licences
@@ -62,6 +63,8 @@ pub struct UpArgs {
     /// Simulated time per second, e.g. 6h/s or 1d/s, or max; by default a replay takes about 25 s (implies --demo)
     #[arg(long, value_name = "TIME/s", value_parser = Speed::parse)]
     speed: Option<Speed>,
+    #[command(flatten)]
+    keep: KeepArgs,
     /// End when the replay is done and committed; without a replay, when all that the log holds is
     #[arg(long)]
     exit_when_done: bool,
@@ -89,8 +92,9 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     // Who takes events in has a cluster of his own to look at.
     let with_demo = asked_for || (!args.ingest && is_empty(opened.log.as_ref())?);
     opened.create_topics()?;
-    let mut runner =
-        opened.runner(pipelines, Pace { refresh_every: Some(REFRESH_EVERY), ..Pace::default() }).await?;
+    let maintenance = args.keep.maintenance(&pipelines).await?;
+    let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..Pace::default() };
+    let mut runner = opened.runner(pipelines, pace).await?;
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
     let mut until = stopped.clone();
     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };

@@ -1,94 +1,13 @@
 //! Why jobs wait: `pending`, `fragmentation`, `tidegate explain job` and `tidegate topology import` over one made-up day.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
-use tidegate_events::{Event, v1};
-use tidegate_log::{
-    Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
-};
+use tidegate_events::Event;
 
 use crate::program::{query, run, succeed, tidegate};
-
-/// The history of the case `pending`, where it is told how what is expected was found.
-const DAY: &str = "../../pipelines/tests/pending/events.jsonl";
-
-/// A data folder with the tables of these events.
-fn tables_of(folder: &Path, events: Vec<Event>) -> PathBuf {
-    let data = folder.join("data");
-    let place = DataDir::open(&data).unwrap();
-    let log = EmbeddedLog::open(place.log(), EmbeddedOptions::default()).unwrap();
-    for topic in ["jobs", "nodes", "capacity"] {
-        let of_topic = |event: &&Event| event.schema().topic() == topic;
-        let records: Vec<Record> = events.iter().filter(of_topic).cloned().map(record).collect();
-        log.create_topic(topic, TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None }).unwrap();
-        let producer = Producer { source: "test".into(), epoch: 1 };
-        let at = TopicPartition { topic: topic.into(), partition: 0 };
-        log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
-    }
-    drop((log, place));
-    succeed(tidegate().args(["pipeline", "run", "--data"]).arg(&data));
-    data
-}
-
-fn record(mut event: Event) -> Record {
-    event.record().unwrap().into()
-}
-
-fn day() -> Vec<Event> {
-    fs::read_to_string(DAY).unwrap().lines().map(|line| event(&serde_json::from_str(line).unwrap())).collect()
-}
-
-/// An event of the case, as far as it uses fields.
-fn event(line: &Value) -> Event {
-    let (name, fields) = line.as_object().unwrap().iter().next().unwrap();
-    let text = |name: &str| fields[name].as_str().map(str::to_owned);
-    let number = |name: &str| fields[name].as_u64().or_else(|| fields[name].as_str()?.parse().ok());
-    let envelope = Some(v1::Envelope {
-        cluster: "test".into(),
-        event_time_ms: fields["envelope"]["event_time_ms"].as_i64().unwrap(),
-        ..Default::default()
-    });
-    let kind = text("kind").unwrap();
-    match name.as_str() {
-        "node_event" => Event::Node(v1::NodeEvent {
-            envelope,
-            kind: v1::NodeEventKind::from_str_name(&kind).unwrap().into(),
-            node: text("node").unwrap(),
-            pool: text("pool"),
-            gpu_model: text("gpu_model"),
-            gpus_milli: number("gpus_milli"),
-            state: text("state"),
-            reason: text("reason"),
-            ..Default::default()
-        }),
-        "capacity_event" => Event::Capacity(v1::CapacityEvent {
-            envelope,
-            kind: v1::CapacityEventKind::from_str_name(&kind).unwrap().into(),
-            owner: text("owner").unwrap(),
-            gpus_milli: number("gpus_milli"),
-            ..Default::default()
-        }),
-        _ => Event::Job(v1::JobEvent {
-            envelope,
-            kind: v1::JobEventKind::from_str_name(&kind).unwrap().into(),
-            job_id: text("job_id").unwrap(),
-            attempt_id: fields["attempt_id"].as_i64(),
-            team: text("team"),
-            user_name: text("user_name"),
-            pool: text("pool"),
-            gpus_milli: number("gpus_milli"),
-            nodes: text("nodes"),
-            node_count: number("node_count").map(|count| count as u32),
-            reason: text("reason"),
-            final_state: text("final_state"),
-            asked_node_count: number("asked_node_count").map(|count| count as u32),
-            asked_gpus_per_node_milli: number("asked_gpus_per_node_milli"),
-            ..Default::default()
-        }),
-    }
-}
+use crate::told::{case, tables_of};
 
 fn explain(data: &Path, arguments: &[&str]) -> std::process::Command {
     let mut command = tidegate();
@@ -99,16 +18,11 @@ fn explain(data: &Path, arguments: &[&str]) -> std::process::Command {
 #[test]
 fn why_jobs_wait_is_told_in_tables_and_in_words() {
     let folder = tempfile::tempdir().unwrap();
-    let mut events = day();
+    // The history of the case `pending`, where it is told how what is expected was found.
+    let mut events = case("pending", "test");
     // A job of the same name in another cluster.
-    for event in day() {
-        if let Event::Job(mut job) = event
-            && job.job_id == "8"
-        {
-            job.envelope.as_mut().unwrap().cluster = "other".into();
-            events.push(Event::Job(job));
-        }
-    }
+    let same_name = |event: &Event| matches!(event, Event::Job(job) if job.job_id == "8");
+    events.extend(case("pending", "other").into_iter().filter(same_name));
     let data = tables_of(folder.path(), events);
 
     let stretches = query(
@@ -132,6 +46,7 @@ fn why_jobs_wait_is_told_in_tables_and_in_words() {
         "since        2024-03-01 09:00:00 UTC",
         "asks 16 GPUs as 8 on each of 2 nodes; the pool has 24, 8 of them on nodes that jobs may start on; 3 are free",
         "starts when  nodes come back",
+        "helps most   it starts when nodes come back",
         "begin_time (layer 4, workload)",
         "16 GPUs on n2,n3, ended REQUEUED, followed by another run",
     ] {

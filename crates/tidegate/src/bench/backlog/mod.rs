@@ -1,27 +1,21 @@
 //! From a log full of GPU samples to the table, by one process or several at once.
 
-mod children;
-mod fleet;
+pub(super) mod children;
 
 use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_events::{Event, SchemaId};
 use tidegate_lake::exec::Limits;
 use tidegate_lake::lake::{CatalogSource, committed_catalog};
 use tidegate_lake::plan::Plan;
-use tidegate_log::{EventLog, TopicPartition, partition_for};
+use tidegate_log::{EventLog, TopicPartition};
 
+use super::fleet::{Fleet, SAMPLES_PER_MESSAGE};
 use super::ingest::query;
-use super::outbox::Outbox;
 use super::{Scratch, Stopwatch, folder_bytes};
 use crate::commands::{CommandError, LogArgs, Opened, block_on, folder_url};
-use fleet::{Fleet, SAMPLES_PER_MESSAGE};
-
-/// Who appends.
-const SOURCE: &str = "bench/backlog";
 
 #[derive(Debug, Args)]
 pub struct BacklogArgs {
@@ -82,13 +76,6 @@ struct Measurement {
     power_mw: i64,
 }
 
-/// What was written to the log.
-struct Produced {
-    samples: u64,
-    payload_bytes: u64,
-    power_mw: i64,
-}
-
 pub fn run(args: &BacklogArgs) -> Result<Report, CommandError> {
     let on_kafka = args.log.kafka().is_some();
     if !on_kafka && args.processes.iter().any(|n| *n > 1) {
@@ -122,7 +109,12 @@ fn measure(args: &BacklogArgs, log: &LogArgs, processes: u32) -> Result<Measurem
     let produced = {
         let opened = Opened::open(&data, log)?;
         opened.create_topics()?;
-        produce(args, opened.log.as_ref(), log.topics().partitions)?
+        let rounds = args.samples.div_ceil(u64::from(args.nodes) * SAMPLES_PER_MESSAGE);
+        Fleet::new(args.seed, args.nodes, rounds).produce(
+            args.samples,
+            opened.log.as_ref(),
+            log.topics().partitions,
+        )?
     };
     let (produce_cpu_s, produce_s) = watch.read()?;
     let worked = children::work(processes, &data, log)?;
@@ -158,24 +150,6 @@ fn measure(args: &BacklogArgs, log: &LogArgs, processes: u32) -> Result<Measurem
         drop_records(&log.place.open_kafka(url)?)?;
     }
     Ok(measurement)
-}
-
-/// Writes the fleet's messages to the log, each to the partition of its node.
-fn produce(args: &BacklogArgs, log: &dyn EventLog, partitions: u32) -> Result<Produced, CommandError> {
-    let mut fleet = Fleet::new(args.seed, args.nodes);
-    let topic = SchemaId::GpuSampleBatch.topic();
-    let mut outboxes: Vec<Outbox> =
-        (0..partitions).map(|partition| Outbox::new(SOURCE, topic, partition)).collect();
-    let mut produced = Produced { samples: 0, payload_bytes: 0, power_mw: 0 };
-    while produced.samples < args.samples {
-        let record = Event::GpuSamples(fleet.message()).record()?;
-        produced.samples += SAMPLES_PER_MESSAGE;
-        produced.payload_bytes += (record.key.len() + record.payload.len()) as u64;
-        outboxes[partition_for(&record.key, partitions) as usize].push(log, record)?;
-    }
-    outboxes.iter_mut().try_for_each(|outbox| outbox.append(log))?;
-    produced.power_mw = fleet.power_mw;
-    Ok(produced)
 }
 
 /// Rows of the table, and the sum of their power.

@@ -1,6 +1,6 @@
 //! An explanation as text.
 
-use super::{Attempt, Explanation, Job, Wait};
+use super::{Attempt, Explanation, Job, Wait, held_words};
 
 pub fn print(told: &Explanation) {
     let job = &told.job;
@@ -35,12 +35,20 @@ pub fn print(told: &Explanation) {
         say!("\nattempts");
         told.attempts.iter().for_each(attempt);
     }
-    if told.state == "ended" && job.gpu_ms_held > 0 {
+    if told.attempts.is_empty() || job.gpu_ms_held == 0 {
+        say!("\nhelps most   {}", told.helps);
+        return;
+    }
+    if told.state == "ended" {
         say!("\nhow its time went");
         say!("  waited  {:>9} GPU-h", hours(job.gpu_ms_queued));
         say!("  held    {:>9} GPU-h", hours(job.gpu_ms_held));
         say!("  of it   {:>9} GPU-h in runs that were followed by another one", hours(job.gpu_ms_lost));
     }
+    if let Some(held) = &told.held {
+        held_words::print(held, job.gpu_ms_held);
+    }
+    say!("helps most   {}", told.helps);
 }
 
 fn about(job: &Job) -> String {
@@ -99,13 +107,13 @@ fn attempt(attempt: &Attempt) {
 }
 
 /// `2024-03-01T09:00:00Z` as people read it.
-fn time(text: &str) -> String {
+pub fn time(text: &str) -> String {
     let seconds = text.split('.').next().unwrap_or(text).trim_end_matches('Z');
     format!("{} UTC", seconds.replace('T', " "))
 }
 
 /// The two greatest units.
-fn duration(ms: i64) -> String {
+pub fn duration(ms: i64) -> String {
     let minutes = ms / 60_000;
     match (minutes / 1440, minutes / 60, minutes) {
         (days @ 1.., hours, _) => format!("{days} d {} h", hours % 24),
@@ -115,7 +123,7 @@ fn duration(ms: i64) -> String {
     }
 }
 
-fn hours(gpu_ms: i64) -> String {
+pub fn hours(gpu_ms: i64) -> String {
     format!("{:.2}", gpu_ms as f64 / 3_600_000.0)
 }
 

@@ -26,7 +26,10 @@ pub struct NodeBatch {
 }
 
 /// What a device does during the ten seconds.
+#[derive(Clone, Copy)]
 pub struct Device {
+    /// Processes on it.
+    processes: i64,
     /// Share of the time that kernels run; 0 if nobody holds the device or its holder does nothing.
     active_ppm: i64,
     power_capped: bool,
@@ -75,11 +78,25 @@ fn node_batch(rng: &mut ChaCha8Rng, group: u64, node: u64) -> NodeBatch {
 
 impl Device {
     pub fn new(rng: &mut ChaCha8Rng) -> Self {
+        if rng.random_bool(0.286) { Self::idle(rng, 0) } else { Self::busy(rng) }
+    }
+
+    pub fn busy(rng: &mut ChaCha8Rng) -> Self {
         Self {
-            active_ppm: if rng.random_bool(0.286) { 0 } else { rng.random_range(400_000..980_000) },
+            active_ppm: rng.random_range(400_000..980_000),
             power_capped: rng.random_bool(0.12),
-            counter: rng.random_range(0..1 << 50),
+            ..Self::idle(rng, 1)
         }
+    }
+
+    /// With so many processes, which do nothing.
+    pub fn idle(rng: &mut ChaCha8Rng, processes: i64) -> Self {
+        Self { processes, active_ppm: 0, power_capped: false, counter: rng.random_range(0..1 << 50) }
+    }
+
+    /// The same device doing what another one does.
+    pub fn doing(self, other: Self) -> Self {
+        Self { counter: self.counter, ..other }
     }
 
     /// The next value of a metric; `counter` is what it stands at if it counts.
@@ -89,7 +106,9 @@ impl Device {
         let mut around = |middle: i64, noise: i64| middle + rng.random_range(-noise..=noise);
         let step = match metric {
             "gpu_util_ppm" => return if busy { 1_000_000 } else { 0 },
-            "fp64_active_ppm" | "encoder_util_ppm" | "xid_code" | "ecc_corrected_count" => return 0,
+            "fp64_active_ppm" | "ecc_corrected_count" => return 0,
+            "interval_us" => return 1_000_000,
+            "process_count" => return self.processes,
             "power_mw" if !busy => return around(72_000, 900),
             "power_mw" if self.power_capped => return around(699_000, 1_000),
             "power_mw" => return around(150_000 + active_ppm / 2, 15_000),

@@ -1,18 +1,37 @@
-//! A seeded fleet whose nodes send their samples round by round: the same devices for ever, with counters that go on.
+//! A seeded fleet whose nodes send their samples round by round: the same devices for ever, with counters that go on, and jobs
+//! that hold them.
+
+mod plan;
+mod tell;
+
+use std::collections::BTreeMap;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::{Missing, MissingReason};
+use tidegate_events::{Event, SchemaId};
+use tidegate_log::{EventLog, partition_for};
 
-use crate::bench::codec::gpu::{DEVICES, Device, FIRST_TICK_MS, METRICS, NodeBatch, TICKS, protobuf};
+use super::outbox::Outbox;
+use crate::bench::codec::gpu::{DEVICES, Device, METRICS, NodeBatch, TICKS, protobuf};
+use crate::commands::CommandError;
+use plan::Plan;
+
+pub use crate::bench::codec::gpu::FIRST_TICK_MS;
+pub use tell::gpu_ms;
+
+/// What nodes, jobs and samples are told under.
+pub const CLUSTER: &str = "prod-h100";
+const POOL: &str = "train";
+const MODEL: &str = "NVIDIA H100 80GB HBM3";
+/// Who appends.
+const SOURCE: &str = "bench/fleet";
 
 /// Samples of one message.
 pub const SAMPLES_PER_MESSAGE: u64 = (DEVICES * TICKS) as u64;
 /// Time from one message of a node to the next.
-const ROUND_MS: i64 = 10_000;
-/// How often a device begins or ends a job: about once an hour.
-const JOB_CHANGES: f64 = 1.0 / 360.0;
+pub const ROUND_MS: i64 = 10_000;
 /// How often a device cannot be read for the last ticks of a message.
 const STALE: f64 = 0.000_5;
 const STALE_TICKS: usize = 3;
@@ -22,6 +41,7 @@ const SUMMED: &str = "power_mw";
 /// Messages of all nodes, without end: first one of each node, then the next one of each.
 pub struct Fleet {
     rng: ChaCha8Rng,
+    plan: Plan,
     nodes: Vec<Node>,
     next: usize,
     round: i64,
@@ -38,26 +58,36 @@ struct Node {
 
 struct Working {
     device: Device,
+    job: Option<usize>,
     /// Where each metric stands that counts.
     counters: [i64; METRICS.len()],
 }
 
+/// What was written to the log.
+pub struct Produced {
+    pub samples: u64,
+    pub payload_bytes: u64,
+    pub power_mw: i64,
+}
+
 impl Fleet {
-    pub fn new(seed: u64, nodes: u32) -> Self {
+    /// So many nodes, whose jobs last for so many messages of each.
+    pub fn new(seed: u64, nodes: u32, rounds: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let plan = Plan::new(&mut rng, nodes, FIRST_TICK_MS, rounds as i64 * ROUND_MS);
         let node = |number: u32| Node {
             name: format!("h100-{number:05}"),
             uuids: (0..DEVICES).map(|_| uuid(&mut rng)).collect(),
             phase_ms: rng.random_range(0..1_000),
             devices: (0..DEVICES)
                 .map(|_| {
-                    let device = Device::new(&mut rng);
-                    Working { counters: [device.counter; METRICS.len()], device }
+                    let device = Device::idle(&mut rng, 0);
+                    Working { counters: [device.counter; METRICS.len()], device, job: None }
                 })
                 .collect(),
         };
         let nodes = (0..nodes).map(node).collect();
-        Self { rng, nodes, next: 0, round: 0, power_mw: 0 }
+        Self { rng, plan, nodes, next: 0, round: 0, power_mw: 0 }
     }
 
     /// The next message.
@@ -65,21 +95,28 @@ impl Fleet {
         let rng = &mut self.rng;
         let node = &mut self.nodes[self.next];
         let mut columns = vec![Vec::with_capacity(DEVICES * TICKS); METRICS.len()];
-        for working in &mut node.devices {
-            if rng.random_bool(JOB_CHANGES) {
-                working.device = Device::new(rng);
+        let round_ms = FIRST_TICK_MS + self.round * ROUND_MS;
+        for (gpu, working) in node.devices.iter_mut().enumerate() {
+            let job = self.plan.holder(self.next as u32, gpu, round_ms);
+            if job != working.job {
+                working.job = job;
+                let doing = match job {
+                    Some(job) if self.plan.jobs[job].works => Device::busy(rng),
+                    _ => Device::idle(rng, job.map_or(0, |_| 1)),
+                };
+                working.device = working.device.doing(doing);
             }
             let metrics = METRICS.iter().zip(&mut working.counters).zip(&mut columns);
             for (((metric, _), counter), column) in metrics {
                 column.extend((0..TICKS).map(|_| working.device.sample(rng, metric, counter)));
             }
         }
-        let first_ms = FIRST_TICK_MS + self.round * ROUND_MS + node.phase_ms;
+        let first_ms = round_ms + node.phase_ms;
         let mut batch = protobuf(&NodeBatch {
             event_id: [0; 16],
-            cluster: "prod-h100",
+            cluster: CLUSTER,
             node: node.name.clone(),
-            model: "NVIDIA H100 80GB HBM3",
+            model: MODEL,
             epoch: 1_763_000_000_123,
             seq: self.round as u64,
             observed_ms: first_ms + ROUND_MS,
@@ -98,6 +135,42 @@ impl Fleet {
             (self.next, self.round) = (0, self.round + 1);
         }
         batch
+    }
+
+    /// Writes messages to the log until so many samples are there, each to the partition of its node.
+    pub fn produce(
+        &mut self,
+        samples: u64,
+        log: &dyn EventLog,
+        partitions: u32,
+    ) -> Result<Produced, CommandError> {
+        let topic = SchemaId::GpuSampleBatch.topic();
+        let mut outboxes: Vec<Outbox> =
+            (0..partitions).map(|partition| Outbox::new(SOURCE, topic, partition)).collect();
+        let mut produced = Produced { samples: 0, payload_bytes: 0, power_mw: 0 };
+        while produced.samples < samples {
+            let record = Event::GpuSamples(self.message()).record()?;
+            produced.samples += SAMPLES_PER_MESSAGE;
+            produced.payload_bytes += (record.key.len() + record.payload.len()) as u64;
+            outboxes[partition_for(&record.key, partitions) as usize].push(log, record)?;
+        }
+        outboxes.iter_mut().try_for_each(|outbox| outbox.append(log))?;
+        produced.power_mw = self.power_mw;
+        Ok(produced)
+    }
+
+    /// Writes to the log what nodes and the scheduler tell of so much time beside samples; how many events that are.
+    pub fn produce_jobs(&self, length_ms: i64, log: &dyn EventLog) -> Result<u64, CommandError> {
+        let mut outboxes: BTreeMap<&str, Outbox> = BTreeMap::new();
+        let events = tell::events(self, length_ms);
+        let count = events.len() as u64;
+        for mut event in events {
+            let topic = event.schema().topic();
+            let outbox = outboxes.entry(topic).or_insert_with(|| Outbox::new(SOURCE, topic, 0));
+            outbox.push(log, event.record()?)?;
+        }
+        outboxes.values_mut().try_for_each(|outbox| outbox.append(log))?;
+        Ok(count)
     }
 }
 
@@ -136,7 +209,7 @@ mod tests {
 
     #[test]
     fn messages_are_valid_and_go_on_from_round_to_round() {
-        let mut fleet = Fleet::new(3, 2);
+        let mut fleet = Fleet::new(3, 2, 1_000);
         let messages: Vec<_> = (0..2_000).map(|_| fleet.message()).collect();
         assert_eq!((&messages[0].node, &messages[0].devices), (&messages[2].node, &messages[2].devices));
         assert_eq!(messages[2].first_tick_ms - messages[0].first_tick_ms, ROUND_MS);

@@ -1,0 +1,226 @@
+//! Levels that keep their rows for different times: what is dropped is gone, what was made of it stays, and stays as it is.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use arrow::util::pretty::pretty_format_batches;
+use chrono::Duration;
+use tidegate_events::Event;
+use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
+use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind};
+use tidegate_lake::exec::{self, Limits};
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::maintain::{self, Maintenance};
+use tidegate_lake::plan::Plan;
+use tidegate_lake::retention::Retention;
+use url::Url;
+
+use crate::histories::{envelope, job_event, sealed};
+
+/// 2023-11-14 00:00 UTC.
+const START_MS: i64 = 1_699_920_000_000;
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+const DAYS: i64 = 5;
+
+/// One GPU that one job holds for all the days, sampled for ten minutes of every hour.
+fn history() -> Vec<Event> {
+    let node = |kind: NodeEventKind| NodeEvent {
+        envelope: envelope("c", START_MS),
+        kind: kind.into(),
+        node: "n1".into(),
+        ..NodeEvent::default()
+    };
+    let mut events = vec![
+        Event::Node(NodeEvent {
+            gpus_milli: Some(1_000),
+            pool: Some("p".into()),
+            ..node(NodeEventKind::NodeRegistered)
+        }),
+        Event::Node(node(NodeEventKind::CollectorStarted)),
+        Event::Job(JobEvent {
+            gpus_milli: Some(1_000),
+            nodes: Some("n1".into()),
+            node_count: Some(1),
+            team: Some("before".into()),
+            attempt_id: Some(START_MS),
+            ..job_event("c", "j", JobEventKind::Started, START_MS)
+        }),
+    ];
+    for hour in 0..DAYS * 24 {
+        events.push(batch(START_MS + hour * HOUR_MS));
+        events.push(Event::Job(job_event("c", "", JobEventKind::Observed, START_MS + (hour + 1) * HOUR_MS)));
+    }
+    sealed(events)
+}
+
+fn batch(first_ms: i64) -> Event {
+    let ticks = 60;
+    let column = |name: &str, value: i64| {
+        let mut value_delta = vec![0; ticks];
+        value_delta[0] = value;
+        Column { name: name.into(), value_delta, ..Column::default() }
+    };
+    Event::GpuSamples(GpuSampleBatch {
+        envelope: envelope("c", first_ms + 10_000),
+        node: "n1".into(),
+        devices: vec![DeviceInfo { uuid: "GPU-1".into(), index: 0, model: "h100".into(), mig_uuid: None }],
+        first_tick_ms: first_ms + 10_000,
+        tick_delta_ms: vec![10_000; ticks - 1],
+        columns: vec![
+            column("interval_us", 10_000_000),
+            column("gpu_util_ppm", 1_000_000),
+            column("process_count", 1),
+        ],
+        ..GpuSampleBatch::default()
+    })
+}
+
+struct Kept {
+    lake: Lake,
+    next: u64,
+}
+
+impl Kept {
+    async fn take_in(&mut self, plan: &Plan, events: &[Event]) {
+        for group in &plan.groups {
+            let topic = group.raw.schema.topic();
+            let mut intake = self.lake.intake(topic, 0);
+            (self.next..).zip(events).for_each(|(offset, event)| intake.push(offset, event));
+            self.lake.absorb(intake, self.next + events.len() as u64).unwrap();
+        }
+        self.next += events.len() as u64;
+        self.lake.flush().await.unwrap();
+        self.lake.assemble().await.unwrap();
+    }
+
+    async fn ask(&self, sql: &str) -> String {
+        let limits = Limits::default();
+        let ctx = exec::session(&exec::runtime(limits).unwrap(), limits);
+        self.lake.catalog().current().register(&ctx).unwrap();
+        let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        pretty_format_batches(&rows).unwrap().to_string()
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        let text = self.ask(sql).await;
+        let cell = text.lines().nth(3).unwrap().trim_matches(['|', ' ']);
+        cell.parse().unwrap_or_else(|_| panic!("{text}"))
+    }
+}
+
+/// Parquet files below the folders whose name begins as the given one.
+fn walk(table: &Path) -> usize {
+    let is_of = |name: &str| table.file_name().is_some_and(|table| name.starts_with(table.to_str().unwrap()));
+    let folders = table.parent().unwrap().read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<PathBuf> =
+        folders.filter(|f| is_of(f.file_name().unwrap().to_str().unwrap())).collect();
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.is_dir() {
+                true => folders.push(entry),
+                false => files += usize::from(entry.extension().is_some_and(|e| e == "parquet")),
+            }
+        }
+    }
+    files
+}
+
+fn keep(days: &[(&str, i64)]) -> BTreeMap<String, Duration> {
+    days.iter().map(|(table, days)| ((*table).to_owned(), Duration::days(*days))).collect()
+}
+
+#[tokio::test]
+async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
+    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
+    for group in &plan.groups {
+        lake.attach(group.raw.schema.topic(), &[0]).await.unwrap();
+    }
+    let mut kept = Kept { lake, next: 0 };
+    for day in history().chunks(48) {
+        kept.take_in(&plan, day).await;
+    }
+    let hours = |from: i64, to: i64| {
+        format!(
+            "SELECT window_start, class, sum(gpu_ms) AS gpu_ms FROM ledger_1h WHERE unix_ms(window_start) >= {from} AND unix_ms(window_start) < {to} \
+             GROUP BY window_start, class ORDER BY window_start, class"
+        )
+    };
+    let border = START_MS + (DAYS - 2) * DAY_MS;
+    let (old, new) = (hours(START_MS, border), hours(border, START_MS + DAYS * DAY_MS));
+    let (old_before, new_before) = (kept.ask(&old).await, kept.ask(&new).await);
+    assert!(old_before.contains("active") && old_before.contains("unknown"), "{old_before}");
+    let gpu_hours = "SELECT window_start, samples, active_us FROM gpu_1h ORDER BY window_start";
+    let gpu_hours_before = kept.ask(gpu_hours).await;
+
+    let days = keep(&[("gpu_samples", 2), ("gpu_1m", 2), ("device_ledger_1m", 3)]);
+    let retention = Retention::new(days, &plan).unwrap();
+    maintain::step(&mut kept.lake, &Maintenance { retention: retention.clone(), ..Maintenance::default() })
+        .await
+        .unwrap();
+    for (table, time) in [("gpu_samples", "event_time"), ("gpu_1m", "window_start")] {
+        let first = kept.number(&format!("SELECT unix_ms(min({time})) AS t FROM {table}")).await;
+        assert!((border - DAY_MS..=border).contains(&first), "{table} begins at {first}");
+    }
+    assert!(kept.number("SELECT unix_ms(min(window_start)) AS t FROM device_ledger_1m").await > START_MS);
+    assert_eq!(kept.ask(gpu_hours).await, gpu_hours_before);
+    assert_eq!(kept.ask(&old).await + &kept.ask(&new).await, old_before.clone() + &new_before);
+
+    // The job turns out to be another team's: its whole life is touched. What can no longer be computed stays.
+    let renamed = JobEvent {
+        team: Some("later".into()),
+        attempt_id: Some(START_MS),
+        ..job_event("c", "j", JobEventKind::Started, START_MS)
+    };
+    let mut late = sealed(vec![Event::Job(renamed), batch(START_MS + 30 * 60_000)]);
+    for event in &mut late {
+        event.envelope_mut().source = "late".into();
+    }
+    kept.take_in(&plan, &late).await;
+    assert_eq!(kept.ask(&old).await, old_before, "hours whose samples are gone");
+    assert_eq!(kept.ask(&new).await, new_before);
+    let teams = "SELECT count(DISTINCT team) AS n FROM ledger_1h WHERE job_id = 'j'";
+    assert_eq!(
+        kept.number(teams).await,
+        2,
+        "hours that can be computed anew are the new team's, the others stay"
+    );
+    let first_anew =
+        kept.number("SELECT unix_ms(min(window_start)) AS t FROM ledger_1h WHERE team = 'later'").await;
+    assert!(first_anew > START_MS && first_anew <= border, "{first_anew}");
+    // Hours of devices are kept in parts: ten more minutes are ten more minutes.
+    assert_ne!(kept.ask(gpu_hours).await, gpu_hours_before);
+    // What came late for what was dropped goes next time, and so do segments that were written anew, if no version is to be kept.
+    let segments = || walk(&folder.path().join("ledger_1h"));
+    let written = segments();
+    let keep_versions = Duration::zero();
+    let all = Maintenance { retention, keep_versions, commits_to_vacuum: 1, ..Maintenance::default() };
+    maintain::step(&mut kept.lake, &all).await.unwrap();
+    assert!(segments() < written, "{} of {written} files", segments());
+    assert_eq!(kept.ask(&new).await, new_before);
+    assert!(kept.number("SELECT unix_ms(min(window_start)) AS t FROM gpu_1m").await > START_MS + HOUR_MS);
+}
+
+#[tokio::test]
+async fn tables_that_others_need_whole_are_not_dropped_from() {
+    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    for (table, may) in [
+        ("gpu_samples", true),
+        ("gpu_1h", true),
+        ("steps", true),
+        ("ledger_1d", true),
+        ("job_events", false),
+        ("attempts", false),
+        ("nonesuch", false),
+    ] {
+        let checked = Retention::new(keep(&[(table, 30)]), &plan);
+        assert_eq!(checked.is_ok(), may, "{table}: {checked:?}");
+        if let Err(e) = checked {
+            assert!(e.to_string().contains("gpu_1m"), "{e} names the tables that can be");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What nodes and the scheduler tell of the fleet beside samples: devices held, jobs, nodes.
+
+use tidegate_events::{Event, v1};
+use v1::{JobEventKind as Job, NodeEventKind as Node};
+
+use super::{CLUSTER, FIRST_TICK_MS, Fleet, POOL};
+use crate::bench::codec::gpu::DEVICES;
+use crate::bench::fleet::plan;
+
+const WATCHER: &str = "watch/slurm/prod-h100";
+/// So long after something happened it is told.
+const SEEN_MS: i64 = 2_000;
+
+/// All of it, in order of time.
+pub fn events(fleet: &Fleet, length_ms: i64) -> Vec<Event> {
+    let names: Vec<&str> = fleet.nodes.iter().map(|node| node.name.as_str()).collect();
+    let mut events: Vec<Event> = names.iter().flat_map(|name| node(name)).collect();
+    events.extend(fleet.plan.jobs.iter().flat_map(|job| of_job(&names, job)));
+    events.extend(
+        (0..=length_ms / 60_000).map(|minute| job("", Job::Observed, FIRST_TICK_MS + minute * 60_000)),
+    );
+    events.sort_by_key(Event::event_time_ms);
+    let mut seq = 0;
+    for event in &mut events {
+        let at_ms = event.event_time_ms();
+        let envelope = event.envelope_mut();
+        envelope.cluster = CLUSTER.into();
+        if envelope.source.is_empty() {
+            (envelope.source, envelope.seq) = (WATCHER.into(), seq);
+            seq += 1;
+        }
+        envelope.epoch = 1;
+        envelope.observed_time_ms = at_ms + SEEN_MS;
+    }
+    events
+}
+
+fn envelope(at_ms: i64) -> Option<v1::Envelope> {
+    Some(v1::Envelope { event_time_ms: at_ms, ..Default::default() })
+}
+
+fn node(name: &str) -> [Event; 2] {
+    let registered = v1::NodeEvent {
+        envelope: envelope(FIRST_TICK_MS),
+        kind: Node::NodeRegistered.into(),
+        node: name.into(),
+        pool: Some(POOL.into()),
+        gpu_model: Some("h100".into()),
+        gpus_milli: Some(DEVICES as u64 * 1_000),
+        evidence: Some("slurm".into()),
+        ..Default::default()
+    };
+    let mut started = v1::NodeEvent {
+        envelope: envelope(FIRST_TICK_MS),
+        kind: Node::CollectorStarted.into(),
+        node: name.into(),
+        program_version: Some(env!("CARGO_PKG_VERSION").into()),
+        ..Default::default()
+    };
+    // Its samples are told under the node's own name.
+    started.envelope.get_or_insert_default().source = format!("agent/{name}");
+    [Event::Node(registered), Event::Node(started)]
+}
+
+fn job(id: &str, kind: Job, at_ms: i64) -> Event {
+    Event::Job(v1::JobEvent {
+        envelope: envelope(at_ms),
+        kind: kind.into(),
+        job_id: id.into(),
+        ..Default::default()
+    })
+}
+
+fn of_job(names: &[&str], it: &plan::Job) -> Vec<Event> {
+    let nodes = &names[it.nodes.start as usize..it.nodes.end as usize];
+    let described = |kind: Job, at_ms: i64| v1::JobEvent {
+        envelope: envelope(at_ms),
+        kind: kind.into(),
+        job_id: it.id.clone(),
+        team: Some(it.team.into()),
+        user_name: Some(it.user.clone()),
+        pool: Some(POOL.into()),
+        gpus_milli: Some(it.gpu_count() * 1_000),
+        ..Default::default()
+    };
+    let mut told = vec![
+        Event::Job(described(Job::Submitted, it.from_ms)),
+        Event::Job(v1::JobEvent {
+            attempt_id: Some(it.from_ms),
+            nodes: Some(nodes.join(",")),
+            node_count: Some(nodes.len() as u32),
+            ..described(Job::Started, it.from_ms)
+        }),
+    ];
+    for node in nodes {
+        for gpu in it.gpus.clone() {
+            for (kind, at_ms) in [(Job::DeviceHeld, it.from_ms), (Job::DeviceReleased, it.to_ms)] {
+                told.push(Event::Job(v1::JobEvent {
+                    envelope: envelope(at_ms),
+                    kind: kind.into(),
+                    job_id: it.id.clone(),
+                    attempt_id: Some(it.from_ms),
+                    hold_id: Some(format!("slurm/{}/{node}/{gpu}", it.id)),
+                    node: Some((*node).into()),
+                    gpu_index: Some(gpu),
+                    hold_quality: Some("EXACT".into()),
+                    hold_evidence: Some("slurm".into()),
+                    ..Default::default()
+                }));
+            }
+        }
+    }
+    told.push(Event::Job(v1::JobEvent {
+        attempt_id: Some(it.from_ms),
+        final_state: Some("COMPLETED".into()),
+        exit_code: Some(0),
+        ..described(Job::Ended, it.to_ms)
+    }));
+    told
+}
+
+/// GPU-ms of the fleet over a time, and of it held by jobs.
+pub fn gpu_ms(fleet: &Fleet, length_ms: i64) -> (i64, i64) {
+    let held = fleet.plan.jobs.iter().map(|job| job.gpu_count() as i64 * (job.to_ms - job.from_ms)).sum();
+    (fleet.nodes.len() as i64 * DEVICES as i64 * length_ms, held)
+}

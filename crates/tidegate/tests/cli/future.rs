@@ -1,0 +1,72 @@
+//! Events of times that have not come: they are set aside, and nothing up to then is computed.
+
+use tidegate_events::Event;
+use tidegate_events::v1::{Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind, StepReport};
+
+use crate::program::{query, succeed, tidegate};
+use crate::told::{case, tables_of};
+
+const DAY: i64 = 1_709_251_200_000;
+/// 9999-12-31T23:00:00Z and 2090-01-01T00:00:00Z, ms.
+const LAST: i64 = 253_402_297_200_000;
+const YEAR_2090: i64 = 3_786_912_000_000;
+
+fn envelope(event_time_ms: i64, observed_time_ms: i64) -> Option<Envelope> {
+    Some(Envelope {
+        cluster: "test".into(),
+        source: "wrong".into(),
+        event_time_ms,
+        observed_time_ms,
+        ..Envelope::default()
+    })
+}
+
+/// A job that was told of in time and is of the year 9999; an agent whose clock is wrong; a step of a million years.
+fn wrong() -> Vec<Event> {
+    vec![
+        Event::Job(JobEvent {
+            envelope: envelope(LAST, DAY),
+            kind: JobEventKind::Started.into(),
+            job_id: "9999".into(),
+            attempt_id: Some(0),
+            gpus_milli: Some(1000),
+            ..JobEvent::default()
+        }),
+        Event::Node(NodeEvent {
+            envelope: envelope(YEAR_2090, YEAR_2090),
+            kind: NodeEventKind::CollectorStarted.into(),
+            node: "n1".into(),
+            ..NodeEvent::default()
+        }),
+        Event::Step(StepReport {
+            envelope: envelope(DAY, DAY),
+            job_id: "1".into(),
+            duration_us: u64::MAX / 4,
+            ..StepReport::default()
+        }),
+        Event::Job(JobEvent {
+            envelope: envelope(i64::MAX, i64::MAX),
+            kind: JobEventKind::Observed.into(),
+            ..JobEvent::default()
+        }),
+    ]
+}
+
+#[test]
+fn what_is_of_the_future_is_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = [case("ledger_1m", "test"), wrong()].concat();
+    let data = tables_of(folder.path(), events);
+    let letters = "SELECT origin, code, count(*) AS events FROM dead_letters GROUP BY 1, 2 ORDER BY 1, 2";
+    let expected = "origin,code,events\njobs,TIME_AHEAD,1\njobs,TIME_OUT_OF_RANGE,1\nnodes,TIME_AHEAD,1\nsteps,TIME_OUT_OF_RANGE,1\n";
+    assert_eq!(query(&data, letters), expected);
+    // Four minutes and a half of two GPUs, as the case says.
+    let ledger = "SELECT count(DISTINCT window_start) AS minutes, max(window_start) AS latest, sum(gpu_ms) AS gpu_ms, \
+                  sum(cost_micros) AS cost FROM ledger_1m";
+    let known = "minutes,latest,gpu_ms,cost\n5,2024-03-01T00:04:00Z,540000,900000\n";
+    assert_eq!(query(&data, ledger), known);
+    // From the log once more, the same.
+    succeed(tidegate().args(["pipeline", "backfill", "--data"]).arg(&data));
+    assert_eq!(query(&data, ledger), known);
+    assert_eq!(query(&data, "SELECT count(*) AS jobs FROM jobs"), "jobs\n1\n");
+}
