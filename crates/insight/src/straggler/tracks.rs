@@ -28,6 +28,8 @@ pub(super) struct Tuning {
 pub(super) struct Window {
     pub count: usize,
     pub median: f32,
+    /// Lower quartile.
+    pub low: f32,
     /// Share above half of the effect.
     pub above: f32,
 }
@@ -297,7 +299,8 @@ impl Tracks {
         }
         let found = &mut found[..count];
         let above = found.iter().filter(|value| **value > 0.5 * self.effect).count();
-        Window { count, above: above as f32 / count.max(1) as f32, median: order::median(found) }
+        let low = order::quantile(found, 0.25);
+        Window { count, low, above: above as f32 / count.max(1) as f32, median: order::median(found) }
     }
 }
 
