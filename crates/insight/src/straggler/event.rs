@@ -146,7 +146,7 @@ impl Event {
             && f64::from(above) >= share
             && score > settings.persistent_score
             // A burst among ordinary steps has a high median too; a lasting change has no low quarter.
-            && low >= median - noise.max(0.3 * median)
+            && low >= median - (1.2 * noise).max(0.3 * median)
             && last.median >= 0.6 * tracks.effect();
         passed.then_some(Decision { excess: median, ..decision })
     }

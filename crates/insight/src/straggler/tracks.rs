@@ -216,7 +216,9 @@ impl Tracks {
         if spread.is_nan() {
             return;
         }
-        let effect = self.settings.effect_noise * f64::from(spread);
+        // A short past has not shown yet how far the series wander.
+        let short = (most as f64 / back as f64).sqrt();
+        let effect = self.settings.effect_noise * f64::from(spread) * short;
         self.effect = effect.min(self.tuning.effect_cap).max(self.tuning.effect_floor) as f32;
         self.derive(back, 1.4826 * spread);
     }
