@@ -9,7 +9,7 @@ use super::signal::{Blame, Class, Evidence};
 
 /// Standard score of link retries, and of a network card's marks, from which they are evidence.
 const RETRIES_SCORE: f64 = 6.0;
-const MARKS_SCORE: f64 = 6.0;
+const MARKS_SCORE: f64 = 10.0;
 
 /// What is known when an event is spoken of.
 pub(super) struct Facts<'a> {

@@ -117,7 +117,7 @@ impl Event {
     /// Tests the rows of `decision` for persistence: large enough, most of the time, and beyond what noise makes of a median
     /// (its standard error is 1.2533 sigma / sqrt(n)).
     pub fn test(&self, tracks: &mut Tracks, settings: &Settings, decision: Decision) -> Option<Decision> {
-        let Window { count, median, above } = tracks.window(&self.series, decision.from, decision.to);
+        let Window { count, median, low, above } = tracks.window(&self.series, decision.from, decision.to);
         let rows = (decision.to - decision.from) as usize;
         if count == 0 || count * 5 < rows * 3 {
             return None;
@@ -145,7 +145,9 @@ impl Event {
         let passed = f64::from(median) >= least
             && f64::from(above) >= share
             && score > settings.persistent_score
-            && last.median >= 0.5 * tracks.effect();
+            // A burst among ordinary steps has a high median too; a lasting change has no low quarter.
+            && low >= median - (1.2 * noise).max(0.3 * median)
+            && last.median >= 0.6 * tracks.effect();
         passed.then_some(Decision { excess: median, ..decision })
     }
 

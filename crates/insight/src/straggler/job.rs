@@ -39,6 +39,9 @@ pub(super) struct Job {
     pub step_us: f64,
     /// Logarithms of the step's normalised computing times, by rank.
     logs: Vec<f32>,
+    /// The same without what their roles differ by, and that difference by role.
+    levelled: Vec<f32>,
+    offsets: Vec<f32>,
     scratch: Vec<f32>,
     workers: Vec<f64>,
 }
@@ -77,6 +80,8 @@ impl Job {
             others: Vec::new(),
             step_us: 0.0,
             logs: vec![f32::NAN; ranks],
+            levelled: vec![f32::NAN; ranks],
+            offsets: vec![0.0; layout.roles.len()],
             scratch: Vec::with_capacity(ranks),
             workers: Vec::with_capacity(ranks),
             layout,
@@ -123,14 +128,19 @@ impl Job {
             self.workload.row(role, tokens, squared, time);
             *log = (time / self.workload.expected(role, tokens, squared)).ln();
         }
+        self.level_roles(seq);
         for class in 0..self.layout.classes.len() {
+            let across = self.layout.everyone == Some(class as u32);
+            let logs = if across { &self.levelled } else { &self.logs };
             self.history.reference.row_mut(seq)[class] =
-                reference(&self.layout.classes[class], &self.logs, &mut self.scratch);
+                reference(&self.layout.classes[class], logs, &mut self.scratch);
         }
         let references = self.history.reference.row(seq);
         let row = self.compute.values.row_mut(seq);
-        for ((value, log), class) in row.iter_mut().zip(&self.logs).zip(&self.layout.class_of) {
-            *value = log - references[*class as usize];
+        for (rank, (value, &class)) in row.iter_mut().zip(&self.layout.class_of).enumerate() {
+            let across = self.layout.everyone == Some(class);
+            let log = if across { self.levelled[rank] } else { self.logs[rank] };
+            *value = log - references[class as usize];
         }
         // As reported: what tokens explain is a change of the work too.
         let every = slot.compute.len().div_ceil(64).max(1);
@@ -143,6 +153,41 @@ impl Job {
         self.measure_drift(seq);
         let least = slot.communication.iter().copied().fold(f32::NAN, f32::min);
         self.transfer.values.row_mut(seq)[0] = if self.is_pause(seq) { f32::NAN } else { least.ln() };
+    }
+
+    /// Takes from each rank's logarithm how much its role differs from the others, so that a rank may be held against the whole
+    /// job. Roles differ by construction: what the first steps show stands.
+    fn level_roles(&mut self, seq: u64) {
+        if self.layout.everyone.is_none() {
+            return;
+        }
+        if seq < u64::from(self.settings.warm_steps) {
+            let levels: Vec<f32> = self
+                .layout
+                .roles
+                .iter()
+                .map(|ranks| {
+                    self.scratch.clear();
+                    let logs = ranks.iter().map(|&rank| self.logs[rank as usize]);
+                    self.scratch.extend(logs.filter(|log| log.is_finite()));
+                    order::median(&mut self.scratch)
+                })
+                .collect();
+            let mean = levels.iter().sum::<f32>() / levels.len() as f32;
+            if mean.is_finite() {
+                for (offset, level) in self.offsets.iter_mut().zip(&levels) {
+                    *offset += (level - mean - *offset) / (seq + 1) as f32;
+                }
+            }
+        }
+        for (rank, level) in self.levelled.iter_mut().enumerate() {
+            *level = self.logs[rank] - self.offsets[self.layout.role_of[rank] as usize];
+        }
+    }
+
+    /// What the role of a rank differs by.
+    pub fn offset_of(&self, rank: usize) -> f32 {
+        self.offsets[self.layout.role_of[rank] as usize]
     }
 
     /// One step several times as long as usual: a checkpoint, an evaluation. It says nothing of the transfer. The second in a row is

@@ -24,6 +24,7 @@ pub(super) fn take(job: &mut Job, report: &StepReport, out: &mut Vec<Signal>) ->
     let squared = report.squared_tokens.map_or(f32::NAN, |squared| squared as f32);
     let log = (time / job.workload.expected(job.layout.role_of[rank], tokens, squared)).ln();
     let own_class = job.layout.class_of[rank] as usize;
+    let log = if job.layout.everyone == Some(own_class as u32) { log - job.offset_of(rank) } else { log };
     job.compute.values.row_mut(seq)[rank] = log - job.history.reference.row(seq)[own_class];
     let moved = renew_references(job, seq, report.rank);
     job.measure_nodes(seq);
@@ -45,7 +46,8 @@ fn renew_references(job: &mut Job, seq: u64, rank: u32) -> bool {
     let mut scratch = Vec::new();
     for class in 0..job.layout.classes.len() {
         let members = &job.layout.classes[class];
-        if members.len() > SMALL_CLASS || !members.contains(&rank) {
+        let across = job.layout.everyone == Some(class as u32);
+        if across || members.len() > SMALL_CLASS || !members.contains(&rank) {
             continue;
         }
         if logs.is_empty() {

@@ -22,6 +22,8 @@ pub(super) struct Layout {
     pub class_of: Vec<u32>,
     /// Ranks whose median is a class's reference.
     pub classes: Vec<Vec<u32>>,
+    /// The class that is the whole job: its ranks are compared across roles.
+    pub everyone: Option<u32>,
     /// Roles that live on one node each: none of their ranks has a peer elsewhere.
     pub lone_roles: Vec<u32>,
     /// Stages of the pipeline, where roles are its stages and equally large; else 1.
@@ -46,6 +48,7 @@ impl Layout {
             roles,
             class_of: vec![0; ranks],
             classes: Vec::new(),
+            everyone: None,
             lone_roles: Vec::new(),
             stages: 1,
             micro_batches: 1,
@@ -83,11 +86,11 @@ impl Layout {
             // One node is much of the role, and what is left is too little to be held against.
             let uneven = nodes.len() > 1 && !apart && self.home_of(role).1 * 3 > ranks.len();
             if ranks.len() < peers || uneven {
-                let class = self.classes.iter().position(|class| *class == everyone).unwrap_or_else(|| {
+                let class = *self.everyone.get_or_insert_with(|| {
                     self.classes.push(everyone.clone());
-                    self.classes.len() - 1
+                    self.classes.len() as u32 - 1
                 });
-                ranks.iter().for_each(|&rank| self.class_of[rank as usize] = class as u32);
+                ranks.iter().for_each(|&rank| self.class_of[rank as usize] = class);
                 continue;
             }
             if !apart {

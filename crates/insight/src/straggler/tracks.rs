@@ -28,6 +28,8 @@ pub(super) struct Tuning {
 pub(super) struct Window {
     pub count: usize,
     pub median: f32,
+    /// Lower quartile.
+    pub low: f32,
     /// Share above half of the effect.
     pub above: f32,
 }
@@ -214,7 +216,9 @@ impl Tracks {
         if spread.is_nan() {
             return;
         }
-        let effect = self.settings.effect_noise * f64::from(spread);
+        // A short past has not shown yet how far the series wander.
+        let short = (most as f64 / back as f64).sqrt();
+        let effect = self.settings.effect_noise * f64::from(spread) * short;
         self.effect = effect.min(self.tuning.effect_cap).max(self.tuning.effect_floor) as f32;
         self.derive(back, 1.4826 * spread);
     }
@@ -297,7 +301,8 @@ impl Tracks {
         }
         let found = &mut found[..count];
         let above = found.iter().filter(|value| **value > 0.5 * self.effect).count();
-        Window { count, above: above as f32 / count.max(1) as f32, median: order::median(found) }
+        let low = order::quantile(found, 0.25);
+        Window { count, low, above: above as f32 / count.max(1) as f32, median: order::median(found) }
     }
 }
 

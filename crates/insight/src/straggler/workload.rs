@@ -106,7 +106,7 @@ impl Workload {
         for role in &mut self.roles {
             role.steps += 1;
             let full = role.steps >= BATCH;
-            if !full && !(role.past.is_empty() && role.steps == 10) {
+            if !(full || role.past.is_empty() && role.steps == 10) {
                 continue;
             }
             let mut all = role.now;
