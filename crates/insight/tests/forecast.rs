@@ -1,4 +1,5 @@
 //! Forecasts of series that are new, short, constant, zero, full of holes or nonsense.
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use tidegate_insight::forecast::{Config, Forecast, ForecastError, Forecaster, LEVELS, Score};

@@ -38,7 +38,8 @@ impl Ridge {
         let mut out = vec![None; horizons.len()];
         let mean = y.iter().sum::<f64>() / now.max(1) as f64;
         let spread = (y.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / now.max(1) as f64).sqrt();
-        if now < self.least() || !(spread > 1e-12 * mean.abs().max(1.0)) {
+        let changes = spread > 1e-12 * mean.abs().max(1.0);
+        if now < self.least() || !changes {
             return out;
         }
         let z: Vec<f64> = y.iter().map(|v| (v - mean) / spread).collect();
@@ -131,7 +132,7 @@ struct Shared {
 impl Shared {
     fn new(z: &[f64], first: usize, day: usize) -> Self {
         let count = z.len() - first;
-        let mut columns = vec![Vec::with_capacity(count + 1); SHARED];
+        let mut columns = vec![Vec::new(); SHARED];
         let mut sums = vec![0.0; z.len() + 1];
         for (i, v) in z.iter().enumerate() {
             sums[i + 1] = sums[i] + v;
