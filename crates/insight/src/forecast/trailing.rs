@@ -45,7 +45,7 @@ pub(super) struct Tuning {
     pub(super) kept: usize,
     /// Weight kept by a residual each time a newer one comes.
     pub(super) fade: f64,
-    /// Weight kept by a score each time a newer one comes to the same bucket.
+    /// Weight kept by a score each time a newer origin's come to the same bucket.
     pub(super) forget: f64,
     /// Power of the inverse score.
     pub(super) power: f64,
@@ -122,15 +122,17 @@ impl Trailing {
                 }
                 residuals.push_back(y - point);
             }
+            let each = anchors_in(&self.anchors, bucket, self.day);
+            let keep = self.tuning.forget.powf(1.0 / each);
             for (score, part) in self.scores[bucket].iter_mut().zip(&record.parts[i]) {
                 let Some(part) = part else { continue };
-                score.0 = self.tuning.forget * score.0 + pinball(part, y);
-                score.1 = self.tuning.forget * score.1 + 1.0;
+                score.0 = keep * score.0 + pinball(part, y);
+                score.1 = keep * score.1 + 1.0;
             }
             let [low, middle, high] = record.whole[i];
             // Overlapping forecasts miss together: one burst must not count as many.
             let alone = (self.tuning.stride as f64 / h as f64).min(1.0);
-            let width = self.tuning.rate * alone / anchors_in(&self.anchors, bucket, self.day);
+            let width = self.tuning.rate * alone / each;
             let [below, above] = &mut self.widening[bucket];
             if low < middle || y < low {
                 *below += width * (f64::from(u8::from(y < low)) - 0.1);
@@ -171,15 +173,19 @@ impl Trailing {
         let bucket = bucket(h, self.day);
         let scores = self.scores[bucket];
         let best = scores.iter().filter(|s| s.1 > 0.0).map(|s| s.0 / s.1).fold(f64::INFINITY, f64::min);
+        // A forecaster that was never wrong is as good as one that was hardly ever.
+        let worst = scores.iter().filter(|s| s.1 > 0.0).map(|s| s.0 / s.1).fold(0.0, f64::max);
+        let floor = (1e-6 * worst).max(f64::MIN_POSITIVE);
         let each = anchors_in(&self.anchors, bucket, self.day);
         let mut weights = prior;
         for (weight, (sum, count)) in weights.iter_mut().zip(scores) {
-            if count > 0.0 && best > 0.0 {
+            if count > 0.0 {
                 // Forecasts of far horizons overlap: they are right and wrong together.
                 let origins = count / each * (self.tuning.stride as f64 / h as f64).min(1.0);
                 let power = self.tuning.power * origins / (origins + self.tuning.prior);
                 // Never to nothing: all others may have nothing to say.
-                *weight = (*weight).max(1e-9) * (sum / count / best).powf(-power).max(1e-9);
+                *weight =
+                    (*weight).max(1e-9) * ((sum / count).max(floor) / best.max(floor)).powf(-power).max(1e-9);
             }
         }
         weights

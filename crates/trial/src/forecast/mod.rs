@@ -10,6 +10,7 @@ mod sets;
 
 pub use demand::{Claim, hourly};
 pub use metrics::{BUCKETS, ByBucket, QUANTILES, Quantiles, Scores, score};
+pub use report::Of;
 pub use rivals::{RIVALS, rival};
 pub use run::{OURS, Options, Report, Times, run};
 pub use sets::{Series, load};

@@ -6,15 +6,12 @@ use super::{
     run::{OURS, Report},
 };
 
+/// Series taken together, by name.
+pub type Of = fn(&str) -> bool;
+
 impl Report {
     /// Geometric mean over the series `of` accepts of a score relative to that of SNaive24; `None` without such series.
-    pub fn relative(
-        &self,
-        model: &str,
-        bucket: usize,
-        metric: fn(&Scores) -> f64,
-        of: fn(&str) -> bool,
-    ) -> Option<f64> {
+    pub fn relative(&self, model: &str, bucket: usize, metric: fn(&Scores) -> f64, of: Of) -> Option<f64> {
         let (rows, base) = (self.series.get(model)?, self.series.get(RIVALS[0])?);
         let logs: Vec<f64> = rows
             .iter()
@@ -27,13 +24,7 @@ impl Report {
     }
 
     /// Mean over the series `of` accepts.
-    pub fn mean(
-        &self,
-        model: &str,
-        bucket: usize,
-        metric: fn(&Scores) -> f64,
-        of: fn(&str) -> bool,
-    ) -> Option<f64> {
+    pub fn mean(&self, model: &str, bucket: usize, metric: fn(&Scores) -> f64, of: Of) -> Option<f64> {
         let rows: Vec<f64> = self
             .series
             .get(model)?
@@ -49,7 +40,7 @@ impl Report {
         let mut out = String::new();
         let wql: fn(&Scores) -> f64 = |s| s.wql;
         let mase: fn(&Scores) -> f64 = |s| s.mase;
-        let groups: [(&str, fn(&str) -> bool); 7] = [
+        let groups: [(&str, Of); 7] = [
             ("job demand", is_demand),
             ("with job events", has_jobs),
             ("itp", |n| n.starts_with("itp")),
