@@ -151,3 +151,74 @@ fn hash(column: &ArrayRef, row: usize) -> u64 {
     };
     hash.max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_events::Event;
+    use tidegate_events::v1::{Envelope, JobEvent, JobEventKind, StepReport};
+
+    use super::*;
+    use crate::raw::{RawRows, raw_tables};
+    use crate::window::MICROS_PER_MS;
+
+    const MINUTE: i64 = 60_000_000;
+
+    fn envelope(minute: i64) -> Option<Envelope> {
+        let event_time_ms = minute * MINUTE / MICROS_PER_MS;
+        Some(Envelope { cluster: "c".into(), event_time_ms, ..Envelope::default() })
+    }
+
+    fn job(kind: JobEventKind, minute: i64) -> Event {
+        Event::Job(JobEvent {
+            envelope: envelope(minute),
+            kind: kind.into(),
+            job_id: "j".into(),
+            ..JobEvent::default()
+        })
+    }
+
+    fn step(minute: i64) -> Event {
+        let duration_us = MINUTE.unsigned_abs();
+        Event::Step(StepReport {
+            envelope: envelope(minute),
+            job_id: "j".into(),
+            duration_us,
+            ..StepReport::default()
+        })
+    }
+
+    /// Minutes that these events touch, of a job of which the first event was at minute 0.
+    fn touch(touched: &mut Touched, events: &[Event]) -> Vec<Span> {
+        let schema = events[0].schema();
+        let mut rows =
+            RawRows::new(raw_tables().into_iter().find(|table| table.schema == schema).unwrap(), 0);
+        events.iter().for_each(|event| rows.push(0, event));
+        let (batch, facts) = rows.finish();
+        touched.note(schema, &batch, &facts, &vec![0; facts.len()], |_| 0);
+        let spans = touched.spans().into_iter().map(|(from, to)| (from / MINUTE, to / MINUTE)).collect();
+        touched.committed(|_| true, schema);
+        spans
+    }
+
+    #[test]
+    fn a_first_step_says_what_was_before_it() {
+        let mut touched = Touched::default();
+        assert_eq!(touch(&mut touched, &[step(1000)]), [(1000 - 360, 1001)]);
+        assert_eq!(
+            touch(&mut touched, &[step(1003)]),
+            [(1001, 1004)],
+            "what follows speaks of the time since"
+        );
+    }
+
+    #[test]
+    fn a_release_after_the_end_says_what_was_since() {
+        use JobEventKind::{DeviceReleased, Ended, Started};
+        let mut touched = Touched::default();
+        touch(&mut touched, &[job(Started, 0)]);
+        assert_eq!(touch(&mut touched, &[job(DeviceReleased, 10)]), [(10, 10)]);
+        assert_eq!(touch(&mut touched, &[job(Ended, 20)]), [(20, 20)]);
+        assert_eq!(touch(&mut touched, &[job(DeviceReleased, 22)]), [(20, 22)]);
+        assert_eq!(touch(&mut touched, &[job(Started, 15)]), [(0, 22)], "late: all of its life");
+    }
+}

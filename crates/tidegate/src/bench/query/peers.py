@@ -45,6 +45,7 @@ def forms(question, system):
 def of_duckdb(given, wide):
     path = os.path.join(given["folder"], "duckdb.db")
     db = duckdb.connect(path, config={"threads": given["threads"]})
+    db.execute("SET enable_progress_bar = false")
     db.execute(f"CREATE TABLE holds AS SELECT * FROM '{given['holds']}'")
     # Rows carry their job, as exporters label them. A join by equality on ten-second slots would not be exact; this is.
     db.execute(f"""CREATE TABLE samples AS SELECT s.*, h.job_id, h.team FROM '{given['samples']}' s LEFT JOIN holds h
