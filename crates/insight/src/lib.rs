@@ -4,6 +4,6 @@
 
 pub mod advice;
 pub mod forecast;
-pub mod sizing;
 pub mod health;
+pub mod sizing;
 pub mod straggler;
