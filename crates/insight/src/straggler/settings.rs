@@ -16,7 +16,7 @@ pub struct Settings {
     pub fast_excess: f64,
     /// Fast path: confirmed after this many steps … Harmless bursts are over after five, and touch six.
     pub fast_steps: u32,
-    /// … or one step after this long, if sooner. Harmless bursts are over after 30 s.
+    /// … or one step after this long, if sooner. Harmless bursts of 30 s are stretched by the slow steps they make. `[tuned]`
     pub fast_hold_us: i64,
     /// First steps of a run that raise no suspicion.
     pub skip_steps: u32,
@@ -86,7 +86,7 @@ impl Default for Settings {
             hold_steps: 7,
             fast_excess: 0.262,
             fast_steps: 7,
-            fast_hold_us: 32_000_000,
+            fast_hold_us: 45_000_000,
             skip_steps: 10,
             warm_steps: 50,
             baseline_every: 50,
@@ -150,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn the_fast_path_takes_seven_steps_or_one_more_than_thirty_two_seconds() {
+    fn the_fast_path_takes_seven_steps_or_one_more_than_forty_five_seconds() {
         let settings = Settings::default();
         assert_eq!(settings.fast_hold(1e6), 7);
-        assert_eq!(settings.fast_hold(8e6), 5);
+        assert_eq!(settings.fast_hold(12e6), 5);
         assert_eq!(settings.fast_hold(15e6), 4);
         assert_eq!(settings.fast_hold(0.0), 7);
     }
