@@ -235,7 +235,7 @@ impl Tracks {
             let noise = (self.tuning.noise_floor as f32).max(common).max(own);
             self.noise[series] = noise;
             self.slack[series] = (slack * noise).max(half);
-            self.clip[series] = self.settings.clip as f32 * noise.max(half);
+            self.clip[series] = clip(&self.settings, noise, half);
             self.bound[series] = self.limit as f32 * noise.max(half);
         }
     }
@@ -259,7 +259,7 @@ impl Tracks {
         let half = 0.5 * self.effect;
         let slack = (self.tuning.slack + 2.5 / f64::from(self.settings.warm_steps.max(4)).sqrt()) as f32;
         self.slack.fill((slack * noise).max(half) + 1.5 * spread);
-        self.clip.fill(self.settings.clip as f32 * noise.max(half));
+        self.clip.fill(clip(&self.settings, noise, half));
         self.bound.fill(self.limit as f32 * noise.max(half));
     }
 
@@ -306,6 +306,12 @@ impl Tracks {
     }
 }
 
+/// Greatest deviation that one step may add.
+fn clip(settings: &Settings, noise: f32, half: f32) -> f32 {
+    let times = if 2.0 * noise < half { settings.quiet_clip } else { settings.clip };
+    times as f32 * noise.max(half)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,25 +334,25 @@ mod tests {
     }
 
     #[test]
-    fn a_step_change_of_ten_percent_is_over_the_bound_after_five_rows() {
+    fn a_large_change_is_over_the_bound_after_three_rows() {
         let mut tracks = tracks(8);
         for seq in 0..100 {
             push(&mut tracks, seq, &[0.02; 8]);
             assert!(tracks.over.is_empty());
         }
         assert_eq!((tracks.effect(), tracks.base(0)), (0.05, 0.02));
-        // limit ln(0.5 * 8 * 2e5) - 1.166 = 12.43 at 0.025 a unit: 0.311; each row adds 0.1 clipped - 0.025: five rows.
+        // Limit ln(0.5 * 8 * 2e5) - 1.166 = 12.43 at 0.025 a unit: 0.311; each row adds 0.15 (clipped) - 0.025: three rows.
         let mut row = [0.02; 8];
         row[3] = 0.30;
-        for seq in 100..104 {
+        for seq in 100..102 {
             push(&mut tracks, seq, &row);
             assert!(tracks.over.is_empty());
         }
-        push(&mut tracks, 104, &row);
+        push(&mut tracks, 102, &row);
         assert_eq!(tracks.over, vec![3]);
         assert_eq!(tracks.left_zero(3), 100);
-        let window = tracks.window(&[3], 100, 105);
-        assert_eq!((window.count, window.above), (5, 1.0));
+        let window = tracks.window(&[3], 100, 103);
+        assert_eq!((window.count, window.above), (3, 1.0));
         assert!((window.median - 0.28).abs() < 1e-6);
     }
 
