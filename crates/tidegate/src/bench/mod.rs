@@ -8,6 +8,7 @@ pub mod ingest;
 pub mod ledger;
 mod outbox;
 pub mod query;
+pub mod trials;
 pub mod window;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use crate::commands::{CommandError, CommandResult};
   tidegate bench backlog --samples 50000000 --processes 1,2 --log kafka://127.0.0.1:9092/bench --json
   tidegate bench window --nodes 1250 --minutes 10 --json
   tidegate bench query --nodes 125 --hours 6 --json
+  tidegate bench stragglers --seeds 0..20
   tidegate bench agent --json
   tidegate bench ledger --hours 24 --nodes 6 --json
   tidegate bench codec --json
@@ -54,6 +56,10 @@ enum What {
     Agent(agent::AgentArgs),
     /// A synthetic day whose truth is known: what the tables say of it, beside the truth
     Ledger(ledger::LedgerArgs),
+    /// Who is slow and why: the detector and its rivals on jobs whose truth is known
+    Stragglers(trials::StragglerArgs),
+    /// What demand will be: the forecaster and simple rivals on public traces
+    Forecast(trials::ForecastArgs),
     /// Encoding and decoding of events in Protobuf, Avro and Arrow IPC
     Codec(CodecArgs),
 }
@@ -79,6 +85,8 @@ pub fn run(args: BenchArgs) -> CommandResult {
         What::Query(args) => print(&query::run(&args)?),
         What::Agent(args) => print(&agent::run(&args)?),
         What::Ledger(args) => print(&ledger::run(&args)?),
+        What::Stragglers(args) => trials::stragglers(&args),
+        What::Forecast(args) => trials::forecast(&args),
         What::Codec(args) => print(&codec::run(args.seed, args.scale)?),
     }
 }

@@ -28,4 +28,5 @@ mod schema;
 mod sql;
 mod support;
 mod told;
+mod trials;
 mod up;
