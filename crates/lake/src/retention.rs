@@ -10,7 +10,7 @@ use chrono::{DateTime, Duration, Utc};
 
 use crate::delta::{DataFile, DeltaStore};
 use crate::error::{LakeError, Result};
-use crate::plan::{Plan, Planned};
+use crate::plan::{Group, Plan, Planned};
 use crate::table::{Layout, PARTITION, SEGMENT};
 
 /// How long tables keep their rows, counted from their newest one; a table that is not named keeps them for ever.
@@ -67,11 +67,11 @@ impl Retention {
 fn droppable(plan: &Plan) -> Vec<&str> {
     let stored = |planned: &&Planned| planned.pipeline.stored;
     let in_parts = |planned: &Planned| !planned.spec.parts.is_empty();
-    let raw = plan
-        .groups
-        .iter()
-        .filter(|group| group.keyed.is_empty() && group.windowed.iter().all(in_parts))
-        .map(|group| &group.raw.spec);
+    // Where no window is made of a raw table alone, views read all of it: what was said of a node years ago holds still.
+    let only_in_parts = |group: &&Group| {
+        group.keyed.is_empty() && !group.windowed.is_empty() && group.windowed.iter().all(in_parts)
+    };
+    let raw = plan.groups.iter().filter(only_in_parts).map(|group| &group.raw.spec);
     let of_groups = plan.groups.iter().flat_map(|group| &group.windowed);
     let windows = of_groups.chain(plan.joined.iter().filter(stored)).map(|planned| &planned.spec);
     let windows = windows.filter(|spec| spec.layout == Layout::Windowed);

@@ -214,6 +214,9 @@ async fn tables_that_others_need_whole_are_not_dropped_from() {
         ("steps", true),
         ("ledger_1d", true),
         ("job_events", false),
+        ("node_events", false),
+        ("capacity_events", false),
+        ("dead_letters", false),
         ("attempts", false),
         ("nonesuch", false),
     ] {

@@ -126,9 +126,9 @@ fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
 
 fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
+    let maintenance = block_on(keep.maintenance(&pipelines))??;
     let opened = Opened::open(&data.data, log)?;
     let progress = block_on_one_thread(async {
-        let maintenance = keep.maintenance(&pipelines).await?;
         // Nobody can ask before it ends.
         let pace = Pace { refresh_every: None, maintenance, ..pace };
         let mut runner = opened.runner(pipelines, pace).await?;
@@ -149,6 +149,7 @@ fn follow(
     keep: &KeepArgs,
 ) -> CommandResult {
     let pipelines = data.load_pipelines()?;
+    let maintenance = block_on(keep.maintenance(&pipelines))??;
     let opened = Opened::open(&data.data, log)?;
     opened.create_topics()?;
     let running = async {
@@ -156,7 +157,6 @@ fn follow(
         stop_on_signals(stop)?;
         // Without an address nobody can ask, so nothing needs to be made ready for it.
         let refresh_every = listen.and(pace.refresh_every);
-        let maintenance = keep.maintenance(&pipelines).await?;
         let mut runner = opened.runner(pipelines, Pace { refresh_every, maintenance, ..pace }).await?;
         let metrics = Arc::new(Metrics::default());
         if let Some(listen) = listen {

@@ -86,13 +86,13 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let listener = bind(&args.listen).await?;
     let address = listener.local_addr()?;
     let token = ingest_token(args, address)?;
+    let maintenance = args.keep.maintenance(&pipelines).await?;
     let opened = Opened::open(&args.data.data, &args.log)?;
     let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&opened.log), token.as_deref()));
     let asked_for = args.demo || args.trace.is_some() || args.speed.is_some();
     // Who takes events in has a cluster of his own to look at.
     let with_demo = asked_for || (!args.ingest && is_empty(opened.log.as_ref())?);
     opened.create_topics()?;
-    let maintenance = args.keep.maintenance(&pipelines).await?;
     let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..Pace::default() };
     let mut runner = opened.runner(pipelines, pace).await?;
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
