@@ -184,10 +184,15 @@ impl DeltaStore {
         if let Some(known) = self.progress.get(&partition) {
             return Ok(*known);
         }
-        let version = self.transaction(&self.progress_id(partition)).await?;
-        let offset = version.map_or(0, |v| v as u64);
+        let offset = self.committed_progress(partition).await?;
         self.progress.insert(partition, offset);
         Ok(offset)
+    }
+
+    /// As [`Self::progress`], of a partition that another process may keep.
+    pub async fn committed_progress(&self, partition: u32) -> Result<u64> {
+        let version = self.transaction(&self.progress_id(partition)).await?;
+        Ok(version.map_or(0, |v| v as u64))
     }
 
     /// The files of the current version.

@@ -176,8 +176,8 @@ impl Runner {
 
     /// Takes in everything the log holds and commits it. `seen` is told of the progress.
     ///
-    /// Where others keep partitions too, it is over when all have committed what the log held at the beginning, so that
-    /// somebody is left to take over from whoever dies.
+    /// Where others keep partitions too, it is over when all have committed what the log held at the beginning, and windows of
+    /// several tables are put together of that, so that somebody is left to take over from whoever dies.
     pub async fn catch_up(&mut self, seen: &mut (dyn FnMut(&Progress) + Send)) -> Result<Progress> {
         let mut heard = Instant::now();
         let ends = loop {
@@ -189,6 +189,7 @@ impl Runner {
             }
         };
         let mut idle = Duration::ZERO;
+        let mut to_assemble = None;
         loop {
             let swept = match self.sweep_or_rejoin(idle).await {
                 // A broker that has just started does not know its topics at once.
@@ -207,7 +208,11 @@ impl Runner {
                     self.flush_or_rejoin().await?;
                 } else if self.reached(&ends)? {
                     self.assemble_or_rejoin().await?;
-                    break;
+                    let of = to_assemble.get_or_insert_with(|| self.lake.to_assemble());
+                    if self.lake.is_assembled(of).await? {
+                        break;
+                    }
+                    idle = IDLE;
                 } else {
                     idle = IDLE;
                 }

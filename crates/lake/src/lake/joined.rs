@@ -21,7 +21,7 @@ use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
 use crate::exec::{first_time, run_joined};
 use crate::pipeline::{Extent, Shape};
-use crate::plan::Planned;
+use crate::plan::{Group, Planned};
 use crate::raw::raw_tables;
 use crate::revision::revise;
 use crate::sorted::sorted;
@@ -72,6 +72,36 @@ impl Lake {
         Ok(())
     }
 
+    /// How far each raw table that windows are put together of has come, as last looked at: what [`Self::is_assembled`] asks for.
+    pub fn to_assemble(&self) -> Vec<(u32, u64)> {
+        let groups = (0..).zip(raw_tables()).filter_map(|(number, raw)| {
+            let group = self.plan.groups.iter().find(|group| group.raw.spec.name == raw.spec.name)?;
+            Some((number, group))
+        });
+        groups.map(|(number, group)| (number, self.anchor_version(group))).collect()
+    }
+
+    /// Whether all windows are put together of at least this much, as last looked at, whoever did it.
+    pub async fn is_assembled(&self, of: &[(u32, u64)]) -> Result<bool> {
+        let raw: Vec<String> = raw_tables().into_iter().map(|raw| raw.spec.name.clone()).collect();
+        for planned in self.plan.stored_joined() {
+            for (number, version) in of {
+                let is_of_it = planned.roots.contains(&raw[*number as usize]);
+                let store = &self.stores[&planned.spec.name];
+                if is_of_it && store.committed_progress(*number).await? < *version {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Version of the table that a group commits last, plus one.
+    fn anchor_version(&self, group: &Group) -> u64 {
+        let anchor = group.commit_order().pop().expect("a group has a raw table");
+        self.stores[&anchor.name].version().unsigned_abs() + 1
+    }
+
     /// What a joined table lacks; `None` if nothing.
     async fn behind(&mut self, planned: &Planned, watermark: Option<i64>) -> Result<Option<Behind>> {
         let (mut spans, mut progress) = (Vec::new(), Vec::new());
@@ -83,12 +113,12 @@ impl Lake {
             if !planned.roots.contains(name) {
                 continue;
             }
-            let anchor = group.commit_order().pop().expect("a group has a raw table");
+            let anchor = group.commit_order().pop().expect("a group has a raw table").name.clone();
+            let now = self.anchor_version(group);
             let known = self.store_mut(&planned.spec.name).progress(number).await?;
-            let now = self.stores[&anchor.name].version().unsigned_abs() + 1;
             if known < now {
                 // Without the log of a version nobody knows what it touched: then all of it.
-                let touched = self.stores[&anchor.name].touched_since(known as i64 - 1).await?;
+                let touched = self.stores[&anchor].touched_since(known as i64 - 1).await?;
                 spans.extend(touched.unwrap_or_else(|| vec![(i64::MIN, i64::MAX)]));
                 progress.push((number, now));
             }

@@ -34,6 +34,11 @@ pub struct Source {
     errors: AtomicU64,
 }
 
+/// Records of the batch that a source appends after this many.
+pub fn count_after(acknowledged: u64) -> u64 {
+    1 + acknowledged % 40
+}
+
 /// Appends for each source until `done`; an append that fails is repeated as it is.
 pub fn append_until(log: &dyn EventLog, sources: &[Source], done: &AtomicBool) {
     thread::scope(|scope| {
@@ -41,7 +46,7 @@ pub fn append_until(log: &dyn EventLog, sources: &[Source], done: &AtomicBool) {
             scope.spawn(move || {
                 while !done.load(Ordering::SeqCst) {
                     let next = source.acknowledged.load(Ordering::SeqCst);
-                    let count = 1 + next % 40;
+                    let count = count_after(next);
                     match log.append(&place(number as u64), batch(&format!("s{number}"), 0, next, count)) {
                         Ok(appended) => {
                             assert_eq!(appended.written + appended.duplicates, count);

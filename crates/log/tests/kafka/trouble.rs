@@ -8,7 +8,9 @@ use tidegate_log::conformance::{batch, read_all, record};
 use tidegate_log::{EventLog, KafkaLog, LogError, TopicConfig};
 
 use crate::broker::{self, Cluster};
-use crate::crash::{DoneAtLast, PARTITIONS, SOURCES, Source, all_get_on, append_until, check, retried};
+use crate::crash::{
+    DoneAtLast, PARTITIONS, SOURCES, Source, all_get_on, append_until, check, count_after, retried,
+};
 use crate::refusals::noise;
 use crate::wire::{ONE_PARTITION, at};
 
@@ -72,8 +74,8 @@ fn under_load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster, &[Source
     println!("{:?}", log.stats());
 }
 
-fn acknowledged(sources: &[Source]) -> u64 {
-    sources.iter().map(|source| source.acknowledged.load(Ordering::SeqCst)).sum()
+fn acknowledged(sources: &[Source]) -> Vec<u64> {
+    sources.iter().map(|source| source.acknowledged.load(Ordering::SeqCst)).collect()
 }
 
 #[test]
@@ -85,9 +87,16 @@ fn two_brokers_of_three_may_die_at_once_and_come_back() {
     under_load(&mut cluster, |cluster, sources| {
         cluster.kill_node(0);
         cluster.kill_node(1);
-        let before = settled(sources);
-        thread::sleep(Duration::from_secs(4));
-        assert_eq!(acknowledged(sources), before, "acknowledged with one copy of three");
+        let before = acknowledged(sources);
+        thread::sleep(Duration::from_secs(8));
+        // What was on its way may have had its copies before they died, and a source learns of it late.
+        for (number, (before, after)) in before.into_iter().zip(acknowledged(sources)).enumerate() {
+            let on_its_way = before + count_after(before);
+            assert!(
+                after <= on_its_way,
+                "source {number} acknowledged with one copy of three: {before}, {after}"
+            );
+        }
         cluster.start_node(0);
         cluster.start_node(1);
         let began = Instant::now();
@@ -95,24 +104,6 @@ fn two_brokers_of_three_may_die_at_once_and_come_back() {
         println!("all sources got on {:?} after the brokers were started again", began.elapsed());
         cluster.wait_until_in_sync();
     });
-}
-
-/// What is acknowledged once no more comes: sources may be slow to hear what the brokers said while they lived.
-fn settled(sources: &[Source]) -> u64 {
-    let began = Instant::now();
-    let mut known = acknowledged(sources);
-    loop {
-        thread::sleep(Duration::from_secs(2));
-        let now = acknowledged(sources);
-        if now == known {
-            return now;
-        }
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "still acknowledged with one copy of three: {now}"
-        );
-        known = now;
-    }
 }
 
 /// The others take over what it led; once it goes on, it must not take it for its own any more.
