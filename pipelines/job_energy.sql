@@ -1,40 +1,25 @@
 --! name    = "job_energy"
---! doc     = "Energy of jobs, from the energy counters of the devices they held (gpu_holds x gpu_1m): each minute's growth goes to who held the device in it, by time and share, so that no device's energy counts more than once. GPUs only, no CPUs, fans or cooling."
+--! doc     = "Energy of jobs, from the energy counters of the devices they held (gpu_spans x gpu_1m): each minute's growth goes to who held the device in it, by time and share, of a slice its sevenths, so that no device's energy counts more than once. GPUs only, no CPUs, fans or cooling."
 --! question = "How much energy did a job take, and how many joules a million tokens?"
---! example  = "SELECT job_id, energy_mj / 3600000000.0 AS kwh, quality, uj_per_token AS joules_per_million_tokens, token_reason FROM job_energy ORDER BY energy_mj DESC NULLS LAST LIMIT 20"
---! sources = ["gpu_holds", "gpu_1m", "attempts", "steps"]
+--! example  = "SELECT job_id, energy_mj / 34200000000.0 AS kwh, quality, uj_per_token AS joules_per_million_tokens, token_reason FROM job_energy ORDER BY energy_mj DESC NULLS LAST LIMIT 20"
+--! sources = ["gpu_spans", "gpu_1m", "steps"]
 --! [columns]
 --! cluster     = "Cluster."
 --! job_id      = "Job."
 --! energy_mj   = "Energy of the devices while the job held them, mJ: the three following together; NULL if it was never known. For time of which nothing is known nothing is in it."
 --! exact_mj    = "Of it in minutes that a device was wholly and only the job's."
 --! edge_mj     = "In minutes that the job held the device for a part of, by that part: an estimate."
---! shared_mj   = "On devices that others held too, by share: an estimate. A share that nobody knows gets nothing."
---! held_us     = "Time of devices held, by share where it is known, µs."
+--! shared_mj   = "On devices that others held too, or of which the job held a part, by that part: an estimate, as what a part really draws nobody measures. A part that nobody knows gets nothing."
+--! held_us     = "Time of devices held, by part where it is known, µs."
 --! known_us    = "Of it the time for which the counter is known, µs. Its growth over a gap in samples counts in the minute that ends the gap."
 --! quality     = "EXACT; EDGES_ESTIMATED: edge_mj is not 0; SHARED_ESTIMATED: shared_mj is not 0; PARTLY_UNKNOWN: known_us is under 99 % of held_us, or a share is not known; UNKNOWN: nothing is known. The worst that applies."
 --! devices     = "Devices held, of which some minute was sampled."
 --! tokens      = "Tokens that its ranks reported."
 --! uj_per_token = "Energy by token, µJ, rounded down; NULL where token_reason says why."
 --! token_reason = "no_tokens: none reported; some_ranks: not all ranks report tokens; no_energy; energy_unknown_in_part."
-WITH holds AS (
-    SELECT *,
-           count(*) FILTER (WHERE step_id IS NULL) OVER (PARTITION BY cluster, job_id, node, gpu_uuid, mig_uuid, gpu_index) AS of_job
-    FROM gpu_holds
-    WHERE is_repeated = 0 AND from_time IS NOT NULL
-), ends AS (
-    SELECT cluster, job_id, max(coalesce(to_time, as_of)) AS end_time FROM attempts WHERE from_time IS NOT NULL GROUP BY cluster, job_id
-), seen AS (
-    SELECT cluster, plus_ms(max(window_start), 60000) AS seen_time FROM gpu_1m GROUP BY cluster
-), spans AS (
-    -- A step shares the devices of its job. A hold whose end nobody told ends with the job, or with what was sampled.
-    SELECT h.cluster, h.job_id, h.hold_id, h.node, h.gpu_uuid, h.gpu_index, h.from_time,
-           coalesce(h.to_time, e.end_time, s.seen_time) AS to_time,
-           CASE WHEN h.quality = 'EXACT' THEN coalesce(h.share_milli, 1000) ELSE h.share_milli END AS share_milli
-    FROM holds h
-    LEFT JOIN ends e ON e.cluster = h.cluster AND e.job_id = h.job_id
-    LEFT JOIN seen s ON s.cluster = h.cluster
-    WHERE h.step_id IS NULL OR h.of_job = 0
+WITH spans AS (
+    -- Parts in seven-thousandths of a GPU: of one that is cut a slice has its sevenths, of one that is taken in turns a job its share.
+    SELECT cluster, job_id, device, gpu_uuid, from_time, to_time, share_milli * sevenths AS part FROM gpu_spans
 ), minutes AS (
     SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, node, gpu_uuid,
            max(gpu_index) AS gpu_index, sum(energy_mj) AS energy_mj, sum(energy_known_us) AS energy_known_us
@@ -42,45 +27,46 @@ WITH holds AS (
     WHERE mig_uuid IS NULL
     GROUP BY window_start, cluster, node, gpu_uuid
 ), met AS (
-    SELECT m.window_start, m.window_end, m.cluster, m.gpu_uuid, m.energy_mj, m.energy_known_us, h.job_id, h.share_milli, h.from_time, h.to_time
+    -- Where the GPU is not known for the whole time, its number may name it in each minute.
+    SELECT m.window_start, m.window_end, m.cluster, m.gpu_uuid, m.energy_mj, m.energy_known_us, h.job_id, h.part, h.from_time, h.to_time
     FROM minutes m
     JOIN spans h ON h.cluster = m.cluster AND h.gpu_uuid = m.gpu_uuid AND h.from_time < m.window_end AND h.to_time > m.window_start
     UNION ALL
-    SELECT m.window_start, m.window_end, m.cluster, m.gpu_uuid, m.energy_mj, m.energy_known_us, h.job_id, h.share_milli, h.from_time, h.to_time
+    SELECT m.window_start, m.window_end, m.cluster, m.gpu_uuid, m.energy_mj, m.energy_known_us, h.job_id, h.part, h.from_time, h.to_time
     FROM minutes m
-    JOIN spans h ON h.gpu_uuid IS NULL AND h.cluster = m.cluster AND h.node = m.node AND h.gpu_index = m.gpu_index
+    JOIN spans h ON h.gpu_uuid IS NULL AND h.cluster = m.cluster AND h.device = concat(m.node, '/', CAST(m.gpu_index AS TEXT))
                 AND h.from_time < m.window_end AND h.to_time > m.window_start
 ), claims AS (
     SELECT window_start, cluster, gpu_uuid, job_id, energy_mj, energy_known_us,
            -- least() passes over NULL: without a share there is no claim.
-           CASE WHEN count(share_milli) > 0
-                THEN least(sum(ms_between(greatest(from_time, window_start), least(to_time, window_end)) * share_milli), 60000000)
-           END AS claim_us,
-           max(CASE WHEN share_milli IS NULL THEN 1 ELSE 0 END) AS share_unknown,
-           max(CASE WHEN share_milli < 1000 THEN 1 ELSE 0 END)  AS is_part
+           CASE WHEN count(part) > 0
+                THEN least(sum(ms_between(greatest(from_time, window_start), least(to_time, window_end)) * part), 420000000)
+           END AS claim,
+           max(CASE WHEN part IS NULL THEN 1 ELSE 0 END) AS share_unknown,
+           max(CASE WHEN part < 7000 THEN 1 ELSE 0 END)  AS is_part
     FROM met
     GROUP BY window_start, cluster, gpu_uuid, job_id, energy_mj, energy_known_us
 ), divided AS (
     SELECT *,
-           greatest(sum(claim_us) OVER device_minute, 60000000) AS divisor_us,
+           greatest(sum(claim) OVER device_minute, 420000000) AS divisor,
            count(*) OVER device_minute                          AS holders
     FROM claims
     WINDOW device_minute AS (PARTITION BY window_start, cluster, gpu_uuid)
 ), given AS (
-    SELECT *, part_of(energy_mj, 0, claim_us, divisor_us) AS given_mj,
-           CASE WHEN energy_mj IS NULL THEN 0 ELSE part_of(energy_known_us, 0, claim_us, 60000000) END AS given_us
+    SELECT *, part_of(energy_mj, 0, claim, divisor) AS given_mj,
+           CASE WHEN energy_mj IS NULL THEN 0 ELSE part_of(energy_known_us, 0, claim, 420000000) END AS given_us
     FROM divided
 ), by_job AS (
     SELECT cluster, job_id, sum(given_mj) AS energy_mj,
-           coalesce(sum(given_mj) FILTER (WHERE holders = 1 AND is_part = 0 AND claim_us = 60000000), 0) AS exact_mj,
-           coalesce(sum(given_mj) FILTER (WHERE holders = 1 AND is_part = 0 AND claim_us < 60000000), 0) AS edge_mj,
+           coalesce(sum(given_mj) FILTER (WHERE holders = 1 AND is_part = 0 AND claim = 420000000), 0) AS exact_mj,
+           coalesce(sum(given_mj) FILTER (WHERE holders = 1 AND is_part = 0 AND claim < 420000000), 0) AS edge_mj,
            coalesce(sum(given_mj) FILTER (WHERE holders > 1 OR is_part = 1), 0)                          AS shared_mj,
            coalesce(sum(given_us), 0) AS known_us, max(share_unknown) AS share_unknown, count(DISTINCT gpu_uuid) AS devices
     FROM given
     GROUP BY cluster, job_id
 ), held AS (
-    SELECT cluster, job_id, sum(ms_between(from_time, to_time) * coalesce(share_milli, 1000)) AS held_us,
-           max(CASE WHEN share_milli IS NULL THEN 1 ELSE 0 END) AS share_unknown
+    SELECT cluster, job_id, sum(ms_between(from_time, to_time) * coalesce(part, 7000)) / 7 AS held_us,
+           max(CASE WHEN part IS NULL THEN 1 ELSE 0 END) AS share_unknown
     FROM spans
     GROUP BY cluster, job_id
 ), trained AS (

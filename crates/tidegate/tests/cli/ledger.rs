@@ -1,5 +1,7 @@
 //! The day whose truth is known, in small.
 
+use std::collections::BTreeSet;
+
 use crate::program::{run, tidegate};
 
 #[test]
@@ -37,4 +39,21 @@ fn the_day_goes_to_a_folder() {
     let ended = run(tidegate().args(["bench", "ledger", "--log", "kafka://127.0.0.1:1", "--json"]));
     assert_eq!(ended.status, Some(1));
     assert!(ended.stderr.contains("leave out --log"), "{}", ended.stderr);
+}
+
+/// The command fails where a table is off by more than its fact allows.
+#[test]
+fn tables_answer_every_question_with_the_truth() {
+    let ended =
+        run(tidegate().args(["bench", "ledger", "--hours", "1", "--late", "20000", "--duplicate", "20000"]));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let facts = report["facts"].as_array().unwrap();
+    let items: BTreeSet<&str> = facts.iter().map(|fact| fact["item"].as_str().unwrap()).collect();
+    let asked = ["activity", "cost", "energy", "goodput", "mfu", "pending", "placement", "sharing", "wall"];
+    assert_eq!(items, asked.into());
+    for fact in facts {
+        assert!(fact["expected"].as_i64().unwrap() > 0, "nothing of it in the day: {fact}");
+    }
+    assert!(facts.len() > 40 && report["closed"] == true, "{report}");
 }

@@ -11,7 +11,9 @@ use super::emit::Told;
 use super::fleet::{BURST, GPUS_PER_NODE, Part, Span, WHOLE};
 use super::truth::{Cell, Truth};
 use crate::commands::{CommandError, ask};
+pub use items::{Fact, facts};
 
+mod items;
 #[cfg(test)]
 mod tests;
 

@@ -4,9 +4,10 @@ use tidegate_events::FinalState;
 
 use super::class::{Class, Doing};
 use super::draw::Draw;
-use super::fleet::{BURST, Fleet, Span, WHOLE};
+use super::fleet::{BURST, Fleet, SHARED, Span, TRAIN, WHOLE};
 use super::scenes;
-use super::training::{Plan, Training};
+use super::training::{Habits, Plan, Training};
+use super::wall::Wall;
 
 /// 2025-11-21 00:00 UTC.
 const FIRST_MS: i64 = 1_763_683_200_000;
@@ -22,6 +23,7 @@ pub struct Day {
     pub jobs: Vec<Job>,
     pub conditions: Vec<Condition>,
     pub quotas: Vec<Quota>,
+    pub prices: Vec<Price>,
     /// Of the pool `burst`: paid from the first moment of it to the last.
     pub reserved: Span,
     /// Holds of each unit, in order of time: job, attempt and rank.
@@ -40,6 +42,10 @@ pub struct Job {
     pub submit_ms: i64,
     /// Why it waits, as the scheduler says.
     pub reason: Option<&'static str>,
+    /// What it is made to be held up by.
+    pub wall: Option<Wall>,
+    /// By how much its memory grows, bytes an hour.
+    pub growth: i64,
     pub attempts: Vec<Attempt>,
 }
 
@@ -92,6 +98,14 @@ pub struct Quota {
     pub gpus: usize,
 }
 
+/// From a time on a GPU-hour of a pool costs so many millionths.
+#[derive(Debug, Clone, Copy)]
+pub struct Price {
+    pub from_ms: i64,
+    pub pool: &'static str,
+    pub micros: i64,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Held {
     span: Span,
@@ -127,7 +141,15 @@ impl Day {
         let fleet = Fleet::new(draw.of(1), nodes, span, burst);
         let held = vec![Vec::new(); fleet.units.len()];
         let (jobs, conditions, quotas) = Default::default();
-        let mut day = Self { draw, span, fleet, jobs, conditions, quotas, reserved, held };
+        let price = |from_ms, pool, micros| Price { from_ms, pool, micros };
+        // One changes within a minute of an hour.
+        let prices = vec![
+            price(span.from_ms, TRAIN, 2_500_000),
+            price(span.from_ms, SHARED, 2_000_000),
+            price(span.from_ms, BURST, 4_100_000),
+            price(at(0.53) + 1_234, TRAIN, 3_100_003),
+        ];
+        let mut day = Self { draw, span, fleet, jobs, conditions, quotas, prices, reserved, held };
         scenes::play(&mut day);
         for held in &mut day.held {
             held.sort_by_key(|held| held.span.from_ms);
@@ -171,9 +193,15 @@ impl Day {
         units: &[usize],
         straggler: Option<u32>,
     ) {
+        let habits = self.jobs[job].wall.map_or_else(Habits::default, Wall::habits);
+        self.train_as(job, span, state, units, Habits { straggler, ..habits });
+    }
+
+    /// The same with habits of its own.
+    pub fn train_as(&mut self, job: usize, span: Span, state: FinalState, units: &[usize], habits: Habits) {
         let draw = self.draw.of(1_000 + job as u64).of(self.jobs[job].attempts.len() as u64);
         let before: Vec<&Training> = self.jobs[job].attempts.iter().filter_map(Attempt::training).collect();
-        let plan = Plan { ranks: units.len() as u32, span, straggler, before: &before };
+        let plan = Plan { ranks: units.len() as u32, span, habits, before: &before };
         let work = Work::Training(Training::new(draw, plan));
         self.hold(job, span, state, units, work);
     }

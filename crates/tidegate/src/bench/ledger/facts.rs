@@ -82,13 +82,13 @@ impl Facts {
 }
 
 /// Energy of each job, mJ.
-fn energy_mj(day: &Day) -> Vec<i64> {
+pub(super) fn energy_mj(day: &Day) -> Vec<i64> {
     let mut uj = vec![0.0; day.jobs.len()];
     for (place, unit) in day.fleet.units.iter().enumerate() {
         let share = unit.weight() as f64 / WHOLE as f64;
         let held = day.pieces(place).filter_map(|piece| Some((piece, piece.by?)));
         for (piece, by) in held {
-            let power_mw = Load::of_job(day.draw, by.job).levels(piece.doing).power_mw;
+            let power_mw = Load::of_job(day, by.job).levels(piece.doing).power_mw;
             uj[by.job] += power_mw * share * piece.span.length_ms() as f64;
         }
     }
@@ -105,7 +105,7 @@ fn of_job(job: &Job, energy_mj: i64) -> OfJob {
         name: job.name,
         attempts: job.attempts.len(),
         units: job.attempts.first().map_or(0, |attempt| attempt.units.len()),
-        straggler: trainings().find_map(|training| training.straggler),
+        straggler: trainings().find_map(|training| training.habits.straggler),
         tokens: of_steps(|(tokens, _)| tokens),
         model_gflops: of_steps(|(_, flops)| flops / 1_000_000_000),
         steps: trainings().flat_map(|t| &t.steps).map(|step| step.number + 1).max().unwrap_or(0),
@@ -114,25 +114,30 @@ fn of_job(job: &Job, energy_mj: i64) -> OfJob {
 }
 
 fn wait(day: &Day, job: &Job) -> Option<Wait> {
+    Some(Wait {
+        job_id: job.id.clone(),
+        team: job.team,
+        pool: job.pool,
+        since_ms: job.submit_ms,
+        until_ms: job.attempts.first()?.span.from_ms,
+        gpus_milli: job.asked_milli.unwrap_or(0),
+        reason: job.reason?,
+        constraint: constraint(day, job)?,
+    })
+}
+
+/// What a job waited for.
+pub(super) fn constraint(day: &Day, job: &Job) -> Option<&'static str> {
     let (reason, until_ms) = (job.reason?, job.attempts.first()?.span.from_ms);
     let waited = Span { from_ms: job.submit_ms, to_ms: until_ms };
     let class = day.conditions.iter().find_map(|condition| match condition.what {
         What::Waits(pool, class) if pool == job.pool && condition.span == waited => Some(class),
         _ => None,
     });
-    Some(Wait {
-        job_id: job.id.clone(),
-        team: job.team,
-        pool: job.pool,
-        since_ms: waited.from_ms,
-        until_ms,
-        gpus_milli: job.asked_milli.unwrap_or(0),
-        reason,
-        constraint: match class {
-            _ if reason == QUOTA => "quota",
-            Some(Class::Fragmented) => "shape",
-            Some(Class::GangWait) => "gang",
-            _ => "capacity",
-        },
+    Some(match class {
+        _ if reason == QUOTA => "quota",
+        Some(Class::Fragmented) => "shape",
+        Some(Class::GangWait) => "gang",
+        _ => "capacity",
     })
 }

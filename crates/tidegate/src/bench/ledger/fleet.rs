@@ -12,6 +12,7 @@ pub const SHARED: &str = "shared";
 pub const BURST: &str = "burst";
 
 pub const GPUS_PER_NODE: usize = 8;
+const NODES_PER_RACK: usize = 2;
 pub const MODEL: &str = "NVIDIA H100 80GB HBM3";
 /// Of the first shared node: a GPU that two jobs take turns on, and two that are cut in slices.
 pub const TIME_SLICED: usize = 5;
@@ -43,6 +44,7 @@ impl Span {
 pub struct Node {
     pub name: String,
     pub pool: &'static str,
+    pub rack: String,
     /// By how much its ticks are behind full seconds.
     pub phase_ms: i64,
     /// When it is part of the cluster.
@@ -113,6 +115,7 @@ impl Fleet {
         self.nodes.push(Node {
             name: format!("{pool}-{place:02}"),
             pool,
+            rack: format!("{pool}-{}", place / NODES_PER_RACK),
             phase_ms: draw.of(100).whole(0, 999),
             registered,
             gpus,

@@ -1,6 +1,7 @@
 //! How busy devices are while they do something: levels as they were measured on real ones, and what a reading shows of them.
 
 use super::class::Doing;
+use super::day::{Day, Piece};
 use super::draw::Draw;
 
 /// Shares of the fleet's time below each quantile. In the lower third of it devices had nothing to do.
@@ -29,14 +30,21 @@ pub struct Levels {
     pub tensor_active: f64,
     pub dram_active: f64,
     pub power_mw: f64,
+    /// Bytes a second, in each direction.
+    pub pcie: f64,
+    pub nvlink: f64,
 }
 
 /// The levels of one job on one device: it is as heavy as the devices at one quantile of the fleet's time.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     full: Levels,
+    /// While it is busy and trains nothing.
+    busy: Levels,
     idle_mw: f64,
     pub memory_bytes: i64,
+    /// By how much its memory grows, bytes an hour.
+    pub growth: i64,
 }
 
 impl Load {
@@ -44,23 +52,46 @@ impl Load {
         let share = draw.of(1).between(SHARES[0], SHARES[SHARES.len() - 1]);
         let percent = |quantiles: [f64; 8]| at_share(quantiles, share) * 10_000.0;
         let sm_active = percent(SM_ACTIVE);
-        Self {
-            full: Levels {
-                gpu_util: percent(GPU_UTIL),
-                sm_active,
-                sm_occupancy: sm_active * 0.4,
-                tensor_active: percent(TENSOR_ACTIVE),
-                dram_active: sm_active * 0.6,
-                power_mw: at_share(POWER, share.max(0.7)) * 1_000.0,
-            },
-            idle_mw: draw.of(2).between(IDLE_POWER_W.0, IDLE_POWER_W.1) * 1_000.0,
-            memory_bytes: (at_share(MEMORY, share) / 100.0 * MEMORY_BYTES as f64) as i64,
-        }
+        let full = Levels {
+            gpu_util: percent(GPU_UTIL),
+            sm_active,
+            sm_occupancy: sm_active * 0.4,
+            tensor_active: percent(TENSOR_ACTIVE),
+            dram_active: sm_active * 0.6,
+            power_mw: at_share(POWER, share.max(0.7)) * 1_000.0,
+            pcie: 1e9,
+            nvlink: 40e9,
+        };
+        let idle_mw = draw.of(2).between(IDLE_POWER_W.0, IDLE_POWER_W.1) * 1_000.0;
+        let busy = Levels {
+            gpu_util: full.gpu_util * 0.6,
+            sm_active: full.sm_active * 0.5,
+            sm_occupancy: full.sm_occupancy * 0.5,
+            tensor_active: full.tensor_active * 0.4,
+            dram_active: full.dram_active * 0.7,
+            power_mw: idle_mw + (full.power_mw - idle_mw) * 0.6,
+            ..full
+        };
+        let memory_bytes = (at_share(MEMORY, share) / 100.0 * MEMORY_BYTES as f64) as i64;
+        Self { full, busy, idle_mw, memory_bytes, growth: 0 }
     }
 
     /// Of a job, by its place in the day.
-    pub fn of_job(day: Draw, job: usize) -> Self {
-        Self::new(day.of(13).of(job as u64))
+    pub fn of_job(day: &Day, job: usize) -> Self {
+        let mut load = Self::new(day.draw.of(13).of(job as u64));
+        if let Some(wall) = day.jobs[job].wall {
+            wall.lift(&mut load.full);
+            load.busy = load.full;
+        }
+        if day.jobs[job].growth > 0 {
+            (load.memory_bytes, load.growth) = (MEMORY_BYTES / 4, day.jobs[job].growth);
+        }
+        load
+    }
+
+    /// Of whoever has a unit, and of nobody.
+    pub fn of_piece(day: &Day, unit: usize, piece: &Piece) -> Self {
+        piece.by.map_or_else(|| Self::new(day.draw.of(12).of(unit as u64)), |by| Self::of_job(day, by.job))
     }
 
     /// Levels while the device does this.
@@ -73,6 +104,7 @@ impl Load {
                 Levels { dram_active: 5_000.0, power_mw: power(0.1), ..Levels::default() }
             }
             Doing::Compute => full,
+            Doing::Busy => self.busy,
             Doing::Communicate => Levels {
                 gpu_util: full.gpu_util,
                 sm_active: full.sm_active * 0.2,
@@ -80,14 +112,7 @@ impl Load {
                 tensor_active: 0.0,
                 dram_active: full.dram_active * 0.3,
                 power_mw: power(0.5),
-            },
-            Doing::Busy => Levels {
-                gpu_util: full.gpu_util * 0.6,
-                sm_active: full.sm_active * 0.5,
-                sm_occupancy: full.sm_occupancy * 0.5,
-                tensor_active: full.tensor_active * 0.4,
-                dram_active: full.dram_active * 0.7,
-                power_mw: power(0.6),
+                ..full
             },
         }
     }
@@ -109,5 +134,7 @@ impl Levels {
         self.tensor_active += other.tensor_active * share;
         self.dram_active += other.dram_active * share;
         self.power_mw += other.power_mw * share;
+        self.pcie += other.pcie * share;
+        self.nvlink += other.nvlink * share;
     }
 }

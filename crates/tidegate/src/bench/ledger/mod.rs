@@ -14,6 +14,7 @@ mod scenes;
 mod tests;
 mod training;
 mod truth;
+mod wall;
 
 use std::path::PathBuf;
 
@@ -24,7 +25,7 @@ use tidegate_server::{QueryLimits, QueryService};
 
 use super::{Scratch, Stopwatch, peak_rss_mib};
 use crate::commands::{CommandError, LogArgs, Opened, block_on_one_thread};
-use compare::{Check, Compared};
+use compare::{Check, Compared, Fact};
 use day::Day;
 use emit::{Damage, Told};
 use facts::Facts;
@@ -39,8 +40,8 @@ use truth::Truth;
   tidegate bench ledger --hours 1 --truth truth.json --keep day && tidegate sql --data day 'SELECT * FROM jobs'
 
 A generator decides for every millisecond of every GPU what it goes to, tells it as agents, prologs, training jobs and Slurm's
-watcher would, and runs the pipelines. The same options make the same day. The command fails where tables that are compared
-number by number differ.")]
+watcher would, and runs the pipelines. The same options make the same day. The command fails where a table differs from what was
+told, or, with nothing missing, from what is true by more than a fact allows.")]
 pub struct LedgerArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -100,6 +101,8 @@ pub struct Report {
     peak_rss_mib: f64,
     /// What tables say beside the ledger; all are equal, or the bench fails.
     checks: Vec<Check>,
+    /// What they say of each question beside what is true.
+    facts: Vec<Fact>,
     #[serde(flatten)]
     compared: Compared,
 }
@@ -122,23 +125,26 @@ pub fn run(args: &LedgerArgs) -> Result<Report, CommandError> {
     }
     let (produce_cpu_s, produce_s) = watch.read()?;
     let watch = Stopwatch::start()?;
-    let (report, checks) = block_on_one_thread(async {
+    let (report, facts) = block_on_one_thread(async {
         let mut runner = opened.runner(tidegate_lake::shipped::shipped(), Pace::default()).await?;
         runner.catch_up(&mut |_| {}).await?;
         let (pipelines_cpu_s, pipelines_s) = watch.read()?;
         let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
         let checks = compare::check(&service, &day, &told).await?;
+        let facts = compare::facts(&service, &day, &truth, &told.unseen).await?;
         let compared = compare::compare(&service, &day, &truth).await?;
+        if let Some(wrong) = checks.iter().find(|check| check.found != check.expected) {
+            return Err(format!("{}: {}, told was {}", wrong.what, wrong.found, wrong.expected).into());
+        }
         let report = report(args, &day, &told, compared)?;
-        Ok::<_, CommandError>((
-            Report { produce_s, produce_cpu_s, pipelines_s, pipelines_cpu_s, ..report },
-            checks,
-        ))
+        let report = Report { checks, produce_s, produce_cpu_s, pipelines_s, pipelines_cpu_s, ..report };
+        Ok::<_, CommandError>((report, facts))
     })??;
-    if let Some(wrong) = checks.iter().find(|check| check.found != check.expected) {
-        return Err(format!("{}: {}, told was {}", wrong.what, wrong.found, wrong.expected).into());
+    let off: Vec<String> = facts.iter().filter(|fact| fact.is_off()).map(Fact::to_string).collect();
+    if args.missing == 0 && !off.is_empty() {
+        return Err(off.join("\n").into());
     }
-    Ok(Report { checks, ..report })
+    Ok(Report { facts, ..report })
 }
 
 fn report(args: &LedgerArgs, day: &Day, told: &Told, compared: Compared) -> Result<Report, CommandError> {
@@ -165,6 +171,7 @@ fn report(args: &LedgerArgs, day: &Day, told: &Told, compared: Compared) -> Resu
         pipelines_cpu_s: 0.0,
         peak_rss_mib: peak_rss_mib()?,
         checks: Vec::new(),
+        facts: Vec::new(),
         compared,
     })
 }

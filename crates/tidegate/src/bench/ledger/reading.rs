@@ -36,6 +36,20 @@ const OF_DEVICE: &[Metric] = &[
     Metric::FramebufferTotal,
     Metric::Processes,
     Metric::ProcessMemory,
+    Metric::PcieTx,
+    Metric::PcieRx,
+    Metric::NvlinkTx,
+    Metric::NvlinkRx,
+];
+/// Of a slice nobody knows them.
+const OF_GPU: [Metric; 7] = [
+    Metric::Power,
+    Metric::PowerLimit,
+    Metric::Energy,
+    Metric::PcieTx,
+    Metric::PcieRx,
+    Metric::NvlinkTx,
+    Metric::NvlinkRx,
 ];
 
 /// A device that is read: a GPU, or a slice of one.
@@ -51,6 +65,9 @@ pub struct Watched<'a> {
     /// When it was last read, if it is known since when its ratios are.
     last_ms: Option<i64>,
     energy_uj: i64,
+    /// Bytes in each direction.
+    pcie: i64,
+    nvlink: i64,
     draw: Draw,
 }
 
@@ -64,7 +81,9 @@ struct Following<'a> {
     /// The loads of whoever has it, and of nobody.
     load: Load,
     by: Option<By>,
-    draw: Draw,
+    /// Since when.
+    since_ms: i64,
+    unit: usize,
 }
 
 impl<'a> Watched<'a> {
@@ -85,6 +104,8 @@ impl<'a> Watched<'a> {
             lost: lost.clone(),
             last_ms: None,
             energy_uj: draw.of(1).whole(1, 1 << 50),
+            pcie: draw.of(2).whole(1, 1 << 50),
+            nvlink: draw.of(3).whole(1, 1 << 50),
             draw,
         };
         let following = |unit: &usize| Following::new(day, *unit);
@@ -142,10 +163,11 @@ impl<'a> Watched<'a> {
         reading.set(Metric::SmClockMax, Value::Is(SM_CLOCK_MHZ));
         reading.set(Metric::MemoryClock, Value::Is(MEMORY_CLOCK_MHZ));
         self.set_power(&mut reading, levels.power_mw, interval_ms);
-        self.set_processes(&mut reading);
+        self.set_links(&mut reading, &levels, interval_ms);
+        self.set_processes(&mut reading, tick_ms);
         if let Some(slices) = self.slices {
             reading.set(Metric::MigSlices, Value::Is(i64::from(slices)));
-            for metric in [Metric::Power, Metric::PowerLimit, Metric::Energy] {
+            for metric in OF_GPU {
                 reading.set(metric, Value::NotAsked);
             }
         }
@@ -163,9 +185,22 @@ impl<'a> Watched<'a> {
         reading.set(Metric::Energy, Value::Is(self.energy_uj / 1_000));
     }
 
-    fn set_processes(&self, reading: &mut Reading) {
+    fn set_links(&mut self, reading: &mut Reading, levels: &Levels, interval_ms: i64) {
+        self.pcie += (levels.pcie * interval_ms as f64 / 1e3) as i64;
+        self.nvlink += (levels.nvlink * interval_ms as f64 / 1e3) as i64;
+        for (metric, bytes) in [
+            (Metric::PcieTx, self.pcie),
+            (Metric::PcieRx, self.pcie),
+            (Metric::NvlinkTx, self.nvlink),
+            (Metric::NvlinkRx, self.nvlink),
+        ] {
+            reading.set(metric, Value::Is(bytes));
+        }
+    }
+
+    fn set_processes(&self, reading: &mut Reading, tick_ms: i64) {
         let seen: Vec<(ProcessSeen, i64)> =
-            self.parts.iter().filter_map(|part| part.process(self.day)).collect();
+            self.parts.iter().filter_map(|part| part.process(self.day, tick_ms)).collect();
         let bytes: i64 = seen.iter().map(|(_, bytes)| bytes).sum();
         let total = MEMORY_BYTES * self.slices.map_or(7, i64::from) / 7;
         reading.set(Metric::FramebufferUsed, Value::Is(EMPTY_BYTES + bytes));
@@ -180,10 +215,10 @@ impl<'a> Watched<'a> {
 
 impl<'a> Following<'a> {
     fn new(day: &'a Day, unit: usize) -> Self {
-        let draw = day.draw.of(12).of(unit as u64);
         let pieces = Box::new(day.pieces(unit));
         let share = day.fleet.units[unit].weight() as f64 / WHOLE as f64;
-        Self { pieces, now: None, share, memory_share: share, load: Load::new(draw), by: None, draw }
+        let load = Load::new(day.draw.of(12).of(unit as u64));
+        Self { pieces, now: None, share, memory_share: share, load, by: None, since_ms: 0, unit }
     }
 
     /// Levels on average between two times; afterwards `now` is what it does at the end.
@@ -213,14 +248,14 @@ impl<'a> Following<'a> {
 
     fn take(&mut self, day: &Day, piece: Piece) {
         if piece.by != self.by {
-            self.by = piece.by;
-            self.load = piece.by.map_or_else(|| Load::new(self.draw), |by| Load::of_job(day.draw, by.job));
+            (self.by, self.since_ms) = (piece.by, piece.span.from_ms);
+            self.load = Load::of_piece(day, self.unit, &piece);
         }
         self.now = Some(piece);
     }
 
     /// The process on it now and the memory it has, if there is one.
-    fn process(&self, day: &Day) -> Option<(ProcessSeen, i64)> {
+    fn process(&self, day: &Day, tick_ms: i64) -> Option<(ProcessSeen, i64)> {
         let now = self.now.filter(|now| now.doing.has_process())?;
         let job = now.by.map(|by| day.jobs[by.job].id.clone());
         let pid = match now.by {
@@ -228,7 +263,8 @@ impl<'a> Following<'a> {
             None => 99_999,
         };
         let loaded = if now.doing == Doing::Load { 0.4 } else { 1.0 };
-        let bytes = (self.load.memory_bytes as f64 * self.memory_share * loaded) as i64;
+        let grown = self.load.growth * (tick_ms - self.since_ms) / 3_600_000;
+        let bytes = (self.load.memory_bytes as f64 * self.memory_share * loaded) as i64 + grown;
         let process = ProcessSeen {
             pid,
             kind: Kind::Compute,

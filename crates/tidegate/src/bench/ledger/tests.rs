@@ -283,7 +283,7 @@ fn a_job_draws_the_energy_that_its_readings_say() {
     let (mut read_mj, mut true_mj) = (0.0, 0.0);
     let mut tick_ms = day.span.from_ms + 1_000;
     for piece in day.pieces(unit) {
-        let load = piece.by.map(|by| Load::of_job(day.draw, by.job));
+        let load = piece.by.map(|by| Load::of_job(&day, by.job));
         let power_mw = load.map_or(0.0, |load| load.levels(piece.doing).power_mw);
         true_mj += power_mw * piece.span.length_ms() as f64 / 1e3;
         while tick_ms <= piece.span.to_ms {

@@ -6,8 +6,11 @@ use super::fleet::Span;
 
 /// Parameters of the model that is trained; operations per token are counted as six times as many.
 const PARAMETERS: u64 = 7_000_000_000;
-/// Operations per second that a rank reaches while it computes: 0.5 of an H100's dense BF16 peak.
-const FLOPS_PER_MS: f64 = 0.5 * 989e12 / 1e3;
+/// Operations per second that a rank reaches while it computes: 0.08 of an H100's dense BF16 peak, less than its tensor cores
+/// are active for.
+const FLOPS_PER_MS: f64 = 0.08 * 989e12 / 1e3;
+/// How much less than the straggler the others compute.
+const SLACK: f64 = 0.15;
 
 /// One attempt of a job that trains: what all ranks have in common.
 #[derive(Debug)]
@@ -16,12 +19,26 @@ pub struct Training {
     /// Whether an attempt was before it.
     is_restart: bool,
     pub ranks: u32,
-    /// A rank that computes longer than the others, for whom they wait.
-    pub straggler: Option<u32>,
+    pub habits: Habits,
     pub restore: Option<Restore>,
     pub steps: Vec<Step>,
     /// Steps below this number were done before.
     redone_below: u64,
+}
+
+/// What is particular to the steps of a job.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Habits {
+    /// A rank that computes longer than the others, for whom they wait.
+    pub straggler: Option<u32>,
+    /// For so much of the slowest one's computing; a seventh of it where nothing is said.
+    pub slack: Option<f64>,
+    /// Waiting for data and communication, of a usual step; such a job saves nothing.
+    pub shares: Option<(f64, f64)>,
+    /// From a time on all its parts take so much longer.
+    pub slower: Option<(i64, f64)>,
+    /// It reports so many times the operations that it does; 0 is none more.
+    pub boast: u64,
 }
 
 /// A checkpoint that is loaded, as the job reports it: the step that had saved it, all of it checkpoint.
@@ -69,7 +86,7 @@ impl Step {
 pub struct Plan<'a> {
     pub ranks: u32,
     pub span: Span,
-    pub straggler: Option<u32>,
+    pub habits: Habits,
     /// Attempts before this one.
     pub before: &'a [&'a Training],
 }
@@ -92,7 +109,7 @@ impl Training {
             draw: last.map_or(draw, |last| last.draw),
             is_restart: last.is_some(),
             ranks: plan.ranks,
-            straggler: plan.straggler,
+            habits: plan.habits,
             restore,
             steps: Vec::new(),
             redone_below: reached.unwrap_or(0),
@@ -107,9 +124,15 @@ impl Training {
         let usual_ms = self.draw.of(3).between(3_000.0, 8_000.0);
         let communication = self.draw.of(4).between(0.06, 0.22);
         let every = self.draw.of(5).whole(40, 90).unsigned_abs();
+        let Habits { shares, slower, .. } = self.habits;
+        let first_usual_ms = usual_ms;
         loop {
+            let usual_ms =
+                first_usual_ms * slower.filter(|(from_ms, _)| at_ms >= *from_ms).map_or(1.0, |(_, by)| by);
             let draw = self.draw.of(1_000 + number);
             let data = draw.of(1).between(0.005, 0.03) * if draw.of(2).is_ppm(30_000) { 20.0 } else { 1.0 };
+            let (data, communication) = shares.unwrap_or((data, communication));
+            let saves = shares.is_none() && number % every == every - 1;
             let step = Step {
                 from_ms: at_ms,
                 number,
@@ -117,7 +140,7 @@ impl Training {
                 compute_ms: (usual_ms * draw.of(3).between(0.66, 0.72)) as i64,
                 other_ms: draw.of(4).whole(15, 60),
                 communication_ms: (usual_ms * communication * draw.of(5).between(0.8, 1.2)) as i64,
-                checkpoint_ms: if number % every == every - 1 { draw.of(6).whole(6_000, 18_000) } else { 0 },
+                checkpoint_ms: if saves { draw.of(6).whole(6_000, 18_000) } else { 0 },
             };
             if step.end_ms() > until_ms {
                 return;
@@ -134,9 +157,9 @@ impl Training {
 
     /// What a step took a rank: whoever computes faster than the slowest waits for it in the collective.
     pub fn parts(&self, step: &Step, rank: u32) -> Parts {
-        let slack = match self.straggler {
+        let slack = match self.habits.straggler {
             Some(straggler) if straggler == rank => 0.0,
-            Some(_) => 0.15,
+            Some(_) => self.habits.slack.unwrap_or(SLACK),
             None => self.draw.of(1_000 + step.number).of(10 + u64::from(rank)).between(0.0, 0.02),
         };
         let slack_ms = (step.compute_ms as f64 * slack) as i64;
@@ -152,7 +175,7 @@ impl Training {
     pub fn tokens(&self) -> (u64, u64) {
         let usual_ms = self.draw.of(3).between(3_000.0, 8_000.0) * 0.69;
         let tokens = (usual_ms * FLOPS_PER_MS / (6 * PARAMETERS) as f64) as u64 / 1_024 * 1_024;
-        (tokens, tokens * 6 * PARAMETERS)
+        (tokens, tokens * 6 * PARAMETERS * self.habits.boast.max(1))
     }
 
     /// What a rank does from the start of the attempt to its end: pieces without a gap.

@@ -60,7 +60,7 @@ impl Truth {
 }
 
 /// The same time as spans that do not overlap, in order.
-fn joined(mut spans: Vec<Span>) -> Vec<Span> {
+pub(super) fn joined(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_by_key(|span| span.from_ms);
     let mut joined: Vec<Span> = Vec::new();
     for span in spans {
@@ -73,7 +73,7 @@ fn joined(mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 /// How much of a span lies in these.
-fn overlap_ms(spans: &[Span], of: Span) -> i64 {
+pub(super) fn overlap_ms(spans: &[Span], of: Span) -> i64 {
     let first = spans.partition_point(|span| span.to_ms <= of.from_ms);
     let within = spans[first..].iter().take_while(|span| span.from_ms < of.to_ms);
     within.map(|span| span.to_ms.min(of.to_ms) - span.from_ms.max(of.from_ms)).sum()

@@ -6,7 +6,7 @@ use tidegate_events::{Event, v1};
 use v1::{CapacityEventKind, NodeEventKind};
 
 use super::{SEEN_MS, Said, WATCHER, agent};
-use crate::bench::ledger::day::{Day, What};
+use crate::bench::ledger::day::{Day, Price, What};
 use crate::bench::ledger::fleet::{BURST, GPUS_PER_NODE, MODEL, SHARED, Span, TRAIN};
 use crate::bench::ledger::scenes::RESEARCH;
 
@@ -29,6 +29,8 @@ pub(super) fn events(day: &Day) -> Vec<Said> {
         }));
         said.push(state(&node.name, from_ms, "UP", None));
         said.push(started(day, place, from_ms));
+        let labeled = event(&node.name, NodeEventKind::NodeLabeled, from_ms);
+        said.push(watched(v1::NodeEvent { rack: Some(node.rack.clone()), ..labeled }));
         if to_ms < day.span.to_ms {
             said.push(watched(event(&node.name, NodeEventKind::NodeRemoved, to_ms)));
         }
@@ -76,6 +78,7 @@ pub(super) fn capacity(day: &Day) -> Vec<Said> {
         state: Some("ACTIVE".into()),
         ..capacity_event(CapacityEventKind::ReservationSet, RESEARCH, day.reserved.from_ms)
     }));
+    said.extend(day.prices.iter().map(price));
     let mut quotas: Vec<_> = day.quotas.iter().collect();
     quotas.sort_by_key(|quota| quota.at_ms);
     let mut before = BTreeMap::new();
@@ -133,6 +136,18 @@ fn device(day: &Day, node: usize, gpu: usize, kind: NodeEventKind, at_ms: i64) -
 fn capacity_event(kind: CapacityEventKind, owner: &str, at_ms: i64) -> v1::CapacityEvent {
     let envelope = Some(v1::Envelope { event_time_ms: at_ms, ..Default::default() });
     v1::CapacityEvent { envelope, kind: kind.into(), owner: owner.into(), ..Default::default() }
+}
+
+fn price(price: &Price) -> Said {
+    let event = capacity_event(CapacityEventKind::PriceSet, EVERYBODY, price.from_ms);
+    of_capacity(v1::CapacityEvent {
+        pool: Some(price.pool.into()),
+        contract: Some("reserved".into()),
+        currency: Some("EUR".into()),
+        price_micros_per_gpu_hour: Some(price.micros.unsigned_abs()),
+        entered_ms: Some(price.from_ms),
+        ..event
+    })
 }
 
 fn of_capacity(event: v1::CapacityEvent) -> Said {

@@ -2,6 +2,7 @@
 //!
 //! A scene of a pool leaves no job behind and never has two reasons for which jobs wait.
 
+mod burst;
 mod shared;
 mod train;
 
@@ -10,7 +11,7 @@ use tidegate_events::FinalState;
 use super::class::Doing;
 use super::day::{Condition, Day, Job, What, Work};
 use super::draw::Draw;
-use super::fleet::{BURST, GPUS_PER_NODE, Part, Span};
+use super::fleet::{BURST, Part, Span};
 
 /// A scene lasts about so long at most, s.
 const LONGEST_S: i64 = 6_000;
@@ -38,10 +39,7 @@ pub fn play(day: &mut Day) {
     in_order(day, super::fleet::TRAIN, train::ALL);
     in_order(day, super::fleet::SHARED, shared::ALL);
     let (nodes, draw, span) = (day.fleet.of_pool(BURST), day.draw.of(3), day.span);
-    let mut scene = Scene { day, span, pool: BURST, nodes, draw };
-    let span = scene.span(0.5, 0.8);
-    let units = scene.gpus(0, 0..GPUS_PER_NODE);
-    scene.training(RESEARCH, &units, span, None);
+    burst::play(&mut Scene { day, span, pool: BURST, nodes, draw });
 }
 
 fn in_order(day: &mut Day, pool: &'static str, all: &[Play]) {
@@ -97,6 +95,8 @@ impl Scene<'_> {
             asked_milli,
             submit_ms,
             reason: None,
+            wall: None,
+            growth: 0,
             attempts: Vec::new(),
         })
     }

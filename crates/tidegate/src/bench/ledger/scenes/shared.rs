@@ -4,12 +4,15 @@ use tidegate_events::FinalState;
 
 use super::{PRODUCT, Play, RESEARCH, Scene};
 use crate::bench::ledger::day::What;
-use crate::bench::ledger::fleet::{GPUS_PER_NODE, TIME_SLICED};
+use crate::bench::ledger::fleet::{GPUS_PER_NODE, Span, TIME_SLICED};
+use crate::bench::ledger::training::Habits;
 
 pub const ALL: &[Play] = &[serving, silence, loss, stranger];
 
 /// The longest that an agent is silent, ms.
 const SILENCE_MS: i64 = 1_200_000;
+/// How much longer steps take beside somebody else.
+const SLOWER: f64 = 1.6;
 
 /// Models are served on the nodes beside the first.
 fn others(scene: &mut Scene<'_>) {
@@ -30,8 +33,12 @@ fn serving(scene: &mut Scene<'_>) {
     }
     scene.notebook(&scene.gpus(0, [4]), scene.span(0.1, 0.9));
     let halves = scene.gpus(0, [TIME_SLICED]);
-    scene.serving(PRODUCT, &halves[..1], scene.span(0.05, 0.7));
-    scene.serving(RESEARCH, &halves[1..], scene.span(0.3, 0.9));
+    let (alone, arrives) = (scene.span(0.02, 0.7), scene.at(0.4));
+    let trained = scene.job(PRODUCT, "finetune", &halves[..1], alone.from_ms);
+    // Whoever comes takes turns with it.
+    let habits = Habits { slower: Some((arrives, SLOWER)), ..Habits::default() };
+    scene.day.train_as(trained, alone, FinalState::Completed, &halves[..1], habits);
+    scene.serving(RESEARCH, &halves[1..], Span { from_ms: arrives, to_ms: scene.at(0.9) });
     let slices = scene.gpus(0, [6, 7]);
     scene.serving(PRODUCT, &slices[..1], scene.span(0.1, 0.8));
     scene.notebook(&slices[1..2], scene.span(0.2, 0.9));

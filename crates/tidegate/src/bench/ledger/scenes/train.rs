@@ -16,6 +16,14 @@ fn share(scene: &mut Scene<'_>, product: usize) {
     scene.day.quotas.extend([quota(RESEARCH, all - product), quota(PRODUCT, product)]);
 }
 
+/// Quotas that nobody reaches: whoever waits waits for GPUs.
+fn ample(scene: &mut Scene<'_>) {
+    let at_ms = scene.span.from_ms;
+    let gpus = 2 * scene.nodes.len() * GPUS_PER_NODE;
+    scene.day.quotas.push(Quota { at_ms, pool: TRAIN, team: RESEARCH, gpus });
+    scene.day.quotas.push(Quota { at_ms, pool: TRAIN, team: PRODUCT, gpus: 0 });
+}
+
 fn node(scene: &Scene<'_>, node: usize) -> Vec<usize> {
     scene.gpus(node, 0..GPUS_PER_NODE)
 }
@@ -36,7 +44,7 @@ fn calm(scene: &mut Scene<'_>) {
 
 /// Nothing is free, and a job waits until one ends.
 fn full(scene: &mut Scene<'_>) {
-    share(scene, 0);
+    ample(scene);
     for place in 0..scene.nodes.len() {
         let to = if place == 0 { 0.5 } else { 0.95 };
         scene.training(RESEARCH, &node(scene, place), scene.span(0.0, to), None);
@@ -74,7 +82,7 @@ fn quota(scene: &mut Scene<'_>) {
 
 /// Half of the nodes are free, and a gang waits for all of them.
 fn gang(scene: &mut Scene<'_>) {
-    share(scene, 0);
+    ample(scene);
     for place in 0..scene.nodes.len() / 2 {
         scene.training(RESEARCH, &node(scene, place), scene.span(0.0, 0.5), None);
     }
