@@ -2,6 +2,9 @@
 //! shares no constant with it.
 #![warn(missing_docs)]
 
+mod columns;
 pub mod forecast;
 pub mod sizing;
 pub mod straggler;
+
+pub use columns::ReadError;

@@ -1,6 +1,5 @@
 //! Protocol of the demand forecasts: series of public traces, origins, scores and rivals, as published with the figures.
 
-mod columns;
 mod demand;
 mod metrics;
 mod report;
@@ -19,13 +18,8 @@ pub use sets::{Series, load};
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// A file is missing, is no Parquet, or lacks a column.
-    #[error("{path}: {why}")]
-    Read {
-        /// File.
-        path: String,
-        /// What failed.
-        why: String,
-    },
+    #[error(transparent)]
+    Read(#[from] crate::ReadError),
     /// The trace lacks a series the protocol names.
     #[error("{set}: no series {name}")]
     NoSeries {

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use super::{Claim, TraceError, columns::Columns, demand::hourly};
+use super::{Claim, TraceError, demand::hourly};
+use crate::columns::Columns;
 
 /// One series of a trace with the origins forecasts are made at.
 #[derive(Debug, Clone)]
@@ -97,7 +98,7 @@ impl Protocol {
 fn itp(folder: &Path) -> Result<Vec<Series>, TraceError> {
     let file = Columns::read(folder, "ms_itp_jobs")?;
     let (start, length, gpus) =
-        (file.floats("submission_time")?, file.floats("duration")?, file.floats("num_gpu")?);
+        (file.numbers("submission_time")?, file.numbers("duration")?, file.numbers("num_gpu")?);
     let claims = claims(start.iter().zip(&length).map(|(s, d)| (*s, s + d)), &gpus);
     let protocol = Protocol { set: "itp", first_hour: 0, hours: 1416, first_origin: 672, step: 25 };
     protocol.with_teams(&claims, &file.texts("cluster")?, &["04", "02", "08", "01"])
@@ -107,10 +108,10 @@ fn philly(folder: &Path) -> Result<Vec<Series>, TraceError> {
     let file = Columns::read(folder, "philly_jobs")?;
     let monday = 1_504_483_200.0; // 2017-09-04 00:00
     let start = file.seconds("timestamp")?;
-    let length = file.floats("duration")?;
+    let length = file.numbers("duration")?;
     let claims = claims(
         start.iter().zip(&length).map(|(s, d)| (s - monday, s - monday + d)),
-        &file.floats("num_gpus")?,
+        &file.numbers("num_gpus")?,
     );
     let protocol = Protocol { set: "philly", first_hour: 504, hours: 1848, first_origin: 672, step: 43 };
     protocol.with_teams(&claims, &file.texts("cluster")?, &["ee9e8c", "7f04ca", "6214e9", "2869ce"])
@@ -118,10 +119,10 @@ fn philly(folder: &Path) -> Result<Vec<Series>, TraceError> {
 
 fn openb(folder: &Path) -> Result<Vec<Series>, TraceError> {
     let file = Columns::read(folder, "alibaba_openb_pods")?;
-    let (whole, milli) = (file.floats("num_gpu")?, file.floats("gpu_milli")?);
+    let (whole, milli) = (file.numbers("num_gpu")?, file.numbers("gpu_milli")?);
     let gpus: Vec<f64> =
         whole.iter().zip(&milli).map(|(g, m)| if *g == 1.0 { m / 1000.0 } else { *g }).collect();
-    let (start, end) = (file.floats("creation_time")?, file.floats("deletion_time")?);
+    let (start, end) = (file.numbers("creation_time")?, file.numbers("deletion_time")?);
     let claims = claims(start.iter().copied().zip(end.iter().copied()), &gpus);
     let protocol = Protocol { set: "openb", first_hour: 56 * 24, hours: 2016, first_origin: 672, step: 49 };
     Ok(vec![protocol.series("total", &claims)])
@@ -138,7 +139,7 @@ fn claims(spans: impl Iterator<Item = (f64, f64)>, gpus: &[f64]) -> Vec<Claim> {
 fn helios(folder: &Path) -> Result<Vec<Series>, TraceError> {
     let file = Columns::read(folder, "helios_earth_vc_1min")?;
     let (time, vc) = (file.seconds("time")?, file.texts("vc")?);
-    let (running, pending) = (file.floats("running_gpu_num")?, file.floats("pending_gpu_num")?);
+    let (running, pending) = (file.numbers("running_gpu_num")?, file.numbers("pending_gpu_num")?);
     let first = time.iter().copied().fold(f64::INFINITY, f64::min);
     let mut minutes: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for i in 0..time.len() {
@@ -201,8 +202,8 @@ fn hourly_rates(
     file: &Columns,
     client: Option<&str>,
 ) -> Result<BTreeMap<(String, i64), Vec<f64>>, TraceError> {
-    let (model, time, rate) = (file.texts("model")?, file.floats("timestamp_s")?, file.floats("rate_rps")?);
-    let client = client.map(|name| file.floats(name)).transpose()?;
+    let (model, time, rate) = (file.texts("model")?, file.numbers("timestamp_s")?, file.numbers("rate_rps")?);
+    let client = client.map(|name| file.numbers(name)).transpose()?;
     let mut out: BTreeMap<(String, i64), Vec<f64>> = BTreeMap::new();
     for i in 0..time.len() {
         let hour = (time[i] / 3600.0) as usize;

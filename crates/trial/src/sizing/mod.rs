@@ -1,7 +1,6 @@
 //! Protocols of sizing and advice: what commitments would have cost beside the best known afterwards, and how far a scaling
 //! curve fitted on small sizes is off on large ones.
 
-mod columns;
 mod forecasts;
 mod profiles;
 mod regret;
@@ -16,13 +15,8 @@ pub use scaling::{ScalingRow, scaling_errors};
 #[derive(Debug, thiserror::Error)]
 pub enum SizingTrialError {
     /// A file is missing, is no Parquet, or lacks a column.
-    #[error("{path}: {why}: give the folder of the public traces, files named as in it")]
-    Read {
-        /// File.
-        path: String,
-        /// What failed.
-        why: String,
-    },
+    #[error(transparent)]
+    Read(#[from] crate::ReadError),
     /// A series ends before its last decision's term.
     #[error("{name} has {hours} hours, its decisions need {needed}: give the whole trace")]
     Short {

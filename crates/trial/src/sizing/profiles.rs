@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, path::Path};
 
 use tidegate_insight::advice::scaling::Size;
 
-use super::{SizingTrialError, columns::Columns};
+use super::SizingTrialError;
+use crate::columns::Columns;
 
 /// One model on one kind of hardware.
 #[derive(Debug, Clone, PartialEq)]

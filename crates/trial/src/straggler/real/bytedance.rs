@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 use tidegate_insight::straggler::{StepTable, WhatIf, correlation, what_if};
 
-use super::ReadError;
-use super::columns::Columns;
+use crate::ReadError;
+use crate::columns::Columns;
 use crate::straggler::statistics::{median, peer_noise};
 
 /// The authors' slowdown of each job by their full simulator over the whole trace: real step over ideal step.
@@ -118,7 +118,7 @@ impl Job {
 /// # Errors
 /// The file is missing, damaged, or lacks a column.
 pub fn bytedance(folder: &Path) -> Result<Vec<Traced>, ReadError> {
-    let columns = Columns::read(&folder.join("bytedance_straggler_ops.parquet"))?;
+    let columns = Columns::read(folder, "bytedance_straggler_ops")?;
     let (names, ops) = (columns.texts("job")?, columns.texts("optype")?);
     let numbers = |column| columns.numbers(column);
     let (replica, stage, step) = (numbers("dp_rank")?, numbers("stage")?, numbers("step")?);

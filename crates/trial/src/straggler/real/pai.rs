@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 use tidegate_insight::straggler::{Detector, JobShape, Settings, Signal, StepReport};
 
-use super::ReadError;
-use super::columns::Columns;
+use crate::ReadError;
+use crate::columns::Columns;
 use crate::straggler::statistics::{median, peer_noise};
 
 /// The file gives times without a unit, 0 to 1000 with some 500 in the middle: read as milliseconds they are half-second steps. The
@@ -35,7 +35,7 @@ pub struct Watched {
 /// # Errors
 /// The file is missing, damaged, or lacks a column.
 pub fn pai(folder: &Path) -> Result<Vec<Watched>, ReadError> {
-    let columns = Columns::read(&folder.join("alibaba_pai_minibatch_time.parquet"))?;
+    let columns = Columns::read(folder, "alibaba_pai_minibatch_time")?;
     let names = columns.texts("job")?;
     let (worker, time, taken) =
         (columns.numbers("worker")?, columns.numbers("time")?, columns.numbers("batch_time_norm")?);
