@@ -1,6 +1,6 @@
 --! name    = "token_costs"
---! doc     = "What a million tokens and a thousand steps of training cost: all that the job's GPUs cost, lost runs too, over the tokens and steps by which it came on. One row per job that reports steps and currency: where prices were in two currencies each row has its part, and the parts are never added up. Reports of steps carry no epoch: an epoch of N steps costs N / 1000 of cost_micros_per_1000_steps. Joules per million tokens are uj_per_token of job_energy (1 µJ a token is 1 J a million)."
---! question = "What does a million tokens of training cost, and a thousand steps?"
+--! doc     = "What a million tokens and a thousand steps of training cost: all that the job's GPUs cost, lost runs too, over the tokens and steps by which it came on. One row per job that reports steps and currency: where prices were in two currencies each row has its part, and the parts are never added up. What an epoch costs follows from how many steps the complete ones had; startup, redone steps and whatever else are spread evenly over all steps. Joules per million tokens are uj_per_token of job_energy (1 µJ a token is 1 J a million)."
+--! question = "What does a million tokens of training cost, a thousand steps, an epoch?"
 --! example  = "SELECT job_id, currency, tokens, cost_micros / 1000000 AS cost, cost_micros_per_million_tokens / 1000000.0 AS cost_per_million_tokens, token_reason FROM token_costs WHERE last_step_time >= now() - INTERVAL '7 days' ORDER BY cost DESC NULLS LAST LIMIT 20"
 --! sources = ["steps", "job_costs"]
 --! [columns]
@@ -19,8 +19,12 @@
 --! steps_done      = "How far the job came: greatest less least number of a step, plus one."
 --! cost_micros_per_million_tokens = "cost_micros x 1,000,000 / tokens, rounded down; NULL where cost_reason or token_reason says why."
 --! cost_micros_per_1000_steps     = "cost_micros x 1,000 / steps_done, rounded down; NULL where cost_reason says why."
+--! epochs          = "Complete passes over the data, of those of which the beginning was told. NULL if none was told."
+--! epoch_steps     = "Steps of these, each number once."
+--! cost_micros_per_epoch          = "cost_micros x epoch_steps / (steps_done x epochs), rounded down; NULL where cost_reason or epoch_reason says why."
 --! cost_reason     = "no_hold: no scheduler told that the job held GPUs; no_price; gpus_unknown: nobody told how many GPUs it held; price_unknown_in_part: unpriced_gpu_ms is not 0, so a ratio would be too low. NULL if the cost is known."
 --! token_reason    = "no_tokens: none reported; some_ranks: steps_told is under 99 % of steps; steps_missing: steps is under 99 % of steps_done, as where only every tenth step is reported. NULL if the tokens are known."
+--! epoch_reason    = "no_epochs: no report names one; first_epoch: none that was told from its beginning is complete. NULL if epochs are known."
 --! first_step_time = "When the first step began."
 --! last_step_time  = "When the last one began."
 WITH by_rank AS (
@@ -48,25 +52,41 @@ WITH by_rank AS (
            min(first_time) AS first_step_time, max(last_time) AS last_step_time
     FROM by_step
     GROUP BY cluster, job_id
+), begins AS (
+    -- Where the first epoch began is known only if its steps begin with number 0.
+    SELECT cluster, job_id, data_epoch, min(step) AS first_step,
+           row_number() OVER (PARTITION BY cluster, job_id ORDER BY data_epoch) AS place
+    FROM steps
+    WHERE data_epoch IS NOT NULL
+    GROUP BY cluster, job_id, data_epoch
+), passes AS (
+    SELECT cluster, job_id, coalesce(max(data_epoch) FILTER (WHERE is_known) - min(data_epoch) FILTER (WHERE is_known), 0) AS epochs,
+           coalesce(max(first_step) FILTER (WHERE is_known) - min(first_step) FILTER (WHERE is_known), 0)                  AS epoch_steps
+    FROM (SELECT *, place > 1 OR first_step = 0 AS is_known FROM begins)
+    GROUP BY cluster, job_id
 ), costs AS (
     SELECT cluster, job_id, max(team) AS team, max(user_name) AS user_name, currency, sum(gpu_ms) AS gpu_ms, sum(cost_micros) AS cost_micros,
            coalesce(sum(sum(gpu_ms) FILTER (WHERE currency IS NULL)) OVER (PARTITION BY cluster, job_id), 0) AS unpriced_gpu_ms
     FROM job_costs
     GROUP BY cluster, job_id, currency
 ), judged AS (
-    SELECT t.*, c.team, c.user_name, c.currency, c.gpu_ms, c.cost_micros, c.unpriced_gpu_ms,
+    SELECT t.*, p.epochs, p.epoch_steps, c.team, c.user_name, c.currency, c.gpu_ms, c.cost_micros, c.unpriced_gpu_ms,
            CASE WHEN c.job_id IS NULL THEN 'no_hold'
                 WHEN c.currency IS NULL THEN 'no_price'
                 WHEN c.cost_micros IS NULL THEN 'gpus_unknown'
                 WHEN c.unpriced_gpu_ms > 0 THEN 'price_unknown_in_part' END AS cost_reason,
            CASE WHEN coalesce(t.tokens, 0) = 0 THEN 'no_tokens'
                 WHEN t.steps_told * 100 < t.steps * 99 THEN 'some_ranks'
-                WHEN t.steps * 100 < t.steps_done * 99 THEN 'steps_missing' END AS token_reason
+                WHEN t.steps * 100 < t.steps_done * 99 THEN 'steps_missing' END AS token_reason,
+           CASE WHEN p.epochs IS NULL THEN 'no_epochs' WHEN p.epochs < 1 OR p.epoch_steps < 1 THEN 'first_epoch' END AS epoch_reason
     FROM trained t
+    LEFT JOIN passes p ON p.cluster = t.cluster AND p.job_id = t.job_id
     LEFT JOIN costs c ON c.cluster = t.cluster AND c.job_id = t.job_id
 )
 SELECT cluster, job_id, team, user_name, currency, gpu_ms, cost_micros, unpriced_gpu_ms, tokens, redone_tokens, steps, steps_told, steps_done,
        CASE WHEN cost_reason IS NULL AND token_reason IS NULL THEN part_of(cost_micros, 0, 1000000, tokens) END AS cost_micros_per_million_tokens,
        CASE WHEN cost_reason IS NULL THEN part_of(cost_micros, 0, 1000, steps_done) END AS cost_micros_per_1000_steps,
-       cost_reason, token_reason, first_step_time, last_step_time
+       epochs, epoch_steps,
+       CASE WHEN cost_reason IS NULL AND epoch_reason IS NULL THEN part_of(cost_micros, 0, epoch_steps, steps_done * epochs) END AS cost_micros_per_epoch,
+       cost_reason, token_reason, epoch_reason, first_step_time, last_step_time
 FROM judged

@@ -60,8 +60,8 @@ impl SchemaId {
     pub const fn version(self) -> u16 {
         match self {
             Self::PoolSample | Self::DeadLetter => 1,
-            Self::GpuSampleBatch | Self::StepReport => 2,
-            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent => 3,
+            Self::GpuSampleBatch => 2,
+            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::StepReport => 3,
         }
     }
 

@@ -584,6 +584,11 @@ const STEP: Columns<StepReport> = &[
         "How model_flops are counted, e.g. palm, megatron, 6n.",
     ),
     ("precision", Read::Text(|e| e.precision.as_deref()), "Precision of the multiplications, e.g. bf16."),
+    (
+        "data_epoch",
+        Read::Int(|e| int(e.data_epoch)),
+        "Pass over the training data that the step is in, from 0 on.",
+    ),
     ("loss_ppm", Read::Int(|e| e.loss_ppm), "Loss, millionths."),
     ("node", Read::Text(|e| e.node.as_deref()), "Node the rank ran on."),
     ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device the rank ran on, by its UUID."),

@@ -168,6 +168,7 @@ pub(super) fn from_json(fields: Map<String, Value>, node: &str) -> Result<(Event
         gpu_uuid,
         gpu_index,
         dropped: fields.whole("dropped", MAX_WHOLE)?,
+        data_epoch: fields.whole("epoch", MAX_WHOLE)?,
     };
     if report.world_size.is_some_and(|size| report.rank >= size) {
         return Err(format!(
@@ -211,7 +212,7 @@ mod tests {
             r#"{"job":"4711_3","rank":1,"step":12,"start":1763712000.1234,"duration_s":0.5000004,"compute_s":0.4,
                 "communication_ms":80.5,"data_wait_us":7,"checkpoint_s":0,"restore_ms":1.5,"tokens":8192,"model_flops":1.5e15,
                 "flops_convention":"palm","precision":"bf16","loss":2.3456789,"world_size":8,"gpu":"GPU-1","dropped":3,
-                "los":1,"attempt":0}"#,
+                "los":1,"attempt":0,"epoch":2}"#,
         )
         .unwrap();
         assert_eq!(report.envelope.unwrap().event_time_ms, 1_763_712_000_123);
@@ -221,7 +222,7 @@ mod tests {
         );
         assert_eq!((report.compute_us, report.communication_us), (Some(400_000), Some(80_500)));
         assert_eq!((report.data_wait_us, report.checkpoint_us), (Some(7), Some(0)));
-        assert_eq!(report.restore_us, Some(1_500));
+        assert_eq!((report.restore_us, report.data_epoch), (Some(1_500), Some(2)));
         assert_eq!((report.tokens, report.model_flops), (Some(8192), Some(1_500_000_000_000_000)));
         assert_eq!((report.loss_ppm, report.dropped, report.attempt_id), (Some(2_345_679), Some(3), Some(0)));
         assert_eq!((report.gpu_uuid.as_deref(), report.gpu_index), (Some("GPU-1"), None));

@@ -200,5 +200,6 @@ fn step(envelope: Option<v1::Envelope>) -> v1::StepReport {
         gpu_index: Some(5),
         dropped: Some(3),
         restore_us: Some(95_000),
+        data_epoch: Some(2),
     }
 }

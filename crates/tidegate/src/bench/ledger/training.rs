@@ -6,6 +6,8 @@ use super::fleet::Span;
 
 /// Parameters of the model that is trained; operations per token are counted as six times as many.
 const PARAMETERS: u64 = 7_000_000_000;
+/// Of the training data.
+pub const STEPS_PER_EPOCH: u64 = 60;
 /// Operations per second that a rank reaches while it computes: 0.08 of an H100's dense BF16 peak, less than its tensor cores
 /// are active for.
 const FLOPS_PER_MS: f64 = 0.08 * 989e12 / 1e3;

@@ -13,6 +13,7 @@ use crate::bench::ledger::day::{Attempt, Day, Job, What};
 use crate::bench::ledger::facts::constraint;
 use crate::bench::ledger::fleet::{BURST, GPUS_PER_NODE, Part, Span, TRAIN, Unit, WHOLE};
 use crate::bench::ledger::levels::{Levels, Load};
+use crate::bench::ledger::training::STEPS_PER_EPOCH;
 use crate::bench::ledger::truth::{Truth, joined, overlap_ms};
 use crate::commands::{CommandError, ask};
 
@@ -276,6 +277,14 @@ fn costs(day: &Day) -> Vec<Question> {
     };
     let jobs = (day.jobs.iter().map(of_job).sum::<i128>() / i128::from(HOUR_MS * 1_000)) as i64;
     let last = day.prices.iter().rev().find(|price| price.pool == TRAIN).map_or(0, |price| price.micros);
+    let (mut tokens, mut epochs) = (0, 0);
+    for job in &day.jobs {
+        let steps = job.attempts.iter().filter_map(Attempt::training).flat_map(|training| &training.steps);
+        let Some(last) = steps.map(|step| step.number).max() else { continue };
+        let Some(training) = job.attempts.first().and_then(Attempt::training) else { continue };
+        tokens += (last + 1) * u64::from(training.ranks) * training.tokens().0;
+        epochs += last / STEPS_PER_EPOCH;
+    }
     let gpus = (day.fleet.of_pool(TRAIN).len() * GPUS_PER_NODE) as i64;
     let point = i128::from(gpus * 1_000 * POINT_MS) * i128::from(last) / i128::from(HOUR_MS);
     let idle = format!("max(point_cost_micros) FROM idle_costs WHERE pool = '{TRAIN}' AND to_time IS NULL");
@@ -284,6 +293,8 @@ fn costs(day: &Day) -> Vec<Question> {
         exact("cost", "of all that was paid for", "sum(cost_micros) FROM ledger_1m", paid).within(10.0),
         exact("cost", "of jobs, by the scheduler's count", "sum(cost_micros) FROM job_costs", jobs)
             .within(1.0),
+        exact("cost", "tokens by which jobs came on", "sum(tokens) FROM token_costs", tokens.cast_signed()),
+        exact("cost", "epochs by which they did", "sum(epochs) FROM token_costs", epochs.cast_signed()),
         exact("cost", "of a point of idleness in the pool for training", idle, point as i64).within(1.0),
     ]
 }

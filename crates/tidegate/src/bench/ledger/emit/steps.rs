@@ -5,7 +5,7 @@ use tidegate_events::{Event, v1};
 
 use super::{Said, Teller, agent};
 use crate::bench::ledger::day::Day;
-use crate::bench::ledger::training::{Parts, Training};
+use crate::bench::ledger::training::{Parts, STEPS_PER_EPOCH, Training};
 use crate::commands::CommandError;
 
 /// Sums over all reports, as `training_1m` has them.
@@ -85,6 +85,7 @@ fn report(training: &Training, step: Option<usize>, rank: u32) -> v1::StepReport
                 model_flops: Some(model_flops),
                 flops_convention: Some("6n".into()),
                 precision: Some("bf16".into()),
+                data_epoch: Some(step.number / STEPS_PER_EPOCH),
                 ..of(step.from_ms, step.number, step.duration_ms(), training.parts(step, rank))
             }
         }
