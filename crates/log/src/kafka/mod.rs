@@ -107,7 +107,8 @@ impl KafkaLog {
         let deadline = Deadline::after(OPENING.min(options.timeout));
         let cluster = Arc::new(Cluster::new(options)?);
         let state = State::open(&cluster, deadline)?;
-        let generation = state.control(&cluster, deadline, |control| control.generation)?;
+        // The brokers are there: from here on it may be an unfinished append of a process that died which is waited for.
+        let generation = state.control(&cluster, cluster.deadline(), |control| control.generation)?;
         Ok(Self {
             cluster,
             state,
