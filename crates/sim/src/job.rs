@@ -33,6 +33,8 @@ pub struct Job {
     /// Time in the queue so far, all its waits together, without the one that lasts.
     pub waited_us: i64,
     pub first_start_us: Option<i64>,
+    /// When it began to hold what it holds, or held last.
+    pub started_us: i64,
     pub end_us: Option<i64>,
     /// Starts so far.
     pub attempts: u32,
@@ -42,8 +44,10 @@ pub struct Job {
     pub(crate) done: i128,
     pub(crate) segment: Segment,
     pub(crate) closing: Option<Closing>,
-    /// Counts changes, so that the end foreseen before one is known as outdated.
+    /// Counts changes, so that a date to go given before one is known as outdated.
     pub(crate) epoch: u32,
+    /// Counts the ends that were foreseen.
+    pub(crate) foreseen: u32,
 }
 
 /// A stretch of time during which a job had the same GPUs and speed.
@@ -86,6 +90,7 @@ impl Job {
             queued_us: 0,
             waited_us: 0,
             first_start_us: None,
+            started_us: 0,
             end_us: None,
             attempts: 0,
             preempted: 0,
@@ -93,6 +98,7 @@ impl Job {
             segment: Segment::default(),
             closing: None,
             epoch: 0,
+            foreseen: 0,
         }
     }
 

@@ -207,16 +207,15 @@ impl Nodes {
         Some(held)
     }
 
-    /// Whether a gang could be put anywhere if the pool were empty. What cannot would wait for ever.
-    pub(crate) fn could_fit(&self, pool: usize, model: Option<u16>, gpus: u32, loan: bool) -> bool {
+    /// The largest gang that could be put anywhere if the pool were empty, by pool, model and whether it may use borrowed
+    /// nodes. What is larger would wait for ever.
+    pub(crate) fn largest(&self, pool: usize, model: Option<u16>, loan: bool) -> u32 {
         let usable = |n: &&Node| {
-            let own = n.pool == pool && !self.serves[n.pool];
-            model.is_none_or(|m| m == n.model) && (own || (loan && self.serves[n.pool]))
+            let lent = self.serves[n.pool];
+            model.is_none_or(|m| m == n.model) && ((n.pool == pool && !lent) || (loan && lent))
         };
-        (0..self.models as u16).any(|m| {
-            let most: u32 = self.all.iter().filter(usable).filter(|n| n.model == m).map(|n| n.gpus).sum();
-            most >= gpus
-        })
+        let of = |m: u16| self.all.iter().filter(usable).filter(|n| n.model == m).map(|n| n.gpus).sum();
+        (0..self.models as u16).map(of).max().unwrap_or(0)
     }
 }
 

@@ -1,19 +1,23 @@
 //! What a simulation is made of: the cluster, its jobs, its services and what it costs to change anything.
 
-use crate::{Curve, HOUR_US, SECOND_US, SimError};
+use tidegate_autopilot::state::ScalingCurve;
+
+use crate::{HOUR_US, SECOND_US, SimError, amdahl};
 
 /// A cluster as it stands when the simulation begins.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterSpec {
     /// Name of the cluster, as events carry it.
     pub name: String,
+    /// When the simulation begins, µs since 1970; all times in it count from there.
+    pub epoch_us: i64,
     /// GPU models; nodes and jobs name them by their place here.
     pub models: Vec<String>,
     pub pools: Vec<PoolSpec>,
     pub nodes: Vec<NodeSpec>,
     pub teams: Vec<TeamSpec>,
     /// Scaling curves of elastic jobs; jobs name them by their place here.
-    pub curves: Vec<Curve>,
+    pub curves: Vec<ScalingCurve>,
     pub latency: Latency,
     pub schedule: Schedule,
 }
@@ -41,6 +45,8 @@ pub struct NodeSpec {
 #[derive(Debug, Clone)]
 pub struct TeamSpec {
     pub name: String,
+    /// Pool its jobs run in, place in [`ClusterSpec::pools`].
+    pub pool: usize,
     /// Its quota; `None` is no limit.
     pub quota_gpus: Option<u32>,
 }
@@ -115,9 +121,7 @@ pub struct JobSpec {
     pub work_us: i64,
     /// Run time that its user states, for backfill.
     pub estimate_us: i64,
-    /// Place in [`ClusterSpec::pools`].
-    pub pool: usize,
-    /// Place in [`ClusterSpec::teams`].
+    /// Place in [`ClusterSpec::teams`]; it runs in the team's pool.
     pub team: usize,
     /// GPU model it must have; `None` is any one model.
     pub model: Option<u16>,
@@ -178,7 +182,6 @@ impl JobSpec {
             gpus,
             work_us,
             estimate_us: work_us,
-            pool: 0,
             team: 0,
             model: None,
             priority: 0,
@@ -217,8 +220,8 @@ impl ClusterSpec {
             models: vec!["H100".into()],
             pools: (0..counts.len()).map(pool).collect(),
             nodes: owners.enumerate().map(node).collect(),
-            teams: vec![TeamSpec { name: "all".into(), quota_gpus: None }],
-            curves: vec![Curve::amdahl(20_000, 256)],
+            teams: vec![TeamSpec { name: "all".into(), pool: 0, quota_gpus: None }],
+            curves: vec![amdahl(20_000, 256)],
             ..Self::default()
         }
     }
@@ -236,13 +239,19 @@ impl ClusterSpec {
         let wrong = |what: String| Err(SimError::Spec { what });
         for n in &self.nodes {
             if n.pool >= self.pools.len() || usize::from(n.model) >= self.models.len() || n.gpus == 0 {
-                return wrong(format!("node {} needs a known pool, a known model and at least one GPU", n.name));
+                return wrong(format!(
+                    "node {} needs a known pool, a known model and at least one GPU",
+                    n.name
+                ));
             }
+        }
+        if self.teams.iter().any(|t| t.pool >= self.pools.len()) {
+            return wrong("a team names a pool that the cluster lacks".into());
         }
         for (i, j) in jobs.iter().enumerate() {
             let (least, most) = j.sizes();
-            if j.pool >= self.pools.len() || j.team >= self.teams.len() {
-                return wrong(format!("job {i} names pool {} or team {}, which the cluster lacks", j.pool, j.team));
+            if j.team >= self.teams.len() {
+                return wrong(format!("job {i} names team {}, which the cluster lacks", j.team));
             }
             if j.model.is_some_and(|m| usize::from(m) >= self.models.len()) {
                 return wrong(format!("job {i} asks for a GPU model that the cluster lacks"));
@@ -254,15 +263,22 @@ impl ClusterSpec {
                 return wrong(format!("job {i} names a scaling curve that the cluster lacks"));
             }
             if j.checkpoint.is_some_and(|c| c.every_us <= 0 || c.cost_us < 0) {
-                return wrong(format!("job {i}: a checkpoint needs an interval above 0 and a cost of at least 0"));
+                return wrong(format!(
+                    "job {i}: a checkpoint needs an interval above 0 and a cost of at least 0"
+                ));
             }
             if i > 0 && jobs[i - 1].submit_us > j.submit_us {
-                return wrong(format!("job {i} was submitted before the one in front of it; sort jobs by submit_us"));
+                return wrong(format!(
+                    "job {i} was submitted before the one in front of it; sort jobs by submit_us"
+                ));
             }
         }
         for s in services {
             if s.pool >= self.pools.len() || s.step_us <= 0 {
-                return wrong(format!("a service names pool {}, which the cluster lacks, or has no step", s.pool));
+                return wrong(format!(
+                    "a service names pool {}, which the cluster lacks, or has no step",
+                    s.pool
+                ));
             }
         }
         Ok(())
