@@ -13,6 +13,7 @@ mod job;
 mod ledger;
 mod nodes;
 mod outcome;
+pub mod policy;
 mod queue;
 mod schedule;
 mod sim;

@@ -1,6 +1,6 @@
 //! Who starts next, where several wait.
 
-use crate::{Backfill, JobState, Sim, nodes::Held};
+use crate::{Backfill, JobState, PPM, Sim, curve::relative_ppm, nodes::Held};
 
 /// What came of trying to start a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +148,17 @@ impl Sim {
             room += self.jobs[job as usize].gpus();
             self.preempt(job);
         }
+    }
+
+    /// How long a job that runs would still take with `gpus` GPUs from now on, checkpoints and restarts left aside, µs.
+    pub fn remaining_us(&self, job: u32, gpus: u32) -> i64 {
+        let j = &self.jobs[job as usize];
+        let left = j.work() - j.progress(self.now_us);
+        let rate = match j.spec.elastic {
+            Some(e) => relative_ppm(&self.spec.curves[e.curve], gpus, j.spec.gpus),
+            None => PPM,
+        };
+        (left / i128::from(rate.max(1))) as i64
     }
 
     /// Whether a job may be changed: it runs and was not told to go.
