@@ -6,6 +6,7 @@
 //! same description, jobs and seed give the same result.
 
 mod audit;
+pub mod backtest;
 mod control;
 mod curve;
 pub mod generate;
