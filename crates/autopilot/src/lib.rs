@@ -6,5 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod action;
+pub mod forecast;
+pub mod policy;
 pub mod state;
 pub mod target;
