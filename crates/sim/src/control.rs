@@ -77,6 +77,12 @@ impl Sim {
     /// [`Refused::Node`] if the node is not lent.
     pub fn clear_and_call_back(&mut self, node: u32, notice: bool) -> Result<(), Refused> {
         self.call_back(node)?;
+        self.clear(node, notice);
+        Ok(())
+    }
+
+    /// Makes the jobs on a node that was called back go, those that were not told yet.
+    pub(crate) fn clear(&mut self, node: u32, notice: bool) {
         for job in self.nodes.get(node).jobs.clone() {
             let leaving = |n: u32| matches!(self.nodes.get(n).place, Place::Called { .. });
             let kept: Held = self.jobs[job as usize].held.iter().filter(|h| !leaving(h.0)).copied().collect();
@@ -84,7 +90,6 @@ impl Sim {
                 self.evict(job, notice);
             }
         }
-        Ok(())
     }
 
     /// Makes an elastic job go on with fewer of its GPUs.
@@ -170,7 +175,8 @@ impl Sim {
         let saved = notice && self.jobs[job as usize].spec.checkpoint.is_some_and(|c| c.on_notice);
         let notice_us = if notice { latency.notice_us } else { 0 };
         let after_us = notice_us + latency.kill_us + if saved { latency.checkpoint_us } else { 0 };
-        self.jobs[job as usize].closing = Some(closing);
+        let j = &mut self.jobs[job as usize];
+        j.closing = Some(closing);
         self.foresee_close(job, after_us, saved);
     }
 

@@ -19,6 +19,7 @@ mod queue;
 mod schedule;
 mod sim;
 mod spec;
+pub mod target;
 mod units;
 
 pub use control::Refused;

@@ -126,6 +126,7 @@ pub enum Ended {
 enum Tick {
     End { job: u32, foreseen: u32 },
     Close { job: u32, epoch: u32, saved: bool },
+    Saved { job: u32, epoch: u32 },
     Demand { service: usize, step: usize },
     Move { node: u32, epoch: u32 },
     Fail { node: u32, repair_us: i64 },
@@ -372,7 +373,8 @@ impl Sim {
         match tick {
             Tick::End { job, foreseen } if self.jobs[job as usize].foreseen == foreseen => self.complete(job),
             Tick::Close { job, epoch, saved } if self.is_current(job, epoch) => self.close(job, saved),
-            Tick::End { .. } | Tick::Close { .. } => {}
+            Tick::Saved { job, epoch } if self.is_current(job, epoch) => self.saved(job),
+            Tick::End { .. } | Tick::Close { .. } | Tick::Saved { .. } => {}
             Tick::Demand { service, step } => {
                 let s = &self.services[service];
                 if let Some(gpus) = s.demand_gpus.get(step) {
@@ -547,6 +549,28 @@ impl Sim {
                 self.left(&had);
             }
             _ => self.requeue(job, idle_us, risk),
+        }
+    }
+
+    /// Asks a job to write a checkpoint; when it will be complete, or `None` if the job is none that does.
+    pub fn ask_checkpoint(&mut self, job: u32) -> Option<i64> {
+        let asks = self.jobs[job as usize].spec.checkpoint.is_some_and(|c| c.on_notice);
+        if !asks || !self.is_steady(job) {
+            return None;
+        }
+        let (at_us, epoch) = (self.now_us + self.latency().checkpoint_us, self.jobs[job as usize].epoch);
+        self.timeline.push(at_us, Tick::Saved { job, epoch });
+        Some(at_us)
+    }
+
+    /// A checkpoint that was asked for is complete; the job stood still while it was written.
+    fn saved(&mut self, job: u32) {
+        if self.is_steady(job) {
+            let pause_us = self.latency().checkpoint_us;
+            self.settle(job, pause_us, Risk::Saved);
+            let segment = &mut self.jobs[job as usize].segment;
+            segment.from_us = segment.from_us.max(segment.held_us);
+            self.foresee_end(job);
         }
     }
 
