@@ -13,6 +13,7 @@ pub mod generate;
 mod job;
 mod ledger;
 mod nodes;
+pub mod observe;
 mod outcome;
 pub mod policy;
 mod queue;
