@@ -126,6 +126,12 @@ impl SimTarget {
         &self.deeds
     }
 
+    /// Pretends that something was done.
+    #[cfg(test)]
+    pub(crate) fn forge(&mut self, deed: Deed) {
+        self.deeds.push(deed);
+    }
+
     /// Loans that ended, with when.
     pub fn ended_loans(&self) -> &[(LoanId, i64)] {
         &self.ended
@@ -134,6 +140,13 @@ impl SimTarget {
     /// Loans that are open.
     pub fn open_loans(&self) -> usize {
         self.loans.len()
+    }
+
+    /// Open loans whose end lies behind, and by how much, µs.
+    pub fn overdue(&self) -> Vec<(&LoanId, i64)> {
+        let now_us = self.sim.spec().epoch_us + self.sim.now_us();
+        let late = self.loans.iter().map(|(id, loan)| (id, now_us - loan.expires_us));
+        late.filter(|(_, late_us)| *late_us > 0).collect()
     }
 
     /// A person drains a node or puts it back.
