@@ -112,7 +112,11 @@ impl Sim {
             let spec = &self.jobs[job as usize].spec;
             let gpus = i64::from(spec.gpus);
             let ends_before = self.now_us.saturating_add(spec.estimate_us) <= shadow_us;
-            if (ends_before || gpus <= spare) && self.try_start(job) == Tried::Started && !ends_before {
+            if !ends_before && gpus > spare {
+                continue;
+            }
+            let started = self.try_start(job) == Tried::Started;
+            if started && !ends_before {
                 spare -= i64::from(self.jobs[job as usize].gpus());
             }
         }

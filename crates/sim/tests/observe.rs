@@ -1,5 +1,7 @@
 //! A simulation told as events: complete, valid, numbered, and enough to count the GPU time again.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 
 use tidegate_events::{Event, v1::JobEventKind};

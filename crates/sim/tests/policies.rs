@@ -14,7 +14,9 @@ fn setting(seed: u64) -> Setting {
     Setting::made_up(30, 20, &arrivals, &load, seed)
 }
 
-fn policies() -> Vec<Box<dyn Fn(&Setting) -> Box<dyn Policy>>> {
+type Make = Box<dyn Fn(&Setting) -> Box<dyn Policy>>;
+
+fn policies() -> Vec<Make> {
     vec![
         Box::new(|_| Box::new(Static::default())),
         Box::new(|_| Box::new(Static { backfill: Some(100) })),

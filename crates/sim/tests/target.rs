@@ -1,5 +1,7 @@
 //! The simulated cluster through the target interface: once, fenced, checked, read back, and what it does when it fails.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 
 use tidegate_autopilot::{

@@ -98,7 +98,7 @@ impl Lender {
         let free = |(name, n): &(&String, &tidegate_autopilot::state::Node)| {
             n.pool == pool && n.takes_jobs() && n.gpus <= most && !busy.contains(name) && !away.contains(name)
         };
-        let (name, node) = state.nodes.iter().filter(free).next_back()?;
+        let (name, node) = state.nodes.iter().rfind(free)?;
         let nodes: BTreeSet<String> = [name.clone()].into();
         let change = Change::Lend {
             from: owner.to_owned(),
