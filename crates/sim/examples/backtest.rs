@@ -4,10 +4,12 @@
 //! 0 to 1. `TRAIN` and `SERVE` are nodes of 8 GPUs, `PEAK` is the service's demand in GPUs where the share is 1.
 
 use tidegate_sim::{
-    ClusterSpec, DAY_US, SECOND_US, ServiceSpec,
-    backtest::{Arrival, Maker, Metric, Setting, Unknowns, backtest},
+    Backfill, ClusterSpec, DAY_US, MINUTE_US, SECOND_US, Schedule, ServiceSpec,
+    backtest::{Arrival, Contender, Maker, Metric, Setting, Unknowns, backtest},
     gpu_hours,
-    policy::{Clairvoyant, Gfs, Lyra, Policy, Static, fluid_bound_gpu_us},
+    pilot::{Habits, Lender},
+    policy::{Clairvoyant, Gfs, Lyra, Static, fluid_bound_gpu_us},
+    target::Control,
 };
 
 type Failed = Box<dyn std::error::Error>;
@@ -27,12 +29,19 @@ fn main() -> Result<(), Failed> {
     let setting = |seed: u64| {
         Setting::from_trace(spec.clone(), &arrivals, service.clone(), &Unknowns::default(), span_us, seed)
     };
-    let makers: [Maker<'_>; 5] = [
-        &|_| Box::new(Static::default()) as Box<dyn Policy>,
-        &|_| Box::new(Static { backfill: Some(100) }),
-        &|_| Box::new(Lyra::default()),
-        &|_| Box::new(Gfs::default()),
-        &|_| Box::new(Clairvoyant::default()),
+    let makers: [Maker<'_>; 6] = [
+        &|_| Static::default().into(),
+        &|_| Static { backfill: Some(100) }.into(),
+        &|_| Lyra::default().into(),
+        &|_| Gfs::default().into(),
+        &|_| Clairvoyant::default().into(),
+        &|_| Contender::Pilot {
+            decider: Box::new(Lender::new(1)),
+            control: Control::default(),
+            habits: Habits::default(),
+            schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
+            every_us: 5 * MINUTE_US,
+        },
     ];
     let rows = backtest(&makers, 0..seeds.parse()?, &setting)?;
     print!("{:18}", "policy");

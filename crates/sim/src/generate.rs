@@ -37,6 +37,8 @@ pub struct Arrivals {
     pub elastic_ppm: u32,
     /// Share of jobs that write checkpoints (each half hour, for 20 s) and may run on borrowed nodes.
     pub loan_ppm: u32,
+    /// Share of those that write one when they are told that they have to go.
+    pub notice_ppm: u32,
     /// Teams, chosen alike.
     pub teams: usize,
 }
@@ -51,6 +53,7 @@ impl Default for Arrivals {
             tide_ppm: 500_000,
             elastic_ppm: 300_000,
             loan_ppm: 800_000,
+            notice_ppm: 700_000,
             teams: 1,
         }
     }
@@ -86,6 +89,7 @@ fn draw_job(of: &Arrivals, rng: &mut ChaCha8Rng) -> JobSpec {
     let loan = rng.random_range(0..PPM) < of.loan_ppm;
     let elastic = gpus >= 8 && rng.random_range(0..PPM) < of.elastic_ppm;
     let team = rng.random_range(0..of.teams.max(1));
+    let on_notice = rng.random_range(0..PPM) < of.notice_ppm;
     JobSpec {
         estimate_us: padded_estimate_us(work_us),
         team,
@@ -94,7 +98,7 @@ fn draw_job(of: &Arrivals, rng: &mut ChaCha8Rng) -> JobSpec {
         checkpoint: (loan || elastic).then_some(Checkpoint {
             every_us: HOUR_US / 2,
             cost_us: 20 * SECOND_US,
-            on_notice: true,
+            on_notice,
         }),
         restart_us: 30 * SECOND_US,
         ..JobSpec::plain(submit_us, gpus, work_us)

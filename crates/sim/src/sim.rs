@@ -532,24 +532,30 @@ impl Sim {
         self.left(&held);
     }
 
-    /// A job that was told to go goes now.
+    /// A job that was told to go goes now. Of what it was to keep, it cannot keep nodes that were called back since.
     fn close(&mut self, job: u32, saved: bool) {
         let (risk, idle_us) = match saved {
             true => (Risk::Saved, self.latency().checkpoint_us + self.latency().kill_us),
             false => (Risk::LostPreempted, self.latency().kill_us),
         };
-        match self.jobs[job as usize].closing.take() {
-            Some(Closing::Keep(kept)) => {
-                self.settle(job, idle_us, risk);
-                let attempt = self.jobs[job as usize].attempts - 1;
-                let had = self.release(job);
-                self.note(|| Happening::Ended { job, attempt, how: Ended::Resized });
-                let pause_us = self.jobs[job as usize].spec.restart_us;
-                self.start(job, kept, pause_us);
-                self.left(&had);
+        let kept = match self.jobs[job as usize].closing.take() {
+            Some(Closing::Keep(mut kept)) => {
+                kept.retain(|h| !matches!(self.nodes.get(h.0).place, Place::Called { .. }));
+                kept
             }
-            _ => self.requeue(job, idle_us, risk),
+            _ => Held::new(),
+        };
+        let least = self.jobs[job as usize].spec.sizes().0;
+        if kept.iter().map(|h| h.1).sum::<u32>() < least {
+            return self.requeue(job, idle_us, risk);
         }
+        self.settle(job, idle_us, risk);
+        let attempt = self.jobs[job as usize].attempts - 1;
+        let had = self.release(job);
+        self.note(|| Happening::Ended { job, attempt, how: Ended::Resized });
+        let pause_us = self.jobs[job as usize].spec.restart_us;
+        self.start(job, kept, pause_us);
+        self.left(&had);
     }
 
     /// Asks a job to write a checkpoint; when it will be complete, or `None` if the job is none that does.

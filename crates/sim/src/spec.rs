@@ -172,6 +172,12 @@ impl ServiceSpec {
         let step = (at_us.max(0) / self.step_us) as usize;
         self.demand_gpus.get(step).or(self.demand_gpus.last()).copied().unwrap_or(0)
     }
+
+    /// The most it needs from a time on until `ahead_us` later.
+    pub fn most_within(&self, now_us: i64, ahead_us: i64) -> u32 {
+        let steps = now_us / self.step_us..=(now_us + ahead_us) / self.step_us;
+        steps.map(|step| self.demand_at(step * self.step_us)).max().unwrap_or(0)
+    }
 }
 
 impl JobSpec {

@@ -173,6 +173,29 @@ fn lending_and_calling_back_take_what_their_parts_take() {
 }
 
 #[test]
+fn nodes_called_back_one_after_the_other_all_come_home() {
+    let checkpoint = Checkpoint { every_us: DAY_US, cost_us: 0, on_notice: true };
+    let elastic = Elastic { min_gpus: 8, max_gpus: 32, curve: 0 };
+    let job = JobSpec {
+        loan: true,
+        elastic: Some(elastic),
+        checkpoint: Some(checkpoint),
+        ..JobSpec::plain(0, 24, 9 * HOUR_US)
+    };
+    let mut sim = Sim::new(ClusterSpec::uniform(&[1, 2], 8), vec![job], vec![service(vec![0])]).unwrap();
+    [1, 2].into_iter().for_each(|node| sim.lend(node, 0).unwrap());
+    sim.run_until(HOUR_US);
+    assert_eq!(sim.jobs()[0].gpus(), 24);
+    sim.clear_and_call_back(1, true).unwrap();
+    sim.run_until(HOUR_US + MINUTE_US);
+    // The job has been told to give up node 1 and is still writing its checkpoint.
+    sim.clear_and_call_back(2, true).unwrap();
+    sim.run_until(HOUR_US + 6 * MINUTE_US);
+    assert!(sim.nodes().iter().all(|n| n.place == Place::Home));
+    assert_eq!((sim.jobs()[0].gpus(), sim.outcome().preemptions), (8, 0));
+}
+
+#[test]
 fn higher_priority_takes_the_place_of_what_loses_least() {
     let mut spec = instant(&[2], 8);
     spec.schedule.preempt = true;

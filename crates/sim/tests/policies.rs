@@ -1,9 +1,12 @@
 //! Policies in the same engine: who lends, who waits, who pays; and that the same seed gives the same bytes.
 
 use tidegate_sim::{
-    backtest::{Metric, Setting, backtest, play},
+    Backfill, MINUTE_US, Schedule,
+    backtest::{Contender, Metric, Setting, backtest, play},
     generate::{Arrivals, Load},
-    policy::{Clairvoyant, Gfs, Lyra, Policy, Static, fluid_bound_gpu_us},
+    pilot::{Habits, Lender},
+    policy::{Clairvoyant, Gfs, Lyra, Static, fluid_bound_gpu_us},
+    target::Control,
 };
 
 fn setting(seed: u64) -> Setting {
@@ -14,15 +17,22 @@ fn setting(seed: u64) -> Setting {
     Setting::made_up(30, 20, &arrivals, &load, seed)
 }
 
-type Make = Box<dyn Fn(&Setting) -> Box<dyn Policy>>;
+type Make = Box<dyn Fn(&Setting) -> Contender>;
 
 fn policies() -> Vec<Make> {
     vec![
-        Box::new(|_| Box::new(Static::default())),
-        Box::new(|_| Box::new(Static { backfill: Some(100) })),
-        Box::new(|_| Box::new(Lyra::default())),
-        Box::new(|_| Box::new(Gfs::default())),
-        Box::new(|_| Box::new(Clairvoyant::default())),
+        Box::new(|_| Static::default().into()),
+        Box::new(|_| Static { backfill: Some(100) }.into()),
+        Box::new(|_| Lyra::default().into()),
+        Box::new(|_| Gfs::default().into()),
+        Box::new(|_| Clairvoyant::default().into()),
+        Box::new(|_| Contender::Pilot {
+            decider: Box::new(Lender::new(1)),
+            control: Control::default(),
+            habits: Habits::default(),
+            schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
+            every_us: 5 * MINUTE_US,
+        }),
     ]
 }
 
@@ -42,6 +52,7 @@ fn lending_does_more_work_and_the_clairvoyant_harms_nobody() {
         assert!(of(policy, Metric::UsefulGpuHours) > of(0, Metric::UsefulGpuHours) * 1.02);
         assert!(of(policy, Metric::QueueHours) < of(0, Metric::QueueHours) / 1.5);
     }
+    assert!(of(5, Metric::UsefulGpuHours) > of(1, Metric::UsefulGpuHours), "lending through the target pays");
     assert!(of(3, Metric::UsefulGpuHours) > of(0, Metric::UsefulGpuHours));
     assert!(of(1, Metric::QueueHours) < of(0, Metric::QueueHours));
     assert_eq!(of(0, Metric::ActionsPerDay), 0.0);
@@ -59,6 +70,6 @@ fn lending_does_more_work_and_the_clairvoyant_harms_nobody() {
 fn the_same_seed_gives_the_same_run() {
     for make in policies() {
         let s = setting(11);
-        assert_eq!(play(&s, make(&s).as_mut()).unwrap(), play(&s, make(&s).as_mut()).unwrap());
+        assert_eq!(play(&s, make(&s), 1).unwrap(), play(&s, make(&s), 1).unwrap());
     }
 }

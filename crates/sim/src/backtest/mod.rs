@@ -8,7 +8,12 @@ pub use setting::{Arrival, Setting, Unknowns};
 
 use serde::Serialize;
 
-use crate::{DAY_US, MINUTE_US, Outcome, Sim, SimError, gpu_hours, policy::Policy, policy::run};
+use crate::{
+    DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
+    pilot::{self, Decide, Habits, Pilot},
+    policy::{self, Policy},
+    target::{Control, SimTarget},
+};
 
 /// What one policy came to on one seed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -85,8 +90,27 @@ impl Metric {
     }
 }
 
-/// Makes a policy anew for each run, so that none remembers the one before.
-pub type Maker<'a> = &'a dyn Fn(&Setting) -> Box<dyn Policy>;
+/// Who runs the cluster.
+pub enum Contender {
+    /// One that sees and changes the simulation itself.
+    Policy(Box<dyn Policy>),
+    /// One that sees and acts through the target interface only, with all that goes wrong on the way.
+    Pilot {
+        /// Who decides.
+        decider: Box<dyn Decide>,
+        /// What goes wrong.
+        control: Control,
+        /// How its actuator behaves.
+        habits: Habits,
+        /// How the scheduler is set up for it.
+        schedule: Schedule,
+        /// How often it looks, µs.
+        every_us: i64,
+    },
+}
+
+/// Makes a contender anew for each run, so that none remembers the one before.
+pub type Maker<'a> = &'a dyn Fn(&Setting) -> Contender;
 
 /// One policy's numbers over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -101,24 +125,24 @@ pub struct Row {
     pub runs: Vec<Run>,
 }
 
-/// Runs each policy on each seed.
+/// Runs each contender on each seed.
 ///
 /// # Errors
 /// [`SimError`] if a setting does not fit together.
 pub fn backtest(
-    policies: &[Maker<'_>],
+    contenders: &[Maker<'_>],
     seeds: impl Iterator<Item = u64> + Clone,
     setting: &dyn Fn(u64) -> Setting,
 ) -> Result<Vec<Row>, SimError> {
     let mut rows: Vec<Row> = Vec::new();
-    for make in policies {
+    for make in contenders {
         let mut name = String::new();
         let mut runs = Vec::new();
         for seed in seeds.clone() {
             let setting = setting(seed);
-            let mut policy = make(&setting);
-            name = policy.name();
-            runs.push(play(&setting, policy.as_mut())?);
+            let contender = make(&setting);
+            name = contender.name();
+            runs.push(play(&setting, contender, seed)?);
         }
         let base = rows.first().map_or(&runs, |first| &first.runs).clone();
         let of = |metric: Metric, runs: &[Run]| runs.iter().map(|run| metric.of(run)).collect::<Vec<_>>();
@@ -132,24 +156,59 @@ pub fn backtest(
     Ok(rows)
 }
 
-/// Runs one policy on one setting.
+/// Runs one contender on one setting.
 ///
 /// # Errors
 /// [`SimError`] if the setting does not fit together.
-pub fn play(setting: &Setting, policy: &mut dyn Policy) -> Result<Run, SimError> {
+pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, SimError> {
     let (mut spec, mut jobs) = (setting.spec.clone(), setting.jobs.clone());
-    policy.prepare(&mut spec, &mut jobs);
+    match &contender {
+        Contender::Policy(policy) => policy.prepare(&mut spec, &mut jobs),
+        Contender::Pilot { schedule, .. } => spec.schedule = *schedule,
+    }
     let mut sim = Sim::new(spec, jobs, setting.services.clone())?;
     for fault in &setting.faults {
         sim.plan_failure(fault.at_us, fault.node, fault.repair_us);
     }
-    let span_us = setting.span_us;
+    let (span_us, limit_us) = (setting.span_us, setting.span_us + setting.drain_us);
     let mut at_span = None;
-    run(&mut sim, policy, setting.span_us + setting.drain_us, |sim| {
+    let mut at = |sim: &Sim| {
         if at_span.is_none() && sim.now_us() >= span_us {
             at_span = Some(sim.outcome());
         }
-    });
-    let at_end = sim.outcome();
+    };
+    let at_end = match contender {
+        Contender::Policy(mut policy) => {
+            policy::run(&mut sim, policy.as_mut(), limit_us, &mut at);
+            sim.outcome()
+        }
+        Contender::Pilot { decider, control, habits, every_us, .. } => {
+            let mut target = SimTarget::new(sim, control, seed);
+            pilot::fly(&mut target, &mut Pilot::new(decider, 1, habits), every_us, limit_us, &mut at);
+            target.sim().outcome()
+        }
+    };
     Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us })
+}
+
+impl Contender {
+    /// Its name in tables.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Policy(policy) => policy.name(),
+            Self::Pilot { decider, .. } => decider.name(),
+        }
+    }
+}
+
+impl<P: Policy + 'static> From<P> for Contender {
+    fn from(policy: P) -> Self {
+        Self::Policy(Box::new(policy))
+    }
+}
+
+impl std::fmt::Debug for Contender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
 }

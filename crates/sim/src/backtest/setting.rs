@@ -29,6 +29,8 @@ pub struct Unknowns {
     pub elastic_from: u32,
     /// Share of jobs that write checkpoints and may run on borrowed nodes.
     pub loan_ppm: u32,
+    /// Share of those that write one when they are told that they have to go; from the others work is lost.
+    pub notice_ppm: u32,
     /// Between checkpoints, and how long one takes.
     pub checkpoint_us: (i64, i64),
     /// From start to the first step.
@@ -43,6 +45,7 @@ impl Default for Unknowns {
             elastic_ppm: 300_000,
             elastic_from: 8,
             loan_ppm: 800_000,
+            notice_ppm: 700_000,
             checkpoint_us: (HOUR_US / 2, 20 * SECOND_US),
             restart_us: 30 * SECOND_US,
             faults_ppm: PPM,
@@ -117,13 +120,14 @@ fn draw(a: &Arrival, team: usize, unknowns: &Unknowns, most: u32, rng: &mut ChaC
     let loan = rng.random_range(0..PPM) < unknowns.loan_ppm;
     let elastic = a.gpus >= unknowns.elastic_from.max(2) && rng.random_range(0..PPM) < unknowns.elastic_ppm;
     let (every_us, cost_us) = unknowns.checkpoint_us;
+    let on_notice = rng.random_range(0..PPM) < unknowns.notice_ppm;
     let max_gpus = (a.gpus * 2).min(most);
     JobSpec {
         estimate_us: padded_estimate_us(a.work_us),
         team,
         loan,
         elastic: elastic.then_some(Elastic { min_gpus: a.gpus / 2, max_gpus, curve: 0 }),
-        checkpoint: (loan || elastic).then_some(Checkpoint { every_us, cost_us, on_notice: true }),
+        checkpoint: (loan || elastic).then_some(Checkpoint { every_us, cost_us, on_notice }),
         restart_us: unknowns.restart_us,
         ..JobSpec::plain(a.submit_us, a.gpus, a.work_us)
     }

@@ -13,6 +13,8 @@ use tidegate_autopilot::{
     target::{Effect, Notice, Target, TargetError},
 };
 
+use crate::{Sim, target::SimTarget};
+
 /// Who decides what is to be done: a planner with its guard.
 pub trait Decide {
     /// Its name in tables.
@@ -26,6 +28,24 @@ pub trait Decide {
 
     /// What became of an action that was begun.
     fn learned(&mut self, _action: &Action, _ended: Ended, _now_us: i64) {}
+}
+
+impl<D: Decide + ?Sized> Decide for Box<D> {
+    fn name(&self) -> String {
+        self.as_ref().name()
+    }
+
+    fn decide(&mut self, state: &ClusterState, now_us: i64) -> Vec<Action> {
+        self.as_mut().decide(state, now_us)
+    }
+
+    fn permit(&mut self, action: &Action, state: &ClusterState, now_us: i64) -> bool {
+        self.as_mut().permit(action, state, now_us)
+    }
+
+    fn learned(&mut self, action: &Action, ended: Ended, now_us: i64) {
+        self.as_mut().learned(action, ended, now_us);
+    }
 }
 
 /// How an action ended.
@@ -75,6 +95,23 @@ struct Open {
     from_us: i64,
     told_us: Option<i64>,
     applied_us: Option<i64>,
+}
+
+/// Lets an actuator run a cluster until all jobs are done or it is `limit_us`, looking each `every_us`; calls `at` after each.
+pub fn fly<D: Decide>(
+    target: &mut SimTarget,
+    pilot: &mut Pilot<D>,
+    every_us: i64,
+    limit_us: i64,
+    at: &mut dyn FnMut(&Sim),
+) {
+    let (epoch_us, every_us) = (target.sim().spec().epoch_us, every_us.max(1));
+    while target.sim().jobs_done() < target.sim().jobs().len() && target.sim().now_us() < limit_us {
+        let now_us = target.sim().now_us();
+        pilot.step(target, epoch_us + now_us);
+        target.run_until(((now_us / every_us + 1) * every_us).min(limit_us));
+        at(target.sim());
+    }
 }
 
 /// What to do with an open action after a step.

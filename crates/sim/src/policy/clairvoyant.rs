@@ -40,17 +40,12 @@ impl Policy for Clairvoyant {
         let ahead_us = sim.spec().latency.reclaim_us() + self.every_us();
         for s in 0..sim.services().len() {
             let service = &sim.services()[s];
-            let need = most_within(service, sim.now_us(), ahead_us);
+            let need = service.most_within(sim.now_us(), ahead_us);
             keep(sim, service.pool, self.to, need, usize::MAX, Cost::LostWork);
         }
         shrink(sim, self.to);
         grow(sim, self.to);
     }
-}
-
-fn most_within(service: &ServiceSpec, now_us: i64, ahead_us: i64) -> u32 {
-    let last = (now_us + ahead_us) / service.step_us;
-    (now_us / service.step_us..=last).map(|step| service.demand_at(step * service.step_us)).max().unwrap_or(0)
 }
 
 /// Useful GPU-µs that no policy can exceed by `until_us`: all GPUs of the jobs' pool and all that services do not need, at each

@@ -40,8 +40,7 @@ impl Policy for Lyra {
         for s in 0..sim.services().len() {
             let service = &sim.services()[s];
             let (pool, now_us) = (service.pool, sim.now_us());
-            let steps = 0..=self.horizon_us / service.step_us;
-            let need = steps.map(|k| service.demand_at(now_us + k * service.step_us)).max().unwrap_or(0);
+            let need = service.most_within(now_us, self.horizon_us);
             let headroom = u64::from(working_gpus(sim, pool)) * u64::from(self.headroom_ppm);
             let need = need + headroom.div_ceil(u64::from(PPM)) as u32;
             keep(sim, pool, self.to, need, usize::MAX, Cost::Jobs);

@@ -51,7 +51,7 @@ impl Policy for Static {
 }
 
 /// Lets a policy run a cluster until all jobs are done or it is `limit_us`; calls `at` at each time that is due in between.
-pub fn run(sim: &mut Sim, policy: &mut dyn Policy, limit_us: i64, mut at: impl FnMut(&Sim)) {
+pub fn run(sim: &mut Sim, policy: &mut dyn Policy, limit_us: i64, at: &mut dyn FnMut(&Sim)) {
     let every_us = policy.every_us().max(1);
     while sim.jobs_done() < sim.jobs().len() && sim.now_us() < limit_us {
         policy.act(sim);
