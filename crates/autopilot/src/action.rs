@@ -93,7 +93,9 @@ pub enum Change {
         gpus: u32,
         /// Nodes lent whole; empty: a number of GPUs and no certain ones.
         nodes: BTreeSet<NodeName>,
-        /// When the loan ends by itself, by the target's own means.
+        /// The loan that goes on with this end, and these GPUs and nodes, instead of a new one; `None`: a new loan.
+        extends: Option<LoanId>,
+        /// When the loan ends by itself, by the target's own means: nothing more starts on it, and what still runs is stopped.
         expires_us: i64,
         /// Promise to the owner: from the decision to take back until the GPUs are free.
         reclaim_within_ms: i64,

@@ -6,7 +6,12 @@
 #![warn(missing_docs)]
 
 pub mod action;
+mod fingerprint;
+#[cfg(test)]
+mod fixture;
 pub mod forecast;
+pub mod guard;
+pub mod planner;
 pub mod policy;
 pub mod state;
 pub mod target;

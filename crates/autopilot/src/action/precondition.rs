@@ -160,7 +160,7 @@ impl Fact {
                 }
             }
             Self::QuotaIs { owner, pool, gpus } => {
-                let found = share(state, owner, pool).map(|share| share.quota_gpus);
+                let found = state.share(owner, pool).map(|share| share.quota_gpus);
                 number(format!("the quota of {owner} in {pool} is {gpus}"), found, |found| found == *gpus)
             }
             Self::LentIs { owner, pool, gpus } => {
@@ -168,7 +168,7 @@ impl Fact {
                 number(format!("{owner} lends {gpus} of {pool}"), Some(found), |found| found == *gpus)
             }
             Self::DemandAtMost { owner, pool, gpus } => {
-                let found = share(state, owner, pool).and_then(|share| share.demand_gpus);
+                let found = state.share(owner, pool).and_then(|share| share.demand_gpus);
                 number(format!("demand of {owner} in {pool} is at most {gpus}"), found, |found| {
                     found <= *gpus
                 })
@@ -189,10 +189,6 @@ impl Fact {
             },
         }
     }
-}
-
-fn share<'a>(state: &'a ClusterState, owner: &str, pool: &str) -> Option<&'a crate::state::Share> {
-    state.owners.get(owner)?.shares.get(pool)
 }
 
 fn number(expected: String, found: Option<u32>, right: impl Fn(u32) -> bool) -> Result<(), Broken> {

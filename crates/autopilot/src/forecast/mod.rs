@@ -12,6 +12,7 @@ use crate::state::{OwnerName, PoolName};
 
 pub use coverage::Coverage;
 pub use learned::Learned;
+pub(crate) use recorded::ppm;
 pub use recorded::{Answer, Recorded};
 pub use trailing::{Trailing, TrailingConfig};
 

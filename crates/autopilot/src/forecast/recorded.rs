@@ -1,4 +1,5 @@
-//! Answers that were given, so that a decision can be derived again from the log alone.
+//! Answers that were given, so that a decision can be derived again from the log alone. They are integers, as the planner itself uses
+//! them: a float that is written as text and read back may be another one.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +16,12 @@ pub enum Answer {
         owner: OwnerName,
         /// For which pool.
         pool: PoolName,
-        /// Level.
-        level: f64,
+        /// Level, millionths.
+        level_ppm: u32,
         /// Horizon.
         within_ms: i64,
-        /// The answer.
-        gpus: Option<f64>,
+        /// The answer, thousandths of a GPU.
+        gpus_milli: Option<i64>,
     },
     /// [`DemandForecast::typical_gpus`].
     Typical {
@@ -28,12 +29,12 @@ pub enum Answer {
         owner: OwnerName,
         /// For which pool.
         pool: PoolName,
-        /// Level.
-        level: f64,
+        /// Level, millionths.
+        level_ppm: u32,
         /// Horizon.
         within_ms: i64,
-        /// The answer.
-        gpus: Option<f64>,
+        /// The answer, thousandths of a GPU.
+        gpus_milli: Option<i64>,
     },
     /// [`DemandForecast::coverage`].
     Coverage {
@@ -41,8 +42,8 @@ pub enum Answer {
         owner: OwnerName,
         /// For which pool.
         pool: PoolName,
-        /// The answer.
-        share: Option<f64>,
+        /// The answer, millionths.
+        share_ppm: Option<u32>,
     },
     /// [`DemandForecast::as_of_us`].
     AsOf {
@@ -53,6 +54,11 @@ pub enum Answer {
         /// The answer.
         at_us: Option<i64>,
     },
+}
+
+/// A level or share in millionths.
+pub(crate) fn ppm(share: f64) -> u32 {
+    (share.clamp(0.0, 1.0) * 1e6).round() as u32
 }
 
 /// A forecast that gives the answers on record and knows nothing else.
@@ -71,8 +77,9 @@ impl Recorded {
 impl DemandForecast for Recorded {
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         self.find(|answer| match answer {
-            Answer::Highest { owner, pool, level: l, within_ms: w, gpus } => {
-                ((&**owner, &**pool, *l, *w) == (of.owner, of.pool, level, within_ms)).then_some(*gpus)
+            Answer::Highest { owner, pool, level_ppm: l, within_ms: w, gpus_milli } => {
+                ((&**owner, &**pool, *l, *w) == (of.owner, of.pool, ppm(level), within_ms))
+                    .then(|| gpus_milli.map(|milli| milli as f64 / 1e3))
             }
             _ => None,
         })
@@ -80,8 +87,9 @@ impl DemandForecast for Recorded {
 
     fn typical_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         self.find(|answer| match answer {
-            Answer::Typical { owner, pool, level: l, within_ms: w, gpus } => {
-                ((&**owner, &**pool, *l, *w) == (of.owner, of.pool, level, within_ms)).then_some(*gpus)
+            Answer::Typical { owner, pool, level_ppm: l, within_ms: w, gpus_milli } => {
+                ((&**owner, &**pool, *l, *w) == (of.owner, of.pool, ppm(level), within_ms))
+                    .then(|| gpus_milli.map(|milli| milli as f64 / 1e3))
             }
             _ => None,
         })
@@ -89,9 +97,8 @@ impl DemandForecast for Recorded {
 
     fn coverage(&self, of: Series<'_>) -> Option<f64> {
         self.find(|answer| match answer {
-            Answer::Coverage { owner, pool, share } => {
-                ((&**owner, &**pool) == (of.owner, of.pool)).then_some(*share)
-            }
+            Answer::Coverage { owner, pool, share_ppm } => ((&**owner, &**pool) == (of.owner, of.pool))
+                .then(|| share_ppm.map(|ppm| f64::from(ppm) / 1e6)),
             _ => None,
         })
     }

@@ -54,13 +54,14 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("blast.owner_lost_gpu_hours", p.blast.owner_lost_gpu_hours),
         ("worth.least_net_gpu_hours", p.worth.least_net_gpu_hours),
         ("worth.caution", p.worth.caution),
+        ("worth.relative_error", p.worth.relative_error),
         ("resize.dwell_pauses", p.resize.dwell_pauses),
         ("resize.gain_ratio", p.resize.gain_ratio),
         ("record.realised", p.record.realised),
         ("record.realised_down", p.record.realised_down),
     ];
     for (key, value) in not_negative {
-        if !(value >= 0.0 && value <= 1e6) {
+        if !(0.0..=1e6).contains(&value) {
             return Err(wrong(key, value, "write a number from 0.0 to a million"));
         }
     }
@@ -78,7 +79,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("resize.pause_s", p.resize.pause_s, 0),
         ("reservation.horizon_s", p.reservation.horizon_s, 3600),
         ("drain.good_for_s", p.drain.good_for_s, 0),
-        ("drain.wait_for_checkpoint_s", p.drain.wait_for_checkpoint_s, 0),
+        ("drain.repair_s", p.drain.repair_s, 0),
         ("preempt.least_run_s", p.preempt.least_run_s, 0),
         ("preempt.after_wait_s", p.preempt.after_wait_s, 0),
         ("preempt.restart_s", p.preempt.restart_s, 0),
@@ -94,7 +95,6 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("blast.failures", p.blast.failures),
         ("stability.failures", p.stability.failures),
         ("lend.step_gpus", p.lend.step_gpus),
-        ("lend.node_gpus", p.lend.node_gpus),
         ("reservation.step_gpus", p.reservation.step_gpus),
         ("reservation.term_days", p.reservation.term_days),
         ("drain.families", p.drain.families),

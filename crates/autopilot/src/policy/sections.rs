@@ -94,6 +94,8 @@ pub struct Worth {
     pub least_net_gpu_hours: f64,
     /// Standard deviations to the cautious end of an interval.
     pub caution: f64,
+    /// Standard deviation of a prediction over its value, where nothing better is known.
+    pub relative_error: f64,
 }
 
 /// Numbers of lending and taking back.
@@ -120,8 +122,8 @@ pub struct LendRules {
     pub lost_per_lent: f64,
     /// Least share of past demand below the level foreseen.
     pub least_coverage: f64,
-    /// GPUs of a node where none says.
-    pub node_gpus: u32,
+    /// Whether work may run on a model of GPU that its own pool does not have.
+    pub across_models: bool,
 }
 
 /// Numbers of resizing.
@@ -168,8 +170,8 @@ pub struct DrainRules {
     pub slowdown: f64,
     /// How long a node must be found well before it returns, seconds.
     pub good_for_s: i64,
-    /// How long a drain of a busy node waits for the next checkpoint, seconds.
-    pub wait_for_checkpoint_s: i64,
+    /// How long a drained node is away, seconds.
+    pub repair_s: i64,
 }
 
 /// Numbers of stopping jobs for others.

@@ -75,6 +75,10 @@ pub struct Loan {
     pub reclaim_within_ms: i64,
     /// When the reclaim that is under way began; `None`: none is.
     pub reclaiming_since_us: Option<i64>,
+    /// GPUs of it that are being taken back and not free yet.
+    pub reclaiming_gpus: u32,
+    /// Nodes of it that are being taken back and not free yet.
+    pub reclaiming_nodes: BTreeSet<NodeName>,
     /// Who wrote it last.
     pub writer: Writer,
     /// Jobs that use it, where the scheduler tells.

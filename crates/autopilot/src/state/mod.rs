@@ -112,4 +112,15 @@ impl ClusterState {
         let ours = self.loans.values().filter(|loan| loan.from == owner && loan.pool == pool);
         ours.map(|loan| loan.gpus).sum()
     }
+
+    /// Whether `job` runs on capacity that is lent: whoever uses a loan agreed to give it back.
+    pub fn on_loan(&self, job: &Job) -> bool {
+        let on_lent_node = |node: &NodeName| self.loans.values().any(|loan| loan.nodes.contains(node));
+        job.loan.is_some() || job.placement.keys().any(on_lent_node)
+    }
+
+    /// Share of `owner` in `pool`.
+    pub fn share(&self, owner: &str, pool: &str) -> Option<&Share> {
+        self.owners.get(owner)?.shares.get(pool)
+    }
 }
