@@ -3,11 +3,12 @@
 //! `JOBS.csv` has rows `submit_s,run_s,gpus,team` and no header, `DEMAND.csv` a share of the peak for each step, as a number from
 //! 0 to 1. `TRAIN` and `SERVE` are nodes of 8 GPUs, `PEAK` is the service's demand in GPUs where the share is 1.
 
+use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
     Backfill, ClusterSpec, DAY_US, MINUTE_US, SECOND_US, Schedule, ServiceSpec,
     backtest::{Arrival, Contender, Maker, Metric, Setting, Unknowns, backtest},
     gpu_hours,
-    pilot::{Habits, Lender},
+    pilot::{ACTS, Autopilot, Habits, Lender},
     policy::{Clairvoyant, Gfs, Lyra, Static, fluid_bound_gpu_us},
     target::Control,
 };
@@ -29,7 +30,8 @@ fn main() -> Result<(), Failed> {
     let setting = |seed: u64| {
         Setting::from_trace(spec.clone(), &arrivals, service.clone(), &Unknowns::default(), span_us, seed)
     };
-    let makers: [Maker<'_>; 6] = [
+    let policy = Policy::parse(ACTS)?;
+    let makers: [Maker<'_>; 7] = [
         &|_| Static::default().into(),
         &|_| Static { backfill: Some(100) }.into(),
         &|_| Lyra::default().into(),
@@ -41,6 +43,13 @@ fn main() -> Result<(), Failed> {
             habits: Habits::default(),
             schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
             every_us: 5 * MINUTE_US,
+        },
+        &|_| Contender::Pilot {
+            decider: Box::new(Autopilot::new(policy.clone(), 1)),
+            control: Control::default(),
+            habits: Habits::default(),
+            schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
+            every_us: MINUTE_US,
         },
     ];
     let rows = backtest(&makers, 0..seeds.parse()?, &setting)?;

@@ -1,10 +1,13 @@
 //! Policies in the same engine: who lends, who waits, who pays; and that the same seed gives the same bytes.
 
+#![allow(clippy::unwrap_used)]
+
+use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
     Backfill, MINUTE_US, Schedule,
     backtest::{Contender, Metric, Setting, backtest, play},
     generate::{Arrivals, Load},
-    pilot::{Habits, Lender},
+    pilot::{ACTS, Autopilot, Habits, Lender},
     policy::{Clairvoyant, Gfs, Lyra, Static, fluid_bound_gpu_us},
     target::Control,
 };
@@ -32,6 +35,13 @@ fn policies() -> Vec<Make> {
             habits: Habits::default(),
             schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
             every_us: 5 * MINUTE_US,
+        }),
+        Box::new(|_| Contender::Pilot {
+            decider: Box::new(Autopilot::new(Policy::parse(ACTS).unwrap(), 1)),
+            control: Control::default(),
+            habits: Habits::default(),
+            schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
+            every_us: MINUTE_US,
         }),
     ]
 }

@@ -53,6 +53,7 @@ fn lend(id: &str, generation: u64, nodes: &[&str]) -> Action {
         pool: "serve".into(),
         gpus: 8 * nodes.len() as u32,
         nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
+        extends: None,
         expires_us: EPOCH_US + 4 * HOUR_US,
         reclaim_within_ms: 360_000,
     };

@@ -106,6 +106,7 @@ impl Lender {
             pool: pool.to_owned(),
             gpus: node.gpus,
             nodes: nodes.clone(),
+            extends: None,
             expires_us: now_us + self.term_us,
             reclaim_within_ms: 600_000,
         };

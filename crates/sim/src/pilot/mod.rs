@@ -1,8 +1,10 @@
 //! Someone who acts on a cluster through the target interface only: plans, has each action approved, gives notice, applies it
 //! once, reads back. It dies with all it remembers; what was done is in the cluster.
 
+mod autopilot;
 mod lender;
 
+pub use autopilot::{ACTS, Autopilot};
 pub use lender::Lender;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +28,10 @@ pub trait Decide {
     /// Whether an action may be begun now, by the newest state; asked immediately before it is applied.
     fn permit(&mut self, action: &Action, state: &ClusterState, now_us: i64) -> bool;
 
-    /// What became of an action that was begun.
+    /// That an action is being sent to the cluster now.
+    fn begun(&mut self, _action: &Action, _state: &ClusterState, _now_us: i64) {}
+
+    /// What became of an action; also of one that was never begun.
     fn learned(&mut self, _action: &Action, _ended: Ended, _now_us: i64) {}
 }
 
@@ -41,6 +46,10 @@ impl<D: Decide + ?Sized> Decide for Box<D> {
 
     fn permit(&mut self, action: &Action, state: &ClusterState, now_us: i64) -> bool {
         self.as_mut().permit(action, state, now_us)
+    }
+
+    fn begun(&mut self, action: &Action, state: &ClusterState, now_us: i64) {
+        self.as_mut().begun(action, state, now_us);
     }
 
     fn learned(&mut self, action: &Action, ended: Ended, now_us: i64) {
@@ -95,6 +104,7 @@ struct Open {
     from_us: i64,
     told_us: Option<i64>,
     applied_us: Option<i64>,
+    sent: bool,
 }
 
 /// Lets an actuator run a cluster until all jobs are done or it is `limit_us`, looking each `every_us`; calls `at` after each.
@@ -141,11 +151,6 @@ impl<D: Decide> Pilot<D> {
         &self.decider
     }
 
-    /// Lets its work go on under whoever takes the next lease, with an empty memory of what was under way.
-    pub fn into_decider(self) -> D {
-        self.decider
-    }
-
     /// Actions by how they ended.
     pub fn counts(&self) -> &BTreeMap<Ended, u64> {
         &self.counts
@@ -167,7 +172,13 @@ impl<D: Decide> Pilot<D> {
         for mut action in self.decider.decide(&state, now_us) {
             if self.known.insert(action.id.clone()) {
                 action.generation = self.generation;
-                self.open.push(Open { action, from_us: now_us, told_us: None, applied_us: None });
+                self.open.push(Open {
+                    action,
+                    from_us: now_us,
+                    told_us: None,
+                    applied_us: None,
+                    sent: false,
+                });
             }
         }
         for mut open in std::mem::take(&mut self.open) {
@@ -216,8 +227,16 @@ impl<D: Decide> Pilot<D> {
             // What it has to follow may have been refused: then it has no reason any more.
             return if self.known.contains(missing) { Next::Wait } else { Next::End(Ended::Refused) };
         }
-        if open.told_us.is_none() && !self.decider.permit(action, state, now_us) {
-            return Next::End(Ended::Refused);
+        // Of one whose answer was lost, what it came to is read first: it may be done.
+        if open.sent {
+            match target.read_back(action) {
+                Ok(Effect::Absent) => {}
+                Ok(_) => return Next::Applied,
+                Err(_) => return Next::Wait,
+            }
+        }
+        if !self.decider.permit(action, state, now_us) {
+            return Next::End(if open.sent { Ended::Failed } else { Ended::Refused });
         }
         if action.notice_ms > 0 {
             let told_us = *open.told_us.get_or_insert(now_us);
@@ -229,13 +248,14 @@ impl<D: Decide> Pilot<D> {
                 Ok(_) => {}
             }
         }
+        self.decider.begun(action, state, now_us);
+        open.sent = true;
         match target.apply(action) {
             Ok(_) => Next::Applied,
             Err(error) => self.unlucky(&error),
         }
     }
 
-    /// After no answer the same action is sent again: a target that did it knows its id.
     fn unlucky(&mut self, error: &TargetError) -> Next {
         match error {
             TargetError::Unreachable { .. } | TargetError::Unknown { .. } => Next::Wait,

@@ -46,6 +46,7 @@ pub struct Violation {
 pub(super) struct Checker {
     seed: u64,
     limits: Limits,
+    budgets: usize,
     seen: usize,
     ids: BTreeSet<String>,
     generation: u64,
@@ -59,10 +60,12 @@ pub(super) struct Checker {
 const ON_THE_WAY_US: i64 = HOUR_US;
 
 impl Checker {
-    pub(super) fn new(seed: u64, limits: Limits) -> Self {
+    /// `budgets`: how many budgets there are. One that lost its lease and does not know it yet has one of its own.
+    pub(super) fn new(seed: u64, limits: Limits, budgets: usize) -> Self {
         Self {
             seed,
             limits,
+            budgets,
             seen: 0,
             ids: BTreeSet::new(),
             generation: 0,
@@ -130,11 +133,11 @@ impl Checker {
             }
             self.generation = self.generation.max(deed.generation);
             let times = self.by_kind.entry(deed.kind).or_default();
-            times.push(deed.at_us);
-            let within = |span_us: i64| times.iter().filter(|at| deed.at_us - **at < span_us).count();
+            times.push(deed.asked_us);
+            let within = |span_us: i64| times.iter().filter(|at| deed.asked_us - **at < span_us).count();
             let (hour, day) = (within(HOUR_US), within(DAY_US));
             if let Some((per_hour, per_day)) = self.limits.budgets.get(&deed.kind)
-                && (hour > *per_hour as usize || day > *per_day as usize)
+                && (hour > self.budgets * *per_hour as usize || day > self.budgets * *per_day as usize)
             {
                 let what = format!(
                     "{hour} {} in an hour, {day} in a day; {per_hour} and {per_day} may be",
@@ -172,9 +175,15 @@ mod tests {
         let mut target = SimTarget::new(sim, Control::default(), 1);
         for (action, generation, at_us) in deeds {
             let kind = Kind::Lend;
-            target.forge(Deed { at_us: *at_us, action: (*action).into(), generation: *generation, kind });
+            target.forge(Deed {
+                at_us: *at_us,
+                asked_us: *at_us,
+                action: (*action).into(),
+                generation: *generation,
+                kind,
+            });
         }
-        let mut checker = Checker::new(1, Limits { budgets: [(Kind::Lend, (2, 3))].into() });
+        let mut checker = Checker::new(1, Limits { budgets: [(Kind::Lend, (2, 3))].into() }, 1);
         checker.look(&target, true);
         checker.into_violations().iter().map(|v| v.invariant).collect()
     }

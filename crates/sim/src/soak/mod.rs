@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::{
     DAY_US, HOUR_US, MINUTE_US, Sim, SimError,
+    backtest::Setting,
     pilot::{Decide, Ended, Pilot},
     target::{Control, SimTarget},
 };
@@ -35,13 +36,14 @@ pub struct Soaked {
     pub violations: Vec<Violation>,
 }
 
-/// Runs seeds one after the other; `make(seed, life)` gives the decider of an actuator's life, and what it must keep to.
+/// Runs seeds one after the other. `make(setting, life, before)` gives the decider of an actuator's life: what the one before
+/// it has done and learned is on the log, so it may take that from it.
 ///
 /// # Errors
 /// [`SimError`] if a made-up cluster does not fit together.
 pub fn soak<D: Decide>(
     seeds: impl Iterator<Item = u64>,
-    make: &dyn Fn(u64, u64) -> D,
+    make: &dyn Fn(&Setting, u64, Option<&D>) -> D,
     limits: &Limits,
 ) -> Result<Soaked, SimError> {
     let mut all = Soaked::default();
@@ -61,16 +63,20 @@ pub fn soak<D: Decide>(
 /// How often the actuators act.
 const EVERY_US: i64 = 5 * MINUTE_US;
 
-fn soak_one<D: Decide>(seed: u64, make: &dyn Fn(u64, u64) -> D, limits: &Limits) -> Result<Soaked, SimError> {
+fn soak_one<D: Decide>(
+    seed: u64,
+    make: &dyn Fn(&Setting, u64, Option<&D>) -> D,
+    limits: &Limits,
+) -> Result<Soaked, SimError> {
     let swarm = Swarm::draw(seed);
     let setting = swarm.setting();
-    let mut sim = Sim::new(setting.spec, setting.jobs, setting.services)?;
+    let mut sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone())?;
     swarm.plan(&mut sim);
     let mut target = SimTarget::new(sim, swarm.control, seed);
-    let mut checker = Checker::new(seed, limits.clone());
+    let mut checker = Checker::new(seed, limits.clone(), 1 + usize::from(swarm.leaves_ghosts()));
     let mut soaked = Soaked { seeds: 1, faults: swarm.counted(), ..Soaked::default() };
     let mut life = 1;
-    let mut pilot = Pilot::new(make(seed, life), life, swarm.habits);
+    let mut pilot = Pilot::new(make(&setting, life, None), life, swarm.habits);
     // One that lost its lease and does not know it yet.
     let mut ghost: Option<Pilot<D>> = None;
     let epoch_us = target.sim().spec().epoch_us;
@@ -85,7 +91,8 @@ fn soak_one<D: Decide>(seed: u64, make: &dyn Fn(u64, u64) -> D, limits: &Limits)
         }
         if swarm.takes_over(now_us) {
             life += 1;
-            let old = std::mem::replace(&mut pilot, Pilot::new(make(seed, life), life, swarm.habits));
+            let decider = make(&setting, life, Some(pilot.decider()));
+            let old = std::mem::replace(&mut pilot, Pilot::new(decider, life, swarm.habits));
             ghost = swarm.leaves_ghosts().then_some(old);
         }
         swarm.by_hand(&mut target, now_us);

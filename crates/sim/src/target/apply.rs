@@ -114,9 +114,9 @@ impl SimTarget {
             }
         }
         let at_us = self.sim.now_us();
-        self.applied.insert(action.id.clone(), at_us);
+        let asked_us = *self.applied.entry(action.id.clone()).or_insert(at_us);
         let (kind, generation) = (action.change.kind(), action.generation);
-        self.deeds.push(Deed { at_us, action: action.id.clone(), generation, kind });
+        self.deeds.push(Deed { at_us, asked_us, action: action.id.clone(), generation, kind });
         Ok(())
     }
 
@@ -136,10 +136,19 @@ impl SimTarget {
     }
 
     fn lend(&mut self, action: &Action) -> Result<(), String> {
-        let Change::Lend { from, to, pool, gpus, nodes, expires_us, reclaim_within_ms } = &action.change
+        let Change::Lend { from, to, pool, gpus, nodes, extends, expires_us, reclaim_within_ms } =
+            &action.change
         else {
             return Err("no loan".into());
         };
+        if let Some(id) = extends {
+            let loan = self.loans.get_mut(id).ok_or_else(|| format!("no loan {id} is open"))?;
+            if loan.reclaiming_since_us.is_some() {
+                return Err(format!("loan {id} is being taken back"));
+            }
+            (loan.expires_us, loan.generation) = (*expires_us, action.generation);
+            return Ok(());
+        }
         let team = self.team(to).ok_or_else(|| format!("no team {to} to lend to"))?;
         let to_pool = self.sim.spec().teams[team].pool;
         let mut loan = OpenLoan {
@@ -251,6 +260,10 @@ impl SimTarget {
             return partial("the scheduler has not done it yet");
         }
         match &action.change {
+            Change::Lend { extends: Some(id), expires_us, .. } => match self.loans.get(id) {
+                Some(loan) if loan.expires_us >= *expires_us => done,
+                _ => found("the loan has another end".into()),
+            },
             Change::Lend { .. } => match self.loans.get(&action.id) {
                 Some(loan) if loan.nodes.iter().any(|n| self.is_leaving(*n)) => {
                     partial("nodes are being handed over")

@@ -42,6 +42,8 @@ pub struct Control {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deed {
     pub at_us: i64,
+    /// When the cluster was asked; a slow one does it later.
+    pub asked_us: i64,
     pub action: ActionId,
     pub generation: u64,
     pub kind: Kind,

@@ -236,7 +236,13 @@ impl SimTarget {
             .flat_map(|n| &self.sim.nodes()[*n as usize].jobs)
             .map(|job| format!("job-{job}"))
             .collect();
+        let back = |n: &&u32| {
+            !matches!(self.sim.nodes()[**n as usize].place, Place::Lent { .. } | Place::Leaving { .. })
+        };
+        let reclaiming: Vec<u32> = loan.nodes.iter().filter(back).copied().collect();
         Loan {
+            reclaiming_gpus: reclaiming.iter().map(|n| self.sim.nodes()[*n as usize].gpus).sum(),
+            reclaiming_nodes: reclaiming.iter().map(|n| spec.nodes[*n as usize].name.clone()).collect(),
             from: loan.from.clone(),
             to: loan.to.clone(),
             pool: loan.pool.clone(),
