@@ -16,6 +16,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-lake"]),
     ("tidegate-insight", &[]),
     ("tidegate-trial", &["tidegate-insight"]),
+    ("tidegate-sim", &["tidegate-events", "tidegate-autopilot"]),
+    ("tidegate-autopilot", &["tidegate-insight"]),
     (
         "tidegate",
         &[
@@ -145,7 +147,7 @@ fn no_file_is_too_long_to_read() {
 
 #[test]
 fn pure_crates_know_no_clock_no_chance_and_no_disk() {
-    for pure in ["crates/events/src/", "crates/insight/src/"] {
+    for pure in ["crates/events/src/", "crates/insight/src/", "crates/autopilot/src/", "crates/sim/src/"] {
         let files: Vec<_> = sources().into_iter().filter(|(file, _)| file.starts_with(pure)).collect();
         assert!(!files.is_empty());
         for (file, text) in files.iter().filter(|(file, _)| !file.ends_with("/tests.rs")) {

@@ -1,0 +1,217 @@
+//! What must be true of a cluster for an action to be carried out, checked again immediately before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::ActionId;
+use crate::state::{
+    ClusterState, DrainedBy, JobId, JobState, LoanId, NodeName, OwnerName, PoolName, ReservationName, Writer,
+};
+
+/// Something that must be true.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub enum Fact {
+    /// The job runs, is the same attempt and stands where it stood.
+    JobRuns {
+        /// The job.
+        job: JobId,
+        /// Its restarts.
+        restarts: u32,
+        /// Where it stood.
+        placement: BTreeMap<NodeName, u32>,
+    },
+    /// The node takes jobs: nobody drained it, and it is up.
+    NodeTakesJobs {
+        /// The node.
+        node: NodeName,
+    },
+    /// The node carries no drain of anybody.
+    NodeNotDrained {
+        /// The node.
+        node: NodeName,
+    },
+    /// The node is drained by that action of ours, and nobody changed what we wrote.
+    NodeDrainedByUs {
+        /// The node.
+        node: NodeName,
+        /// The action.
+        action: ActionId,
+    },
+    /// Nobody holds a GPU of these nodes.
+    NodesFree {
+        /// The nodes; none is never true.
+        nodes: BTreeSet<NodeName>,
+    },
+    /// The loan is open with this many GPUs, and nobody changed what we wrote.
+    LoanIs {
+        /// The loan.
+        loan: LoanId,
+        /// GPUs of it.
+        gpus: u32,
+    },
+    /// The owner's quota is this many GPUs.
+    QuotaIs {
+        /// Whose.
+        owner: OwnerName,
+        /// Of what.
+        pool: PoolName,
+        /// GPUs.
+        gpus: u32,
+    },
+    /// What the owner lends of a pool in sum is this many GPUs.
+    LentIs {
+        /// Whose.
+        owner: OwnerName,
+        /// Of what.
+        pool: PoolName,
+        /// GPUs.
+        gpus: u32,
+    },
+    /// The owner's demand is known and at most this many GPUs.
+    DemandAtMost {
+        /// Whose.
+        owner: OwnerName,
+        /// Of what.
+        pool: PoolName,
+        /// GPUs.
+        gpus: u32,
+    },
+    /// The reservation is ours and has this many GPUs.
+    ReservationIs {
+        /// Its name.
+        name: ReservationName,
+        /// GPUs.
+        gpus: u32,
+    },
+    /// There is no reservation of that name.
+    NoReservation {
+        /// Its name.
+        name: ReservationName,
+    },
+}
+
+/// A fact that is not true any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{expected}, but {found}")]
+pub struct Broken {
+    /// What was to be true.
+    pub expected: String,
+    /// What is.
+    pub found: String,
+}
+
+fn broken(expected: String, found: impl Into<String>) -> Result<(), Broken> {
+    Err(Broken { expected, found: found.into() })
+}
+
+impl Fact {
+    /// Whether it is true of `state`. What the state does not know is not true.
+    ///
+    /// # Errors
+    /// What was expected and what was found.
+    pub fn holds(&self, state: &ClusterState) -> Result<(), Broken> {
+        match self {
+            Self::JobRuns { job, restarts, placement } => {
+                let expected = format!("job {job} runs, started {} times, on {placement:?}", restarts + 1);
+                let Some(found) = state.jobs.get(job) else { return broken(expected, "it is not there") };
+                if !matches!(found.state, JobState::Running { .. }) {
+                    return broken(expected, format!("it is {:?}", found.state));
+                }
+                if found.restarts != *restarts || found.placement != *placement {
+                    let found = format!("started {} times, on {:?}", found.restarts + 1, found.placement);
+                    return broken(expected, found);
+                }
+                Ok(())
+            }
+            Self::NodeTakesJobs { node } | Self::NodeNotDrained { node } => {
+                let must_be_up = matches!(self, Self::NodeTakesJobs { .. });
+                let expected =
+                    format!("node {node} {}", if must_be_up { "takes jobs" } else { "is not drained" });
+                let Some(found) = state.nodes.get(node) else { return broken(expected, "it is not there") };
+                match &found.drain {
+                    Some(drain) => broken(expected, format!("it is drained: {}", drain.reason)),
+                    None if must_be_up && !found.takes_jobs() => {
+                        broken(expected, format!("it is {:?}", found.state))
+                    }
+                    None => Ok(()),
+                }
+            }
+            Self::NodeDrainedByUs { node, action } => {
+                let expected = format!("node {node} is drained by {action}");
+                match state.nodes.get(node).map(|node| &node.drain) {
+                    Some(Some(drain)) => match &drain.by {
+                        DrainedBy::Autopilot { action: found, .. } if found == action => Ok(()),
+                        _ => broken(expected, format!("what is written is: {}", drain.reason)),
+                    },
+                    Some(None) => broken(expected, "it is not drained"),
+                    None => broken(expected, "it is not there"),
+                }
+            }
+            Self::NodesFree { nodes } => nodes_free(nodes, state),
+            Self::LoanIs { loan, gpus } => {
+                let expected = format!("loan {loan} is ours, of {gpus} GPUs");
+                match state.loans.get(loan) {
+                    Some(found) if found.writer == Writer::Other => broken(expected, "somebody changed it"),
+                    Some(found) if found.gpus != *gpus => broken(expected, format!("it has {}", found.gpus)),
+                    Some(_) => Ok(()),
+                    None => broken(expected, "it is not open"),
+                }
+            }
+            Self::QuotaIs { owner, pool, gpus } => {
+                let found = state.share(owner, pool).map(|share| share.quota_gpus);
+                number(format!("the quota of {owner} in {pool} is {gpus}"), found, |found| found == *gpus)
+            }
+            Self::LentIs { owner, pool, gpus } => {
+                let found = state.lent_gpus(owner, pool);
+                number(format!("{owner} lends {gpus} of {pool}"), Some(found), |found| found == *gpus)
+            }
+            Self::DemandAtMost { owner, pool, gpus } => {
+                let found = state.share(owner, pool).and_then(|share| share.demand_gpus);
+                number(format!("demand of {owner} in {pool} is at most {gpus}"), found, |found| {
+                    found <= *gpus
+                })
+            }
+            Self::ReservationIs { name, gpus } => {
+                let expected = format!("reservation {name} is ours, of {gpus} GPUs");
+                match state.reservations.get(name) {
+                    Some(found) if found.writer == Writer::Other => {
+                        broken(expected, "somebody else wrote it")
+                    }
+                    Some(found) => number(expected, Some(found.gpus), |found| found == *gpus),
+                    None => broken(expected, "it is not there"),
+                }
+            }
+            Self::NoReservation { name } => match state.reservations.get(name) {
+                Some(_) => broken(format!("there is no reservation {name}"), "there is"),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+fn number(expected: String, found: Option<u32>, right: impl Fn(u32) -> bool) -> Result<(), Broken> {
+    match found {
+        Some(found) if right(found) => Ok(()),
+        Some(found) => broken(expected, format!("it is {found}")),
+        None => broken(expected, "nobody knows"),
+    }
+}
+
+/// An empty selection is not free: it means nothing and never all.
+fn nodes_free(nodes: &BTreeSet<NodeName>, state: &ClusterState) -> Result<(), Broken> {
+    let expected = format!("nodes {nodes:?} are free");
+    if nodes.is_empty() {
+        return broken(expected, "no node is named");
+    }
+    if let Some(missing) = nodes.iter().find(|node| !state.nodes.contains_key(*node)) {
+        return broken(expected, format!("node {missing} is not there"));
+    }
+    for (id, job) in &state.jobs {
+        if let Some(node) = job.placement.keys().find(|node| nodes.contains(*node)) {
+            return broken(expected, format!("job {id} is on {node}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Answers that were given, so that a decision can be derived again from the log alone. They are integers, as the planner itself uses
+//! them: a float that is written as text and read back may be another one.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DemandForecast, Series};
+use crate::state::{OwnerName, PoolName};
+
+/// What was asked, and the answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "asked", rename_all = "snake_case")]
+pub enum Answer {
+    /// [`DemandForecast::highest_gpus`].
+    Highest {
+        /// Whose demand.
+        owner: OwnerName,
+        /// For which pool.
+        pool: PoolName,
+        /// Level, millionths.
+        level_ppm: u32,
+        /// Horizon.
+        within_ms: i64,
+        /// The answer, thousandths of a GPU.
+        gpus_milli: Option<i64>,
+    },
+    /// [`DemandForecast::typical_gpus`].
+    Typical {
+        /// Whose demand.
+        owner: OwnerName,
+        /// For which pool.
+        pool: PoolName,
+        /// Level, millionths.
+        level_ppm: u32,
+        /// Horizon.
+        within_ms: i64,
+        /// The answer, thousandths of a GPU.
+        gpus_milli: Option<i64>,
+    },
+    /// [`DemandForecast::coverage`].
+    Coverage {
+        /// Whose demand.
+        owner: OwnerName,
+        /// For which pool.
+        pool: PoolName,
+        /// The answer, millionths.
+        share_ppm: Option<u32>,
+    },
+    /// [`DemandForecast::as_of_us`].
+    AsOf {
+        /// Whose demand.
+        owner: OwnerName,
+        /// For which pool.
+        pool: PoolName,
+        /// The answer.
+        at_us: Option<i64>,
+    },
+}
+
+/// A level or share in millionths.
+pub(crate) fn ppm(share: f64) -> u32 {
+    (share.clamp(0.0, 1.0) * 1e6).round() as u32
+}
+
+/// A forecast that gives the answers on record and knows nothing else.
+#[derive(Debug, Clone, Default)]
+pub struct Recorded {
+    /// The answers.
+    pub answers: Vec<Answer>,
+}
+
+impl Recorded {
+    fn find<T>(&self, pick: impl Fn(&Answer) -> Option<Option<T>>) -> Option<T> {
+        self.answers.iter().find_map(pick).flatten()
+    }
+}
+
+impl DemandForecast for Recorded {
+    fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        self.find(|answer| match answer {
+            Answer::Highest { owner, pool, level_ppm: l, within_ms: w, gpus_milli } => {
+                ((&**owner, &**pool, *l, *w) == (of.owner, of.pool, ppm(level), within_ms))
+                    .then(|| gpus_milli.map(|milli| milli as f64 / 1e3))
+            }
+            _ => None,
+        })
+    }
+
+    fn typical_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        self.find(|answer| match answer {
+            Answer::Typical { owner, pool, level_ppm: l, within_ms: w, gpus_milli } => {
+                ((&**owner, &**pool, *l, *w) == (of.owner, of.pool, ppm(level), within_ms))
+                    .then(|| gpus_milli.map(|milli| milli as f64 / 1e3))
+            }
+            _ => None,
+        })
+    }
+
+    fn coverage(&self, of: Series<'_>) -> Option<f64> {
+        self.find(|answer| match answer {
+            Answer::Coverage { owner, pool, share_ppm } => ((&**owner, &**pool) == (of.owner, of.pool))
+                .then(|| share_ppm.map(|ppm| f64::from(ppm) / 1e6)),
+            _ => None,
+        })
+    }
+
+    fn as_of_us(&self, of: Series<'_>) -> Option<i64> {
+        self.find(|answer| match answer {
+            Answer::AsOf { owner, pool, at_us } => {
+                ((&**owner, &**pool) == (of.owner, of.pool)).then_some(*at_us)
+            }
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,263 @@
+//! Demand from its own past by quantiles (the rule Emp1w of the field notes, section B.4, for weeks ahead): no model, and hard to
+//! beat a week ahead. Within a day it is told from where demand stands and how far it rose from the same time of day before.
+
+use super::{BySeries, Coverage, DemandForecast, Series, quantile};
+
+/// Settings of [`Trailing`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrailingConfig {
+    /// Length of a step, milliseconds; a divisor of a day.
+    pub step_ms: i64,
+    /// Days looked back.
+    pub days: i64,
+    /// Minutes around the time of day from which past rises are taken.
+    pub around_minutes: i64,
+    /// Level of the bounds that coverage is kept of.
+    pub checked_level: f64,
+    /// Horizon of these, milliseconds.
+    pub checked_ms: i64,
+}
+
+impl Default for TrailingConfig {
+    /// Ten minutes, four weeks; checked at 90 % over 75 minutes, what the shipped policy asks for when it lends.
+    fn default() -> Self {
+        let minute = 60_000;
+        Self {
+            step_ms: 10 * minute,
+            days: 28,
+            around_minutes: 60,
+            checked_level: 0.9,
+            checked_ms: 75 * minute,
+        }
+    }
+}
+
+const DAY_MS: i64 = 86_400_000;
+/// Days of past rises from the same time of day before they are used alone.
+const DAYS_ENOUGH: usize = 3;
+/// Origins of any time of day before a bound is told.
+const ENOUGH: usize = 36;
+
+/// One series: the highest demand of each step.
+#[derive(Debug, Clone, Default)]
+struct Past {
+    /// Step of `values[0]`.
+    first: i64,
+    /// `None`: nobody told.
+    values: Vec<Option<f64>>,
+    newest_us: i64,
+    coverage: Coverage,
+}
+
+/// Forecasts by trailing quantiles.
+#[derive(Debug, Clone)]
+pub struct Trailing {
+    config: TrailingConfig,
+    series: BySeries<Past>,
+}
+
+impl Trailing {
+    /// Knows nothing yet. A step that does not divide the day is taken for ten minutes.
+    pub fn new(config: TrailingConfig) -> Self {
+        let fits = config.step_ms > 0 && DAY_MS % config.step_ms == 0;
+        let step_ms = if fits { config.step_ms } else { TrailingConfig::default().step_ms };
+        Self { config: TrailingConfig { step_ms, ..config }, series: BySeries::new() }
+    }
+
+    /// Takes that `of` had a demand of `gpus` at `at_us`. Times come in order; the highest of a step counts, and what is older
+    /// than the newest step is left out.
+    pub fn observe(&mut self, of: Series<'_>, at_us: i64, gpus: f64) {
+        if !(gpus.is_finite() && gpus >= 0.0) {
+            return;
+        }
+        let config = self.config;
+        let step = at_us.div_euclid(config.step_ms * 1000);
+        let past = self.series.entry(of, || Past { first: step, ..Past::default() });
+        let end = past.end();
+        if step + 1 < end {
+            return;
+        }
+        past.newest_us = past.newest_us.max(at_us);
+        if step + 1 == end && !past.values.is_empty() {
+            let last = past.values.last_mut().expect("not empty");
+            *last = Some(last.map_or(gpus, |seen| seen.max(gpus)));
+            return;
+        }
+        past.close_newest(&config);
+        // After a gap longer than what is looked back on, nothing of before counts.
+        let kept = config.days * DAY_MS / config.step_ms;
+        if step - end > kept {
+            past.first = step;
+            past.values.clear();
+        }
+        let gap = usize::try_from(step - past.end()).unwrap_or(0);
+        past.values.extend(std::iter::repeat_n(None, gap));
+        past.values.push(Some(gpus));
+        let over = past.values.len().saturating_sub(usize::try_from(kept).unwrap_or(0));
+        // Moved a day at a time, so that a step costs nothing most of the time.
+        let day = usize::try_from(DAY_MS / config.step_ms).unwrap_or(1);
+        if over >= day {
+            past.values.drain(..over);
+            past.first += over as i64;
+        }
+    }
+}
+
+impl Past {
+    fn end(&self) -> i64 {
+        self.first + self.values.len() as i64
+    }
+
+    /// The newest step is complete: earlier bounds are held against it, and a bound from it is put on record.
+    fn close_newest(&mut self, config: &TrailingConfig) {
+        let step = self.end() - 1;
+        let Some(Some(value)) = self.values.last().copied() else { return };
+        self.coverage.truth(step, value);
+        let horizon = steps(config.checked_ms, config);
+        if let Some(bound) = self.highest(config.checked_level, horizon, config) {
+            self.coverage.told(step + horizon, bound);
+        }
+    }
+
+    /// Where demand stands plus the quantile of how far it rose over `horizon` steps.
+    fn highest(&self, level: f64, horizon: i64, config: &TrailingConfig) -> Option<f64> {
+        let now = *self.values.iter().rev().find_map(Option::as_ref)?;
+        let horizon = usize::try_from(horizon).ok()?;
+        let day = usize::try_from(DAY_MS / config.step_ms).ok()?;
+        let around = usize::try_from(config.around_minutes * 60_000 / config.step_ms).ok()?;
+        let newest = self.values.len() - 1;
+        let mut same_time = Vec::new();
+        let mut days = 0;
+        let mut back = day;
+        while back <= newest + around {
+            let before = same_time.len();
+            for origin in newest.saturating_sub(back + around)..=newest + around - back {
+                same_time.extend(self.rise(origin, horizon));
+            }
+            days += usize::from(same_time.len() > before);
+            back += day;
+        }
+        let mut rises = same_time;
+        if days < DAYS_ENOUGH {
+            rises.clear();
+            rises.extend((0..newest).filter_map(|origin| self.rise(origin, horizon)));
+            if rises.len() < ENOUGH {
+                return None;
+            }
+        }
+        Some((now + quantile(&mut rises, level)?).max(0.0))
+    }
+
+    /// How far the highest of `horizon` steps after `origin` was above it; below 0 where all were lower. `None` over gaps and
+    /// where not all of them are past.
+    fn rise(&self, origin: usize, horizon: usize) -> Option<f64> {
+        let from = (*self.values.get(origin)?)?;
+        let after = self.values.get(origin + 1..=origin + horizon)?;
+        after
+            .iter()
+            .try_fold(f64::NEG_INFINITY, |highest, value| Some(highest.max((*value)?)))
+            .map(|h| h - from)
+    }
+}
+
+fn steps(ms: i64, config: &TrailingConfig) -> i64 {
+    (ms.max(1) + config.step_ms - 1) / config.step_ms
+}
+
+impl DemandForecast for Trailing {
+    fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        self.series.get(of)?.highest(level, steps(within_ms, &self.config), &self.config)
+    }
+
+    fn typical_gpus(&self, of: Series<'_>, level: f64, _within_ms: i64) -> Option<f64> {
+        let past = self.series.get(of)?;
+        let week = usize::try_from(7 * DAY_MS / self.config.step_ms).ok()?;
+        let from = past.values.len().saturating_sub(week);
+        let mut known: Vec<f64> = past.values[from..].iter().flatten().copied().collect();
+        if known.len() < ENOUGH {
+            return None;
+        }
+        quantile(&mut known, level)
+    }
+
+    fn coverage(&self, of: Series<'_>) -> Option<f64> {
+        self.series.get(of)?.coverage.share()
+    }
+
+    fn as_of_us(&self, of: Series<'_>) -> Option<i64> {
+        self.series.get(of).map(|past| past.newest_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF: Series<'_> = Series { owner: "serving", pool: "h100" };
+    const HOUR_MS: i64 = 3_600_000;
+
+    /// Hours: 10 GPUs at night, 50 from 8 to 20 o'clock, and the day's number on top.
+    fn tide(days: i64) -> Trailing {
+        let config = TrailingConfig { step_ms: HOUR_MS, checked_ms: HOUR_MS, ..TrailingConfig::default() };
+        let mut trailing = Trailing::new(config);
+        for hour in 0..days * 24 {
+            trailing.observe(OF, hour * HOUR_MS * 1000, demand(hour));
+        }
+        trailing
+    }
+
+    fn demand(hour: i64) -> f64 {
+        if (8..20).contains(&(hour % 24)) { 50.0 } else { 10.0 }
+    }
+
+    #[test]
+    fn the_morning_is_foreseen_from_mornings_before() {
+        let mut trailing = tide(7);
+        // It is 23 o'clock. One to three hours on, from 22 to 24 o'clock before, demand never rose.
+        assert_eq!(trailing.highest_gpus(OF, 0.9, 3 * HOUR_MS), Some(10.0));
+        for hour in 168..168 + 6 {
+            trailing.observe(OF, hour * HOUR_MS * 1000, demand(hour));
+        }
+        // 5 o'clock: from 4, 5 and 6 o'clock, within 3 hours 8 o'clock comes in two of three cases: the rise is 40 at 0.9 and
+        // nothing at 0.1.
+        assert_eq!(trailing.highest_gpus(OF, 0.9, 3 * HOUR_MS), Some(50.0));
+        assert_eq!(trailing.highest_gpus(OF, 0.1, 3 * HOUR_MS), Some(10.0));
+        assert_eq!(trailing.typical_gpus(OF, 0.4, HOUR_MS), Some(10.0));
+        assert_eq!(trailing.typical_gpus(OF, 0.6, HOUR_MS), Some(50.0));
+        assert_eq!(trailing.as_of_us(OF), Some(173 * HOUR_MS * 1000));
+    }
+
+    #[test]
+    fn a_bound_above_what_was_is_never_below_nothing_and_unknown_is_unknown() {
+        let trailing = tide(1);
+        assert_eq!(trailing.highest_gpus(OF, 0.9, HOUR_MS), None, "24 hours are too few");
+        assert_eq!(trailing.highest_gpus(Series { owner: "x", pool: "h100" }, 0.9, HOUR_MS), None);
+        let trailing = tide(2);
+        assert!(trailing.highest_gpus(OF, 0.0, HOUR_MS).unwrap() >= 0.0);
+    }
+
+    #[test]
+    fn gaps_late_values_and_nonsense_are_left_out() {
+        let mut trailing = tide(7);
+        let before = trailing.highest_gpus(OF, 0.9, HOUR_MS);
+        trailing.observe(OF, 0, 1e6);
+        trailing.observe(OF, 200 * HOUR_MS * 1000, f64::NAN);
+        assert_eq!(trailing.highest_gpus(OF, 0.9, HOUR_MS), before);
+        trailing.observe(OF, 400 * 24 * HOUR_MS * 1000, 20.0);
+        assert_eq!(trailing.highest_gpus(OF, 0.9, HOUR_MS), None, "a year later nothing of before counts");
+    }
+
+    #[test]
+    fn coverage_is_near_its_level_on_a_random_walk() {
+        let config = TrailingConfig { checked_level: 0.9, ..TrailingConfig::default() };
+        let mut trailing = Trailing::new(config);
+        let (mut state, mut level) = (7u64, 100.0f64);
+        for step in 0..6_000i64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            level = (level + ((state >> 33) % 9) as f64 - 4.0).clamp(20.0, 400.0);
+            trailing.observe(OF, step * 600_000_000, level);
+        }
+        let coverage = trailing.coverage(OF).unwrap();
+        assert!((0.84..0.96).contains(&coverage), "{coverage}");
+    }
+}

@@ -1,0 +1,119 @@
+//! Who may: switch, modes, people, calendar, opt-in, what is marked, what is somebody else's.
+
+use super::{Case, Refusal, Rule, Switch, refuse};
+use crate::action::{Adjust, Change, Kind};
+use crate::policy::Mode;
+use crate::state::{DrainedBy, Job, JobKind, Writer};
+
+pub(super) fn switch(case: &Case<'_>) -> Option<Refusal> {
+    match case.history.switch {
+        Switch::On => None,
+        Switch::Paused => refuse(Rule::Switch, "the autopilot is paused"),
+        Switch::Unreadable => refuse(Rule::Switch, "the kill switch cannot be read: taken for off"),
+    }
+}
+
+pub(super) fn mode(case: &Case<'_>) -> Option<Refusal> {
+    let policy = case.policy.mode(case.kind, &case.reach);
+    // What the record took away holds for what gives back least of all: it undoes.
+    let earned = case.history.earned.get(&case.kind).copied().filter(|_| !case.gives_back);
+    let mode = earned.map_or(policy, |earned| policy.min(earned));
+    let because = if mode < policy { "its record" } else { "the policy" };
+    let approved = case.history.approvals.contains_key(&case.action.id);
+    match mode {
+        Mode::Act => None,
+        Mode::Approve if approved => None,
+        Mode::Approve => {
+            refuse(Rule::Mode, format!("{because} asks for a person's approval of {}", case.kind))
+        }
+        Mode::Stop | Mode::Observe | Mode::Suggest => {
+            refuse(Rule::Mode, format!("{because} says {} for {}", mode.name(), case.kind))
+        }
+    }
+}
+
+pub(super) fn irreversible(case: &Case<'_>) -> Option<Refusal> {
+    if case.action.change.needs_person() {
+        return refuse(Rule::Irreversible, "a purchase or its end is only ever proposed");
+    }
+    let given_up =
+        matches!(case.action.change, Change::AdjustReservation(Adjust::Reservation { to_gpus: 0, .. }));
+    if given_up && !case.history.approvals.contains_key(&case.action.id) {
+        return refuse(Rule::Irreversible, "a reservation is given up with a person's approval only");
+    }
+    None
+}
+
+pub(super) fn calendar(case: &Case<'_>) -> Option<Refusal> {
+    if case.gives_back {
+        return None;
+    }
+    let freeze = case.policy.frozen(case.kind, &case.reach, case.now_us)?;
+    refuse(Rule::Calendar, format!("{:?} from {} to {}", freeze.name, freeze.from, freeze.to))
+}
+
+/// What is marked is left alone, whatever it would bring. Stopping is only for jobs that may be stopped, or that move off a node
+/// that goes.
+pub(super) fn protected(case: &Case<'_>) -> Option<Refusal> {
+    if let Some((id, job)) = the_job(case) {
+        if job.do_not_disrupt {
+            return refuse(Rule::Protected, format!("job {id} is marked do-not-disrupt"));
+        }
+        if matches!(job.kind, JobKind::Service { .. }) {
+            return refuse(Rule::Protected, format!("{id} is a service"));
+        }
+        let moves =
+            |after: &String| case.history.find(after).is_some_and(|past| past.kind == Kind::DrainNode);
+        let stoppable = job.preemptible || case.state.on_loan(job) || case.action.after.iter().any(moves);
+        if case.kind == Kind::Preempt && !stoppable {
+            return refuse(Rule::Protected, format!("job {id} may not be stopped for others"));
+        }
+    }
+    if matches!(case.kind, Kind::DrainNode | Kind::Lend) {
+        let marked = case
+            .reach
+            .nodes
+            .iter()
+            .find(|name| case.state.nodes.get(*name).is_some_and(|n| n.do_not_disrupt));
+        if let Some(name) = marked {
+            return refuse(Rule::Protected, format!("node {name} is marked do-not-disrupt"));
+        }
+    }
+    None
+}
+
+/// Whoever uses a loan has agreed to give it back; others must have said that they take part.
+pub(super) fn opt_in(case: &Case<'_>) -> Option<Refusal> {
+    let (id, job) = the_job(case)?;
+    if case.policy.require_opt_in && !job.opt_in && !case.state.on_loan(job) {
+        return refuse(Rule::OptIn, format!("the owner of job {id} has not opted in"));
+    }
+    None
+}
+
+pub(super) fn foreign(case: &Case<'_>) -> Option<Refusal> {
+    let state = case.state;
+    match &case.action.change {
+        Change::Reclaim { loan, .. } | Change::Lend { extends: Some(loan), .. } => {
+            let theirs = state.loans.get(loan).is_some_and(|loan| loan.writer == Writer::Other);
+            theirs.then_some(())?;
+            refuse(Rule::Foreign, format!("somebody else wrote loan {loan} last"))
+        }
+        Change::ReturnNode { node, .. } | Change::DrainNode { node, .. } => {
+            let drain = state.nodes.get(node)?.drain.as_ref()?;
+            (drain.by == DrainedBy::Other).then_some(())?;
+            refuse(Rule::Foreign, format!("somebody else drained {node}: {}", drain.reason))
+        }
+        Change::AdjustReservation(Adjust::Reservation { name, .. }) => {
+            let theirs = state.reservations.get(name).is_some_and(|found| found.writer == Writer::Other);
+            theirs.then_some(())?;
+            refuse(Rule::Foreign, format!("somebody else wrote reservation {name} last"))
+        }
+        _ => None,
+    }
+}
+
+fn the_job<'a>(case: &Case<'a>) -> Option<(&'a str, &'a Job)> {
+    let id = case.action.change.job()?;
+    case.state.jobs.get(id).map(|job| (id.as_str(), job))
+}

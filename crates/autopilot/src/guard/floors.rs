@@ -1,0 +1,118 @@
+//! What always stays: pools in service, owners with their own, jobs with their least.
+
+use super::{Case, Outcome, Past, Refusal, Rule, refuse};
+use crate::action::{Adjust, Change, Kind};
+use crate::policy::Policy;
+use crate::state::{ClusterState, JobKind, Object};
+
+/// GPUs of all nodes of a pool.
+pub fn pool_gpus(state: &ClusterState, pool: &str) -> u32 {
+    state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).sum()
+}
+
+/// GPUs of a pool that must stay in service: the greatest of the pool's own floor, the policy's and the policy's share of it.
+pub fn pool_floor(policy: &Policy, state: &ClusterState, pool: &str) -> u32 {
+    let own = state.pools.get(pool).map_or(0, |pool| pool.floor_gpus);
+    let named = policy.floors.pools.get(pool).copied().unwrap_or(0);
+    let share = (f64::from(pool_gpus(state, pool)) * policy.floors.in_service_share).ceil();
+    // A share of a u32.
+    own.max(named).max(share as u32)
+}
+
+pub(super) fn floors(case: &Case<'_>) -> Option<Refusal> {
+    match &case.action.change {
+        Change::DrainNode { node, .. } => drain(case, node),
+        Change::Lend { from, pool, gpus, extends, .. } => {
+            let more = if extends.is_some() { 0 } else { *gpus };
+            lend(case, from, pool, more)
+        }
+        Change::ResizeJob { job, to_gpus, from_gpus, keep_nodes, .. } => {
+            let found = case.state.jobs.get(job)?;
+            if !matches!(found.kind, JobKind::Elastic { .. }) {
+                return refuse(Rule::Floor, format!("job {job} has one size"));
+            }
+            if found.sizes().binary_search(to_gpus).is_err() {
+                return refuse(
+                    Rule::Floor,
+                    format!("{to_gpus} GPUs are none of the sizes job {job} declared"),
+                );
+            }
+            let anchor =
+                found.anchor_node.as_ref().filter(|node| to_gpus < from_gpus && !keep_nodes.contains(*node));
+            anchor.and_then(|node| refuse(Rule::Floor, format!("node {node} cannot be taken from job {job}")))
+        }
+        Change::AdjustReservation(Adjust::Quota { owner, pool, from_gpus, to_gpus })
+            if to_gpus < from_gpus =>
+        {
+            let share = case.state.share(owner, pool)?;
+            let least = share.floor_gpus.max(case.state.lent_gpus(owner, pool));
+            (*to_gpus < least).then_some(())?;
+            refuse(Rule::Floor, format!("{owner} keeps at least {least} GPUs of {pool}, floor and loans"))
+        }
+        _ => None,
+    }
+}
+
+fn drain(case: &Case<'_>, node: &str) -> Option<Refusal> {
+    let node = case.state.nodes.get(node)?;
+    let in_pool = case.state.nodes.values().filter(|other| other.pool == node.pool && other.takes_jobs());
+    let seen: u32 = in_pool.map(|node| node.gpus).sum();
+    // Drains that the observation does not show yet.
+    let going = unseen(case, Kind::DrainNode).filter_map(|past| match &past.subject {
+        Object::Node(name) => case.state.nodes.get(name),
+        _ => None,
+    });
+    let going: u32 =
+        going.filter(|other| other.pool == node.pool && other.takes_jobs()).map(|node| node.gpus).sum();
+    let in_service = seen.saturating_sub(going);
+    let floor = pool_floor(case.policy, case.state, &node.pool);
+    (in_service < floor + node.gpus).then_some(())?;
+    refuse(Rule::Floor, format!("pool {} has {in_service} GPUs in service, {floor} must stay", node.pool))
+}
+
+/// Actions of a kind that the observation cannot show: under way, or begun after it was made.
+fn unseen<'a>(case: &Case<'a>, kind: Kind) -> impl Iterator<Item = &'a Past> {
+    let observed_us = case.state.at_us;
+    let past = case.history.past.iter().filter(move |past| past.kind == kind);
+    past.filter(move |past| match past.outcome {
+        Outcome::UnderWay => true,
+        Outcome::Verified => past.at_us >= observed_us,
+        Outcome::Failed { .. } | Outcome::Compensated { .. } => false,
+    })
+}
+
+/// Neither the share's floor, nor the policy's over all pools, nor what the owner needs now is lent.
+fn lend(case: &Case<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal> {
+    let Some(share) = case.state.share(from, pool) else {
+        return refuse(Rule::Floor, format!("{from} has no share of {pool}"));
+    };
+    if !share.lendable {
+        return refuse(Rule::Floor, format!("what {from} has of {pool} may not be lent"));
+    }
+    let Some(demand) = share.demand_gpus else {
+        return refuse(Rule::Floor, format!("what {from} needs of {pool} is not known"));
+    };
+    let subject = Object::Owner(from.to_owned());
+    let opening = unseen(case, Kind::Lend).filter(|past| past.subject == subject && past.direction != 0);
+    let opening: u64 = opening
+        .filter(|past| !case.state.loans.contains_key(&past.id))
+        .map(|past| u64::from(past.gpus))
+        .sum();
+    let more = u64::from(more) + opening;
+    let lent = u64::from(case.state.lent_gpus(from, pool)) + more;
+    let least = share.floor_gpus.max(demand);
+    if u64::from(share.quota_gpus) < lent + u64::from(least) {
+        let quota = share.quota_gpus;
+        return refuse(
+            Rule::Floor,
+            format!("{from} would have {quota} less {lent} lent, {least} must stay (need {demand})"),
+        );
+    }
+    let owner = case.state.owners.get(from)?;
+    let all: u64 = owner.shares.values().map(|share| u64::from(share.quota_gpus)).sum();
+    let away: u64 =
+        case.state.loans.values().filter(|loan| loan.from == from).map(|loan| u64::from(loan.gpus)).sum();
+    let floor = u64::from(case.policy.floors.owners.get(from).copied().unwrap_or(0));
+    (all < away + more + floor).then_some(())?;
+    refuse(Rule::Floor, format!("{from} keeps {floor} GPUs of {all} in all, {away} are lent"))
+}

@@ -1,0 +1,171 @@
+//! What the autopilot did lately, as the guard asks for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Case, Refusal, Rule, refuse};
+use crate::action::{Action, ActionId, Adjust, Change, Kind};
+use crate::policy::Mode;
+use crate::state::{ClusterState, Object, OwnerName};
+
+/// The kill switch, read immediately before by whoever asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Switch {
+    /// Act.
+    On,
+    /// Begin nothing; what is open ends by itself.
+    Paused,
+    /// It could not be read: taken for off.
+    #[default]
+    Unreadable,
+}
+
+/// How an action stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Leased or applied, and not read back yet.
+    UnderWay,
+    /// Read back as done.
+    Verified,
+    /// It failed.
+    Failed {
+        /// Why, in words that are the same for the same failure.
+        why: String,
+    },
+    /// It failed, and what it had done was undone.
+    Compensated {
+        /// Why.
+        why: String,
+    },
+}
+
+/// An action that was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// Its id.
+    pub id: ActionId,
+    /// Its kind.
+    pub kind: Kind,
+    /// What it changed, as rests are kept by: see [`subject`].
+    pub subject: Object,
+    /// 1: more for its subject; -1: less; 0: neither.
+    pub direction: i8,
+    /// GPUs it touched.
+    pub gpus: u32,
+    /// Whose work it disturbed.
+    pub owner: Option<OwnerName>,
+    /// Work they lost by it, GPUs × milliseconds, as measured or else expected.
+    pub lost_gpu_ms: i64,
+    /// Racks of the nodes it took out of service.
+    pub racks: BTreeSet<String>,
+    /// When it was begun.
+    pub at_us: i64,
+    /// How it stands.
+    pub outcome: Outcome,
+}
+
+/// That a person approved an action.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approval {
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at_us: i64,
+}
+
+/// What was done, what was approved, and how far each kind has come by its record.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct History {
+    /// The kill switch.
+    pub switch: Switch,
+    /// Actions of the last 24 hours and all under way, oldest first.
+    pub past: Vec<Past>,
+    /// Approvals, by action.
+    pub approvals: BTreeMap<ActionId, Approval>,
+    /// Mode that a kind's record allows at most; a kind that is not in it is bound by its policy alone.
+    pub earned: BTreeMap<Kind, Mode>,
+}
+
+impl History {
+    /// The action of that id.
+    pub fn find(&self, id: &str) -> Option<&Past> {
+        self.past.iter().rev().find(|past| past.id == id)
+    }
+
+    /// Actions begun within `within_us` before `now_us`.
+    pub(super) fn since(&self, now_us: i64, within_us: i64) -> impl Iterator<Item = &Past> {
+        self.past.iter().filter(move |past| past.at_us > now_us - within_us)
+    }
+
+    /// Actions about `subject`, oldest first.
+    pub(super) fn about<'a>(&'a self, subject: &'a Object) -> impl DoubleEndedIterator<Item = &'a Past> {
+        self.past.iter().filter(move |past| past.subject == *subject)
+    }
+}
+
+impl Past {
+    /// What `action`, begun at `at_us`, is remembered by.
+    pub fn begun(action: &Action, state: &ClusterState, lost_gpu_ms: i64, at_us: i64) -> Self {
+        let change = &action.change;
+        let racks = match change {
+            Change::DrainNode { node, .. } => {
+                let rack = state.nodes.get(node).and_then(|found| found.rack.clone());
+                BTreeSet::from([rack.unwrap_or_else(|| node.clone())])
+            }
+            _ => BTreeSet::new(),
+        };
+        let owner = change.job().and_then(|job| state.jobs.get(job)).map(|job| job.owner.clone());
+        Self {
+            id: action.id.clone(),
+            kind: change.kind(),
+            subject: subject(change, state),
+            direction: direction(change),
+            gpus: super::gpus_touched(change, state),
+            owner,
+            lost_gpu_ms,
+            racks,
+            at_us,
+            outcome: Outcome::UnderWay,
+        }
+    }
+}
+
+/// What rests are kept by. Lending and taking back are about the lender, or the two could chase each other unseen.
+pub fn subject(change: &Change, state: &ClusterState) -> Object {
+    match change {
+        Change::Reclaim { loan, .. } => match state.loans.get(loan) {
+            Some(loan) => Object::Owner(loan.from.clone()),
+            None => change.object(),
+        },
+        _ => change.object(),
+    }
+}
+
+pub(super) fn direction(change: &Change) -> i8 {
+    let sign = |from: u32, to: u32| match to.cmp(&from) {
+        std::cmp::Ordering::Greater => 1,
+        std::cmp::Ordering::Less => -1,
+        std::cmp::Ordering::Equal => 0,
+    };
+    match change {
+        Change::ResizeJob { from_gpus, to_gpus, .. }
+        | Change::AdjustReservation(
+            Adjust::Quota { from_gpus, to_gpus, .. }
+            | Adjust::Reservation { from_gpus, to_gpus, .. }
+            | Adjust::Commitment { from_gpus, to_gpus, .. },
+        ) => sign(*from_gpus, *to_gpus),
+        // A longer loan is no step.
+        Change::Lend { extends: Some(_), .. } => 0,
+        Change::Lend { .. } | Change::DrainNode { .. } | Change::Preempt { .. } => -1,
+        Change::Reclaim { .. } | Change::ReturnNode { .. } => 1,
+    }
+}
+
+pub(super) fn duplicate(case: &Case<'_>) -> Option<Refusal> {
+    let past = case.history.find(&case.action.id)?;
+    refuse(Rule::Duplicate, format!("{} was begun already and is {:?}", past.id, past.outcome))
+}

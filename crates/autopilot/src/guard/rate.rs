@@ -1,0 +1,139 @@
+//! How much, how often, how many at once.
+
+use std::collections::BTreeSet;
+
+use super::{Case, Outcome, Past, Refusal, Rule, refuse, subject};
+use crate::action::{Change, Kind};
+use crate::planner::interruption;
+use crate::state::DrainedBy;
+
+const HOUR_US: i64 = 3_600_000_000;
+const DAY_US: i64 = 24 * HOUR_US;
+
+/// One change of an object at a time. What a loan is about is its lender, who may have several under way: each its own.
+pub(super) fn busy(case: &Case<'_>) -> Option<Refusal> {
+    if matches!(case.kind, Kind::Lend | Kind::Reclaim) {
+        return None;
+    }
+    let subject = subject(&case.action.change, case.state);
+    let open = case.history.about(&subject).find(|past| past.outcome == Outcome::UnderWay)?;
+    refuse(Rule::Busy, format!("{} of {subject} is under way", open.id))
+}
+
+pub(super) fn budget(case: &Case<'_>) -> Option<Refusal> {
+    let budget = case.policy.budget(case.kind);
+    let of_kind =
+        |within_us: i64| case.history.since(case.now_us, within_us).filter(|past| past.kind == case.kind);
+    let (hour, day) = (of_kind(HOUR_US).count(), of_kind(DAY_US).count());
+    if hour >= budget.per_hour as usize {
+        return refuse(Rule::Budget, format!("{hour} of {} actions of the hour are used", budget.per_hour));
+    }
+    if day >= budget.per_day as usize {
+        return refuse(Rule::Budget, format!("{day} of {} actions of the day are used", budget.per_day));
+    }
+    let gpus: u64 = of_kind(HOUR_US).map(|past| u64::from(past.gpus)).sum();
+    if gpus + u64::from(case.gpus) > u64::from(budget.gpus_per_hour) {
+        let most = budget.gpus_per_hour;
+        return refuse(
+            Rule::Budget,
+            format!("{gpus} GPUs were touched in the hour, {} more are above {most}", case.gpus),
+        );
+    }
+    None
+}
+
+pub(super) fn concurrency(case: &Case<'_>) -> Option<Refusal> {
+    let open = |past: &&Past| past.kind == case.kind && past.outcome == Outcome::UnderWay;
+    let (open, most) =
+        (case.history.past.iter().filter(open).count(), case.policy.budget(case.kind).concurrent);
+    (open >= most as usize).then_some(())?;
+    refuse(Rule::Concurrency, format!("{open} are under way, {most} are the most"))
+}
+
+/// Kinds that take something from somebody who works.
+fn disturbs(kind: Kind) -> bool {
+    matches!(kind, Kind::ResizeJob | Kind::DrainNode | Kind::Preempt)
+}
+
+/// Too much of the fleet or too many failures within the window stop everything but giving back.
+pub(super) fn breaker(case: &Case<'_>) -> Option<Refusal> {
+    if case.gives_back {
+        return None;
+    }
+    let blast = &case.policy.blast;
+    let recent = || case.history.since(case.now_us, blast.window_s * 1_000_000);
+    let failed = |past: &&Past| matches!(past.outcome, Outcome::Failed { .. } | Outcome::Compensated { .. });
+    let failures = recent().filter(failed).count();
+    if failures >= blast.failures as usize {
+        return refuse(Rule::Breaker, format!("{failures} actions failed in {} s", blast.window_s));
+    }
+    if !disturbs(case.kind) {
+        return None;
+    }
+    let fleet: u64 = case.state.nodes.values().map(|node| u64::from(node.gpus)).sum();
+    let touched: u64 = recent().filter(|past| disturbs(past.kind)).map(|past| u64::from(past.gpus)).sum();
+    let all = touched + u64::from(case.gpus);
+    if all as f64 > blast.fleet_share * fleet as f64 {
+        let share = blast.fleet_share;
+        return refuse(
+            Rule::Breaker,
+            format!("{all} of {fleet} GPUs within {} s are more than {share}", blast.window_s),
+        );
+    }
+    None
+}
+
+/// Nodes go out rack by rack.
+pub(super) fn failure_domain(case: &Case<'_>) -> Option<Refusal> {
+    let Change::DrainNode { node, .. } = &case.action.change else { return None };
+    let rack = |name: &String| {
+        let rack = case.state.nodes.get(name).and_then(|node| node.rack.clone());
+        rack.unwrap_or_else(|| name.clone())
+    };
+    let ours = case.state.nodes.iter().filter(|(_, node)| {
+        node.drain.as_ref().is_some_and(|drain| matches!(drain.by, DrainedBy::Autopilot { .. }))
+    });
+    let mut out: BTreeSet<String> = ours.map(|(name, _)| rack(name)).collect();
+    for past in case.history.past.iter().filter(|past| past.outcome == Outcome::UnderWay) {
+        out.extend(past.racks.iter().cloned());
+    }
+    out.remove(&rack(node));
+    let most = case.policy.blast.racks as usize;
+    (out.len() >= most).then_some(())?;
+    let out: Vec<String> = out.into_iter().collect();
+    refuse(Rule::FailureDomain, format!("nodes of {} are out by our doing already", out.join(", ")))
+}
+
+/// What an owner may lose to us in a day.
+pub(super) fn owner_loss(case: &Case<'_>) -> Option<Refusal> {
+    let job = case.state.jobs.get(case.action.change.job()?)?;
+    // Who borrowed gives back whatever it costs.
+    if case.gives_back && case.state.on_loan(job) {
+        return None;
+    }
+    let loss = expected_loss(case);
+    let mine = |past: &&Past| past.owner.as_ref() == Some(&job.owner);
+    let lost: i64 = case.history.since(case.now_us, DAY_US).filter(mine).map(|past| past.lost_gpu_ms).sum();
+    let most = case.policy.blast.owner_lost_gpu_hours;
+    let all = (lost + loss) as f64 / 3.6e6;
+    (all > most).then_some(())?;
+    refuse(
+        Rule::OwnerLoss,
+        format!("{} would have lost {all:.1} GPU-hours in 24 hours, {most} are the most", job.owner),
+    )
+}
+
+/// Work that the action's job loses by it, as far as can be said before.
+fn expected_loss(case: &Case<'_>) -> i64 {
+    let Some(job) = case.action.change.job().and_then(|id| case.state.jobs.get(id)) else { return 0 };
+    match case.action.change {
+        Change::Preempt { .. } => {
+            interruption(job, job.held_gpus(), case.now_us, &case.policy.preempt).least().0
+        }
+        Change::ResizeJob { .. } => {
+            let pause_ms = job.checkpoint.resize_ms.unwrap_or(case.policy.resize.pause_s * 1000);
+            i64::from(job.held_gpus()) * pause_ms
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,83 @@
+//! What a change touches: owners, pools, nodes, jobs, and how many GPUs.
+
+use std::collections::BTreeSet;
+
+use crate::action::{Adjust, Change};
+use crate::policy::Reach;
+use crate::state::{ClusterState, JobId};
+
+/// What `change` touches, as far as `state` knows it; each name once, sorted.
+pub fn reach(change: &Change, state: &ClusterState) -> Reach {
+    let mut out = Sets::default();
+    match change {
+        Change::ResizeJob { job, add_nodes, .. } => {
+            out.job(job, state);
+            out.nodes.extend(add_nodes.iter().cloned());
+        }
+        Change::Preempt { job, .. } => out.job(job, state),
+        Change::Lend { from, to, pool, nodes, .. } => {
+            out.owners.extend([from.clone(), to.clone()]);
+            out.pools.insert(pool.clone());
+            out.nodes.extend(nodes.iter().cloned());
+        }
+        Change::Reclaim { loan, nodes, .. } => {
+            if let Some(loan) = state.loans.get(loan) {
+                out.owners.extend([loan.from.clone(), loan.to.clone()]);
+                out.pools.insert(loan.pool.clone());
+            }
+            out.nodes.extend(nodes.iter().cloned());
+        }
+        Change::AdjustReservation(
+            Adjust::Quota { owner, pool, .. } | Adjust::Reservation { owner, pool, .. },
+        ) => {
+            out.owners.insert(owner.clone());
+            out.pools.insert(pool.clone());
+        }
+        Change::AdjustReservation(Adjust::Commitment { pool, .. }) => {
+            out.pools.insert(pool.clone());
+        }
+        Change::DrainNode { node, .. } | Change::ReturnNode { node, .. } => {
+            out.nodes.insert(node.clone());
+            out.pools.extend(state.nodes.get(node).map(|node| node.pool.clone()));
+        }
+    }
+    let list = |set: BTreeSet<String>| set.into_iter().collect();
+    Reach { owners: list(out.owners), pools: list(out.pools), nodes: list(out.nodes), jobs: list(out.jobs) }
+}
+
+#[derive(Default)]
+struct Sets {
+    owners: BTreeSet<String>,
+    pools: BTreeSet<String>,
+    nodes: BTreeSet<String>,
+    jobs: BTreeSet<String>,
+}
+
+impl Sets {
+    fn job(&mut self, id: &JobId, state: &ClusterState) {
+        self.jobs.insert(id.clone());
+        if let Some(job) = state.jobs.get(id) {
+            self.owners.insert(job.owner.clone());
+            self.pools.insert(job.pool.clone());
+            self.nodes.extend(job.placement.keys().cloned());
+        }
+    }
+}
+
+/// GPUs that `change` touches: those that change hands, and of a job that is stopped or made larger by a restart all it holds.
+pub fn gpus_touched(change: &Change, state: &ClusterState) -> u32 {
+    match change {
+        Change::ResizeJob { from_gpus, to_gpus, .. }
+        | Change::Reclaim { from_gpus, to_gpus, .. }
+        | Change::AdjustReservation(
+            Adjust::Quota { from_gpus, to_gpus, .. }
+            | Adjust::Reservation { from_gpus, to_gpus, .. }
+            | Adjust::Commitment { from_gpus, to_gpus, .. },
+        ) => from_gpus.abs_diff(*to_gpus),
+        Change::Lend { gpus, .. } => *gpus,
+        Change::DrainNode { node, .. } | Change::ReturnNode { node, .. } => {
+            state.nodes.get(node).map_or(0, |node| node.gpus)
+        }
+        Change::Preempt { frees_gpus, .. } => *frees_gpus,
+    }
+}

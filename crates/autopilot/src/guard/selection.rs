@@ -1,0 +1,110 @@
+//! An empty selection means nothing and never all; patterns are no names; one action names few objects.
+
+use super::{Case, Refusal, Rule, refuse};
+use crate::action::{Adjust, Change};
+use crate::state::Object;
+
+pub(super) fn selection(case: &Case<'_>) -> Option<Refusal> {
+    let reach = &case.reach;
+    let named = named(&case.action.change);
+    if let Some(name) = named.iter().find(|name| !is_name(name)) {
+        return refuse(Rule::Selection, format!("{name:?} is no name of one object"));
+    }
+    let objects = reach.nodes.len().max(reach.jobs.len());
+    let most = case.policy.blast.objects as usize;
+    // A job's nodes are not what was selected: the job is.
+    let selected = if case.action.change.job().is_some() { reach.jobs.len() } else { objects };
+    if selected > most {
+        return refuse(Rule::Selection, format!("it names {selected} objects, {most} are the most"));
+    }
+    if let Some(why) = nothing(case) {
+        return refuse(Rule::Selection, why);
+    }
+    missing(case)
+}
+
+/// Names that a change is about, nodes of its lists included.
+fn named(change: &Change) -> Vec<&str> {
+    let mut out: Vec<&str> = Vec::new();
+    let mut nodes = None;
+    match change {
+        Change::ResizeJob { job, keep_nodes, add_nodes, .. } => {
+            out.push(job);
+            out.extend(add_nodes.iter().map(String::as_str));
+            nodes = Some(keep_nodes);
+        }
+        Change::Preempt { job, .. } => out.push(job),
+        Change::Lend { from, to, pool, nodes: lent, .. } => {
+            out.extend([from.as_str(), to, pool]);
+            nodes = Some(lent);
+        }
+        Change::Reclaim { loan, nodes: back, .. } => {
+            out.push(loan);
+            nodes = Some(back);
+        }
+        Change::AdjustReservation(Adjust::Quota { owner, pool, .. }) => out.extend([owner.as_str(), pool]),
+        Change::AdjustReservation(Adjust::Reservation { name, owner, pool, .. }) => {
+            out.extend([name.as_str(), owner, pool]);
+        }
+        Change::AdjustReservation(Adjust::Commitment { pool, .. }) => out.push(pool),
+        Change::DrainNode { node, .. } | Change::ReturnNode { node, .. } => out.push(node),
+    }
+    out.extend(nodes.into_iter().flatten().map(String::as_str));
+    out
+}
+
+/// One object by its whole name: no list, range or pattern, and none of the words that schedulers take for everything.
+fn is_name(name: &str) -> bool {
+    let plain = !name.is_empty() && !name.contains(['*', '?', '[', ']', ',', ' ', '\n', '=']);
+    plain && !name.eq_ignore_ascii_case("all")
+}
+
+/// Why a change would change nothing.
+fn nothing(case: &Case<'_>) -> Option<&'static str> {
+    match &case.action.change {
+        Change::ResizeJob { from_gpus, to_gpus, .. } if from_gpus == to_gpus => {
+            Some("the size stays the same")
+        }
+        Change::ResizeJob { from_gpus, to_gpus, keep_nodes, .. }
+            if to_gpus < from_gpus && keep_nodes.is_empty() =>
+        {
+            Some("a shrink that keeps no node")
+        }
+        Change::Lend { gpus: 0, .. } => Some("no GPU is lent"),
+        Change::Lend { from, to, .. } if from == to => Some("an owner lends to itself"),
+        Change::Reclaim { from_gpus, to_gpus, .. } if to_gpus >= from_gpus => Some("nothing is taken back"),
+        Change::Reclaim { loan, nodes, .. } if nodes.is_empty() => {
+            let of_nodes = case.state.loans.get(loan).is_some_and(|loan| !loan.nodes.is_empty());
+            of_nodes.then_some("nodes were lent, and none is named to come back")
+        }
+        Change::Preempt { frees_gpus: 0, .. } => Some("no GPU is freed"),
+        Change::AdjustReservation(
+            Adjust::Quota { from_gpus, to_gpus, .. }
+            | Adjust::Reservation { from_gpus, to_gpus, .. }
+            | Adjust::Commitment { from_gpus, to_gpus, .. },
+        ) if from_gpus == to_gpus => Some("the size stays the same"),
+        _ => None,
+    }
+}
+
+/// What the state does not know cannot be changed: nobody could say what else it would touch.
+fn missing(case: &Case<'_>) -> Option<Refusal> {
+    let state = case.state;
+    let known = match case.action.change.object() {
+        Object::Node(name) => state.nodes.contains_key(&name),
+        Object::Job(id) => state.jobs.contains_key(&id),
+        Object::Owner(name) => state.owners.contains_key(&name),
+        Object::Loan(id) => state.loans.contains_key(&id),
+        Object::Pool(name) => state.pools.contains_key(&name),
+        // A new one is not there yet; preconditions say which it is.
+        Object::Reservation(_) => true,
+    };
+    if !known {
+        return refuse(
+            Rule::Selection,
+            format!("{} is not in what was observed", case.action.change.object()),
+        );
+    }
+    let unknown = case.reach.nodes.iter().find(|name| !state.nodes.contains_key(*name))?;
+    refuse(Rule::Selection, format!("node {unknown} is not in what was observed"))
+}

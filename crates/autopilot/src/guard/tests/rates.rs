@@ -1,0 +1,146 @@
+//! Budgets, breaker, rests.
+
+use super::*;
+use crate::fixture::{elastic, gang, loan};
+
+fn with(past: Vec<Past>) -> History {
+    History { past, ..on() }
+}
+
+/// Drains of other nodes, all in the rack of s00.
+fn drains(state: &ClusterState, ago_s: &[i64]) -> Vec<Past> {
+    ago_s.iter().map(|ago| past(&drain("s01"), state, *ago, Outcome::Verified)).collect()
+}
+
+#[test]
+fn budgets_bound_an_hour_a_day_and_gpus() {
+    let state = cluster();
+    let few = acts("[budgets.drain_node]\nper_hour = 2\nper_day = 4\n[blast]\nfleet_share = 1.0");
+    let history = |ago: &[i64]| with(drains(&state, ago));
+    assert_eq!(rule(&few, &state, &history(&[3599]), &drain("s00")), None);
+    assert_eq!(rule(&few, &state, &history(&[3598, 3599]), &drain("s00")), Some(Rule::Budget));
+    assert_eq!(rule(&few, &state, &history(&[3600, 3599]), &drain("s00")), None, "an hour is over");
+    assert_eq!(rule(&few, &state, &history(&[9000, 9001, 9002, 9003]), &drain("s00")), Some(Rule::Budget));
+    let small = acts("[budgets.lend]\ngpus_per_hour = 24");
+    let lent = with(vec![past(&lend(&["s01", "s02"]), &state, 400, Outcome::Verified)]);
+    assert_eq!(rule(&small, &state, &lent, &lend(&["s03"])), None);
+    assert_eq!(rule(&small, &state, &lent, &lend(&["s03", "s04"])), Some(Rule::Budget));
+}
+
+#[test]
+fn few_are_under_way_at_a_time_and_one_of_an_object() {
+    let mut state = cluster();
+    let history = with((1..3).map(|i| past(&drain("s01"), &state, 2000 + i, Outcome::UnderWay)).collect());
+    assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Concurrency));
+    let mut history = with(vec![past(&drain("s00"), &state, 2000, Outcome::UnderWay)]);
+    assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Busy));
+    state.jobs.insert("e".into(), elastic(&["t0"], 500_000));
+    history.past.push(past(&resize(&state, "e", 16), &state, 2000, Outcome::UnderWay));
+    assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "e")), Some(Rule::Busy));
+}
+
+#[test]
+fn the_breaker_stops_all_but_giving_back() {
+    let mut state = cluster();
+    loan(&mut state, &["s08"]);
+    state.jobs.insert("g".into(), gang(&["t0"]));
+    // 160 GPUs: 32 may be touched.
+    let mut history =
+        with((0..4).map(|i| past(&drain("s01"), &state, 2000 + i, Outcome::Verified)).collect());
+    assert_eq!(rule(&acts("[blast]\nfleet_share = 0.25"), &state, &history, &preempt(&state, "g")), None);
+    assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), Some(Rule::Breaker));
+    assert_eq!(rule(&acts(""), &state, &history, &reclaim(&["s08"], 8)), None);
+    history.past =
+        (0..5).map(|i| past(&lend(&["s01"]), &state, 2000 + i, failed(&format!("no {i}")))).collect();
+    assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Breaker));
+    assert_eq!(rule(&acts(""), &state, &history, &reclaim(&["s08"], 8)), None);
+    history.past.iter_mut().for_each(|past| past.at_us -= 3600 * S);
+    assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), None, "the window is over");
+}
+
+#[test]
+fn racks_go_one_at_a_time() {
+    let mut state = cluster();
+    let history = with(vec![past(&drain("s05"), &state, 2000, Outcome::UnderWay)]);
+    assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::FailureDomain));
+    assert_eq!(rule(&acts(""), &state, &history, &drain("s04")), None, "the same rack");
+    let by = crate::state::DrainedBy::Autopilot { action: "d".into(), generation: 1 };
+    state.nodes.get_mut("s05").unwrap().drain =
+        Some(crate::state::Drain { by, since_us: None, reason: "d".into() });
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s00")), Some(Rule::FailureDomain));
+}
+
+#[test]
+fn an_owner_loses_so_much_a_day_and_no_more() {
+    let mut state = cluster();
+    state.jobs.insert("g".into(), gang(&["t0"]));
+    // Stopping g loses 8 x 660 s = 1.47 GPU-hours; 64 are the most.
+    let mut lost = past(&preempt(&state, "g"), &state, 80_000, Outcome::Verified);
+    lost.subject = crate::state::Object::Job("other".into());
+    lost.lost_gpu_ms = 62 * 3_600_000;
+    let mut history = with(vec![lost]);
+    assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), None);
+    history.past[0].lost_gpu_ms = 63 * 3_600_000;
+    assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), Some(Rule::OwnerLoss));
+    history.past[0].at_us = NOW - 86_400 * S;
+    assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), None);
+}
+
+#[test]
+fn an_object_rests_after_a_change_and_a_lender_between_steps() {
+    let state = cluster();
+    let history = |ago| with(vec![past(&drain("s00"), &state, ago, Outcome::Verified)]);
+    assert_eq!(rule(&acts(""), &state, &history(899), &drain("s00")), Some(Rule::Dwell));
+    assert_eq!(rule(&acts(""), &state, &history(900), &drain("s00")), None);
+    let lent = |ago| with(vec![past(&lend(&["s00"]), &state, ago, Outcome::Verified)]);
+    assert_eq!(rule(&acts(""), &state, &lent(299), &lend(&["s01"])), Some(Rule::Dwell));
+    assert_eq!(rule(&acts(""), &state, &lent(300), &lend(&["s01"])), None);
+    let mut lent_out = cluster();
+    loan(&mut lent_out, &["s00"]);
+    assert_eq!(
+        rule(&acts(""), &lent_out, &lent(10), &reclaim(&["s00"], 8)),
+        None,
+        "taking back waits for nothing"
+    );
+}
+
+#[test]
+fn failures_rest_longer_each_time_and_alike_ones_are_for_people() {
+    let state = cluster();
+    let fails = |times: &[(i64, &str)]| {
+        with(times.iter().map(|(ago, why)| past(&drain("s00"), &state, *ago, failed(why))).collect())
+    };
+    assert_eq!(rule(&acts(""), &state, &fails(&[(899, "a")]), &drain("s00")), Some(Rule::Cooldown));
+    assert_eq!(rule(&acts(""), &state, &fails(&[(900, "a")]), &drain("s00")), None);
+    assert_eq!(
+        rule(&acts(""), &state, &fails(&[(5000, "b"), (1799, "a")]), &drain("s00")),
+        Some(Rule::Cooldown)
+    );
+    assert_eq!(rule(&acts(""), &state, &fails(&[(5000, "b"), (1800, "a")]), &drain("s00")), None);
+    assert_eq!(
+        rule(&acts(""), &state, &fails(&[(50_000, "a"), (40_000, "a")]), &drain("s00")),
+        Some(Rule::Cooldown)
+    );
+    let mut lent = cluster();
+    loan(&mut lent, &["s00"]);
+    let one = |ago| past(&reclaim(&["s00"], 8), &lent, ago, failed("busy"));
+    assert_eq!(rule(&acts(""), &lent, &with(vec![one(60), one(50)]), &reclaim(&["s00"], 8)), None);
+}
+
+#[test]
+fn to_and_fro_is_noticed() {
+    let mut state = cluster();
+    state.jobs.insert("e".into(), elastic(&["t0", "t1"], 500_000));
+    let turns = |count: i64| {
+        let one = |at: i64| {
+            let mut step = past(&resize(&state, "e", 24), &state, 80_000 - 5_000 * at, Outcome::Verified);
+            step.direction = if at % 2 == 0 { 1 } else { -1 };
+            step
+        };
+        with((0..count).map(one).collect())
+    };
+    // Up, down, up: two turns; a shrink would be the third, and three are the most. After one step more it would be the fourth.
+    assert_eq!(rule(&acts(""), &state, &turns(3), &resize(&state, "e", 8)), None);
+    assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 24)), Some(Rule::Oscillation));
+    assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 8)), None, "on in the same direction");
+}

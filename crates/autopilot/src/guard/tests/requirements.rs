@@ -1,0 +1,170 @@
+//! The safety requirements of the field notes on control (section 5) that concern planner, guard, intents and record, and the tests of
+//! each. The others are the actuator's, the targets' or the server's.
+
+/// Number, requirement, tests.
+const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
+    (
+        1,
+        "modes per kind and scope, default observe, promotion by evidence",
+        &[
+            "only_the_mode_act_acts_and_approve_asks_a_person",
+            "the_shipped_policy_is_complete_and_acts_nowhere",
+            "the_last_scope_that_fits_decides_and_a_stop_always",
+            "a_good_record_earns_the_next_mode_and_a_bad_one_loses_it",
+        ],
+    ),
+    (
+        2,
+        "kill switch read before every write; unreadable is off",
+        &["the_kill_switch_stops_everything_and_unreadable_is_off"],
+    ),
+    (
+        3,
+        "opt-in; do-not-disrupt always honoured",
+        &[
+            "jobs_take_part_only_when_their_owner_said_so",
+            "what_is_marked_or_may_not_be_stopped_is_left_alone",
+            "plans_keep_floors_and_promises_on_any_state",
+        ],
+    ),
+    (
+        5,
+        "what spends or cannot be undone is never automatic",
+        &["purchases_are_never_made_and_reservations_given_up_by_people"],
+    ),
+    (
+        6,
+        "budgets per time and concurrency",
+        &[
+            "budgets_bound_an_hour_a_day_and_gpus",
+            "few_are_under_way_at_a_time_and_one_of_an_object",
+            "no_history_leads_below_a_floor_over_a_budget_or_to_two_effects",
+        ],
+    ),
+    (
+        7,
+        "floors; breaker stops all but undoing",
+        &[
+            "pools_owners_and_jobs_keep_their_floors",
+            "floors_count_what_the_observation_does_not_show_yet",
+            "the_breaker_stops_all_but_giving_back",
+            "pools_keep_their_floors",
+        ],
+    ),
+    (
+        8,
+        "an empty selection is nothing; no wildcard; few objects",
+        &["an_empty_selection_is_nothing_and_a_pattern_no_name"],
+    ),
+    (
+        9,
+        "one failure domain; an owner's lost GPU-hours a day",
+        &["racks_go_one_at_a_time", "an_owner_loses_so_much_a_day_and_no_more"],
+    ),
+    (10, "serialised per object", &["few_are_under_way_at_a_time_and_one_of_an_object"]),
+    (
+        11,
+        "hysteresis, dwell, reversals, own oscillation",
+        &[
+            "between_the_two_bounds_nothing_moves",
+            "an_object_rests_after_a_change_and_a_lender_between_steps",
+            "to_and_fro_is_noticed",
+        ],
+    ),
+    (
+        12,
+        "cool-down, longer each time; two alike are for people",
+        &["failures_rest_longer_each_time_and_alike_ones_are_for_people"],
+    ),
+    (
+        13,
+        "re-validated immediately before acting",
+        &["preconditions_are_asked_again_and_an_action_without_any_is_refused"],
+    ),
+    (
+        14,
+        "yields to other controllers and people",
+        &[
+            "what_somebody_else_wrote_is_theirs",
+            "only_our_own_drains_are_undone_and_only_when_found_well",
+            "what_is_marked_or_somebody_elses_stays",
+        ],
+    ),
+    (
+        15,
+        "no lending on a forecast that is stale, unknown or off; taking back allowed",
+        &["nothing_is_lent_on_what_nobody_knows", "a_shortage_now_takes_back_without_any_forecast"],
+    ),
+    (16, "intents as events with what they were decided on", &["the_whole_life_of_an_intent"]),
+    (
+        17,
+        "idempotent by action id",
+        &["an_action_has_its_time_its_id_and_its_place", "an_event_told_twice_changes_nothing"],
+    ),
+    (18, "older generations are refused", &["an_older_generation_changes_nothing"]),
+    (
+        20,
+        "unknown is never taken for done, drained or empty",
+        &[
+            "an_unknown_answer_is_read_back_and_never_taken_for_success",
+            "old_knowledge_is_none_and_giving_back_needs_only_the_cluster",
+        ],
+    ),
+    (
+        21,
+        "inverse, expiry and owner of every loan",
+        &["what_the_forecast_leaves_is_lent_in_whole_nodes", "a_loan_that_ends_goes_on_or_comes_back_whole"],
+    ),
+    (
+        23,
+        "notice before a shrink",
+        &[
+            "the_victim_is_who_loses_least_and_notice_is_given_where_it_helps",
+            "a_notice_is_waited_for_and_not_for_ever",
+        ],
+    ),
+    (24, "what is half done is undone", &["a_failure_after_applying_is_compensated"]),
+    (
+        25,
+        "the same decision again from the log",
+        &["the_same_arguments_give_the_same_bytes_and_the_log_alone_the_same_plan"],
+    ),
+    (
+        26,
+        "predicted against realised, against doing nothing",
+        &["a_score_compares_with_the_prediction_and_with_doing_nothing"],
+    ),
+    (
+        28,
+        "calendars",
+        &["a_freeze_holds_for_all_but_giving_back", "a_day_begins_and_ends_at_its_local_minutes"],
+    ),
+    (30, "killed at every step", &["an_intent_killed_at_any_step_goes_on_from_its_record"]),
+];
+
+const TESTS: &[&str] = &[
+    include_str!("rules.rs"),
+    include_str!("rates.rs"),
+    include_str!("whole.rs"),
+    include_str!("../../policy/tests.rs"),
+    include_str!("../../policy/calendar.rs"),
+    include_str!("../../planner/tests/capacity.rs"),
+    include_str!("../../planner/tests/jobs.rs"),
+    include_str!("../../planner/tests/nodes.rs"),
+    include_str!("../../planner/tests/whole.rs"),
+    include_str!("../../intent/tests.rs"),
+    include_str!("../../record/tests.rs"),
+];
+
+#[test]
+fn every_requirement_has_the_tests_it_names() {
+    for (number, what, tests) in REQUIREMENTS {
+        assert!(!tests.is_empty(), "{number}: {what}");
+        for test in *tests {
+            let start = format!("#[test]\nfn {test}()");
+            let inner = format!("#[test]\n    fn {test}()");
+            let there = TESTS.iter().any(|file| file.contains(&start) || file.contains(&inner));
+            assert!(there, "requirement {number} ({what}): no test {test}");
+        }
+    }
+}

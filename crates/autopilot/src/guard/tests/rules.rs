@@ -1,0 +1,302 @@
+//! Authority, selection, knowledge, floors.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::action::Adjust;
+use crate::fixture::{elastic, gang, loan};
+use crate::policy::Mode;
+use crate::state::{Disagreement, Drain, DrainedBy, Object, Reservation, Source, Writer};
+
+#[test]
+fn the_kill_switch_stops_everything_and_unreadable_is_off() {
+    let state = cluster();
+    for switch in [Switch::Paused, Switch::Unreadable, Switch::default()] {
+        let history = History { switch, ..on() };
+        assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Switch));
+    }
+    let mut lent = cluster();
+    loan(&mut lent, &["s00"]);
+    let paused = History { switch: Switch::Paused, ..on() };
+    assert_eq!(rule(&acts(""), &lent, &paused, &reclaim(&["s00"], 8)), Some(Rule::Switch));
+}
+
+#[test]
+fn only_the_mode_act_acts_and_approve_asks_a_person() {
+    let state = cluster();
+    assert_eq!(rule(&Policy::shipped(), &state, &on(), &drain("s00")), Some(Rule::Mode));
+    let with = |mode: &str| acts(&format!("scopes = [{{ kind = \"drain_node\", mode = \"{mode}\" }}]"));
+    for mode in ["stop", "observe", "suggest", "approve"] {
+        assert_eq!(rule(&with(mode), &state, &on(), &drain("s00")), Some(Rule::Mode), "{mode}");
+    }
+    let mut history = on();
+    history.approvals.insert("x-1".into(), Approval { by: "ada".into(), at_us: NOW });
+    assert_eq!(rule(&with("approve"), &state, &history, &drain("s00")), None);
+    assert_eq!(rule(&with("suggest"), &state, &history, &drain("s00")), Some(Rule::Mode));
+    // What the record took away.
+    history.approvals.clear();
+    history.earned.insert(Kind::DrainNode, Mode::Approve);
+    assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Mode));
+}
+
+#[test]
+fn purchases_are_never_made_and_reservations_given_up_by_people() {
+    let state = cluster();
+    let mut history = on();
+    history.approvals.insert("x-1".into(), Approval { by: "ada".into(), at_us: NOW });
+    let buy = Adjust::Commitment { pool: "serve".into(), from_gpus: 128, to_gpus: 64, term_days: 365 };
+    let buy = action(Change::AdjustReservation(buy), Vec::new());
+    assert_eq!(rule(&acts(""), &state, &history, &buy), Some(Rule::Irreversible));
+    let give_up = Adjust::Reservation {
+        name: "r".into(),
+        owner: "research".into(),
+        pool: "train".into(),
+        from_gpus: 8,
+        to_gpus: 0,
+        start_us: NOW,
+        end_us: NOW,
+    };
+    let give_up = action(Change::AdjustReservation(give_up), Vec::new());
+    assert_eq!(rule(&acts(""), &state, &on(), &give_up), Some(Rule::Irreversible));
+    assert_eq!(rule(&acts(""), &state, &history, &give_up), None);
+}
+
+#[test]
+fn an_empty_selection_is_nothing_and_a_pattern_no_name() {
+    let mut state = cluster();
+    loan(&mut state, &["s00", "s01"]);
+    state.jobs.insert("e".into(), elastic(&["t0", "t1"], 500_000));
+    let mut shrink = resize(&state, "e", 8);
+    let Change::ResizeJob { keep_nodes, .. } = &mut shrink.change else { panic!() };
+    keep_nodes.clear();
+    let mut all_back = reclaim(&["s00", "s01"], 16);
+    let Change::Reclaim { nodes, .. } = &mut all_back.change else { panic!() };
+    nodes.clear();
+    let empty = [shrink, all_back, lend(&[]), resize(&state, "e", 16), reclaim(&[], 16)];
+    for action in empty {
+        assert_eq!(rule(&acts(""), &state, &on(), &action), Some(Rule::Selection), "{:?}", action.change);
+    }
+    for name in ["", "*", "s0?", "s[00-15]", "s00,s01", "ALL", "all", "s00 s01", "State=IDLE"] {
+        assert_eq!(rule(&acts(""), &state, &on(), &drain(name)), Some(Rule::Selection), "{name}");
+        assert_eq!(rule(&acts(""), &state, &on(), &lend(&["s02", name])), Some(Rule::Selection), "{name}");
+    }
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s99")), Some(Rule::Selection), "unknown");
+    assert_eq!(
+        rule(&acts("[blast]\nobjects = 1"), &state, &on(), &lend(&["s02", "s03"])),
+        Some(Rule::Selection)
+    );
+}
+
+#[test]
+fn jobs_take_part_only_when_their_owner_said_so() {
+    let mut state = cluster();
+    loan(&mut state, &["s00"]);
+    state.jobs.insert("g".into(), gang(&["t0"]));
+    fine(&state, &preempt(&state, "g"));
+    state.jobs.get_mut("g").unwrap().opt_in = false;
+    assert_eq!(rule(&acts(""), &state, &on(), &preempt(&state, "g")), Some(Rule::OptIn));
+    assert_eq!(rule(&acts("require_opt_in = false"), &state, &on(), &preempt(&state, "g")), None);
+    let mut borrower = gang(&["s00"]);
+    (borrower.opt_in, borrower.preemptible) = (false, false);
+    state.jobs.insert("b".into(), borrower);
+    fine(&state, &preempt(&state, "b"));
+    state.jobs.get_mut("b").unwrap().do_not_disrupt = true;
+    assert_eq!(rule(&acts(""), &state, &on(), &preempt(&state, "b")), Some(Rule::Protected));
+}
+
+#[test]
+fn what_is_marked_or_may_not_be_stopped_is_left_alone() {
+    let mut state = cluster();
+    state.nodes.get_mut("s00").unwrap().do_not_disrupt = true;
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s00")), Some(Rule::Protected));
+    assert_eq!(rule(&acts(""), &state, &on(), &lend(&["s00"])), Some(Rule::Protected));
+    state.jobs.insert("g".into(), gang(&["t0"]));
+    state.jobs.get_mut("g").unwrap().preemptible = false;
+    assert_eq!(rule(&acts(""), &state, &on(), &preempt(&state, "g")), Some(Rule::Protected));
+    // It moves off a node that goes.
+    let mut history = on();
+    let gone = past(&drain("t0"), &state, 10, Outcome::Verified);
+    let moves = Action { after: vec![gone.id.clone()], ..preempt(&state, "g") };
+    history.past.push(gone);
+    assert_eq!(rule(&acts(""), &state, &history, &moves), None);
+    let service = crate::state::JobKind::Service { needed_gpus: Some(8) };
+    state.jobs.get_mut("g").unwrap().kind = service;
+    assert_eq!(rule(&acts(""), &state, &history, &moves), Some(Rule::Protected));
+}
+
+#[test]
+fn what_somebody_else_wrote_is_theirs() {
+    let mut state = cluster();
+    let by_a_person = Drain { by: DrainedBy::Other, since_us: None, reason: "disk".into() };
+    state.nodes.get_mut("s00").unwrap().drain = Some(by_a_person);
+    let back = Change::ReturnNode { node: "s00".into(), drained_by: "d".into() };
+    let back = action(back, vec![Fact::NodeDrainedByUs { node: "s00".into(), action: "d".into() }]);
+    assert_eq!(rule(&acts(""), &state, &on(), &back), Some(Rule::Foreign));
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s00")), Some(Rule::Foreign));
+    loan(&mut state, &["s01"]);
+    state.loans.get_mut("lend-1").unwrap().writer = Writer::Other;
+    assert_eq!(rule(&acts(""), &state, &on(), &reclaim(&["s01"], 8)), Some(Rule::Foreign));
+    let theirs = Reservation {
+        owner: "research".into(),
+        pool: "train".into(),
+        gpus: 8,
+        nodes: BTreeSet::new(),
+        start_us: NOW,
+        end_us: None,
+        writer: Writer::Other,
+    };
+    state.reservations.insert("r".into(), theirs);
+    let change = Adjust::Reservation {
+        name: "r".into(),
+        owner: "research".into(),
+        pool: "train".into(),
+        from_gpus: 8,
+        to_gpus: 16,
+        start_us: NOW,
+        end_us: NOW + S,
+    };
+    let change = action(Change::AdjustReservation(change), Vec::new());
+    assert_eq!(rule(&acts(""), &state, &on(), &change), Some(Rule::Foreign));
+}
+
+#[test]
+fn a_freeze_holds_for_all_but_giving_back() {
+    let mut state = cluster();
+    loan(&mut state, &["s00"]);
+    let frozen = acts("calendar = [{ name = \"launch\", from = \"00:00\", to = \"00:00\" }]");
+    assert_eq!(rule(&frozen, &state, &on(), &drain("s01")), Some(Rule::Calendar));
+    assert_eq!(rule(&frozen, &state, &on(), &reclaim(&["s00"], 8)), None);
+}
+
+#[test]
+fn old_knowledge_is_none_and_giving_back_needs_only_the_cluster() {
+    let mut state = cluster();
+    loan(&mut state, &["s00"]);
+    state.sources.insert("slurm".into(), Source { last_event_us: Some(NOW - 121 * S) });
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s01")), Some(Rule::Freshness));
+    assert_eq!(rule(&acts("[freshness]\nsources = { slurm = 300 }"), &state, &on(), &drain("s01")), None);
+    assert_eq!(rule(&acts(""), &state, &on(), &reclaim(&["s00"], 8)), None);
+    state.sources.insert("slurm".into(), Source { last_event_us: None });
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s01")), Some(Rule::Freshness));
+    state.sources.clear();
+    assert_eq!(
+        rule(&acts("[freshness]\nrequired = [\"dcgm\"]"), &state, &on(), &drain("s01")),
+        Some(Rule::Freshness)
+    );
+    for at_us in [NOW - 121 * S, NOW + 121 * S] {
+        state.at_us = at_us;
+        assert_eq!(rule(&acts(""), &state, &on(), &reclaim(&["s00"], 8)), Some(Rule::Freshness));
+    }
+}
+
+#[test]
+fn what_is_in_dispute_is_not_touched() {
+    let mut state = cluster();
+    let dispute =
+        |node: String| Disagreement { object: Object::Node(node), log: "idle".into(), target: "down".into() };
+    state.disagreements = vec![dispute("s00".into())];
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s00")), Some(Rule::Disagreement));
+    assert_eq!(rule(&acts(""), &state, &on(), &lend(&["s00", "s01"])), Some(Rule::Disagreement));
+    fine(&state, &drain("s01"));
+    state.disagreements = (2..13).map(|i| dispute(format!("s{i:02}"))).collect();
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s01")), Some(Rule::Disagreement));
+}
+
+#[test]
+fn preconditions_are_asked_again_and_an_action_without_any_is_refused() {
+    let mut state = cluster();
+    state.jobs.insert("g".into(), gang(&["t0"]));
+    let action = preempt(&state, "g");
+    fine(&state, &action);
+    let moved = |change: &dyn Fn(&mut crate::state::Job)| {
+        let mut state = state.clone();
+        change(state.jobs.get_mut("g").unwrap());
+        rule(&acts(""), &state, &on(), &action)
+    };
+    assert_eq!(moved(&|job| job.restarts = 1), Some(Rule::Precondition));
+    assert_eq!(moved(&|job| job.state = crate::state::JobState::Unknown), Some(Rule::Precondition));
+    assert_eq!(moved(&|job| job.placement.extend([("t1".to_owned(), 8)])), Some(Rule::Precondition));
+    let bare = Action { preconditions: Vec::new(), ..action };
+    assert_eq!(rule(&acts(""), &state, &on(), &bare), Some(Rule::Precondition));
+    state.nodes.get_mut("s00").unwrap().state = crate::state::NodeState::Unknown;
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s00")), Some(Rule::Precondition), "unknown is not up");
+}
+
+#[test]
+fn an_action_has_its_time_its_id_and_its_place() {
+    let state = cluster();
+    let late = Action { expires_us: NOW, ..drain("s00") };
+    assert_eq!(rule(&acts(""), &state, &on(), &late), Some(Rule::Expired));
+    let mut history = on();
+    history.past.push(Past { id: "x-1".into(), ..past(&drain("s09"), &state, 9_000, Outcome::Verified) });
+    assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Duplicate));
+    let after = Action { after: vec!["first".into()], ..drain("s00") };
+    assert_eq!(rule(&acts(""), &state, &on(), &after), Some(Rule::Order));
+    let mut history = on();
+    let first = |outcome| Past { id: "first".into(), ..past(&lend(&["s09"]), &state, 900, outcome) };
+    history.past = vec![first(Outcome::UnderWay)];
+    assert_eq!(rule(&acts(""), &state, &history, &after), None);
+    history.past = vec![first(failed("no"))];
+    assert_eq!(rule(&acts(""), &state, &history, &after), Some(Rule::Order));
+}
+
+#[test]
+fn pools_owners_and_jobs_keep_their_floors() {
+    let mut state = cluster();
+    // Eight tenths of 32 are 26: no training node may go.
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("t0")), Some(Rule::Floor));
+    assert_eq!(
+        rule(&acts("[floors]\npools = { serve = 128 }"), &state, &on(), &drain("s00")),
+        Some(Rule::Floor)
+    );
+    // 128 less 40 in need: eleven nodes and no more.
+    let names: Vec<String> = (0..12).map(|i| format!("s{i:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    fine(&state, &lend(&names[..11]));
+    assert_eq!(rule(&acts(""), &state, &on(), &lend(&names)), Some(Rule::Floor));
+    assert_eq!(
+        rule(&acts("[floors]\nowners = { serving = 121 }"), &state, &on(), &lend(&["s00"])),
+        Some(Rule::Floor)
+    );
+    let share = |state: &mut ClusterState, change: &dyn Fn(&mut crate::state::Share)| {
+        change(state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap());
+    };
+    for change in [
+        (&|share: &mut crate::state::Share| share.floor_gpus = 121) as &dyn Fn(&mut crate::state::Share),
+        &|share| share.lendable = false,
+        &|share| share.demand_gpus = None,
+    ] {
+        let mut state = state.clone();
+        share(&mut state, change);
+        assert_eq!(rule(&acts(""), &state, &on(), &lend(&["s00"])), Some(Rule::Floor));
+    }
+    state.jobs.insert("e".into(), elastic(&["t0", "t1"], 500_000));
+    fine(&state, &resize(&state, "e", 8));
+    let wide = acts("[blast]\nfleet_share = 1.0");
+    for size in [0, 4, 12, 136] {
+        assert_eq!(rule(&wide, &state, &on(), &resize(&state, "e", size)), Some(Rule::Floor), "{size}");
+    }
+    state.jobs.get_mut("e").unwrap().anchor_node = Some("t0".into());
+    let mut shrink = resize(&state, "e", 8);
+    let Change::ResizeJob { keep_nodes, .. } = &mut shrink.change else { panic!() };
+    keep_nodes.remove("t0");
+    assert_eq!(rule(&acts(""), &state, &on(), &shrink), Some(Rule::Floor));
+}
+
+#[test]
+fn floors_count_what_the_observation_does_not_show_yet() {
+    let state = cluster();
+    let names: Vec<String> = (0..11).map(|i| format!("s{i:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut history = on();
+    history.past.push(past(&lend(&names[..10]), &state, 600, Outcome::UnderWay));
+    assert_eq!(rule(&acts(""), &state, &history, &lend(&["s10", "s11"])), Some(Rule::Floor));
+    assert_eq!(rule(&acts(""), &state, &history, &lend(&["s10"])), None);
+    // 128 GPUs, 103 must stay: three nodes may go.
+    let wide = acts("[blast]\nracks = 9\nfleet_share = 1.0\n[budgets.drain_node]\nconcurrent = 9");
+    history.past =
+        (0..3).map(|i| past(&drain(&format!("s{i:02}")), &state, 600 + i, Outcome::UnderWay)).collect();
+    assert_eq!(rule(&wide, &state, &history, &drain("s10")), Some(Rule::Floor));
+    history.past.pop();
+    assert_eq!(rule(&wide, &state, &history, &drain("s10")), None);
+}

@@ -1,0 +1,52 @@
+//! One writer at a time: whoever holds the lease acts, under a generation that rises with every change of hands.
+
+use serde::{Deserialize, Serialize};
+
+/// The right to act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Who has it.
+    pub holder: String,
+    /// Its generation: every action carries it, and targets refuse older ones.
+    pub generation: u64,
+    /// Until when.
+    pub until_us: i64,
+}
+
+/// Somebody else holds the lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{holder} holds the lease until {until_us}, generation {generation}")]
+pub struct HeldBy {
+    /// Who.
+    pub holder: String,
+    /// Their generation.
+    pub generation: u64,
+    /// Until when.
+    pub until_us: i64,
+}
+
+impl Lease {
+    /// Takes or renews the lease for `ttl_ms`. Renewing in time keeps the generation; every other taking raises it, also by the same
+    /// holder: it may have been somebody else's meanwhile.
+    ///
+    /// # Errors
+    /// It is somebody else's and not over.
+    pub fn take(current: Option<&Self>, holder: &str, now_us: i64, ttl_ms: i64) -> Result<Self, HeldBy> {
+        let until_us = now_us + ttl_ms * 1000;
+        let (holder, next) = (holder.to_owned(), current.map_or(1, |lease| lease.generation + 1));
+        match current {
+            Some(lease) if now_us < lease.until_us && lease.holder == holder => {
+                Ok(Self { holder, generation: lease.generation, until_us: until_us.max(lease.until_us) })
+            }
+            Some(Self { holder, generation, until_us }) if now_us < *until_us => {
+                Err(HeldBy { holder: holder.clone(), generation: *generation, until_us: *until_us })
+            }
+            _ => Ok(Self { holder, generation: next, until_us }),
+        }
+    }
+
+    /// Whether it may be acted under at `now_us`, with `margin_ms` left for what is begun to reach the target.
+    pub fn holds(&self, now_us: i64, margin_ms: i64) -> bool {
+        now_us + margin_ms * 1000 < self.until_us
+    }
+}

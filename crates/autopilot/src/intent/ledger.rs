@@ -1,0 +1,91 @@
+//! All intents, folded from their events: what goes on after a crash, and what the guard remembers.
+
+use std::collections::BTreeMap;
+
+use super::{Intent, IntentEvent, Reject, Stage, What};
+use crate::action::ActionId;
+use crate::guard::{Approval, History, Outcome, Past, Switch};
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Intents by action.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Intents {
+    intents: BTreeMap<ActionId, Intent>,
+    approvals: BTreeMap<ActionId, Approval>,
+    /// Greatest generation that any event was recorded under.
+    generation: u64,
+}
+
+impl Intents {
+    /// Takes an event.
+    ///
+    /// # Errors
+    /// Why it changes nothing.
+    pub fn fold(&mut self, event: &IntentEvent) -> Result<(), Reject> {
+        // Whoever lost the lease writes nothing more, also about intents nobody newer has touched.
+        let by_a_person = matches!(event.what, What::Approved { .. });
+        if event.generation < self.generation && !by_a_person {
+            return Err(Reject::Stale { generation: event.generation, seen: self.generation });
+        }
+        match self.intents.get_mut(&event.action) {
+            Some(intent) => intent.fold(event)?,
+            None => {
+                self.intents.insert(event.action.clone(), Intent::proposed(event)?);
+            }
+        }
+        if let What::Approved { by } = &event.what {
+            let approval = Approval { by: by.clone(), at_us: event.at_us };
+            self.approvals.entry(event.action.clone()).or_insert(approval);
+        }
+        self.generation = self.generation.max(event.generation);
+        Ok(())
+    }
+
+    /// The intent of an action.
+    pub fn get(&self, action: &str) -> Option<&Intent> {
+        self.intents.get(action)
+    }
+
+    /// Intents that something is still to be done about, in the order of their actions' ids.
+    pub fn open(&self) -> impl Iterator<Item = &Intent> {
+        self.intents.values().filter(|intent| !intent.is_over())
+    }
+
+    /// Greatest generation seen.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What the guard is told: actions begun within a day or still under way, oldest first. An intent is begun when the target is asked.
+    pub fn history(&self, now_us: i64, switch: Switch) -> History {
+        let begun = self.intents.values().filter_map(|intent| {
+            let past = Past { outcome: outcome(&intent.stage)?, ..intent.past().clone() };
+            (past.outcome == Outcome::UnderWay || past.at_us > now_us - DAY_US).then_some(past)
+        });
+        let mut past: Vec<Past> = begun.collect();
+        past.sort_by(|a, b| a.at_us.cmp(&b.at_us).then_with(|| a.id.cmp(&b.id)));
+        // The policy's own word is no person's.
+        let approvals = self.approvals.iter().filter(|(_, approval)| approval.by != "policy");
+        let approvals = approvals.map(|(id, approval)| (id.clone(), approval.clone())).collect();
+        History { switch, past, approvals, earned: BTreeMap::new() }
+    }
+
+    /// Forgets what ended before `before_us`: the log has it.
+    pub fn forget(&mut self, before_us: i64) {
+        self.intents.retain(|_, intent| !intent.is_over() || intent.past().at_us >= before_us);
+        let Self { intents, approvals, .. } = self;
+        approvals.retain(|id, _| intents.contains_key(id));
+    }
+}
+
+/// How the guard sees a stage; `None`: it was not begun.
+fn outcome(stage: &Stage) -> Option<Outcome> {
+    match stage {
+        Stage::Proposed | Stage::Approved | Stage::Leased { .. } | Stage::Dropped => None,
+        Stage::Applying { .. } | Stage::Compensating { .. } => Some(Outcome::UnderWay),
+        Stage::Verified { .. } | Stage::Yielded => Some(Outcome::Verified),
+        Stage::Failed { why, .. } => Some(Outcome::Failed { why: why.clone() }),
+        Stage::Compensated { why } => Some(Outcome::Compensated { why: why.clone() }),
+    }
+}

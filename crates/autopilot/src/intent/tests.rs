@@ -1,0 +1,336 @@
+use super::*;
+use crate::action::{ActionId, Change, Fact};
+use crate::fixture::{NOW, S, cluster};
+use crate::guard::{Outcome, Switch};
+use crate::planner::Predicted;
+use crate::policy::{Mode, Reach};
+use crate::target::{Effect, TargetError};
+
+const LIMITS: Limits = Limits { verify_within_ms: 900_000, look_every_ms: 5_000 };
+
+fn decision(mode: Mode, notice_ms: i64) -> Decision {
+    let action = Action {
+        id: "drain-1".into(),
+        generation: 0,
+        change: Change::DrainNode { node: "s00".into(), reason: "ecc".into() },
+        preconditions: vec![Fact::NodeTakesJobs { node: "s00".into() }],
+        inverse: Some(Change::ReturnNode { node: "s00".into(), drained_by: "drain-1".into() }),
+        expires_us: NOW + 300 * S,
+        effect_ends_us: None,
+        notice_ms,
+        after: Vec::new(),
+    };
+    let kind = action.change.kind();
+    let (reach, predicted) = (Reach::default(), Predicted::default());
+    Decision { action, kind, mode, reach, gpus: 8, predicted, reason: "ecc".into() }
+}
+
+fn event(generation: u64, at_s: i64, what: What) -> IntentEvent {
+    IntentEvent { action: "drain-1".into(), at_us: NOW + at_s * S, generation, what }
+}
+
+fn proposed(decision: Decision) -> IntentEvent {
+    let past = Past::begun(&decision.action, &cluster(), 0, NOW);
+    event(1, 0, What::Proposed { decision: Box::new(decision), plan: "p".into(), past: Box::new(past) })
+}
+
+fn receipt() -> Receipt {
+    Receipt { action: ActionId::from("drain-1"), at_us: NOW, already: false, done: "drained".into() }
+}
+
+fn leased() -> What {
+    What::Leased { holder: "a".into() }
+}
+
+fn approved() -> What {
+    What::Approved { by: "policy".into() }
+}
+
+fn with(events: &[(u64, What)]) -> Intent {
+    let mut intent = Intent::proposed(&proposed(decision(Mode::Act, 0))).unwrap();
+    for (at, (generation, what)) in events.iter().enumerate() {
+        intent.fold(&event(*generation, at as i64 + 1, what.clone())).unwrap();
+    }
+    intent
+}
+
+fn applying() -> Intent {
+    with(&[(1, approved()), (1, leased()), (1, What::Applying)])
+}
+
+#[test]
+fn the_whole_life_of_an_intent() {
+    let mut intents = Intents::default();
+    let mut at = 0;
+    let mut tell = |intents: &mut Intents, what: What| {
+        at += 1;
+        intents.fold(&event(1, at, what)).unwrap();
+    };
+    intents.fold(&proposed(decision(Mode::Act, 60_000))).unwrap();
+    let next =
+        |intents: &Intents, at_s: i64| intents.get("drain-1").unwrap().next(1, NOW + at_s * S, &LIMITS);
+    assert_eq!(next(&intents, 1), Step::Record(approved()));
+    tell(&mut intents, approved());
+    assert_eq!(next(&intents, 1), Step::Lease);
+    tell(&mut intents, leased());
+    assert!(matches!(next(&intents, 2), Step::Notify(_)));
+    tell(&mut intents, What::Noticed);
+    assert!(matches!(next(&intents, 62), Step::Notify(_)), "told at 3: a minute is over at 63");
+    tell(&mut intents, What::Acknowledged);
+    let Step::Begin(action) = next(&intents, 10) else { panic!() };
+    assert_eq!(action.generation, 1);
+    assert!(intents.history(NOW + 10 * S, Switch::On).past.is_empty(), "not begun");
+    tell(&mut intents, What::Applying);
+    assert_eq!(intents.history(NOW + 10 * S, Switch::On).past[0].outcome, Outcome::UnderWay);
+    assert!(matches!(next(&intents, 10), Step::ReadBack(_)));
+    tell(&mut intents, What::Applied { receipt: receipt() });
+    tell(&mut intents, What::Verified);
+    assert_eq!(next(&intents, 20), Step::Over);
+    assert_eq!(intents.open().count(), 0);
+    let history = intents.history(NOW + 20 * S, Switch::On);
+    assert_eq!((history.past[0].outcome.clone(), history.past[0].at_us), (Outcome::Verified, NOW + 5 * S));
+    assert!(history.approvals.is_empty(), "the policy is no person");
+    assert!(intents.history(NOW + 86_405 * S, Switch::On).past.is_empty(), "a day later");
+}
+
+#[test]
+fn only_modes_that_may_go_on_and_only_in_time() {
+    for mode in [Mode::Observe, Mode::Suggest, Mode::Approve] {
+        let intent = Intent::proposed(&proposed(decision(mode, 0))).unwrap();
+        assert_eq!(intent.next(1, NOW + S, &LIMITS), Step::Wait { until_us: NOW + 300 * S });
+    }
+    let late = |intent: &Intent| intent.next(1, NOW + 300 * S, &LIMITS);
+    let dropped = Step::Record(What::Dropped { refusal: None });
+    assert_eq!(late(&with(&[])), dropped);
+    assert_eq!(late(&with(&[(1, approved()), (1, leased())])), dropped);
+    assert!(
+        matches!(late(&applying()), Step::ReadBack(_)),
+        "what may have been done is looked at, however late"
+    );
+}
+
+#[test]
+fn a_notice_is_waited_for_and_not_for_ever() {
+    let mut intent = Intent::proposed(&proposed(decision(Mode::Act, 60_000))).unwrap();
+    for (at, what) in [approved(), leased(), What::Noticed].into_iter().enumerate() {
+        intent.fold(&event(1, at as i64, what)).unwrap();
+    }
+    assert!(matches!(intent.next(1, NOW + 61 * S, &LIMITS), Step::Notify(_)));
+    assert!(matches!(intent.next(1, NOW + 62 * S, &LIMITS), Step::Begin(_)), "told at 2 s, a minute is over");
+    let mut early = Intent::proposed(&proposed(decision(Mode::Act, 60_000))).unwrap();
+    early.fold(&event(1, 1, approved())).unwrap();
+    assert!(matches!(early.fold(&event(1, 2, What::Acknowledged)), Err(Reject::Order { .. })));
+}
+
+#[test]
+fn an_older_generation_changes_nothing() {
+    let mut intent = with(&[(1, approved()), (2, leased())]);
+    let before = intent.clone();
+    let stale = intent.fold(&event(1, 9, What::Applying));
+    assert_eq!(stale, Err(Reject::Stale { generation: 1, seen: 2 }));
+    assert_eq!(intent, before);
+    assert_eq!(intent.next(1, NOW + 9 * S, &LIMITS), Step::StandDown);
+    let mut intents = Intents::default();
+    intents.fold(&proposed(decision(Mode::Act, 0))).unwrap();
+    intents.fold(&event(3, 1, approved())).unwrap();
+    let mut other = proposed(decision(Mode::Act, 0));
+    other.action = "other".into();
+    assert_eq!(intents.fold(&other), Err(Reject::Stale { generation: 1, seen: 3 }));
+    let stale: Result<Receipt, _> = Err(TargetError::StaleGeneration { generation: 1, seen: 2 });
+    assert_eq!(applying().judge_apply(&stale, NOW), Judged::StandDown);
+}
+
+#[test]
+fn an_event_told_twice_changes_nothing() {
+    let failed = || What::Failed { why: "no".into(), applied: true };
+    let lives = [
+        vec![approved(), leased(), What::Applying, What::Applied { receipt: receipt() }, What::Verified],
+        vec![approved(), leased(), What::Applying, failed(), What::Compensating, What::Compensated],
+        vec![What::Dropped { refusal: None }],
+    ];
+    for life in lives {
+        let mut once = with(&[]);
+        let mut twice = once.clone();
+        for (at, what) in life.into_iter().enumerate() {
+            let event = event(1, at as i64 + 1, what);
+            once.fold(&event).unwrap();
+            twice.fold(&event).unwrap();
+            twice.fold(&event).unwrap();
+            assert_eq!(once, twice);
+        }
+        assert!(once.is_over());
+        twice.fold(&proposed(decision(Mode::Act, 0))).unwrap();
+        assert_eq!(once, twice);
+    }
+}
+
+#[test]
+fn steps_cannot_be_left_out() {
+    let mut intent = with(&[]);
+    for what in
+        [leased(), What::Applying, What::Verified, What::Compensating, What::Compensated, What::Noticed]
+    {
+        assert!(matches!(intent.fold(&event(1, 1, what)), Err(Reject::Order { .. })));
+    }
+    let mut done = with(&[(1, approved()), (1, leased()), (1, What::Applying), (1, What::Verified)]);
+    for what in [What::Applying, What::Dropped { refusal: None }, What::Compensating] {
+        assert!(matches!(done.fold(&event(1, 9, what)), Err(Reject::Order { .. })));
+    }
+}
+
+#[test]
+fn an_unknown_answer_is_read_back_and_never_taken_for_success() {
+    let unknown = || TargetError::Unknown { target: "slurm".into(), why: "200 with errors".into() };
+    let away = || TargetError::Unreachable { target: "slurm".into(), why: "refused".into() };
+    let intent = applying();
+    assert_eq!(intent.judge_apply(&Err(unknown()), NOW), Judged::Wait);
+    assert!(matches!(intent.next(1, NOW, &LIMITS), Step::ReadBack(_)));
+    for error in [unknown(), away()] {
+        assert_eq!(intent.judge_read_back(&Err(error), NOW + 9_000 * S, &LIMITS), Judged::Wait);
+    }
+    // Seen that nothing is there: again while there is time, else failed with nothing to undo.
+    assert_eq!(intent.judge_read_back(&Ok(Effect::Absent), NOW + 10 * S, &LIMITS), Judged::Again);
+    let late = intent.judge_read_back(&Ok(Effect::Absent), NOW + 300 * S, &LIMITS);
+    assert!(matches!(late, Judged::Record(What::Failed { applied: false, .. })));
+    assert_eq!(
+        intent.judge_read_back(&Ok(Effect::Done { at_us: NOW }), NOW, &LIMITS),
+        Judged::Record(What::Verified)
+    );
+}
+
+#[test]
+fn a_failure_after_applying_is_compensated() {
+    let mut intent = applying();
+    intent.fold(&event(1, 4, What::Applied { receipt: receipt() })).unwrap();
+    let partial = Ok(Effect::Partial { missing: "2 GPUs".into() });
+    assert_eq!(intent.judge_read_back(&partial, NOW + 903 * S, &LIMITS), Judged::Wait);
+    let Judged::Record(failed) = intent.judge_read_back(&partial, NOW + 904 * S, &LIMITS) else { panic!() };
+    intent.fold(&event(1, 904, failed)).unwrap();
+    assert!(!intent.is_over());
+    let Step::Compensate(undo) = intent.next(1, NOW + 905 * S, &LIMITS) else { panic!() };
+    assert_eq!(undo.id, "drain-1-undo");
+    assert_eq!(undo.change, Change::ReturnNode { node: "s00".into(), drained_by: "drain-1".into() });
+    intent.fold(&event(1, 905, What::Compensating)).unwrap();
+    assert!(matches!(intent.next(1, NOW + 906 * S, &LIMITS), Step::Compensate(_)), "until it is done");
+    intent.fold(&event(1, 906, What::Compensated)).unwrap();
+    assert!(intent.is_over());
+    // What another has changed since is theirs, and nothing is undone.
+    let mut intent = applying();
+    let found = Ok(Effect::Overridden { found: "disk".into() });
+    let Judged::Record(yielded) = intent.judge_read_back(&found, NOW, &LIMITS) else { panic!() };
+    intent.fold(&event(1, 5, yielded)).unwrap();
+    assert_eq!(intent.next(1, NOW, &LIMITS), Step::Over);
+}
+
+/// A target in memory that carries out an id once, and an actuator that dies after `steps` steps.
+fn run(
+    intents: &mut Intents,
+    log: &mut Vec<IntentEvent>,
+    effects: &mut Vec<String>,
+    generation: u64,
+    steps: usize,
+) {
+    let mut at = log.len() as i64;
+    let mut tell = |intents: &mut Intents, log: &mut Vec<IntentEvent>, what: What| {
+        at += 1;
+        let event = event(generation, at, what);
+        intents.fold(&event).unwrap();
+        log.push(event);
+    };
+    let mut left = steps;
+    let mut spend = || {
+        left = left.saturating_sub(1);
+        left > 0
+    };
+    loop {
+        let intent = intents.get("drain-1").unwrap().clone();
+        let apply = |effects: &mut Vec<String>, action: &Action| {
+            if !effects.contains(&action.id) {
+                effects.push(action.id.clone());
+            }
+        };
+        match intent.next(generation, NOW + 10 * S, &LIMITS) {
+            Step::Over => return,
+            Step::Record(what) => tell(intents, log, what),
+            Step::Lease => tell(intents, log, leased()),
+            Step::Begin(action) => {
+                tell(intents, log, What::Applying);
+                if !spend() {
+                    return;
+                }
+                apply(effects, &action);
+                if !spend() {
+                    return;
+                }
+                tell(intents, log, What::Applied { receipt: receipt() });
+            }
+            Step::ReadBack(action) => {
+                let done = effects.contains(&action.id);
+                let effect = if done { Effect::Done { at_us: NOW } } else { Effect::Absent };
+                match intent.judge_read_back(&Ok(effect), NOW + 10 * S, &LIMITS) {
+                    Judged::Record(what) => tell(intents, log, what),
+                    Judged::Again => apply(effects, &action),
+                    Judged::Wait | Judged::StandDown => panic!("not here"),
+                }
+            }
+            step => panic!("{step:?}"),
+        }
+        if !spend() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_intent_killed_at_any_step_goes_on_from_its_record() {
+    for killed_after in 1..12 {
+        let mut log = vec![proposed(decision(Mode::Act, 0))];
+        let mut effects = Vec::new();
+        let mut generation = 0;
+        // Killed again and again after so many steps, each time another process with a newer lease.
+        for _ in 0..20 {
+            generation += 1;
+            let mut intents = Intents::default();
+            for event in &log {
+                intents.fold(event).unwrap();
+            }
+            let steps = if generation == 1 { killed_after } else { 3 };
+            run(&mut intents, &mut log, &mut effects, generation, steps);
+        }
+        let mut intents = Intents::default();
+        log.iter().for_each(|event| intents.fold(event).unwrap());
+        assert!(
+            matches!(intents.get("drain-1").unwrap().stage, Stage::Verified { .. }),
+            "after {killed_after}"
+        );
+        assert_eq!(effects, ["drain-1"], "after {killed_after}");
+    }
+}
+
+#[test]
+fn leases_change_hands_when_they_are_over_and_generations_rise() {
+    let first = Lease::take(None, "a", NOW, 10_000).unwrap();
+    assert_eq!((first.generation, first.until_us), (1, NOW + 10 * S));
+    let held = Lease::take(Some(&first), "b", NOW + 9 * S, 10_000).unwrap_err();
+    assert_eq!((held.holder.as_str(), held.generation), ("a", 1));
+    let renewed = Lease::take(Some(&first), "a", NOW + 9 * S, 10_000).unwrap();
+    assert_eq!((renewed.generation, renewed.until_us), (1, NOW + 19 * S));
+    assert_eq!(Lease::take(Some(&renewed), "b", NOW + 19 * S, 10_000).unwrap().generation, 2);
+    assert_eq!(
+        Lease::take(Some(&renewed), "a", NOW + 19 * S, 10_000).unwrap().generation,
+        2,
+        "it had lost it"
+    );
+    assert!(first.holds(NOW + 7 * S, 2_000) && !first.holds(NOW + 8 * S, 2_000));
+}
+
+#[test]
+fn what_is_over_is_forgotten_and_what_is_open_stays() {
+    let mut intents = Intents::default();
+    intents.fold(&proposed(decision(Mode::Act, 0))).unwrap();
+    intents.forget(NOW + 1000 * S);
+    assert!(intents.get("drain-1").is_some());
+    intents.fold(&event(1, 1, What::Dropped { refusal: None })).unwrap();
+    intents.forget(NOW + 1000 * S);
+    assert!(intents.get("drain-1").is_none());
+}

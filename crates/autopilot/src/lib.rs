@@ -1,0 +1,19 @@
+//! Autopilot: what to change on a cluster, whether it may be changed, and what became of it. Pure: time and randomness are
+//! arguments, the same input gives the same bytes, and nothing here reads a file, a clock or the network.
+//!
+//! A [`target::Target`] (Slurm, Kubernetes, the simulator) tells the [`state::ClusterState`] and carries out an
+//! [`action::Action`].
+#![warn(missing_docs)]
+
+pub mod action;
+mod fingerprint;
+#[cfg(test)]
+mod fixture;
+pub mod forecast;
+pub mod guard;
+pub mod intent;
+pub mod planner;
+pub mod policy;
+pub mod record;
+pub mod state;
+pub mod target;

@@ -1,0 +1,262 @@
+//! Bad nodes (4.7): drained on one fatal signal, or where the probability of being bad and the kinds of evidence suffice and waiting
+//! costs more than a mistake: p · (work at risk) > (1 - p) · (node's time away). A straggler in a synchronous gang of G GPUs slowed by s
+//! is left when remaining time · s · G > loss of interrupting the gang. A node that we drained returns when it was found well.
+
+use std::collections::BTreeSet;
+
+use super::loss::interruption;
+use super::plan::{Alternative, Predicted};
+use super::work::{Wanted, Work};
+use crate::action::{Change, Fact, Kind};
+use crate::policy::Reach;
+use crate::state::{DrainedBy, Job, JobId, Node, NodeName, NodeState, Object, PoolName};
+
+fn reach_of(name: &NodeName, node: &Node) -> Reach {
+    Reach { nodes: vec![name.clone()], pools: vec![node.pool.clone()], ..Reach::default() }
+}
+
+/// Why a node should go, and what that would come to.
+struct Case<'a> {
+    name: &'a NodeName,
+    node: &'a Node,
+    predicted: Predicted,
+    reason: String,
+    fatal: bool,
+    /// The gang that is better off elsewhere.
+    moves: Option<&'a JobId>,
+}
+
+pub(super) fn plan_drains(work: &mut Work<'_>) {
+    let state = work.state;
+    work.look(Kind::DrainNode, state.nodes.len());
+    let mut cases: Vec<Case<'_>> = Vec::new();
+    for (name, node) in &state.nodes {
+        if let Some(case) = case(work, name, node) {
+            cases.push(case);
+        }
+    }
+    // Surest first, fatal ones before all.
+    cases.sort_by(|a, b| {
+        let key = |case: &Case<'_>| (!case.fatal, std::cmp::Reverse(case.predicted.net_low_gpu_ms()));
+        key(a).cmp(&key(b)).then(a.name.cmp(b.name))
+    });
+    let mut racks: BTreeSet<&str> = state
+        .nodes
+        .iter()
+        .filter(|(_, node)| node.drain.as_ref().is_some_and(|drain| drain.by != DrainedBy::Other))
+        .map(|(name, node)| node.rack.as_deref().unwrap_or(name))
+        .collect();
+    let mut going: std::collections::BTreeMap<&PoolName, u32> = std::collections::BTreeMap::new();
+    for case in cases {
+        let object = Object::Node(case.name.clone());
+        if work.stopped(Kind::DrainNode, &reach_of(case.name, case.node), object.clone()) {
+            continue;
+        }
+        let rack = case.node.rack.as_deref().unwrap_or(case.name);
+        let others = racks.iter().filter(|other| **other != rack).count();
+        let gone = going.get(&case.node.pool).copied().unwrap_or(0);
+        let refused = if others >= work.policy.blast.racks as usize {
+            Some("nodes of other racks are out by our doing".to_owned())
+        } else if !above_floor(work, &case.node.pool, gone + case.node.gpus) {
+            Some(format!("pool {} would be below its floor", case.node.pool))
+        } else if !case.fatal && !work.worth_it(&case.predicted) {
+            Some("waiting costs less than a mistake".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = refused {
+            work.noop(
+                Kind::DrainNode,
+                Some(object),
+                format!("{why}; {}", case.reason),
+                Some(case.predicted),
+                Vec::new(),
+            );
+            continue;
+        }
+        racks.insert(rack);
+        *going.entry(&case.node.pool).or_default() += case.node.gpus;
+        drain(work, &case);
+    }
+}
+
+/// Whether `pool` keeps its floors with `gpus` fewer in service.
+fn above_floor(work: &Work<'_>, pool: &PoolName, gpus: u32) -> bool {
+    crate::guard::pool_floor(work.policy, work.state, pool) + gpus <= work.occupancy.in_service(pool)
+}
+
+fn case<'a>(work: &mut Work<'a>, name: &'a NodeName, node: &'a Node) -> Option<Case<'a>> {
+    let rules = work.policy.drain.clone();
+    let bad = f64::from(node.health.bad_ppm.unwrap_or(0)) / 1e6;
+    let slow = f64::from(node.health.slowdown_ppm.unwrap_or(0)) / 1e6;
+    let suspect = node.health.fatal || bad >= 0.5 || slow >= rules.slowdown;
+    if !suspect || node.drain.is_some() || node.state != NodeState::Up {
+        return None;
+    }
+    if node.do_not_disrupt {
+        let reason = "it is marked do-not-disrupt".to_owned();
+        work.noop(Kind::DrainNode, Some(Object::Node(name.clone())), reason, None, Vec::new());
+        return None;
+    }
+    let state = work.state;
+    let jobs: Vec<(&JobId, &Job)> =
+        work.jobs_on.get(name).into_iter().flatten().map(|id| (*id, &state.jobs[*id])).collect();
+    let away = f64::from(node.gpus) * (rules.repair_s * 1000) as f64;
+    let families = node.health.families.len();
+    if node.health.fatal || (bad >= rules.bad && families >= rules.families as usize) {
+        let p = if node.health.fatal { bad.max(0.99) } else { bad };
+        let at_risk: i64 = jobs
+            .iter()
+            .map(|(_, job)| {
+                interruption(job, job.held_gpus(), work.now_us, &work.policy.preempt).abrupt_gpu_ms
+            })
+            .sum();
+        let predicted =
+            work.predict(p * (at_risk as f64 + away), (1.0 - p) * away, None, p, rules.repair_s * 1000);
+        let fatal = if node.health.fatal { "a fatal signal, " } else { "" };
+        let reason = format!(
+            "{fatal}bad with probability {bad:.3} by {families} kinds of evidence ({})",
+            node.health.families.join(", ")
+        );
+        return Some(Case { name, node, predicted, reason, fatal: node.health.fatal, moves: None });
+    }
+    if slow >= rules.slowdown {
+        return straggler(work, name, node, &jobs, slow);
+    }
+    let reason = format!(
+        "bad with probability {bad:.3} by {families} kinds of evidence: {} by {} are asked",
+        rules.bad, rules.families
+    );
+    work.noop(Kind::DrainNode, Some(Object::Node(name.clone())), reason, None, Vec::new());
+    None
+}
+
+/// A slow node: the largest gang that it slows and that may be moved decides.
+fn straggler<'a>(
+    work: &mut Work<'a>,
+    name: &'a NodeName,
+    node: &'a Node,
+    jobs: &[(&'a JobId, &'a Job)],
+    slow: f64,
+) -> Option<Case<'a>> {
+    let object = || Some(Object::Node(name.clone()));
+    let Some((id, job)) = jobs.iter().copied().max_by_key(|(_, job)| job.held_gpus()) else {
+        let reason = format!("slow by {slow:.3}, but nobody is slowed");
+        work.noop(Kind::DrainNode, object(), reason, None, Vec::new());
+        return None;
+    };
+    let held = job.held_gpus();
+    let Some(end_us) = job.expected_end_us else {
+        let reason = format!("slows job {id} by {slow:.3}; when the job ends is not known");
+        work.noop(Kind::DrainNode, object(), reason, None, Vec::new());
+        return None;
+    };
+    let remaining_ms = ((end_us - work.now_us) / 1000).max(0);
+    let (loss, _) = interruption(job, held, work.now_us, &work.policy.preempt).least();
+    let benefit = remaining_ms as f64 * slow * f64::from(held);
+    let predicted = work.predict(benefit, loss as f64, None, 0.8, remaining_ms);
+    let reason = format!(
+        "slows job {id} of {held} GPUs by {slow:.3} for {} s more: {:.1} GPU-hours against {:.1} lost by moving",
+        remaining_ms / 1000,
+        benefit / 3.6e6,
+        loss as f64 / 3.6e6
+    );
+    if let Some(why) = work.protected(id, job) {
+        work.noop(
+            Kind::DrainNode,
+            object(),
+            format!("{reason}; job {id}: {why}"),
+            Some(predicted),
+            Vec::new(),
+        );
+        return None;
+    }
+    Some(Case { name, node, predicted, reason, fatal: false, moves: Some(id) })
+}
+
+fn drain(work: &mut Work<'_>, case: &Case<'_>) {
+    let state = work.state;
+    let change = Change::DrainNode { node: case.name.clone(), reason: case.reason.clone() };
+    let noop = Alternative {
+        what: "noop".to_owned(),
+        net_gpu_ms: -case.predicted.net_gpu_ms(),
+        why_not: "waiting costs more".to_owned(),
+    };
+    let action = work.decide(Wanted {
+        change,
+        inverse: None,
+        preconditions: vec![Fact::NodeTakesJobs { node: case.name.clone() }],
+        effect_ends_us: None,
+        notice_ms: 0,
+        after: Vec::new(),
+        predicted: case.predicted,
+        reason: case.reason.clone(),
+        alternatives: vec![noop],
+    });
+    let Some(id) = case.moves else { return };
+    let job = &state.jobs[id];
+    let (loss, notice) = interruption(job, job.held_gpus(), work.now_us, &work.policy.preempt).least();
+    let predicted =
+        work.predict(case.predicted.benefit_gpu_ms as f64, loss as f64, None, 0.8, case.predicted.over_ms);
+    work.decide(Wanted {
+        change: Change::Preempt { job: id.clone(), frees_gpus: job.held_gpus() },
+        inverse: None,
+        preconditions: vec![Fact::JobRuns {
+            job: id.clone(),
+            restarts: job.restarts,
+            placement: job.placement.clone(),
+        }],
+        effect_ends_us: None,
+        notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
+        after: vec![action],
+        predicted,
+        reason: format!("moves off node {}: {}", case.name, case.reason),
+        alternatives: Vec::new(),
+    });
+}
+
+pub(super) fn plan_returns(work: &mut Work<'_>) {
+    let state = work.state;
+    for (name, node) in &state.nodes {
+        let Some(drain) = &node.drain else { continue };
+        work.look(Kind::ReturnNode, 1);
+        let object = Object::Node(name.clone());
+        let DrainedBy::Autopilot { action, .. } = &drain.by else {
+            let reason = format!("the drain is somebody else's: {}", drain.reason);
+            work.noop(Kind::ReturnNode, Some(object), reason, None, Vec::new());
+            continue;
+        };
+        if work.stopped(Kind::ReturnNode, &reach_of(name, node), object.clone()) {
+            continue;
+        }
+        let rules = &work.policy.drain;
+        let good_us = node.health.checked_good_us.map(|since| work.now_us - since);
+        let bad = f64::from(node.health.bad_ppm.unwrap_or(1_000_000)) / 1e6;
+        let why_not = match good_us {
+            _ if node.health.fatal || bad >= 0.5 => Some(format!("still bad with probability {bad:.3}")),
+            None => Some("no check has found it well since".to_owned()),
+            Some(for_us) if for_us < rules.good_for_s * 1_000_000 => {
+                Some(format!("found well for {} s, {} are asked", for_us / 1_000_000, rules.good_for_s))
+            }
+            Some(_) => None,
+        };
+        if let Some(why) = why_not {
+            work.noop(Kind::ReturnNode, Some(object), why, None, Vec::new());
+            continue;
+        }
+        let day_ms = 86_400_000;
+        let gained = f64::from(node.gpus) * day_ms as f64;
+        let predicted = work.predict(gained * (1.0 - bad), gained * bad, None, 1.0 - bad, day_ms);
+        work.decide(Wanted {
+            change: Change::ReturnNode { node: name.clone(), drained_by: action.clone() },
+            inverse: Some(Change::DrainNode { node: name.clone(), reason: "taken out again".to_owned() }),
+            preconditions: vec![Fact::NodeDrainedByUs { node: name.clone(), action: action.clone() }],
+            effect_ends_us: None,
+            notice_ms: 0,
+            after: Vec::new(),
+            predicted,
+            reason: format!("found well for {} s", good_us.unwrap_or(0) / 1_000_000),
+            alternatives: Vec::new(),
+        });
+    }
+}

@@ -1,0 +1,300 @@
+//! Lending (4.4): L = max(0, floor(C - max over h ≤ H+τ of Q_q[D(t+h)] - b)) in whole nodes, q = c/(c + g) with c the cost of a GPU-hour
+//! that the owner lacks and g = v · (1 - chance of taking back · loss then) the value of one that is lent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::plan::Alternative;
+use super::work::{Wanted, Work};
+use crate::action::{Change, Fact, Kind};
+use crate::fingerprint::shuffled;
+use crate::forecast::Series;
+use crate::policy::Reach;
+use crate::state::{Job, JobKind, NodeName, Object, OwnerName, PoolName};
+
+/// What an owner could lend.
+pub(super) struct Headroom {
+    /// GPUs beyond what is kept back, loans counted as given away; below 0: too much is lent.
+    pub(super) spare: i64,
+    /// Level at which demand was foreseen.
+    pub(super) level: f64,
+    pub(super) why: String,
+}
+
+impl Headroom {
+    /// Expected loss by the owner being short: with the chance left by the level, for as long as taking back takes.
+    pub(super) fn risk(&self, work: &Work<'_>, gpus: u32) -> f64 {
+        let within_ms = (work.policy.lend.reclaim_within_s * 1000) as f64;
+        (1.0 - self.level) * f64::from(gpus) * within_ms * work.missing_ratio()
+    }
+}
+
+/// Level at which demand is kept back; raised where bounds told so far held less often than they should.
+pub(super) fn level_for(work: &Work<'_>, coverage: Option<f64>) -> f64 {
+    let (rules, worth) = (&work.policy.lend, &work.policy.worth);
+    let missing = worth.missing_micros_per_gpu_hour as f64;
+    let lent = worth.useful_micros_per_gpu_hour as f64 * (1.0 - rules.reclaim_chance * rules.lost_per_lent);
+    let level = (missing / (missing + lent)).max(rules.least_quantile);
+    if coverage.is_some_and(|share| share < rules.least_quantile) { 1.0 - (1.0 - level) / 2.0 } else { level }
+}
+
+/// What the owner could lend of the pool, or why nothing.
+pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, String> {
+    let rules = &work.policy.lend;
+    let share = work.state.share(of.owner, of.pool).ok_or("it has no share of the pool")?;
+    let demand = share.demand_gpus.ok_or("its demand is not known")?;
+    let stale_us = work.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000;
+    let as_of = work.as_of(of).ok_or("there is no forecast of its demand")?;
+    if work.now_us - as_of > stale_us {
+        return Err(format!("the forecast ends {} s ago", (work.now_us - as_of) / 1_000_000));
+    }
+    let coverage = work.coverage(of).ok_or("too few forecasts have been held against what happened")?;
+    if coverage < rules.least_coverage {
+        return Err(format!("only {coverage:.3} of the bounds foreseen held, {} must", rules.least_coverage));
+    }
+    let level = level_for(work, Some(coverage));
+    let within_ms = (rules.term_s + rules.reclaim_within_s) * 1000;
+    let bound = work.highest(of, level, within_ms).ok_or("the forecast does not reach that far")?;
+    let keep = bound.max(f64::from(demand)).ceil().clamp(0.0, 4e9) as i64 + i64::from(rules.buffer_gpus);
+    let floor = i64::from(share.floor_gpus);
+    let lent = i64::from(work.state.lent_gpus(of.owner, of.pool));
+    let spare = i64::from(share.quota_gpus) - keep.max(floor) - lent;
+    let why = format!(
+        "{} of {} needs at most {bound:.1} GPUs within {} s at level {level:.3} (held: {coverage:.3}), {} are kept back, {lent} are lent",
+        of.owner,
+        share.quota_gpus,
+        within_ms / 1000,
+        keep.max(floor)
+    );
+    Ok(Headroom { spare, level, why })
+}
+
+pub(super) fn plan(work: &mut Work<'_>) {
+    let state = work.state;
+    let mut waiting = waiting(work);
+    for (owner, entry) in &state.owners {
+        for (pool, share) in entry.shares.iter().filter(|(_, share)| share.lendable) {
+            work.look(Kind::Lend, 1);
+            let of = Series { owner, pool };
+            let object = Object::Owner(owner.clone());
+            let reach = Reach { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Reach::default() };
+            if share.quota_gpus == 0 || work.stopped(Kind::Lend, &reach, object.clone()) {
+                continue;
+            }
+            if let Err(why) = lend(work, of, &mut waiting) {
+                let net = 0;
+                let noop =
+                    Alternative { what: "noop".to_owned(), net_gpu_ms: net, why_not: "taken".to_owned() };
+                work.noop(Kind::Lend, Some(object), format!("{owner} in {pool}: {why}"), None, vec![noop]);
+            }
+        }
+    }
+}
+
+/// GPUs wanted on loans, by owner and pool the jobs wait in: of jobs that may be stopped or made smaller.
+type Waiting = BTreeMap<OwnerName, BTreeMap<PoolName, u32>>;
+
+fn waiting(work: &Work<'_>) -> Waiting {
+    let mut out = Waiting::new();
+    for job in work.state.jobs.values() {
+        let stoppable = job.preemptible || matches!(job.kind, JobKind::Elastic { .. });
+        if stoppable && job.pending_since_us().is_some() && !job.do_not_disrupt {
+            let least = match &job.kind {
+                JobKind::Elastic { max_gpus, .. } => job.gpus.max(*max_gpus),
+                JobKind::Gang | JobKind::Service { .. } => job.gpus,
+            };
+            *out.entry(job.owner.clone()).or_default().entry(job.pool.clone()).or_default() += least;
+        }
+    }
+    // What the pools themselves have free, and what loans to the owner have left, comes first.
+    for (owner, pools) in &mut out {
+        let idle: u32 = idle_on_loans(work, owner);
+        let mut idle = idle;
+        for (pool, gpus) in pools.iter_mut() {
+            let own =
+                if pool_is_of(work, owner, pool) { work.free.get(pool).copied().unwrap_or(0) } else { 0 };
+            let met = (own + idle).min(*gpus);
+            idle -= met.saturating_sub(own).min(idle);
+            *gpus -= met;
+        }
+    }
+    out
+}
+
+/// Whether an owner may use the pool's free GPUs as they are: no share of it says that it may not.
+fn pool_is_of(work: &Work<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
+    let Some(share) = work.state.share(owner, pool) else { return true };
+    share.limit_gpus.is_none_or(|limit| work.occupancy.used(owner, pool) < limit)
+}
+
+fn idle_on_loans(work: &Work<'_>, owner: &OwnerName) -> u32 {
+    let loans = work.state.loans.iter().filter(|(_, loan)| loan.to == *owner);
+    loans
+        .map(|(id, loan)| {
+            let used: u32 = if loan.nodes.is_empty() {
+                let jobs = work.state.jobs.values().filter(|job| job.loan.as_ref() == Some(id));
+                jobs.map(Job::held_gpus).sum()
+            } else {
+                loan.nodes.iter().map(|node| work.occupancy.held_on(node)).sum()
+            };
+            (loan.gpus - loan.reclaiming_gpus.min(loan.gpus)).saturating_sub(used)
+        })
+        .sum()
+}
+
+fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<(), String> {
+    let rules = work.policy.lend.clone();
+    let loans = || work.state.loans.values().filter(|loan| loan.from == of.owner && loan.pool == of.pool);
+    if loans().any(|loan| loan.reclaiming_gpus > 0) || reclaims_now(work, of) {
+        return Err("it is taking back".to_owned());
+    }
+    let newest = loans().map(|loan| loan.since_us).max();
+    if let Some(since) = newest.filter(|since| work.now_us - since < rules.step_every_s * 1_000_000) {
+        return Err(format!(
+            "the last step was {} s ago, steps are {} s apart",
+            (work.now_us - since) / 1_000_000,
+            rules.step_every_s
+        ));
+    }
+    let room = headroom(work, of)?;
+    if room.spare <= 0 {
+        return Err(format!("nothing to spare: {}", room.why));
+    }
+    let owner_floor = work.policy.floors.owners.get(of.owner).copied().unwrap_or(0);
+    let total: u32 =
+        work.state.owners.get(of.owner).map_or(0, |owner| owner.shares.values().map(|s| s.quota_gpus).sum());
+    let lent: u32 =
+        work.state.loans.values().filter(|loan| loan.from == of.owner).map(|loan| loan.gpus).sum();
+    let most = i64::from(total) - i64::from(owner_floor) - i64::from(lent);
+    let most = room.spare.min(most).min(i64::from(rules.step_gpus));
+    let most = u32::try_from(most).map_err(|_| format!("its floor of {owner_floor} GPUs leaves nothing"))?;
+    let (to, wanted) = borrower(work, of, waiting).ok_or("nobody waits who could use it on a loan")?;
+    let (gpus, nodes) = choose(work, of, most.min(wanted))?;
+    let term_ms = rules.term_s * 1000;
+    let lost = rules.reclaim_chance * rules.lost_per_lent;
+    let used = f64::from(gpus.min(wanted)) * term_ms as f64;
+    let predicted = work.predict(used * (1.0 - lost), room.risk(work, gpus), None, room.level, term_ms);
+    if !work.worth_it(&predicted) {
+        return Err(format!(
+            "{gpus} GPUs would not be worth it: net {} GPU-s at worst",
+            predicted.net_low_gpu_ms() / 1000
+        ));
+    }
+    let expires_us = work.now_us + term_ms * 1000;
+    let lent_of_pool = work.state.lent_gpus(of.owner, of.pool);
+    let mut preconditions = vec![
+        Fact::LentIs { owner: of.owner.to_owned(), pool: of.pool.to_owned(), gpus: lent_of_pool },
+        Fact::DemandAtMost {
+            owner: of.owner.to_owned(),
+            pool: of.pool.to_owned(),
+            gpus: work
+                .state
+                .share(of.owner, of.pool)
+                .map_or(0, |share| share.quota_gpus)
+                .saturating_sub(lent_of_pool + gpus),
+        },
+    ];
+    if !nodes.is_empty() {
+        preconditions.push(Fact::NodesFree { nodes: nodes.clone() });
+    }
+    let reason = format!("{}; {to} waits for {wanted} GPUs", room.why);
+    let change = Change::Lend {
+        from: of.owner.to_owned(),
+        to: to.clone(),
+        pool: of.pool.to_owned(),
+        gpus,
+        nodes,
+        extends: None,
+        expires_us,
+        reclaim_within_ms: rules.reclaim_within_s * 1000,
+    };
+    let noop = Alternative {
+        what: "noop".to_owned(),
+        net_gpu_ms: 0,
+        why_not: "lending gains more, also at worst".to_owned(),
+    };
+    work.decide(Wanted {
+        change,
+        inverse: None,
+        preconditions,
+        effect_ends_us: Some(expires_us),
+        notice_ms: 0,
+        after: Vec::new(),
+        predicted,
+        reason,
+        alternatives: vec![noop],
+    });
+    if let Some(pools) = waiting.get_mut(&to) {
+        let mut left = gpus;
+        for gpus in pools.values_mut() {
+            let met = left.min(*gpus);
+            *gpus -= met;
+            left -= met;
+        }
+    }
+    Ok(())
+}
+
+/// Whether this plan takes back from the same lender.
+fn reclaims_now(work: &Work<'_>, of: Series<'_>) -> bool {
+    work.decisions().iter().any(|decision| match &decision.action.change {
+        Change::Reclaim { loan, .. } => {
+            work.state.loans.get(loan).is_some_and(|loan| loan.from == of.owner && loan.pool == of.pool)
+        }
+        _ => false,
+    })
+}
+
+/// Who waits for most, and for how much, on GPUs like the pool's.
+fn borrower(work: &Work<'_>, of: Series<'_>, waiting: &Waiting) -> Option<(OwnerName, u32)> {
+    let model = model_of(work, of.pool);
+    let fits = |pool: &PoolName| work.policy.lend.across_models || model == model_of(work, pool);
+    let wants = waiting.iter().filter(|(owner, _)| *owner != of.owner).map(|(owner, pools)| {
+        let gpus = pools.iter().filter(|(pool, _)| fits(pool)).map(|(_, gpus)| gpus).sum::<u32>();
+        (gpus, owner)
+    });
+    let (gpus, owner) =
+        wants.filter(|(gpus, _)| *gpus > 0).max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(a.1)))?;
+    Some((owner.clone(), gpus))
+}
+
+/// Model of a pool's GPUs; `None`: the state has no node of it.
+fn model_of<'a>(work: &Work<'a>, pool: &str) -> Option<&'a str> {
+    work.state.nodes.values().find(|node| node.pool == pool).map(|node| node.gpu_model.as_str())
+}
+
+/// Nodes of a pool that is the owner's alone, whole and free; of a pool that several share a number.
+fn choose(work: &mut Work<'_>, of: Series<'_>, most: u32) -> Result<(u32, BTreeSet<NodeName>), String> {
+    let state = work.state;
+    let sharers = state
+        .owners
+        .values()
+        .filter(|owner| owner.shares.get(of.pool).is_some_and(|share| share.quota_gpus > 0));
+    let has_nodes = state.nodes.values().any(|node| node.pool == of.pool);
+    if sharers.count() > 1 || !has_nodes {
+        return if most > 0 { Ok((most, BTreeSet::new())) } else { Err("less than one GPU".to_owned()) };
+    }
+    let free = |(name, node): &(&NodeName, &crate::state::Node)| {
+        node.pool == of.pool
+            && node.takes_jobs()
+            && !node.do_not_disrupt
+            && node.gpus > 0
+            && !work.jobs_on.contains_key(*name)
+            && !work.loan_of.contains_key(*name)
+    };
+    let mut nodes: Vec<_> = state.nodes.iter().filter(free).collect();
+    nodes.sort_by_key(|(name, _)| (shuffled(work.seed, name), *name));
+    let (mut gpus, mut chosen) = (0, BTreeSet::new());
+    for (name, node) in nodes {
+        if gpus + node.gpus <= most {
+            gpus += node.gpus;
+            chosen.insert(name.clone());
+        }
+    }
+    if chosen.is_empty() {
+        return Err(format!("no whole node is free within {most} GPUs"));
+    }
+    if let Some(left) = work.free.get_mut(&of.pool.to_owned()) {
+        *left = left.saturating_sub(gpus);
+    }
+    Ok((gpus, chosen))
+}

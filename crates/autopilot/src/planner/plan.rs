@@ -1,0 +1,126 @@
+//! A plan and the report that says why it is so.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::action::{Action, Kind};
+use crate::forecast::Answer;
+use crate::policy::{Mode, Reach};
+use crate::state::Object;
+
+/// What a decision is expected to come to, against doing nothing. Useful GPU time: GPUs × milliseconds of work that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Predicted {
+    /// Useful GPU time gained, expected.
+    pub benefit_gpu_ms: i64,
+    /// Its cautious, lower end.
+    pub benefit_low_gpu_ms: i64,
+    /// Useful GPU time lost, expected.
+    pub cost_gpu_ms: i64,
+    /// Its cautious, upper end.
+    pub cost_high_gpu_ms: i64,
+    /// Benefit less cost in money, millionths of the currency's unit.
+    pub net_micros: i64,
+    /// Probability that it takes effect and is worth it, millionths.
+    pub confidence_ppm: u32,
+    /// Time over which this is reckoned, milliseconds.
+    pub over_ms: i64,
+}
+
+impl Predicted {
+    /// Benefit less cost, GPU time.
+    pub fn net_gpu_ms(&self) -> i64 {
+        self.benefit_gpu_ms - self.cost_gpu_ms
+    }
+
+    /// Benefit less cost at their cautious ends.
+    pub fn net_low_gpu_ms(&self) -> i64 {
+        self.benefit_low_gpu_ms - self.cost_high_gpu_ms
+    }
+}
+
+/// A decision: an action, what it is expected to come to, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What to do. Its generation is 0: whoever holds the lease writes his own.
+    pub action: Action,
+    /// Its kind.
+    pub kind: Kind,
+    /// Mode of the policy for it.
+    pub mode: Mode,
+    /// What it touches.
+    pub reach: Reach,
+    /// GPUs it touches.
+    pub gpus: u32,
+    /// What it is expected to come to.
+    pub predicted: Predicted,
+    /// Why, and why now.
+    pub reason: String,
+}
+
+/// What to do with a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Its id: a hash of everything it was made from.
+    pub id: String,
+    /// The cluster.
+    pub cluster: String,
+    /// When it was made.
+    pub made_us: i64,
+    /// When the state it was made from was observed.
+    pub observed_us: i64,
+    /// The policy's name.
+    pub policy: String,
+    /// Hash of the policy.
+    pub policy_hash: String,
+    /// Hash of the state.
+    pub state_hash: String,
+    /// The plan before, if there was one.
+    pub parent: Option<String>,
+    /// Seed of what is chosen by chance.
+    pub seed: u64,
+    /// Decisions, in the order in which they should be carried out.
+    pub decisions: Vec<Decision>,
+}
+
+/// Another course that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// What it would have been; `noop`: doing nothing.
+    pub what: String,
+    /// Useful GPU time it would have gained net, expected.
+    pub net_gpu_ms: i64,
+    /// Why it was not taken.
+    pub why_not: String,
+}
+
+/// What was thought about an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Considered {
+    /// The kind of decision.
+    pub kind: Kind,
+    /// The object; `None`: all there are.
+    pub object: Option<Object>,
+    /// The action, where one was decided on; `None`: nothing is done.
+    pub action: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// What it would have come to, where that was reckoned.
+    pub predicted: Option<Predicted>,
+    /// What else was looked at.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// Why a plan is what it is: every decision and every one that was not taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The plan's id.
+    pub plan: String,
+    /// What was thought, in the order in which it was.
+    pub considered: Vec<Considered>,
+    /// What the forecast answered: with it the plan can be made again without the forecast.
+    pub answers: Vec<Answer>,
+    /// Objects looked at, by kind.
+    pub looked_at: BTreeMap<Kind, u32>,
+}

@@ -1,0 +1,132 @@
+//! Room for a job that waits too long (4.3, 4.8): the surplus of elastic jobs and, of lower priority and stoppable, whole jobs, so that
+//! the loss is least and enough is freed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cover::{Group, cheapest};
+use super::victims::{Cause, Way, open_to, others, take, ways};
+use super::work::Work;
+use crate::action::Kind;
+use crate::policy::Reach;
+use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};
+
+/// Jobs that room is made for in one plan.
+const AT_ONCE: usize = 16;
+
+pub(super) fn plan(work: &mut Work<'_>) {
+    let state = work.state;
+    let after_us = work.policy.preempt.after_wait_s * 1_000_000;
+    let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
+    for (id, job) in &state.jobs {
+        let Some(since) = job.pending_since_us() else { continue };
+        work.look(Kind::Preempt, 1);
+        // Work that may be stopped itself stops nobody.
+        if work.now_us - since >= after_us && !job.preemptible {
+            waiting.push((id, job, since));
+        }
+    }
+    waiting.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
+    let mut running: BTreeMap<&PoolName, Vec<(&JobId, &Job)>> = BTreeMap::new();
+    if !waiting.is_empty() {
+        for (id, job) in &state.jobs {
+            if job.running_since_us().is_some()
+                && !matches!(job.kind, JobKind::Service { .. })
+                && job.loan.is_none()
+            {
+                running.entry(&job.pool).or_default().push((id, job));
+            }
+        }
+    }
+    let rest = waiting.len().saturating_sub(AT_ONCE);
+    for (id, job, _) in waiting.into_iter().take(AT_ONCE) {
+        let reach =
+            Reach { owners: vec![job.owner.clone()], pools: vec![job.pool.clone()], ..Reach::default() };
+        let object = Object::Job(id.clone());
+        if work.stopped(Kind::Preempt, &reach, object.clone()) {
+            continue;
+        }
+        if let Err(why) = make_room(work, id, job, running.get(&job.pool).map_or(&[], Vec::as_slice)) {
+            work.noop(Kind::Preempt, Some(object), why, None, Vec::new());
+        }
+    }
+    if rest > 0 {
+        let reason = format!("{rest} more jobs wait; room is made for {AT_ONCE} at a time");
+        work.noop(Kind::Preempt, None, reason, None, Vec::new());
+    }
+}
+
+fn make_room<'a>(
+    work: &mut Work<'a>,
+    id: &JobId,
+    job: &Job,
+    running: &[(&'a JobId, &'a Job)],
+) -> Result<(), String> {
+    let free = work.free.get(&job.pool).copied().unwrap_or(0);
+    if free >= job.gpus {
+        let left = free - job.gpus;
+        if let Some(free) = work.free.get_mut(&job.pool) {
+            *free = left;
+        }
+        return Err(format!("{free} GPUs are free, the scheduler can start it"));
+    }
+    if let Some(limit) = work.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus)
+        && work.occupancy.used(&job.owner, &job.pool) + job.gpus > limit
+    {
+        return Err(format!("its owner is at the limit of {limit} GPUs: room would not start it"));
+    }
+    let need = job.gpus - free;
+    let hold_ms = work.policy.resize.hold_s * 1000;
+    let mut options: BTreeMap<&JobId, Vec<Way>> = BTreeMap::new();
+    for (victim, other) in running.iter().copied().filter(|(_, other)| open_to(work, id, other)) {
+        if work.touched.contains(victim) || !may_yield(other, job) {
+            continue;
+        }
+        let wanted: BTreeSet<&NodeName> = other.placement.keys().collect();
+        let stoppable = other.preemptible && other.priority < job.priority;
+        let ways = ways(work, victim, other, &wanted, stoppable, hold_ms, |node| other.placement[node]);
+        if !ways.is_empty() {
+            options.insert(victim, ways);
+        }
+    }
+    let groups: Vec<Group> =
+        options.values().map(|ways| ways.iter().map(|way| way.choice).collect()).collect();
+    let Some(taken) = cheapest(&groups, need) else {
+        let most: u32 = groups.iter().map(|group| group.iter().map(|c| c.frees).max().unwrap_or(0)).sum();
+        return Err(format!("{need} GPUs are missing, those that may be disturbed free {most}"));
+    };
+    let picked: Vec<(&JobId, Way)> = options
+        .iter()
+        .zip(taken)
+        .filter_map(|((victim, ways), taken)| taken.map(|at| (*victim, ways[at].clone())))
+        .collect();
+    let cost: i64 = picked.iter().map(|(_, way)| way.choice.cost).sum();
+    // What cannot be stopped is what was promised: it counts as missing.
+    let benefit = f64::from(job.gpus) * hold_ms as f64 * work.missing_ratio();
+    let predicted = work.predict(benefit, cost as f64, None, 0.8, hold_ms);
+    if !work.worth_it(&predicted) {
+        return Err(format!("freeing {need} GPUs costs {} GPU-s, more than it is worth", cost / 1000));
+    }
+    let chosen: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
+    let alternatives = others(&options, &chosen);
+    let freed: u32 = picked.iter().map(|(_, way)| way.choice.frees).sum();
+    let why = format!("makes room for job {id} of {} GPUs, which waits for {need} more", job.gpus);
+    for (victim, way) in picked {
+        let part = benefit * f64::from(way.choice.frees) / f64::from(freed.max(1));
+        let other = &work.state.jobs[victim];
+        let cause = Cause { benefit: part, after: Vec::new(), why: &why, alternatives: alternatives.clone() };
+        take(work, victim, other, &way, cause);
+    }
+    if let Some(left) = work.free.get_mut(&job.pool) {
+        *left = 0;
+    }
+    Ok(())
+}
+
+/// Elastic jobs give their surplus to their equals, others only to what goes before them.
+fn may_yield(other: &Job, job: &Job) -> bool {
+    match other.kind {
+        JobKind::Elastic { .. } => other.priority <= job.priority,
+        JobKind::Gang => other.priority < job.priority,
+        JobKind::Service { .. } => false,
+    }
+}

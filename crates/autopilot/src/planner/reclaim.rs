@@ -1,0 +1,381 @@
+//! Taking back (4.5): where Q[D(t+τ)] > C - L - b, or where the owner is short now. Free GPUs first, then what loses least: the
+//! surplus of elastic jobs and whole jobs by an exact cover where jobs have nodes of their own, Lyra's server preemption cost
+//! (cost(s) = Σ over jobs on s of L_j / |S_j|, the least first, recomputed) where they share them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cover::{Group, cheapest};
+use super::lend::{headroom, level_for};
+use super::victims::{Cause, Way, open_to, others, take, ways};
+use super::work::{Wanted, Work};
+use crate::action::{Change, Fact, Kind};
+use crate::forecast::Series;
+use crate::state::{JobId, Loan, LoanId, NodeName, Object, Writer};
+
+pub(super) fn plan(work: &mut Work<'_>) {
+    let state = work.state;
+    work.look(Kind::Reclaim, state.loans.len());
+    let lenders: BTreeSet<(&String, &String)> =
+        state.loans.values().map(|loan| (&loan.from, &loan.pool)).collect();
+    for (owner, pool) in lenders {
+        let mut loans: Vec<(&LoanId, &Loan)> = Vec::new();
+        for (id, loan) in state.loans.iter().filter(|(_, loan)| (&loan.from, &loan.pool) == (owner, pool)) {
+            if loan.writer == Writer::Other {
+                let reason = "somebody else wrote it last: it is theirs".to_owned();
+                work.noop(Kind::Reclaim, Some(Object::Loan(id.clone())), reason, None, Vec::new());
+            } else {
+                loans.push((id, loan));
+            }
+        }
+        of_lender(work, Series { owner, pool }, &loans);
+    }
+}
+
+/// What must come back, and why.
+struct Need {
+    gpus: u32,
+    /// Of them what the owner lacks now.
+    short_now: u32,
+    /// Loans that end soon and do not go on.
+    ending: BTreeSet<LoanId>,
+    why: String,
+    level: f64,
+}
+
+fn of_lender(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) {
+    let Some(need) = need(work, of, loans) else { return };
+    if need.gpus == 0 {
+        let object = Some(Object::Owner(of.owner.to_owned()));
+        work.noop(Kind::Reclaim, object, need.why, None, Vec::new());
+        return;
+    }
+    let (nodes, numbers): (Vec<_>, Vec<_>) =
+        loans.iter().copied().partition(|(_, loan)| !loan.nodes.is_empty());
+    let mut left = need.gpus;
+    left = from_nodes(work, of, &need, &nodes, left);
+    for (id, loan) in numbers {
+        let must = if need.ending.contains(id) { loan.gpus - loan.reclaiming_gpus.min(loan.gpus) } else { 0 };
+        left = from_number(work, &need, id, loan, left.max(must)).min(left);
+    }
+    if left > 0 {
+        let object = Some(Object::Owner(of.owner.to_owned()));
+        let reason = format!("{left} more GPUs should come back, but what holds them may not be disturbed");
+        work.noop(Kind::Reclaim, object, reason, None, Vec::new());
+    }
+}
+
+fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Option<Need> {
+    let share = work.state.share(of.owner, of.pool);
+    let (quota, floor, demand) =
+        share.map_or((0, 0, None), |share| (share.quota_gpus, share.floor_gpus, share.demand_gpus));
+    let lent = work.state.lent_gpus(of.owner, of.pool);
+    let coming: u32 = loans.iter().map(|(_, loan)| loan.reclaiming_gpus.min(loan.gpus)).sum();
+    let available: u32 = loans.iter().map(|(_, loan)| loan.gpus - loan.reclaiming_gpus.min(loan.gpus)).sum();
+    if available == 0 {
+        return None;
+    }
+    let rules = &work.policy.lend;
+    let within_ms =
+        loans.iter().map(|(_, loan)| loan.reclaim_within_ms).max().unwrap_or(rules.reclaim_within_s * 1000);
+    let level = level_for(work, None);
+    let bound = work.highest(of, level, within_ms);
+    let have = (quota + coming).saturating_sub(lent);
+    let now = demand.unwrap_or(0).min(quota);
+    let foreseen = bound.map_or(0, |bound| bound.ceil().clamp(0.0, f64::from(quota)) as u32);
+    let wanted = foreseen.max(now).saturating_add(rules.reclaim_buffer_gpus).min(quota).max(floor.min(quota));
+    let mut gpus = wanted.saturating_sub(have);
+    let mut ending = BTreeSet::new();
+    for (id, loan) in loans {
+        let left_us = loan.expires_us - work.now_us;
+        if left_us <= 2 * loan.reclaim_within_ms * 1000 && gpus == 0 && !extend(work, of, id, loan) {
+            ending.insert((*id).clone());
+        }
+    }
+    let ends: u32 = loans
+        .iter()
+        .filter(|(id, _)| ending.contains(*id))
+        .map(|(_, loan)| loan.gpus - loan.reclaiming_gpus.min(loan.gpus))
+        .sum();
+    gpus = gpus.max(ends).min(available);
+    let known = |gpus: Option<f64>| gpus.map_or("unknown".to_owned(), |gpus| format!("{gpus:.1}"));
+    let why = format!(
+        "{} has {have} of {quota} GPUs; it needs {now} now, at most {} within {} s at level {level:.3}, and {} loans end",
+        of.owner,
+        known(bound),
+        within_ms / 1000,
+        ending.len()
+    );
+    Some(Need { gpus, short_now: now.saturating_sub(have), ending, why, level })
+}
+
+/// A loan that ends soon goes on where it is used and the owner can still do without.
+fn extend(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> bool {
+    let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| work.jobs_on.contains_key(node));
+    if !used || loan.reclaiming_gpus > 0 {
+        return false;
+    }
+    let Ok(room) = headroom(work, of) else { return false };
+    if room.spare < 0 {
+        return false;
+    }
+    let term_ms = work.policy.lend.term_s * 1000;
+    let gained = i64::from(loan.gpus) * term_ms;
+    let predicted = work.predict(gained as f64, room.risk(work, loan.gpus), None, room.level, term_ms);
+    let expires_us = work.now_us + term_ms * 1000;
+    let change = Change::Lend {
+        from: loan.from.clone(),
+        to: loan.to.clone(),
+        pool: loan.pool.clone(),
+        gpus: loan.gpus,
+        nodes: loan.nodes.clone(),
+        extends: Some(id.clone()),
+        expires_us,
+        reclaim_within_ms: loan.reclaim_within_ms,
+    };
+    let inverse =
+        Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: 0, nodes: loan.nodes.clone() };
+    work.decide(Wanted {
+        change,
+        inverse: Some(inverse),
+        preconditions: vec![Fact::LoanIs { loan: id.clone(), gpus: loan.gpus }],
+        effect_ends_us: Some(expires_us),
+        notice_ms: 0,
+        after: Vec::new(),
+        predicted,
+        reason: format!("the loan is used and ends soon; {}", room.why),
+        alternatives: Vec::new(),
+    });
+    true
+}
+
+/// Takes whole nodes back; returns the GPUs that are still missing.
+fn from_nodes(
+    work: &mut Work<'_>,
+    of: Series<'_>,
+    need: &Need,
+    loans: &[(&LoanId, &Loan)],
+    mut left: u32,
+) -> u32 {
+    let state = work.state;
+    let gpus_of = |node: &NodeName| state.nodes.get(node).map_or(0, |node| node.gpus);
+    let mut of_loan: BTreeMap<&NodeName, &LoanId> = BTreeMap::new();
+    for (id, loan) in loans {
+        of_loan.extend(loan.nodes.difference(&loan.reclaiming_nodes).map(|node| (node, *id)));
+    }
+    let mut back: BTreeSet<&NodeName> = BTreeSet::new();
+    let mut order: Vec<&NodeName> = of_loan.keys().copied().collect();
+    order.sort_by_key(|node| !need.ending.contains(of_loan[node]));
+    for node in order {
+        if left > 0 && !work.jobs_on.contains_key(node) && gpus_of(node) > 0 {
+            left = left.saturating_sub(gpus_of(node));
+            back.insert(node);
+        }
+    }
+    let free = back.len();
+    let busy: BTreeSet<&NodeName> = of_loan.keys().copied().filter(|node| !back.contains(node)).collect();
+    let hold_ms = work.policy.lend.term_s * 1000;
+    let mut options: BTreeMap<&JobId, Vec<Way>> = BTreeMap::new();
+    if left > 0 {
+        for node in &busy {
+            for id in work.jobs_on.get(*node).into_iter().flatten() {
+                let job = &state.jobs[*id];
+                if open_to(work, id, job) {
+                    options.entry(id).or_insert_with(|| ways(work, id, job, &busy, true, hold_ms, gpus_of));
+                }
+            }
+        }
+    }
+    let shared = busy.iter().any(|node| work.jobs_on.get(*node).is_some_and(|jobs| jobs.len() > 1));
+    let picked = if left == 0 {
+        Vec::new()
+    } else if shared {
+        by_server_cost(work, &busy, &options, left)
+    } else {
+        by_cover(&options, left)
+    };
+    let mut freed: BTreeSet<&NodeName> = BTreeSet::new();
+    for (_, way) in &picked {
+        freed.extend(busy.iter().copied().filter(|node| way.leaves.contains(*node)));
+    }
+    // A shared node is free when all of its jobs have left it.
+    let gone: BTreeMap<&JobId, &Way> = picked.iter().map(|(id, way)| (*id, way)).collect();
+    freed.retain(|node| {
+        work.jobs_on[*node].iter().all(|id| gone.get(*id).is_some_and(|way| way.leaves.contains(*node)))
+    });
+    for node in freed {
+        if left > 0 {
+            left = left.saturating_sub(gpus_of(node));
+            back.insert(node);
+        }
+    }
+    let selection = Selection { of_loan, back, free, options, picked };
+    decide(work, of, need, loans, selection);
+    left
+}
+
+fn by_cover<'a>(options: &BTreeMap<&'a JobId, Vec<Way>>, need: u32) -> Vec<(&'a JobId, Way)> {
+    let groups: Vec<Group> =
+        options.values().map(|ways| ways.iter().map(|way| way.choice).collect()).collect();
+    // Where all together are not enough, as much as there is.
+    let most: u32 = groups.iter().map(|group| group.iter().map(|c| c.frees).max().unwrap_or(0)).sum();
+    let taken = cheapest(&groups, need.min(most)).unwrap_or_default();
+    options
+        .iter()
+        .zip(taken)
+        .filter_map(|((id, ways), taken)| taken.map(|at| (*id, ways[at].clone())))
+        .collect()
+}
+
+/// Lyra's greedy: the node whose jobs cost least, each job's loss spread over its nodes; then again, without the jobs that went.
+fn by_server_cost<'a>(
+    work: &Work<'_>,
+    busy: &BTreeSet<&NodeName>,
+    options: &BTreeMap<&'a JobId, Vec<Way>>,
+    need: u32,
+) -> Vec<(&'a JobId, Way)> {
+    let stop = |id: &JobId| options.get(id)?.iter().find(|way| way.to_gpus == 0);
+    let gpus_of = |node: &NodeName| work.state.nodes.get(node).map_or(0, |node| node.gpus);
+    let mut gone: BTreeMap<&JobId, Way> = BTreeMap::new();
+    let mut freed = 0;
+    // A node that somebody holds who stays has no cost: it cannot be had.
+    let cost = |node: &NodeName, gone: &BTreeMap<&JobId, Way>| -> Option<i64> {
+        let staying = work.jobs_on[node].iter().filter(|id| !gone.contains_key(**id));
+        let sum: Option<i64> =
+            staying.map(|id| stop(id).map(|way| way.choice.cost / way.leaves.len().max(1) as i64)).sum();
+        Some(sum? / i64::from(gpus_of(node).max(1)))
+    };
+    let mut costs: BTreeMap<&NodeName, i64> =
+        busy.iter().filter_map(|node| Some((*node, cost(node, &gone)?))).collect();
+    let mut order: BTreeSet<(i64, &NodeName)> = costs.iter().map(|(node, cost)| (*cost, *node)).collect();
+    while freed < need {
+        let Some((_, node)) = order.first().copied() else { break };
+        let mut changed: BTreeSet<&NodeName> = BTreeSet::from([node]);
+        for id in &work.jobs_on[node] {
+            if let (Some((key, _)), Some(way)) = (options.get_key_value(*id), stop(id)) {
+                changed.extend(way.leaves.iter().filter_map(|node| busy.get(node).copied()));
+                gone.insert(key, way.clone());
+            }
+        }
+        for node in changed {
+            let Some(old) = costs.remove(node) else { continue };
+            order.remove(&(old, node));
+            if work.jobs_on[node].iter().all(|id| gone.contains_key(*id)) {
+                freed += gpus_of(node);
+            } else if let Some(new) = cost(node, &gone) {
+                costs.insert(node, new);
+                order.insert((new, node));
+            }
+        }
+    }
+    gone.into_iter().collect()
+}
+
+/// Nodes that come back, and who leaves them.
+struct Selection<'a> {
+    of_loan: BTreeMap<&'a NodeName, &'a LoanId>,
+    back: BTreeSet<&'a NodeName>,
+    free: usize,
+    options: BTreeMap<&'a JobId, Vec<Way>>,
+    picked: Vec<(&'a JobId, Way)>,
+}
+
+fn decide(
+    work: &mut Work<'_>,
+    of: Series<'_>,
+    need: &Need,
+    loans: &[(&LoanId, &Loan)],
+    selection: Selection<'_>,
+) {
+    let state = work.state;
+    let Selection { of_loan, back, free, options, picked } = selection;
+    let mut after = Vec::new();
+    for (id, loan) in loans {
+        let nodes: BTreeSet<NodeName> =
+            back.iter().filter(|node| of_loan.get(**node) == Some(id)).map(|node| (*node).clone()).collect();
+        if nodes.is_empty() {
+            continue;
+        }
+        let gpus: u32 = nodes.iter().filter_map(|node| state.nodes.get(node)).map(|node| node.gpus).sum();
+        after.push(reclaim(work, need, id, loan, gpus.min(loan.gpus), nodes));
+    }
+    let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
+    let alternatives = others(&options, &taken);
+    let why = format!("{} takes {} nodes back, {free} of them free", of.owner, back.len());
+    for (id, way) in picked {
+        let benefit = owner_gain(work, need, way.choice.frees);
+        let cause = Cause { benefit, after: after.clone(), why: &why, alternatives: alternatives.clone() };
+        take(work, id, &state.jobs[id], &way, cause);
+    }
+}
+
+/// What `gpus` given back are worth to the owner until the loan would have ended: what it lacks now surely, what it may need with
+/// the chance left by the level.
+fn owner_gain(work: &Work<'_>, need: &Need, gpus: u32) -> f64 {
+    let surely = f64::from(need.short_now.min(gpus));
+    let maybe = f64::from(gpus) - surely;
+    let hours_ms = (work.policy.lend.term_s * 1000) as f64;
+    (surely + maybe * (1.0 - need.level)) * hours_ms * work.missing_ratio()
+}
+
+fn reclaim(
+    work: &mut Work<'_>,
+    need: &Need,
+    id: &LoanId,
+    loan: &Loan,
+    gpus: u32,
+    nodes: BTreeSet<NodeName>,
+) -> String {
+    let predicted =
+        work.predict(owner_gain(work, need, gpus), 0.0, None, 0.95, work.policy.lend.term_s * 1000);
+    work.decide(Wanted {
+        change: Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: loan.gpus - gpus, nodes },
+        inverse: None,
+        preconditions: vec![Fact::LoanIs { loan: id.clone(), gpus: loan.gpus }],
+        effect_ends_us: None,
+        notice_ms: 0,
+        after: Vec::new(),
+        predicted,
+        reason: need.why.clone(),
+        alternatives: Vec::new(),
+    })
+}
+
+/// Takes a number of GPUs back from a loan without certain nodes; returns what is still missing of `wanted`.
+fn from_number(work: &mut Work<'_>, need: &Need, id: &LoanId, loan: &Loan, wanted: u32) -> u32 {
+    let state = work.state;
+    let available = loan.gpus - loan.reclaiming_gpus.min(loan.gpus);
+    let gpus = wanted.min(available);
+    if gpus == 0 {
+        return wanted;
+    }
+    let hold_ms = work.policy.lend.term_s * 1000;
+    let users: Vec<(&JobId, _)> =
+        state.jobs.iter().filter(|(_, job)| job.loan.as_ref() == Some(id)).collect();
+    let held: u32 = users.iter().map(|(_, job)| job.held_gpus()).sum();
+    let busy = gpus.saturating_sub(loan.gpus.saturating_sub(held));
+    let mut options: BTreeMap<&JobId, Vec<Way>> = BTreeMap::new();
+    for (job_id, job) in users {
+        if busy > 0 && open_to(work, job_id, job) {
+            let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
+            let on = |node: &NodeName| job.placement[node];
+            options.insert(job_id, ways(work, job_id, job, &wanted, true, hold_ms, on));
+        }
+    }
+    let picked = by_cover(&options, busy);
+    let freed: u32 = picked.iter().map(|(_, way)| way.choice.frees).sum();
+    let gpus = gpus - busy.saturating_sub(freed);
+    if gpus == 0 {
+        return wanted;
+    }
+    let action = reclaim(work, need, id, loan, gpus, BTreeSet::new());
+    let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
+    let alternatives = others(&options, &taken);
+    for (job_id, way) in picked {
+        let benefit = owner_gain(work, need, way.choice.frees);
+        let why = format!("{} takes {gpus} GPUs back", loan.from);
+        let cause =
+            Cause { benefit, after: vec![action.clone()], why: &why, alternatives: alternatives.clone() };
+        take(work, job_id, &state.jobs[job_id], &way, cause);
+    }
+    wanted - gpus
+}

@@ -1,0 +1,176 @@
+//! Quotas and commitments (4.6), by the newsvendor: unit k is worth reserving where P(D ≥ k) ≥ c_r / c_o, so the size is the quantile
+//! 1 - c_r / c_o of demand. A team's quota is the quantile of its demand that the policy names, changed a step at a time. What would
+//! be bought is only ever proposed.
+
+use std::collections::BTreeMap;
+
+use super::plan::Alternative;
+use super::work::{Wanted, Work};
+use crate::action::{Adjust, Change, Fact, Kind};
+use crate::forecast::Series;
+use crate::policy::Reach;
+use crate::state::{Object, OwnerName, PoolName, Share};
+
+/// Level at which demand is looked at for how often a smaller quota would be missed.
+const EXTREME: f64 = 0.99;
+
+pub(super) fn plan(work: &mut Work<'_>) {
+    let state = work.state;
+    let mut quotas: BTreeMap<&PoolName, u32> = BTreeMap::new();
+    for owner in state.owners.values() {
+        for (pool, share) in &owner.shares {
+            *quotas.entry(pool).or_default() += share.quota_gpus;
+        }
+    }
+    for (owner, entry) in &state.owners {
+        for (pool, share) in entry.shares.iter().filter(|(_, share)| share.quota_gpus > 0) {
+            work.look(Kind::AdjustReservation, 1);
+            let object = Object::Owner(owner.clone());
+            let reach = Reach { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Reach::default() };
+            if work.stopped(Kind::AdjustReservation, &reach, object.clone()) {
+                continue;
+            }
+            let sold = quotas[pool];
+            if let Err(why) = quota(work, owner, pool, share, sold) {
+                work.noop(
+                    Kind::AdjustReservation,
+                    Some(object),
+                    format!("{owner} in {pool}: {why}"),
+                    None,
+                    Vec::new(),
+                );
+            }
+        }
+    }
+    let pools: Vec<&PoolName> = state.pools.keys().collect();
+    for pool in pools {
+        if let Err(why) = commitment(work, pool) {
+            let object = Object::Pool(pool.clone());
+            work.noop(Kind::AdjustReservation, Some(object), why, None, Vec::new());
+        }
+    }
+}
+
+fn quota(
+    work: &mut Work<'_>,
+    owner: &OwnerName,
+    pool: &PoolName,
+    share: &Share,
+    sold: u32,
+) -> Result<(), String> {
+    let rules = work.policy.reservation.clone();
+    let horizon_ms = rules.horizon_s * 1000;
+    let of = Series { owner, pool };
+    let demand =
+        work.typical(of, rules.quantile, horizon_ms).ok_or("demand over the horizon is not known")?;
+    let target = demand.ceil().clamp(0.0, 4e9) as u32;
+    let (from, step) = (share.quota_gpus, rules.step_gpus);
+    let lent = work.state.lent_gpus(owner, pool);
+    let least = share.floor_gpus.max(lent).max(share.demand_gpus.unwrap_or(from));
+    let capacity = crate::guard::pool_gpus(work.state, pool);
+    let to = if target + step <= from && from.saturating_sub(step) >= least {
+        from - step
+    } else if target >= from + step && sold + step <= capacity {
+        from + step
+    } else {
+        return Err(format!(
+            "{target} GPUs at level {} against a quota of {from}; {} of {capacity} in the pool are shared out",
+            rules.quantile, sold
+        ));
+    };
+    let hours = f64::from(step) * horizon_ms as f64;
+    // Lowered: the step stands idle but for the share of time in which it is missed, of which the extreme quantile is a bound.
+    // Raised: it is missed at least as often as the level leaves.
+    let (benefit, cost) = if to < from {
+        let extreme = work.typical(of, EXTREME, horizon_ms).is_some_and(|demand| demand <= f64::from(to));
+        let missed = 1.0 - if extreme { EXTREME } else { rules.quantile };
+        (hours * (1.0 - missed), hours * missed * work.missing_ratio())
+    } else {
+        (hours * (1.0 - rules.quantile) * work.missing_ratio(), 0.0)
+    };
+    let predicted = work.predict(benefit, cost, None, rules.quantile, horizon_ms);
+    let change = |from_gpus, to_gpus| {
+        Change::AdjustReservation(Adjust::Quota {
+            owner: owner.clone(),
+            pool: pool.clone(),
+            from_gpus,
+            to_gpus,
+        })
+    };
+    if !work.worth_it(&predicted) {
+        return Err(format!("a quota of {to} instead of {from} would not be worth the risk"));
+    }
+    work.decide(Wanted {
+        change: change(from, to),
+        inverse: Some(change(to, from)),
+        preconditions: vec![Fact::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: from }],
+        effect_ends_us: None,
+        notice_ms: 0,
+        after: Vec::new(),
+        predicted,
+        reason: format!("demand at level {} is {target} GPUs, the quota {from}", rules.quantile),
+        alternatives: vec![Alternative {
+            what: "noop".to_owned(),
+            net_gpu_ms: 0,
+            why_not: "the quota is further from demand than a step".to_owned(),
+        }],
+    });
+    Ok(())
+}
+
+/// Proposes what to commit to for a pool: the quantile of its owners' demands together, taken to rise and fall together.
+fn commitment(work: &mut Work<'_>, pool: &PoolName) -> Result<(), String> {
+    let rules = work.policy.reservation.clone();
+    let Some(price) = work.state.pools[pool].price_micros_per_gpu_hour else {
+        return Err(format!("no price of pool {pool} is known: nothing can be proposed to buy or give up"));
+    };
+    let (level, horizon_ms) = (1.0 - rules.price_ratio, rules.horizon_s * 1000);
+    let owners: Vec<&OwnerName> = work
+        .state
+        .owners
+        .iter()
+        .filter(|(_, owner)| owner.shares.contains_key(pool))
+        .map(|(name, _)| name)
+        .collect();
+    let mut demand = 0.0;
+    for owner in &owners {
+        demand += work
+            .typical(Series { owner, pool }, level, horizon_ms)
+            .ok_or_else(|| format!("demand of {owner} over the horizon is not known"))?;
+    }
+    let from = crate::guard::pool_gpus(work.state, pool);
+    let to = demand.ceil().clamp(0.0, 4e9) as u32;
+    if owners.is_empty() || to.abs_diff(from) < rules.step_gpus {
+        return Err(format!(
+            "{to} GPUs would be bought at a price ratio of {}, {from} are there",
+            rules.price_ratio
+        ));
+    }
+    let term_hours = f64::from(rules.term_days) * 24.0;
+    let idle = f64::from(from.abs_diff(to)) * term_hours * 3.6e6;
+    // Of each GPU given up, hours that nobody uses; of each bought, hours that are bought on demand now.
+    let saved = if to < from { idle * rules.price_ratio } else { idle * (1.0 - rules.price_ratio) };
+    let mut predicted = work.predict(saved, 0.0, None, 0.7, rules.term_days as i64 * 86_400_000);
+    predicted.net_micros = (saved / 3.6e6 * price as f64).round().min(9e18) as i64;
+    let reason = format!("{pool}: demand at level {level:.2} is {to} GPUs, {from} are there");
+    let proposal = |from_gpus, to_gpus| {
+        Change::AdjustReservation(Adjust::Commitment {
+            pool: pool.clone(),
+            from_gpus,
+            to_gpus,
+            term_days: rules.term_days,
+        })
+    };
+    work.decide(Wanted {
+        change: proposal(from, to),
+        inverse: None,
+        preconditions: Vec::new(),
+        effect_ends_us: None,
+        notice_ms: 0,
+        after: Vec::new(),
+        predicted,
+        reason,
+        alternatives: Vec::new(),
+    });
+    Ok(())
+}

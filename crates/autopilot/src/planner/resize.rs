@@ -1,0 +1,246 @@
+//! Growth (4.2): GPUs that are free go to the elastic jobs whose throughput rises most per GPU, by the multiple-choice knapsack's greedy
+//! (exact up to one item where curves are concave). A job grows only where the gain over the time the GPUs stay free outweighs the
+//! pause: (x(w') - x(w)) · hold > ratio · (x(w) · pause, or the loss of a restart). What waits goes before growth.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use super::loss::interruption;
+use super::plan::Alternative;
+use super::victims::rate_ms;
+use super::work::{Wanted, Work};
+use crate::action::{Change, Fact, Kind};
+use crate::policy::Reach;
+use crate::state::{GrowBy, Job, JobId, JobKind, LoanId, NodeName, Object, OwnerName, PoolName};
+
+/// The next step of a job: to `to` GPUs, gaining `gain` (useful GPU time over the hold) for `more` GPUs.
+#[derive(Debug, PartialEq, Eq)]
+struct Step<'a> {
+    gain: i64,
+    more: u32,
+    id: &'a JobId,
+    to: u32,
+}
+
+impl Ord for Step<'_> {
+    /// Greater: more gain per GPU; ties go to the job that comes first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let left = i128::from(self.gain) * i128::from(other.more);
+        let right = i128::from(other.gain) * i128::from(self.more);
+        left.cmp(&right).then_with(|| other.id.cmp(self.id)).then_with(|| other.to.cmp(&self.to))
+    }
+}
+
+impl PartialOrd for Step<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// GPUs that growth may use: of pools, and of loans, which only the borrower may.
+struct Spare<'a> {
+    pools: BTreeMap<&'a PoolName, u32>,
+    loans: BTreeMap<&'a OwnerName, (u32, Option<&'a LoanId>)>,
+}
+
+impl<'a> Spare<'a> {
+    fn of(work: &Work<'a>) -> Self {
+        let mut pools = work.free.clone();
+        for job in work.state.jobs.values().filter(|job| job.pending_since_us().is_some()) {
+            if let Some(free) = pools.get_mut(&job.pool) {
+                *free = free.saturating_sub(job.gpus);
+            }
+        }
+        for free in pools.values_mut() {
+            *free = free.saturating_sub(work.policy.resize.spare_gpus);
+        }
+        // What this plan lends is not its owner's to grow into; what waits of the borrower takes new loans first.
+        let mut loans: BTreeMap<&OwnerName, (u32, Option<&LoanId>)> = BTreeMap::new();
+        for (id, loan) in work.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {
+            let ending = loan.expires_us - work.now_us <= 2 * loan.reclaim_within_ms * 1000;
+            if !ending && !loan.nodes.is_empty() && !taken_back(work, id) {
+                let held: u32 = loan.nodes.iter().map(|node| work.occupancy.held_on(node)).sum();
+                let entry = loans.entry(&loan.to).or_insert((0, Some(id)));
+                entry.0 += loan.gpus.saturating_sub(held);
+            }
+        }
+        for job in work.state.jobs.values().filter(|job| job.pending_since_us().is_some()) {
+            if let Some((free, _)) = loans.get_mut(&job.owner) {
+                *free = free.saturating_sub(job.gpus);
+            }
+        }
+        Self { pools, loans }
+    }
+
+    fn room(&self, job: &Job) -> u32 {
+        let loan = self.loans.get(&job.owner).map_or(0, |(free, _)| *free);
+        self.pools.get(&job.pool).copied().unwrap_or(0) + loan
+    }
+
+    fn take(&mut self, job: &Job, gpus: u32) {
+        let mut left = gpus;
+        if let Some((free, _)) = self.loans.get_mut(&job.owner) {
+            let from = left.min(*free);
+            *free -= from;
+            left -= from;
+        }
+        if let Some(free) = self.pools.get_mut(&job.pool) {
+            *free = free.saturating_sub(left);
+        }
+    }
+}
+
+fn taken_back(work: &Work<'_>, id: &LoanId) -> bool {
+    let takes = |change: &Change| matches!(change, Change::Reclaim { loan, .. } if loan == id);
+    work.decisions().iter().any(|decision| takes(&decision.action.change))
+}
+
+pub(super) fn plan(work: &mut Work<'_>) {
+    let state = work.state;
+    let mut spare = Spare::of(work);
+    let mut steps = BinaryHeap::new();
+    let mut jobs: BTreeMap<&JobId, (&Job, u32)> = BTreeMap::new();
+    for (id, job) in &state.jobs {
+        let JobKind::Elastic { grow, .. } = job.kind else { continue };
+        work.look(Kind::ResizeJob, 1);
+        if job.running_since_us().is_none() {
+            continue;
+        }
+        let held = job.held_gpus();
+        if let Some(why) = why_not(work, id, job, grow, held, spare.room(job)) {
+            work.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
+            continue;
+        }
+        jobs.insert(id, (job, held));
+        steps.extend(next_step(work, id, job, held, spare.room(job)));
+    }
+    while let Some(step) = steps.pop() {
+        let (job, size) = jobs[&step.id];
+        let room = spare.room(job);
+        if step.more > room {
+            steps.extend(next_step(work, step.id, job, size, room));
+            continue;
+        }
+        spare.take(job, step.more);
+        jobs.insert(step.id, (job, step.to));
+        steps.extend(next_step(work, step.id, job, step.to, spare.room(job)));
+    }
+    for (id, (job, to)) in jobs {
+        grow(work, id, job, to);
+    }
+}
+
+/// Why a job does not grow; `None`: it may.
+fn why_not(work: &mut Work<'_>, id: &JobId, job: &Job, grow: GrowBy, held: u32, room: u32) -> Option<String> {
+    if let Some(why) = work.protected(id, job) {
+        return Some(why.to_owned());
+    }
+    if grow == GrowBy::Never {
+        return Some("it cannot be made larger".to_owned());
+    }
+    if job.sizes().last().is_none_or(|most| *most <= held) {
+        return Some(format!("{held} GPUs are its most"));
+    }
+    if job.curve.is_none() {
+        return Some("how it scales is not known".to_owned());
+    }
+    if room == 0 {
+        return Some("nothing is free beyond what waits".to_owned());
+    }
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
+    let dwell_us = (work.policy.resize.dwell_pauses * pause_ms as f64 * 1000.0) as i64;
+    if let Some(resized) = job.resized_us.filter(|at| work.now_us - at < dwell_us) {
+        return Some(format!(
+            "resized {} s ago, rests for {} s",
+            (work.now_us - resized) / 1_000_000,
+            dwell_us / 1_000_000
+        ));
+    }
+    let reach = Reach {
+        owners: vec![job.owner.clone()],
+        pools: vec![job.pool.clone()],
+        jobs: vec![id.clone()],
+        ..Reach::default()
+    };
+    (work.policy.mode(Kind::ResizeJob, &reach) == crate::policy::Mode::Stop)
+        .then(|| "the policy says stop for it".to_owned())
+}
+
+/// How long a job could use more GPUs: as long as they stay free, and as long as it has work at this size.
+fn hold_ms(work: &Work<'_>, job: &Job, gpus: u32) -> i64 {
+    let hold = work.policy.resize.hold_s * 1000;
+    let rate = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
+    let left = job.remaining_work_ms.map(|work_ms| i128::from(work_ms) * 1_000_000 / i128::from(rate.max(1)));
+    left.map_or(hold, |left| hold.min(i64::try_from(left).unwrap_or(i64::MAX)))
+}
+
+/// The larger size with the most gain per GPU among those there is room for; `None`: none gains.
+fn next_step<'a>(work: &Work<'_>, id: &'a JobId, job: &Job, size: u32, room: u32) -> Option<Step<'a>> {
+    let limit = work.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus);
+    let used = work.occupancy.used(&job.owner, &job.pool);
+    let held = job.held_gpus();
+    let fits = |to: u32| to - size <= room && limit.is_none_or(|limit| used + (to - held) <= limit);
+    let sizes = job.sizes();
+    let from = sizes.partition_point(|other| *other <= size);
+    let step = |to: u32| {
+        let hold = hold_ms(work, job, to);
+        Step { gain: rate_ms(job, to, hold) - rate_ms(job, size, hold), more: to - size, id, to }
+    };
+    sizes[from..].iter().copied().take_while(|to| fits(*to)).map(step).filter(|step| step.gain > 0).max()
+}
+
+fn grow(work: &mut Work<'_>, id: &JobId, job: &Job, to: u32) {
+    let held = job.held_gpus();
+    let object = Object::Job(id.clone());
+    if to <= held {
+        let reason = "others gain more from what is free".to_owned();
+        return work.noop(Kind::ResizeJob, Some(object), reason, None, Vec::new());
+    }
+    let hold = hold_ms(work, job, to);
+    let gain = rate_ms(job, to, hold) - rate_ms(job, held, hold);
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
+    let by = if let JobKind::Elastic { grow, .. } = job.kind { grow } else { GrowBy::Never };
+    let (cost, notice) = match by {
+        GrowBy::Requeue => interruption(job, held, work.now_us, &work.policy.preempt).least(),
+        GrowBy::Resize | GrowBy::Satellites | GrowBy::Never => (rate_ms(job, held, pause_ms), false),
+    };
+    let predicted = work.predict(gain as f64, cost as f64, None, 0.8, hold);
+    let reason = format!(
+        "from {held} to {to} GPUs gains {:.2} GPU-hours in {} s and costs {:.2}",
+        gain as f64 / 3.6e6,
+        hold / 1000,
+        cost as f64 / 3.6e6
+    );
+    if (gain as f64) < work.policy.resize.gain_ratio * cost as f64 || !work.worth_it(&predicted) {
+        let reason = format!("{reason}: not enough");
+        return work.noop(Kind::ResizeJob, Some(object), reason, Some(predicted), Vec::new());
+    }
+    let keep: BTreeSet<NodeName> = job.placement.keys().cloned().collect();
+    let resize = |from_gpus, to_gpus| Change::ResizeJob {
+        job: id.clone(),
+        from_gpus,
+        to_gpus,
+        keep_nodes: keep.clone(),
+        add_nodes: BTreeSet::new(),
+    };
+    let noop = Alternative {
+        what: "noop".to_owned(),
+        net_gpu_ms: 0,
+        why_not: "growing gains more, also at worst".to_owned(),
+    };
+    work.decide(Wanted {
+        change: resize(held, to),
+        inverse: Some(resize(to, held)),
+        preconditions: vec![Fact::JobRuns {
+            job: id.clone(),
+            restarts: job.restarts,
+            placement: job.placement.clone(),
+        }],
+        effect_ends_us: None,
+        notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
+        after: Vec::new(),
+        predicted,
+        reason,
+        alternatives: vec![noop],
+    });
+}

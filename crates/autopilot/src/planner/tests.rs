@@ -1,0 +1,24 @@
+//! Plans worked out by hand.
+
+mod capacity;
+mod jobs;
+mod nodes;
+mod whole;
+
+use super::*;
+use crate::fixture::{NOW, Says};
+use crate::state::Object;
+
+fn planned(state: &ClusterState, forecast: &Says) -> (Plan, Report) {
+    plan(&Policy::shipped(), state, forecast, None, NOW, 7)
+}
+
+/// Reasons of what was not done, of a kind.
+fn noops(report: &Report, kind: Kind) -> Vec<&str> {
+    let of_kind = |considered: &&Considered| considered.kind == kind && considered.action.is_none();
+    report.considered.iter().filter(of_kind).map(|considered| considered.reason.as_str()).collect()
+}
+
+fn of_kind(plan: &Plan, kind: Kind) -> Vec<&Decision> {
+    plan.decisions.iter().filter(|decision| decision.kind == kind).collect()
+}

@@ -1,0 +1,256 @@
+//! Lending, taking back, quotas.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::action::{Adjust, Change};
+use crate::fixture::{S, cluster, elastic, gang, loan, pending};
+use crate::state::{Job, Writer};
+
+fn lends(plan: &Plan) -> Vec<(u32, usize)> {
+    let lend = |decision: &&Decision| match &decision.action.change {
+        Change::Lend { gpus, nodes, .. } => Some((*gpus, nodes.len())),
+        _ => None,
+    };
+    plan.decisions.iter().filter_map(|decision| lend(&decision)).collect()
+}
+
+#[test]
+fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
+    let mut state = cluster();
+    state.jobs.insert("w".into(), pending(200, 60));
+    // 128 - 50 - 8 kept back = 70: 64 in one step, eight nodes.
+    let (plan, _) = planned(&state, &Says::highest(50.0));
+    assert_eq!(lends(&plan), [(64, 8)]);
+    let decision = &of_kind(&plan, Kind::Lend)[0];
+    // 64 GPUs for an hour, less 0.2 x 0.1 of it.
+    assert_eq!(decision.predicted.benefit_gpu_ms, 225_792_000);
+    // q = 40 / (40 + 1.96) = 0.95329; (1 - q) x 64 GPUs x 900 s x 20.
+    assert!(
+        (decision.predicted.cost_gpu_ms - 53_811_250).abs() < 10_000,
+        "{}",
+        decision.predicted.cost_gpu_ms
+    );
+    assert_eq!(decision.action.effect_ends_us, Some(NOW + 3600 * S));
+    assert!(
+        matches!(&decision.action.inverse, Some(Change::Reclaim { loan, to_gpus: 0, .. }) if *loan == decision.action.id)
+    );
+    assert!(decision.action.preconditions.iter().all(|fact| fact.holds(&state).is_ok()));
+    // 33 GPUs wanted: what they have free (32 of training) comes first, and one GPU is no node.
+    state.jobs.insert("w".into(), pending(33, 60));
+    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), []);
+    // 44: twelve beyond, one node.
+    state.jobs.insert("w".into(), pending(44, 60));
+    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [(8, 1)]);
+}
+
+#[test]
+fn nothing_is_lent_on_what_nobody_knows() {
+    let mut base = cluster();
+    base.jobs.insert("w".into(), pending(200, 60));
+    let why = |state: &ClusterState, says: Says| {
+        let (plan, report) = planned(state, &says);
+        assert_eq!(lends(&plan), []);
+        noops(&report, Kind::Lend)[0].to_owned()
+    };
+    let fine = || Says::highest(50.0);
+    assert!(why(&base, Says { highest: None, ..fine() }).contains("does not reach"));
+    assert!(why(&base, Says { coverage: None, ..fine() }).contains("too few forecasts"));
+    assert!(why(&base, Says { coverage: Some(0.8), ..fine() }).contains("0.85 must"));
+    assert!(why(&base, Says { as_of_us: None, ..fine() }).contains("no forecast"));
+    assert!(why(&base, Says { as_of_us: Some(NOW - 86_400 * S), ..fine() }).contains("86400 s ago"));
+    assert!(why(&base, Says::highest(121.0)).contains("nothing to spare"));
+    let mut state = base.clone();
+    state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().demand_gpus = None;
+    assert!(why(&state, fine()).contains("demand is not known"));
+    let mut state = base.clone();
+    state.jobs.clear();
+    assert!(why(&state, fine()).contains("nobody waits"));
+    let mut state = base.clone();
+    for node in state.nodes.values_mut().filter(|node| node.pool == "serve") {
+        node.gpu_model = "L4".into();
+    }
+    assert!(why(&state, fine()).contains("nobody waits"), "work for H100 does not go to L4");
+}
+
+#[test]
+fn floors_of_owners_are_never_lent() {
+    let mut state = cluster();
+    state.jobs.insert("w".into(), pending(200, 60));
+    state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().floor_gpus = 100;
+    assert_eq!(lends(&planned(&state, &Says::highest(10.0)).0), [(24, 3)]);
+    let policy = Policy::parse("[floors]\nowners = { serving = 112 }").unwrap();
+    let (plan, _) = plan(&policy, &state, &Says::highest(10.0), None, NOW, 7);
+    assert_eq!(lends(&plan), [(16, 2)]);
+}
+
+const LENT: [&str; 8] = ["s00", "s01", "s02", "s03", "s04", "s05", "s06", "s07"];
+
+/// Eight nodes lent; two free, two hold gang a, one gang b, three the elastic job e.
+fn lent() -> ClusterState {
+    let mut state = cluster();
+    loan(&mut state, &LENT);
+    state.jobs.insert("a".into(), gang(&["s02", "s03"]));
+    state.jobs.insert("b".into(), gang(&["s04"]));
+    state.jobs.insert("e".into(), elastic(&["s05", "s06", "s07"], 500_000));
+    state
+}
+
+#[test]
+fn free_nodes_come_back_first_then_what_loses_least() {
+    // The owner has 64 of 128 and will need 100: 36 GPUs, five nodes. Two are free; 20 GPUs are left, three nodes:
+    // e can leave two nodes (16) or stop (24), b stop (8), a stop (16).
+    // Each node e leaves costs half a node's hour, 14,400, and 20 s of the GPUs that stay: 8 x 20 = 160 for two nodes: 28,960 GPU-s.
+    // b stopped: 8 x (3,600 + 660) = 34,080; a twice that. e and b together 63,040, 24 GPUs; e stopped 24 x 660 + 16 nodes' worth
+    // (8 + 4 + 4) x 3,600 = 73,440; e and b are cheapest.
+    let state = lent();
+    let (plan, _) = planned(&state, &Says::highest(100.0));
+    let reclaims = of_kind(&plan, Kind::Reclaim);
+    assert_eq!(reclaims.len(), 1);
+    let Change::Reclaim { from_gpus, to_gpus, nodes, .. } = &reclaims[0].action.change else { panic!() };
+    assert_eq!((*from_gpus, *to_gpus), (64, 24));
+    assert_eq!(nodes.iter().map(String::as_str).collect::<Vec<_>>(), ["s00", "s01", "s04", "s05", "s06"]);
+    let shrink = of_kind(&plan, Kind::ResizeJob);
+    assert_eq!(shrink[0].predicted.cost_gpu_ms, 28_960_000);
+    let Change::ResizeJob { to_gpus, keep_nodes, .. } = &shrink[0].action.change else { panic!() };
+    assert_eq!((*to_gpus, keep_nodes.iter().map(String::as_str).collect()), (8, vec!["s07"]));
+    let stop = of_kind(&plan, Kind::Preempt);
+    assert_eq!(stop[0].action.change, Change::Preempt { job: "b".into(), frees_gpus: 8 });
+    assert_eq!(stop[0].predicted.cost_gpu_ms, 34_080_000);
+    assert_eq!(stop[0].action.after, [reclaims[0].action.id.clone()]);
+}
+
+#[test]
+fn between_the_two_bounds_nothing_moves() {
+    let mut state = lent();
+    state.jobs.insert("w".into(), pending(200, 60));
+    // 128 - 64 lent = 64. Lending needs 8 to spare, taking back a need above 64.
+    for (highest, lend, back) in
+        [(48.0, true, false), (56.0, false, false), (64.0, false, false), (65.0, false, true)]
+    {
+        let (plan, _) = planned(&state, &Says::highest(highest));
+        assert_eq!(!lends(&plan).is_empty(), lend, "{highest}");
+        assert_eq!(!of_kind(&plan, Kind::Reclaim).is_empty(), back, "{highest}");
+    }
+}
+
+#[test]
+fn a_shortage_now_takes_back_without_any_forecast() {
+    let mut state = lent();
+    state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().demand_gpus = Some(70);
+    let silent = Says { highest: None, typical: None, coverage: None, as_of_us: None };
+    let (plan, _) = planned(&state, &silent);
+    let Change::Reclaim { nodes, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
+    assert_eq!(nodes.len(), 1, "six GPUs are a node");
+    assert!(of_kind(&plan, Kind::Preempt).is_empty());
+}
+
+#[test]
+fn what_is_marked_or_somebody_elses_stays() {
+    let mut state = lent();
+    for job in state.jobs.values_mut() {
+        job.do_not_disrupt = true;
+    }
+    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let Change::Reclaim { nodes, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
+    assert_eq!(nodes.len(), 2, "only the free ones");
+    assert!(noops(&report, Kind::Reclaim)[0].starts_with("48 more GPUs should come back"));
+    let mut state = lent();
+    state.loans.get_mut("lend-1").unwrap().writer = Writer::Other;
+    let (plan, report) = planned(&state, &Says::highest(128.0));
+    assert!(of_kind(&plan, Kind::Reclaim).is_empty() && of_kind(&plan, Kind::Preempt).is_empty());
+    assert!(noops(&report, Kind::Reclaim)[0].contains("it is theirs"));
+}
+
+#[test]
+fn jobs_that_share_nodes_go_by_server_cost() {
+    let mut state = cluster();
+    loan(&mut state, &["s00", "s01"]);
+    let half = |node: &str| Job { gpus: 4, placement: [(node.to_owned(), 4)].into(), ..gang(&[]) };
+    let mut dear = half("s00");
+    dear.checkpoint.last_us = None;
+    state.jobs.insert("a".into(), dear);
+    for (id, node) in [("b", "s00"), ("c", "s01"), ("d", "s01")] {
+        state.jobs.insert(id.into(), half(node));
+    }
+    // 112 left, 113 needed: one node. s00 holds two hours that no checkpoint saves.
+    let (plan, _) = planned(&state, &Says::highest(113.0));
+    let Change::Reclaim { nodes, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
+    assert_eq!(*nodes, BTreeSet::from(["s01".to_owned()]));
+    let stopped: Vec<_> = of_kind(&plan, Kind::Preempt).iter().map(|d| d.action.change.object()).collect();
+    assert_eq!(stopped, [Object::Job("c".into()), Object::Job("d".into())]);
+}
+
+#[test]
+fn a_loan_that_ends_goes_on_or_comes_back_whole() {
+    let mut state = lent();
+    state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
+    let (plan, _) = planned(&state, &Says::highest(50.0));
+    let extended = of_kind(&plan, Kind::Lend);
+    let Change::Lend { extends, expires_us, gpus, .. } = &extended[0].action.change else { panic!() };
+    assert_eq!((extends.as_deref(), *expires_us, *gpus), (Some("lend-1"), NOW + 3600 * S, 64));
+    // 57 + 8 kept back is more than 64: all of it comes back in time.
+    let (plan, _) = planned(&state, &Says::highest(57.0));
+    let Change::Reclaim { to_gpus, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
+    assert_eq!(*to_gpus, 0);
+}
+
+#[test]
+fn quotas_that_several_share_are_lent_by_number_and_come_back_by_job() {
+    let mut state = cluster();
+    let other = state.owners["research"].clone();
+    state.owners.insert("vision".into(), other);
+    let share = state.owners.get_mut("vision").unwrap().shares.get_mut("train").unwrap();
+    (share.lendable, share.demand_gpus) = (true, Some(0));
+    for (id, node) in [("a", "t0"), ("b", "t1"), ("c", "t2"), ("d", "t3")] {
+        state.jobs.insert(id.into(), gang(&[node]));
+    }
+    state.jobs.insert("w".into(), pending(200, 60));
+    let (plan, _) = planned(&state, &Says::highest(0.0));
+    let vision = |plan: &Plan| {
+        plan.decisions.iter().find_map(|d| match &d.action.change {
+            Change::Lend { from, gpus, nodes, .. } if from == "vision" => Some((*gpus, nodes.len())),
+            _ => None,
+        })
+    };
+    // 32 - 0 - 8 kept back.
+    assert_eq!(vision(&plan), Some((24, 0)));
+    loan(&mut state, &[]);
+    let lent = state.loans.get_mut("lend-1").unwrap();
+    (lent.from, lent.pool, lent.gpus) = ("vision".into(), "train".into(), 24);
+    for id in ["a", "b"] {
+        state.jobs.get_mut(id).unwrap().loan = Some("lend-1".into());
+    }
+    state.jobs.get_mut("a").unwrap().checkpoint.last_us = Some(NOW - 60 * S);
+    // It has 8 and needs 20: 12 more. 8 of the loan are idle, 4 must be freed: job a, whose checkpoint is fresh.
+    let (plan, _) = planned(&state, &Says::highest(20.0));
+    let Change::Reclaim { to_gpus, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
+    assert_eq!(*to_gpus, 12);
+    assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("a".into()));
+}
+
+#[test]
+fn quotas_follow_demand_a_step_at_a_time_and_purchases_are_proposals() {
+    let mut state = cluster();
+    state.pools.get_mut("serve").unwrap().price_micros_per_gpu_hour = Some(2_000_000);
+    let says = Says { typical: Some(60.0), ..Says::highest(128.0) };
+    let (plan, _) = planned(&state, &says);
+    let changes: Vec<_> = of_kind(&plan, Kind::AdjustReservation).iter().map(|d| &d.action.change).collect();
+    let quota = |owner: &str, pool: &str, from_gpus, to_gpus| {
+        Change::AdjustReservation(Adjust::Quota {
+            owner: owner.into(),
+            pool: pool.into(),
+            from_gpus,
+            to_gpus,
+        })
+    };
+    // Research wants 60 of 32, but the pool has no more; serving comes down by 8 of 128 and buys 60 instead of 128.
+    let bought = Change::AdjustReservation(Adjust::Commitment {
+        pool: "serve".into(),
+        from_gpus: 128,
+        to_gpus: 60,
+        term_days: 365,
+    });
+    assert_eq!(changes, [&quota("serving", "serve", 128, 120), &bought]);
+    assert!(bought.needs_person());
+}

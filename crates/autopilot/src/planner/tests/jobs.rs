@@ -1,0 +1,143 @@
+//! Resizing and stopping jobs.
+
+use super::*;
+use crate::action::Change;
+use crate::fixture::{S, cluster, elastic, gang, pending};
+use crate::state::{GrowBy, JobKind};
+
+/// Two elastic jobs on a node each, two nodes free.
+fn two(share_a: u64, share_b: u64) -> ClusterState {
+    let mut state = cluster();
+    state.jobs.insert("a".into(), elastic(&["t0"], share_a));
+    state.jobs.insert("b".into(), elastic(&["t1"], share_b));
+    state
+}
+
+fn sizes(plan: &Plan) -> Vec<(String, u32)> {
+    let to = |decision: &Decision| match &decision.action.change {
+        Change::ResizeJob { job, to_gpus, .. } => Some((job.clone(), *to_gpus)),
+        _ => None,
+    };
+    plan.decisions.iter().filter_map(to).collect()
+}
+
+#[test]
+fn free_gpus_go_where_they_speed_up_most() {
+    let (plan, report) = planned(&two(900_000, 600_000), &Says::highest(128.0));
+    assert_eq!(sizes(&plan), [("a".into(), 24)]);
+    // 8 GPUs x 0.9 x 2 for an hour; 8 GPUs stand still for 20 s.
+    let predicted = of_kind(&plan, Kind::ResizeJob)[0].predicted;
+    assert_eq!((predicted.benefit_gpu_ms, predicted.cost_gpu_ms), (51_840_000, 160_000));
+    assert_eq!(noops(&report, Kind::ResizeJob), ["others gain more from what is free"]);
+    // Concave curves share: a's second step is worth less than b's first.
+    let mut state = two(900_000, 600_000);
+    let points = [(8, 8_000_000), (16, 15_200_000), (24, 18_000_000)];
+    let points = points.map(|(gpus, rate_ppm)| crate::state::CurvePoint { gpus, rate_ppm });
+    state.jobs.get_mut("a").unwrap().curve = crate::state::ScalingCurve::new(points.to_vec()).ok();
+    assert_eq!(sizes(&planned(&state, &Says::highest(128.0)).0), [("a".into(), 16), ("b".into(), 16)]);
+}
+
+#[test]
+fn growth_must_pay_for_its_pause() {
+    let mut state = two(900_000, 0);
+    // Another minute of work: 2.5 x the rate for 25 s gains less than the pause costs.
+    state.jobs.get_mut("a").unwrap().remaining_work_ms = Some(8 * 60_000);
+    let (plan, report) = planned(&state, &Says::highest(128.0));
+    assert!(plan.decisions.is_empty());
+    assert!(noops(&report, Kind::ResizeJob).iter().any(|why| why.contains("not enough")));
+    // A restart loses ten minutes of eight GPUs and a minute: still worth an hour of sixteen more, at 0.9.
+    let mut state = two(900_000, 0);
+    let JobKind::Elastic { grow, .. } = &mut state.jobs.get_mut("a").unwrap().kind else { panic!() };
+    *grow = GrowBy::Requeue;
+    let (plan, _) = planned(&state, &Says::highest(128.0));
+    assert_eq!(plan.decisions[0].predicted.cost_gpu_ms, 8 * 660_000);
+}
+
+#[test]
+fn jobs_rest_have_limits_and_owners_who_say_no() {
+    let why = |change: &dyn Fn(&mut ClusterState)| {
+        let mut state = two(900_000, 0);
+        change(&mut state);
+        let (plan, report) = planned(&state, &Says::highest(128.0));
+        assert_eq!(sizes(&plan), []);
+        noops(&report, Kind::ResizeJob)[0].to_owned()
+    };
+    let rests = why(&|state| state.jobs.get_mut("a").unwrap().resized_us = Some(NOW - 199 * S));
+    assert_eq!(rests, "resized 199 s ago, rests for 200 s");
+    assert_eq!(why(&|state| state.jobs.get_mut("a").unwrap().opt_in = false), "its owner has not opted in");
+    assert_eq!(
+        why(&|state| state.jobs.get_mut("a").unwrap().do_not_disrupt = true),
+        "it is marked do-not-disrupt"
+    );
+    assert_eq!(why(&|state| state.jobs.get_mut("a").unwrap().curve = None), "how it scales is not known");
+    let waits = why(&|state| drop(state.jobs.insert("w".into(), pending(16, 60))));
+    assert_eq!(waits, "nothing is free beyond what waits");
+    let limit = |state: &mut ClusterState| {
+        state.owners.get_mut("research").unwrap().shares.get_mut("train").unwrap().limit_gpus = Some(16);
+    };
+    assert_eq!(why(&limit), "others gain more from what is free");
+}
+
+#[test]
+fn room_is_made_by_shrinking_before_stopping() {
+    let mut state = cluster();
+    state.jobs.insert("e".into(), elastic(&["t0", "t1"], 300_000));
+    state.jobs.insert("g".into(), gang(&["t2", "t3"]));
+    let mut waits = pending(8, 4_000);
+    (waits.preemptible, waits.priority) = (false, 10);
+    state.jobs.insert("w".into(), waits);
+    let (plan, _) = planned(&state, &Says::highest(128.0));
+    assert_eq!(sizes(&plan), [("e".into(), 8)]);
+    assert!(of_kind(&plan, Kind::Preempt).is_empty());
+    // 24 GPUs: the surplus and the gang.
+    state.jobs.get_mut("w").unwrap().gpus = 24;
+    let (plan, _) = planned(&state, &Says::highest(128.0));
+    assert_eq!(sizes(&plan), [("e".into(), 8)]);
+    assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("g".into()));
+    // Of equal priority nobody is stopped, and not before the wait.
+    state.jobs.get_mut("w").unwrap().priority = 0;
+    let (plan, report) = planned(&state, &Says::highest(128.0));
+    assert!(plan.decisions.is_empty());
+    assert!(noops(&report, Kind::Preempt)[0].starts_with("24 GPUs are missing"));
+}
+
+#[test]
+fn the_victim_is_who_loses_least_and_notice_is_given_where_it_helps() {
+    let mut state = cluster();
+    state.jobs.insert("old".into(), gang(&["t0", "t1"]));
+    let mut fresh = gang(&["t2", "t3"]);
+    fresh.checkpoint.last_us = Some(NOW - 10 * S);
+    state.jobs.insert("fresh".into(), fresh);
+    let mut waits = pending(16, 4_000);
+    (waits.preemptible, waits.priority) = (false, 10);
+    state.jobs.insert("w".into(), waits);
+    let victim = |state: &ClusterState| {
+        let (plan, _) = planned(state, &Says::highest(128.0));
+        let decision = of_kind(&plan, Kind::Preempt)[0];
+        (decision.action.change.object(), decision.action.notice_ms, decision.predicted.cost_gpu_ms)
+    };
+    // 16 x (10 + 60 s), and an hour of its GPUs.
+    assert_eq!(victim(&state), (Object::Job("fresh".into()), 0, 16 * 3_670_000));
+    // With notice the other loses its checkpoint's 5 s instead of ten minutes.
+    let old = &mut state.jobs.get_mut("old").unwrap().checkpoint;
+    (old.on_notice, old.save_ms) = (true, Some(5_000));
+    assert_eq!(victim(&state), (Object::Job("old".into()), 120_000, 16 * 3_665_000));
+    // Stopped once today already: the other one again.
+    state.jobs.get_mut("old").unwrap().preemptions_24h = 1;
+    assert_eq!(victim(&state).0, Object::Job("fresh".into()));
+}
+
+#[test]
+fn a_loss_is_the_work_since_the_checkpoint_and_never_more_than_the_run() {
+    let rules = Policy::shipped().preempt;
+    let mut job = gang(&["t0"]);
+    assert_eq!(interruption(&job, 8, NOW, &rules).least(), (8 * 660_000, false));
+    job.checkpoint.last_us = None;
+    assert_eq!(interruption(&job, 8, NOW, &rules).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
+    job.checkpoint.last_us = Some(NOW - 90_000 * S);
+    assert_eq!(interruption(&job, 8, NOW, &rules).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
+    job.checkpoint.on_notice = true;
+    assert_eq!(interruption(&job, 8, NOW, &rules).least(), (8 * 90_000, true));
+    job.checkpoint.restart_ms = None;
+    assert_eq!(interruption(&job, 8, NOW, &rules).least(), (8 * 330_000, true), "the policy's restart");
+}

@@ -1,0 +1,181 @@
+//! Ways to take GPUs from running jobs, what each costs, and the decisions that carry them out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cover::Choice;
+use super::loss::interruption;
+use super::plan::{Alternative, Predicted};
+use super::work::{Wanted, Work};
+use crate::action::{Change, Fact, Kind};
+use crate::state::{GrowBy, Job, JobId, JobKind, NodeName};
+
+/// One way to take GPUs from a job.
+#[derive(Debug, Clone)]
+pub(super) struct Way {
+    /// Nodes it leaves.
+    pub(super) leaves: BTreeSet<NodeName>,
+    /// Size it keeps; 0: it is stopped.
+    pub(super) to_gpus: u32,
+    /// What it frees in the unit of the cover, and useful GPU time it costs.
+    pub(super) choice: Choice,
+    notice: bool,
+}
+
+/// Ways to free `wanted` nodes from job `id`: leave some of them where it is elastic, or be stopped. `units`: what leaving such a
+/// node frees. Empty where the job may not be disturbed.
+pub(super) fn ways(
+    work: &Work<'_>,
+    id: &JobId,
+    job: &Job,
+    wanted: &BTreeSet<&NodeName>,
+    stoppable: bool,
+    hold_ms: i64,
+    units: impl Fn(&NodeName) -> u32,
+) -> Vec<Way> {
+    let held = job.held_gpus();
+    let mut out = shrinks(work, id, job, wanted, hold_ms, &units);
+    if stoppable && may_stop(work, job) {
+        let leaves: BTreeSet<NodeName> = job.placement.keys().cloned().collect();
+        let frees = leaves.iter().filter(|node| wanted.contains(node)).map(&units).sum();
+        let (loss, notice) = interruption(job, held, work.now_us, &work.policy.preempt).least();
+        let idle = rate_ms(job, held, hold_ms);
+        if frees > 0 {
+            out.push(Way { leaves, to_gpus: 0, choice: Choice { frees, cost: loss + idle }, notice });
+        }
+    }
+    out
+}
+
+/// Whether its caps let a job be stopped again.
+fn may_stop(work: &Work<'_>, job: &Job) -> bool {
+    let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);
+    let rules = &work.policy.preempt;
+    let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
+    // Whoever uses a loan agreed to give it back at any time.
+    on_loan || (job.preemptions_24h < rules.per_job_per_day && ran_us >= rules.least_run_s * 1_000_000)
+}
+
+/// Whether a job may be disturbed for others: opted in (a loan counts), not protected, not spoken for.
+pub(super) fn open_to(work: &Work<'_>, id: &JobId, job: &Job) -> bool {
+    let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
+    match work.protected(id, job) {
+        None => true,
+        Some(_) => {
+            on_loan && !job.do_not_disrupt && job.running_since_us().is_some() && !work.touched.contains(id)
+        }
+    }
+}
+
+/// Useful work done with `gpus` in `ms`, GPU time; a job without a curve is taken to use all of what it holds.
+pub(super) fn rate_ms(job: &Job, gpus: u32, ms: i64) -> i64 {
+    let rate_ppm = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
+    let work = i128::from(rate_ppm) * i128::from(ms) / 1_000_000;
+    i64::try_from(work).unwrap_or(i64::MAX)
+}
+
+fn shrinks(
+    work: &Work<'_>,
+    id: &JobId,
+    job: &Job,
+    wanted: &BTreeSet<&NodeName>,
+    hold_ms: i64,
+    units: &impl Fn(&NodeName) -> u32,
+) -> Vec<Way> {
+    if !matches!(job.kind, JobKind::Elastic { .. }) || work.touched.contains(id) {
+        return Vec::new();
+    }
+    let (held, sizes) = (job.held_gpus(), job.sizes());
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
+    let mut out = Vec::new();
+    let (mut leaves, mut left, mut frees) = (BTreeSet::new(), held, 0);
+    for (node, gpus) in &job.placement {
+        if !wanted.contains(node) || job.anchor_node.as_ref() == Some(node) {
+            continue;
+        }
+        leaves.insert(node.clone());
+        left -= gpus;
+        frees += units(node);
+        if left > 0 && frees > 0 && sizes.binary_search(&left).is_ok() {
+            let lost = rate_ms(job, held, hold_ms) - rate_ms(job, left, hold_ms);
+            let cost = lost.max(0) + i64::from(left) * pause_ms;
+            let choice = Choice { frees, cost };
+            out.push(Way { leaves: leaves.clone(), to_gpus: left, choice, notice: job.checkpoint.on_notice });
+        }
+    }
+    out
+}
+
+/// What a job is disturbed for.
+pub(super) struct Cause<'r> {
+    /// Useful GPU time that what it frees is worth.
+    pub(super) benefit: f64,
+    /// Actions that come before.
+    pub(super) after: Vec<String>,
+    pub(super) why: &'r str,
+    pub(super) alternatives: Vec<Alternative>,
+}
+
+/// Decides to take `way` from a job.
+pub(super) fn take(work: &mut Work<'_>, id: &JobId, job: &Job, way: &Way, cause: Cause<'_>) -> String {
+    let Cause { benefit, after, why, alternatives } = cause;
+    let held = job.held_gpus();
+    let predicted: Predicted = work.predict(benefit, way.choice.cost as f64, None, 0.9, 0);
+    let runs = Fact::JobRuns { job: id.clone(), restarts: job.restarts, placement: job.placement.clone() };
+    let notice_ms = if way.notice { work.policy.preempt.notice_s * 1000 } else { 0 };
+    let (change, inverse, what) = if way.to_gpus == 0 {
+        let change = Change::Preempt { job: id.clone(), frees_gpus: held };
+        (change, None, format!("stops, losing {} GPU-seconds", way.choice.cost / 1000))
+    } else {
+        let keep: BTreeSet<NodeName> =
+            job.placement.keys().filter(|node| !way.leaves.contains(*node)).cloned().collect();
+        let change = Change::ResizeJob {
+            job: id.clone(),
+            from_gpus: held,
+            to_gpus: way.to_gpus,
+            keep_nodes: keep.clone(),
+            add_nodes: BTreeSet::new(),
+        };
+        let grows = matches!(job.kind, JobKind::Elastic { grow, .. } if grow != GrowBy::Never);
+        let back = grows.then(|| Change::ResizeJob {
+            job: id.clone(),
+            from_gpus: way.to_gpus,
+            to_gpus: held,
+            keep_nodes: keep,
+            add_nodes: BTreeSet::new(),
+        });
+        (change, back, format!("goes from {held} to {} GPUs", way.to_gpus))
+    };
+    work.decide(Wanted {
+        change,
+        inverse,
+        preconditions: vec![runs],
+        effect_ends_us: None,
+        notice_ms,
+        after,
+        predicted,
+        reason: format!("{why}: {what}"),
+        alternatives,
+    })
+}
+
+/// Who else could have been taken, cheapest first, for the report.
+pub(super) fn others(ways: &BTreeMap<&JobId, Vec<Way>>, taken: &BTreeSet<&JobId>) -> Vec<Alternative> {
+    let mut out: Vec<(i64, Alternative)> = Vec::new();
+    for (id, ways) in ways {
+        let Some(way) = ways.iter().min_by_key(|way| way.choice.cost).filter(|_| !taken.contains(id)) else {
+            continue;
+        };
+        let kind = if way.to_gpus == 0 { Kind::Preempt } else { Kind::ResizeJob };
+        let price = way.choice.cost / i64::from(way.choice.frees.max(1));
+        out.push((
+            price,
+            Alternative {
+                what: format!("{kind} job {id}, freeing {}", way.choice.frees),
+                net_gpu_ms: -way.choice.cost,
+                why_not: "the ones taken lose less together".to_owned(),
+            },
+        ));
+    }
+    out.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.what.cmp(&b.1.what)));
+    out.into_iter().map(|(_, alternative)| alternative).take(4).collect()
+}

@@ -1,0 +1,323 @@
+//! What a plan is made with: the state indexed once, what earlier decisions have spoken for, and the report as it grows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
+use crate::action::{Action, Change, Fact, Kind};
+use crate::fingerprint::fingerprint;
+use crate::forecast::{Answer, DemandForecast, Series, ppm};
+use crate::guard::reach;
+use crate::policy::{Mode, Policy, Reach};
+use crate::state::{ClusterState, Job, JobId, JobState, LoanId, NodeName, Object, Occupancy, PoolName};
+
+/// Alternatives told of one decision.
+const ALTERNATIVES: usize = 8;
+
+pub(super) struct Work<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) state: &'a ClusterState,
+    pub(super) occupancy: Occupancy<'a>,
+    pub(super) now_us: i64,
+    pub(super) seed: u64,
+    /// Jobs by node.
+    pub(super) jobs_on: BTreeMap<&'a NodeName, Vec<&'a JobId>>,
+    /// Loan of each node that is lent whole.
+    pub(super) loan_of: BTreeMap<&'a NodeName, &'a LoanId>,
+    /// Jobs that a decision of this plan disturbs.
+    pub(super) touched: BTreeSet<&'a JobId>,
+    /// Free GPUs of a pool, outside of loans, that decisions of this plan have not given away.
+    pub(super) free: BTreeMap<&'a PoolName, u32>,
+    forecast: &'a dyn DemandForecast,
+    /// Decisions of the parent that are not expired, by what they are about.
+    held: BTreeMap<(Kind, Object), Vec<&'a Decision>>,
+    plan_id: &'a str,
+    decisions: Vec<Decision>,
+    report: Report,
+}
+
+/// What is asked of a decision besides the change itself.
+pub(super) struct Wanted {
+    pub(super) change: Change,
+    pub(super) inverse: Option<Change>,
+    pub(super) preconditions: Vec<Fact>,
+    pub(super) effect_ends_us: Option<i64>,
+    pub(super) notice_ms: i64,
+    pub(super) after: Vec<String>,
+    pub(super) predicted: Predicted,
+    pub(super) reason: String,
+    pub(super) alternatives: Vec<Alternative>,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(
+        policy: &'a Policy,
+        state: &'a ClusterState,
+        forecast: &'a dyn DemandForecast,
+        parent: Option<&'a Plan>,
+        plan_id: &'a str,
+        now_us: i64,
+        seed: u64,
+    ) -> Self {
+        let occupancy = Occupancy::of(state);
+        let mut jobs_on: BTreeMap<&NodeName, Vec<&JobId>> = BTreeMap::new();
+        for (id, job) in &state.jobs {
+            for node in job.placement.keys() {
+                jobs_on.entry(node).or_default().push(id);
+            }
+        }
+        let mut loan_of = BTreeMap::new();
+        for (id, loan) in &state.loans {
+            loan_of.extend(loan.nodes.iter().map(|node| (node, id)));
+        }
+        let mut free: BTreeMap<&PoolName, u32> = BTreeMap::new();
+        for (name, node) in &state.nodes {
+            if node.takes_jobs() && !loan_of.contains_key(name) {
+                *free.entry(&node.pool).or_default() += node.gpus.saturating_sub(occupancy.held_on(name));
+            }
+        }
+        let mut held: BTreeMap<(Kind, Object), Vec<&Decision>> = BTreeMap::new();
+        let unexpired = |decision: &&Decision| decision.action.expires_us > now_us;
+        for decision in parent.into_iter().flat_map(|parent| &parent.decisions).filter(unexpired) {
+            held.entry((decision.kind, decision.action.change.object())).or_default().push(decision);
+        }
+        let report = Report {
+            plan: plan_id.to_owned(),
+            considered: Vec::new(),
+            answers: Vec::new(),
+            looked_at: BTreeMap::new(),
+        };
+        let (touched, decisions) = (BTreeSet::new(), Vec::new());
+        Self {
+            policy,
+            state,
+            occupancy,
+            now_us,
+            seed,
+            jobs_on,
+            loan_of,
+            touched,
+            free,
+            forecast,
+            held,
+            plan_id,
+            decisions,
+            report,
+        }
+    }
+
+    /// Whether the kind may not even be thought of for what it touches; said once.
+    pub(super) fn stopped(&mut self, kind: Kind, reach: &Reach, object: Object) -> bool {
+        let stopped = self.policy.mode(kind, reach) == Mode::Stop;
+        if stopped {
+            self.noop(kind, Some(object), "the policy says stop for it".to_owned(), None, Vec::new());
+        }
+        stopped
+    }
+
+    pub(super) fn look(&mut self, kind: Kind, objects: usize) {
+        let objects = u32::try_from(objects).unwrap_or(u32::MAX);
+        *self.report.looked_at.entry(kind).or_default() += objects;
+    }
+
+    pub(super) fn noop(
+        &mut self,
+        kind: Kind,
+        object: Option<Object>,
+        reason: String,
+        predicted: Option<Predicted>,
+        alternatives: Vec<Alternative>,
+    ) {
+        self.report.considered.push(Considered {
+            kind,
+            object,
+            action: None,
+            reason,
+            predicted,
+            alternatives,
+        });
+    }
+
+    /// Of a kind with nothing said yet: that nothing called for it.
+    pub(super) fn say_if_silent(&mut self, kind: Kind) {
+        if !self.report.considered.iter().any(|considered| considered.kind == kind) {
+            let looked = self.report.looked_at.get(&kind).copied().unwrap_or(0);
+            self.noop(kind, None, format!("{looked} looked at, nothing calls for it"), None, Vec::new());
+        }
+    }
+
+    /// A prediction with its cautious ends. `relative_error`: standard deviation of benefit and cost over their values; `None`:
+    /// the policy's.
+    pub(super) fn predict(
+        &self,
+        benefit: f64,
+        cost: f64,
+        relative_error: Option<f64>,
+        confidence: f64,
+        over_ms: i64,
+    ) -> Predicted {
+        let worth = &self.policy.worth;
+        let out = worth.caution * relative_error.unwrap_or(worth.relative_error);
+        let whole = |value: f64| value.round().clamp(-9e18, 9e18) as i64;
+        let micros = (benefit - cost) / 3.6e6 * worth.useful_micros_per_gpu_hour as f64;
+        Predicted {
+            benefit_gpu_ms: whole(benefit),
+            benefit_low_gpu_ms: whole(benefit * (1.0 - out).max(0.0)),
+            cost_gpu_ms: whole(cost),
+            cost_high_gpu_ms: whole(cost * (1.0 + out)),
+            net_micros: whole(micros),
+            confidence_ppm: (confidence.clamp(0.0, 1.0) * 1e6).round() as u32,
+            over_ms,
+        }
+    }
+
+    /// Whether benefit less cost, both at their cautious ends, is above the policy's least.
+    pub(super) fn worth_it(&self, predicted: &Predicted) -> bool {
+        predicted.net_low_gpu_ms() as f64 > self.policy.worth.least_net_gpu_hours * 3.6e6
+    }
+
+    /// What an hour of a missing GPU is worth in hours of useful work.
+    pub(super) fn missing_ratio(&self) -> f64 {
+        let worth = &self.policy.worth;
+        worth.missing_micros_per_gpu_hour as f64 / (worth.useful_micros_per_gpu_hour.max(1)) as f64
+    }
+
+    /// Takes a decision, and returns its id. One that the parent holds, not yet expired, keeps the parent's action.
+    pub(super) fn decide(&mut self, mut wanted: Wanted) -> String {
+        let kind = wanted.change.kind();
+        let reach = reach(&wanted.change, self.state);
+        let mode = self.policy.mode(kind, &reach);
+        let object = wanted.change.object();
+        let held = self.held.get(&(kind, object)).into_iter().flatten();
+        let kept = held.copied().find(|decision| same_change(&decision.action.change, &wanted.change));
+        let action = match kept {
+            Some(decision) => {
+                Action { preconditions: wanted.preconditions, after: wanted.after, ..decision.action.clone() }
+            }
+            None => {
+                let at = self.decisions.len();
+                let id = format!("{kind}-{:016x}", fingerprint(&(self.plan_id, at, &wanted.change)));
+                wanted.inverse = wanted.inverse.or_else(|| undoing(&id, &wanted.change));
+                Action {
+                    id,
+                    generation: 0,
+                    change: wanted.change,
+                    preconditions: wanted.preconditions,
+                    inverse: wanted.inverse,
+                    expires_us: self.now_us
+                        + self.policy.freshness.plan_s * 1_000_000
+                        + wanted.notice_ms * 1000,
+                    effect_ends_us: wanted.effect_ends_us,
+                    notice_ms: wanted.notice_ms,
+                    after: wanted.after,
+                }
+            }
+        };
+        if let Some(job) = action.change.job().and_then(|job| self.state.jobs.get_key_value(job)) {
+            self.touched.insert(job.0);
+        }
+        let id = action.id.clone();
+        wanted.alternatives.truncate(ALTERNATIVES);
+        self.report.considered.push(Considered {
+            kind,
+            object: Some(action.change.object()),
+            action: Some(id.clone()),
+            reason: wanted.reason.clone(),
+            predicted: Some(wanted.predicted),
+            alternatives: wanted.alternatives,
+        });
+        let gpus = crate::guard::gpus_touched(&action.change, self.state);
+        let (predicted, reason) = (wanted.predicted, wanted.reason);
+        self.decisions.push(Decision { action, kind, mode, reach, gpus, predicted, reason });
+        id
+    }
+
+    pub(super) fn decisions(&self) -> &[Decision] {
+        &self.decisions
+    }
+
+    pub(super) fn finish(self, id: &str) -> (Vec<Decision>, Report) {
+        (self.decisions, Report { plan: id.to_owned(), ..self.report })
+    }
+
+    // Answers are rounded to what is recorded before they are used, so that the record gives the same plan.
+    pub(super) fn highest(&mut self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        let level_ppm = ppm(level);
+        let gpus_milli = milli(self.forecast.highest_gpus(of, f64::from(level_ppm) / 1e6, within_ms));
+        let (owner, pool) = (of.owner.to_owned(), of.pool.to_owned());
+        self.report.answers.push(Answer::Highest { owner, pool, level_ppm, within_ms, gpus_milli });
+        gpus_milli.map(|milli| milli as f64 / 1e3)
+    }
+
+    pub(super) fn typical(&mut self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        let level_ppm = ppm(level);
+        let gpus_milli = milli(self.forecast.typical_gpus(of, f64::from(level_ppm) / 1e6, within_ms));
+        let (owner, pool) = (of.owner.to_owned(), of.pool.to_owned());
+        self.report.answers.push(Answer::Typical { owner, pool, level_ppm, within_ms, gpus_milli });
+        gpus_milli.map(|milli| milli as f64 / 1e3)
+    }
+
+    pub(super) fn coverage(&mut self, of: Series<'_>) -> Option<f64> {
+        let share_ppm = self.forecast.coverage(of).filter(|share| share.is_finite()).map(ppm);
+        let (owner, pool) = (of.owner.to_owned(), of.pool.to_owned());
+        self.report.answers.push(Answer::Coverage { owner, pool, share_ppm });
+        share_ppm.map(|ppm| f64::from(ppm) / 1e6)
+    }
+
+    pub(super) fn as_of(&mut self, of: Series<'_>) -> Option<i64> {
+        let at_us = self.forecast.as_of_us(of);
+        self.report.answers.push(Answer::AsOf {
+            owner: of.owner.to_owned(),
+            pool: of.pool.to_owned(),
+            at_us,
+        });
+        at_us
+    }
+
+    /// Why a running job may not be disturbed; `None`: it may.
+    pub(super) fn protected(&self, id: &JobId, job: &Job) -> Option<&'static str> {
+        if job.do_not_disrupt {
+            return Some("it is marked do-not-disrupt");
+        }
+        if self.policy.require_opt_in && !job.opt_in {
+            return Some("its owner has not opted in");
+        }
+        if !matches!(job.state, JobState::Running { .. }) {
+            return Some("it does not run");
+        }
+        self.touched.contains(id).then_some("another decision of this plan is about it")
+    }
+}
+
+/// Thousandths of a GPU, rounded up: a bound stays one.
+fn milli(gpus: Option<f64>) -> Option<i64> {
+    // A whole number of thousandths stays itself, whatever it went through.
+    gpus.filter(|gpus| gpus.is_finite()).map(|gpus| (gpus * 1e3 - 1e-3).ceil().clamp(0.0, 9e15) as i64)
+}
+
+/// Whether two changes are the same decision: times of their ends aside.
+fn same_change(a: &Change, b: &Change) -> bool {
+    let timeless = |change: &Change| {
+        let mut change = change.clone();
+        if let Change::Lend { expires_us, .. } = &mut change {
+            *expires_us = 0;
+        }
+        if let Change::DrainNode { reason, .. } = &mut change {
+            reason.clear();
+        }
+        change
+    };
+    timeless(a) == timeless(b)
+}
+
+/// What undoes a change that is named by its own action: a loan by taking it back, a drain by the return.
+fn undoing(id: &str, change: &Change) -> Option<Change> {
+    match change {
+        Change::Lend { gpus, nodes, extends: None, .. } => {
+            Some(Change::Reclaim { loan: id.to_owned(), from_gpus: *gpus, to_gpus: 0, nodes: nodes.clone() })
+        }
+        Change::DrainNode { node, .. } => {
+            Some(Change::ReturnNode { node: node.clone(), drained_by: id.to_owned() })
+        }
+        _ => None,
+    }
+}

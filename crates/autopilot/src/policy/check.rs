@@ -1,0 +1,180 @@
+//! Values that are numbers and still make no sense.
+
+use super::{Mode, Policy, PolicyError, calendar::minute_of_day};
+use crate::action::Kind;
+
+const YEAR_S: f64 = 366.0 * 86_400.0;
+
+fn wrong(key: &str, value: impl std::fmt::Display, mend: &str) -> PolicyError {
+    PolicyError::Value { key: key.to_owned(), value: value.to_string(), mend: mend.to_owned() }
+}
+
+pub(super) fn check(policy: &Policy) -> Result<(), PolicyError> {
+    if policy.format != 1 {
+        return Err(wrong("format", policy.format, "this program reads format 1"));
+    }
+    if policy.name.trim().is_empty() {
+        return Err(wrong("name", "\"\"", "give the policy a name; decisions are recorded under it"));
+    }
+    ranges(policy)?;
+    relations(policy)?;
+    calendar(policy)
+}
+
+/// Each number by itself.
+fn ranges(policy: &Policy) -> Result<(), PolicyError> {
+    let p = policy;
+    let shares = [
+        ("blast.fleet_share", p.blast.fleet_share),
+        ("floors.in_service_share", p.floors.in_service_share),
+        ("lend.reclaim_chance", p.lend.reclaim_chance),
+        ("lend.lost_per_lent", p.lend.lost_per_lent),
+        ("lend.least_coverage", p.lend.least_coverage),
+        ("record.verified", p.record.verified),
+        ("record.verified_down", p.record.verified_down),
+        ("drain.slowdown", p.drain.slowdown),
+    ];
+    for (key, value) in shares {
+        if !(0.0..=1.0).contains(&value) {
+            return Err(wrong(key, value, "write a share from 0.0 to 1.0"));
+        }
+    }
+    let inside = [
+        ("lend.least_quantile", p.lend.least_quantile),
+        ("reservation.quantile", p.reservation.quantile),
+        ("reservation.price_ratio", p.reservation.price_ratio),
+        ("drain.bad", p.drain.bad),
+    ];
+    for (key, value) in inside {
+        if !(value > 0.0 && value < 1.0) {
+            return Err(wrong(key, value, "write a number above 0.0 and below 1.0"));
+        }
+    }
+    let not_negative = [
+        ("blast.owner_lost_gpu_hours", p.blast.owner_lost_gpu_hours),
+        ("worth.least_net_gpu_hours", p.worth.least_net_gpu_hours),
+        ("worth.caution", p.worth.caution),
+        ("worth.relative_error", p.worth.relative_error),
+        ("resize.dwell_pauses", p.resize.dwell_pauses),
+        ("resize.gain_ratio", p.resize.gain_ratio),
+        ("record.realised", p.record.realised),
+        ("record.realised_down", p.record.realised_down),
+    ];
+    for (key, value) in not_negative {
+        if !(0.0..=1e6).contains(&value) {
+            return Err(wrong(key, value, "write a number from 0.0 to a million"));
+        }
+    }
+    let durations = [
+        ("blast.window_s", p.blast.window_s, 1),
+        ("stability.dwell_s", p.stability.dwell_s, 0),
+        ("stability.cooldown_s", p.stability.cooldown_s, 1),
+        ("stability.cooldown_most_s", p.stability.cooldown_most_s, 1),
+        ("freshness.most_s", p.freshness.most_s, 1),
+        ("freshness.plan_s", p.freshness.plan_s, 1),
+        ("lend.term_s", p.lend.term_s, 60),
+        ("lend.reclaim_within_s", p.lend.reclaim_within_s, 1),
+        ("lend.step_every_s", p.lend.step_every_s, 0),
+        ("resize.hold_s", p.resize.hold_s, 1),
+        ("resize.pause_s", p.resize.pause_s, 0),
+        ("reservation.horizon_s", p.reservation.horizon_s, 3600),
+        ("drain.good_for_s", p.drain.good_for_s, 0),
+        ("drain.repair_s", p.drain.repair_s, 0),
+        ("preempt.least_run_s", p.preempt.least_run_s, 0),
+        ("preempt.after_wait_s", p.preempt.after_wait_s, 0),
+        ("preempt.restart_s", p.preempt.restart_s, 0),
+        ("preempt.notice_s", p.preempt.notice_s, 0),
+    ];
+    for (key, value, least) in durations {
+        if value < least || value as f64 > YEAR_S {
+            return Err(wrong(key, value, &format!("write seconds from {least} to a year")));
+        }
+    }
+    let counts = [
+        ("blast.objects", p.blast.objects),
+        ("blast.failures", p.blast.failures),
+        ("stability.failures", p.stability.failures),
+        ("lend.step_gpus", p.lend.step_gpus),
+        ("reservation.step_gpus", p.reservation.step_gpus),
+        ("reservation.term_days", p.reservation.term_days),
+        ("drain.families", p.drain.families),
+        ("record.decisions", p.record.decisions),
+        ("record.window", p.record.window),
+    ];
+    for (key, value) in counts {
+        if value == 0 {
+            return Err(wrong(key, value, "write 1 or more"));
+        }
+    }
+    if !(-14 * 60..=14 * 60).contains(&p.utc_offset_minutes) {
+        return Err(wrong("utc_offset_minutes", p.utc_offset_minutes, "write minutes from -840 to 840"));
+    }
+    Ok(())
+}
+
+/// Numbers that only make sense together.
+fn relations(policy: &Policy) -> Result<(), PolicyError> {
+    let lend = &policy.lend;
+    if lend.reclaim_buffer_gpus > lend.buffer_gpus {
+        let mend = format!(
+            "write at most lend.buffer_gpus ({}), or lending and taking back chase each other",
+            lend.buffer_gpus
+        );
+        return Err(wrong("lend.reclaim_buffer_gpus", lend.reclaim_buffer_gpus, &mend));
+    }
+    if lend.reclaim_within_s >= lend.term_s {
+        let mend = format!(
+            "write less than lend.term_s ({}), or a loan is over before it can be taken back",
+            lend.term_s
+        );
+        return Err(wrong("lend.reclaim_within_s", lend.reclaim_within_s, &mend));
+    }
+    let mode = |kind: Kind| policy.modes.get(&kind).copied().unwrap_or(Mode::Observe);
+    for (kind, needs) in [(Kind::Lend, Kind::Reclaim), (Kind::DrainNode, Kind::ReturnNode)] {
+        if mode(needs) < mode(kind) && mode(kind) >= Mode::Approve {
+            let mend = format!(
+                "write at least {:?}, the mode of {kind}: what is done must be undone",
+                mode(kind).name()
+            );
+            return Err(wrong(&format!("modes.{needs}"), format!("{:?}", mode(needs).name()), &mend));
+        }
+    }
+    let worth = &policy.worth;
+    if worth.missing_micros_per_gpu_hour == 0 {
+        return Err(wrong(
+            "worth.missing_micros_per_gpu_hour",
+            0,
+            "write what an hour of a GPU that is missing costs",
+        ));
+    }
+    if policy.stability.cooldown_most_s < policy.stability.cooldown_s {
+        let mend = format!("write at least stability.cooldown_s ({})", policy.stability.cooldown_s);
+        return Err(wrong("stability.cooldown_most_s", policy.stability.cooldown_most_s, &mend));
+    }
+    let record = &policy.record;
+    if record.verified_down > record.verified || record.realised_down > record.realised {
+        let mend = "write at most the number for promotion, or a kind is promoted and demoted in turn";
+        return Err(wrong("record.verified_down and realised_down", record.verified_down, mend));
+    }
+    if record.window < record.decisions {
+        return Err(wrong("record.window", record.window, "write at least record.decisions"));
+    }
+    for (source, age) in &policy.freshness.sources {
+        if *age < 1 {
+            return Err(wrong(&format!("freshness.sources.{source}"), age, "write seconds from 1"));
+        }
+    }
+    Ok(())
+}
+
+fn calendar(policy: &Policy) -> Result<(), PolicyError> {
+    for (i, freeze) in policy.calendar.iter().enumerate() {
+        for (key, time) in [("from", &freeze.from), ("to", &freeze.to)] {
+            if minute_of_day(time).is_none() {
+                let key = format!("calendar[{i}].{key}");
+                return Err(wrong(&key, format!("{time:?}"), "write a time as \"HH:MM\", e.g. \"09:00\""));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! What the autopilot may do, how much of it, and by which numbers: a TOML file laid over the shipped one, checked as a whole.
+
+mod calendar;
+mod check;
+mod overlay;
+mod sections;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use calendar::{Day, Freeze};
+pub use sections::{
+    Blast, Budget, DrainRules, Floors, Freshness, LendRules, PreemptRules, RecordRules, ReservationRules,
+    ResizeRules, Stability, Worth,
+};
+
+use crate::action::Kind;
+use crate::state::{JobId, NodeName, OwnerName, PoolName};
+
+/// The shipped policy.
+pub const SHIPPED: &str = include_str!("../../policies/default.toml");
+
+/// How far a kind of decision may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Not even planned.
+    Stop,
+    /// Planned and recorded; nobody is told.
+    Observe,
+    /// Told to people.
+    Suggest,
+    /// Done when a person approved it.
+    Approve,
+    /// Done.
+    Act,
+}
+
+impl Mode {
+    /// One mode further; `act` stays. `stop` is a person's word and stays too.
+    pub fn up(self) -> Self {
+        match self {
+            Self::Stop => Self::Stop,
+            Self::Observe => Self::Suggest,
+            Self::Suggest => Self::Approve,
+            Self::Approve | Self::Act => Self::Act,
+        }
+    }
+
+    /// One mode back, never to `stop`: what goes badly is still watched.
+    pub fn down(self) -> Self {
+        match self {
+            Self::Stop => Self::Stop,
+            Self::Observe | Self::Suggest => Self::Observe,
+            Self::Approve => Self::Suggest,
+            Self::Act => Self::Approve,
+        }
+    }
+
+    /// Its spelling.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Observe => "observe",
+            Self::Suggest => "suggest",
+            Self::Approve => "approve",
+            Self::Act => "act",
+        }
+    }
+}
+
+/// A mode for part of the cluster. What is left out fits everything.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scope {
+    /// Of this kind.
+    pub kind: Option<Kind>,
+    /// Of this owner's jobs and capacity.
+    pub owner: Option<OwnerName>,
+    /// In this pool.
+    pub pool: Option<PoolName>,
+    /// On this node.
+    pub node: Option<NodeName>,
+    /// On this job.
+    pub job: Option<JobId>,
+    /// The mode.
+    pub mode: Mode,
+}
+
+/// What an action touches, for scopes and freezes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Reach {
+    /// Owners whose jobs or capacity it touches.
+    pub owners: Vec<OwnerName>,
+    /// Pools.
+    pub pools: Vec<PoolName>,
+    /// Nodes.
+    pub nodes: Vec<NodeName>,
+    /// Jobs.
+    pub jobs: Vec<JobId>,
+}
+
+/// A policy, complete and checked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Version of this file's form: 1.
+    pub format: u32,
+    /// Its name in records and tables.
+    pub name: String,
+    /// Jobs are touched only where their owner opted in.
+    pub require_opt_in: bool,
+    /// Modes for parts of the cluster; the last that fits decides, a `stop` that fits always does.
+    pub scopes: Vec<Scope>,
+    /// When nothing is done.
+    pub calendar: Vec<Freeze>,
+    /// Local time of the calendar: minutes east of UTC.
+    pub utc_offset_minutes: i32,
+    /// Mode by kind.
+    pub modes: BTreeMap<Kind, Mode>,
+    /// Budget by kind.
+    pub budgets: BTreeMap<Kind, Budget>,
+    /// How much may be touched altogether.
+    pub blast: Blast,
+    /// What always stays.
+    pub floors: Floors,
+    /// How often things may change.
+    pub stability: Stability,
+    /// How old knowledge may be.
+    pub freshness: Freshness,
+    /// What things are worth.
+    pub worth: Worth,
+    /// Numbers of lending and taking back.
+    pub lend: LendRules,
+    /// Numbers of resizing.
+    pub resize: ResizeRules,
+    /// Numbers of quotas and reservations.
+    pub reservation: ReservationRules,
+    /// Numbers of draining and returning.
+    pub drain: DrainRules,
+    /// Numbers of stopping jobs for others.
+    pub preempt: PreemptRules,
+    /// When a kind of decision is promoted or demoted.
+    pub record: RecordRules,
+}
+
+/// What is wrong with a policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// It is no TOML.
+    #[error("the policy is not TOML: {why}")]
+    Syntax {
+        /// Where and why, in the parser's words.
+        why: String,
+    },
+    /// A key nobody knows.
+    #[error("{key} is not a key of policies; known there: {known}")]
+    UnknownKey {
+        /// The key, from the top.
+        key: String,
+        /// Keys that are known there.
+        known: String,
+    },
+    /// A value that cannot be.
+    #[error("{key} = {value}: {mend}")]
+    Value {
+        /// The key, from the top.
+        key: String,
+        /// What it is set to.
+        value: String,
+        /// What to write instead.
+        mend: String,
+    },
+}
+
+impl Policy {
+    /// Reads `text` and lays it over the shipped policy.
+    ///
+    /// # Errors
+    /// The first thing that is wrong: the key, its value and how to mend it.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let policy = overlay::over_shipped(text)?;
+        check::check(&policy)?;
+        Ok(policy)
+    }
+
+    /// The shipped policy.
+    pub fn shipped() -> Self {
+        Self::parse("").expect("the shipped policy is complete and right; a test reads it")
+    }
+
+    /// Mode of `kind` for what it touches.
+    pub fn mode(&self, kind: Kind, reach: &Reach) -> Mode {
+        let mut mode = self.modes.get(&kind).copied().unwrap_or(Mode::Observe);
+        if mode == Mode::Stop {
+            return mode;
+        }
+        for scope in self.scopes.iter().filter(|scope| scope.fits(kind, reach)) {
+            if scope.mode == Mode::Stop {
+                return Mode::Stop;
+            }
+            mode = scope.mode;
+        }
+        mode
+    }
+
+    /// Budget of `kind`.
+    pub fn budget(&self, kind: Kind) -> Budget {
+        self.budgets.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// The freeze that holds at `now_us` for `kind` and what it touches.
+    pub fn frozen(&self, kind: Kind, reach: &Reach, now_us: i64) -> Option<&Freeze> {
+        let offset = self.utc_offset_minutes;
+        self.calendar.iter().find(|freeze| freeze.fits(kind, reach) && freeze.holds(now_us, offset))
+    }
+}
+
+impl Scope {
+    fn fits(&self, kind: Kind, reach: &Reach) -> bool {
+        let among = |wanted: &Option<String>, touched: &[String]| {
+            wanted.as_ref().is_none_or(|wanted| touched.contains(wanted))
+        };
+        self.kind.is_none_or(|wanted| wanted == kind)
+            && among(&self.owner, &reach.owners)
+            && among(&self.pool, &reach.pools)
+            && among(&self.node, &reach.nodes)
+            && among(&self.job, &reach.jobs)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use super::*;
+
+fn refused(text: &str) -> String {
+    Policy::parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_shipped_policy_is_complete_and_acts_nowhere() {
+    let policy = Policy::shipped();
+    for kind in Kind::ALL {
+        assert!(policy.modes[&kind] <= Mode::Suggest, "{kind}");
+        assert!(policy.budgets[&kind].concurrent > 0, "{kind}");
+    }
+    assert!(policy.require_opt_in);
+}
+
+#[test]
+fn a_short_file_changes_only_what_it_says() {
+    let policy = Policy::parse("name = \"night\"\n[lend]\nbuffer_gpus = 16\nleast_coverage = 1").unwrap();
+    let mut expected = Policy::shipped();
+    expected.name = "night".into();
+    expected.lend.buffer_gpus = 16;
+    expected.lend.least_coverage = 1.0;
+    assert_eq!(policy, expected);
+}
+
+#[test]
+fn errors_name_key_value_and_remedy() {
+    let unknown = refused("[lend]\nbufer_gpus = 3");
+    assert!(
+        unknown.starts_with("lend.bufer_gpus is not a key") && unknown.contains("buffer_gpus"),
+        "{unknown}"
+    );
+    let typed = refused("[lend]\nbuffer_gpus = \"3\"");
+    assert_eq!(typed, "lend.buffer_gpus = \"3\": write a whole number, e.g. 8");
+    let range = refused("[lend]\nleast_quantile = 1.5");
+    assert_eq!(range, "lend.least_quantile = 1.5: write a number above 0.0 and below 1.0");
+    assert!(refused("[modes]\nlend = \"go\"").starts_with("modes.lend = \"go\": unknown variant"));
+    assert!(refused("scopes = [{ mode = \"act\", team = \"a\" }]").starts_with("scopes[0] = "));
+    assert!(
+        refused("calendar = [{ name = \"x\", from = \"9\", to = \"10:00\" }]").contains("calendar[0].from")
+    );
+    assert!(refused("name = ").starts_with("the policy is not TOML"));
+    assert!(refused("[blast]\nobjects = -1").contains("the policy"));
+    assert!(refused("[worth]\ncaution = nan").contains("worth.caution"));
+    assert!(refused("[freshness]\nsources = { slurm = 0 }").contains("freshness.sources.slurm"));
+    assert!(refused("[floors]\npools = { a = \"x\" }").contains("floors.pools.a"));
+    assert!(refused("format = 2").contains("format 1"));
+}
+
+#[test]
+fn what_is_done_must_be_undone() {
+    assert!(refused("[modes]\nlend = \"act\"").starts_with("modes.reclaim = \"suggest\""));
+    assert!(refused("[modes]\ndrain_node = \"approve\"").starts_with("modes.return_node"));
+    Policy::parse("[modes]\nlend = \"act\"\nreclaim = \"act\"").unwrap();
+    assert!(refused("[lend]\nreclaim_buffer_gpus = 9").contains("chase each other"));
+    assert!(refused("[lend]\nterm_s = 600").contains("before it can be taken back"));
+}
+
+#[test]
+fn the_last_scope_that_fits_decides_and_a_stop_always() {
+    let text = r#"
+        scopes = [
+            { kind = "lend", owner = "serving", mode = "act" },
+            { owner = "serving", pool = "h100", mode = "approve" },
+            { node = "n7", mode = "stop" },
+            { mode = "observe", kind = "preempt" },
+        ]
+    "#;
+    let policy = Policy::parse(text).unwrap();
+    let mut reach = Reach { owners: vec!["serving".into()], ..Reach::default() };
+    assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Act);
+    reach.pools.push("h100".into());
+    assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Approve);
+    reach.nodes.push("n7".into());
+    assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Stop);
+    assert_eq!(policy.mode(Kind::Lend, &Reach::default()), Mode::Suggest);
+    assert_eq!(
+        policy.mode(Kind::DrainNode, &Reach { nodes: vec!["n8".into()], ..Reach::default() }),
+        Mode::Suggest
+    );
+}
+
+#[test]
+fn a_freeze_holds_for_what_it_names() {
+    let text = r#"calendar = [{ name = "launch", from = "00:00", to = "12:00", kinds = ["lend"], owners = ["serving"] }]"#;
+    let policy = Policy::parse(text).unwrap();
+    let reach = Reach { owners: vec!["serving".into()], ..Reach::default() };
+    let hour = 3_600_000_000;
+    assert_eq!(
+        policy.frozen(Kind::Lend, &reach, 3 * hour).map(|freeze| freeze.name.as_str()),
+        Some("launch")
+    );
+    assert!(policy.frozen(Kind::Lend, &reach, 13 * hour).is_none());
+    assert!(policy.frozen(Kind::Reclaim, &reach, 3 * hour).is_none());
+    assert!(policy.frozen(Kind::Lend, &Reach::default(), 3 * hour).is_none());
+}
+
+#[test]
+fn modes_go_up_and_down_one_at_a_time() {
+    assert_eq!(
+        [Mode::Stop, Mode::Observe, Mode::Suggest, Mode::Approve, Mode::Act].map(Mode::up),
+        [Mode::Stop, Mode::Suggest, Mode::Approve, Mode::Act, Mode::Act]
+    );
+    assert_eq!(
+        [Mode::Act, Mode::Approve, Mode::Suggest, Mode::Observe].map(Mode::down),
+        [Mode::Approve, Mode::Suggest, Mode::Observe, Mode::Observe]
+    );
+}

@@ -1,0 +1,214 @@
+//! What would have been under another policy: the same jobs, demand and faults, once for each policy and seed.
+
+mod interval;
+mod setting;
+
+pub use interval::{Interval, bootstrap};
+pub use setting::{Arrival, Setting, Unknowns};
+
+use serde::Serialize;
+
+use crate::{
+    DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
+    pilot::{self, Decide, Habits, Pilot},
+    policy::{self, Policy},
+    target::{Control, SimTarget},
+};
+
+/// What one policy came to on one seed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Run {
+    /// At the end of the time under test, with jobs still waiting: work and usage are compared here, as later all will be done.
+    pub at_span: Outcome,
+    /// When all jobs were done, or time ran out: waits and completion are compared here.
+    pub at_end: Outcome,
+    /// Time under test, µs.
+    pub span_us: i64,
+}
+
+/// The numbers that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Mean time in the queue, hours.
+    QueueHours,
+    /// 95th percentile of it, hours.
+    QueueP95Hours,
+    /// Mean time from submission to end, hours.
+    CompletionHours,
+    /// Work done in the time under test, GPU-hours at the size each job asked for.
+    UsefulGpuHours,
+    /// GPU time held by jobs or needed by a service and given, of all that was paid for.
+    Usage,
+    /// Progress thrown away by preemption, GPU-hours.
+    LostGpuHours,
+    /// Times a job had to go for someone else, per job.
+    PreemptionsPerJob,
+    /// Time in which online demand was not met, minutes.
+    UnmetMinutes,
+    /// Online demand not met, GPU-hours.
+    UnmetGpuHours,
+    /// Changes carried out a day.
+    ActionsPerDay,
+    /// Jobs that ended before time ran out, of all.
+    Done,
+}
+
+impl Metric {
+    /// All, in the order of tables.
+    pub const ALL: [Self; 11] = [
+        Self::QueueHours,
+        Self::QueueP95Hours,
+        Self::CompletionHours,
+        Self::UsefulGpuHours,
+        Self::Usage,
+        Self::LostGpuHours,
+        Self::PreemptionsPerJob,
+        Self::UnmetMinutes,
+        Self::UnmetGpuHours,
+        Self::ActionsPerDay,
+        Self::Done,
+    ];
+
+    /// Its value for a run.
+    pub fn of(self, run: &Run) -> f64 {
+        let hours = |us: i64| us as f64 / crate::HOUR_US as f64;
+        let (span, end) = (&run.at_span, &run.at_end);
+        match self {
+            Self::QueueHours => hours(end.queue_mean_us),
+            Self::QueueP95Hours => hours(end.queue_p95_us),
+            Self::CompletionHours => hours(end.completion_mean_us),
+            Self::UsefulGpuHours => gpu_hours(span.useful_gpu_us),
+            Self::Usage => span.used_gpu_us as f64 / span.paid_gpu_us.max(1) as f64,
+            Self::LostGpuHours => gpu_hours(span.lost_preempted_gpu_us),
+            Self::PreemptionsPerJob => end.preemptions as f64 / end.jobs.max(1) as f64,
+            Self::UnmetMinutes => span.unmet_us as f64 / MINUTE_US as f64,
+            Self::UnmetGpuHours => gpu_hours(span.unmet_gpu_us),
+            Self::ActionsPerDay => span.actions as f64 / (run.span_us as f64 / DAY_US as f64),
+            Self::Done => end.done as f64 / end.jobs.max(1) as f64,
+        }
+    }
+}
+
+/// Who runs the cluster.
+pub enum Contender {
+    /// One that sees and changes the simulation itself.
+    Policy(Box<dyn Policy>),
+    /// One that sees and acts through the target interface only, with all that goes wrong on the way.
+    Pilot {
+        /// Who decides.
+        decider: Box<dyn Decide>,
+        /// What goes wrong.
+        control: Control,
+        /// How its actuator behaves.
+        habits: Habits,
+        /// How the scheduler is set up for it.
+        schedule: Schedule,
+        /// How often it looks, µs.
+        every_us: i64,
+    },
+}
+
+/// Makes a contender anew for each run, so that none remembers the one before.
+pub type Maker<'a> = &'a dyn Fn(&Setting) -> Contender;
+
+/// One policy's numbers over all seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Name of the policy.
+    pub policy: String,
+    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval.
+    pub values: Vec<Interval>,
+    /// Likewise, mean over that of the first policy; seeds are drawn in pairs. `None` where the first policy's mean is 0.
+    pub ratios: Vec<Option<Interval>>,
+    /// What each seed gave.
+    pub runs: Vec<Run>,
+}
+
+/// Runs each contender on each seed.
+///
+/// # Errors
+/// [`SimError`] if a setting does not fit together.
+pub fn backtest(
+    contenders: &[Maker<'_>],
+    seeds: impl Iterator<Item = u64> + Clone,
+    setting: &dyn Fn(u64) -> Setting,
+) -> Result<Vec<Row>, SimError> {
+    let mut rows: Vec<Row> = Vec::new();
+    for make in contenders {
+        let mut name = String::new();
+        let mut runs = Vec::new();
+        for seed in seeds.clone() {
+            let setting = setting(seed);
+            let contender = make(&setting);
+            name = contender.name();
+            runs.push(play(&setting, contender, seed)?);
+        }
+        let base = rows.first().map_or(&runs, |first| &first.runs).clone();
+        let of = |metric: Metric, runs: &[Run]| runs.iter().map(|run| metric.of(run)).collect::<Vec<_>>();
+        let values = Metric::ALL.map(|m| bootstrap(&of(m, &runs), None));
+        let ratios = Metric::ALL.map(|m| {
+            let below = of(m, &base);
+            (below.iter().sum::<f64>() > 0.0).then(|| bootstrap(&of(m, &runs), Some(&below)))
+        });
+        rows.push(Row { policy: name, values: values.to_vec(), ratios: ratios.to_vec(), runs });
+    }
+    Ok(rows)
+}
+
+/// Runs one contender on one setting.
+///
+/// # Errors
+/// [`SimError`] if the setting does not fit together.
+pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, SimError> {
+    let (mut spec, mut jobs) = (setting.spec.clone(), setting.jobs.clone());
+    match &contender {
+        Contender::Policy(policy) => policy.prepare(&mut spec, &mut jobs),
+        Contender::Pilot { schedule, .. } => spec.schedule = *schedule,
+    }
+    let mut sim = Sim::new(spec, jobs, setting.services.clone())?;
+    for fault in &setting.faults {
+        sim.plan_failure(fault.at_us, fault.node, fault.repair_us);
+    }
+    let (span_us, limit_us) = (setting.span_us, setting.span_us + setting.drain_us);
+    let mut at_span = None;
+    let mut at = |sim: &Sim| {
+        if at_span.is_none() && sim.now_us() >= span_us {
+            at_span = Some(sim.outcome());
+        }
+    };
+    let at_end = match contender {
+        Contender::Policy(mut policy) => {
+            policy::run(&mut sim, policy.as_mut(), limit_us, &mut at);
+            sim.outcome()
+        }
+        Contender::Pilot { decider, control, habits, every_us, .. } => {
+            let mut target = SimTarget::new(sim, control, seed);
+            pilot::fly(&mut target, &mut Pilot::new(decider, 1, habits), every_us, limit_us, &mut at);
+            target.sim().outcome()
+        }
+    };
+    Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us })
+}
+
+impl Contender {
+    /// Its name in tables.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Policy(policy) => policy.name(),
+            Self::Pilot { decider, .. } => decider.name(),
+        }
+    }
+}
+
+impl<P: Policy + 'static> From<P> for Contender {
+    fn from(policy: P) -> Self {
+        Self::Policy(Box::new(policy))
+    }
+}
+
+impl std::fmt::Debug for Contender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}

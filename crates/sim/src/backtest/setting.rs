@@ -1,0 +1,134 @@
+//! What a policy is tried on: a cluster with its jobs, demand and faults.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::{
+    Checkpoint, ClusterSpec, Elastic, HOUR_US, JobSpec, PPM, SECOND_US, ServiceSpec, TeamSpec,
+    generate::{self, Arrivals, Fault, Load},
+    padded_estimate_us,
+};
+
+/// One job of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it was submitted, µs from the beginning of the time under test.
+    pub submit_us: i64,
+    /// How long it ran, µs.
+    pub work_us: i64,
+    pub gpus: u32,
+    /// Its team or virtual cluster.
+    pub team: String,
+}
+
+/// What traces do not tell and is drawn for each seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unknowns {
+    /// Share of jobs of `elastic_from` GPUs and more that are elastic, between half and twice their size.
+    pub elastic_ppm: u32,
+    pub elastic_from: u32,
+    /// Share of jobs that write checkpoints and may run on borrowed nodes.
+    pub loan_ppm: u32,
+    /// Share of those that write one when they are told that they have to go; from the others work is lost.
+    pub notice_ppm: u32,
+    /// Between checkpoints, and how long one takes.
+    pub checkpoint_us: (i64, i64),
+    /// From start to the first step.
+    pub restart_us: i64,
+    /// Node faults against those of the trace they are made after; 0 is none.
+    pub faults_ppm: u32,
+}
+
+impl Default for Unknowns {
+    fn default() -> Self {
+        Self {
+            elastic_ppm: 300_000,
+            elastic_from: 8,
+            loan_ppm: 800_000,
+            notice_ppm: 700_000,
+            checkpoint_us: (HOUR_US / 2, 20 * SECOND_US),
+            restart_us: 30 * SECOND_US,
+            faults_ppm: PPM,
+        }
+    }
+}
+
+/// What a policy is tried on.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    pub spec: ClusterSpec,
+    pub jobs: Vec<JobSpec>,
+    pub services: Vec<ServiceSpec>,
+    pub faults: Vec<Fault>,
+    /// Time under test.
+    pub span_us: i64,
+    /// How long jobs may take beyond it until all are done.
+    pub drain_us: i64,
+}
+
+impl Setting {
+    /// A trace of jobs beside a service's demand in pool 1. Jobs that the nodes of pool 0 could never hold, or that took no
+    /// time, are left out; so is what the trace does not tell drawn from the seed. Teams are those of the trace, without quotas.
+    pub fn from_trace(
+        spec: ClusterSpec,
+        arrivals: &[Arrival],
+        demand: ServiceSpec,
+        unknowns: &Unknowns,
+        span_us: i64,
+        seed: u64,
+    ) -> Self {
+        let mut spec = spec;
+        let most = spec.pool_gpus(0);
+        let fits = |a: &&Arrival| {
+            a.gpus > 0 && a.gpus <= most && a.work_us > 0 && (0..span_us).contains(&a.submit_us)
+        };
+        let taken: Vec<&Arrival> = arrivals.iter().filter(fits).collect();
+        let mut teams: Vec<&String> = taken.iter().map(|a| &a.team).collect();
+        teams.sort_unstable();
+        teams.dedup();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut jobs: Vec<JobSpec> = taken
+            .iter()
+            .map(|a| {
+                let team = teams.binary_search(&&a.team).unwrap_or(0);
+                draw(a, team, unknowns, most, &mut rng)
+            })
+            .collect();
+        jobs.sort_by_key(|j| j.submit_us);
+        let team = |name: &&String| TeamSpec { name: (*name).clone(), pool: 0, quota_gpus: None };
+        let named: Vec<TeamSpec> = teams.iter().map(team).collect();
+        if !named.is_empty() {
+            spec.teams = named;
+        }
+        let faults = generate::faults(spec.nodes.len() as u32, span_us, unknowns.faults_ppm, seed);
+        Self { spec, jobs, services: vec![demand], faults, span_us, drain_us: span_us }
+    }
+
+    /// Made-up jobs and load on `train` and `serve` nodes of 8 GPUs, for when there is no trace.
+    pub fn made_up(train: usize, serve: usize, arrivals: &Arrivals, load: &Load, seed: u64) -> Self {
+        let spec = ClusterSpec::uniform(&[train, serve], 8);
+        let most = spec.pool_gpus(0);
+        let mut jobs = generate::arrivals(arrivals, seed);
+        jobs.retain(|j| j.gpus <= most);
+        let faults = generate::faults(spec.nodes.len() as u32, arrivals.span_us, PPM, seed);
+        let services = vec![generate::load(load, 1, seed)];
+        Self { spec, jobs, services, faults, span_us: arrivals.span_us, drain_us: arrivals.span_us }
+    }
+}
+
+fn draw(a: &Arrival, team: usize, unknowns: &Unknowns, most: u32, rng: &mut ChaCha8Rng) -> JobSpec {
+    let loan = rng.random_range(0..PPM) < unknowns.loan_ppm;
+    let elastic = a.gpus >= unknowns.elastic_from.max(2) && rng.random_range(0..PPM) < unknowns.elastic_ppm;
+    let (every_us, cost_us) = unknowns.checkpoint_us;
+    let on_notice = rng.random_range(0..PPM) < unknowns.notice_ppm;
+    let max_gpus = (a.gpus * 2).min(most);
+    JobSpec {
+        estimate_us: padded_estimate_us(a.work_us),
+        team,
+        loan,
+        elastic: elastic.then_some(Elastic { min_gpus: a.gpus / 2, max_gpus, curve: 0 }),
+        checkpoint: (loan || elastic).then_some(Checkpoint { every_us, cost_us, on_notice }),
+        restart_us: unknowns.restart_us,
+        ..JobSpec::plain(a.submit_us, a.gpus, a.work_us)
+    }
+}

@@ -1,0 +1,235 @@
+//! What can be done to a cluster from outside: lend and call back nodes, resize, stop, drain, set quotas.
+
+use crate::{
+    Happening, Place, Sim,
+    job::Closing,
+    nodes::Held,
+    sim::{Ended, Risk},
+};
+
+/// Why nothing was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// A node is not where the change needs it.
+    #[error("node {node} is {found}; it must be {must}")]
+    Node {
+        /// The node.
+        node: u32,
+        /// Where it must be.
+        must: &'static str,
+        /// Where it is.
+        found: String,
+    },
+    /// A job does not allow the change.
+    #[error("job {job} {why}")]
+    Job {
+        /// The job.
+        job: u32,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// There are not enough free GPUs.
+    #[error("there is no room for {gpus} more GPUs")]
+    NoRoom {
+        /// How many were asked for.
+        gpus: u32,
+    },
+}
+
+impl Sim {
+    /// Begins to give a node of a service to the jobs of pool `to`. It takes [`Latency::handover_us`](crate::Latency).
+    ///
+    /// # Errors
+    /// [`Refused::Node`] if the node is not at home, works for no service, is broken or drained.
+    pub fn lend(&mut self, node: u32, to: usize) -> Result<(), Refused> {
+        let n = self.nodes.get(node);
+        let serves = self.services.iter().any(|s| s.pool == n.pool);
+        if n.place != Place::Home || !n.up || n.drained || !serves || n.pool == to {
+            let found = format!("{:?}, up: {}, drained: {}, serving: {serves}", n.place, n.up, n.drained);
+            return Err(Refused::Node { node, must: "at home, up, not drained, of a service", found });
+        }
+        self.actions += 1;
+        self.place(node, Place::Leaving { to });
+        self.foresee_move(node, self.latency().handover_us);
+        Ok(())
+    }
+
+    /// Calls a lent node back: nothing new starts on it. Once it is empty it is handed over and loads a model.
+    ///
+    /// # Errors
+    /// [`Refused::Node`] if the node is not lent.
+    pub fn call_back(&mut self, node: u32) -> Result<(), Refused> {
+        match self.nodes.get(node).place {
+            Place::Lent { to } | Place::Leaving { to } => {
+                self.actions += 1;
+                self.place(node, Place::Called { to });
+                self.left(&vec![(node, 0)]);
+                Ok(())
+            }
+            place => Err(Refused::Node { node, must: "on loan", found: format!("{place:?}") }),
+        }
+    }
+
+    /// Calls a node back and makes the jobs on it go: elastic ones give up the node if that leaves them their least size, the
+    /// others go back to the queue.
+    ///
+    /// # Errors
+    /// [`Refused::Node`] if the node is not lent.
+    pub fn clear_and_call_back(&mut self, node: u32, notice: bool) -> Result<(), Refused> {
+        self.call_back(node)?;
+        self.clear(node, notice);
+        Ok(())
+    }
+
+    /// Makes the jobs on a node that was called back go, those that were not told yet.
+    pub(crate) fn clear(&mut self, node: u32, notice: bool) {
+        for job in self.nodes.get(node).jobs.clone() {
+            let leaving = |n: u32| matches!(self.nodes.get(n).place, Place::Called { .. });
+            let kept: Held = self.jobs[job as usize].held.iter().filter(|h| !leaving(h.0)).copied().collect();
+            if self.shrink(job, kept, notice).is_err() {
+                self.evict(job, notice);
+            }
+        }
+    }
+
+    /// Makes an elastic job go on with fewer of its GPUs.
+    ///
+    /// # Errors
+    /// [`Refused::Job`] if it does not run, was told to go, is not elastic, or would have less than its least size.
+    pub fn shrink(&mut self, job: u32, keep: Held, notice: bool) -> Result<(), Refused> {
+        let refuse = |why| Err(Refused::Job { job, why });
+        if !self.is_steady(job) {
+            return refuse("does not run, or was told to go");
+        }
+        let j = &self.jobs[job as usize];
+        let Some(elastic) = j.spec.elastic else { return refuse("is not elastic") };
+        let gpus: u32 = keep.iter().map(|h| h.1).sum();
+        if gpus < elastic.min_gpus || gpus >= j.gpus() {
+            return refuse("would not have fewer GPUs, or less than its least size");
+        }
+        let had = |k: &(u32, u32)| j.held.iter().any(|h| h.0 == k.0 && h.1 >= k.1);
+        if !keep.iter().all(had) {
+            return refuse("does not hold what it shall keep");
+        }
+        self.actions += 1;
+        self.tell(job, Closing::Keep(keep), notice);
+        Ok(())
+    }
+
+    /// Gives an elastic job more GPUs: it writes a checkpoint and starts again at its new size, holding all of them meanwhile.
+    ///
+    /// # Errors
+    /// [`Refused`] if it does not run, is not elastic, would exceed its largest size or its team's limit, or there is no room.
+    pub fn grow(&mut self, job: u32, gpus: u32) -> Result<(), Refused> {
+        let refuse = |why| Err(Refused::Job { job, why });
+        if !self.is_steady(job) {
+            return refuse("does not run, or was told to go");
+        }
+        let j = &self.jobs[job as usize];
+        let (Some(elastic), Some(_)) = (j.spec.elastic, j.spec.checkpoint) else {
+            return refuse("is not elastic, or writes no checkpoints");
+        };
+        if gpus > elastic.max_gpus || gpus <= j.gpus() {
+            return refuse("would not have more GPUs, or more than its largest size");
+        }
+        let (extra, team) = (gpus - j.gpus(), j.spec.team);
+        if self.limits[team].is_some_and(|limit| self.held_by_team[team] + extra > limit) {
+            return refuse("belongs to a team that is at its limit");
+        }
+        let model = j.held.first().map(|h| self.nodes.get(h.0).model);
+        let more = self.nodes.fit(self.pool_of(job), model, extra, j.spec.loan);
+        let mut held = j.held.clone();
+        for (node, count) in more.ok_or(Refused::NoRoom { gpus: extra })? {
+            match held.iter_mut().find(|h| h.0 == node) {
+                Some(h) => h.1 += count,
+                None => held.push((node, count)),
+            }
+        }
+        let pause_us = self.latency().checkpoint_us + j.spec.restart_us;
+        self.actions += 1;
+        let j = &self.jobs[job as usize];
+        let attempt = j.attempts - 1;
+        self.settle(job, 0, Risk::Saved);
+        self.release(job);
+        self.note(|| Happening::Ended { job, attempt, how: Ended::Resized });
+        self.start(job, held, pause_us);
+        Ok(())
+    }
+
+    /// Stops a job; it goes back to the queue, to where its submission puts it. With notice it has time to write a checkpoint,
+    /// if it is one that does.
+    pub fn evict(&mut self, job: u32, notice: bool) {
+        if self.is_steady(job) {
+            self.actions += 1;
+            self.tell(job, Closing::Requeue, notice);
+        }
+    }
+
+    /// Stops a job for one of higher priority, as the scheduler itself does.
+    pub(crate) fn preempt(&mut self, job: u32) {
+        self.tell(job, Closing::Requeue, true);
+    }
+
+    fn tell(&mut self, job: u32, closing: Closing, notice: bool) {
+        let latency = self.latency();
+        let saved = notice && self.jobs[job as usize].spec.checkpoint.is_some_and(|c| c.on_notice);
+        let notice_us = if notice { latency.notice_us } else { 0 };
+        let after_us = notice_us + latency.kill_us + if saved { latency.checkpoint_us } else { 0 };
+        let j = &mut self.jobs[job as usize];
+        j.closing = Some(closing);
+        self.foresee_close(job, after_us, saved);
+    }
+
+    /// Lets a team hold at most `gpus` from now on. Nobody is stopped for it.
+    pub fn set_limit(&mut self, team: usize, gpus: Option<u32>) {
+        self.actions += 1;
+        self.limits[team] = gpus;
+        self.dirty = true;
+        self.note(|| Happening::LimitSet { team, gpus });
+    }
+
+    /// Lets a node take no new jobs, or take them again.
+    pub fn set_drained(&mut self, node: u32, drained: bool) {
+        if self.nodes.get(node).drained != drained {
+            self.actions += 1;
+            self.nodes.change(node, |n| n.drained = drained);
+            self.dirty = true;
+            self.note(|| Happening::NodeDrained { node, drained });
+        }
+    }
+
+    fn place(&mut self, node: u32, place: Place) {
+        self.nodes.change(node, |n| {
+            n.place = place;
+            n.epoch += 1;
+        });
+        self.note(|| Happening::NodeMoved { node, place });
+    }
+
+    /// Nodes that jobs have left: those that were called back and are empty go home.
+    pub(crate) fn left(&mut self, nodes: &Held) {
+        for (node, _) in nodes {
+            let n = self.nodes.get(*node);
+            if matches!(n.place, Place::Called { .. }) && n.jobs.is_empty() {
+                self.place(*node, Place::Handover);
+                self.foresee_move(*node, self.latency().handover_us);
+            }
+        }
+    }
+
+    /// A node has made the step that was foreseen.
+    pub(crate) fn moved(&mut self, node: u32) {
+        match self.nodes.get(node).place {
+            Place::Leaving { to } => {
+                self.place(node, Place::Lent { to });
+                self.dirty = true;
+            }
+            Place::Handover => {
+                self.place(node, Place::Loading);
+                self.foresee_move(node, self.latency().load_us);
+            }
+            Place::Loading => self.place(node, Place::Home),
+            Place::Home | Place::Lent { .. } | Place::Called { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A job as it runs, and what it has made of the GPU time it holds.
+
+use crate::{JobSpec, PPM, nodes::Held};
+
+/// Where a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobState {
+    /// Not submitted yet.
+    Future,
+    Queued,
+    Running,
+    Done,
+}
+
+/// What becomes of a job that has been told to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Back to the queue.
+    Requeue,
+    /// It goes on with these GPUs.
+    Keep(Held),
+}
+
+/// A job as it is now.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub spec: JobSpec,
+    pub state: JobState,
+    /// What it holds now.
+    pub held: Held,
+    /// When it went into the queue last.
+    pub queued_us: i64,
+    /// Time in the queue so far, all its waits together, without the one that lasts.
+    pub waited_us: i64,
+    pub first_start_us: Option<i64>,
+    /// When it began to hold what it holds, or held last.
+    pub started_us: i64,
+    pub end_us: Option<i64>,
+    /// Starts so far.
+    pub attempts: u32,
+    /// How often it had to go for someone else.
+    pub preempted: u32,
+    /// Progress that is safe, in ppm·µs: a run of 1 µs with the GPUs it asked for is 1,000,000.
+    pub(crate) done: i128,
+    pub(crate) segment: Segment,
+    pub(crate) closing: Option<Closing>,
+    /// Counts changes, so that a date to go given before one is known as outdated.
+    pub(crate) epoch: u32,
+    /// Counts the ends that were foreseen.
+    pub(crate) foreseen: u32,
+}
+
+/// A stretch of time during which a job had the same GPUs and speed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Segment {
+    /// From when on it held the GPUs.
+    pub(crate) held_us: i64,
+    /// From when on it made progress.
+    pub(crate) from_us: i64,
+    pub(crate) gpus: u32,
+    pub(crate) rate_ppm: u32,
+    /// Where in the cycle of progress and checkpoint it stood at `from_us`.
+    pub(crate) phase_us: i64,
+    /// Progress before `from_us` that no checkpoint holds, ppm·µs and GPU-µs.
+    pub(crate) risk: i128,
+    pub(crate) risk_gpu_us: i128,
+}
+
+/// What a job has made of a segment at some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Newly safe, ppm·µs and GPU-µs.
+    pub(crate) safe: i128,
+    pub(crate) safe_gpu_us: i128,
+    /// At risk, ppm·µs and GPU-µs.
+    pub(crate) risk: i128,
+    pub(crate) risk_gpu_us: i128,
+    /// Held without progress.
+    pub(crate) overhead_gpu_us: i128,
+    /// Where in the cycle it stands.
+    pub(crate) phase_us: i64,
+}
+
+impl Job {
+    pub(crate) fn new(spec: JobSpec) -> Self {
+        Self {
+            spec,
+            state: JobState::Future,
+            held: Vec::new(),
+            queued_us: 0,
+            waited_us: 0,
+            first_start_us: None,
+            started_us: 0,
+            end_us: None,
+            attempts: 0,
+            preempted: 0,
+            done: 0,
+            segment: Segment::default(),
+            closing: None,
+            epoch: 0,
+            foreseen: 0,
+        }
+    }
+
+    /// GPUs it holds.
+    pub fn gpus(&self) -> u32 {
+        self.segment.gpus
+    }
+
+    /// All its work, ppm·µs.
+    pub(crate) fn work(&self) -> i128 {
+        i128::from(self.spec.work_us) * i128::from(PPM)
+    }
+
+    /// Progress time of this segment at `phase` of the cycle, and where the cycle after the last checkpoint stands.
+    fn cycle(&self, phase_us: i64) -> (i64, i64, i64) {
+        let Some(c) = self.spec.checkpoint else { return (phase_us, 0, phase_us) };
+        let (cycles, within) = (phase_us / (c.every_us + c.cost_us), phase_us % (c.every_us + c.cost_us));
+        let since = within.min(c.every_us);
+        (cycles * c.every_us + since, cycles, since)
+    }
+
+    /// What the segment comes to at `now`, of which the last `idle_us` made no progress.
+    pub(crate) fn account(&self, now_us: i64, idle_us: i64) -> Account {
+        let s = &self.segment;
+        let (gpus, rate) = (i128::from(s.gpus), i128::from(s.rate_ppm));
+        let ran_us = (now_us - idle_us - s.from_us).max(0);
+        let phase_us = s.phase_us + ran_us;
+        let (progress_end, cycles, since) = self.cycle(phase_us);
+        let progress = progress_end - self.cycle(s.phase_us).0;
+        let (safe_us, risk_us) = if cycles > 0 { (progress - since, since) } else { (0, progress) };
+        // A checkpoint in this segment also saves what was at risk before it.
+        let (saved, saved_gpu_us, risk, risk_gpu_us) =
+            if cycles > 0 { (s.risk, s.risk_gpu_us, 0, 0) } else { (0, 0, s.risk, s.risk_gpu_us) };
+        let held_us = now_us - s.held_us;
+        Account {
+            safe: i128::from(safe_us) * rate + saved,
+            safe_gpu_us: i128::from(safe_us) * gpus + saved_gpu_us,
+            risk: i128::from(risk_us) * rate + risk,
+            risk_gpu_us: i128::from(risk_us) * gpus + risk_gpu_us,
+            overhead_gpu_us: i128::from(held_us - progress) * gpus,
+            phase_us: if cycles > 0 { self.within(phase_us) } else { phase_us },
+        }
+    }
+
+    fn within(&self, phase_us: i64) -> i64 {
+        self.spec.checkpoint.map_or(phase_us, |c| phase_us % (c.every_us + c.cost_us))
+    }
+
+    /// When the job will be done if nothing happens to it.
+    pub(crate) fn end_of_segment_us(&self) -> i64 {
+        let s = &self.segment;
+        let left = self.work() - self.done - s.risk;
+        let rate = i128::from(s.rate_ppm.max(1));
+        let progress_us = ((left + rate - 1) / rate).max(0) as i64;
+        let Some(c) = self.spec.checkpoint else { return s.from_us + progress_us };
+        // Progress already made in the running cycle; a checkpoint that is due at the very end is not written.
+        let into = s.phase_us.min(c.every_us);
+        let rest_of_pause = s.phase_us - into;
+        let pauses = if progress_us == 0 { 0 } else { (into + progress_us - 1) / c.every_us };
+        s.from_us + progress_us + (pauses * c.cost_us - rest_of_pause).max(0)
+    }
+
+    /// GPU-µs that are lost if the job is stopped now without a word.
+    pub fn at_risk_gpu_us(&self, now_us: i64) -> i128 {
+        if self.state == JobState::Running { self.account(now_us, 0).risk_gpu_us } else { 0 }
+    }
+
+    /// Share of its work that is done at `now`, checkpointed or not, in ppm·µs of [`JobSpec::work_us`].
+    pub(crate) fn progress(&self, now_us: i64) -> i128 {
+        match self.state {
+            JobState::Done => self.work(),
+            JobState::Running => {
+                let a = self.account(now_us, 0);
+                (self.done + a.safe + a.risk).min(self.work())
+            }
+            _ => self.done,
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Nodes, whose hands they are in, and where a gang fits.
+
+use std::collections::BTreeSet;
+
+use crate::{Class, ClusterSpec};
+
+/// Whose hands a node is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// With its owner, and ready.
+    Home,
+    /// Being given to the pool that borrows it.
+    Leaving { to: usize },
+    /// On loan to a pool.
+    Lent { to: usize },
+    /// Called back from a pool: no new jobs, those on it have to go.
+    Called { to: usize },
+    /// Empty, being given back to its owner.
+    Handover,
+    /// Back, loading a model.
+    Loading,
+}
+
+/// One node as it is now.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub gpus: u32,
+    pub model: u16,
+    pub rack: u32,
+    /// Its owner.
+    pub pool: usize,
+    pub free: u32,
+    pub up: bool,
+    /// It takes no new jobs.
+    pub drained: bool,
+    /// Its speed; 1,000,000 is full.
+    pub speed_ppm: u32,
+    pub place: Place,
+    /// Jobs that hold GPUs of it.
+    pub jobs: Vec<u32>,
+    /// Counts changes of `place`, so that a step of an older change is known as such.
+    pub(crate) epoch: u32,
+}
+
+/// All nodes, and indexes over those that jobs can be put on.
+#[derive(Debug, Clone)]
+pub(crate) struct Nodes {
+    all: Vec<Node>,
+    groups: Vec<Group>,
+    models: usize,
+    /// Pools that belong to a service.
+    serves: Vec<bool>,
+    /// GPUs in each class now, services apart.
+    classes: [i64; 8],
+    /// GPUs of each service's pool that can serve now.
+    ready: Vec<i64>,
+}
+
+/// Nodes of one model that jobs of one pool can be put on, either its own or borrowed ones.
+#[derive(Debug, Clone, Default)]
+struct Group {
+    /// Nodes by how many of their GPUs are free.
+    by_free: Vec<BTreeSet<u32>>,
+    free: u32,
+    /// GPUs of its largest node, once it had one.
+    size: u32,
+}
+
+/// Which GPUs a job holds: node, and how many of it.
+pub type Held = Vec<(u32, u32)>;
+
+impl Nodes {
+    pub(crate) fn new(spec: &ClusterSpec, serves: Vec<bool>) -> Self {
+        let all = spec.nodes.iter().map(|n| Node {
+            gpus: n.gpus,
+            model: n.model,
+            rack: n.rack,
+            pool: n.pool,
+            free: n.gpus,
+            up: true,
+            drained: false,
+            speed_ppm: crate::PPM,
+            place: Place::Home,
+            jobs: Vec::new(),
+            epoch: 0,
+        });
+        let mut nodes = Self {
+            all: all.collect(),
+            groups: vec![Group::default(); spec.pools.len() * spec.models.len() * 2],
+            models: spec.models.len(),
+            ready: vec![0; serves.len()],
+            serves,
+            classes: [0; 8],
+        };
+        for n in 0..nodes.all.len() as u32 {
+            nodes.count(n, 1);
+        }
+        nodes
+    }
+
+    pub(crate) fn get(&self, node: u32) -> &Node {
+        &self.all[node as usize]
+    }
+
+    pub(crate) fn all(&self) -> &[Node] {
+        &self.all
+    }
+
+    /// Changes a node and everything that is counted over nodes with it.
+    pub(crate) fn change(&mut self, node: u32, with: impl FnOnce(&mut Node)) {
+        self.count(node, -1);
+        with(&mut self.all[node as usize]);
+        self.count(node, 1);
+    }
+
+    /// GPUs that can serve in a pool.
+    pub(crate) fn ready(&self, pool: usize) -> i64 {
+        self.ready[pool]
+    }
+
+    /// GPUs by class, those ready to serve all as [`Class::Headroom`].
+    pub(crate) fn classes(&self) -> [i64; 8] {
+        self.classes
+    }
+
+    /// Free GPUs that jobs of a pool can have: of its own nodes, and of borrowed ones.
+    pub(crate) fn free(&self, pool: usize) -> (u32, u32) {
+        let sum = |lent: usize| {
+            (0..self.models).map(|m| self.groups[(pool * self.models + m) * 2 + lent].free).sum::<u32>()
+        };
+        (sum(0), sum(1))
+    }
+
+    fn group_of(&self, n: &Node) -> Option<usize> {
+        if !n.up || n.drained {
+            return None;
+        }
+        let (pool, lent) = match n.place {
+            Place::Home if !self.serves[n.pool] => (n.pool, 0),
+            Place::Lent { to } => (to, 1),
+            _ => return None,
+        };
+        Some((pool * self.models + usize::from(n.model)) * 2 + lent)
+    }
+
+    /// Puts a node into all counts, or takes it out.
+    fn count(&mut self, node: u32, sign: i64) {
+        let n = &self.all[node as usize];
+        let (free, held) = (i64::from(n.free), i64::from(n.gpus - n.free));
+        let class = match n.place {
+            _ if !n.up => Class::Down,
+            Place::Leaving { .. } | Place::Called { .. } | Place::Handover | Place::Loading => Class::Transit,
+            _ if n.drained => Class::Drained,
+            Place::Home if self.serves[n.pool] => Class::Headroom,
+            Place::Home => Class::Idle,
+            Place::Lent { .. } => Class::IdleLent,
+        };
+        self.classes[class as usize] += sign * free;
+        self.classes[Class::Allocated as usize] += sign * held;
+        if class == Class::Headroom {
+            self.ready[n.pool] += sign * free;
+        }
+        let Some(g) = self.group_of(n) else { return };
+        let group = &mut self.groups[g];
+        if group.by_free.len() <= n.gpus as usize {
+            group.by_free.resize(n.gpus as usize + 1, BTreeSet::new());
+            group.size = n.gpus;
+        }
+        if sign > 0 {
+            group.by_free[n.free as usize].insert(node);
+            group.free += n.free;
+        } else {
+            group.by_free[n.free as usize].remove(&node);
+            group.free -= n.free;
+        }
+    }
+
+    /// Where a gang of `gpus` GPUs of one model fits now; own nodes go before borrowed ones.
+    ///
+    /// What is smaller than a node goes where the fewest GPUs are free (best fit). What is larger takes whole nodes, in the
+    /// order of their numbers and so of racks, and best fit for the rest.
+    pub(crate) fn fit(&self, pool: usize, model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
+        let models = model.map_or(0..self.models, |m| usize::from(m)..usize::from(m) + 1);
+        models.into_iter().find_map(|m| self.fit_model((pool * self.models + m) * 2, gpus, loan))
+    }
+
+    fn fit_model(&self, first: usize, gpus: u32, loan: bool) -> Option<Held> {
+        let groups = &self.groups[first..first + 1 + usize::from(loan)];
+        if groups.iter().map(|g| g.free).sum::<u32>() < gpus {
+            return None;
+        }
+        let size = groups.iter().map(|g| g.size).max()?;
+        if gpus < size {
+            return best_fit(groups, gpus, &[]).map(|node| vec![(node, gpus)]);
+        }
+        let (whole, rest) = (gpus / size, gpus % size);
+        let mut held: Held = Vec::with_capacity(whole as usize + 1);
+        let free = groups.iter().filter_map(|g| g.by_free.get(size as usize)).flatten();
+        held.extend(free.take(whole as usize).map(|node| (*node, size)));
+        if held.len() < whole as usize {
+            return None;
+        }
+        if rest > 0 {
+            let node = best_fit(groups, rest, &held)?;
+            held.push((node, rest));
+        }
+        Some(held)
+    }
+
+    /// The largest gang that could be put anywhere if the pool were empty, by pool, model and whether it may use borrowed
+    /// nodes. What is larger would wait for ever.
+    pub(crate) fn largest(&self, pool: usize, model: Option<u16>, loan: bool) -> u32 {
+        let usable = |n: &&Node| {
+            let lent = self.serves[n.pool];
+            model.is_none_or(|m| m == n.model) && ((n.pool == pool && !lent) || (loan && lent))
+        };
+        let of = |m: u16| self.all.iter().filter(usable).filter(|n| n.model == m).map(|n| n.gpus).sum();
+        (0..self.models as u16).map(of).max().unwrap_or(0)
+    }
+}
+
+/// The node with the fewest free GPUs that still has `gpus`, own nodes first; never one of `taken`.
+fn best_fit(groups: &[Group], gpus: u32, taken: &[(u32, u32)]) -> Option<u32> {
+    let fitting = |g: &Group| -> Option<u32> {
+        let mut nodes = g.by_free.iter().skip(gpus as usize).flatten();
+        nodes.find(|node| taken.iter().all(|t| t.0 != **node)).copied()
+    };
+    groups.iter().find_map(fitting)
+}

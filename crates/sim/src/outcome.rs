@@ -1,0 +1,82 @@
+//! What a simulation came to, in the numbers that policies are compared by.
+
+use serde::Serialize;
+
+use crate::{Class, JobState, Sim};
+
+/// Numbers of one run. Times in µs, GPU time in GPU-µs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Outcome {
+    /// Jobs submitted, and those done.
+    pub jobs: u64,
+    /// Jobs that ended.
+    pub done: u64,
+    /// Mean time in the queue of jobs submitted, all waits of a job together; waits that last count up to now.
+    pub queue_mean_us: i64,
+    /// 95th percentile of the same (nearest rank).
+    pub queue_p95_us: i64,
+    /// Mean time from submission to end, of jobs that ended.
+    pub completion_mean_us: i64,
+    /// Work done and not lost, in GPU time at the size each job asked for: what a GPU did of which the job has the benefit.
+    pub useful_gpu_us: i128,
+    /// Held by jobs.
+    pub allocated_gpu_us: i128,
+    /// Of all GPUs, up or not.
+    pub paid_gpu_us: i128,
+    /// Held by jobs, or needed by a service and given.
+    pub used_gpu_us: i128,
+    /// Progress thrown away because a job had to go for someone else.
+    pub lost_preempted_gpu_us: i128,
+    /// Progress thrown away because a node failed.
+    pub lost_failed_gpu_us: i128,
+    /// Starting, restarting, checkpoints, being killed.
+    pub overhead_gpu_us: i128,
+    /// Online demand that nothing answered.
+    pub unmet_gpu_us: i128,
+    /// Time with such demand.
+    pub unmet_us: i64,
+    /// How often a job had to go for someone else.
+    pub preemptions: u64,
+    /// Changes from outside that were carried out.
+    pub actions: u64,
+}
+
+impl Sim {
+    /// What it has come to by now.
+    pub fn outcome(&self) -> Outcome {
+        let ledger = self.ledger();
+        let mut waits = Vec::new();
+        let (mut done, mut completion_us, mut useful, mut preemptions) = (0u64, 0i128, 0i128, 0u64);
+        for j in self.jobs.iter().filter(|j| j.state != JobState::Future) {
+            let waiting_us = if j.state == JobState::Queued { self.now_us - j.queued_us } else { 0 };
+            waits.push(j.waited_us + waiting_us);
+            preemptions += u64::from(j.preempted);
+            useful += j.progress(self.now_us) * i128::from(j.spec.gpus) / i128::from(crate::PPM);
+            if let Some(end_us) = j.end_us {
+                done += 1;
+                completion_us += i128::from(end_us - j.spec.submit_us);
+            }
+        }
+        waits.sort_unstable();
+        let mean = |sum: i128, n: usize| if n == 0 { 0 } else { (sum / n as i128) as i64 };
+        let allocated = ledger.of(Class::Allocated);
+        Outcome {
+            jobs: waits.len() as u64,
+            done,
+            queue_mean_us: mean(waits.iter().map(|w| i128::from(*w)).sum(), waits.len()),
+            queue_p95_us: (waits.len() * 95).div_ceil(100).checked_sub(1).map_or(0, |i| waits[i]),
+            completion_mean_us: mean(completion_us, done as usize),
+            useful_gpu_us: useful,
+            allocated_gpu_us: allocated,
+            paid_gpu_us: ledger.paid_gpu_us(),
+            used_gpu_us: allocated + ledger.of(Class::Serving),
+            lost_preempted_gpu_us: ledger.lost_preempted_gpu_us,
+            lost_failed_gpu_us: ledger.lost_failed_gpu_us,
+            overhead_gpu_us: ledger.overhead_gpu_us,
+            unmet_gpu_us: ledger.unmet_gpu_us,
+            unmet_us: ledger.unmet_us,
+            preemptions,
+            actions: self.actions(),
+        }
+    }
+}

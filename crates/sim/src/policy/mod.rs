@@ -1,0 +1,62 @@
+//! Policies to measure against, in the same engine. They see the simulation itself, at once and without error, and what they
+//! order is done: each of them has an easier life here than the autopilot, which sees and acts through a target.
+
+mod clairvoyant;
+mod gfs;
+mod grow;
+mod lend;
+mod lyra;
+
+pub use clairvoyant::{Clairvoyant, fluid_bound_gpu_us};
+pub use gfs::Gfs;
+pub use grow::{Choice, Item, knapsack};
+pub use lyra::Lyra;
+
+use crate::{Backfill, ClusterSpec, JobSpec, MINUTE_US, Sim};
+
+/// Someone who runs a cluster.
+pub trait Policy {
+    /// Its name in tables.
+    fn name(&self) -> String;
+
+    /// How the scheduler is set up for it, and what it knows of jobs that the scheduler can use.
+    fn prepare(&self, _spec: &mut ClusterSpec, _jobs: &mut [JobSpec]) {}
+
+    /// How often it acts.
+    fn every_us(&self) -> i64 {
+        5 * MINUTE_US
+    }
+
+    /// Looks at the cluster and changes what it wants to.
+    fn act(&mut self, sim: &mut Sim);
+}
+
+/// Nothing is ever lent or resized: each pool has its own nodes. First come, first served, or with EASY backfill.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Static {
+    /// Jobs looked at for backfill; `None` is no backfill.
+    pub backfill: Option<usize>,
+}
+
+impl Policy for Static {
+    fn name(&self) -> String {
+        if self.backfill.is_some() { "static+backfill".into() } else { "static".into() }
+    }
+
+    fn prepare(&self, spec: &mut ClusterSpec, _jobs: &mut [JobSpec]) {
+        spec.schedule.backfill = self.backfill.map_or(Backfill::Off, |depth| Backfill::Easy { depth });
+    }
+
+    fn act(&mut self, _sim: &mut Sim) {}
+}
+
+/// Lets a policy run a cluster until all jobs are done or it is `limit_us`; calls `at` at each time that is due in between.
+pub fn run(sim: &mut Sim, policy: &mut dyn Policy, limit_us: i64, at: &mut dyn FnMut(&Sim)) {
+    let every_us = policy.every_us().max(1);
+    while sim.jobs_done() < sim.jobs().len() && sim.now_us() < limit_us {
+        policy.act(sim);
+        let next_us = (sim.now_us() / every_us + 1) * every_us;
+        sim.run_until(next_us.min(limit_us));
+        at(sim);
+    }
+}

@@ -1,0 +1,173 @@
+//! Who starts next, where several wait.
+
+use crate::{Backfill, JobState, PPM, Sim, curve::relative_ppm, nodes::Held};
+
+/// What came of trying to start a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Started,
+    OverQuota,
+    NoRoom,
+}
+
+impl Sim {
+    /// Pool that a job runs in.
+    pub fn pool_of(&self, job: u32) -> usize {
+        self.spec.teams[self.jobs[job as usize].spec.team].pool
+    }
+
+    /// Starts what can start.
+    pub(crate) fn schedule(&mut self) {
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        for pool in 0..self.spec.pools.len() {
+            self.schedule_pool(pool);
+        }
+    }
+
+    /// First come, first served over all teams of a pool. A team at its quota stops itself only; a job for which there is no
+    /// room stops all behind it, but for what backfill lets pass.
+    fn schedule_pool(&mut self, pool: usize) {
+        let teams = &self.spec.teams;
+        let mut open: Vec<usize> = (0..teams.len()).filter(|t| teams[*t].pool == pool).collect();
+        loop {
+            let heads = open.iter().filter_map(|t| self.queues[*t].first().map(|head| (*head, *t)));
+            let Some(((_, job), team)) = heads.min() else { return };
+            match self.try_start(job) {
+                Tried::Started => {}
+                Tried::OverQuota => open.retain(|t| *t != team),
+                Tried::NoRoom => {
+                    if self.spec.schedule.preempt {
+                        self.preempt_for(pool, job);
+                    }
+                    if let Backfill::Easy { depth } = self.spec.schedule.backfill {
+                        self.backfill(pool, job, &open, depth);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn try_start(&mut self, job: u32) -> Tried {
+        let spec = &self.jobs[job as usize].spec;
+        let (team, pool) = (spec.team, self.pool_of(job));
+        let room = self.limits[team].map_or(u32::MAX, |l| l.saturating_sub(self.held_by_team[team]));
+        let smaller = self.spec.schedule.start_smaller;
+        let least = if smaller { spec.sizes().0 } else { spec.gpus };
+        if least > room {
+            return Tried::OverQuota;
+        }
+        let mut size = spec.gpus.min(room);
+        loop {
+            if let Some(held) = self.nodes.fit(pool, spec.model, size, spec.loan) {
+                self.begin(job, held);
+                return Tried::Started;
+            }
+            if size <= least {
+                return Tried::NoRoom;
+            }
+            size = (size / 2).max(least);
+        }
+    }
+
+    /// Takes a job out of the queue and starts it.
+    fn begin(&mut self, job: u32, held: Held) {
+        let pause_us = self.latency().start_us + self.jobs[job as usize].spec.restart_us;
+        let now_us = self.now_us;
+        let j = &mut self.jobs[job as usize];
+        j.waited_us += now_us - j.queued_us;
+        let (team, key) = (j.spec.team, (-j.spec.priority, job));
+        self.queues[team].remove(&key);
+        self.start(job, held, pause_us);
+    }
+
+    /// EASY: lets pass what ends before the head could start, or leaves it enough GPUs when it does.
+    fn backfill(&mut self, pool: usize, head: u32, open: &[usize], depth: usize) {
+        let need = i64::from(self.jobs[head as usize].spec.gpus);
+        let (own, lent) = self.nodes.free(pool);
+        let mut free = i64::from(own + if self.jobs[head as usize].spec.loan { lent } else { 0 });
+        if own + lent == 0 {
+            return;
+        }
+        let mut shadow_us = i64::MAX;
+        for (end_us, job) in &self.ends {
+            if free >= need {
+                break;
+            }
+            if self.pool_of(*job) == pool {
+                free += i64::from(self.jobs[*job as usize].gpus());
+                shadow_us = (*end_us).max(self.now_us);
+            }
+        }
+        if free < need {
+            shadow_us = i64::MAX;
+        }
+        let mut spare = (free - need).max(0);
+        let waiting = open.iter().flat_map(|t| self.queues[*t].iter().take(depth + 1));
+        let mut waiting: Vec<(i32, u32)> = waiting.filter(|key| key.1 != head).copied().collect();
+        waiting.sort_unstable();
+        for (_, job) in waiting.into_iter().take(depth) {
+            let spec = &self.jobs[job as usize].spec;
+            let gpus = i64::from(spec.gpus);
+            let ends_before = self.now_us.saturating_add(spec.estimate_us) <= shadow_us;
+            if !ends_before && gpus > spare {
+                continue;
+            }
+            let started = self.try_start(job) == Tried::Started;
+            if started && !ends_before {
+                spare -= i64::from(self.jobs[job as usize].gpus());
+            }
+        }
+    }
+
+    /// Tells jobs of lower priority to go until there will be room for `head`: those first that lose least.
+    fn preempt_for(&mut self, pool: usize, head: u32) {
+        let spec = &self.jobs[head as usize].spec;
+        let (need, priority, loan) = (spec.gpus, spec.priority, spec.loan);
+        let (own, lent) = self.nodes.free(pool);
+        let mut room = own + if loan { lent } else { 0 };
+        let mut victims: Vec<(i32, i128, u32)> = Vec::new();
+        for job in &self.running {
+            let j = &self.jobs[*job as usize];
+            if self.pool_of(*job) != pool || j.spec.priority >= priority {
+                continue;
+            }
+            if j.closing.is_some() {
+                room += j.gpus();
+            } else {
+                victims.push((j.spec.priority, j.at_risk_gpu_us(self.now_us), *job));
+            }
+        }
+        let total: u32 = room + victims.iter().map(|v| self.jobs[v.2 as usize].gpus()).sum::<u32>();
+        if total < need {
+            return;
+        }
+        victims.sort_unstable();
+        for (_, _, job) in victims {
+            if room >= need {
+                return;
+            }
+            room += self.jobs[job as usize].gpus();
+            self.preempt(job);
+        }
+    }
+
+    /// How long a job that runs would still take with `gpus` GPUs from now on, checkpoints and restarts left aside, µs.
+    pub fn remaining_us(&self, job: u32, gpus: u32) -> i64 {
+        let j = &self.jobs[job as usize];
+        let left = j.work() - j.progress(self.now_us);
+        let rate = match j.spec.elastic {
+            Some(e) => relative_ppm(&self.spec.curves[e.curve], gpus, j.spec.gpus),
+            None => PPM,
+        };
+        (left / i128::from(rate.max(1))) as i64
+    }
+
+    /// Whether a job may be changed: it runs and was not told to go.
+    pub fn is_steady(&self, job: u32) -> bool {
+        let j = &self.jobs[job as usize];
+        j.state == JobState::Running && j.closing.is_none()
+    }
+}

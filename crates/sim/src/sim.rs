@@ -1,0 +1,623 @@
+//! The engine: time goes from one happening to the next, and all that is counted goes with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    Backfill, Class, ClusterSpec, Job, JobSpec, JobState, Latency, Ledger, PPM, Place, ServiceSpec, SimError,
+    curve::relative_ppm,
+    job::{Closing, Segment},
+    nodes::{Held, Node, Nodes},
+    queue::Timeline,
+};
+
+/// A cluster as it is now, and all that is still to come.
+#[derive(Debug, Clone)]
+pub struct Sim {
+    pub(crate) spec: ClusterSpec,
+    pub(crate) now_us: i64,
+    pub(crate) nodes: Nodes,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) services: Vec<ServiceSpec>,
+    /// Demand of each service now, GPUs.
+    demand: Vec<i64>,
+    /// Jobs that wait, by team: greater priority first, then as submitted.
+    pub(crate) queues: Vec<BTreeSet<(i32, u32)>>,
+    /// Jobs that run, by the end their users stated; kept for backfill only.
+    pub(crate) ends: BTreeSet<(i64, u32)>,
+    pub(crate) running: BTreeSet<u32>,
+    /// GPUs each team holds, and what it may hold at most.
+    pub(crate) held_by_team: Vec<u32>,
+    pub(crate) limits: Vec<Option<u32>>,
+    timeline: Timeline<Tick>,
+    /// Next job of the list that is not submitted yet.
+    next_job: usize,
+    ledger: Ledger,
+    /// Whether pools may have room for what waits.
+    pub(crate) dirty: bool,
+    record: Record,
+    happenings: Vec<(i64, Happening)>,
+    done: usize,
+    ticks: u64,
+    /// Changes from outside that were carried out.
+    pub(crate) actions: u64,
+}
+
+/// Whether happenings are kept for an observer. Keeping them costs memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Record {
+    /// Nothing is kept.
+    #[default]
+    Off,
+    /// All is kept until it is taken.
+    On,
+}
+
+/// Something that collectors would see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happening {
+    /// A job entered the queue.
+    Submitted {
+        /// The job, by its place in the list.
+        job: u32,
+    },
+    /// A job began to hold GPUs, or holds others from now on.
+    Started {
+        /// The job.
+        job: u32,
+        /// Attempt, from 0.
+        attempt: u32,
+        /// What it holds.
+        held: Held,
+    },
+    /// An attempt ended.
+    Ended {
+        /// The job.
+        job: u32,
+        /// Attempt, from 0.
+        attempt: u32,
+        /// How.
+        how: Ended,
+    },
+    /// A node failed or is back.
+    NodeUp {
+        /// The node.
+        node: u32,
+        /// Whether it works.
+        up: bool,
+    },
+    /// A node takes no new jobs, or takes them again.
+    NodeDrained {
+        /// The node.
+        node: u32,
+        /// Whether it is drained.
+        drained: bool,
+    },
+    /// A node came into other hands.
+    NodeMoved {
+        /// The node.
+        node: u32,
+        /// Whose.
+        place: Place,
+    },
+    /// A team may hold another number of GPUs from now on.
+    LimitSet {
+        /// The team.
+        team: usize,
+        /// GPUs; `None` is no limit.
+        gpus: Option<u32>,
+    },
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It did its work.
+    Completed,
+    /// It had to go for someone else and waits again.
+    Preempted,
+    /// A node of it failed and it waits again.
+    NodeFailed,
+    /// It goes on with other GPUs.
+    Resized,
+}
+
+/// What the timeline holds.
+#[derive(Debug, Clone)]
+enum Tick {
+    End { job: u32, foreseen: u32 },
+    Close { job: u32, epoch: u32, saved: bool },
+    Saved { job: u32, epoch: u32 },
+    Demand { service: usize, step: usize },
+    Move { node: u32, epoch: u32 },
+    Fail { node: u32, repair_us: i64 },
+    Repair { node: u32 },
+    Speed { node: u32, speed_ppm: u32 },
+}
+
+/// What becomes of progress that no checkpoint holds when a segment ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Risk {
+    Saved,
+    LostPreempted,
+    LostFailed,
+    /// It goes on at another speed.
+    Carried,
+}
+
+impl Sim {
+    /// A cluster at time 0 with jobs to come, sorted by when they are submitted.
+    ///
+    /// # Errors
+    /// [`SimError::Spec`] if a job or node names something that is not there.
+    pub fn new(spec: ClusterSpec, jobs: Vec<JobSpec>, services: Vec<ServiceSpec>) -> Result<Self, SimError> {
+        spec.check(&jobs, &services)?;
+        let mut serves = vec![false; spec.pools.len()];
+        services.iter().for_each(|s| serves[s.pool] = true);
+        let nodes = Nodes::new(&spec, serves);
+        let mut largest = BTreeMap::new();
+        for (i, j) in jobs.iter().enumerate() {
+            let kind = (spec.teams[j.team].pool, j.model, j.loan);
+            let most = *largest.entry(kind).or_insert_with(|| nodes.largest(kind.0, kind.1, kind.2));
+            if j.gpus > most {
+                let what = format!(
+                    "job {i} asks for {} GPUs where there are never more than {most}; leave it out",
+                    j.gpus
+                );
+                return Err(SimError::Spec { what });
+            }
+        }
+        let mut timeline = Timeline::default();
+        for service in 0..services.len() {
+            timeline.push(0, Tick::Demand { service, step: 0 });
+        }
+        let teams = spec.teams.len();
+        Ok(Self {
+            nodes,
+            limits: spec.teams.iter().map(|t| t.quota_gpus).collect(),
+            jobs: jobs.into_iter().map(Job::new).collect(),
+            demand: vec![0; services.len()],
+            services,
+            queues: vec![BTreeSet::new(); teams],
+            ends: BTreeSet::new(),
+            running: BTreeSet::new(),
+            held_by_team: vec![0; teams],
+            now_us: 0,
+            timeline,
+            next_job: 0,
+            ledger: Ledger::default(),
+            dirty: false,
+            record: Record::Off,
+            happenings: Vec::new(),
+            done: 0,
+            ticks: 0,
+            actions: 0,
+            spec,
+        })
+    }
+
+    /// Keeps happenings from now on, or stops.
+    pub fn record(&mut self, record: Record) {
+        self.record = record;
+    }
+
+    /// Takes what happened since the last time, with when it did.
+    pub fn take_happenings(&mut self) -> Vec<(i64, Happening)> {
+        std::mem::take(&mut self.happenings)
+    }
+
+    /// Lets a node fail at a time and come back `repair_us` later.
+    pub fn plan_failure(&mut self, at_us: i64, node: u32, repair_us: i64) {
+        self.timeline.push(at_us.max(self.now_us), Tick::Fail { node, repair_us });
+    }
+
+    /// Lets a node go at another speed from a time on; 1,000,000 is full speed. A gang goes as fast as its slowest node.
+    pub fn plan_speed(&mut self, at_us: i64, node: u32, speed_ppm: u32) {
+        self.timeline.push(at_us.max(self.now_us), Tick::Speed { node, speed_ppm });
+    }
+
+    /// Virtual time, µs since the simulation began.
+    pub fn now_us(&self) -> i64 {
+        self.now_us
+    }
+
+    /// The description it was made from.
+    pub fn spec(&self) -> &ClusterSpec {
+        &self.spec
+    }
+
+    /// All jobs, those to come included.
+    pub fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> &[Node] {
+        self.nodes.all()
+    }
+
+    /// All services.
+    pub fn services(&self) -> &[ServiceSpec] {
+        &self.services
+    }
+
+    /// Jobs that run, by number.
+    pub fn running(&self) -> impl Iterator<Item = u32> + '_ {
+        self.running.iter().copied()
+    }
+
+    /// Jobs that wait, team by team, in the order they would start.
+    pub fn waiting(&self) -> impl Iterator<Item = u32> + '_ {
+        self.queues.iter().flatten().map(|(_, job)| *job)
+    }
+
+    /// GPUs of a pool's own nodes that can serve now.
+    pub fn serving_gpus(&self, pool: usize) -> u32 {
+        self.nodes.ready(pool) as u32
+    }
+
+    /// Free GPUs that jobs of a pool can have: of its own nodes, and of borrowed ones.
+    pub fn free_gpus(&self, pool: usize) -> (u32, u32) {
+        self.nodes.free(pool)
+    }
+
+    /// What a service needs now, GPUs.
+    pub fn demand_gpus(&self, service: usize) -> u32 {
+        self.demand[service] as u32
+    }
+
+    /// What a team may hold now.
+    pub fn limit_gpus(&self, team: usize) -> Option<u32> {
+        self.limits[team]
+    }
+
+    /// What a team holds now.
+    pub fn held_gpus(&self, team: usize) -> u32 {
+        self.held_by_team[team]
+    }
+
+    /// GPU time so far, counted up to now; work of jobs that run is settled up to their last change.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Jobs that are done.
+    pub fn jobs_done(&self) -> usize {
+        self.done
+    }
+
+    /// Happenings that were worked through.
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
+
+    /// Changes from outside that were carried out so far.
+    pub fn actions(&self) -> u64 {
+        self.actions
+    }
+
+    pub(crate) fn latency(&self) -> Latency {
+        self.spec.latency
+    }
+
+    pub(crate) fn note(&mut self, what: impl FnOnce() -> Happening) {
+        if self.record == Record::On {
+            let what = what();
+            self.happenings.push((self.now_us, what));
+        }
+    }
+
+    /// Goes on until `until_us`; all that is due by then, and at that moment, has happened after it.
+    pub fn run_until(&mut self, until_us: i64) {
+        // What was changed from outside since may have made room.
+        self.schedule();
+        while let Some(at_us) = self.next_us().filter(|at| *at <= until_us) {
+            self.advance(at_us);
+            while self.next_us() == Some(at_us) {
+                self.tick();
+            }
+            self.schedule();
+        }
+        self.advance(until_us);
+    }
+
+    /// Goes on until all jobs are done or it is `limit_us`; whether they are.
+    pub fn run_to_end(&mut self, limit_us: i64) -> bool {
+        while self.done < self.jobs.len() {
+            let Some(at_us) = self.next_us().filter(|at| *at <= limit_us) else { break };
+            self.run_until(at_us);
+        }
+        self.done == self.jobs.len()
+    }
+
+    /// When something happens next.
+    pub fn next_us(&self) -> Option<i64> {
+        let submit = self.jobs.get(self.next_job).map(|j| j.spec.submit_us.max(self.now_us));
+        match (submit, self.timeline.next_us()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Counts GPU time up to `to_us`.
+    fn advance(&mut self, to_us: i64) {
+        let span_us = to_us - self.now_us;
+        if span_us <= 0 {
+            return;
+        }
+        let mut classes = self.nodes.classes();
+        for (s, service) in self.services.iter().enumerate() {
+            let ready = self.nodes.ready(service.pool);
+            let served = ready.min(self.demand[s]);
+            classes[Class::Serving as usize] += served;
+            classes[Class::Headroom as usize] -= served;
+            let unmet = self.demand[s] - served;
+            if unmet > 0 {
+                self.ledger.unmet_gpu_us += i128::from(unmet) * i128::from(span_us);
+                self.ledger.unmet_us += span_us;
+            }
+        }
+        self.ledger.advance(&classes, span_us);
+        self.now_us = to_us;
+    }
+
+    /// Works through one thing that is due: submissions first, then what was put in first.
+    fn tick(&mut self) {
+        self.ticks += 1;
+        if self.jobs.get(self.next_job).is_some_and(|j| j.spec.submit_us <= self.now_us) {
+            let job = self.next_job as u32;
+            self.next_job += 1;
+            self.note(|| Happening::Submitted { job });
+            return self.enqueue(job);
+        }
+        let Some((_, tick)) = self.timeline.pop() else { return };
+        match tick {
+            Tick::End { job, foreseen } if self.jobs[job as usize].foreseen == foreseen => self.complete(job),
+            Tick::Close { job, epoch, saved } if self.is_current(job, epoch) => self.close(job, saved),
+            Tick::Saved { job, epoch } if self.is_current(job, epoch) => self.saved(job),
+            Tick::End { .. } | Tick::Close { .. } | Tick::Saved { .. } => {}
+            Tick::Demand { service, step } => {
+                let s = &self.services[service];
+                if let Some(gpus) = s.demand_gpus.get(step) {
+                    self.demand[service] = i64::from(*gpus);
+                    let next_us = (step as i64 + 1) * s.step_us;
+                    self.timeline.push(next_us, Tick::Demand { service, step: step + 1 });
+                }
+            }
+            Tick::Move { node, epoch } if self.nodes.get(node).epoch == epoch => self.moved(node),
+            Tick::Move { .. } => {}
+            Tick::Fail { node, repair_us } => self.fail(node, repair_us),
+            Tick::Repair { node } => self.set_up(node, true),
+            Tick::Speed { node, speed_ppm } => self.set_speed(node, speed_ppm),
+        }
+    }
+
+    fn is_current(&self, job: u32, epoch: u32) -> bool {
+        let j = &self.jobs[job as usize];
+        j.epoch == epoch && j.state == JobState::Running
+    }
+
+    /// Puts a job into the queue, at the place its submission gives it.
+    pub(crate) fn enqueue(&mut self, job: u32) {
+        let now_us = self.now_us;
+        let j = &mut self.jobs[job as usize];
+        j.state = JobState::Queued;
+        j.queued_us = now_us;
+        let (team, key) = (j.spec.team, (-j.spec.priority, job));
+        let first = self.queues[team].first().is_none_or(|head| key < *head);
+        self.queues[team].insert(key);
+        // Behind a head that does not fit, nothing new can start; backfill looks at all of them.
+        self.dirty |= first || self.spec.schedule.backfill != Backfill::Off;
+    }
+
+    /// Gives a job GPUs. Those that it has already are given to it again.
+    pub(crate) fn start(&mut self, job: u32, held: Held, pause_us: i64) {
+        let gpus: u32 = held.iter().map(|h| h.1).sum();
+        for (node, count) in &held {
+            self.nodes.change(*node, |n| {
+                n.free -= count;
+                n.jobs.push(job);
+            });
+        }
+        let rate_ppm = self.rate_ppm(job, &held, gpus);
+        let now_us = self.now_us;
+        let j = &mut self.jobs[job as usize];
+        j.state = JobState::Running;
+        j.held = held;
+        j.attempts += 1;
+        j.started_us = now_us;
+        j.first_start_us.get_or_insert(now_us);
+        j.segment =
+            Segment { held_us: now_us, from_us: now_us + pause_us, gpus, rate_ppm, ..Segment::default() };
+        self.held_by_team[j.spec.team] += gpus;
+        self.running.insert(job);
+        self.ends.insert((now_us + j.spec.estimate_us, job));
+        self.foresee_end(job);
+        if self.record == Record::On {
+            let j = &self.jobs[job as usize];
+            let (attempt, held) = (j.attempts - 1, j.held.clone());
+            self.note(|| Happening::Started { job, attempt, held });
+        }
+    }
+
+    fn rate_ppm(&self, job: u32, held: &Held, gpus: u32) -> u32 {
+        let spec = &self.jobs[job as usize].spec;
+        let slowest = held.iter().map(|h| self.nodes.get(h.0).speed_ppm).min().unwrap_or(PPM);
+        let scaled = match spec.elastic {
+            Some(e) if gpus != spec.gpus => relative_ppm(&self.spec.curves[e.curve], gpus, spec.gpus),
+            _ => PPM,
+        };
+        ((u64::from(scaled) * u64::from(slowest) / u64::from(PPM)) as u32).max(1)
+    }
+
+    fn foresee_end(&mut self, job: u32) {
+        let j = &mut self.jobs[job as usize];
+        j.foreseen += 1;
+        let (at_us, foreseen) = (j.end_of_segment_us(), j.foreseen);
+        self.timeline.push(at_us.max(self.now_us), Tick::End { job, foreseen });
+    }
+
+    /// Settles a job's segment: what it made of the GPU time it held.
+    pub(crate) fn settle(&mut self, job: u32, idle_us: i64, risk: Risk) {
+        let now_us = self.now_us;
+        let j = &mut self.jobs[job as usize];
+        let a = j.account(now_us, idle_us);
+        self.ledger.overhead_gpu_us += a.overhead_gpu_us;
+        self.ledger.kept_gpu_us += a.safe_gpu_us;
+        j.done += a.safe;
+        j.segment.risk = 0;
+        j.segment.risk_gpu_us = 0;
+        match risk {
+            Risk::Saved => {
+                self.ledger.kept_gpu_us += a.risk_gpu_us;
+                j.done += a.risk;
+                j.segment.phase_us = 0;
+            }
+            Risk::LostPreempted => self.ledger.lost_preempted_gpu_us += a.risk_gpu_us,
+            Risk::LostFailed => self.ledger.lost_failed_gpu_us += a.risk_gpu_us,
+            Risk::Carried => {
+                (j.segment.risk, j.segment.risk_gpu_us) = (a.risk, a.risk_gpu_us);
+                // Time before its first step is over as overhead; what is left of the pause lies ahead.
+                j.segment.from_us = j.segment.from_us.max(now_us);
+                j.segment.phase_us = a.phase_us;
+            }
+        }
+        j.segment.held_us = now_us;
+    }
+
+    /// Takes all GPUs from a job; the nodes it had.
+    pub(crate) fn release(&mut self, job: u32) -> Held {
+        let j = &mut self.jobs[job as usize];
+        let held = std::mem::take(&mut j.held);
+        j.epoch += 1;
+        j.foreseen += 1;
+        j.closing = None;
+        self.held_by_team[j.spec.team] -= j.segment.gpus;
+        let key = (j.started_us + j.spec.estimate_us, job);
+        self.ends.remove(&key);
+        self.jobs[job as usize].segment.gpus = 0;
+        self.running.remove(&job);
+        for (node, count) in &held {
+            self.nodes.change(*node, |n| {
+                n.free += count;
+                n.jobs.retain(|j| *j != job);
+            });
+        }
+        self.dirty = true;
+        held
+    }
+
+    fn complete(&mut self, job: u32) {
+        self.settle(job, 0, Risk::Saved);
+        let attempt = self.jobs[job as usize].attempts - 1;
+        let held = self.release(job);
+        let now_us = self.now_us;
+        let j = &mut self.jobs[job as usize];
+        j.state = JobState::Done;
+        j.end_us = Some(now_us);
+        self.done += 1;
+        self.note(|| Happening::Ended { job, attempt, how: Ended::Completed });
+        self.left(&held);
+    }
+
+    /// Ends an attempt that goes back to the queue.
+    pub(crate) fn requeue(&mut self, job: u32, idle_us: i64, risk: Risk) {
+        self.settle(job, idle_us, risk);
+        let how = if risk == Risk::LostFailed { Ended::NodeFailed } else { Ended::Preempted };
+        let j = &mut self.jobs[job as usize];
+        j.preempted += u32::from(how == Ended::Preempted);
+        let attempt = j.attempts - 1;
+        let held = self.release(job);
+        self.note(|| Happening::Ended { job, attempt, how });
+        self.enqueue(job);
+        self.left(&held);
+    }
+
+    /// A job that was told to go goes now. Of what it was to keep, it cannot keep nodes that were called back since.
+    fn close(&mut self, job: u32, saved: bool) {
+        let (risk, idle_us) = match saved {
+            true => (Risk::Saved, self.latency().checkpoint_us + self.latency().kill_us),
+            false => (Risk::LostPreempted, self.latency().kill_us),
+        };
+        let kept = match self.jobs[job as usize].closing.take() {
+            Some(Closing::Keep(mut kept)) => {
+                kept.retain(|h| !matches!(self.nodes.get(h.0).place, Place::Called { .. }));
+                kept
+            }
+            _ => Held::new(),
+        };
+        let least = self.jobs[job as usize].spec.sizes().0;
+        if kept.iter().map(|h| h.1).sum::<u32>() < least {
+            return self.requeue(job, idle_us, risk);
+        }
+        self.settle(job, idle_us, risk);
+        let attempt = self.jobs[job as usize].attempts - 1;
+        let had = self.release(job);
+        self.note(|| Happening::Ended { job, attempt, how: Ended::Resized });
+        let pause_us = self.jobs[job as usize].spec.restart_us;
+        self.start(job, kept, pause_us);
+        self.left(&had);
+    }
+
+    /// Asks a job to write a checkpoint; when it will be complete, or `None` if the job is none that does.
+    pub fn ask_checkpoint(&mut self, job: u32) -> Option<i64> {
+        let asks = self.jobs[job as usize].spec.checkpoint.is_some_and(|c| c.on_notice);
+        if !asks || !self.is_steady(job) {
+            return None;
+        }
+        let (at_us, epoch) = (self.now_us + self.latency().checkpoint_us, self.jobs[job as usize].epoch);
+        self.timeline.push(at_us, Tick::Saved { job, epoch });
+        Some(at_us)
+    }
+
+    /// A checkpoint that was asked for is complete; the job stood still while it was written.
+    fn saved(&mut self, job: u32) {
+        if self.is_steady(job) {
+            let pause_us = self.latency().checkpoint_us;
+            self.settle(job, pause_us, Risk::Saved);
+            let segment = &mut self.jobs[job as usize].segment;
+            segment.from_us = segment.from_us.max(segment.held_us);
+            self.foresee_end(job);
+        }
+    }
+
+    /// Foresees that a job goes after `after_us`.
+    pub(crate) fn foresee_close(&mut self, job: u32, after_us: i64, saved: bool) {
+        let epoch = self.jobs[job as usize].epoch;
+        self.timeline.push(self.now_us + after_us, Tick::Close { job, epoch, saved });
+    }
+
+    /// Foresees the next step of a node's way.
+    pub(crate) fn foresee_move(&mut self, node: u32, after_us: i64) {
+        let epoch = self.nodes.get(node).epoch;
+        self.timeline.push(self.now_us + after_us, Tick::Move { node, epoch });
+    }
+
+    fn fail(&mut self, node: u32, repair_us: i64) {
+        if !self.nodes.get(node).up {
+            return;
+        }
+        let jobs = self.nodes.get(node).jobs.clone();
+        self.set_up(node, false);
+        for job in jobs {
+            self.requeue(job, 0, Risk::LostFailed);
+        }
+        self.timeline.push(self.now_us + repair_us, Tick::Repair { node });
+    }
+
+    fn set_up(&mut self, node: u32, up: bool) {
+        self.nodes.change(node, |n| n.up = up);
+        self.dirty = true;
+        self.note(|| Happening::NodeUp { node, up });
+    }
+
+    fn set_speed(&mut self, node: u32, speed_ppm: u32) {
+        self.nodes.change(node, |n| n.speed_ppm = speed_ppm.max(1));
+        for job in self.nodes.get(node).jobs.clone() {
+            self.settle(job, 0, Risk::Carried);
+            let held = self.jobs[job as usize].held.clone();
+            let rate_ppm = self.rate_ppm(job, &held, self.jobs[job as usize].segment.gpus);
+            self.jobs[job as usize].segment.rate_ppm = rate_ppm;
+            self.foresee_end(job);
+        }
+    }
+}

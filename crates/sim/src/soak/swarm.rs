@@ -1,0 +1,203 @@
+//! What one seed draws: a cluster, its load, and which things go wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use super::EVERY_US;
+use crate::{
+    Backfill, DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim,
+    backtest::Setting,
+    generate::{self, Arrivals, Fault, Load},
+    pilot::Habits,
+    target::{Control, SimTarget},
+};
+
+/// Kinds of things that go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    NodesFail,
+    Stragglers,
+    Unreachable,
+    Refuses,
+    Lies,
+    AnswersLost,
+    Slow,
+    SilentJobs,
+    OldTelemetry,
+    LostTelemetry,
+    SlowApproval,
+    ActuatorDies,
+    TwoActuators,
+    PeopleDrain,
+    DemandJumps,
+}
+
+const KINDS: [FaultKind; 15] = [
+    FaultKind::NodesFail,
+    FaultKind::Stragglers,
+    FaultKind::Unreachable,
+    FaultKind::Refuses,
+    FaultKind::Lies,
+    FaultKind::AnswersLost,
+    FaultKind::Slow,
+    FaultKind::SilentJobs,
+    FaultKind::OldTelemetry,
+    FaultKind::LostTelemetry,
+    FaultKind::SlowApproval,
+    FaultKind::ActuatorDies,
+    FaultKind::TwoActuators,
+    FaultKind::PeopleDrain,
+    FaultKind::DemandJumps,
+];
+
+/// What one seed draws.
+#[derive(Debug, Clone)]
+pub struct Swarm {
+    pub kinds: BTreeSet<FaultKind>,
+    pub control: Control,
+    pub habits: Habits,
+    /// How long faults go on.
+    pub span_us: i64,
+    seed: u64,
+    failures: Vec<Fault>,
+    slow: Vec<(i64, u32, u32)>,
+    drains: Vec<(i64, u32, bool)>,
+    takeovers: Vec<i64>,
+    deaths: Vec<(i64, i64)>,
+}
+
+const TRAIN: u32 = 8;
+const SERVE: u32 = 8;
+
+impl Swarm {
+    /// Draws what goes wrong with `seed`.
+    pub fn draw(seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let kinds: BTreeSet<FaultKind> = KINDS.into_iter().filter(|_| rng.random_bool(0.4)).collect();
+        let span_us = DAY_US * rng.random_range(2..4);
+        let mut share = |kind: FaultKind, most: u32| {
+            let drawn = rng.random_range(1..most);
+            if kinds.contains(&kind) { drawn } else { 0 }
+        };
+        let control = Control {
+            unreachable_ppm: share(FaultKind::Unreachable, 300_000),
+            refuse_ppm: share(FaultKind::Refuses, 300_000),
+            lie_ppm: share(FaultKind::Lies, 200_000),
+            unknown_ppm: share(FaultKind::AnswersLost, 300_000),
+            slow_us: i64::from(share(FaultKind::Slow, 600)) * SECOND_US,
+            silent_ppm: share(FaultKind::SilentJobs, 1_000_000),
+            telemetry_delay_us: i64::from(share(FaultKind::OldTelemetry, 1_200)) * SECOND_US,
+            telemetry_loss_ppm: share(FaultKind::LostTelemetry, 500_000),
+            telemetry_every_us: MINUTE_US,
+        };
+        let approval_us = i64::from(share(FaultKind::SlowApproval, 1_800)) * SECOND_US;
+        let nodes = TRAIN + SERVE;
+        let mut times = |kind: FaultKind, most: usize| -> Vec<i64> {
+            let drawn: Vec<i64> =
+                (0..rng.random_range(1..=most)).map(|_| rng.random_range(0..span_us)).collect();
+            let mut drawn: Vec<i64> = if kinds.contains(&kind) {
+                drawn.iter().map(|at| at / EVERY_US * EVERY_US).collect()
+            } else {
+                Vec::new()
+            };
+            drawn.sort_unstable();
+            drawn
+        };
+        let takeovers = times(FaultKind::TwoActuators, 8);
+        let deaths = times(FaultKind::ActuatorDies, 4).into_iter().map(|at| (at, at + 5 * HOUR_US)).collect();
+        let (slow_at, drains_at) = (times(FaultKind::Stragglers, 10), times(FaultKind::PeopleDrain, 8));
+        let slow = slow_at
+            .iter()
+            .map(|at| (*at, rng.random_range(0..nodes), rng.random_range(300_000..950_000)))
+            .collect();
+        let drains =
+            drains_at.iter().map(|at| (*at, rng.random_range(0..nodes), rng.random_bool(0.6))).collect();
+        // Two hundred times as many as in the trace: several a day on these few nodes.
+        let often = if kinds.contains(&FaultKind::NodesFail) { 200_000_000 } else { 0 };
+        let mut failures = generate::faults(nodes, span_us, often, seed);
+        failures.iter_mut().for_each(|f| f.repair_us = f.repair_us.min(span_us - f.at_us).max(1));
+        let habits = Habits { approval_us, ..Habits::default() };
+        Self { kinds, control, habits, span_us, seed, failures, slow, drains, takeovers, deaths }
+    }
+
+    /// The cluster with its jobs and demand; faults apart.
+    pub(super) fn setting(&self) -> Setting {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x5e7);
+        let span_us = self.span_us + 2 * DAY_US;
+        let arrivals = Arrivals {
+            span_us,
+            load_gpus: rng.random_range(40..110),
+            max_gpus: 32,
+            max_work_us: 12 * HOUR_US,
+            ..Arrivals::default()
+        };
+        let load = Load {
+            span_us,
+            peak_gpus: rng.random_range(30..64),
+            noise_ppm: rng.random_range(0..150_000),
+            ..Load::default()
+        };
+        let mut setting = Setting::made_up(TRAIN as usize, SERVE as usize, &arrivals, &load, self.seed);
+        setting.spec.epoch_us = 1_760_000_000_000_000;
+        setting.spec.pools[1].floor_gpus = 8 * rng.random_range(0..6);
+        if rng.random_bool(0.5) {
+            setting.spec.schedule.backfill = Backfill::Easy { depth: 20 };
+        }
+        if self.kinds.contains(&FaultKind::DemandJumps) {
+            let demand = &mut setting.services[0].demand_gpus;
+            for _ in 0..6 {
+                let from = rng.random_range(0..demand.len() / 2);
+                demand.iter_mut().skip(from).take(24).for_each(|gpus| *gpus = (*gpus * 2).min(SERVE * 8));
+            }
+        }
+        setting
+    }
+
+    /// Puts failures and stragglers on the timeline; all are well again when the faults stop.
+    pub(super) fn plan(&self, sim: &mut Sim) {
+        self.failures.iter().for_each(|f| sim.plan_failure(f.at_us, f.node, f.repair_us));
+        for (at_us, node, speed_ppm) in &self.slow {
+            sim.plan_speed(*at_us, *node, *speed_ppm);
+            sim.plan_speed(self.span_us, *node, crate::PPM);
+        }
+    }
+
+    /// Whether a new actuator takes the lease now.
+    pub(super) fn takes_over(&self, now_us: i64) -> bool {
+        self.takeovers.contains(&now_us) || self.deaths.iter().any(|d| d.1 == now_us)
+    }
+
+    /// Whether the one before goes on as if nothing had happened.
+    pub(super) fn leaves_ghosts(&self) -> bool {
+        self.kinds.contains(&FaultKind::TwoActuators)
+    }
+
+    /// Whether nobody acts.
+    pub(super) fn is_dead(&self, now_us: i64) -> bool {
+        self.deaths.iter().any(|d| (d.0..d.1).contains(&now_us))
+    }
+
+    /// What people do to nodes now.
+    pub(super) fn by_hand(&self, target: &mut SimTarget, now_us: i64) {
+        for (_, node, drained) in self.drains.iter().filter(|d| d.0 == now_us) {
+            target.drain_by_hand(*node, *drained);
+        }
+    }
+
+    /// How many things go wrong, by kind; those of the control path, which are drawn at each call, count once.
+    pub(super) fn counted(&self) -> BTreeMap<FaultKind, u64> {
+        let count = |kind: &FaultKind| match kind {
+            FaultKind::NodesFail => self.failures.len(),
+            FaultKind::Stragglers => self.slow.len(),
+            FaultKind::ActuatorDies => self.deaths.len(),
+            FaultKind::TwoActuators => self.takeovers.len(),
+            FaultKind::PeopleDrain => self.drains.len(),
+            _ => 1,
+        };
+        self.kinds.iter().map(|kind| (*kind, count(kind) as u64)).collect()
+    }
+}

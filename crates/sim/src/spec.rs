@@ -1,0 +1,297 @@
+//! What a simulation is made of: the cluster, its jobs, its services and what it costs to change anything.
+
+use tidegate_autopilot::state::ScalingCurve;
+
+use crate::{HOUR_US, SECOND_US, SimError, amdahl};
+
+/// A cluster as it stands when the simulation begins.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterSpec {
+    /// Name of the cluster, as events carry it.
+    pub name: String,
+    /// When the simulation begins, µs since 1970; all times in it count from there.
+    pub epoch_us: i64,
+    /// GPU models; nodes and jobs name them by their place here.
+    pub models: Vec<String>,
+    pub pools: Vec<PoolSpec>,
+    pub nodes: Vec<NodeSpec>,
+    pub teams: Vec<TeamSpec>,
+    /// Scaling curves of elastic jobs; jobs name them by their place here.
+    pub curves: Vec<ScalingCurve>,
+    pub latency: Latency,
+    pub schedule: Schedule,
+}
+
+/// A part of the cluster whose nodes have one owner. A pool that has a service belongs to it; jobs run there on lent nodes only.
+#[derive(Debug, Clone, Default)]
+pub struct PoolSpec {
+    pub name: String,
+    /// GPUs that the owner keeps whatever is asked of it: never lent.
+    pub floor_gpus: u32,
+}
+
+/// One node, with GPUs of one model.
+#[derive(Debug, Clone)]
+pub struct NodeSpec {
+    pub name: String,
+    pub model: u16,
+    pub gpus: u32,
+    pub rack: u32,
+    /// Place of its owner in [`ClusterSpec::pools`].
+    pub pool: usize,
+}
+
+/// A team, and how many GPUs it may hold at once.
+#[derive(Debug, Clone)]
+pub struct TeamSpec {
+    pub name: String,
+    /// Pool its jobs run in, place in [`ClusterSpec::pools`].
+    pub pool: usize,
+    /// Its quota; `None` is no limit.
+    pub quota_gpus: Option<u32>,
+}
+
+/// What each step of a change takes. Reclaiming a busy node takes the sum of notice, checkpoint, kill, hand-over and load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Latency {
+    /// Scheduler: from the decision that a job starts to its first process.
+    pub start_us: i64,
+    /// Between the notice to a job and the moment it has to stop.
+    pub notice_us: i64,
+    /// Writing a checkpoint after the notice.
+    pub checkpoint_us: i64,
+    /// Killing the processes and cleaning up.
+    pub kill_us: i64,
+    /// Giving a node from one owner to the other.
+    pub handover_us: i64,
+    /// Loading a model on a node that is back, until it serves.
+    pub load_us: i64,
+}
+
+impl Default for Latency {
+    /// The sum for a busy node is 6 minutes. The parts are assumptions in the range of `control.md` section 4.4: a minute of
+    /// notice, a checkpoint of one, Slurm's `KillWait` of 30 s, half a minute of hand-over and three minutes of model load.
+    fn default() -> Self {
+        Self {
+            start_us: 5 * SECOND_US,
+            notice_us: 60 * SECOND_US,
+            checkpoint_us: 60 * SECOND_US,
+            kill_us: 30 * SECOND_US,
+            handover_us: 30 * SECOND_US,
+            load_us: 180 * SECOND_US,
+        }
+    }
+}
+
+impl Latency {
+    /// From the order to reclaim a busy node to the moment it serves.
+    pub fn reclaim_us(&self) -> i64 {
+        self.notice_us + self.checkpoint_us + self.kill_us + self.handover_us + self.load_us
+    }
+}
+
+/// How the scheduler works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Schedule {
+    pub backfill: Backfill,
+    /// Jobs of higher priority take the place of jobs of lower priority.
+    pub preempt: bool,
+    /// An elastic job that does not fit starts smaller, down to its least size.
+    pub start_smaller: bool,
+}
+
+/// What may overtake the head of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backfill {
+    /// Nothing: first come, first served.
+    #[default]
+    Off,
+    /// EASY: what does not delay the first job that waits, by the run times that users stated. At most `depth` jobs of a
+    /// queue are looked at, as Slurm's `bf_max_job_test` does. The bound counts GPUs, not nodes.
+    Easy { depth: usize },
+}
+
+/// A job as it is submitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSpec {
+    pub submit_us: i64,
+    /// GPUs it asks for.
+    pub gpus: u32,
+    /// Run time with `gpus` GPUs on nodes of full speed, without checkpoints.
+    pub work_us: i64,
+    /// Run time that its user states, for backfill.
+    pub estimate_us: i64,
+    /// Place in [`ClusterSpec::teams`]; it runs in the team's pool.
+    pub team: usize,
+    /// GPU model it must have; `None` is any one model.
+    pub model: Option<u16>,
+    /// Larger goes first.
+    pub priority: i32,
+    /// It may run on nodes that its pool has borrowed.
+    pub loan: bool,
+    /// Its sizes and curve, where it can be resized.
+    pub elastic: Option<Elastic>,
+    /// Its checkpoints; without them a job that is stopped begins anew.
+    pub checkpoint: Option<Checkpoint>,
+    /// From start to the first step, each time.
+    pub restart_us: i64,
+}
+
+/// Between which sizes a job can run, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elastic {
+    pub min_gpus: u32,
+    pub max_gpus: u32,
+    /// Place in [`ClusterSpec::curves`].
+    pub curve: usize,
+}
+
+/// A job writes a checkpoint each time it has made `every_us` of progress; it stands still for `cost_us` meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checkpoint {
+    pub every_us: i64,
+    pub cost_us: i64,
+    /// It writes one when it is told that it has to go.
+    pub on_notice: bool,
+}
+
+/// An online service that owns a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceSpec {
+    /// Place in [`ClusterSpec::pools`].
+    pub pool: usize,
+    /// GPUs it needs during each step.
+    pub demand_gpus: Vec<u32>,
+    /// Length of a step.
+    pub step_us: i64,
+}
+
+impl ServiceSpec {
+    /// GPUs it needs at a time; after its last step, as in the last one.
+    pub fn demand_at(&self, at_us: i64) -> u32 {
+        let step = (at_us.max(0) / self.step_us) as usize;
+        self.demand_gpus.get(step).or(self.demand_gpus.last()).copied().unwrap_or(0)
+    }
+
+    /// The most it needs from a time on until `ahead_us` later.
+    pub fn most_within(&self, now_us: i64, ahead_us: i64) -> u32 {
+        let steps = now_us / self.step_us..=(now_us + ahead_us) / self.step_us;
+        steps.map(|step| self.demand_at(step * self.step_us)).max().unwrap_or(0)
+    }
+}
+
+impl JobSpec {
+    /// A job of one team in pool 0 that is neither elastic nor checkpointed, whose user knows how long it takes.
+    pub fn plain(submit_us: i64, gpus: u32, work_us: i64) -> Self {
+        Self {
+            submit_us,
+            gpus,
+            work_us,
+            estimate_us: work_us,
+            team: 0,
+            model: None,
+            priority: 0,
+            loan: false,
+            elastic: None,
+            checkpoint: None,
+            restart_us: 0,
+        }
+    }
+
+    /// The least and the most GPUs it can run with.
+    pub fn sizes(&self) -> (u32, u32) {
+        self.elastic.map_or((self.gpus, self.gpus), |e| (e.min_gpus, e.max_gpus))
+    }
+}
+
+impl ClusterSpec {
+    /// `counts[p]` nodes of `gpus` GPUs in each pool, one model, racks of 16 nodes, one team without a quota. Pool 0 is called
+    /// `train`, pool 1 `serve`.
+    pub fn uniform(counts: &[usize], gpus: u32) -> Self {
+        let names = ["train", "serve"];
+        let pool = |p: usize| PoolSpec {
+            name: names.get(p).map_or_else(|| format!("pool{p}"), |n| (*n).to_owned()),
+            floor_gpus: 0,
+        };
+        let owners = counts.iter().enumerate().flat_map(|(p, n)| std::iter::repeat_n(p, *n));
+        let node = |(i, p): (usize, usize)| NodeSpec {
+            name: format!("n{i:05}"),
+            model: 0,
+            gpus,
+            rack: (i / 16) as u32,
+            pool: p,
+        };
+        Self {
+            name: "sim".into(),
+            models: vec!["H100".into()],
+            pools: (0..counts.len()).map(pool).collect(),
+            nodes: owners.enumerate().map(node).collect(),
+            teams: vec![TeamSpec { name: "all".into(), pool: 0, quota_gpus: None }],
+            curves: vec![amdahl(20_000, 256)],
+            ..Self::default()
+        }
+    }
+
+    /// GPUs of a pool.
+    pub fn pool_gpus(&self, pool: usize) -> u32 {
+        self.nodes.iter().filter(|n| n.pool == pool).map(|n| n.gpus).sum()
+    }
+
+    /// Checks that everything named exists.
+    ///
+    /// # Errors
+    /// [`SimError::Spec`] with the first thing that does not fit.
+    pub fn check(&self, jobs: &[JobSpec], services: &[ServiceSpec]) -> Result<(), SimError> {
+        let wrong = |what: String| Err(SimError::Spec { what });
+        for n in &self.nodes {
+            if n.pool >= self.pools.len() || usize::from(n.model) >= self.models.len() || n.gpus == 0 {
+                return wrong(format!(
+                    "node {} needs a known pool, a known model and at least one GPU",
+                    n.name
+                ));
+            }
+        }
+        if self.teams.iter().any(|t| t.pool >= self.pools.len()) {
+            return wrong("a team names a pool that the cluster lacks".into());
+        }
+        for (i, j) in jobs.iter().enumerate() {
+            let (least, most) = j.sizes();
+            if j.team >= self.teams.len() {
+                return wrong(format!("job {i} names team {}, which the cluster lacks", j.team));
+            }
+            if j.model.is_some_and(|m| usize::from(m) >= self.models.len()) {
+                return wrong(format!("job {i} asks for a GPU model that the cluster lacks"));
+            }
+            if j.gpus == 0 || j.work_us <= 0 || least == 0 || least > j.gpus || most < j.gpus {
+                return wrong(format!("job {i} needs work, GPUs, and its size between least and most"));
+            }
+            if j.elastic.is_some_and(|e| e.curve >= self.curves.len()) {
+                return wrong(format!("job {i} names a scaling curve that the cluster lacks"));
+            }
+            if j.checkpoint.is_some_and(|c| c.every_us <= 0 || c.cost_us < 0) {
+                return wrong(format!(
+                    "job {i}: a checkpoint needs an interval above 0 and a cost of at least 0"
+                ));
+            }
+            if i > 0 && jobs[i - 1].submit_us > j.submit_us {
+                return wrong(format!(
+                    "job {i} was submitted before the one in front of it; sort jobs by submit_us"
+                ));
+            }
+        }
+        for s in services {
+            if s.pool >= self.pools.len() || s.step_us <= 0 {
+                return wrong(format!(
+                    "a service names pool {}, which the cluster lacks, or has no step",
+                    s.pool
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Time that a user states who asks for three times what the job takes and at least an hour.
+pub fn padded_estimate_us(work_us: i64) -> i64 {
+    (work_us * 3).max(HOUR_US)
+}

@@ -1,0 +1,42 @@
+//! A short soak with a plain lender, and that a broken one is caught.
+
+use std::collections::BTreeMap;
+
+use tidegate_autopilot::action::Kind;
+use tidegate_sim::{
+    DAY_US,
+    backtest::Setting,
+    pilot::Lender,
+    soak::{Invariant, Limits, soak},
+};
+
+fn limits() -> Limits {
+    // Each life of an actuator counts its own hour; a takeover may double it.
+    Limits { budgets: BTreeMap::from([(Kind::Lend, (12, 200))]) }
+}
+
+#[test]
+fn a_plain_lender_keeps_what_must_hold_whatever_goes_wrong() {
+    let soaked = soak(0..40, &|_, life, _| Lender::new(life), &limits()).unwrap();
+    println!("{soaked:?}");
+    assert_eq!(soaked.violations, []);
+    assert!(soaked.simulated_us >= 40 * 3 * DAY_US && soaked.loans > 100 && soaked.fenced > 0, "{soaked:?}");
+    assert_eq!(soaked.faults.len(), 15, "every kind was met");
+    assert_eq!(
+        soak(3..5, &|_, life, _| Lender::new(life), &limits()).unwrap(),
+        soak(3..5, &|_, life, _| Lender::new(life), &limits()).unwrap()
+    );
+}
+
+#[test]
+fn a_lender_without_respect_for_floors_and_budgets_is_caught() {
+    let broken = |_: &Setting, life, _: Option<&Lender>| {
+        let mut lender = Lender::new(life);
+        (lender.ignores_floors, lender.buffer_gpus) = (true, 0);
+        lender
+    };
+    let tight = Limits { budgets: BTreeMap::from([(Kind::Lend, (2, 3))]) };
+    let soaked = soak(0..10, &broken, &tight).unwrap();
+    let kinds: Vec<Invariant> = soaked.violations.iter().map(|v| v.invariant).collect();
+    assert!(kinds.contains(&Invariant::Floor) && kinds.contains(&Invariant::Budget), "{kinds:?}");
+}
