@@ -254,3 +254,33 @@ fn quotas_follow_demand_a_step_at_a_time_and_purchases_are_proposals() {
     assert_eq!(changes, [&quota("serving", "serve", 128, 120), &bought]);
     assert!(bought.needs_person());
 }
+
+#[test]
+fn who_still_holds_what_is_taken_back_is_asked_again() {
+    let mut state = lent();
+    let taken = state.loans.get_mut("lend-1").unwrap();
+    taken.reclaiming_since_us = Some(NOW - 300 * S);
+    taken.reclaiming_gpus = 24;
+    taken.reclaiming_nodes = ["s04", "s05", "s06"].map(str::to_owned).into();
+    // 128 - 64 + 24 on their way: 80 are enough, but b is still on s04 and e on the other two.
+    let (plan, _) = planned(&state, &Says::highest(80.0));
+    assert!(of_kind(&plan, Kind::Reclaim).is_empty());
+    assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("b".into()));
+    let Change::ResizeJob { to_gpus, keep_nodes, .. } = &of_kind(&plan, Kind::ResizeJob)[0].action.change
+    else {
+        panic!()
+    };
+    assert_eq!((*to_gpus, keep_nodes.contains("s07")), (8, true));
+    assert_eq!(plan.decisions.len(), 2);
+    // Of a loan by number as many as are over: 24 held, 8 stay lent.
+    let taken = state.loans.get_mut("lend-1").unwrap();
+    (taken.nodes, taken.reclaiming_nodes) = (BTreeSet::new(), BTreeSet::new());
+    (taken.gpus, taken.reclaiming_gpus) = (24, 16);
+    for id in ["a", "b"] {
+        state.jobs.get_mut(id).unwrap().loan = Some("lend-1".into());
+    }
+    state.jobs.get_mut("a").unwrap().checkpoint.last_us = Some(NOW - 60 * S);
+    let (plan, _) = planned(&state, &Says::highest(80.0));
+    let stopped: Vec<_> = of_kind(&plan, Kind::Preempt).iter().map(|d| d.action.change.object()).collect();
+    assert_eq!(stopped, [Object::Job("a".into())], "16 GPUs, and its checkpoint is fresher");
+}
