@@ -7,7 +7,7 @@ use clap::Args;
 use tidegate_trial::straggler::scene::{Noise, Regime};
 use tidegate_trial::{forecast, straggler};
 
-use crate::commands::CommandResult;
+use crate::commands::{CommandResult, seeds};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -40,11 +40,6 @@ pub struct StragglerArgs {
 
 #[derive(Debug, Clone)]
 struct Regimes(Vec<Regime>);
-
-fn seeds(text: &str) -> Result<(u64, u64), String> {
-    let bounds = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    bounds.filter(|(from, to)| from < to).ok_or_else(|| "write A..B with A below B, e.g. 0..20".into())
-}
 
 fn regimes(text: &str) -> Result<Regimes, String> {
     let regime = |letter: char| match letter {

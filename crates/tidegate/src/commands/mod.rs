@@ -1,12 +1,15 @@
 //! One module per command. What several of them need stands here.
 
+pub mod backtest;
 pub mod explain;
 pub mod import;
 pub mod log;
 mod opened;
 pub mod pipeline;
+pub mod policy;
 pub mod price;
 pub mod schema;
+pub mod sim;
 pub mod sql;
 pub mod status;
 pub mod topology;
@@ -45,6 +48,12 @@ pub type CommandResult = Result<ExitCode, CommandError>;
 
 /// Some rows were refused; everything else was done.
 pub const EXIT_REJECTS: u8 = 3;
+
+/// A stretch of seeds, `A..B` without B.
+pub fn seeds(text: &str) -> Result<(u64, u64), String> {
+    let bounds = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    bounds.filter(|(from, to)| from < to).ok_or_else(|| "write A..B with A below B, e.g. 0..20".into())
+}
 
 /// Where the data is; the same for every command.
 #[derive(Debug, Clone, Args)]

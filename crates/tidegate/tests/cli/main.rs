@@ -25,6 +25,7 @@ mod prices;
 mod program;
 mod reference;
 mod schema;
+mod sim;
 mod sql;
 mod support;
 mod told;

@@ -1,0 +1,46 @@
+//! `tidegate policy`: what the autopilot may do, as a file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use tidegate_autopilot::policy::Policy;
+
+use super::CommandResult;
+
+/// Checks and shows policies of the autopilot
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Says whether a policy can be used, and if not what is wrong with which key
+    #[command(after_help = "Example:
+  tidegate policy check site.toml")]
+    Check {
+        /// TOML file, laid over the shipped policy
+        file: PathBuf,
+    },
+    /// Prints the shipped policy, which acts nowhere: every key with what it means
+    Default,
+}
+
+pub fn run(args: PolicyArgs) -> CommandResult {
+    match args.command {
+        Command::Check { file } => {
+            let policy = read(&file)?;
+            say!("{}: {} can be used", file.display(), policy.name);
+        }
+        Command::Default => say!("{}", tidegate_autopilot::policy::SHIPPED.trim_end()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The policy of a file.
+pub fn read(file: &std::path::Path) -> Result<Policy, super::CommandError> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()))?;
+    Policy::parse(&text).map_err(|e| format!("{}: {e}", file.display()).into())
+}

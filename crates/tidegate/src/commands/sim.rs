@@ -1,0 +1,125 @@
+//! `tidegate sim`: long random runs of the autopilot on simulated clusters.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tidegate_autopilot::action::Kind;
+use tidegate_autopilot::policy::Policy;
+use tidegate_sim::DAY_US;
+use tidegate_sim::pilot::{ACTS, Autopilot};
+use tidegate_sim::soak::{FaultKind, Invariant, Limits, Soaked, soak};
+
+use super::{CommandResult, policy, seeds};
+
+/// Simulated clusters: what must never happen, tried
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs planner, guard and actuator on random clusters with random faults and counts what must never happen
+    #[command(after_help = "Examples:
+  tidegate sim soak --seeds 0..20
+  tidegate sim soak --seeds 0..1000 --policy site.toml --json
+
+Each seed draws a cluster, its jobs and demand, and a choice of faults: telemetry that is late or lost, a scheduler that refuses, is
+slow or lies, actuators that die or are alive twice, people who act beside it. The command fails if an invariant is violated.")]
+    Soak(SoakArgs),
+}
+
+#[derive(Debug, Args)]
+struct SoakArgs {
+    /// Seeds, from and to; the last one is left out
+    #[arg(long, value_name = "A..B", default_value = "0..20", value_parser = seeds)]
+    seeds: (u64, u64),
+    /// Policy to act by; by default the shipped one with every kind allowed to act
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    seeds: u64,
+    /// Simulated.
+    days: i64,
+    /// Faults that were injected, by kind.
+    faults: BTreeMap<FaultKind, u64>,
+    /// Effects on clusters, loans that ended, and actions refused to an actuator that had lost its lease.
+    effects: u64,
+    loans_ended: u64,
+    fenced: u64,
+    violations: BTreeMap<Invariant, u64>,
+    examples: Vec<String>,
+}
+
+/// Violations that are shown.
+const SHOWN: usize = 20;
+
+pub fn run(args: SimArgs) -> CommandResult {
+    let Command::Soak(args) = args.command;
+    let policy = match &args.policy {
+        Some(file) => policy::read(file)?,
+        None => Policy::parse(ACTS)?,
+    };
+    let budget = |kind: Kind| (kind, (policy.budget(kind).per_hour, policy.budget(kind).per_day));
+    let limits = Limits { budgets: Kind::ALL.into_iter().map(budget).collect() };
+    let (from, to) = args.seeds;
+    let soaked = soak(
+        from..to,
+        &|setting, life, before| Autopilot::for_trial(&policy, setting, life, before),
+        &limits,
+    )?;
+    let report = Report::of(&soaked);
+    if args.json {
+        say!("{}", serde_json::to_string(&report)?);
+    } else {
+        tell(&report);
+    }
+    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Report {
+    fn of(soaked: &Soaked) -> Self {
+        let mut violations = BTreeMap::new();
+        for violation in &soaked.violations {
+            *violations.entry(violation.invariant).or_insert(0) += 1;
+        }
+        Self {
+            seeds: soaked.seeds,
+            days: soaked.simulated_us / DAY_US,
+            faults: soaked.faults.clone(),
+            effects: soaked.deeds,
+            loans_ended: soaked.loans,
+            fenced: soaked.fenced,
+            violations,
+            examples: soaked
+                .violations
+                .iter()
+                .take(SHOWN)
+                .map(|violation| format!("{violation:?}"))
+                .collect(),
+        }
+    }
+}
+
+fn tell(report: &Report) {
+    let Report { seeds, days, effects, loans_ended, fenced, .. } = report;
+    say!(
+        "{seeds} seeds, {days} simulated days: {effects} effects, {loans_ended} loans ended, {fenced} actions fenced"
+    );
+    for (kind, times) in &report.faults {
+        say!("  {kind:?} {times}");
+    }
+    say!("violations: {}", report.violations.values().sum::<u64>());
+    report.violations.iter().for_each(|(invariant, times)| say!("  {invariant:?} {times}"));
+    report.examples.iter().for_each(|example| say!("  {example}"));
+}
