@@ -1,4 +1,4 @@
-//! Policies over a trace: `cargo run --release -p tidegate-sim --example backtest -- JOBS.csv DEMAND.csv STEP_S TRAIN SERVE PEAK DAYS SEEDS`.
+//! Policies over a trace: `cargo run --release -p tidegate-sim --example backtest -- JOBS.csv DEMAND.csv STEP_S TRAIN SERVE PEAK DAYS SEEDS [POLICY.toml]`.
 //!
 //! `JOBS.csv` has rows `submit_s,run_s,gpus,team` and no header, `DEMAND.csv` a share of the peak for each step, as a number from
 //! 0 to 1. `TRAIN` and `SERVE` are nodes of 8 GPUs, `PEAK` is the service's demand in GPUs where the share is 1.
@@ -17,8 +17,12 @@ type Failed = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failed> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [jobs, demand, step_s, train, serve, peak, days, seeds] = args.as_slice() else {
-        return Err("usage: JOBS.csv DEMAND.csv STEP_S TRAIN SERVE PEAK DAYS SEEDS".into());
+    let [jobs, demand, step_s, train, serve, peak, days, seeds, policy @ ..] = args.as_slice() else {
+        return Err("usage: JOBS.csv DEMAND.csv STEP_S TRAIN SERVE PEAK DAYS SEEDS [POLICY.toml]".into());
+    };
+    let policy = match policy.first() {
+        Some(path) => Policy::parse(&std::fs::read_to_string(path)?)?,
+        None => Policy::parse(ACTS)?,
     };
     let arrivals = read_jobs(jobs)?;
     let peak: f64 = peak.parse()?;
@@ -30,7 +34,6 @@ fn main() -> Result<(), Failed> {
     let setting = |seed: u64| {
         Setting::from_trace(spec.clone(), &arrivals, service.clone(), &Unknowns::default(), span_us, seed)
     };
-    let policy = Policy::parse(ACTS)?;
     let makers: [Maker<'_>; 7] = [
         &|_| Static::default().into(),
         &|_| Static { backfill: Some(100) }.into(),

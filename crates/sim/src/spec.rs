@@ -226,7 +226,7 @@ impl ClusterSpec {
             models: vec!["H100".into()],
             pools: (0..counts.len()).map(pool).collect(),
             nodes: owners.enumerate().map(node).collect(),
-            teams: vec![TeamSpec { name: "all".into(), pool: 0, quota_gpus: None }],
+            teams: vec![TeamSpec { name: "research".into(), pool: 0, quota_gpus: None }],
             curves: vec![amdahl(20_000, 256)],
             ..Self::default()
         }

@@ -49,7 +49,7 @@ fn action(id: &str, generation: u64, change: Change) -> Action {
 fn lend(id: &str, generation: u64, nodes: &[&str]) -> Action {
     let change = Change::Lend {
         from: "serve".into(),
-        to: "all".into(),
+        to: "research".into(),
         pool: "serve".into(),
         gpus: 8 * nodes.len() as u32,
         nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),

@@ -143,7 +143,7 @@ impl SimTarget {
         };
         if let Some(id) = extends {
             let loan = self.loans.get_mut(id).ok_or_else(|| format!("no loan {id} is open"))?;
-            if loan.reclaiming_since_us.is_some() {
+            if loan.is_ending || loan.reclaiming_since_us.is_some() {
                 return Err(format!("loan {id} is being taken back"));
             }
             (loan.expires_us, loan.generation) = (*expires_us, action.generation);
@@ -162,6 +162,7 @@ impl SimTarget {
             expires_us: *expires_us,
             reclaim_within_ms: *reclaim_within_ms,
             reclaiming_since_us: None,
+            is_ending: false,
         };
         if let Some(owner) = self.team(from) {
             let (a, b) = (self.sim.limit_gpus(owner), self.sim.limit_gpus(team));
@@ -223,6 +224,7 @@ impl SimTarget {
         for id in ids {
             let Some(mut loan) = self.loans.remove(&id) else { continue };
             let expired = loan.expires_us - epoch_us <= now_us;
+            loan.is_ending |= expired;
             if expired && loan.gpus > 0 {
                 self.loans.insert(id.clone(), loan);
                 let _open = self.reclaim(&id, 0, &BTreeSet::new()).is_ok();
@@ -242,6 +244,12 @@ impl SimTarget {
                     Place::Called { .. } if expired => self.sim.clear(node, true),
                     _ => {}
                 }
+            }
+            let out = |n: &u32| {
+                matches!(self.sim.nodes()[*n as usize].place, Place::Lent { .. } | Place::Leaving { .. })
+            };
+            if loan.nodes.iter().all(out) {
+                loan.reclaiming_since_us = None;
             }
             if loan.nodes.is_empty() && loan.gpus == 0 {
                 self.ended.push((id, now_us));

@@ -85,7 +85,10 @@ struct OpenLoan {
     since_us: i64,
     expires_us: i64,
     reclaim_within_ms: i64,
+    /// Since when part of it is on its way back.
     reclaiming_since_us: Option<i64>,
+    /// Its time is over.
+    is_ending: bool,
 }
 
 impl SimTarget {
@@ -217,7 +220,7 @@ impl OpenLoan {
     /// When the cluster itself ends it, time of the simulation; `None` once it has begun to.
     fn ends_us(&self, epoch_us: i64, now_us: i64) -> Option<i64> {
         let at_us = self.expires_us - epoch_us;
-        (at_us > now_us || self.reclaiming_since_us.is_none()).then_some(at_us.max(now_us))
+        (!self.is_ending).then_some(at_us.max(now_us))
     }
 }
 
