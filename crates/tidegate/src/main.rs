@@ -11,6 +11,7 @@ macro_rules! say {
 mod bench;
 mod chaos;
 mod commands;
+mod insight;
 mod memory;
 
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ enum Command {
     Schema(commands::schema::SchemaArgs),
     Sql(commands::sql::SqlArgs),
     Explain(commands::explain::ExplainArgs),
+    Insight(commands::insight::InsightArgs),
     Status(commands::status::StatusArgs),
     Topology(commands::topology::TopologyArgs),
     Log(commands::log::LogCommand),
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Schema(args) => commands::schema::run(args),
         Command::Sql(args) => commands::sql::run(args),
         Command::Explain(args) => commands::explain::run(args),
+        Command::Insight(args) => commands::insight::run(args),
         Command::Status(args) => commands::status::run(args),
         Command::Topology(args) => commands::topology::run(args),
         Command::Log(args) => commands::log::run(args),

@@ -2,6 +2,7 @@
 
 pub mod explain;
 pub mod import;
+pub mod insight;
 pub mod log;
 mod opened;
 pub mod pipeline;
