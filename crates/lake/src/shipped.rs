@@ -71,6 +71,7 @@ const FILES: &[(&str, &str)] = files![
     "right_size",
     "run_costs",
     "shared_devices",
+    "sizing",
     "start_time_1m",
     "step_parts",
     "step_time_1m",
