@@ -279,7 +279,7 @@ fn fact(job: v1::JobEvent) -> Option<JobFact> {
             | v1::JobEventKind::Resized
             | v1::JobEventKind::Ended
     );
-    (counts && job.step_id.is_none()).then(|| JobFact {
+    (counts && job.step_id.is_none()).then_some(JobFact {
         kind,
         job_id: job.job_id,
         attempt: job.attempt_id,
