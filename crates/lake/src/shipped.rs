@@ -15,6 +15,7 @@ const FILES: &[(&str, &str)] = files![
     "attempts",
     "bottleneck_1m",
     "capacity",
+    "checkpoint_advice",
     "collectors",
     "device_faults",
     "device_holds_1m",
