@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const SCHEMAS: [&str; 8] = [
+const SCHEMAS: [&str; 11] = [
     "envelope.proto",
     "job_event.proto",
     "capacity_event.proto",
@@ -13,6 +13,9 @@ const SCHEMAS: [&str; 8] = [
     "dead_letter.proto",
     "gpu_sample_batch.proto",
     "step_report.proto",
+    "straggler_signal.proto",
+    "node_signal.proto",
+    "forecast.proto",
 ];
 
 fn main() {

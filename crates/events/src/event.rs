@@ -15,6 +15,9 @@ pub enum Event {
     DeadLetter(v1::DeadLetter),
     GpuSamples(v1::GpuSampleBatch),
     Step(v1::StepReport),
+    Straggler(v1::StragglerSignal),
+    NodeHealth(v1::NodeSignal),
+    Forecast(v1::Forecast),
 }
 
 /// What a log stores of one event.
@@ -52,6 +55,9 @@ macro_rules! with_message {
             Event::DeadLetter($message) => $body,
             Event::GpuSamples($message) => $body,
             Event::Step($message) => $body,
+            Event::Straggler($message) => $body,
+            Event::NodeHealth($message) => $body,
+            Event::Forecast($message) => $body,
         }
     };
 }
@@ -67,10 +73,13 @@ impl Event {
             Self::DeadLetter(_) => SchemaId::DeadLetter,
             Self::GpuSamples(_) => SchemaId::GpuSampleBatch,
             Self::Step(_) => SchemaId::StepReport,
+            Self::Straggler(_) => SchemaId::StragglerSignal,
+            Self::NodeHealth(_) => SchemaId::NodeSignal,
+            Self::Forecast(_) => SchemaId::Forecast,
         }
     }
 
-    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, or the origin of a dead letter.
+    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`, or the origin of a dead letter.
     ///
     /// An [`OBSERVED`](v1::JobEventKind::Observed) heartbeat names no job, so its key is `cluster/`.
     pub fn key(&self) -> String {
@@ -82,6 +91,9 @@ impl Event {
             Self::DeadLetter(letter) => return letter.origin.clone(),
             Self::GpuSamples(batch) => &batch.node,
             Self::Step(step) => &step.job_id,
+            Self::Straggler(signal) => &signal.job_id,
+            Self::NodeHealth(signal) => &signal.node,
+            Self::Forecast(forecast) => &forecast.name,
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
         [cluster, "/", object].concat()
@@ -143,6 +155,9 @@ impl Event {
             SchemaId::DeadLetter => v1::DeadLetter::decode(payload).map(Self::DeadLetter),
             SchemaId::GpuSampleBatch => v1::GpuSampleBatch::decode(payload).map(Self::GpuSamples),
             SchemaId::StepReport => v1::StepReport::decode(payload).map(Self::Step),
+            SchemaId::StragglerSignal => v1::StragglerSignal::decode(payload).map(Self::Straggler),
+            SchemaId::NodeSignal => v1::NodeSignal::decode(payload).map(Self::NodeHealth),
+            SchemaId::Forecast => v1::Forecast::decode(payload).map(Self::Forecast),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

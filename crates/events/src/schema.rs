@@ -11,6 +11,9 @@ pub enum SchemaId {
     DeadLetter = 5,
     GpuSampleBatch = 6,
     StepReport = 7,
+    StragglerSignal = 8,
+    NodeSignal = 9,
+    Forecast = 10,
 }
 
 /// A record names a schema that this build does not know.
@@ -33,7 +36,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -41,6 +44,9 @@ impl SchemaId {
         Self::DeadLetter,
         Self::GpuSampleBatch,
         Self::StepReport,
+        Self::StragglerSignal,
+        Self::NodeSignal,
+        Self::Forecast,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -53,13 +59,20 @@ impl SchemaId {
             Self::DeadLetter => "dead_letter",
             Self::GpuSampleBatch => "gpu_sample_batch",
             Self::StepReport => "step_report",
+            Self::StragglerSignal => "straggler_signal",
+            Self::NodeSignal => "node_signal",
+            Self::Forecast => "forecast",
         }
     }
 
     /// The version that this build writes. It grows by one with every change of the schema.
     pub const fn version(self) -> u16 {
         match self {
-            Self::PoolSample | Self::DeadLetter => 1,
+            Self::PoolSample
+            | Self::DeadLetter
+            | Self::StragglerSignal
+            | Self::NodeSignal
+            | Self::Forecast => 1,
             Self::GpuSampleBatch => 2,
             Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::StepReport => 3,
         }
@@ -74,15 +87,18 @@ impl SchemaId {
             Self::DeadLetter => "dead-letters",
             Self::GpuSampleBatch => "gpu-samples",
             Self::StepReport => "steps",
+            Self::StragglerSignal | Self::NodeSignal => "signals",
+            Self::Forecast => "forecasts",
         }
     }
 
     /// What the keys of its events are made of, see [`Event::key`](crate::Event::key).
     pub const fn key(self) -> &'static str {
         match self {
-            Self::JobEvent | Self::StepReport => "cluster/job_id",
+            Self::JobEvent | Self::StepReport | Self::StragglerSignal => "cluster/job_id",
             Self::CapacityEvent | Self::PoolSample => "cluster/owner",
-            Self::NodeEvent | Self::GpuSampleBatch => "cluster/node",
+            Self::NodeEvent | Self::GpuSampleBatch | Self::NodeSignal => "cluster/node",
+            Self::Forecast => "cluster/name",
             Self::DeadLetter => "origin",
         }
     }
@@ -112,7 +128,13 @@ mod tests {
     #[test]
     fn numbers_are_part_of_the_contract() {
         let numbers: Vec<u32> = SchemaId::ALL.into_iter().map(SchemaId::number).collect();
-        assert_eq!(numbers, [0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0002]);
+        assert_eq!(
+            numbers,
+            [
+                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0002, 0x8_0001, 0x9_0001,
+                0xa_0001
+            ]
+        );
     }
 
     #[test]

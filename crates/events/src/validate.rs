@@ -50,6 +50,10 @@ pub enum InvalidEvent {
     TickOutOfRange { tick: usize, at_ms: i64 },
     #[error("process {pid} was on a device or at a tick that the batch does not have; number both from 0")]
     ProcessOutside { pid: u32 },
+    #[error(
+        "{levels} levels and {values} values; send one value for each level, and levels that rise from 1 to 999999"
+    )]
+    ForecastLevels { levels: usize, values: usize },
     #[error("{devices} devices × {ticks} ticks are more than {MAX_SAMPLES} samples; send smaller batches")]
     TooManySamples { devices: usize, ticks: usize },
 }
@@ -86,8 +90,32 @@ impl Event {
             }
             Self::DeadLetter(letter) => filled("origin", &letter.origin).and(filled("code", &letter.code)),
             Self::Step(step) => filled("job_id", &step.job_id),
+            Self::Straggler(signal) => {
+                known_kind(signal.state, v1::SignalState::try_from)?;
+                filled("job_id", &signal.job_id)
+            }
+            Self::NodeHealth(signal) => {
+                known_kind(signal.state, v1::NodeHealthState::try_from)?;
+                filled("node", &signal.node)
+            }
+            Self::Forecast(forecast) => {
+                known_kind(forecast.kind, v1::SeriesKind::try_from)?;
+                filled("name", &forecast.name)?;
+                forecast_fits(forecast)
+            }
             Self::GpuSamples(batch) => filled("node", &batch.node).and_then(|()| samples::fits(batch)),
         }
+    }
+}
+
+/// Readers pair levels with values and interpolate between them.
+fn forecast_fits(forecast: &v1::Forecast) -> Result<(), InvalidEvent> {
+    let (levels, values) = (&forecast.level_ppm, &forecast.gpus_milli);
+    let rises = levels.windows(2).all(|pair| pair[0] < pair[1]);
+    let inside = levels.iter().all(|level| (1..1_000_000).contains(level));
+    match !levels.is_empty() && levels.len() == values.len() && rises && inside {
+        true => Ok(()),
+        false => Err(InvalidEvent::ForecastLevels { levels: levels.len(), values: values.len() }),
     }
 }
 

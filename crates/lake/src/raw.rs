@@ -1,6 +1,8 @@
 //! Raw tables: one per event schema, one row per event, as it came from the log. Samples have rows of their own kind, see
 //! [`crate::samples`].
 
+mod insight;
+
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use arrow::array::{
 use arrow::datatypes::DataType;
 use tidegate_events::v1::{
     CapacityEvent, CapacityEventKind, DeadLetter, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
-    PoolSample, StepReport,
+    PoolSample, SignalState, StepReport,
 };
 use tidegate_events::{Event, SchemaId};
 use xxhash_rust::xxh3::Xxh3;
@@ -116,6 +118,27 @@ pub fn raw_tables() -> Vec<RawTable> {
             documented(DEAD),
         ),
         crate::samples::metrics::table(),
+        table(
+            SchemaId::StragglerSignal,
+            "straggler_signals",
+            "What Tidegate said of slow ranks, nodes and networks of jobs, one row per statement.",
+            &["cluster", "job_id"],
+            documented(insight::STRAGGLER),
+        ),
+        table(
+            SchemaId::NodeSignal,
+            "node_signals",
+            "How Tidegate took nodes to stand, by their devices and faults, one row per change.",
+            &["cluster", "node"],
+            documented(insight::NODE_SIGNAL),
+        ),
+        table(
+            SchemaId::Forecast,
+            "forecasts",
+            "Quantiles of demand (GPUs held and waited for) as foreseen, one row per series, time of issue and hour.",
+            &["cluster", "kind", "name"],
+            documented(insight::FORECAST),
+        ),
     ]
 }
 
@@ -140,6 +163,15 @@ impl RawRows {
             SchemaId::NodeEvent => rows(NODE, |e| if let Event::Node(e) = e { Some(e) } else { None }),
             SchemaId::DeadLetter => rows(DEAD, |e| if let Event::DeadLetter(e) = e { Some(e) } else { None }),
             SchemaId::StepReport => rows(STEP, |e| if let Event::Step(e) = e { Some(e) } else { None }),
+            SchemaId::StragglerSignal => {
+                rows(insight::STRAGGLER, |e| if let Event::Straggler(e) = e { Some(e) } else { None })
+            }
+            SchemaId::NodeSignal => {
+                rows(insight::NODE_SIGNAL, |e| if let Event::NodeHealth(e) = e { Some(e) } else { None })
+            }
+            SchemaId::Forecast => {
+                rows(insight::FORECAST, |e| if let Event::Forecast(e) = e { Some(e) } else { None })
+            }
             SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::samples"),
         };
         Self { table, partition: partition as i32, columns, offsets: Vec::new(), facts: Vec::new() }
@@ -200,7 +232,12 @@ fn facts_of(event: &Event) -> Facts {
         // Not folded: neither nodes nor what is told of them ever ends, and steps are too many to wait for their job's end. So
         // each is a key of its own, and leaves memory with the next commit.
         Event::Step(e) => (identity, time.saturating_add(e.duration_us as i64), Some(true)),
-        Event::Node(_) | Event::DeadLetter(_) | Event::GpuSamples(_) => (identity, time, Some(true)),
+        // A job's episodes are few; one that is over may be followed by another.
+        Event::Straggler(e) => (key_hash(cluster, &e.job_id), time, Some(e.state() == SignalState::Cleared)),
+        Event::NodeHealth(e) => (key_hash(cluster, &e.node), time, Some(false)),
+        Event::Node(_) | Event::DeadLetter(_) | Event::GpuSamples(_) | Event::Forecast(_) => {
+            (identity, time, Some(true))
+        }
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
     let observed = match event {
@@ -236,6 +273,8 @@ pub fn key_hash(cluster: &str, name: &str) -> i64 {
 /// How a column is read from an event.
 enum Read<E> {
     Text(fn(&E) -> Option<&str>),
+    /// Several texts, in one with `; ` between; NULL for none.
+    Lines(fn(&E) -> &[String]),
     Int(fn(&E) -> Option<i64>),
     /// Milliseconds since the epoch, stored in microseconds.
     Time(fn(&E) -> Option<i64>),
@@ -247,7 +286,7 @@ fn documented<E>(columns: Columns<E>) -> Vec<Column> {
     let column = |(name, read, doc): &(&str, Read<E>, &str)| Column {
         name: (*name).to_owned(),
         data_type: match read {
-            Read::Text(_) => DataType::Utf8View,
+            Read::Text(_) | Read::Lines(_) => DataType::Utf8View,
             Read::Int(_) => DataType::Int64,
             Read::Time(_) => timestamp_type(),
         },
@@ -282,7 +321,7 @@ impl<E> std::fmt::Debug for TypedRows<E> {
 
 fn rows<E: 'static>(columns: Columns<E>, cast: fn(&Event) -> Option<&E>) -> Box<dyn Rows> {
     let builder = |read: &Read<E>| match read {
-        Read::Text(_) => ColumnBuilder::Text(StringViewBuilder::new()),
+        Read::Text(_) | Read::Lines(_) => ColumnBuilder::Text(StringViewBuilder::new()),
         Read::Int(_) => ColumnBuilder::Int(Int64Builder::new()),
         Read::Time(_) => ColumnBuilder::Time(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
     };
@@ -295,6 +334,10 @@ impl<E: 'static> Rows for TypedRows<E> {
         for (read, builder) in &mut self.columns {
             match (read, builder) {
                 (Read::Text(get), ColumnBuilder::Text(builder)) => builder.append_option(get(event)),
+                (Read::Lines(get), ColumnBuilder::Text(builder)) => {
+                    let lines = get(event);
+                    builder.append_option((!lines.is_empty()).then(|| lines.join("; ")));
+                }
                 (Read::Int(get), ColumnBuilder::Int(builder)) => builder.append_option(get(event)),
                 (Read::Time(get), ColumnBuilder::Time(builder)) => {
                     builder.append_option(get(event).map(|ms| ms.saturating_mul(MICROS_PER_MS)));

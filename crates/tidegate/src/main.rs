@@ -11,6 +11,7 @@ macro_rules! say {
 mod bench;
 mod chaos;
 mod commands;
+mod insight;
 mod memory;
 
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ enum Command {
     Explain(commands::explain::ExplainArgs),
     Backtest(commands::backtest::BacktestArgs),
     Sim(commands::sim::SimArgs),
+    Insight(commands::insight::InsightArgs),
     Status(commands::status::StatusArgs),
     Topology(commands::topology::TopologyArgs),
     Log(commands::log::LogCommand),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => commands::explain::run(args),
         Command::Backtest(args) => commands::backtest::run(args),
         Command::Sim(args) => commands::sim::run(args),
+        Command::Insight(args) => commands::insight::run(args),
         Command::Status(args) => commands::status::run(args),
         Command::Topology(args) => commands::topology::run(args),
         Command::Log(args) => commands::log::run(args),

@@ -75,8 +75,15 @@ fn make_valid(message: &mut DynamicMessage) {
     for required in ["job_id", "owner", "node", "origin", "code"] {
         fill_if_empty(message, required);
     }
-    if message.get_field_by_name("kind").is_some_and(|kind| kind.as_enum_number() == Some(0)) {
-        message.set_field_by_name("kind", Value::EnumNumber(1));
+    for required in ["kind", "state"] {
+        if message.get_field_by_name(required).is_some_and(|kind| kind.as_enum_number() == Some(0)) {
+            message.set_field_by_name(required, Value::EnumNumber(1));
+        }
+    }
+    if message.get_field_by_name("level_ppm").is_some() {
+        fill_if_empty(message, "name");
+        message.set_field_by_name("level_ppm", Value::List([100_000, 900_000].map(Value::U32).to_vec()));
+        message.set_field_by_name("gpus_milli", Value::List([7, 9].map(Value::U64).to_vec()));
     }
     if message.get_field_by_name("columns").is_some() {
         fit_samples(message);

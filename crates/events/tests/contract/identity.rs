@@ -44,6 +44,9 @@ fn with_field(event: &Event, field: &FieldDescriptor, value: prost_reflect::Valu
         Event::DeadLetter(_) => Event::DeadLetter(Message::decode(&*bytes).unwrap()),
         Event::GpuSamples(_) => Event::GpuSamples(Message::decode(&*bytes).unwrap()),
         Event::Step(_) => Event::Step(Message::decode(&*bytes).unwrap()),
+        Event::Straggler(_) => Event::Straggler(Message::decode(&*bytes).unwrap()),
+        Event::NodeHealth(_) => Event::NodeHealth(Message::decode(&*bytes).unwrap()),
+        Event::Forecast(_) => Event::Forecast(Message::decode(&*bytes).unwrap()),
     }
 }
 

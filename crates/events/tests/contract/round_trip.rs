@@ -198,10 +198,36 @@ fn a_batch_that_would_be_too_large_as_a_table_is_refused() {
 }
 
 #[test]
+fn a_forecast_has_a_value_for_each_of_its_rising_levels() {
+    let forecast = |levels: &[u32], values: &[u64]| {
+        let mut event = Event::Forecast(v1::Forecast {
+            envelope: Some(v1::Envelope { cluster: "c".into(), ..Default::default() }),
+            kind: v1::SeriesKind::Total.into(),
+            name: "total".into(),
+            level_ppm: levels.to_vec(),
+            gpus_milli: values.to_vec(),
+            ..Default::default()
+        });
+        event.record().map(|record| record.key)
+    };
+    assert_eq!(forecast(&[100_000, 900_000], &[5, 9]).unwrap(), "c/total");
+    for (levels, values) in [
+        (&[][..], &[][..]),
+        (&[500_000], &[1, 2]),
+        (&[900_000, 100_000], &[1, 2]),
+        (&[0], &[1]),
+        (&[1_000_000], &[1]),
+    ] {
+        let refused = InvalidEvent::ForecastLevels { levels: levels.len(), values: values.len() };
+        assert_eq!(forecast(levels, values), Err(refused));
+    }
+}
+
+#[test]
 fn errors_say_what_and_how_to_mend_it() {
     let truncated = &Event::Job(job(3, "1")).encode_to_vec()[..10];
     let error = Event::decode(SchemaId::JobEvent.number(), truncated).unwrap_err().to_string();
     assert!(error.starts_with("job_event payload of 10 bytes is not a protobuf message"), "{error}");
-    let error = Event::decode(0x9_0001, &[]).unwrap_err().to_string();
-    assert!(error.contains("unknown schema 9") && error.contains("upgrade"), "{error}");
+    let error = Event::decode(0xff_0001, &[]).unwrap_err().to_string();
+    assert!(error.contains("unknown schema 255") && error.contains("upgrade"), "{error}");
 }

@@ -3,6 +3,7 @@
 pub mod backtest;
 pub mod explain;
 pub mod import;
+pub mod insight;
 pub mod log;
 mod opened;
 pub mod pipeline;

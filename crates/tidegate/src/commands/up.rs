@@ -17,8 +17,8 @@ use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Opened, bind, block_on, name_full_disk,
-    stop_on_signals, table_counts,
+    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Opened, bind, block_on, insight,
+    name_full_disk, stop_on_signals, table_counts,
 };
 use demo::{Demo, Speed, Trace};
 use view::View;
@@ -65,6 +65,9 @@ pub struct UpArgs {
     speed: Option<Speed>,
     #[command(flatten)]
     keep: KeepArgs,
+    /// Make no signals and forecasts of what comes in
+    #[arg(long)]
+    no_insight: bool,
     /// End when the replay is done and committed; without a replay, when all that the log holds is
     #[arg(long)]
     exit_when_done: bool,
@@ -121,10 +124,20 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     } else {
         show_tables(&service).await?;
     }
+    // A replay runs through months in seconds; nothing is said of it before it is over.
+    let insight = !args.no_insight && !*stopped.borrow();
     if args.exit_when_done && !*stopped.borrow() {
+        if insight && !with_demo {
+            let log = Arc::clone(&opened.log);
+            tokio::task::spawn_blocking(move || insight::catch_up(&log)).await??;
+        }
         runner.catch_up(&mut |p| metrics.observe(p)).await?;
     } else {
+        let insight = insight.then(|| insight::spawn(Arc::clone(&opened.log), stopped.clone()));
         runner.run(stopped.clone(), &mut |p| metrics.observe(p)).await?;
+        if let Some(thread) = insight {
+            tokio::task::spawn_blocking(move || thread.join()).await?.ok();
+        }
     }
     stop.send_replace(true);
     server.await??;

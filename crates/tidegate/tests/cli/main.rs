@@ -15,6 +15,7 @@ mod explain;
 mod future;
 mod http;
 mod ingest;
+mod insight;
 mod kafka;
 mod kafka_moves;
 mod ledger;

@@ -1,0 +1,137 @@
+//! Columns of what Tidegate itself says: signals and forecasts.
+
+use tidegate_events::v1::{Forecast, NodeHealthState, NodeSignal, SeriesKind, SignalState, StragglerSignal};
+
+use super::{CLUSTER_DOC, Columns, EPOCH_DOC, Read, SEQ_DOC, SOURCE_DOC, TIME_DOC, env, int};
+
+pub(super) const STRAGGLER: Columns<StragglerSignal> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    ("job_id", Read::Text(|e| Some(&e.job_id)), "Job that is slowed down."),
+    (
+        "event_time",
+        Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)),
+        "Event time of the report that decided it.",
+    ),
+    (
+        "state",
+        Read::Text(|e| Some(SignalState::try_from(e.state).map_or("", |k| k.as_str_name()))),
+        "SUSPECT, CONFIRMED, CLEARED, or CORRECTED: reports that came late changed what was said before.",
+    ),
+    ("attempt_id", Read::Int(|e| e.attempt_id), "Attempt of the job, where a report named it."),
+    ("episode", Read::Int(|e| int(Some(e.episode))), "Number of the episode in the job, from 1."),
+    (
+        "revision",
+        Read::Int(|e| Some(e.revision.into())),
+        "Number of the statement in the episode, from 0; the greatest holds.",
+    ),
+    (
+        "blame",
+        Read::Text(|e| Some(&e.blame)),
+        "Whom it blames: RANK, NODE, ROLE, FABRIC or NOBODY (the job's own shape).",
+    ),
+    ("node", Read::Text(|e| e.node.as_deref()), "Node that is blamed, or of the rank."),
+    (
+        "gpu_uuid",
+        Read::Text(|e| e.gpu_uuid.as_deref()),
+        "Device of the rank, by its UUID, where it is known.",
+    ),
+    ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
+    ("rank", Read::Int(|e| e.rank.map(i64::from)), "Rank that is blamed."),
+    ("role", Read::Int(|e| e.role.map(i64::from)), "Role that is blamed, e.g. a stage of a pipeline."),
+    (
+        "class",
+        Read::Text(|e| Some(&e.class)),
+        "COMPUTE_THERMAL, COMPUTE_SILENT, LINK, HOST, DATA, COMMUNICATION, or STRUCTURAL (nobody's fault).",
+    ),
+    ("posterior_ppm", Read::Int(|e| Some(e.posterior_ppm.into())), "Probability of the class, millionths."),
+    ("onset_time", Read::Time(|e| Some(e.onset_ms)), "Since when the part is slow."),
+    ("detected_time", Read::Time(|e| Some(e.detected_ms)), "When it was suspected first, by event time."),
+    ("said_time", Read::Time(|e| Some(e.said_ms)), "When this was said, by event time."),
+    (
+        "slowdown_ppm",
+        Read::Int(|e| Some(e.slowdown_ppm)),
+        "How much longer the part takes than before: 200000 is 20 %.",
+    ),
+    ("lost_gpu_ms", Read::Int(|e| int(Some(e.lost_gpu_ms))), "GPU x ms lost so far by the whole job."),
+    (
+        "evidence",
+        Read::Lines(|e| &e.evidence),
+        "What it rests on: rule, value and weight in log odds, `; ` between.",
+    ),
+    ("model", Read::Text(|e| Some(&e.model)), "Version of the detector."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+pub(super) const NODE_SIGNAL: Columns<NodeSignal> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    ("node", Read::Text(|e| Some(&e.node)), "Node."),
+    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
+    (
+        "state",
+        Read::Text(|e| Some(NodeHealthState::try_from(e.state).map_or("", |k| k.as_str_name()))),
+        "HEALTHY, WATCH, BAD, or FAILED (a device is lost or must be reset).",
+    ),
+    ("bad_ppm", Read::Int(|e| Some(e.bad_ppm.into())), "Probability that the node is bad, millionths."),
+    ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device of the strongest evidence, by its UUID."),
+    ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
+    (
+        "evidence",
+        Read::Lines(|e| &e.evidence),
+        "What speaks against it, strongest first: rule, value and weight in log odds, `; ` between.",
+    ),
+    ("model", Read::Text(|e| Some(&e.model)), "Version of the rules."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+pub(super) const FORECAST: Columns<Forecast> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    (
+        "kind",
+        Read::Text(|e| Some(SeriesKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
+        "TOTAL, POOL, TEAM, or CLASS (jobs by size in GPUs).",
+    ),
+    ("name", Read::Text(|e| Some(&e.name)), "Name of the series: pool, team, class as 5-8, or total."),
+    (
+        "event_time",
+        Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)),
+        "When it was issued: what happened up to then is known to it.",
+    ),
+    ("target_time", Read::Time(|e| Some(e.target_ms)), "Start of the step that is foreseen."),
+    ("step_ms", Read::Int(|e| int(Some(e.step_ms))), "Length of the step, ms: its mean demand is foreseen."),
+    ("horizon", Read::Int(|e| Some(e.horizon.into())), "Steps ahead, from 1."),
+    ("p01_gpus_milli", Read::Int(|e| quantile(e, 10_000)), "Quantile 0.01, thousandths of a GPU."),
+    ("p05_gpus_milli", Read::Int(|e| quantile(e, 50_000)), "Quantile 0.05, thousandths of a GPU."),
+    ("p10_gpus_milli", Read::Int(|e| quantile(e, 100_000)), "Quantile 0.10, thousandths of a GPU."),
+    ("p15_gpus_milli", Read::Int(|e| quantile(e, 150_000)), "Quantile 0.15, thousandths of a GPU."),
+    ("p20_gpus_milli", Read::Int(|e| quantile(e, 200_000)), "Quantile 0.20, thousandths of a GPU."),
+    ("p25_gpus_milli", Read::Int(|e| quantile(e, 250_000)), "Quantile 0.25, thousandths of a GPU."),
+    ("p30_gpus_milli", Read::Int(|e| quantile(e, 300_000)), "Quantile 0.30, thousandths of a GPU."),
+    ("p35_gpus_milli", Read::Int(|e| quantile(e, 350_000)), "Quantile 0.35, thousandths of a GPU."),
+    ("p40_gpus_milli", Read::Int(|e| quantile(e, 400_000)), "Quantile 0.40, thousandths of a GPU."),
+    ("p45_gpus_milli", Read::Int(|e| quantile(e, 450_000)), "Quantile 0.45, thousandths of a GPU."),
+    ("p50_gpus_milli", Read::Int(|e| quantile(e, 500_000)), "Quantile 0.50, thousandths of a GPU."),
+    ("p55_gpus_milli", Read::Int(|e| quantile(e, 550_000)), "Quantile 0.55, thousandths of a GPU."),
+    ("p60_gpus_milli", Read::Int(|e| quantile(e, 600_000)), "Quantile 0.60, thousandths of a GPU."),
+    ("p65_gpus_milli", Read::Int(|e| quantile(e, 650_000)), "Quantile 0.65, thousandths of a GPU."),
+    ("p70_gpus_milli", Read::Int(|e| quantile(e, 700_000)), "Quantile 0.70, thousandths of a GPU."),
+    ("p75_gpus_milli", Read::Int(|e| quantile(e, 750_000)), "Quantile 0.75, thousandths of a GPU."),
+    ("p80_gpus_milli", Read::Int(|e| quantile(e, 800_000)), "Quantile 0.80, thousandths of a GPU."),
+    ("p85_gpus_milli", Read::Int(|e| quantile(e, 850_000)), "Quantile 0.85, thousandths of a GPU."),
+    ("p90_gpus_milli", Read::Int(|e| quantile(e, 900_000)), "Quantile 0.90, thousandths of a GPU."),
+    ("p95_gpus_milli", Read::Int(|e| quantile(e, 950_000)), "Quantile 0.95, thousandths of a GPU."),
+    ("p99_gpus_milli", Read::Int(|e| quantile(e, 990_000)), "Quantile 0.99, thousandths of a GPU."),
+    ("model", Read::Text(|e| Some(&e.model)), "Version of the forecaster."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+/// Demand at a level that the forecast holds.
+fn quantile(forecast: &Forecast, level_ppm: u32) -> Option<i64> {
+    let at = forecast.level_ppm.iter().position(|level| *level == level_ppm)?;
+    int(forecast.gpus_milli.get(at).copied())
+}

@@ -1,0 +1,145 @@
+//! `tidegate insight`: what jobs, steps, devices and nodes tell → signals and forecasts on the same log.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use tidegate_lake::runner::Pace as RunnerPace;
+use tidegate_log::{EventLog, LogError};
+use tokio::sync::watch;
+
+use super::{
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, PaceArgs, block_on, block_on_one_thread, chain,
+    name_full_disk, stop_on_signals,
+};
+use crate::insight::{Operator, Pace, Published};
+
+/// How often the log is looked at for more.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Say who is slow and why, how nodes stand, and what demand will be
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate insight run --once --data tidegate-data
+  tidegate insight run --log kafka://localhost:9092
+  tidegate sql \"SELECT job_id, state, node, rank, class, lost_gpu_ms FROM stragglers\"
+
+`tidegate up` does this beside the pipelines; --no-insight leaves it out there.")]
+pub struct InsightArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Read the log from its beginning and append signals and forecasts; what was said before is not said again
+    Run {
+        #[command(flatten)]
+        data: DataArgs,
+        #[command(flatten)]
+        log: LogArgs,
+        /// End when all that the log holds is worked through, tables included
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        pace: PaceArgs,
+    },
+}
+
+pub fn run(args: InsightArgs) -> CommandResult {
+    match args.what {
+        What::Run { data, log, once: true, pace } => once(&data, &log, pace.pace()),
+        What::Run { data, log, once: false, .. } => follow(&data, &log),
+    }
+}
+
+fn once(data: &DataArgs, log: &LogArgs, pace: RunnerPace) -> CommandResult {
+    let pipelines = data.load_pipelines()?;
+    let opened = Opened::open(&data.data, log)?;
+    opened.create_topics()?;
+    let published = catch_up(&opened.log).map_err(|e| name_full_disk(e, &data.data))?;
+    block_on_one_thread(async {
+        let mut runner = opened.runner(pipelines, RunnerPace { refresh_every: None, ..pace }).await?;
+        runner.catch_up(&mut |_| {}).await?;
+        Ok::<_, CommandError>(())
+    })?
+    .map_err(|e| name_full_disk(e, &data.data))?;
+    report(&published);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn follow(data: &DataArgs, log: &LogArgs) -> CommandResult {
+    if log.kafka().is_none() {
+        return Err("the log in a data folder is open in one process only: `tidegate up` runs insight beside the pipelines; \
+                    use --once to work through what is there, or --log kafka://HOST:PORT"
+            .into());
+    }
+    let opened = Opened::open(&data.data, log)?;
+    opened.create_topics()?;
+    block_on(async {
+        let (stop, stopped) = watch::channel(false);
+        stop_on_signals(stop)?;
+        let log = Arc::clone(&opened.log);
+        tokio::task::spawn_blocking(move || keep_up(&log, &stopped)).await??;
+        Ok::<_, CommandError>(())
+    })??;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Works through what the log holds now.
+pub fn catch_up(log: &Arc<dyn EventLog>) -> Result<Published, CommandError> {
+    let mut operator = Operator::new(Arc::clone(log))?;
+    Ok(operator.catch_up(Pace::Once, now_ms()?)?)
+}
+
+/// Keeps up with the log on a thread of its own until told to stop. That it fails stops nothing else, and is said.
+pub fn spawn(log: Arc<dyn EventLog>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        if let Err(error) = keep_up(&log, &stopped) {
+            tracing::error!("insight has stopped, all else goes on: {}", chain(error.as_ref()));
+        }
+    })
+}
+
+/// Keeps up with the log until told to stop. That it cannot be reached is waited for.
+fn keep_up(log: &Arc<dyn EventLog>, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
+    let mut operator: Option<Operator> = None;
+    while !*stopped.borrow() {
+        let caught_up = match &mut operator {
+            Some(operator) => operator.catch_up(Pace::Live, now_ms()?).map(|_| ()),
+            None => Operator::new(Arc::clone(log)).map(|begun| operator = Some(begun)),
+        };
+        match caught_up {
+            Err(away) if away.is_passing() || matches!(away, LogError::UnknownTopic(_)) => {
+                // What was read of a batch that could not be appended is read again.
+                operator = None;
+                tracing::warn!(%away, "insight waits for the log");
+            }
+            ended => ended?,
+        }
+        let mut waited = Duration::ZERO;
+        while waited < LOOK_EVERY && !*stopped.borrow() {
+            const PIECE: Duration = Duration::from_millis(50);
+            std::thread::sleep(PIECE);
+            waited += PIECE;
+        }
+    }
+    Ok(())
+}
+
+fn report(published: &Published) {
+    let Published { read, written, known, undecodable, counts } = published;
+    say!(
+        "{read} records read, {undecodable} undecodable; {} events used, {} of them late, {} refused",
+        counts.used,
+        counts.late,
+        counts.refused
+    );
+    say!("{written} signals and forecasts written, {known} were known");
+}
+
+fn now_ms() -> Result<i64, CommandError> {
+    Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
+}

@@ -1,0 +1,352 @@
+//! Demand of a cluster by pool, by team and in all: GPUs held and waited for, hour by hour, and what it will be.
+
+use std::collections::BTreeMap;
+
+use tidegate_events::v1::SeriesKind;
+use tidegate_events::{Event, v1};
+use tidegate_insight::forecast::{Config, Forecaster, JobEvent, JobTable, LEVELS};
+
+use super::{Publication, envelope, source};
+
+/// Version of the forecaster, part of what is said.
+const MODEL: &str = "hybrid-1";
+const HOUR_US: i64 = 3_600_000_000;
+const HOUR_MS: u64 = 3_600_000;
+/// Forecasts are issued at these hours of a UTC day: 0, 6, 12 and 18.
+const ISSUED_EVERY_HOURS: i64 = 6;
+/// Hours ahead that are published. Between them the forecaster interpolates; who needs more asks it.
+const HORIZONS: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 144, 168];
+/// Hours of a series before anything is said of it.
+const LEAST_HOURS: usize = 24;
+/// After a silence of so many hours a series begins anew.
+const MOST_GAP_HOURS: i64 = 60 * 24;
+/// For so many hours it is remembered that a job left.
+const KEPT_HOURS: i64 = 7 * 24;
+/// Most series of a cluster; further pools and teams are in the total alone.
+const MOST_SERIES: usize = 256;
+
+/// What a job's event says of demand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobFact {
+    pub kind: v1::JobEventKind,
+    pub job_id: String,
+    pub attempt: Option<i64>,
+    pub team: Option<String>,
+    pub pool: Option<String>,
+    pub gpus_milli: Option<u64>,
+    pub hosts: Option<String>,
+    /// Of an end: the job waits again, or goes on with other devices.
+    pub goes_on: bool,
+}
+
+#[derive(Debug, Clone)]
+struct OpenJob {
+    id: u64,
+    gpus_milli: i64,
+    team: Option<String>,
+    pool: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Series {
+    /// GPUs now, thousandths.
+    level_milli: i64,
+    /// Start of its hour; up to when that is added up, and how far: thousandths of a GPU × µs.
+    hour_us: i64,
+    since_us: i64,
+    sum: i128,
+    /// It began within the hour.
+    is_partial: bool,
+    jobs: JobTable,
+    forecaster: Forecaster,
+}
+
+/// Demand of one cluster.
+#[derive(Debug, Clone)]
+pub struct Demand {
+    cluster: String,
+    learn_from_us: i64,
+    /// Start of the hour that is being added up.
+    hour_us: Option<i64>,
+    open: BTreeMap<String, OpenJob>,
+    next_id: u64,
+    /// When jobs left that did so lately: what is told of them again, or late, does not bring them back.
+    left: BTreeMap<String, i64>,
+    series: BTreeMap<(i32, String), Series>,
+    out: Vec<Publication>,
+}
+
+type Name = (i32, String);
+
+impl Demand {
+    /// Hours that begin before `learn_from_us` are not learned from, only the jobs that are left of them.
+    pub fn new(cluster: &str, learn_from_us: i64) -> Self {
+        Self {
+            cluster: cluster.into(),
+            learn_from_us,
+            hour_us: None,
+            open: BTreeMap::new(),
+            next_id: 0,
+            left: BTreeMap::new(),
+            series: BTreeMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes what happened to a job at `at_us`.
+    pub fn apply(&mut self, fact: &JobFact, at_us: i64) {
+        self.advance(at_us);
+        if self.left.get(&fact.job_id).is_some_and(|left_us| at_us <= *left_us) {
+            return;
+        }
+        match fact.kind {
+            v1::JobEventKind::Submitted => self.enter(fact, at_us, false),
+            v1::JobEventKind::Started | v1::JobEventKind::Resized => self.enter(fact, at_us, true),
+            v1::JobEventKind::Ended if !fact.goes_on => self.leave(&fact.job_id, at_us),
+            _ => {}
+        }
+    }
+
+    /// Everything up to `now_us` was told: hours that are over are added up, and forecasts issued.
+    pub fn advance(&mut self, now_us: i64) {
+        let first = now_us.max(self.learn_from_us).div_euclid(HOUR_US).saturating_mul(HOUR_US);
+        let mut hour_us = *self.hour_us.get_or_insert(first);
+        if now_us.saturating_sub(hour_us) / HOUR_US > MOST_GAP_HOURS {
+            for series in self.series.values_mut() {
+                let jobs = std::mem::take(&mut series.jobs);
+                *series = Series { level_milli: series.level_milli, jobs, ..Series::new(first, first) };
+            }
+            hour_us = first;
+        }
+        while hour_us.saturating_add(HOUR_US) <= now_us {
+            hour_us += HOUR_US;
+            self.close_hour(hour_us);
+        }
+        self.hour_us = Some(hour_us);
+    }
+
+    /// Hands over what was issued since the last call.
+    pub fn take(&mut self) -> Vec<Publication> {
+        std::mem::take(&mut self.out)
+    }
+
+    fn enter(&mut self, fact: &JobFact, at_us: i64, starts: bool) {
+        let known = self.open.remove(&fact.job_id);
+        if let Some(job) = &known {
+            self.add(job, -job.gpus_milli, at_us);
+        }
+        let is_new = known.is_none();
+        let mut job = known.unwrap_or_else(|| {
+            self.next_id += 1;
+            OpenJob { id: self.next_id, gpus_milli: 0, team: None, pool: None }
+        });
+        let gpus = fact.gpus_milli.and_then(|gpus| i64::try_from(gpus).ok());
+        job.gpus_milli = gpus.unwrap_or(job.gpus_milli);
+        job.team = fact.team.clone().or(job.team);
+        job.pool = fact.pool.clone().or(job.pool);
+        self.add(&job, job.gpus_milli, at_us);
+        let gpus = job.gpus_milli as f64 / 1000.0;
+        let id = job.id;
+        for name in names(&job) {
+            let Some(series) = self.series.get_mut(&name) else { continue };
+            if is_new {
+                series.jobs.apply(JobEvent::Submitted { id, at_us, gpus });
+            }
+            if starts {
+                series.jobs.apply(JobEvent::Started { id, at_us });
+            }
+        }
+        self.open.insert(fact.job_id.clone(), job);
+    }
+
+    fn leave(&mut self, job_id: &str, at_us: i64) {
+        self.left.insert(job_id.into(), at_us);
+        let Some(job) = self.open.remove(job_id) else { return };
+        self.add(&job, -job.gpus_milli, at_us);
+        for name in names(&job) {
+            if let Some(series) = self.series.get_mut(&name) {
+                series.jobs.apply(JobEvent::Ended { id: job.id, at_us });
+            }
+        }
+    }
+
+    /// Adds to the demand of the job's series from `at_us` on.
+    fn add(&mut self, job: &OpenJob, more_milli: i64, at_us: i64) {
+        for name in names(job) {
+            if !self.series.contains_key(&name) && self.series.len() >= MOST_SERIES {
+                continue;
+            }
+            let hour_us = self.hour_us.unwrap_or(at_us);
+            let series = self.series.entry(name).or_insert_with(|| Series::new(hour_us, at_us));
+            series.add_up(at_us);
+            series.level_milli = series.level_milli.saturating_add(more_milli);
+        }
+    }
+
+    /// The hour that ends at `end_us` is over.
+    fn close_hour(&mut self, end_us: i64) {
+        if end_us.rem_euclid(24 * HOUR_US) == 0 {
+            self.left.retain(|_, left_us| end_us - *left_us < KEPT_HOURS * HOUR_US);
+        }
+        let issues = end_us.div_euclid(HOUR_US).rem_euclid(ISSUED_EVERY_HOURS) == 0;
+        for ((kind, name), series) in &mut self.series {
+            series.close_hour(end_us);
+            if issues && series.forecaster.steps() >= LEAST_HOURS {
+                let outlook = series.outlook(end_us);
+                if let Ok(forecast) = series.forecaster.forecast(outlook.as_deref()) {
+                    let kind_name = SeriesKind::try_from(*kind).map_or("", |kind| kind.as_str_name());
+                    let source = source(&[MODEL, &self.cluster, kind_name, name, &end_us.to_string()]);
+                    let events = (0..).zip(HORIZONS).filter_map(|(seq, horizon)| {
+                        let values: Option<Vec<u64>> = LEVELS
+                            .iter()
+                            .map(|level| Some((forecast.quantile(horizon, *level)? * 1000.0).round() as u64))
+                            .collect();
+                        let ahead_us = HOUR_US * (horizon as i64 - 1);
+                        Some(Event::Forecast(v1::Forecast {
+                            envelope: envelope(&self.cluster, &source, end_us, seq),
+                            kind: *kind,
+                            name: name.clone(),
+                            target_ms: (end_us + ahead_us).div_euclid(1_000),
+                            step_ms: HOUR_MS,
+                            horizon: horizon as u32,
+                            level_ppm: LEVELS.iter().map(|level| (level * 1e6).round() as u32).collect(),
+                            gpus_milli: values?,
+                            model: MODEL.into(),
+                        }))
+                    });
+                    let events = events.collect();
+                    self.out.push(Publication { source, events });
+                }
+            }
+        }
+    }
+}
+
+impl Series {
+    /// A series that begins at `at_us`, in or before the hour that began at `hour_us`.
+    fn new(hour_us: i64, at_us: i64) -> Self {
+        // The job table tells an outage from a quiet hour. The stride is prime to the hours of a day and spares a restart half the
+        // learning of the default.
+        let config = Config { stride: 11, outages: false, ..Config::default() };
+        Self {
+            level_milli: 0,
+            hour_us,
+            since_us: at_us,
+            sum: 0,
+            is_partial: at_us > hour_us,
+            jobs: JobTable::new(),
+            forecaster: Forecaster::new(config).expect("hours divide a day"),
+        }
+    }
+
+    fn add_up(&mut self, at_us: i64) {
+        let from_us = self.since_us.max(self.hour_us);
+        if at_us > from_us {
+            self.sum += i128::from(self.level_milli) * i128::from(at_us - from_us);
+        }
+        self.since_us = self.since_us.max(at_us);
+    }
+
+    fn close_hour(&mut self, end_us: i64) {
+        self.add_up(end_us);
+        let gpus = self.sum as f64 / HOUR_US as f64 / 1000.0;
+        let value = (!self.is_partial).then_some(gpus.max(0.0));
+        let outlook = if self.forecaster.wants_outlook() { self.outlook(end_us) } else { None };
+        self.forecaster.observe(value, outlook.as_deref());
+        (self.hour_us, self.sum, self.is_partial) = (end_us, 0, false);
+    }
+
+    fn outlook(&mut self, now_us: i64) -> Option<Vec<f64>> {
+        self.jobs.learn(now_us);
+        self.jobs.outlook(now_us, HOUR_US, self.forecaster.anchors())
+    }
+}
+
+/// The series that a job is in.
+fn names(job: &OpenJob) -> Vec<Name> {
+    let total = Some((SeriesKind::Total.into(), "total".to_owned()));
+    let pool = job.pool.clone().filter(|pool| !pool.is_empty()).map(|pool| (SeriesKind::Pool.into(), pool));
+    let team = job.team.clone().filter(|team| !team.is_empty()).map(|team| (SeriesKind::Team.into(), team));
+    [total, pool, team].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(kind: v1::JobEventKind, job_id: &str, gpus_milli: Option<u64>) -> JobFact {
+        JobFact {
+            kind,
+            job_id: job_id.into(),
+            attempt: None,
+            team: Some("t".into()),
+            pool: Some("p".into()),
+            gpus_milli,
+            hosts: None,
+            goes_on: false,
+        }
+    }
+
+    fn forecasts(demand: &mut Demand) -> Vec<v1::Forecast> {
+        let events = demand.take().into_iter().flat_map(|publication| publication.events);
+        events
+            .map(|event| match event {
+                Event::Forecast(forecast) => forecast,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_constant_demand_is_foreseen_for_each_series_and_horizon() {
+        let mut demand = Demand::new("c", i64::MIN);
+        demand.apply(&fact(v1::JobEventKind::Submitted, "a", Some(4_000)), 0);
+        demand.apply(&fact(v1::JobEventKind::Started, "a", Some(4_000)), HOUR_US / 2);
+        demand.advance(30 * HOUR_US);
+        let issued = forecasts(&mut demand);
+        // At 24 h and 30 h, of total, pool and team.
+        assert_eq!(issued.len(), 2 * 3 * HORIZONS.len());
+        let of = |kind: SeriesKind| issued.iter().filter(|f| f.kind() == kind).count();
+        assert_eq!([SeriesKind::Total, SeriesKind::Pool, SeriesKind::Team].map(of), [2 * HORIZONS.len(); 3]);
+        let first = &issued[0];
+        assert_eq!((first.horizon, first.target_ms, first.level_ppm.len()), (1, 24 * 3_600_000, 21));
+        // What always was is foreseen again, or more: one job came in the only day there was. Three times the peak is the bound.
+        assert!(first.gpus_milli.is_sorted() && first.gpus_milli[20] <= 12_000, "{first:?}");
+        assert!((4_000..=8_000).contains(&first.gpus_milli[10]), "{first:?}");
+    }
+
+    #[test]
+    fn hours_are_means_of_what_is_held_and_waited_for() {
+        let mut demand = Demand::new("c", i64::MIN);
+        let mut seen = Vec::new();
+        for (kind, gpus, at_us) in [
+            (v1::JobEventKind::Submitted, Some(8_000), 0),
+            // It gets four of the eight it asked for after half an hour, and two more after an hour and a half.
+            (v1::JobEventKind::Started, Some(4_000), HOUR_US / 2),
+            (v1::JobEventKind::Resized, Some(6_000), HOUR_US * 3 / 2),
+            (v1::JobEventKind::Ended, None, HOUR_US * 9 / 4),
+        ] {
+            demand.apply(&fact(kind, "a", gpus), at_us);
+            seen.push(demand.series[&(SeriesKind::Total.into(), "total".to_owned())].clone());
+        }
+        let sum = |series: &Series| series.sum / i128::from(HOUR_US / 4);
+        // In thousandths of a GPU times quarters of an hour: 8 x 2; of the second hour 4 x 2; of the third 6 x 1.
+        assert_eq!(seen.iter().map(sum).collect::<Vec<_>>(), [0, 16_000, 8_000, 6_000]);
+        assert_eq!(seen.iter().map(|s| s.level_milli).collect::<Vec<_>>(), [8_000, 4_000, 6_000, 0]);
+        // Told again, too early, unknown: nothing changes.
+        for (kind, at_us) in [(v1::JobEventKind::Ended, 0), (v1::JobEventKind::Ended, i64::MIN / 2)] {
+            demand.apply(&fact(kind, "a", None), at_us);
+        }
+        assert_eq!(demand.series[&(SeriesKind::Total.into(), "total".to_owned())].level_milli, 0);
+    }
+
+    #[test]
+    fn a_long_silence_begins_anew_and_old_hours_are_not_learned() {
+        let mut demand = Demand::new("c", 0);
+        demand.apply(&fact(v1::JobEventKind::Submitted, "a", Some(1_000)), -5_000 * HOUR_US);
+        demand.advance(25 * HOUR_US);
+        assert_eq!(demand.series.values().map(|s| s.forecaster.steps()).max(), Some(25));
+        demand.advance(100_000 * HOUR_US);
+        assert_eq!(demand.series.values().map(|s| s.forecaster.steps()).max(), Some(0));
+    }
+}

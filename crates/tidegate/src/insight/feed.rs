@@ -1,0 +1,299 @@
+//! Events in any order in, publications in order of event time out.
+//!
+//! What came is held until the watermark passes it, and used in order of event time; between events a clock of ticks runs, every
+//! ten seconds of event time. So how partitions are interleaved, and how often the watermark moves, changes nothing that is said.
+//! What comes after the watermark has passed it is used at once, and may change what is said from then on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_events::{Event, v1};
+
+use super::demand::{Demand, JobFact};
+use super::device::{WINDOW_US, Windows};
+use super::job::WatchedJob;
+use super::node::WatchedNode;
+use super::{Publication, US_PER_MS, US_PER_S};
+
+/// The clock's tick, µs: windows of devices close and detectors move on.
+const TICK_US: i64 = WINDOW_US;
+/// Health of nodes is looked at so often.
+const JUDGED_EVERY_US: i64 = 60 * US_PER_S;
+/// A job that is over is kept for what comes late, and for another attempt.
+const KEPT_US: i64 = 24 * 3_600 * US_PER_S;
+/// An event of a time further ahead of when it was observed is not believed, as by the tables.
+const MOST_AHEAD_MS: i64 = 86_400_000;
+/// The years 1970 to 9999, ms.
+const YEARS_MS: std::ops::Range<i64> = 0..253_402_300_800_000;
+/// Longer names of clusters, jobs and nodes are nobody's.
+const MOST_NAME_BYTES: usize = 256;
+
+/// What was not simply used. Nothing is left out without being counted here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Events that were used.
+    pub used: u64,
+    /// Of these, those that came after the watermark had passed them.
+    pub late: u64,
+    /// Of an impossible time, or with a name that is too long.
+    pub refused: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Told {
+    Job(Box<JobFact>),
+    Node(Box<v1::NodeEvent>),
+    Samples(Box<v1::GpuSampleBatch>),
+    Step(Box<v1::StepReport>),
+}
+
+/// Place in the order of events: time, kind, cluster and identity.
+type Place = (i64, u8, u128);
+type Name = (String, String);
+
+/// State of the operator between a log that is read and a log that is written; it knows neither.
+#[derive(Debug)]
+pub struct Feed {
+    learn_from_us: i64,
+    waiting: BTreeMap<Place, (String, Told)>,
+    /// The last tick: everything up to it was used.
+    tick_us: Option<i64>,
+    jobs: BTreeMap<Name, WatchedJob>,
+    /// Jobs that time alone may change.
+    active: BTreeSet<Name>,
+    /// Jobs by cluster and node.
+    on_node: BTreeMap<Name, BTreeSet<String>>,
+    windows: BTreeMap<Name, Windows>,
+    nodes: BTreeMap<Name, WatchedNode>,
+    demand: BTreeMap<String, Demand>,
+    counts: Counts,
+    out: Vec<Publication>,
+}
+
+impl Feed {
+    /// Forecasts learn from hours that begin at `learn_from_us` or later.
+    pub fn new(learn_from_us: i64) -> Self {
+        Self {
+            learn_from_us,
+            waiting: BTreeMap::new(),
+            tick_us: None,
+            jobs: BTreeMap::new(),
+            active: BTreeSet::new(),
+            on_node: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            demand: BTreeMap::new(),
+            counts: Counts::default(),
+            out: Vec::new(),
+        }
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Forecasts that are issued from now on learn from hours that begin at `from_us` or later; for clusters not heard of yet.
+    pub fn learn_from(&mut self, from_us: i64) {
+        self.learn_from_us = from_us;
+    }
+
+    /// Takes an event in, and tells its time in the order of events, µs since 1970; `None` if it changes nothing here. `now_ms`:
+    /// the clock of who takes it in.
+    pub fn push(&mut self, event: Event, now_ms: i64) -> Option<i64> {
+        let envelope = event.envelope()?;
+        let id = envelope.event_id.first_chunk().map_or(0, |id| u128::from_be_bytes(*id));
+        let (cluster, observed_ms) = (envelope.cluster.clone(), envelope.observed_time_ms);
+        let event_ms = event.event_time_ms();
+        let name_bytes = cluster.len().max(event.key().len() - cluster.len());
+        let (order, at_us, told) = match event {
+            Event::Job(job) => (0, us(event_ms), Told::Job(Box::new(fact(job)?))),
+            Event::Node(node) => (1, us(event_ms), Told::Node(Box::new(node))),
+            Event::GpuSamples(batch) => (2, us(batch.first_tick_ms), Told::Samples(Box::new(batch))),
+            // A step is known when it has ended.
+            Event::Step(step) => {
+                let end_us = us(event_ms).saturating_add(i64::try_from(step.duration_us).unwrap_or(i64::MAX));
+                (3, end_us, Told::Step(Box::new(step)))
+            }
+            _ => return None,
+        };
+        let at_ms = at_us.div_euclid(US_PER_MS);
+        let observed_ms = if observed_ms > 0 { observed_ms.min(now_ms) } else { now_ms };
+        let believed = YEARS_MS.contains(&at_ms) && YEARS_MS.contains(&event_ms);
+        if !believed || at_ms.saturating_sub(observed_ms) > MOST_AHEAD_MS || name_bytes > MOST_NAME_BYTES {
+            self.counts.refused += 1;
+            return None;
+        }
+        self.waiting.insert((at_us, order, id), (cluster, told));
+        Some(at_us)
+    }
+
+    /// Everything up to `watermark_us` was pushed: uses it. A watermark below the last one changes nothing.
+    pub fn advance(&mut self, watermark_us: i64) {
+        while let Some(entry) = self.waiting.first_entry() {
+            let at_us = entry.key().0;
+            if at_us > watermark_us {
+                break;
+            }
+            let (cluster, told) = entry.remove();
+            self.pass_ticks(at_us);
+            let late = self.tick_us.is_some_and(|tick_us| at_us <= tick_us);
+            self.counts.used += 1;
+            self.counts.late += u64::from(late);
+            self.use_event(cluster, told, at_us, late);
+        }
+        if self.tick_us.is_some() {
+            self.pass_ticks(watermark_us.saturating_add(1));
+        }
+        for demand in self.demand.values_mut() {
+            demand.advance(watermark_us);
+            self.out.append(&mut demand.take());
+        }
+    }
+
+    /// Hands over what is to be published, in the order it was said.
+    pub fn take(&mut self) -> Vec<Publication> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Passes the ticks before `before_us`. While nothing is under watch the clock jumps.
+    fn pass_ticks(&mut self, before_us: i64) {
+        let last_us = (before_us - 1).div_euclid(TICK_US) * TICK_US;
+        let mut tick_us = self.tick_us.unwrap_or(last_us);
+        while tick_us < last_us {
+            if self.is_idle() {
+                tick_us = last_us;
+                break;
+            }
+            tick_us += TICK_US;
+            self.tick(tick_us);
+        }
+        self.tick_us = Some(tick_us);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.active.is_empty()
+            && self.windows.values().all(Windows::is_empty)
+            && !self.nodes.values().any(WatchedNode::is_active)
+    }
+
+    fn tick(&mut self, now_us: i64) {
+        for (name, windows) in &mut self.windows {
+            for (uuid, showing) in windows.close(now_us) {
+                for job in self.on_node.get(name).into_iter().flatten() {
+                    if let Some(job) = self.jobs.get_mut(&(name.0.clone(), job.clone())) {
+                        job.shown(&name.1, &uuid, &showing);
+                    }
+                }
+                let node = self.nodes.entry(name.clone());
+                node.or_insert_with(|| WatchedNode::new(&name.0, &name.1)).shown(&uuid, showing);
+            }
+        }
+        for name in self.active.clone() {
+            self.change_job(&name, |job| job.tick(now_us));
+        }
+        if now_us.rem_euclid(JUDGED_EVERY_US) == 0 {
+            self.out.extend(self.nodes.values_mut().filter_map(|node| node.judge(now_us)));
+            self.jobs.retain(|name, job| {
+                self.active.contains(name) || now_us.saturating_sub(job.newest_us()) < KEPT_US
+            });
+        }
+    }
+
+    fn use_event(&mut self, cluster: String, told: Told, at_us: i64, late: bool) {
+        match told {
+            Told::Job(fact) => {
+                let demand = self.demand.entry(cluster.clone());
+                let demand = demand.or_insert_with(|| Demand::new(&cluster, self.learn_from_us));
+                demand.apply(&fact, at_us);
+                self.out.append(&mut demand.take());
+                let name = (cluster, fact.job_id.clone());
+                match fact.kind {
+                    v1::JobEventKind::Started | v1::JobEventKind::Resized => {
+                        self.change_job(&name, |job| job.started(fact.attempt, fact.hosts.as_deref(), at_us));
+                    }
+                    v1::JobEventKind::Ended if self.jobs.contains_key(&name) => {
+                        self.change_job(&name, |job| job.ended(fact.attempt, at_us));
+                    }
+                    _ => {}
+                }
+            }
+            Told::Node(event) => {
+                let name = (cluster, event.node.clone());
+                let is_fault = matches!(event.kind(), v1::NodeEventKind::Xid | v1::NodeEventKind::DeviceLost);
+                for job in self.on_node.get(&name).into_iter().flatten().filter(|_| is_fault) {
+                    if let Some(job) = self.jobs.get_mut(&(name.0.clone(), job.clone())) {
+                        job.fault(&event, at_us);
+                    }
+                }
+                if is_fault || event.kind() == v1::NodeEventKind::DeviceFound {
+                    let node = self.nodes.entry(name.clone());
+                    node.or_insert_with(|| WatchedNode::new(&name.0, &name.1)).told(&event, at_us);
+                }
+            }
+            Told::Samples(batch) => {
+                let closed_us = self.tick_us.unwrap_or(i64::MIN);
+                self.windows.entry((cluster, batch.node.clone())).or_default().add(&batch, closed_us);
+            }
+            Told::Step(step) => {
+                let name = (cluster, step.job_id.clone());
+                self.change_job(&name, |job| job.step(*step, at_us, late));
+            }
+        }
+    }
+
+    /// Changes a job, and follows where its ranks are and whether it is active.
+    fn change_job(&mut self, name: &Name, change: impl FnOnce(&mut WatchedJob) -> Vec<Publication>) {
+        let job = self.jobs.entry(name.clone()).or_insert_with(|| WatchedJob::new(&name.0, &name.1));
+        let was_active = self.active.contains(name);
+        let before = job.nodes().to_vec();
+        let said = change(job);
+        self.out.extend(said);
+        let is_active = job.is_active();
+        if was_active == is_active && before == job.nodes() {
+            return;
+        }
+        let key = |node: &String| (name.0.clone(), node.clone());
+        for node in &before {
+            if let Some(jobs) = self.on_node.get_mut(&key(node)) {
+                jobs.remove(&name.1);
+            }
+        }
+        if is_active {
+            for node in job.nodes() {
+                self.on_node.entry(key(node)).or_default().insert(name.1.clone());
+            }
+            self.active.insert(name.clone());
+        } else {
+            self.active.remove(name);
+        }
+        self.on_node.retain(|_, jobs| !jobs.is_empty());
+    }
+}
+
+/// What a job's event says to those here; `None` for steps of jobs, heartbeats and devices held.
+fn fact(job: v1::JobEvent) -> Option<JobFact> {
+    let kind = job.kind();
+    let counts = matches!(
+        kind,
+        v1::JobEventKind::Submitted
+            | v1::JobEventKind::Started
+            | v1::JobEventKind::Resized
+            | v1::JobEventKind::Ended
+    );
+    (counts && job.step_id.is_none()).then_some(JobFact {
+        kind,
+        job_id: job.job_id,
+        attempt: job.attempt_id,
+        team: job.team,
+        pool: job.pool,
+        gpus_milli: job.gpus_milli,
+        hosts: job.nodes,
+        goes_on: matches!(job.final_state.as_deref(), Some("REQUEUED" | "RESIZED")),
+    })
+}
+
+fn us(ms: i64) -> i64 {
+    ms.saturating_mul(US_PER_MS)
+}
+
+#[cfg(test)]
+mod tests;

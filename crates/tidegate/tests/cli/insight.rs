@@ -1,0 +1,157 @@
+//! Insight through the program: a job with a planted straggler and days of jobs → tables, and the same again.
+
+use tidegate_events::{Event, v1};
+use tidegate_insight::straggler::{Class, StepReport};
+use tidegate_trial::straggler::scene::{Injected, Place as Where, Plan, Regime, Stream, What};
+
+use crate::program::{Place, query, run, succeed, tidegate};
+use crate::told::tables_of;
+
+/// 2026-01-01T00:00:00Z, as the scene's jobs begin.
+const START_MS: i64 = 1_767_225_600_000;
+const HOUR_MS: i64 = 3_600_000;
+const SLOW_RANK: u32 = 3;
+
+fn event(mut event: Event, at_ms: i64) -> Event {
+    let envelope = event.envelope_mut();
+    (envelope.cluster, envelope.source) = ("prod".into(), "test".into());
+    (envelope.event_time_ms, envelope.observed_time_ms) = (at_ms, at_ms);
+    event.seal();
+    event
+}
+
+fn job(kind: v1::JobEventKind, job_id: &str, gpus: u64, at_ms: i64) -> Event {
+    let has_begun = matches!(kind, v1::JobEventKind::Started | v1::JobEventKind::Ended);
+    let message = v1::JobEvent {
+        kind: kind.into(),
+        job_id: job_id.into(),
+        attempt_id: has_begun.then_some(1),
+        team: Some("vision".into()),
+        pool: Some("h100".into()),
+        gpus_milli: Some(gpus * 1_000),
+        final_state: (kind == v1::JobEventKind::Ended).then(|| "COMPLETED".into()),
+        ..v1::JobEvent::default()
+    };
+    event(Event::Job(message), at_ms)
+}
+
+/// Four days of jobs before the scene: of eight GPUs, one begins every six hours and takes three.
+fn days() -> Vec<Event> {
+    let begins = (-16..0).map(|n| (format!("d{n}"), START_MS + n * 6 * HOUR_MS));
+    let events = begins.flat_map(|(id, at_ms)| {
+        [
+            job(v1::JobEventKind::Submitted, &id, 8, at_ms),
+            job(v1::JobEventKind::Started, &id, 8, at_ms),
+            job(v1::JobEventKind::Ended, &id, 8, at_ms + 3 * HOUR_MS),
+        ]
+    });
+    events.collect()
+}
+
+/// A job of the trial with few ranks and no restart, one of which is a quarter slower for ten minutes.
+fn scene() -> Vec<Event> {
+    let plans = (0..100).map(|seed| Plan::draw(seed, Regime::A, Some(0.7)));
+    let plan = plans
+        .into_iter()
+        .find(|plan| {
+            (2..=4).contains(&plan.nodes)
+                && plan.stages == 1
+                && plan.restarts_s.is_empty()
+                && plan.step_s < 4.0
+        })
+        .expect("such a job among a hundred");
+    let (ranks, nodes) = (plan.ranks() as u32, plan.node_ids.clone());
+    let slow = Injected {
+        class: Class::ComputeSilent,
+        place: Where::Device(SLOW_RANK as usize),
+        start_s: 1_200.0,
+        end_s: 1_800.0,
+        size: 0.25,
+        evidence: false,
+    };
+    let mut events = vec![
+        job(v1::JobEventKind::Submitted, "slow", u64::from(ranks), START_MS),
+        job(v1::JobEventKind::Started, "slow", u64::from(ranks), START_MS),
+    ];
+    let mut end_ms = START_MS;
+    for told in Stream::new(plan, vec![slow]) {
+        let What::Step(report) = told.what else { continue };
+        end_ms = end_ms.max(report.end_us / 1_000);
+        events.push(step(&report, ranks, &nodes));
+    }
+    events.push(job(v1::JobEventKind::Ended, "slow", u64::from(ranks), end_ms + 1_000));
+    events
+}
+
+fn step(report: &StepReport, ranks: u32, nodes: &[u32]) -> Event {
+    let begin_ms = (report.end_us - report.duration_us as i64).div_euclid(1_000);
+    let message = v1::StepReport {
+        job_id: "slow".into(),
+        attempt_id: Some(1),
+        rank: report.rank,
+        world_size: Some(ranks),
+        step: report.step,
+        duration_us: report.duration_us,
+        compute_us: report.compute_us,
+        communication_us: report.communication_us,
+        data_wait_us: report.data_us,
+        tokens: report.tokens,
+        node: Some(format!("node-{}", nodes[report.rank as usize / 8])),
+        gpu_index: Some(report.rank % 8),
+        ..v1::StepReport::default()
+    };
+    event(Event::Step(message), begin_ms)
+}
+
+#[test]
+fn a_planted_straggler_and_demand_are_said_once() {
+    let place = Place::new();
+    let data = tables_of(place.0.path(), days().into_iter().chain(scene()).collect());
+    let insight = || succeed(tidegate().args(["insight", "run", "--once", "--data"]).arg(&data));
+    let said = insight();
+    assert!(said.contains("0 undecodable") && !said.contains("\n0 signals"), "{said}");
+
+    let found = query(
+        &data,
+        "SELECT state, blame, rank, gpu_index, class, confirmed_time IS NOT NULL AS confirmed FROM stragglers \
+         WHERE confirmed_time IS NOT NULL",
+    );
+    assert_eq!(
+        found.lines().nth(1),
+        Some(format!("CLEARED,RANK,{SLOW_RANK},{SLOW_RANK},COMPUTE_SILENT,true").as_str()),
+        "{}",
+        query(&data, "SELECT * FROM straggler_signals ORDER BY event_time")
+    );
+    assert_eq!(found.lines().count(), 2, "nobody else is confirmed: {found}");
+    let late = query(
+        &data,
+        "SELECT count(*) AS late FROM stragglers WHERE onset_time < '2026-01-01T00:19:00Z' AND confirmed_time IS NOT NULL",
+    );
+    assert_eq!(late, "late\n0\n");
+
+    // From 24 hours of each series on, every six hours: total, pool and team.
+    let issued = query(
+        &data,
+        "SELECT kind, name, count(DISTINCT event_time) AS issued FROM forecasts GROUP BY kind, name ORDER BY kind",
+    );
+    assert_eq!(issued, "kind,name,issued\nPOOL,h100,13\nTEAM,vision,13\nTOTAL,total,13\n");
+    let scored = query(
+        &data,
+        "SELECT count(*) > 100 AS many, min(truth_gpus_milli) AS least, max(truth_gpus_milli) AS most FROM forecast_scores \
+         WHERE kind = 'POOL' AND target_time < '2026-01-01T00:00:00Z'",
+    );
+    assert_eq!(scored, "many,least,most\ntrue,0,8000\n");
+
+    let counts = "SELECT (SELECT count(*) FROM straggler_signals) AS signals, (SELECT count(*) FROM forecasts) AS forecasts";
+    let before = query(&data, counts);
+    let again = insight();
+    assert!(again.contains("\n0 signals and forecasts written"), "{again}");
+    assert_eq!(query(&data, counts), before);
+}
+
+#[test]
+fn a_folder_is_followed_by_up_alone() {
+    let place = Place::new();
+    let ended = run(tidegate().args(["insight", "run", "--data"]).arg(place.data()));
+    ended.refused(&["tidegate up", "--once", "--log"]);
+}

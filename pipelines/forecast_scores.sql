@@ -1,0 +1,83 @@
+--! name    = "forecast_scores"
+--! doc     = "Every forecast of demand whose hour is over, against what was held and waited for then: pinball loss by quantile, and whether the truth was covered."
+--! question = "How good were the forecasts of demand, by series and by how far ahead, and do their bounds hold?"
+--! example  = "SELECT kind, name, horizon, count(*) AS forecasts, avg(covered80) AS covered80, avg(below95) AS below95, 2.0 * sum(mean_pinball_gpus_micro) / (1000.0 * sum(truth_gpus_milli)) AS weighted_quantile_loss FROM forecast_scores WHERE target_time >= now() - INTERVAL '28 days' GROUP BY kind, name, horizon HAVING sum(truth_gpus_milli) > 0 ORDER BY kind, name, horizon"
+--! sources = ["forecasts", "usage_1h", "job_events"]
+--! [columns]
+--! cluster     = "Cluster."
+--! kind        = "TOTAL, POOL or TEAM."
+--! name        = "Name of the series."
+--! issued_time = "When it was issued."
+--! target_time = "Start of the hour that was foreseen."
+--! horizon     = "Hours ahead, from 1."
+--! truth_gpus_milli  = "GPUs held and waited for in that hour, mean, thousandths."
+--! median_gpus_milli = "Median that was foreseen, thousandths of a GPU."
+--! error_gpus_milli  = "Truth less median."
+--! p01_pinball_gpus_micro = "Pinball loss of quantile 0.01, millionths of a GPU."
+--! p05_pinball_gpus_micro = "Pinball loss of quantile 0.05, millionths of a GPU."
+--! p10_pinball_gpus_micro = "Pinball loss of quantile 0.10, millionths of a GPU."
+--! p25_pinball_gpus_micro = "Pinball loss of quantile 0.25, millionths of a GPU."
+--! p50_pinball_gpus_micro = "Pinball loss of quantile 0.50, millionths of a GPU."
+--! p75_pinball_gpus_micro = "Pinball loss of quantile 0.75, millionths of a GPU."
+--! p90_pinball_gpus_micro = "Pinball loss of quantile 0.90, millionths of a GPU."
+--! p95_pinball_gpus_micro = "Pinball loss of quantile 0.95, millionths of a GPU."
+--! p99_pinball_gpus_micro = "Pinball loss of quantile 0.99, millionths of a GPU."
+--! mean_pinball_gpus_micro = "Mean pinball loss of all 21 quantiles, millionths of a GPU, rounded down."
+--! covered80 = "1 if the truth lay from quantile 0.1 to 0.9, else 0: four in five should."
+--! below95   = "1 if the truth lay at or below quantile 0.95, else 0: nineteen in twenty should."
+--! model     = "Version of the forecaster."
+WITH measured AS (
+    SELECT cluster, window_start, pool, team, gpu_ms_held + gpu_ms_queued AS gpu_ms FROM usage_1h
+), demand AS (
+    SELECT cluster, window_start, 'TOTAL' AS kind, 'total' AS name, sum(gpu_ms) AS gpu_ms
+    FROM measured GROUP BY cluster, window_start
+    UNION ALL
+    SELECT cluster, window_start, 'POOL', pool, sum(gpu_ms) FROM measured WHERE pool IS NOT NULL GROUP BY cluster, window_start, pool
+    UNION ALL
+    SELECT cluster, window_start, 'TEAM', team, sum(gpu_ms) FROM measured WHERE team IS NOT NULL GROUP BY cluster, window_start, team
+), observed AS (
+    SELECT cluster, max(event_time) AS to_time FROM job_events GROUP BY cluster
+), matched AS (
+    -- An hour without a row is one without demand, once it is over. GPU x ms of an hour / 3600 are thousandths of a GPU.
+    SELECT f.*, coalesce(d.gpu_ms, 0) / 3600 AS truth
+    FROM forecasts f
+    JOIN observed o ON o.cluster = f.cluster AND f.target_time + INTERVAL '1 hour' <= o.to_time
+    LEFT JOIN demand d ON d.cluster = f.cluster AND d.kind = f.kind AND d.name = f.name AND d.window_start = f.target_time
+    WHERE f.step_ms = 3600000 AND f.kind <> 'CLASS'
+)
+SELECT cluster, kind, name, event_time AS issued_time, target_time, horizon,
+       truth AS truth_gpus_milli, p50_gpus_milli AS median_gpus_milli, truth - p50_gpus_milli AS error_gpus_milli,
+       greatest(10 * (truth - p01_gpus_milli), -990 * (truth - p01_gpus_milli)) AS p01_pinball_gpus_micro,
+       greatest(50 * (truth - p05_gpus_milli), -950 * (truth - p05_gpus_milli)) AS p05_pinball_gpus_micro,
+       greatest(100 * (truth - p10_gpus_milli), -900 * (truth - p10_gpus_milli)) AS p10_pinball_gpus_micro,
+       greatest(250 * (truth - p25_gpus_milli), -750 * (truth - p25_gpus_milli)) AS p25_pinball_gpus_micro,
+       greatest(500 * (truth - p50_gpus_milli), -500 * (truth - p50_gpus_milli)) AS p50_pinball_gpus_micro,
+       greatest(750 * (truth - p75_gpus_milli), -250 * (truth - p75_gpus_milli)) AS p75_pinball_gpus_micro,
+       greatest(900 * (truth - p90_gpus_milli), -100 * (truth - p90_gpus_milli)) AS p90_pinball_gpus_micro,
+       greatest(950 * (truth - p95_gpus_milli), -50 * (truth - p95_gpus_milli)) AS p95_pinball_gpus_micro,
+       greatest(990 * (truth - p99_gpus_milli), -10 * (truth - p99_gpus_milli)) AS p99_pinball_gpus_micro,
+       (greatest(10 * (truth - p01_gpus_milli), -990 * (truth - p01_gpus_milli))
+        + greatest(50 * (truth - p05_gpus_milli), -950 * (truth - p05_gpus_milli))
+        + greatest(100 * (truth - p10_gpus_milli), -900 * (truth - p10_gpus_milli))
+        + greatest(150 * (truth - p15_gpus_milli), -850 * (truth - p15_gpus_milli))
+        + greatest(200 * (truth - p20_gpus_milli), -800 * (truth - p20_gpus_milli))
+        + greatest(250 * (truth - p25_gpus_milli), -750 * (truth - p25_gpus_milli))
+        + greatest(300 * (truth - p30_gpus_milli), -700 * (truth - p30_gpus_milli))
+        + greatest(350 * (truth - p35_gpus_milli), -650 * (truth - p35_gpus_milli))
+        + greatest(400 * (truth - p40_gpus_milli), -600 * (truth - p40_gpus_milli))
+        + greatest(450 * (truth - p45_gpus_milli), -550 * (truth - p45_gpus_milli))
+        + greatest(500 * (truth - p50_gpus_milli), -500 * (truth - p50_gpus_milli))
+        + greatest(550 * (truth - p55_gpus_milli), -450 * (truth - p55_gpus_milli))
+        + greatest(600 * (truth - p60_gpus_milli), -400 * (truth - p60_gpus_milli))
+        + greatest(650 * (truth - p65_gpus_milli), -350 * (truth - p65_gpus_milli))
+        + greatest(700 * (truth - p70_gpus_milli), -300 * (truth - p70_gpus_milli))
+        + greatest(750 * (truth - p75_gpus_milli), -250 * (truth - p75_gpus_milli))
+        + greatest(800 * (truth - p80_gpus_milli), -200 * (truth - p80_gpus_milli))
+        + greatest(850 * (truth - p85_gpus_milli), -150 * (truth - p85_gpus_milli))
+        + greatest(900 * (truth - p90_gpus_milli), -100 * (truth - p90_gpus_milli))
+        + greatest(950 * (truth - p95_gpus_milli), -50 * (truth - p95_gpus_milli))
+        + greatest(990 * (truth - p99_gpus_milli), -10 * (truth - p99_gpus_milli))) / 21 AS mean_pinball_gpus_micro,
+       CASE WHEN truth >= p10_gpus_milli AND truth <= p90_gpus_milli THEN 1 ELSE 0 END AS covered80,
+       CASE WHEN truth <= p95_gpus_milli THEN 1 ELSE 0 END AS below95,
+       model
+FROM matched
