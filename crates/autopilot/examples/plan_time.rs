@@ -151,7 +151,7 @@ fn main() {
     let number =
         |at: usize, other| std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(other);
     let (nodes, jobs) = (number(1, 10_000), number(2, 5_000));
-    let policy = Policy::shipped();
+    let policy = Policy::named("auto").unwrap_or_else(Policy::shipped);
     let state = cluster(nodes, jobs);
     let mut times = Vec::new();
     let mut decisions = Vec::new();
@@ -173,5 +173,5 @@ fn main() {
         allowed += usize::from(verdict(&policy, &state, &history, &decision.action, NOW) == Verdict::Allowed);
     }
     let each = start.elapsed() / u32::try_from(decisions.len().max(1)).unwrap_or(1);
-    println!("guard: {each:?} each, {allowed} of {} allowed by the shipped policy", decisions.len());
+    println!("guard: {each:?} each, {allowed} of {} allowed by the policy auto", decisions.len());
 }

@@ -62,9 +62,14 @@ pub(super) fn protected(case: &Case<'_>) -> Option<Refusal> {
         if matches!(job.kind, JobKind::Service { .. }) {
             return refuse(Rule::Protected, format!("{id} is a service"));
         }
-        let moves =
+        let drains =
             |after: &String| case.history.find(after).is_some_and(|past| past.kind == Kind::DrainNode);
-        let stoppable = job.preemptible || case.state.on_loan(job) || case.action.after.iter().any(moves);
+        let ours = |name: &String| {
+            let drain = case.state.nodes.get(name).and_then(|node| node.drain.as_ref());
+            drain.is_some_and(|drain| drain.by != DrainedBy::Other)
+        };
+        let moves = case.action.after.iter().any(drains) || job.placement.keys().any(ours);
+        let stoppable = job.preemptible || case.state.on_loan(job) || moves;
         if case.kind == Kind::Preempt && !stoppable {
             return refuse(Rule::Protected, format!("job {id} may not be stopped for others"));
         }

@@ -175,7 +175,6 @@ fn straggler<'a>(
 }
 
 fn drain(work: &mut Work<'_>, case: &Case<'_>) {
-    let state = work.state;
     let change = Change::DrainNode { node: case.name.clone(), reason: case.reason.clone() };
     let noop = Alternative {
         what: "noop".to_owned(),
@@ -193,6 +192,12 @@ fn drain(work: &mut Work<'_>, case: &Case<'_>) {
         reason: case.reason.clone(),
         alternatives: vec![noop],
     });
+    move_gang(work, case, vec![action]);
+}
+
+/// The gang that is better off elsewhere starts again without the node.
+fn move_gang(work: &mut Work<'_>, case: &Case<'_>, after: Vec<String>) {
+    let state = work.state;
     let Some(id) = case.moves else { return };
     let job = &state.jobs[id];
     let (loss, notice) = interruption(job, job.held_gpus(), work.now_us, &work.policy.preempt).least();
@@ -208,11 +213,38 @@ fn drain(work: &mut Work<'_>, case: &Case<'_>) {
         }],
         effect_ends_us: None,
         notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
-        after: vec![action],
+        after,
         predicted,
         reason: format!("moves off node {}: {}", case.name, case.reason),
         alternatives: Vec::new(),
     });
+}
+
+/// Gangs that are still on a slow node that we drained: the move was refused or came too late, and is tried again.
+pub(super) fn plan_moves(work: &mut Work<'_>) {
+    let state = work.state;
+    let slow_ppm = work.policy.drain.slowdown * 1e6;
+    for (name, node) in &state.nodes {
+        let ours = node.drain.as_ref().is_some_and(|drain| drain.by != DrainedBy::Other);
+        let slow = f64::from(node.health.slowdown_ppm.unwrap_or(0));
+        if !ours || slow < slow_ppm || !work.jobs_on.contains_key(name) {
+            continue;
+        }
+        let jobs: Vec<(&JobId, &Job)> = work.jobs_on[name].iter().map(|id| (*id, &state.jobs[*id])).collect();
+        let Some(case) = straggler(work, name, node, &jobs, slow / 1e6) else { continue };
+        if work.worth_it(&case.predicted) {
+            move_gang(work, &case, Vec::new());
+        } else {
+            let reason = format!("waiting costs less than moving; {}", case.reason);
+            work.noop(
+                Kind::DrainNode,
+                Some(Object::Node(name.clone())),
+                reason,
+                Some(case.predicted),
+                Vec::new(),
+            );
+        }
+    }
 }
 
 pub(super) fn plan_returns(work: &mut Work<'_>) {

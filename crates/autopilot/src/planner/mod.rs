@@ -47,6 +47,7 @@ pub fn plan(
     overdue::plan(&mut work);
     reclaim::plan(&mut work);
     drain::plan_returns(&mut work);
+    drain::plan_moves(&mut work);
     drain::plan_drains(&mut work);
     preempt::plan(&mut work);
     lend::plan(&mut work);

@@ -119,6 +119,10 @@ fn what_is_marked_or_may_not_be_stopped_is_left_alone() {
     let moves = Action { after: vec![gone.id.clone()], ..preempt(&state, "g") };
     history.past.push(gone);
     assert_eq!(rule(&acts(""), &state, &history, &moves), None);
+    // Also where the drain was long ago.
+    let by = DrainedBy::Autopilot { action: "d".into(), generation: 1 };
+    state.nodes.get_mut("t0").unwrap().drain = Some(Drain { by, since_us: None, reason: "slow".into() });
+    fine(&state, &preempt(&state, "g"));
     let service = crate::state::JobKind::Service { needed_gpus: Some(8) };
     state.jobs.get_mut("g").unwrap().kind = service;
     assert_eq!(rule(&acts(""), &state, &history, &moves), Some(Rule::Protected));

@@ -61,6 +61,13 @@ fn a_straggler_goes_when_what_is_left_outweighs_moving() {
     let moved = of_kind(&plan, Kind::Preempt)[0];
     assert_eq!(moved.action.after, [plan.decisions[0].action.id.clone()]);
     assert_eq!((moved.predicted.benefit_gpu_ms, moved.predicted.cost_gpu_ms), (64_000_000, 21_120_000));
+    // Drained, but the gang is still there: it is moved all the same.
+    let by = DrainedBy::Autopilot { action: "drain_node-1".into(), generation: 2 };
+    state.nodes.get_mut("s02").unwrap().drain = Some(Drain { by, since_us: None, reason: "slow".into() });
+    let (plan, _) = planned(&state, &Says::highest(128.0));
+    assert_eq!(plan.decisions.len(), 1);
+    assert_eq!(plan.decisions[0].action.change, Change::Preempt { job: "g".into(), frees_gpus: 32 });
+    state.nodes.get_mut("s02").unwrap().drain = None;
     state.jobs.get_mut("g").unwrap().opt_in = false;
     assert!(planned(&state, &Says::highest(128.0)).0.decisions.is_empty());
 }
