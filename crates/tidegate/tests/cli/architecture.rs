@@ -29,6 +29,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tidegate-server",
             "tidegate-insight",
             "tidegate-trial",
+            "tidegate-sim",
+            "tidegate-autopilot",
         ],
     ),
 ];
