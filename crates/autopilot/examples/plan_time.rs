@@ -74,7 +74,7 @@ fn job(at: usize, nodes: &[String], gpus_each: u32) -> Job {
         anchor_node: nodes.first().cloned(),
         restarts: 0,
         loan: None,
-        preemptible: at % 3 != 0,
+        preemptible: !at.is_multiple_of(3),
         preemptions_24h: 0,
         checkpoint: Checkpoint {
             last_us: Some(NOW - (at % 90) as i64 * 60 * S),
@@ -82,7 +82,7 @@ fn job(at: usize, nodes: &[String], gpus_each: u32) -> Job {
             restart_ms: Some(120_000),
             requeue_ms: Some(0),
             resize_ms: Some(30_000),
-            on_notice: at % 4 == 0,
+            on_notice: at.is_multiple_of(4),
         },
         curve: ScalingCurve::new(points.collect()).ok(),
         remaining_work_ms: Some(1_000_000_000),

@@ -49,6 +49,8 @@ pub struct Past {
     pub id: ActionId,
     /// Its kind.
     pub kind: Kind,
+    /// Kind whose budget it uses: see [`counts_as`].
+    pub counts_as: Kind,
     /// What it changed, as rests are kept by: see [`subject`].
     pub subject: Object,
     /// 1: more for its subject; -1: less; 0: neither.
@@ -122,6 +124,7 @@ impl Past {
         Self {
             id: action.id.clone(),
             kind: change.kind(),
+            counts_as: counts_as(change, state),
             subject: subject(change, state),
             direction: direction(change),
             gpus: super::gpus_touched(change, state),
@@ -143,6 +146,24 @@ pub fn subject(change: &Change, state: &ClusterState) -> Object {
         },
         _ => change.object(),
     }
+}
+
+/// Kind whose budget a change uses: a job that leaves a loan makes room for the lender, which is what the budget of taking back is for.
+pub fn counts_as(change: &Change, state: &ClusterState) -> Kind {
+    let job = change.job().and_then(|id| state.jobs.get(id));
+    let leaves = direction(change) < 0 && job.is_some_and(|job| state.on_loan(job));
+    if leaves { Kind::Reclaim } else { change.kind() }
+}
+
+/// Whether a job is made to leave what is being taken back.
+pub(super) fn leaves_a_reclaim(change: &Change, state: &ClusterState) -> bool {
+    let Some(job) = change.job().and_then(|id| state.jobs.get(id)).filter(|_| direction(change) < 0) else {
+        return false;
+    };
+    let by_name =
+        job.loan.as_ref().and_then(|id| state.loans.get(id)).is_some_and(|loan| loan.reclaiming_gpus > 0);
+    let on_node = |node| state.loans.values().any(|loan| loan.reclaiming_nodes.contains(node));
+    by_name || job.placement.keys().any(on_node)
 }
 
 pub(super) fn direction(change: &Change) -> i8 {

@@ -17,7 +17,7 @@ mod stability;
 use serde::{Deserialize, Serialize};
 
 pub use floors::{pool_floor, pool_gpus};
-pub use history::{Approval, History, Outcome, Past, Switch, subject};
+pub use history::{Approval, History, Outcome, Past, Switch, counts_as, subject};
 pub use reach::{gpus_touched, reach};
 
 use crate::action::{Action, Kind};
@@ -177,7 +177,9 @@ impl<'a> Case<'a> {
     ) -> Self {
         let kind = action.change.kind();
         let frees = |id: &String| history.find(id).is_some_and(|past| past.kind == Kind::Reclaim);
-        let gives_back = matches!(kind, Kind::Reclaim | Kind::ReturnNode) || action.after.iter().any(frees);
+        let gives_back = matches!(kind, Kind::Reclaim | Kind::ReturnNode)
+            || action.after.iter().any(frees)
+            || history::leaves_a_reclaim(&action.change, state);
         let (reach, gpus) = (reach(&action.change, state), gpus_touched(&action.change, state));
         Self { policy, state, history, action, now_us, kind, reach, gpus, gives_back }
     }

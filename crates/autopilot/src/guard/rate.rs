@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Case, Outcome, Past, Refusal, Rule, refuse, subject};
+use super::{Case, Outcome, Past, Refusal, Rule, counts_as, refuse, subject};
 use crate::action::{Change, Kind};
 use crate::planner::interruption;
 use crate::state::DrainedBy;
@@ -21,9 +21,11 @@ pub(super) fn busy(case: &Case<'_>) -> Option<Refusal> {
 }
 
 pub(super) fn budget(case: &Case<'_>) -> Option<Refusal> {
-    let budget = case.policy.budget(case.kind);
-    let of_kind =
-        |within_us: i64| case.history.since(case.now_us, within_us).filter(|past| past.kind == case.kind);
+    let kind = counts_as(&case.action.change, case.state);
+    let budget = case.policy.budget(kind);
+    let of_kind = |within_us: i64| {
+        case.history.since(case.now_us, within_us).filter(move |past| past.counts_as == kind)
+    };
     let (hour, day) = (of_kind(HOUR_US).count(), of_kind(DAY_US).count());
     if hour >= budget.per_hour as usize {
         return refuse(Rule::Budget, format!("{hour} of {} actions of the hour are used", budget.per_hour));

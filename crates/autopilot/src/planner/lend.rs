@@ -9,7 +9,7 @@ use crate::action::{Change, Fact, Kind};
 use crate::fingerprint::shuffled;
 use crate::forecast::Series;
 use crate::policy::Reach;
-use crate::state::{Job, JobKind, NodeName, Object, OwnerName, PoolName};
+use crate::state::{Job, JobId, JobKind, NodeName, Object, OwnerName, PoolName};
 
 /// What an owner could lend.
 pub(super) struct Headroom {
@@ -90,38 +90,54 @@ pub(super) fn plan(work: &mut Work<'_>) {
     }
 }
 
-/// GPUs wanted on loans, by owner and pool the jobs wait in: of jobs that may be stopped or made smaller.
-type Waiting = BTreeMap<OwnerName, BTreeMap<PoolName, u32>>;
+/// A job that waits and could run on a loan: GPUs it needs to start, and GPUs it could use.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    needs: u32,
+    uses: u32,
+}
 
+/// Who waits for a loan.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Jobs by owner and pool they wait in, in the order in which they will start.
+    jobs: BTreeMap<OwnerName, BTreeMap<PoolName, Vec<Waits>>>,
+    /// GPUs that an owner has on loan and that are too few for its next job.
+    idle: BTreeMap<OwnerName, u32>,
+}
+
+/// Jobs that may be stopped or made smaller, and that neither their pool's free GPUs nor what their owner has on loan can start: a gang
+/// starts in one place or not at all.
 fn waiting(work: &Work<'_>) -> Waiting {
-    let mut out = Waiting::new();
-    for job in work.state.jobs.values() {
+    let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
+    for (id, job) in &work.state.jobs {
         let stoppable = job.preemptible || matches!(job.kind, JobKind::Elastic { .. });
-        if stoppable && job.pending_since_us().is_some() && !job.do_not_disrupt {
-            let least = match &job.kind {
-                JobKind::Elastic { max_gpus, .. } => job.gpus.max(*max_gpus),
-                JobKind::Gang | JobKind::Service { .. } => job.gpus,
-            };
-            *out.entry(job.owner.clone()).or_default().entry(job.pool.clone()).or_default() += least;
+        if let Some(since) = job.pending_since_us().filter(|_| stoppable && !job.do_not_disrupt) {
+            jobs.push((id, job, since));
         }
     }
-    // What the pools themselves have free, and what loans to the owner have left, comes first.
-    for (owner, pools) in &mut out {
-        let idle: u32 = idle_on_loans(work, owner);
-        let mut idle = idle;
-        for (pool, gpus) in pools.iter_mut() {
-            let own =
-                if pool_is_of(work, owner, pool) { work.free.get(pool).copied().unwrap_or(0) } else { 0 };
-            let met = (own + idle).min(*gpus);
-            idle -= met.saturating_sub(own).min(idle);
-            *gpus -= met;
+    jobs.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
+    let mut free = work.free.clone();
+    let mut out = Waiting::default();
+    for (_, job, _) in jobs {
+        let idle = out.idle.entry(job.owner.clone()).or_insert_with(|| idle_on_loans(work, &job.owner));
+        let own = free.get_mut(&job.pool).filter(|_| may_use(work, &job.owner, &job.pool));
+        if let Some(place) = own.into_iter().chain([idle]).find(|gpus| **gpus >= job.gpus) {
+            *place -= job.gpus;
+            continue;
         }
+        let uses = match &job.kind {
+            JobKind::Elastic { max_gpus, .. } => job.gpus.max(*max_gpus),
+            JobKind::Gang | JobKind::Service { .. } => job.gpus,
+        };
+        let pools = out.jobs.entry(job.owner.clone()).or_default();
+        pools.entry(job.pool.clone()).or_default().push(Waits { needs: job.gpus, uses });
     }
     out
 }
 
 /// Whether an owner may use the pool's free GPUs as they are: no share of it says that it may not.
-fn pool_is_of(work: &Work<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
+fn may_use(work: &Work<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
     let Some(share) = work.state.share(owner, pool) else { return true };
     share.limit_gpus.is_none_or(|limit| work.occupancy.used(owner, pool) < limit)
 }
@@ -167,8 +183,9 @@ fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<()
     let most = i64::from(total) - i64::from(owner_floor) - i64::from(lent);
     let most = room.spare.min(most).min(i64::from(rules.step_gpus));
     let most = u32::try_from(most).map_err(|_| format!("its floor of {owner_floor} GPUs leaves nothing"))?;
-    let (to, wanted) = borrower(work, of, waiting).ok_or("nobody waits who could use it on a loan")?;
-    let (gpus, nodes) = choose(work, of, most.min(wanted))?;
+    let most_ever = u32::try_from(room.spare).unwrap_or(0);
+    let (to, wanted) = borrower(work, of, waiting, most_ever)?;
+    let (gpus, nodes) = choose(work, of, most, wanted)?;
     let term_ms = rules.term_s * 1000;
     let lost = rules.reclaim_chance * rules.lost_per_lent;
     let used = f64::from(gpus.min(wanted)) * term_ms as f64;
@@ -223,13 +240,13 @@ fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<()
         reason,
         alternatives: vec![noop],
     });
-    if let Some(pools) = waiting.get_mut(&to) {
-        let mut left = gpus;
-        for gpus in pools.values_mut() {
-            let met = left.min(*gpus);
-            *gpus -= met;
-            left -= met;
-        }
+    let mut left = gpus;
+    for waits in waiting.jobs.get_mut(&to).into_iter().flat_map(BTreeMap::values_mut) {
+        waits.retain(|job| {
+            let starts = job.needs <= left;
+            left -= if starts { job.uses.min(left) } else { 0 };
+            !starts
+        });
     }
     Ok(())
 }
@@ -244,17 +261,33 @@ fn reclaims_now(work: &Work<'_>, of: Series<'_>) -> bool {
     })
 }
 
-/// Who waits for most, and for how much, on GPUs like the pool's.
-fn borrower(work: &Work<'_>, of: Series<'_>, waiting: &Waiting) -> Option<(OwnerName, u32)> {
+/// Who waits for most, and for how much, on GPUs like the pool's. Jobs that could not start on all that the lender could spare, with
+/// what their owner has on loan already, do not count: a loan to them would stand idle.
+fn borrower(
+    work: &Work<'_>,
+    of: Series<'_>,
+    waiting: &Waiting,
+    most: u32,
+) -> Result<(OwnerName, u32), &'static str> {
     let model = model_of(work, of.pool);
     let fits = |pool: &PoolName| work.policy.lend.across_models || model == model_of(work, pool);
-    let wants = waiting.iter().filter(|(owner, _)| *owner != of.owner).map(|(owner, pools)| {
-        let gpus = pools.iter().filter(|(pool, _)| fits(pool)).map(|(_, gpus)| gpus).sum::<u32>();
-        (gpus, owner)
-    });
-    let (gpus, owner) =
-        wants.filter(|(gpus, _)| *gpus > 0).max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(a.1)))?;
-    Some((owner.clone(), gpus))
+    let mut best: Option<(u32, &OwnerName)> = None;
+    let mut too_large = false;
+    for (owner, pools) in waiting.jobs.iter().filter(|(owner, _)| *owner != of.owner) {
+        let idle = waiting.idle.get(owner).copied().unwrap_or(0);
+        let jobs = pools.iter().filter(|(pool, _)| fits(pool)).flat_map(|(_, jobs)| jobs);
+        let (small, large): (Vec<&Waits>, Vec<&Waits>) = jobs.partition(|job| job.needs <= idle + most);
+        too_large |= !large.is_empty();
+        let gpus = small.iter().fold(0u32, |sum, job| sum.saturating_add(job.uses)).saturating_sub(idle);
+        if gpus > 0 && best.is_none_or(|(most, _)| gpus > most) {
+            best = Some((gpus, owner));
+        }
+    }
+    match best {
+        Some((gpus, owner)) => Ok((owner.clone(), gpus)),
+        None if too_large => Err("those who wait need more at once than there is to spare"),
+        None => Err("nobody waits who could use it on a loan"),
+    }
 }
 
 /// Model of a pool's GPUs; `None`: the state has no node of it.
@@ -263,7 +296,12 @@ fn model_of<'a>(work: &Work<'a>, pool: &str) -> Option<&'a str> {
 }
 
 /// Nodes of a pool that is the owner's alone, whole and free; of a pool that several share a number.
-fn choose(work: &mut Work<'_>, of: Series<'_>, most: u32) -> Result<(u32, BTreeSet<NodeName>), String> {
+fn choose(
+    work: &mut Work<'_>,
+    of: Series<'_>,
+    most: u32,
+    wanted: u32,
+) -> Result<(u32, BTreeSet<NodeName>), String> {
     let state = work.state;
     let sharers = state
         .owners
@@ -271,7 +309,8 @@ fn choose(work: &mut Work<'_>, of: Series<'_>, most: u32) -> Result<(u32, BTreeS
         .filter(|owner| owner.shares.get(of.pool).is_some_and(|share| share.quota_gpus > 0));
     let has_nodes = state.nodes.values().any(|node| node.pool == of.pool);
     if sharers.count() > 1 || !has_nodes {
-        return if most > 0 { Ok((most, BTreeSet::new())) } else { Err("less than one GPU".to_owned()) };
+        let gpus = most.min(wanted);
+        return if gpus > 0 { Ok((gpus, BTreeSet::new())) } else { Err("less than one GPU".to_owned()) };
     }
     let free = |(name, node): &(&NodeName, &crate::state::Node)| {
         node.pool == of.pool
@@ -285,7 +324,7 @@ fn choose(work: &mut Work<'_>, of: Series<'_>, most: u32) -> Result<(u32, BTreeS
     nodes.sort_by_key(|(name, _)| (shuffled(work.seed, name), *name));
     let (mut gpus, mut chosen) = (0, BTreeSet::new());
     for (name, node) in nodes {
-        if gpus + node.gpus <= most {
+        if gpus < wanted && gpus + node.gpus <= most {
             gpus += node.gpus;
             chosen.insert(name.clone());
         }

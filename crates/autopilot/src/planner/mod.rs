@@ -8,6 +8,7 @@ mod cover;
 mod drain;
 mod lend;
 mod loss;
+mod overdue;
 mod plan;
 mod preempt;
 mod reclaim;
@@ -43,6 +44,7 @@ pub fn plan(
     let parent_id = parent.map(|parent| parent.id.clone());
     let id = format!("{:016x}", fingerprint(&(&policy_hash, &state_hash, &parent_id, now_us, seed)));
     let mut work = Work::new(policy, state, forecast, parent, &id, now_us, seed);
+    overdue::plan(&mut work);
     reclaim::plan(&mut work);
     drain::plan_returns(&mut work);
     drain::plan_drains(&mut work);

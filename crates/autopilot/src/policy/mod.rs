@@ -21,6 +21,10 @@ use crate::state::{JobId, NodeName, OwnerName, PoolName};
 /// The shipped policy.
 pub const SHIPPED: &str = include_str!("../../policies/default.toml");
 
+/// Policies that come with the program, by name.
+pub const NAMED: [(&str, &str); 2] =
+    [("default", SHIPPED), ("auto", include_str!("../../policies/auto.toml"))];
+
 /// How far a kind of decision may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -188,6 +192,12 @@ impl Policy {
     /// The shipped policy.
     pub fn shipped() -> Self {
         Self::parse("").expect("the shipped policy is complete and right; a test reads it")
+    }
+
+    /// A policy that comes with the program; `None`: no such name.
+    pub fn named(name: &str) -> Option<Self> {
+        let (_, text) = NAMED.iter().find(|(known, _)| *known == name)?;
+        Some(Self::parse(text).expect("policies that come with the program are right; a test reads them"))
     }
 
     /// Mode of `kind` for what it touches.

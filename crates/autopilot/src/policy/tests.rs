@@ -15,6 +15,15 @@ fn the_shipped_policy_is_complete_and_acts_nowhere() {
 }
 
 #[test]
+fn policies_have_the_names_they_are_found_by() {
+    for (name, _) in NAMED {
+        assert_eq!(Policy::named(name).unwrap().name, name);
+    }
+    assert_eq!(Policy::named("auto").unwrap().modes[&Kind::Lend], Mode::Act);
+    assert!(Policy::named("none").is_none());
+}
+
+#[test]
 fn a_short_file_changes_only_what_it_says() {
     let policy = Policy::parse("name = \"night\"\n[lend]\nbuffer_gpus = 16\nleast_coverage = 1").unwrap();
     let mut expected = Policy::shipped();

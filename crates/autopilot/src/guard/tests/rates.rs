@@ -144,3 +144,28 @@ fn to_and_fro_is_noticed() {
     assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 24)), Some(Rule::Oscillation));
     assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 8)), None, "on in the same direction");
 }
+
+#[test]
+fn who_leaves_a_loan_uses_the_budget_of_taking_back_and_waits_for_no_freeze() {
+    let mut state = cluster();
+    loan(&mut state, &["s00", "s01"]);
+    state.jobs.insert("b".into(), gang(&["s00"]));
+    state.jobs.insert("c".into(), gang(&["s01"]));
+    state.jobs.insert("g".into(), gang(&["t0"]));
+    let spent = |of: &str| with(vec![past(&preempt(&state, of), &state, 2000, Outcome::Verified)]);
+    let one = acts("[budgets.preempt]\nper_hour = 1");
+    assert_eq!(rule(&one, &state, &spent("g"), &preempt(&state, "b")), None);
+    assert_eq!(rule(&one, &state, &spent("b"), &preempt(&state, "g")), None);
+    let none = acts("[budgets.reclaim]\nper_hour = 1");
+    assert_eq!(rule(&none, &state, &spent("c"), &preempt(&state, "b")), Some(Rule::Budget));
+    let frozen = acts("calendar = [{ name = \"launch\", from = \"00:00\", to = \"00:00\" }]");
+    assert_eq!(rule(&frozen, &state, &on(), &preempt(&state, "b")), Some(Rule::Calendar));
+    let lent = state.loans.get_mut("lend-1").unwrap();
+    (lent.reclaiming_gpus, lent.reclaiming_nodes) = (8, ["s00".to_owned()].into());
+    assert_eq!(rule(&frozen, &state, &on(), &preempt(&state, "b")), None);
+    assert_eq!(
+        rule(&frozen, &state, &on(), &preempt(&state, "c")),
+        Some(Rule::Calendar),
+        "its node stays lent"
+    );
+}

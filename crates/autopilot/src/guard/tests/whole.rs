@@ -135,7 +135,7 @@ fn no_history_leads_below_a_floor_over_a_budget_or_to_two_effects() {
 fn hold(policy: &Policy, state: &ClusterState, history: &History, now_us: i64, seed: u64) {
     for kind in Kind::ALL {
         let budget = policy.budget(kind);
-        let hour: Vec<_> = history.since(now_us, 3_600 * S).filter(|past| past.kind == kind).collect();
+        let hour: Vec<_> = history.since(now_us, 3_600 * S).filter(|past| past.counts_as == kind).collect();
         assert!(hour.len() <= budget.per_hour as usize, "seed {seed}: {kind}");
         assert!(
             hour.iter().map(|past| past.gpus).sum::<u32>() <= budget.gpus_per_hour,

@@ -15,10 +15,15 @@ fn lends(plan: &Plan) -> Vec<(u32, usize)> {
     plan.decisions.iter().filter_map(|decision| lend(&decision)).collect()
 }
 
+/// 25 jobs of 8 GPUs wait.
+fn many_wait(state: &mut ClusterState) {
+    state.jobs.extend((0..25).map(|at| (format!("w{at:02}"), pending(8, 60))));
+}
+
 #[test]
 fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
     let mut state = cluster();
-    state.jobs.insert("w".into(), pending(200, 60));
+    many_wait(&mut state);
     // 128 - 50 - 8 kept back = 70: 64 in one step, eight nodes.
     let (plan, _) = planned(&state, &Says::highest(50.0));
     assert_eq!(lends(&plan), [(64, 8)]);
@@ -36,18 +41,23 @@ fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
         matches!(&decision.action.inverse, Some(Change::Reclaim { loan, to_gpus: 0, .. }) if *loan == decision.action.id)
     );
     assert!(decision.action.preconditions.iter().all(|fact| fact.holds(&state).is_ok()));
-    // 33 GPUs wanted: what they have free (32 of training) comes first, and one GPU is no node.
-    state.jobs.insert("w".into(), pending(33, 60));
+    state.jobs.clear();
+    // 32 GPUs of their own are free: a gang of 32 needs no loan, one of 33 all of its GPUs in one place.
+    state.jobs.insert("w".into(), pending(32, 60));
     assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), []);
-    // 44: twelve beyond, one node.
-    state.jobs.insert("w".into(), pending(44, 60));
-    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [(8, 1)]);
+    state.jobs.insert("w".into(), pending(33, 60));
+    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [(40, 5)]);
+    // 70 to spare: for one of 71 a loan would stand idle.
+    state.jobs.insert("w".into(), pending(71, 60));
+    let (plan, report) = planned(&state, &Says::highest(50.0));
+    assert_eq!(lends(&plan), []);
+    assert!(noops(&report, Kind::Lend)[0].ends_with("more at once than there is to spare"));
 }
 
 #[test]
 fn nothing_is_lent_on_what_nobody_knows() {
     let mut base = cluster();
-    base.jobs.insert("w".into(), pending(200, 60));
+    many_wait(&mut base);
     let why = |state: &ClusterState, says: Says| {
         let (plan, report) = planned(state, &says);
         assert_eq!(lends(&plan), []);
@@ -76,7 +86,7 @@ fn nothing_is_lent_on_what_nobody_knows() {
 #[test]
 fn floors_of_owners_are_never_lent() {
     let mut state = cluster();
-    state.jobs.insert("w".into(), pending(200, 60));
+    many_wait(&mut state);
     state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().floor_gpus = 100;
     assert_eq!(lends(&planned(&state, &Says::highest(10.0)).0), [(24, 3)]);
     let policy = Policy::parse("[floors]\nowners = { serving = 112 }").unwrap();
@@ -123,7 +133,7 @@ fn free_nodes_come_back_first_then_what_loses_least() {
 #[test]
 fn between_the_two_bounds_nothing_moves() {
     let mut state = lent();
-    state.jobs.insert("w".into(), pending(200, 60));
+    many_wait(&mut state);
     // 128 - 64 lent = 64. Lending needs 8 to spare, taking back a need above 64.
     for (highest, lend, back) in
         [(48.0, true, false), (56.0, false, false), (64.0, false, false), (65.0, false, true)]
@@ -205,7 +215,7 @@ fn quotas_that_several_share_are_lent_by_number_and_come_back_by_job() {
     for (id, node) in [("a", "t0"), ("b", "t1"), ("c", "t2"), ("d", "t3")] {
         state.jobs.insert(id.into(), gang(&[node]));
     }
-    state.jobs.insert("w".into(), pending(200, 60));
+    many_wait(&mut state);
     let (plan, _) = planned(&state, &Says::highest(0.0));
     let vision = |plan: &Plan| {
         plan.decisions.iter().find_map(|d| match &d.action.change {
@@ -253,4 +263,34 @@ fn quotas_follow_demand_a_step_at_a_time_and_purchases_are_proposals() {
     });
     assert_eq!(changes, [&quota("serving", "serve", 128, 120), &bought]);
     assert!(bought.needs_person());
+}
+
+#[test]
+fn who_still_holds_what_is_taken_back_is_asked_again() {
+    let mut state = lent();
+    let taken = state.loans.get_mut("lend-1").unwrap();
+    taken.reclaiming_since_us = Some(NOW - 300 * S);
+    taken.reclaiming_gpus = 24;
+    taken.reclaiming_nodes = ["s04", "s05", "s06"].map(str::to_owned).into();
+    // 128 - 64 + 24 on their way: 80 are enough, but b is still on s04 and e on the other two.
+    let (plan, _) = planned(&state, &Says::highest(80.0));
+    assert!(of_kind(&plan, Kind::Reclaim).is_empty());
+    assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("b".into()));
+    let Change::ResizeJob { to_gpus, keep_nodes, .. } = &of_kind(&plan, Kind::ResizeJob)[0].action.change
+    else {
+        panic!()
+    };
+    assert_eq!((*to_gpus, keep_nodes.contains("s07")), (8, true));
+    assert_eq!(plan.decisions.len(), 2);
+    // Of a loan by number as many as are over: 24 held, 8 stay lent.
+    let taken = state.loans.get_mut("lend-1").unwrap();
+    (taken.nodes, taken.reclaiming_nodes) = (BTreeSet::new(), BTreeSet::new());
+    (taken.gpus, taken.reclaiming_gpus) = (24, 16);
+    for id in ["a", "b"] {
+        state.jobs.get_mut(id).unwrap().loan = Some("lend-1".into());
+    }
+    state.jobs.get_mut("a").unwrap().checkpoint.last_us = Some(NOW - 60 * S);
+    let (plan, _) = planned(&state, &Says::highest(80.0));
+    let stopped: Vec<_> = of_kind(&plan, Kind::Preempt).iter().map(|d| d.action.change.object()).collect();
+    assert_eq!(stopped, [Object::Job("a".into())], "16 GPUs, and its checkpoint is fresher");
 }

@@ -1,0 +1,78 @@
+//! What is being taken back and is still in use: those who hold it are asked again, each time anew, until it is free. A reclaim ends
+//! nobody's job, and what was to end them may have been refused, too late, or lost with whoever was at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::victims::{Cause, Way, open_to, take, ways};
+use super::work::Work;
+use crate::action::Kind;
+use crate::state::{Job, JobId, Loan, LoanId, NodeName, Object, Writer};
+
+pub(super) fn plan(work: &mut Work<'_>) {
+    let state = work.state;
+    for (id, loan) in state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus > 0) {
+        if loan.writer == Writer::Other {
+            continue;
+        }
+        if loan.nodes.is_empty() { number(work, id, loan) } else { nodes(work, id, loan) }
+    }
+}
+
+/// Every job that runs on a node that is taken back leaves it: by shrinking where it can leave all of them that way.
+fn nodes(work: &mut Work<'_>, id: &LoanId, loan: &Loan) {
+    let state = work.state;
+    let wanted: BTreeSet<&NodeName> = loan.reclaiming_nodes.iter().collect();
+    let on: BTreeSet<&JobId> =
+        wanted.iter().flat_map(|node| work.jobs_on.get(*node).into_iter().flatten().copied()).collect();
+    for job_id in on {
+        let job = &state.jobs[job_id];
+        let all = |way: &&Way| {
+            job.placement.keys().filter(|node| wanted.contains(node)).all(|node| way.leaves.contains(node))
+        };
+        let options = options(work, job_id, job, &wanted);
+        let way = options.iter().filter(all).min_by_key(|way| way.choice.cost);
+        leave(work, id, loan, job_id, job, way);
+    }
+}
+
+/// Jobs of the loan leave, cheapest first, until the rest fits into what stays lent.
+fn number(work: &mut Work<'_>, id: &LoanId, loan: &Loan) {
+    let state = work.state;
+    let users = || state.jobs.iter().filter(|(_, job)| job.loan.as_ref() == Some(id));
+    let held: u32 = users().map(|(_, job)| job.held_gpus()).sum();
+    let mut over = held.saturating_sub(loan.gpus.saturating_sub(loan.reclaiming_gpus));
+    let mut found: BTreeMap<(i64, &JobId), Way> = BTreeMap::new();
+    for (job_id, job) in users() {
+        let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
+        let options = options(work, job_id, job, &wanted);
+        if let Some(way) = options.into_iter().find(|way| way.to_gpus == 0) {
+            found.insert((way.choice.cost / i64::from(way.choice.frees.max(1)), job_id), way);
+        }
+    }
+    for ((_, job_id), way) in found {
+        if over > 0 {
+            over = over.saturating_sub(way.choice.frees);
+            leave(work, id, loan, job_id, &state.jobs[job_id], Some(&way));
+        }
+    }
+}
+
+fn options(work: &Work<'_>, id: &JobId, job: &Job, wanted: &BTreeSet<&NodeName>) -> Vec<Way> {
+    if !open_to(work, id, job) {
+        return Vec::new();
+    }
+    let hold_ms = work.policy.lend.term_s * 1000;
+    ways(work, id, job, wanted, true, hold_ms, |node| job.placement[node])
+}
+
+fn leave(work: &mut Work<'_>, id: &LoanId, loan: &Loan, job_id: &JobId, job: &Job, way: Option<&Way>) {
+    let Some(way) = way else {
+        let reason = format!("loan {id} is being taken back, but job {job_id} may not be disturbed now");
+        return work.noop(Kind::Reclaim, Some(Object::Loan(id.clone())), reason, None, Vec::new());
+    };
+    let left_ms = (work.policy.lend.term_s * 1000) as f64;
+    let benefit = f64::from(way.choice.frees) * left_ms * work.missing_ratio();
+    let since_s = loan.reclaiming_since_us.map_or(0, |since| (work.now_us - since) / 1_000_000);
+    let why = format!("{} has been taking loan {id} back for {since_s} s", loan.from);
+    take(work, job_id, job, way, Cause { benefit, after: Vec::new(), why: &why, alternatives: Vec::new() });
+}
