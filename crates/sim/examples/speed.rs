@@ -10,6 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("fifo, 50 nodes, load 75 %", Backfill::Off, 50, 300),
         ("fifo, 1,000 nodes, load 90 %", Backfill::Off, 1_000, 7_200),
         ("easy backfill, 1,000 nodes, load 90 %", Backfill::Easy { depth: 100 }, 1_000, 7_200),
+        ("fifo, 50 nodes, load 105 %, queue grows", Backfill::Off, 50, 420),
+        ("easy backfill, 50 nodes, load 105 %, queue grows", Backfill::Easy { depth: 100 }, 50, 420),
     ] {
         let week = generate::Arrivals { load_gpus, ..Default::default() };
         let a_week = generate::arrivals(&week, 1).len();

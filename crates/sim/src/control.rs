@@ -1,11 +1,6 @@
 //! What can be done to a cluster from outside: lend and call back nodes, resize, stop, drain, set quotas.
 
-use crate::{
-    Happening, Place, Sim,
-    job::Closing,
-    nodes::Held,
-    sim::{Ended, Risk},
-};
+use crate::{Ended, Happening, Place, Sim, job::Closing, nodes::Held, sim::Risk};
 
 /// Why nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

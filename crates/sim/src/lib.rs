@@ -10,8 +10,10 @@ pub mod backtest;
 mod control;
 mod curve;
 pub mod generate;
+mod happening;
 mod job;
 mod ledger;
+mod look;
 mod nodes;
 pub mod observe;
 mod outcome;
@@ -27,11 +29,12 @@ mod units;
 
 pub use control::Refused;
 pub use curve::amdahl;
+pub use happening::{Ended, Happening, Record};
 pub use job::{Job, JobState};
 pub use ledger::{Class, Ledger};
 pub use nodes::{Held, Node, Place};
 pub use outcome::Outcome;
-pub use sim::{Ended, Happening, Record, Sim};
+pub use sim::Sim;
 pub use spec::{
     Backfill, Checkpoint, ClusterSpec, Elastic, JobSpec, Latency, NodeSpec, PoolSpec, Schedule, ServiceSpec,
     TeamSpec, padded_estimate_us,

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Backfill, Class, ClusterSpec, Job, JobSpec, JobState, Latency, Ledger, PPM, Place, ServiceSpec, SimError,
+    Backfill, Class, ClusterSpec, Ended, Happening, Job, JobSpec, JobState, Latency, Ledger, PPM, Place,
+    Record, ServiceSpec, SimError,
     curve::relative_ppm,
     job::{Closing, Segment},
-    nodes::{Held, Node, Nodes},
+    nodes::{Held, Nodes},
     queue::Timeline,
 };
 
@@ -19,7 +20,7 @@ pub struct Sim {
     pub(crate) jobs: Vec<Job>,
     pub(crate) services: Vec<ServiceSpec>,
     /// Demand of each service now, GPUs.
-    demand: Vec<i64>,
+    pub(crate) demand: Vec<i64>,
     /// Jobs that wait, by team: greater priority first, then as submitted.
     pub(crate) queues: Vec<BTreeSet<(i32, u32)>>,
     /// Jobs that run, by the end their users stated; kept for backfill only.
@@ -31,94 +32,15 @@ pub struct Sim {
     timeline: Timeline<Tick>,
     /// Next job of the list that is not submitted yet.
     next_job: usize,
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
     /// Whether pools may have room for what waits.
     pub(crate) dirty: bool,
-    record: Record,
-    happenings: Vec<(i64, Happening)>,
-    done: usize,
-    ticks: u64,
+    pub(crate) record: Record,
+    pub(crate) happenings: Vec<(i64, Happening)>,
+    pub(crate) done: usize,
+    pub(crate) ticks: u64,
     /// Changes from outside that were carried out.
     pub(crate) actions: u64,
-}
-
-/// Whether happenings are kept for an observer. Keeping them costs memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Record {
-    /// Nothing is kept.
-    #[default]
-    Off,
-    /// All is kept until it is taken.
-    On,
-}
-
-/// Something that collectors would see.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happening {
-    /// A job entered the queue.
-    Submitted {
-        /// The job, by its place in the list.
-        job: u32,
-    },
-    /// A job began to hold GPUs, or holds others from now on.
-    Started {
-        /// The job.
-        job: u32,
-        /// Attempt, from 0.
-        attempt: u32,
-        /// What it holds.
-        held: Held,
-    },
-    /// An attempt ended.
-    Ended {
-        /// The job.
-        job: u32,
-        /// Attempt, from 0.
-        attempt: u32,
-        /// How.
-        how: Ended,
-    },
-    /// A node failed or is back.
-    NodeUp {
-        /// The node.
-        node: u32,
-        /// Whether it works.
-        up: bool,
-    },
-    /// A node takes no new jobs, or takes them again.
-    NodeDrained {
-        /// The node.
-        node: u32,
-        /// Whether it is drained.
-        drained: bool,
-    },
-    /// A node came into other hands.
-    NodeMoved {
-        /// The node.
-        node: u32,
-        /// Whose.
-        place: Place,
-    },
-    /// A team may hold another number of GPUs from now on.
-    LimitSet {
-        /// The team.
-        team: usize,
-        /// GPUs; `None` is no limit.
-        gpus: Option<u32>,
-    },
-}
-
-/// How an attempt ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It did its work.
-    Completed,
-    /// It had to go for someone else and waits again.
-    Preempted,
-    /// A node of it failed and it waits again.
-    NodeFailed,
-    /// It goes on with other GPUs.
-    Resized,
 }
 
 /// What the timeline holds.
@@ -195,16 +117,6 @@ impl Sim {
         })
     }
 
-    /// Keeps happenings from now on, or stops.
-    pub fn record(&mut self, record: Record) {
-        self.record = record;
-    }
-
-    /// Takes what happened since the last time, with when it did.
-    pub fn take_happenings(&mut self) -> Vec<(i64, Happening)> {
-        std::mem::take(&mut self.happenings)
-    }
-
     /// Lets a node fail at a time and come back `repair_us` later.
     pub fn plan_failure(&mut self, at_us: i64, node: u32, repair_us: i64) {
         self.timeline.push(at_us.max(self.now_us), Tick::Fail { node, repair_us });
@@ -213,86 +125,6 @@ impl Sim {
     /// Lets a node go at another speed from a time on; 1,000,000 is full speed. A gang goes as fast as its slowest node.
     pub fn plan_speed(&mut self, at_us: i64, node: u32, speed_ppm: u32) {
         self.timeline.push(at_us.max(self.now_us), Tick::Speed { node, speed_ppm });
-    }
-
-    /// Virtual time, µs since the simulation began.
-    pub fn now_us(&self) -> i64 {
-        self.now_us
-    }
-
-    /// The description it was made from.
-    pub fn spec(&self) -> &ClusterSpec {
-        &self.spec
-    }
-
-    /// All jobs, those to come included.
-    pub fn jobs(&self) -> &[Job] {
-        &self.jobs
-    }
-
-    /// All nodes.
-    pub fn nodes(&self) -> &[Node] {
-        self.nodes.all()
-    }
-
-    /// All services.
-    pub fn services(&self) -> &[ServiceSpec] {
-        &self.services
-    }
-
-    /// Jobs that run, by number.
-    pub fn running(&self) -> impl Iterator<Item = u32> + '_ {
-        self.running.iter().copied()
-    }
-
-    /// Jobs that wait, team by team, in the order they would start.
-    pub fn waiting(&self) -> impl Iterator<Item = u32> + '_ {
-        self.queues.iter().flatten().map(|(_, job)| *job)
-    }
-
-    /// GPUs of a pool's own nodes that can serve now.
-    pub fn serving_gpus(&self, pool: usize) -> u32 {
-        self.nodes.ready(pool) as u32
-    }
-
-    /// Free GPUs that jobs of a pool can have: of its own nodes, and of borrowed ones.
-    pub fn free_gpus(&self, pool: usize) -> (u32, u32) {
-        self.nodes.free(pool)
-    }
-
-    /// What a service needs now, GPUs.
-    pub fn demand_gpus(&self, service: usize) -> u32 {
-        self.demand[service] as u32
-    }
-
-    /// What a team may hold now.
-    pub fn limit_gpus(&self, team: usize) -> Option<u32> {
-        self.limits[team]
-    }
-
-    /// What a team holds now.
-    pub fn held_gpus(&self, team: usize) -> u32 {
-        self.held_by_team[team]
-    }
-
-    /// GPU time so far, counted up to now; work of jobs that run is settled up to their last change.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    /// Jobs that are done.
-    pub fn jobs_done(&self) -> usize {
-        self.done
-    }
-
-    /// Happenings that were worked through.
-    pub fn ticks(&self) -> u64 {
-        self.ticks
-    }
-
-    /// Changes from outside that were carried out so far.
-    pub fn actions(&self) -> u64 {
-        self.actions
     }
 
     pub(crate) fn latency(&self) -> Latency {

@@ -132,11 +132,11 @@ impl Checker {
                 self.found(deed.at_us, Invariant::Generation, what);
             }
             self.generation = self.generation.max(deed.generation);
-            let times = self.by_kind.entry(deed.kind).or_default();
+            let times = self.by_kind.entry(deed.counts_as).or_default();
             times.push(deed.asked_us);
             let within = |span_us: i64| times.iter().filter(|at| deed.asked_us - **at < span_us).count();
             let (hour, day) = (within(HOUR_US), within(DAY_US));
-            if let Some((per_hour, per_day)) = self.limits.budgets.get(&deed.kind)
+            if let Some((per_hour, per_day)) = self.limits.budgets.get(&deed.counts_as)
                 && (hour > self.budgets * *per_hour as usize || day > self.budgets * *per_day as usize)
             {
                 let what = format!(

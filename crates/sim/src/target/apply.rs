@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rand::Rng;
 use tidegate_autopilot::{
-    action::{Action, Adjust, Change},
+    action::{Action, Adjust, Change, Kind},
     target::{Effect, Receipt, TargetError},
 };
 
@@ -82,6 +82,7 @@ impl SimTarget {
     }
 
     fn carry_out(&mut self, action: &Action) -> Result<(), String> {
+        let counts_as = self.counts_as(action);
         match &action.change {
             Change::ResizeJob { job, to_gpus, keep_nodes, .. } => self.resize(job, *to_gpus, keep_nodes)?,
             Change::Lend { .. } => self.lend(action)?,
@@ -116,8 +117,15 @@ impl SimTarget {
         let at_us = self.sim.now_us();
         let asked_us = *self.applied.entry(action.id.clone()).or_insert(at_us);
         let (kind, generation) = (action.change.kind(), action.generation);
-        self.deeds.push(Deed { at_us, asked_us, action: action.id.clone(), generation, kind });
+        self.deeds.push(Deed { at_us, asked_us, action: action.id.clone(), generation, kind, counts_as });
         Ok(())
+    }
+
+    fn counts_as(&self, action: &Action) -> Kind {
+        let called = |h: &(u32, u32)| matches!(self.sim.nodes()[h.0 as usize].place, Place::Called { .. });
+        let job = action.change.job().and_then(|id| self.job_number(id));
+        let leaves = job.is_some_and(|job| self.sim.jobs()[job as usize].held.iter().any(called));
+        if leaves { Kind::Reclaim } else { action.change.kind() }
     }
 
     fn resize(&mut self, id: &str, to_gpus: u32, keep_nodes: &BTreeSet<String>) -> Result<(), String> {

@@ -47,6 +47,8 @@ pub struct Deed {
     pub action: ActionId,
     pub generation: u64,
     pub kind: Kind,
+    /// Whose budget it is of: jobs that leave what is called back are part of taking it back.
+    pub counts_as: Kind,
 }
 
 /// A simulated cluster behind the target interface.

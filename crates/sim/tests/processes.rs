@@ -1,0 +1,49 @@
+//! The same seed gives the same bytes in another process, whose addresses and hash seeds are others.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+
+use tidegate_autopilot::policy::Policy;
+use tidegate_sim::{
+    DAY_US, Record, Sim,
+    backtest::{Setting, play},
+    generate::{Arrivals, Load},
+    observe::Observer,
+    pilot::{ACTS, Autopilot},
+    policy::Lyra,
+    soak::{Limits, soak},
+};
+
+/// Everything that a run tells: events, an outcome, a soak with the product's planner.
+#[test]
+#[ignore = "run by the other test, twice"]
+fn tells_all_it_does() {
+    let arrivals = Arrivals { span_us: DAY_US, load_gpus: 90, max_gpus: 32, ..Arrivals::default() };
+    let load = Load { span_us: DAY_US, peak_gpus: 30, ..Load::default() };
+    let s = Setting::made_up(10, 5, &arrivals, &load, 9);
+    println!("<<{:?}>>", play(&s, Lyra::default().into(), 9).unwrap());
+    let mut sim = Sim::new(s.spec, s.jobs, s.services).unwrap();
+    sim.record(Record::On);
+    sim.run_until(DAY_US);
+    let mut events = Observer::new("sim", 1).follow(&mut sim);
+    events.iter_mut().for_each(|event| event.seal());
+    let bytes: Vec<u8> = events.iter().flat_map(|event| event.encode_to_vec()).collect();
+    println!("<<{bytes:?}>>");
+    let policy = Policy::parse(ACTS).unwrap();
+    let make = |s: &Setting, life, before: Option<&Autopilot>| Autopilot::for_trial(&policy, s, life, before);
+    println!("<<{:?}>>", soak(3..5, &make, &Limits::default()).unwrap());
+}
+
+#[test]
+fn two_processes_tell_the_same() {
+    let run = || {
+        let test = ["tells_all_it_does", "--exact", "--ignored", "--nocapture"];
+        let out = Command::new(std::env::current_exe().unwrap()).args(test).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        text.lines().filter(|line| line.starts_with("<<")).collect::<Vec<_>>().join("\n")
+    };
+    let (one, other) = (run(), run());
+    assert!(one.len() > 10_000, "{one}");
+    assert!(one == other, "two processes told different things");
+}
