@@ -1,10 +1,17 @@
 //! Insight through the program: a job with a planted straggler and days of jobs → tables, and the same again.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tidegate_events::{Event, v1};
 use tidegate_insight::straggler::{Class, StepReport};
 use tidegate_trial::straggler::scene::{Injected, Place as Where, Plan, Regime, Stream, What};
 
-use crate::program::{Place, query, run, succeed, tidegate};
+use crate::program::{Place, query, run, succeed, tidegate, wait_until};
+use crate::support::Response;
 use crate::told::tables_of;
 
 /// 2026-01-01T00:00:00Z, as the scene's jobs begin.
@@ -147,6 +154,31 @@ fn a_planted_straggler_and_demand_are_said_once() {
     let again = insight();
     assert!(again.contains("\n0 signals and forecasts written"), "{again}");
     assert_eq!(query(&data, counts), before);
+}
+
+#[test]
+fn up_says_it_beside_the_pipelines_and_ends_when_told() {
+    let place = Place::new();
+    let data = tables_of(place.0.path(), scene());
+    let mut command = tidegate();
+    command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(&data).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("SQL") {
+        line.clear();
+        assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
+    }
+    let address = line.split('/').nth(2).unwrap();
+    wait_until("a straggler that is over", || {
+        let mut socket = TcpStream::connect(address).unwrap();
+        let request = "GET /v1/sql?q=SELECT+rank,state+FROM+stragglers+WHERE+confirmed_time+IS+NOT+NULL&format=csv \
+                       HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        socket.write_all(request.as_bytes()).unwrap();
+        Response::read(socket).text() == format!("rank,state\n{SLOW_RANK},CLEARED\n")
+    });
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
