@@ -181,6 +181,7 @@ mod tests {
                 action: (*action).into(),
                 generation: *generation,
                 kind,
+                counts_as: kind,
             });
         }
         let mut checker = Checker::new(1, Limits { budgets: [(Kind::Lend, (2, 3))].into() }, 1);
