@@ -190,6 +190,7 @@ impl Runner {
         };
         let mut idle = Duration::ZERO;
         let mut to_assemble = None;
+        let is_kept = ends.iter().any(|(at, _)| (at.topic.as_str(), at.partition) == Lake::keeper());
         loop {
             let swept = match self.sweep_or_rejoin(idle).await {
                 // A broker that has just started does not know its topics at once.
@@ -209,7 +210,7 @@ impl Runner {
                 } else if self.reached(&ends)? {
                     self.assemble_or_rejoin().await?;
                     let of = to_assemble.get_or_insert_with(|| self.lake.to_assemble());
-                    if self.lake.is_assembled(of).await? {
+                    if !is_kept || self.lake.is_assembled(of).await? {
                         break;
                     }
                     idle = IDLE;

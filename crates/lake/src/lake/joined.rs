@@ -13,6 +13,7 @@ use arrow::datatypes::TimestampMicrosecondType;
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
+use tidegate_events::SchemaId;
 
 use super::show::split_segments;
 use super::{Flushed, Lake, Sharing};
@@ -70,6 +71,11 @@ impl Lake {
             self.store_mut(&planned.spec.name).claim(&all).await?;
         }
         Ok(())
+    }
+
+    /// Topic and partition of the log whose keeper puts windows together in a shared lake. Without it nobody does.
+    pub fn keeper() -> (&'static str, u32) {
+        (SchemaId::JobEvent.topic(), KEEPER.1)
     }
 
     /// How far each raw table that windows are put together of has come, as last looked at: what [`Self::is_assembled`] asks for.

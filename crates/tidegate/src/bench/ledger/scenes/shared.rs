@@ -24,21 +24,14 @@ fn others(scene: &mut Scene<'_>) {
     }
 }
 
-/// On whole GPUs, on slices, and two jobs that take turns on one GPU.
-fn serving(scene: &mut Scene<'_>) {
+/// On whole GPUs and on slices.
+fn served(scene: &mut Scene<'_>) {
     others(scene);
     for gpu in 0..4 {
         let from = scene.draw.of(gpu).between(0.05, 0.3);
         scene.serving(PRODUCT, &scene.gpus(0, [gpu as usize]), scene.span(from, from + 0.65));
     }
     scene.notebook(&scene.gpus(0, [4]), scene.span(0.1, 0.9));
-    let halves = scene.gpus(0, [TIME_SLICED]);
-    let (alone, arrives) = (scene.span(0.02, 0.7), scene.at(0.4));
-    let trained = scene.job(PRODUCT, "finetune", &halves[..1], alone.from_ms);
-    // Whoever comes takes turns with it.
-    let habits = Habits { slower: Some((arrives, SLOWER)), ..Habits::default() };
-    scene.day.train_as(trained, alone, FinalState::Completed, &halves[..1], habits);
-    scene.serving(RESEARCH, &halves[1..], Span { from_ms: arrives, to_ms: scene.at(0.9) });
     let slices = scene.gpus(0, [6, 7]);
     scene.serving(PRODUCT, &slices[..1], scene.span(0.1, 0.8));
     scene.notebook(&slices[1..2], scene.span(0.2, 0.9));
@@ -46,9 +39,24 @@ fn serving(scene: &mut Scene<'_>) {
     scene.empty(&slices[3..4], scene.span(0.3, 0.95));
 }
 
-/// The same, and the first node's agent tells nothing for a while.
+/// And one GPU that two jobs take turns on.
+fn serving(scene: &mut Scene<'_>) {
+    served(scene);
+    let halves = scene.gpus(0, [TIME_SLICED]);
+    let (alone, arrives) = (scene.span(0.02, 0.7), scene.at(0.4));
+    let trained = scene.job(PRODUCT, "finetune", &halves[..1], alone.from_ms);
+    // Whoever comes takes turns with it.
+    let habits = Habits { slower: Some((arrives, SLOWER)), ..Habits::default() };
+    scene.day.train_as(trained, alone, FinalState::Completed, &halves[..1], habits);
+    scene.serving(RESEARCH, &halves[1..], Span { from_ms: arrives, to_ms: scene.at(0.9) });
+}
+
+/// The first node's agent tells nothing for a while. Who reports steps tells them by the agent, so nobody does.
 fn silence(scene: &mut Scene<'_>) {
-    serving(scene);
+    served(scene);
+    let halves = scene.gpus(0, [TIME_SLICED]);
+    scene.serving(PRODUCT, &halves[..1], scene.span(0.05, 0.7));
+    scene.serving(RESEARCH, &halves[1..], scene.span(0.3, 0.9));
     let mut silent = scene.span(0.4, 0.7);
     silent.to_ms = silent.to_ms.min(silent.from_ms + SILENCE_MS);
     scene.condition(silent, What::Silent(scene.nodes[0]));
