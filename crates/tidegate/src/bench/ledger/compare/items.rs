@@ -167,6 +167,7 @@ fn operations(day: &Day) -> Vec<Question> {
             }
         }
     }
+    let peak = i128::from(gpu_us) * i128::from(PEAK_GFLOPS) / 1_000_000;
     let number = boasters.len() as i64;
     let boasters = list(boasters.into_iter().map(|place| &day.jobs[place]));
     let impossible = "count(DISTINCT job_id) FROM mfu_jobs WHERE is_impossible = 1";
@@ -175,13 +176,7 @@ fn operations(day: &Day) -> Vec<Question> {
         exact("mfu", "operations, thousands of millions", "sum(counted_gflops) FROM mfu_jobs", gflops)
             .within(1.0),
         exact("mfu", "time in steps, us", "sum(gpu_us) FROM mfu_jobs WHERE reason IS NULL", gpu_us),
-        exact(
-            "mfu",
-            "operations at the peak",
-            "sum(peak_gflops) FROM mfu_jobs",
-            gpu_us / 1_000_000 * PEAK_GFLOPS,
-        )
-        .within(10.0),
+        exact("mfu", "operations at the peak", "sum(peak_gflops) FROM mfu_jobs", peak as i64).within(10.0),
         exact("mfu", "jobs that tell of more than can be", impossible, number),
         exact("mfu", "of them those that do", format!("{impossible} AND job_id IN {boasters}"), number),
     ]
