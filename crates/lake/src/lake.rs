@@ -18,7 +18,6 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::JoinType;
 use datafusion::prelude::{SessionContext, ident, lit};
-use tidegate_events::SchemaId;
 use url::Url;
 
 pub use crate::catalog::Catalog;
@@ -223,7 +222,8 @@ impl Lake {
                 *start = (*start).min(self.attach_group(&group, *partition).await?);
             }
         }
-        let brings_keeper = topic == SchemaId::JobEvent.topic() && partitions.contains(&joined::KEEPER.1);
+        let (of, keeper) = Self::keeper();
+        let brings_keeper = topic == of && partitions.contains(&keeper);
         if self.sharing == Sharing::Shared && brings_keeper {
             self.claim_joined().await?;
         }

@@ -8,7 +8,7 @@ use tidegate_sim::{
     Backfill, ClusterSpec, DAY_US, MINUTE_US, SECOND_US, Schedule, ServiceSpec,
     backtest::{Arrival, Contender, Maker, Metric, Setting, Unknowns, backtest},
     gpu_hours,
-    pilot::{ACTS, Autopilot, Habits, Lender},
+    pilot::{Autopilot, Habits, Lender},
     policy::{Clairvoyant, Gfs, Lyra, Static, fluid_bound_gpu_us},
     target::Control,
 };
@@ -22,7 +22,7 @@ fn main() -> Result<(), Failed> {
     };
     let policy = match policy.first() {
         Some(path) => Policy::parse(&std::fs::read_to_string(path)?)?,
-        None => Policy::parse(ACTS)?,
+        None => Policy::auto(),
     };
     let arrivals = read_jobs(jobs)?;
     let peak: f64 = peak.parse()?;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tidegate_autopilot::{action::Kind, policy::Policy};
 use tidegate_sim::{
     DAY_US,
-    pilot::{ACTS, Autopilot, Lender},
+    pilot::{Autopilot, Lender},
     soak::{Limits, Soaked, soak},
 };
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             &Limits { budgets: BTreeMap::from([(Kind::Lend, (6, 144))]) },
         )?
     } else {
-        let policy = Policy::parse(ACTS)?;
+        let policy = Policy::auto();
         let of = |kind: Kind| (kind, (policy.budget(kind).per_hour, policy.budget(kind).per_day));
         let limits = Limits { budgets: Kind::ALL.into_iter().map(of).collect() };
         soak(seeds, &|setting, life, before| Autopilot::for_trial(&policy, setting, life, before), &limits)?

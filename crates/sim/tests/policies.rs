@@ -7,7 +7,7 @@ use tidegate_sim::{
     Backfill, MINUTE_US, Schedule,
     backtest::{Contender, Metric, Setting, backtest, play},
     generate::{Arrivals, Load},
-    pilot::{ACTS, Autopilot, Habits, Lender},
+    pilot::{Autopilot, Habits, Lender},
     policy::{Clairvoyant, Gfs, Lyra, Static, fluid_bound_gpu_us},
     target::Control,
 };
@@ -37,7 +37,7 @@ fn policies() -> Vec<Make> {
             every_us: 5 * MINUTE_US,
         }),
         Box::new(|_| Contender::Pilot {
-            decider: Box::new(Autopilot::new(Policy::parse(ACTS).unwrap(), 1)),
+            decider: Box::new(Autopilot::new(Policy::auto(), 1)),
             control: Control::default(),
             habits: Habits::default(),
             schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },

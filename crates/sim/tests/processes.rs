@@ -10,7 +10,7 @@ use tidegate_sim::{
     backtest::{Setting, play},
     generate::{Arrivals, Load},
     observe::Observer,
-    pilot::{ACTS, Autopilot},
+    pilot::Autopilot,
     policy::Lyra,
     soak::{Limits, soak},
 };
@@ -30,7 +30,7 @@ fn tells_all_it_does() {
     events.iter_mut().for_each(|event| event.seal());
     let bytes: Vec<u8> = events.iter().flat_map(|event| event.encode_to_vec()).collect();
     println!("<<{bytes:?}>>");
-    let policy = Policy::parse(ACTS).unwrap();
+    let policy = Policy::auto();
     let make = |s: &Setting, life, before: Option<&Autopilot>| Autopilot::for_trial(&policy, s, life, before);
     println!("<<{:?}>>", soak(3..5, &make, &Limits::default()).unwrap());
 }

@@ -8,7 +8,7 @@ use tidegate_autopilot::{action::Kind, policy::Policy};
 use tidegate_sim::{
     DAY_US,
     backtest::Setting,
-    pilot::{ACTS, Autopilot, Lender},
+    pilot::{Autopilot, Lender},
     soak::{Invariant, Limits, soak},
 };
 
@@ -32,7 +32,7 @@ fn a_plain_lender_keeps_what_must_hold_whatever_goes_wrong() {
 
 #[test]
 fn the_product_keeps_what_it_promised_whatever_goes_wrong() {
-    let policy = Policy::parse(ACTS).unwrap();
+    let policy = Policy::auto();
     let of = |kind: Kind| (kind, (policy.budget(kind).per_hour, policy.budget(kind).per_day));
     let limits = Limits { budgets: Kind::ALL.into_iter().map(of).collect() };
     let make = |setting: &Setting, life: u64, before: Option<&Autopilot>| {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ActionId;
 use crate::state::{
-    ClusterState, DrainedBy, JobId, JobState, LoanId, NodeName, OwnerName, PoolName, ReservationName, Writer,
+    ClusterState, DrainedBy, Job, JobId, JobState, LoanId, NodeName, OwnerName, PoolName, ReservationName,
+    Writer,
 };
 
 /// Something that must be true.
@@ -110,6 +111,11 @@ impl Fact {
     /// Whether it is true of `state`. What the state does not know is not true.
     ///
     /// # Errors
+    /// That the job goes on as it does now.
+    pub fn goes_on(id: &JobId, job: &Job) -> Self {
+        Self::JobRuns { job: id.clone(), restarts: job.restarts, placement: job.placement.clone() }
+    }
+
     /// What was expected and what was found.
     pub fn holds(&self, state: &ClusterState) -> Result<(), Broken> {
         match self {

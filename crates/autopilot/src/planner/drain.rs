@@ -206,11 +206,7 @@ fn move_gang(work: &mut Work<'_>, case: &Case<'_>, after: Vec<String>) {
     work.decide(Wanted {
         change: Change::Preempt { job: id.clone(), frees_gpus: job.held_gpus() },
         inverse: None,
-        preconditions: vec![Fact::JobRuns {
-            job: id.clone(),
-            restarts: job.restarts,
-            placement: job.placement.clone(),
-        }],
+        preconditions: vec![Fact::goes_on(id, job)],
         effect_ends_us: None,
         notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
         after,

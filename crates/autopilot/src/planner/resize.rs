@@ -231,11 +231,7 @@ fn grow(work: &mut Work<'_>, id: &JobId, job: &Job, to: u32) {
     work.decide(Wanted {
         change: resize(held, to),
         inverse: Some(resize(to, held)),
-        preconditions: vec![Fact::JobRuns {
-            job: id.clone(),
-            restarts: job.restarts,
-            placement: job.placement.clone(),
-        }],
+        preconditions: vec![Fact::goes_on(id, job)],
         effect_ends_us: None,
         notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
         after: Vec::new(),

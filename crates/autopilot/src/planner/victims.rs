@@ -120,7 +120,7 @@ pub(super) fn take(work: &mut Work<'_>, id: &JobId, job: &Job, way: &Way, cause:
     let Cause { benefit, after, why, alternatives } = cause;
     let held = job.held_gpus();
     let predicted: Predicted = work.predict(benefit, way.choice.cost as f64, None, 0.9, 0);
-    let runs = Fact::JobRuns { job: id.clone(), restarts: job.restarts, placement: job.placement.clone() };
+    let runs = Fact::goes_on(id, job);
     let notice_ms = if way.notice { work.policy.preempt.notice_s * 1000 } else { 0 };
     let (change, inverse, what) = if way.to_gpus == 0 {
         let change = Change::Preempt { job: id.clone(), frees_gpus: held };

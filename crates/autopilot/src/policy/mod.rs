@@ -194,6 +194,11 @@ impl Policy {
         Self::parse("").expect("the shipped policy is complete and right; a test reads it")
     }
 
+    /// The policy of those who let it act: what can be undone is done.
+    pub fn auto() -> Self {
+        Self::named("auto").expect("it comes with the program")
+    }
+
     /// A policy that comes with the program; `None`: no such name.
     pub fn named(name: &str) -> Option<Self> {
         let (_, text) = NAMED.iter().find(|(known, _)| *known == name)?;

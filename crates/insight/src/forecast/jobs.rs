@@ -13,6 +13,8 @@ const DAY: i64 = 24 * HOUR;
 const WINDOW: i64 = 42 * DAY;
 /// A class with fewer jobs takes the survival of all.
 const ENOUGH: usize = 30;
+/// A job that asks for more is a broken record: sums over it would say nothing of the rest.
+pub const MOST_GPUS: f64 = 1e7;
 
 /// What happened to a job; times in µs since 1970.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -93,12 +95,12 @@ impl JobTable {
         }
     }
 
-    /// Takes one event. Events of unknown jobs, a second submission and sizes that are no positive number are ignored; an end before
-    /// the submission is taken as an end at once.
+    /// Takes one event. Events of unknown jobs, a second submission and sizes that are no positive number or beyond [`MOST_GPUS`] are
+    /// ignored; an end before the submission is taken as an end at once.
     pub fn apply(&mut self, event: JobEvent) {
         match event {
             JobEvent::Submitted { id, at_us, gpus } => {
-                if !(gpus.is_finite() && gpus > 0.0) || self.open.contains_key(&id) {
+                if !(gpus > 0.0 && gpus <= MOST_GPUS) || self.open.contains_key(&id) {
                     return;
                 }
                 self.open.insert(id, Open { gpus, submitted: at_us, started: None });

@@ -14,21 +14,6 @@ use tidegate_autopilot::{
 use super::{Decide, Ended};
 use crate::{DAY_US, ServiceSpec, backtest::Setting};
 
-/// The shipped policy with every kind allowed to act by itself, for trials on simulated clusters. A tide turns twice a day, and
-/// each turn lends or takes back in several steps; the shipped three reversals a day would stop it at the first.
-pub const ACTS: &str = r#"
-name = "acts"
-[modes]
-resize_job = "act"
-lend = "act"
-reclaim = "act"
-drain_node = "act"
-return_node = "act"
-preempt = "act"
-[stability]
-reversals = 16
-"#;
-
 /// The planner and the guard with one policy. What it remembers is what stands on the log.
 #[derive(Debug, Clone)]
 pub struct Autopilot {

@@ -4,7 +4,7 @@
 mod autopilot;
 mod lender;
 
-pub use autopilot::{ACTS, Autopilot};
+pub use autopilot::Autopilot;
 pub use lender::Lender;
 
 use std::collections::{BTreeMap, BTreeSet};

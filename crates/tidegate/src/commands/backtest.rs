@@ -7,7 +7,7 @@ use clap::Args;
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::backtest::{Contender, Interval, Metric, Row, Setting, backtest};
 use tidegate_sim::generate::{Arrivals, Load};
-use tidegate_sim::pilot::{ACTS, Autopilot, Habits};
+use tidegate_sim::pilot::{Autopilot, Habits};
 use tidegate_sim::policy::{Clairvoyant, Gfs, Lyra, Static};
 use tidegate_sim::target::Control;
 use tidegate_sim::{Backfill, DAY_US, MINUTE_US, Schedule};
@@ -29,7 +29,7 @@ const PEAK: f64 = 0.85;
 
 The first policy is what the others are compared with. `static` keeps jobs and services apart, first come, first served; `backfill` lets
 short jobs go before; `lyra` (EuroSys 2023) and `gfs` (a spot quota) lend; `clairvoyant` knows the future; `autopilot` is the
-product's planner and guard with every kind allowed to act, through the interface that real schedulers have. A FILE is a policy
+product's planner and guard by the policy `auto` (`tidegate policy show auto`), through the interface that real schedulers have. A FILE is a policy
 of yours. Jobs and demand are made up: sizes, lengths and tides as published; each seed is another week. Ratios are to the first policy's, with
 95 % intervals over seeds.")]
 pub struct BacktestArgs {
@@ -87,7 +87,7 @@ fn maker(name: &str) -> Result<Maker, CommandError> {
         "lyra" => Box::new(|_| Lyra::default().into()),
         "gfs" => Box::new(|_| Gfs::default().into()),
         "clairvoyant" => Box::new(|_| Clairvoyant::default().into()),
-        "autopilot" => of_policy(Policy::parse(ACTS)?),
+        "autopilot" => of_policy(Policy::auto()),
         file if PathBuf::from(file).is_file() => of_policy(policy::read(&PathBuf::from(file))?),
         other => {
             let message = format!(

@@ -11,7 +11,7 @@ use tidegate_log::{EventLog, LogError};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, PaceArgs, block_on, block_on_one_thread, chain,
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on, block_on_one_thread, chain,
     name_full_disk, stop_on_signals,
 };
 use crate::insight::{Operator, Pace, Published};
@@ -43,25 +43,24 @@ enum What {
         /// End when all that the log holds is worked through, tables included
         #[arg(long)]
         once: bool,
-        #[command(flatten)]
-        pace: PaceArgs,
     },
 }
 
 pub fn run(args: InsightArgs) -> CommandResult {
     match args.what {
-        What::Run { data, log, once: true, pace } => once(&data, &log, pace.pace()),
-        What::Run { data, log, once: false, .. } => follow(&data, &log),
+        What::Run { data, log, once: true } => once(&data, &log),
+        What::Run { data, log, once: false } => follow(&data, &log),
     }
 }
 
-fn once(data: &DataArgs, log: &LogArgs, pace: RunnerPace) -> CommandResult {
+fn once(data: &DataArgs, log: &LogArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let opened = Opened::open(&data.data, log)?;
     opened.create_topics()?;
     let published = catch_up(&opened.log).map_err(|e| name_full_disk(e, &data.data))?;
     block_on_one_thread(async {
-        let mut runner = opened.runner(pipelines, RunnerPace { refresh_every: None, ..pace }).await?;
+        let mut runner =
+            opened.runner(pipelines, RunnerPace { refresh_every: None, ..RunnerPace::default() }).await?;
         runner.catch_up(&mut |_| {}).await?;
         Ok::<_, CommandError>(())
     })?

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::policy::{NAMED, Policy};
 
 use super::CommandResult;
 
@@ -24,8 +24,16 @@ enum Command {
         /// TOML file, laid over the shipped policy
         file: PathBuf,
     },
-    /// Prints the shipped policy, which acts nowhere: every key with what it means
-    Default,
+    /// Prints a policy that comes with the program
+    #[command(after_help = "Examples:
+  tidegate policy show > site.toml
+  tidegate policy show auto
+
+`default` has every key with what it means, and acts nowhere. `auto` is what to write for all that can be undone to be done.")]
+    Show {
+        #[arg(default_value = "default", value_parser = NAMED.map(|(name, _)| name))]
+        name: String,
+    },
 }
 
 pub fn run(args: PolicyArgs) -> CommandResult {
@@ -34,7 +42,10 @@ pub fn run(args: PolicyArgs) -> CommandResult {
             let policy = read(&file)?;
             say!("{}: {} can be used", file.display(), policy.name);
         }
-        Command::Default => say!("{}", tidegate_autopilot::policy::SHIPPED.trim_end()),
+        Command::Show { name } => {
+            let texts = NAMED.iter().filter(|(known, _)| *known == name);
+            texts.for_each(|(_, text)| say!("{}", text.trim_end()));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

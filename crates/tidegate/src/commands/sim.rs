@@ -9,7 +9,7 @@ use serde::Serialize;
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::DAY_US;
-use tidegate_sim::pilot::{ACTS, Autopilot};
+use tidegate_sim::pilot::Autopilot;
 use tidegate_sim::soak::{FaultKind, Invariant, Limits, Soaked, soak};
 
 use super::{CommandResult, policy, seeds};
@@ -38,7 +38,7 @@ struct SoakArgs {
     /// Seeds, from and to; the last one is left out
     #[arg(long, value_name = "A..B", default_value = "0..20", value_parser = seeds)]
     seeds: (u64, u64),
-    /// Policy to act by; by default the shipped one with every kind allowed to act
+    /// Policy to act by; by default `auto`, by which all that can be undone acts
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Print JSON
@@ -68,7 +68,7 @@ pub fn run(args: SimArgs) -> CommandResult {
     let Command::Soak(args) = args.command;
     let policy = match &args.policy {
         Some(file) => policy::read(file)?,
-        None => Policy::parse(ACTS)?,
+        None => Policy::auto(),
     };
     let budget = |kind: Kind| (kind, (policy.budget(kind).per_hour, policy.budget(kind).per_day));
     let limits = Limits { budgets: Kind::ALL.into_iter().map(budget).collect() };

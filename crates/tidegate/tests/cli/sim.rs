@@ -46,7 +46,7 @@ fn policies_are_checked_key_by_key() {
         let refused = run(tidegate().args(["policy", "check"]).arg(&file));
         assert!(refused.status == Some(1) && refused.stderr.contains(said), "{text}: {}", refused.stderr);
     }
-    let shipped = succeed(tidegate().args(["policy", "default"]));
+    let shipped = succeed(tidegate().args(["policy", "show"]));
     fs::write(&file, shipped).unwrap();
     assert!(succeed(tidegate().args(["policy", "check"]).arg(&file)).contains("can be used"));
     let refused = run(tidegate().args(["backtest", "--policy", "nonesuch"]));
