@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const SCHEMAS: [&str; 11] = [
+const SCHEMAS: [&str; 12] = [
     "envelope.proto",
     "job_event.proto",
     "capacity_event.proto",
@@ -16,6 +16,7 @@ const SCHEMAS: [&str; 11] = [
     "straggler_signal.proto",
     "node_signal.proto",
     "forecast.proto",
+    "autopilot_event.proto",
 ];
 
 fn main() {

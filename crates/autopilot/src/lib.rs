@@ -2,10 +2,11 @@
 //! arguments, the same input gives the same bytes, and nothing here reads a file, a clock or the network.
 //!
 //! A [`target::Target`] (Slurm, Kubernetes, the simulator) tells the [`state::ClusterState`] and carries out an
-//! [`action::Action`].
+//! [`action::Action`]; the [`actuator`] is the one who asks it to.
 #![warn(missing_docs)]
 
 pub mod action;
+pub mod actuator;
 mod fingerprint;
 #[cfg(test)]
 mod fixture;

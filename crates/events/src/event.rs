@@ -18,6 +18,7 @@ pub enum Event {
     Straggler(v1::StragglerSignal),
     NodeHealth(v1::NodeSignal),
     Forecast(v1::Forecast),
+    Autopilot(v1::AutopilotEvent),
 }
 
 /// What a log stores of one event.
@@ -58,6 +59,7 @@ macro_rules! with_message {
             Event::Straggler($message) => $body,
             Event::NodeHealth($message) => $body,
             Event::Forecast($message) => $body,
+            Event::Autopilot($message) => $body,
         }
     };
 }
@@ -76,10 +78,12 @@ impl Event {
             Self::Straggler(_) => SchemaId::StragglerSignal,
             Self::NodeHealth(_) => SchemaId::NodeSignal,
             Self::Forecast(_) => SchemaId::Forecast,
+            Self::Autopilot(_) => SchemaId::AutopilotEvent,
         }
     }
 
-    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`, or the origin of a dead letter.
+    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`, `cluster` alone for what the autopilot does,
+    /// or the origin of a dead letter.
     ///
     /// An [`OBSERVED`](v1::JobEventKind::Observed) heartbeat names no job, so its key is `cluster/`.
     pub fn key(&self) -> String {
@@ -94,6 +98,7 @@ impl Event {
             Self::Straggler(signal) => &signal.job_id,
             Self::NodeHealth(signal) => &signal.node,
             Self::Forecast(forecast) => &forecast.name,
+            Self::Autopilot(_) => return self.envelope().map_or_else(String::new, |e| e.cluster.clone()),
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
         [cluster, "/", object].concat()
@@ -158,6 +163,7 @@ impl Event {
             SchemaId::StragglerSignal => v1::StragglerSignal::decode(payload).map(Self::Straggler),
             SchemaId::NodeSignal => v1::NodeSignal::decode(payload).map(Self::NodeHealth),
             SchemaId::Forecast => v1::Forecast::decode(payload).map(Self::Forecast),
+            SchemaId::AutopilotEvent => v1::AutopilotEvent::decode(payload).map(Self::Autopilot),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

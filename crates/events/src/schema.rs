@@ -14,6 +14,7 @@ pub enum SchemaId {
     StragglerSignal = 8,
     NodeSignal = 9,
     Forecast = 10,
+    AutopilotEvent = 11,
 }
 
 /// A record names a schema that this build does not know.
@@ -36,7 +37,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -47,6 +48,7 @@ impl SchemaId {
         Self::StragglerSignal,
         Self::NodeSignal,
         Self::Forecast,
+        Self::AutopilotEvent,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -62,6 +64,7 @@ impl SchemaId {
             Self::StragglerSignal => "straggler_signal",
             Self::NodeSignal => "node_signal",
             Self::Forecast => "forecast",
+            Self::AutopilotEvent => "autopilot_event",
         }
     }
 
@@ -72,7 +75,8 @@ impl SchemaId {
             | Self::DeadLetter
             | Self::StragglerSignal
             | Self::NodeSignal
-            | Self::Forecast => 1,
+            | Self::Forecast
+            | Self::AutopilotEvent => 1,
             Self::GpuSampleBatch => 2,
             Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::StepReport => 3,
         }
@@ -89,6 +93,7 @@ impl SchemaId {
             Self::StepReport => "steps",
             Self::StragglerSignal | Self::NodeSignal => "signals",
             Self::Forecast => "forecasts",
+            Self::AutopilotEvent => "autopilot",
         }
     }
 
@@ -100,6 +105,7 @@ impl SchemaId {
             Self::NodeEvent | Self::GpuSampleBatch | Self::NodeSignal => "cluster/node",
             Self::Forecast => "cluster/name",
             Self::DeadLetter => "origin",
+            Self::AutopilotEvent => "cluster",
         }
     }
 
@@ -132,7 +138,7 @@ mod tests {
             numbers,
             [
                 0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0001,
-                0xa_0001
+                0xa_0001, 0xb_0001
             ]
         );
     }

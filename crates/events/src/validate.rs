@@ -103,6 +103,15 @@ impl Event {
                 filled("name", &forecast.name)?;
                 forecast_fits(forecast)
             }
+            Self::Autopilot(event) => {
+                use v1::AutopilotEventKind as Kind;
+                filled("holder", &event.holder)?;
+                match known_kind(event.kind, Kind::try_from)? {
+                    Kind::LeaseTaken => Ok(()),
+                    Kind::Planned => filled("plan", event.plan.as_deref().unwrap_or_default()),
+                    _ => filled("action", event.action.as_deref().unwrap_or_default()),
+                }
+            }
             Self::GpuSamples(batch) => filled("node", &batch.node).and_then(|()| samples::fits(batch)),
         }
     }

@@ -1,6 +1,7 @@
 //! Raw tables: one per event schema, one row per event, as it came from the log. Samples have rows of their own kind, see
 //! [`crate::samples`].
 
+mod autopilot;
 mod insight;
 
 use std::hash::Hasher;
@@ -139,6 +140,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             &["cluster", "kind", "name"],
             documented(insight::FORECAST),
         ),
+        table(
+            SchemaId::AutopilotEvent,
+            "autopilot_events",
+            "Everything the autopilot thought and did, one row per step.",
+            &["cluster"],
+            documented(autopilot::EVENT),
+        ),
     ]
 }
 
@@ -171,6 +179,9 @@ impl RawRows {
             }
             SchemaId::Forecast => {
                 rows(insight::FORECAST, |e| if let Event::Forecast(e) = e { Some(e) } else { None })
+            }
+            SchemaId::AutopilotEvent => {
+                rows(autopilot::EVENT, |e| if let Event::Autopilot(e) = e { Some(e) } else { None })
             }
             SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::samples"),
         };
@@ -235,9 +246,11 @@ fn facts_of(event: &Event) -> Facts {
         // A job's episodes are few; one that is over may be followed by another.
         Event::Straggler(e) => (key_hash(cluster, &e.job_id), time, Some(e.state() == SignalState::Cleared)),
         Event::NodeHealth(e) => (key_hash(cluster, &e.node), time, Some(false)),
-        Event::Node(_) | Event::DeadLetter(_) | Event::GpuSamples(_) | Event::Forecast(_) => {
-            (identity, time, Some(true))
-        }
+        Event::Node(_)
+        | Event::DeadLetter(_)
+        | Event::GpuSamples(_)
+        | Event::Forecast(_)
+        | Event::Autopilot(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
     let observed = match event {

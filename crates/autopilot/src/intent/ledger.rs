@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Intent, IntentEvent, Reject, Stage, What};
-use crate::action::ActionId;
+use crate::action::{ActionId, Change};
 use crate::guard::{Approval, History, Outcome, Past, Switch};
 
 const DAY_US: i64 = 86_400_000_000;
@@ -50,6 +50,22 @@ impl Intents {
     /// Intents that something is still to be done about, in the order of their actions' ids.
     pub fn open(&self) -> impl Iterator<Item = &Intent> {
         self.intents.values().filter(|intent| !intent.is_over())
+    }
+
+    /// All intents that are remembered, in the order of their actions' ids.
+    pub fn all(&self) -> impl Iterator<Item = &Intent> {
+        self.intents.values()
+    }
+
+    /// Work that jobs lost because `loan` was taken back, GPUs × milliseconds, as expected of each when it was begun.
+    pub fn lost_to_reclaim(&self, loan: &str) -> i64 {
+        let takes = |id: &ActionId| {
+            let change = self.intents.get(id).map(|intent| &intent.decision.action.change);
+            matches!(change, Some(Change::Reclaim { loan: of, .. }) if of == loan)
+        };
+        let begun = self.intents.values().filter(|intent| outcome(&intent.stage).is_some());
+        let freed = begun.filter(|intent| intent.decision.action.after.iter().any(takes));
+        freed.map(|intent| intent.past().lost_gpu_ms).sum()
     }
 
     /// Greatest generation seen.

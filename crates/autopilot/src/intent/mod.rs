@@ -165,6 +165,11 @@ impl Intent {
         Action { generation: self.generation, ..self.decision.action.clone() }
     }
 
+    /// When it was decided on, or, once it is begun, when that was.
+    pub fn at_us(&self) -> i64 {
+        self.past.at_us
+    }
+
     /// Whether nothing more will happen to it.
     pub fn is_over(&self) -> bool {
         match &self.stage {

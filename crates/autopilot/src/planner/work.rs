@@ -197,15 +197,15 @@ impl<'a> Work<'a> {
                 let at = self.decisions.len();
                 let id = format!("{kind}-{:016x}", fingerprint(&(self.plan_id, at, &wanted.change)));
                 wanted.inverse = wanted.inverse.or_else(|| undoing(&id, &wanted.change));
+                let freshness = &self.policy.freshness;
+                let stands_s = if mode == Mode::Act { freshness.plan_s } else { freshness.person_s };
                 Action {
                     id,
                     generation: 0,
                     change: wanted.change,
                     preconditions: wanted.preconditions,
                     inverse: wanted.inverse,
-                    expires_us: self.now_us
-                        + self.policy.freshness.plan_s * 1_000_000
-                        + wanted.notice_ms * 1000,
+                    expires_us: self.now_us + stands_s * 1_000_000 + wanted.notice_ms * 1000,
                     effect_ends_us: wanted.effect_ends_us,
                     notice_ms: wanted.notice_ms,
                     after: wanted.after,

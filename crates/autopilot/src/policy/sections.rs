@@ -78,6 +78,8 @@ pub struct Freshness {
     pub required: Vec<String>,
     /// Greatest age of a plan when an action of it begins, seconds.
     pub plan_s: i64,
+    /// What waits for a person stands so long, seconds.
+    pub person_s: i64,
     /// Objects in dispute at which everything stops.
     pub disagreements: u32,
 }

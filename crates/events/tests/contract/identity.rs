@@ -47,6 +47,7 @@ fn with_field(event: &Event, field: &FieldDescriptor, value: prost_reflect::Valu
         Event::Straggler(_) => Event::Straggler(Message::decode(&*bytes).unwrap()),
         Event::NodeHealth(_) => Event::NodeHealth(Message::decode(&*bytes).unwrap()),
         Event::Forecast(_) => Event::Forecast(Message::decode(&*bytes).unwrap()),
+        Event::Autopilot(_) => Event::Autopilot(Message::decode(&*bytes).unwrap()),
     }
 }
 

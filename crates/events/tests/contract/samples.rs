@@ -137,6 +137,7 @@ pub fn full_event(schema: SchemaId) -> Event {
             gpus_milli: vec![52_000, 58_500, 64_250],
             model: "hybrid-1".into(),
         }),
+        SchemaId::AutopilotEvent => Event::Autopilot(autopilot(envelope)),
     }
 }
 
@@ -245,5 +246,44 @@ fn step(envelope: Option<v1::Envelope>) -> v1::StepReport {
         dropped: Some(3),
         restore_us: Some(95_000),
         data_epoch: Some(2),
+    }
+}
+
+fn autopilot(envelope: Option<v1::Envelope>) -> v1::AutopilotEvent {
+    v1::AutopilotEvent {
+        envelope,
+        kind: v1::AutopilotEventKind::Proposed.into(),
+        generation: 3,
+        holder: "head-1/4711".into(),
+        until_ms: Some(1_763_712_060_000),
+        plan: Some("0123456789abcdef".into()),
+        parent_plan: Some("fedcba9876543210".into()),
+        policy: Some("auto".into()),
+        policy_hash: Some("00112233445566aa".into()),
+        state_hash: Some("aa66554433221100".into()),
+        observed_ms: Some(1_763_711_999_000),
+        decisions: Some(1),
+        action: Some("0123456789abcdef-0".into()),
+        decision_kind: Some("lend".into()),
+        object: Some("owner:serving".into()),
+        mode: Some("act".into()),
+        gpus: Some(64),
+        benefit_gpu_ms: Some(230_400_000),
+        benefit_low_gpu_ms: Some(156_000_000),
+        cost_gpu_ms: Some(4_000_000),
+        cost_high_gpu_ms: Some(6_000_000),
+        net_micros: Some(125_000_000),
+        confidence_ppm: Some(980_000),
+        over_ms: Some(3_600_000),
+        expires_ms: Some(1_763_712_300_000),
+        effect_ends_ms: Some(1_763_715_600_000),
+        rule: Some("budget".into()),
+        why: Some("41 of 256 GPUs are needed at most in the next hour".into()),
+        verified: Some(true),
+        predicted_gpu_ms: Some(226_400_000),
+        realised_gpu_ms: Some(219_000_000),
+        benefit_ratio_ppm: Some(960_000),
+        within: Some(true),
+        body: Some(vec![40, 181, 47, 253]),
     }
 }

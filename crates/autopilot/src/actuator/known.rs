@@ -1,0 +1,149 @@
+//! What follows from the journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::journal::{Entry, What, pruned};
+use crate::action::{ActionId, Kind};
+use crate::intent::{self, Intent, Intents, Lease, Stage};
+use crate::planner::Plan;
+use crate::policy::{Mode, Policy};
+use crate::record::{Score, summary, trust};
+
+/// Everything the actuator remembers: entries of the journal, folded.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// The lease, whosever it is.
+    pub lease: Option<Lease>,
+    /// All actions.
+    pub intents: Intents,
+    /// The plan recorded last.
+    pub plan: Option<Plan>,
+    /// When it was made.
+    pub planned_us: Option<i64>,
+    /// Scores, oldest first.
+    pub scores: Vec<Score>,
+    scored: BTreeSet<ActionId>,
+    /// Entries that changed nothing: written by somebody who had lost the lease, or told twice.
+    pub rejected: u64,
+    /// Number of each proposal: actions are carried out in the order in which they were decided on.
+    order: BTreeMap<ActionId, u64>,
+    proposals: u64,
+}
+
+impl Known {
+    /// Takes an entry.
+    pub fn fold(&mut self, entry: Entry) {
+        let generation = self.lease.as_ref().map_or(0, |lease| lease.generation);
+        if entry.generation < generation && !by_a_person(&entry.what) {
+            self.rejected += 1;
+            return;
+        }
+        match entry.what {
+            What::Lease(lease) => {
+                let renews = self
+                    .lease
+                    .as_ref()
+                    .is_some_and(|own| own.generation == lease.generation && own.holder == lease.holder);
+                if lease.generation > generation || renews {
+                    self.lease = Some(lease);
+                } else {
+                    self.rejected += 1;
+                }
+            }
+            What::Planned(planned) => {
+                self.planned_us = Some(planned.plan.made_us);
+                self.plan = Some(planned.plan);
+            }
+            What::Step(event) => {
+                if let intent::What::Proposed { .. } = event.what {
+                    self.proposals += 1;
+                    self.order.entry(event.action.clone()).or_insert(self.proposals);
+                }
+                if self.intents.fold(&event).is_err() {
+                    self.rejected += 1;
+                }
+            }
+            What::Scored(score) if self.scored.insert(score.action.clone()) => self.scores.push(score),
+            What::Scored(_) => self.rejected += 1,
+        }
+    }
+
+    /// Whether it is known what an action came to.
+    pub fn is_scored(&self, action: &str) -> bool {
+        self.scored.contains(action)
+    }
+
+    /// Actions that something is still to be done about, in the order in which they were decided on.
+    pub fn open(&self) -> Vec<ActionId> {
+        let mut open: Vec<(u64, ActionId)> = self
+            .intents
+            .open()
+            .map(|intent| {
+                let id = &intent.decision.action.id;
+                (self.order.get(id).copied().unwrap_or(u64::MAX), id.clone())
+            })
+            .collect();
+        open.sort_unstable();
+        open.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The plan before, with the decisions that have not come to nothing: those are not decided on anew.
+    pub fn parent(&self) -> (Option<Plan>, Vec<ActionId>) {
+        let Some(plan) = &self.plan else { return (None, Vec::new()) };
+        let stands = |intent: &Intent| {
+            !matches!(
+                intent.stage,
+                Stage::Dropped
+                    | Stage::Failed { .. }
+                    | Stage::Yielded
+                    | Stage::Compensating { .. }
+                    | Stage::Compensated { .. }
+            )
+        };
+        let ids = plan.decisions.iter().map(|decision| &decision.action.id);
+        let kept: Vec<ActionId> =
+            ids.filter(|id| self.intents.get(id).is_some_and(stands)).cloned().collect();
+        (Some(pruned(plan, &kept)), kept)
+    }
+
+    /// How far each kind has come by its record: from the policy's own mode one down where it goes badly, and up again.
+    /// Looked at after each fifth of the decisions that it takes to be trusted, so that one bad hour counts once.
+    pub fn earned(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
+        let every = (policy.record.decisions / 5).max(1) as usize;
+        let mut earned = BTreeMap::new();
+        for kind in Kind::ALL {
+            let scores: Vec<Score> = self.scores.iter().filter(|score| score.kind == kind).cloned().collect();
+            let most = most(policy, kind);
+            let mut mode = most;
+            for count in (every..=scores.len()).step_by(every) {
+                let of = summary(kind, &scores[..count], policy.record.window);
+                mode = trust(mode, &of, &policy.record).mode.min(most);
+            }
+            if !scores.is_empty() {
+                earned.insert(kind, mode);
+            }
+        }
+        earned
+    }
+
+    /// Forgets what ended before `before_us`, and all scores but the newest that are looked back on.
+    pub fn forget(&mut self, before_us: i64, policy: &Policy) {
+        self.intents.forget(before_us);
+        let Self { intents, order, scored, .. } = self;
+        order.retain(|id, _| intents.get(id).is_some());
+        scored.retain(|id| intents.get(id).is_some());
+        let keep = policy.record.window as usize * Kind::ALL.len();
+        self.scores.drain(..self.scores.len().saturating_sub(keep));
+    }
+}
+
+/// The furthest that a policy lets a kind go anywhere.
+fn most(policy: &Policy, kind: Kind) -> Mode {
+    let own = policy.modes.get(&kind).copied().unwrap_or(Mode::Observe);
+    let scopes = policy.scopes.iter().filter(|scope| scope.kind.is_none_or(|of| of == kind));
+    scopes.map(|scope| scope.mode).fold(own, Mode::max)
+}
+
+fn by_a_person(what: &What) -> bool {
+    matches!(what, What::Step(event) if matches!(event.what, intent::What::Approved { .. }))
+}

@@ -1,0 +1,131 @@
+//! What a verified action comes to, measured while its prediction runs, against what would have been without it.
+
+use super::{Actuator, Foresees, Journal, Stop, What};
+use crate::action::Change;
+use crate::intent::{Intent, Stage};
+use crate::planner::Decision;
+use crate::record::{Realised, Score, score};
+use crate::state::{ClusterState, Job, JobState};
+
+/// Useful GPU time that an action gains, summed up from look to look: between two, things stand as at the first.
+#[derive(Debug, Clone)]
+pub(super) struct Meter {
+    change: Change,
+    at_us: i64,
+    ends_us: i64,
+    rate_gpu_milli: Option<i64>,
+    gained_gpu_us: i128,
+    /// There was a look at which nobody could say.
+    unknown: bool,
+}
+
+impl Meter {
+    pub(super) fn new(decision: &Decision, state: &ClusterState) -> Self {
+        let change = decision.action.change.clone();
+        Self {
+            at_us: state.at_us,
+            ends_us: state.at_us + decision.predicted.over_ms * 1000,
+            rate_gpu_milli: rate(&change, state),
+            change,
+            gained_gpu_us: 0,
+            unknown: false,
+        }
+    }
+
+    pub(super) fn observe(&mut self, state: &ClusterState) {
+        let until_us = state.at_us.min(self.ends_us);
+        match self.rate_gpu_milli {
+            _ if until_us <= self.at_us => {}
+            Some(rate) => self.gained_gpu_us += i128::from(rate) * i128::from(until_us - self.at_us) / 1000,
+            None => self.unknown = true,
+        }
+        self.at_us = self.at_us.max(until_us);
+        self.rate_gpu_milli = rate(&self.change, state);
+    }
+
+    fn gained_gpu_ms(&self) -> Option<i64> {
+        (!self.unknown).then(|| i64::try_from(self.gained_gpu_us / 1000).unwrap_or(i64::MAX))
+    }
+}
+
+/// GPUs of useful work that there are now and would not be without the change, thousandths; `None`: cannot be said.
+///
+/// Of a loan: what the borrower's jobs hold of it, which would be idle. Of a resize: the job's rate at its size less that at the size it
+/// had, by its curve. Of the others nobody can say from one cluster alone.
+fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
+    match change {
+        Change::Lend { to, gpus, nodes, .. } => {
+            let borrowed = |job: &&Job| job.owner == *to && matches!(job.state, JobState::Running { .. });
+            let jobs = state.jobs.values().filter(borrowed);
+            if nodes.is_empty() {
+                let held: u32 = jobs.map(Job::held_gpus).sum();
+                let quota: u32 = state.owners.get(to)?.shares.values().map(|share| share.quota_gpus).sum();
+                return Some(i64::from(held.saturating_sub(quota).min(*gpus)) * 1000);
+            }
+            let on = |job: &Job| -> u32 {
+                job.placement.iter().filter(|(node, _)| nodes.contains(*node)).map(|(_, gpus)| gpus).sum()
+            };
+            Some(i64::from(jobs.map(on).sum::<u32>()) * 1000)
+        }
+        Change::ResizeJob { job, from_gpus, to_gpus, .. } => {
+            // A job that is over gains nothing more.
+            let Some(job) = state.jobs.get(job) else { return Some(0) };
+            let curve = job.curve.as_ref()?;
+            if job.held_gpus() != *to_gpus {
+                return Some(0);
+            }
+            // Millionths of what one GPU does are thousandths after a division.
+            let rate = |gpus| i64::try_from(curve.rate_ppm(gpus) / 1000).unwrap_or(i64::MAX);
+            Some(rate(*to_gpus) - rate(*from_gpus))
+        }
+        Change::Reclaim { .. }
+        | Change::AdjustReservation(_)
+        | Change::DrainNode { .. }
+        | Change::ReturnNode { .. }
+        | Change::Preempt { .. } => None,
+    }
+}
+
+impl<J: Journal, F: Foresees> Actuator<J, F> {
+    /// Scores what is over. Of what another life of the actuator verified nobody measured what it came to.
+    pub(super) fn score(&mut self, now_us: i64) -> Result<(), Stop> {
+        let due = self.known.intents.all().filter(|intent| {
+            let predicted = &intent.decision.predicted;
+            match intent.stage {
+                Stage::Verified { at_us } => now_us >= at_us + predicted.over_ms * 1000,
+                Stage::Failed { .. } | Stage::Compensated { .. } => intent.is_over(),
+                _ => false,
+            }
+        });
+        let due: Vec<Intent> =
+            due.filter(|intent| !self.known.is_scored(&intent.decision.action.id)).cloned().collect();
+        let scores: Vec<What> = due.iter().map(|intent| What::Scored(self.scored(intent))).collect();
+        for intent in &due {
+            self.meters.remove(&intent.decision.action.id);
+        }
+        match scores.is_empty() {
+            true => Ok(()),
+            false => self.record(scores, now_us),
+        }
+    }
+
+    fn scored(&self, intent: &Intent) -> Score {
+        let Decision { action, kind, predicted, .. } = &intent.decision;
+        let verified = matches!(intent.stage, Stage::Verified { .. });
+        let benefit_gpu_ms = match verified {
+            true => self.meters.get(&action.id).and_then(Meter::gained_gpu_ms),
+            false => Some(0),
+        };
+        // Work that jobs lost because a loan was taken back is the loan's cost; a resize costs its pause.
+        let cost_gpu_ms = match &action.change {
+            Change::Lend { extends, .. } => {
+                let loan = extends.as_ref().unwrap_or(&action.id);
+                Some(self.known.intents.lost_to_reclaim(loan))
+            }
+            _ if verified => Some(predicted.cost_gpu_ms),
+            _ => None,
+        };
+        let realised = Realised { verified, benefit_gpu_ms, cost_gpu_ms };
+        score(&action.id, *kind, intent.at_us(), predicted, &realised)
+    }
+}

@@ -1,0 +1,395 @@
+//! The actuator: the one who acts. It holds the lease, looks, plans, records what is decided, and takes each action one step further, every
+//! step recorded before it is taken. It chooses nothing: the planner decides and the guard allows. What it knows it knows from
+//! the [`Journal`], so it may die at any time, and whoever takes over goes on where it stood.
+//!
+//! Pure but for the target and the journal it is given: no clock, no network of its own. The same code runs on a simulated
+//! cluster and on a real one.
+
+mod drive;
+mod journal;
+mod known;
+mod meter;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use journal::{Entry, InMemory, Journal, JournalError, Planned, What};
+pub use known::Known;
+use meter::Meter;
+
+use crate::action::{ActionId, Kind};
+use crate::forecast::{DemandForecast, Series, Trailing};
+use crate::guard::{self, Past, Rule, Switch, Verdict};
+use crate::intent::{self, HeldBy, IntentEvent, Lease, Limits};
+use crate::planner::{self, Plan};
+use crate::policy::{Mode, Policy};
+use crate::state::ClusterState;
+use crate::target::{Target, TargetError};
+
+/// What is over is remembered for two days: budgets look back one.
+const KEPT_US: i64 = 2 * 86_400_000_000;
+
+/// How an actuator behaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Name of this life of it: no two have the same.
+    pub holder: String,
+    /// How long it may act without renewing the lease, milliseconds.
+    pub lease_ms: i64,
+    /// Time between plans, milliseconds.
+    pub plan_every_ms: i64,
+    /// A plan that decides nothing new is recorded so often, and a refusal of the same thing by the same rule told so often, milliseconds.
+    pub repeat_every_ms: i64,
+    /// How long steps may take.
+    pub limits: Limits,
+    /// Seed of what plans choose by chance.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    /// A lease of thirty seconds, a plan a minute, repeats every ten minutes.
+    fn default() -> Self {
+        Self {
+            holder: "actuator".to_owned(),
+            lease_ms: 30_000,
+            plan_every_ms: 60_000,
+            repeat_every_ms: 600_000,
+            limits: Limits::default(),
+            seed: 0,
+        }
+    }
+}
+
+/// A forecast that learns from what the actuator sees.
+pub trait Foresees: DemandForecast {
+    /// Takes what the owners need now.
+    fn observe(&mut self, state: &ClusterState);
+}
+
+impl Foresees for Trailing {
+    fn observe(&mut self, state: &ClusterState) {
+        for (owner, entry) in &state.owners {
+            for (pool, share) in &entry.shares {
+                if let Some(gpus) = share.demand_gpus {
+                    Self::observe(self, Series { owner, pool }, state.at_us, f64::from(gpus));
+                }
+            }
+        }
+    }
+}
+
+/// Whether it acts, and if not why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// It holds the lease of this generation.
+    Acts {
+        /// The generation.
+        generation: u64,
+    },
+    /// Another holds it.
+    Waits(HeldBy),
+    /// It held it, or tried to take it, and another was before it.
+    Fenced,
+}
+
+/// What a step came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stepped {
+    /// Whether it acts.
+    pub role: Role,
+    /// The plan that was recorded, and how many decisions it holds.
+    pub planned: Option<(String, usize)>,
+    /// Steps of actions that were recorded, in order.
+    pub steps: Vec<(ActionId, &'static str)>,
+    /// Why the cluster could not be seen.
+    pub blind: Option<TargetError>,
+}
+
+/// One life of an actuator.
+#[derive(Debug)]
+pub struct Actuator<J, F> {
+    policy: Policy,
+    settings: Settings,
+    journal: J,
+    forecast: F,
+    known: Known,
+    /// Generation that is held.
+    mine: Option<u64>,
+    planned_us: Option<i64>,
+    /// What the record of `scores_seen` scores lets each kind do.
+    earned: BTreeMap<Kind, Mode>,
+    scores_seen: usize,
+    refused: BTreeMap<(String, Rule), i64>,
+    meters: BTreeMap<ActionId, Meter>,
+    forgot_us: i64,
+    steps: Vec<(ActionId, &'static str)>,
+}
+
+/// Why a step ends early.
+enum Stop {
+    /// Another acts.
+    Fenced,
+    Journal(JournalError),
+}
+
+impl From<JournalError> for Stop {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Lost(_) => Self::Fenced,
+            away @ JournalError::Away(_) => Self::Journal(away),
+        }
+    }
+}
+
+impl<J: Journal, F: Foresees> Actuator<J, F> {
+    /// An actuator that has read nothing yet.
+    pub fn new(policy: Policy, settings: Settings, journal: J, forecast: F) -> Self {
+        Self {
+            policy,
+            settings,
+            journal,
+            forecast,
+            known: Known::default(),
+            mine: None,
+            planned_us: None,
+            earned: BTreeMap::new(),
+            scores_seen: 0,
+            refused: BTreeMap::new(),
+            meters: BTreeMap::new(),
+            forgot_us: 0,
+            steps: Vec::new(),
+        }
+    }
+
+    /// What follows from the journal as far as it was read.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// What it foresees demand by.
+    pub fn forecast(&self) -> &F {
+        &self.forecast
+    }
+
+    /// Acts by another policy from now on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Its policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Looks, plans, and takes each open action as far as it goes now. `switch` is asked immediately before everything that changes the
+    /// cluster. `approved`: actions that people approved, with who. What cannot be seen is not acted on.
+    ///
+    /// # Errors
+    /// The journal cannot be used: nothing was begun that does not stand in it.
+    pub fn step(
+        &mut self,
+        target: &mut dyn Target,
+        switch: &mut dyn FnMut() -> Switch,
+        approved: &[(ActionId, String)],
+        now_us: i64,
+    ) -> Result<Stepped, JournalError> {
+        let mut stepped = Stepped { role: Role::Fenced, planned: None, steps: Vec::new(), blind: None };
+        let ended = self.go(target, switch, approved, now_us, &mut stepped);
+        stepped.steps = std::mem::take(&mut self.steps);
+        match ended {
+            Ok(()) => Ok(stepped),
+            Err(Stop::Fenced) => {
+                self.mine = None;
+                stepped.role = Role::Fenced;
+                Ok(stepped)
+            }
+            Err(Stop::Journal(error)) => Err(error),
+        }
+    }
+
+    fn go(
+        &mut self,
+        target: &mut dyn Target,
+        switch: &mut dyn FnMut() -> Switch,
+        approved: &[(ActionId, String)],
+        now_us: i64,
+        stepped: &mut Stepped,
+    ) -> Result<(), Stop> {
+        self.catch_up()?;
+        stepped.role = self.hold(now_us)?;
+        if !matches!(stepped.role, Role::Acts { .. }) {
+            return Ok(());
+        }
+        self.approve(approved, now_us)?;
+        match target.observe() {
+            Ok(state) => {
+                self.forecast.observe(&state);
+                self.meters.values_mut().for_each(|meter| meter.observe(&state));
+                stepped.planned = self.plan(&state, switch(), now_us)?;
+                self.drive_all(target, switch, Some(&state), now_us)?;
+                self.score(now_us)?;
+            }
+            Err(error) => {
+                stepped.blind = Some(error);
+                self.drive_all(target, switch, None, now_us)?;
+            }
+        }
+        if now_us - self.forgot_us > KEPT_US / 8 {
+            self.forgot_us = now_us;
+            self.known.forget(now_us - KEPT_US, &self.policy);
+            let repeat_us = self.settings.repeat_every_ms * 1000;
+            self.refused.retain(|_, at_us| now_us - *at_us < repeat_us);
+        }
+        Ok(())
+    }
+
+    fn catch_up(&mut self) -> Result<(), JournalError> {
+        self.journal.read()?.into_iter().for_each(|entry| self.known.fold(entry));
+        if self.known.scores.len() != self.scores_seen {
+            self.scores_seen = self.known.scores.len();
+            self.earned = self.known.earned(&self.policy);
+        }
+        Ok(())
+    }
+
+    /// Writes entries and takes them in: what it knows comes from the journal alone.
+    fn record(&mut self, what: Vec<What>, now_us: i64) -> Result<(), Stop> {
+        let Some(generation) = self.mine else { return Err(Stop::Fenced) };
+        let entry = |what| Entry { at_us: now_us, generation, what };
+        self.journal.append(what.into_iter().map(entry).collect())?;
+        Ok(self.catch_up()?)
+    }
+
+    fn record_step(&mut self, action: &str, what: intent::What, now_us: i64) -> Result<(), Stop> {
+        let Some(generation) = self.mine else { return Err(Stop::Fenced) };
+        self.steps.push((action.to_owned(), what.name()));
+        let event = IntentEvent { action: action.to_owned(), at_us: now_us, generation, what };
+        self.record(vec![What::Step(Box::new(event))], now_us)
+    }
+
+    /// Takes or renews the lease.
+    fn hold(&mut self, now_us: i64) -> Result<Role, Stop> {
+        let Settings { holder, lease_ms, .. } = &self.settings;
+        let lease = match Lease::take(self.known.lease.as_ref(), holder, now_us, *lease_ms) {
+            Ok(lease) => lease,
+            Err(held) => {
+                self.mine = None;
+                return Ok(Role::Waits(held));
+            }
+        };
+        let generation = lease.generation;
+        let held = self.known.lease.as_ref().filter(|_| self.mine == Some(generation));
+        // A third of it may pass before it is renewed.
+        if held.is_none_or(|held| held.until_us - now_us < lease_ms * 1000 * 2 / 3) {
+            let entry = Entry { at_us: now_us, generation, what: What::Lease(lease.clone()) };
+            self.journal.take(entry)?;
+            self.catch_up()?;
+            if self.known.lease.as_ref() != Some(&lease) {
+                return Err(Stop::Fenced);
+            }
+            self.mine = Some(generation);
+        }
+        Ok(Role::Acts { generation })
+    }
+
+    fn approve(&mut self, approved: &[(ActionId, String)], now_us: i64) -> Result<(), Stop> {
+        for (id, by) in approved {
+            let waits = self.known.intents.get(id).is_some_and(|intent| intent.approved_by.is_none());
+            // The policy's word is not for people to give.
+            if waits && by != "policy" {
+                self.record_step(id, intent::What::Approved { by: by.clone() }, now_us)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a plan if it is time, and records it if it decides something new, or if nothing was recorded for long.
+    fn plan(
+        &mut self,
+        state: &ClusterState,
+        switch: Switch,
+        now_us: i64,
+    ) -> Result<Option<(String, usize)>, Stop> {
+        let due = |last: Option<i64>, every_ms: i64| last.is_none_or(|last| now_us - last >= every_ms * 1000);
+        if !due(self.planned_us, self.settings.plan_every_ms) {
+            return Ok(None);
+        }
+        self.planned_us = Some(now_us);
+        let (parent, kept) = self.known.parent();
+        let seed = self.settings.seed;
+        let (plan, report) =
+            planner::plan(&self.policy, state, &self.forecast, parent.as_ref(), now_us, seed);
+        let proposals = self.proposals(&plan, state, switch, now_us);
+        if proposals.is_empty() && !due(self.known.planned_us, self.settings.repeat_every_ms) {
+            return Ok(None);
+        }
+        let told = (plan.id.clone(), plan.decisions.len());
+        let (policy, state) = (self.policy.clone(), state.clone());
+        let mut what = vec![What::Planned(Box::new(Planned { plan, report, policy, state, kept }))];
+        what.extend(proposals.into_iter().map(|event| What::Step(Box::new(event))));
+        self.record(what, now_us)?;
+        Ok(Some(told))
+    }
+
+    /// What is to be recorded of new decisions. One that the guard refuses by the rule by which it refused the same lately is not told again.
+    fn proposals(
+        &mut self,
+        plan: &Plan,
+        state: &ClusterState,
+        switch: Switch,
+        now_us: i64,
+    ) -> Vec<IntentEvent> {
+        let generation = self.mine.unwrap_or_default();
+        let repeat_us = self.settings.repeat_every_ms * 1000;
+        let history = self.history(switch, now_us);
+        let mut events: Vec<IntentEvent> = Vec::new();
+        let mut proposed: Vec<&str> = Vec::new();
+        for decision in plan.decisions.iter().filter(|decision| decision.mode >= Mode::Suggest) {
+            let action = &decision.action;
+            if self.known.intents.get(&action.id).is_some() {
+                continue;
+            }
+            let begun =
+                |id: &ActionId| proposed.contains(&id.as_str()) || self.known.intents.get(id).is_some();
+            if !action.after.iter().all(begun) {
+                continue;
+            }
+            let verdict = guard::verdict(&self.policy, state, &history, action, now_us);
+            // What has to come first is proposed beside it, and what a person has to say is not said yet.
+            let refusal = match verdict {
+                Verdict::Refused(refusal) if !matches!(refusal.rule, Rule::Order | Rule::Mode) => {
+                    Some(refusal)
+                }
+                _ => None,
+            };
+            if let Some(refusal) = &refusal {
+                let key = (format!("{} {}", decision.kind, action.change.object()), refusal.rule);
+                if self.refused.get(&key).is_some_and(|at_us| now_us - at_us < repeat_us) {
+                    continue;
+                }
+                self.refused.insert(key, now_us);
+            }
+            let disturbs = matches!(decision.kind, Kind::Preempt | Kind::ResizeJob);
+            let lost_gpu_ms = if disturbs { decision.predicted.cost_gpu_ms } else { 0 };
+            let past = Box::new(Past::begun(action, state, lost_gpu_ms, now_us));
+            let event = |what| IntentEvent { action: action.id.clone(), at_us: now_us, generation, what };
+            let decision = Box::new(decision.clone());
+            events.push(event(intent::What::Proposed { decision, plan: plan.id.clone(), past }));
+            match refusal {
+                Some(refusal) => {
+                    events.push(event(intent::What::Dropped { refusal: Some(refusal) }));
+                }
+                None => proposed.push(&action.id),
+            }
+        }
+        events
+    }
+
+    /// What the guard is told of the past.
+    fn history(&self, switch: Switch, now_us: i64) -> guard::History {
+        let mut history = self.known.intents.history(now_us, switch);
+        history.earned.clone_from(&self.earned);
+        history
+    }
+}

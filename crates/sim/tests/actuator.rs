@@ -1,0 +1,300 @@
+//! The actuator on a simulated cluster: what it does in a day, killed at every write, and beside one that thinks it still acts.
+
+#![allow(clippy::unwrap_used)]
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use tidegate_autopilot::{
+    action::Kind,
+    actuator::{
+        Actuator, Entry, Foresees, InMemory, Journal, JournalError, Known, Planned, Role, Settings, What,
+    },
+    forecast::{Series, Trailing, TrailingConfig},
+    guard::Switch,
+    intent::{Stage, What as Step},
+    planner::Plan,
+    policy::Policy,
+    target::Target,
+};
+use tidegate_sim::{
+    DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim,
+    backtest::Setting,
+    generate::{Arrivals, Load},
+    target::{Control, SimTarget},
+};
+
+const EPOCH_US: i64 = 1_760_000_000_000_000;
+
+fn setting(seed: u64) -> Setting {
+    let arrivals = Arrivals { span_us: 2 * DAY_US, load_gpus: 90, max_gpus: 32, ..Arrivals::default() };
+    let load = Load { span_us: 2 * DAY_US, peak_gpus: 50, ..Load::default() };
+    let mut setting = Setting::made_up(8, 8, &arrivals, &load, seed);
+    setting.spec.epoch_us = EPOCH_US;
+    setting
+}
+
+fn cluster(setting: &Setting, hour: i64) -> SimTarget {
+    let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
+    let mut target = SimTarget::new(sim, Control::default(), 1);
+    target.run_until(hour * HOUR_US);
+    target
+}
+
+/// A forecast that has seen a week of such days.
+fn warmed(setting: &Setting) -> Trailing {
+    let mut forecast = Trailing::new(TrailingConfig::default());
+    let service = &setting.services[0];
+    let pool = &setting.spec.pools[service.pool].name;
+    let day = (DAY_US / service.step_us) as usize;
+    for step in 0..7 * day {
+        let at_us = EPOCH_US - 7 * DAY_US + step as i64 * service.step_us;
+        let gpus = f64::from(service.demand_gpus[step % (2 * day)]);
+        forecast.observe(Series { owner: pool, pool }, at_us, gpus);
+    }
+    forecast
+}
+
+fn settings(holder: &str) -> Settings {
+    Settings { holder: holder.to_owned(), lease_ms: 90_000, ..Settings::default() }
+}
+
+fn on() -> Switch {
+    Switch::On
+}
+
+/// Runs until `until_us` after the beginning, looking each minute.
+fn run<J: Journal, F: Foresees>(
+    actuator: &mut Actuator<J, F>,
+    target: &mut SimTarget,
+    until_us: i64,
+) -> Result<(), JournalError> {
+    while target.sim().now_us() < until_us {
+        let now_us = target.sim().now_us();
+        actuator.step(target, &mut on, &[], EPOCH_US + now_us)?;
+        target.run_until((now_us / MINUTE_US + 1) * MINUTE_US);
+    }
+    Ok(())
+}
+
+fn known(journal: &InMemory) -> (Known, Vec<Entry>) {
+    let entries = journal.reader().read().unwrap();
+    let mut known = Known::default();
+    entries.iter().cloned().for_each(|entry| known.fold(entry));
+    (known, entries)
+}
+
+#[test]
+fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
+    let setting = setting(5);
+    let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+    let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
+    run(&mut actuator, &mut target, 2 * DAY_US).unwrap();
+    assert!(target.ended_loans().len() > 3, "{} loans", target.ended_loans().len());
+    let (known, entries) = known(&journal);
+    assert_eq!(known.rejected, 0);
+    // Whatever had an effect was on record before, and came to an end.
+    let by_id: BTreeMap<&str, &Stage> =
+        known.intents.all().map(|intent| (&*intent.decision.action.id, &intent.stage)).collect();
+    assert!(target.deeds().len() > 20);
+    for deed in target.deeds() {
+        let stage = by_id.get(&*deed.action).unwrap_or_else(|| panic!("{} is nowhere", deed.action));
+        assert!(!matches!(stage, Stage::Proposed | Stage::Approved | Stage::Dropped), "{deed:?} {stage:?}");
+    }
+    // From the record alone the same plans come out, byte for byte.
+    let plans = entries.iter().filter_map(|entry| match &entry.what {
+        What::Planned(planned) => Some(planned),
+        _ => None,
+    });
+    let mut parent: Option<Plan> = None;
+    let mut made = 0;
+    for planned in plans {
+        let text = serde_json::to_string(planned).unwrap();
+        let read: Planned = serde_json::from_str(&text).unwrap();
+        let (plan, report) = read.again(parent.as_ref());
+        let json = |plan: &Plan| serde_json::to_string(plan).unwrap();
+        assert_eq!(json(&plan), json(&planned.plan));
+        assert_eq!(serde_json::to_string(&report).unwrap(), serde_json::to_string(&planned.report).unwrap());
+        parent = Some(plan);
+        made += 1;
+    }
+    assert!(made > 20, "{made}");
+    // Loans that ran to their end are scored: what borrowers held of them is between nothing and all of it.
+    let lent: Vec<_> =
+        known.scores.iter().filter(|score| score.kind == Kind::Lend && score.verified).collect();
+    assert!(lent.len() > 3 && lent.iter().all(|score| score.realised_gpu_ms.is_some()), "{lent:?}");
+    assert!(lent.iter().any(|score| score.benefit_ratio_ppm > Some(300_000)), "{lent:?}");
+}
+
+/// A journal whose writer dies at a write: before it stands there, or after.
+#[derive(Clone)]
+struct Dying {
+    inner: InMemory,
+    left: Rc<Cell<i64>>,
+    is_written: bool,
+}
+
+impl Dying {
+    fn write(
+        &mut self,
+        write: impl FnOnce(&mut InMemory) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        self.left.set(self.left.get() - 1);
+        if self.left.get() != 0 {
+            return write(&mut self.inner);
+        }
+        if self.is_written {
+            write(&mut self.inner)?;
+        }
+        Err(JournalError::Away("killed".to_owned()))
+    }
+}
+
+impl Journal for Dying {
+    fn take(&mut self, entry: Entry) -> Result<(), JournalError> {
+        self.write(|inner| inner.take(entry))
+    }
+
+    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+        self.write(|inner| inner.append(entries))
+    }
+
+    fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
+        self.inner.read()
+    }
+}
+
+#[test]
+fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_done() {
+    let setting = setting(5);
+    let forecast = warmed(&setting);
+    // The first hours have every step of lending; later ones of taking back.
+    let writes = (1..=40).chain((41..400).step_by(9));
+    let mut killed = BTreeSet::new();
+    for (write, is_written) in writes.flat_map(|write| [(write, false), (write, true)]) {
+        let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+        let dying = Dying { inner: journal.clone(), left: Rc::new(Cell::new(write)), is_written };
+        let mut first = Actuator::new(Policy::auto(), settings("first"), dying, forecast.clone());
+        if run(&mut first, &mut target, 26 * HOUR_US).is_ok() {
+            break;
+        }
+        let at = journal.reader().read().unwrap().last().map(|entry| match &entry.what {
+            What::Step(event) => event.what.name(),
+            What::Planned(_) => "planned",
+            What::Lease(_) => "lease",
+            What::Scored(_) => "scored",
+        });
+        killed.insert((at, is_written));
+        let died_us = target.sim().now_us();
+        let mut second =
+            Actuator::new(Policy::auto(), settings("second"), journal.reader(), forecast.clone());
+        run(&mut second, &mut target, died_us + 3 * HOUR_US).unwrap();
+        let ids: Vec<&str> = target.deeds().iter().map(|deed| &*deed.action).collect();
+        let distinct: BTreeSet<&str> = ids.iter().copied().collect();
+        assert_eq!(ids.len(), distinct.len(), "an action was done twice, killed at write {write} ({at:?})");
+        let (known, _) = known(&journal);
+        for intent in known.intents.all().filter(|intent| intent.at_us() < EPOCH_US + died_us) {
+            assert!(
+                intent.is_over(),
+                "killed at write {write} ({at:?}): {:?} {:?}",
+                intent.decision.action,
+                intent.stage
+            );
+            let has_effect = distinct.contains(&*intent.decision.action.id);
+            let is_done = matches!(intent.stage, Stage::Verified { .. });
+            let may_be =
+                matches!(intent.stage, Stage::Failed { .. } | Stage::Yielded | Stage::Compensated { .. });
+            assert!(
+                has_effect == is_done || may_be,
+                "killed at write {write}: {:?}, effect {has_effect}",
+                intent.stage
+            );
+        }
+    }
+    assert!(killed.len() > 10, "{killed:?}");
+}
+
+#[test]
+fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
+    let setting = setting(5);
+    let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+    let mut old = Actuator::new(Policy::auto(), settings("old"), journal.clone(), warmed(&setting));
+    run(&mut old, &mut target, 18 * HOUR_US).unwrap();
+    let now_us = |target: &SimTarget| EPOCH_US + target.sim().now_us();
+    let mut new = Actuator::new(Policy::auto(), settings("new"), journal.reader(), warmed(&setting));
+    // While the lease holds the other one waits.
+    let at_us = now_us(&target);
+    let held = old.step(&mut target, &mut on, &[], at_us).unwrap();
+    assert!(matches!(held.role, Role::Acts { generation: 1 }));
+    let waits = new.step(&mut target, &mut on, &[], at_us + SECOND_US).unwrap();
+    assert!(
+        matches!(&waits.role, Role::Waits(held) if held.holder == "old" && held.generation == 1),
+        "{waits:?}"
+    );
+    // The old one hangs for longer than it lasts.
+    target.run_until(target.sim().now_us() + 2 * MINUTE_US);
+    let at_us = now_us(&target);
+    let acts = new.step(&mut target, &mut on, &[], at_us).unwrap();
+    assert_eq!(acts.role, Role::Acts { generation: 2 });
+    let deeds = target.deeds().len();
+    // With a clock that stood still it takes itself for the holder; the journal knows better.
+    let stale = old.step(&mut target, &mut on, &[], at_us - 90 * SECOND_US).unwrap();
+    assert!(!matches!(stale.role, Role::Acts { .. }) && stale.steps.is_empty(), "{stale:?}");
+    assert_eq!(target.deeds().len(), deeds);
+}
+
+#[test]
+fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_person() {
+    let setting = setting(5);
+    let mut target = cluster(&setting, 18);
+    let step = |actuator: &mut Actuator<InMemory, Trailing>,
+                target: &mut SimTarget,
+                switch: Switch,
+                minutes: i64| {
+        let until_us = target.sim().now_us() + minutes * MINUTE_US;
+        while target.sim().now_us() < until_us {
+            let now_us = target.sim().now_us();
+            actuator.step(target, &mut || switch, &[], EPOCH_US + now_us).unwrap();
+            target.run_until(now_us + MINUTE_US);
+        }
+    };
+    let journal = InMemory::default();
+    let mut off = Actuator::new(Policy::auto(), settings("off"), journal.clone(), warmed(&setting));
+    for switch in [Switch::Paused, Switch::Unreadable] {
+        step(&mut off, &mut target, switch, 180);
+    }
+    assert_eq!(target.deeds().len(), 0);
+    let (seen, _) = known(&journal);
+    let dropped = seen.intents.all().filter(|intent| intent.stage == Stage::Dropped).count();
+    assert!(dropped > 0 && dropped == seen.intents.all().count(), "refusals are on record");
+    // The shipped policy suggests: what is told is done when a person says so, if the policy asks for one.
+    let policy = Policy::parse("name = \"ask\"\n[modes]\nlend = \"approve\"\nreclaim = \"act\"\n").unwrap();
+    let journal = InMemory::default();
+    let mut asks = Actuator::new(policy, settings("asks"), journal.clone(), warmed(&setting));
+    step(&mut asks, &mut target, Switch::On, 50);
+    assert_eq!(target.deeds().len(), 0);
+    let waiting = asks.known().open();
+    assert!(!waiting.is_empty(), "{:?}", asks.known().intents);
+    let now_us = EPOCH_US + target.sim().now_us();
+    let approved = [(waiting[0].clone(), "anna".to_owned()), ("nonesuch".to_owned(), "anna".to_owned())];
+    let told = asks.step(&mut target, &mut on, &approved, now_us).unwrap();
+    assert!(told.steps.contains(&(waiting[0].clone(), "applied")), "{told:?}");
+    assert_eq!(target.deeds().len(), 1);
+    step(&mut asks, &mut target, Switch::On, 15);
+    let stage = &asks.known().intents.get(&waiting[0]).unwrap().stage;
+    assert!(matches!(stage, Stage::Verified { .. }), "{stage:?}");
+    let entries = known(&journal).1;
+    let by: Vec<&String> = entries
+        .iter()
+        .filter_map(|entry| match &entry.what {
+            What::Step(event) => match &event.what {
+                Step::Approved { by } => Some(by),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    assert_eq!(by, ["anna"]);
+    assert!(target.observe().unwrap().loans.len() == 1);
+}
