@@ -10,6 +10,7 @@ macro_rules! files {
 
 /// File (as messages name it) and text of each.
 const FILES: &[(&str, &str)] = files![
+    "actions",
     "allocations",
     "attempt_steps",
     "attempts",
@@ -17,6 +18,7 @@ const FILES: &[(&str, &str)] = files![
     "capacity",
     "checkpoint_advice",
     "collectors",
+    "decisions",
     "device_faults",
     "device_holds_1m",
     "device_ledger_1m",
@@ -61,9 +63,11 @@ const FILES: &[(&str, &str)] = files![
     "nodes",
     "pending",
     "pending_reasons",
+    "plans",
     "pool_fit",
     "pool_time_1m",
     "pool_usage_1h",
+    "prediction_scores",
     "price_of",
     "prices",
     "queue_delay_1d",

@@ -8,6 +8,7 @@ macro_rules! say {
     }};
 }
 
+mod autopilot;
 mod bench;
 mod chaos;
 mod commands;
@@ -31,6 +32,8 @@ enum Command {
     Up(commands::up::UpArgs),
     Import(commands::import::ImportArgs),
     Pipeline(commands::pipeline::PipelineArgs),
+    Autopilot(commands::autopilot::AutopilotArgs),
+    Plan(commands::plan::PlanArgs),
     Policy(commands::policy::PolicyArgs),
     Price(commands::price::PriceArgs),
     Schema(commands::schema::SchemaArgs),
@@ -58,6 +61,8 @@ fn main() -> ExitCode {
         Command::Up(args) => commands::up::run(args),
         Command::Import(args) => commands::import::run(args),
         Command::Pipeline(args) => commands::pipeline::run(args),
+        Command::Autopilot(args) => commands::autopilot::run(args),
+        Command::Plan(args) => commands::plan::run(args),
         Command::Policy(args) => commands::policy::run(args),
         Command::Price(args) => commands::price::run(args),
         Command::Schema(args) => commands::schema::run(args),

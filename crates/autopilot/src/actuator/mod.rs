@@ -172,6 +172,11 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         &self.forecast
     }
 
+    /// Lets the forecast learn of what was before.
+    pub fn learn(&mut self, from: impl FnOnce(&mut F)) {
+        from(&mut self.forecast);
+    }
+
     /// Acts by another policy from now on.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;

@@ -49,6 +49,7 @@ fn scalar(kind: Kind) -> BoxedStrategy<Value> {
     match kind {
         Kind::String => "[a-zA-Zäß0-9_/. -]{0,12}".prop_map(Value::String).boxed(),
         Kind::Bytes => prop::collection::vec(any::<u8>(), 0..20).prop_map(|v| Value::Bytes(v.into())).boxed(),
+        Kind::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
         Kind::Uint32 => any::<u32>().prop_map(Value::U32).boxed(),
         Kind::Uint64 => any::<u64>().prop_map(Value::U64).boxed(),
         Kind::Sint32 => any::<i32>().prop_map(Value::I32).boxed(),

@@ -284,6 +284,6 @@ fn autopilot(envelope: Option<v1::Envelope>) -> v1::AutopilotEvent {
         realised_gpu_ms: Some(219_000_000),
         benefit_ratio_ppm: Some(960_000),
         within: Some(true),
-        body: Some(vec![40, 181, 47, 253]),
+        body: r#"{"at_us":1763712000500000}"#.into(),
     }
 }

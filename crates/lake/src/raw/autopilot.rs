@@ -72,6 +72,7 @@ pub(super) const EVENT: Columns<AutopilotEvent> = &[
         Read::Int(|e| e.within.map(i64::from)),
         "SCORED: 1 if it lay within the bounds of the prediction.",
     ),
+    ("body", Read::Text(|e| Some(&e.body)), "All of it as JSON: `tidegate explain decision` reads it."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),

@@ -1,17 +1,15 @@
-//! `tidegate explain job`: what a job waits for, what became of the GPU time it held, and what would help, in words.
+//! `tidegate explain job`: what a job waits for, what became of the GPU time it held, and what would help, in words; and `explain
+//! decision`: why the autopilot decided something, and what came of it.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{CatalogSource, committed_catalog};
-use tidegate_lake::plan::Plan;
-use tidegate_log::DataDir;
-use tidegate_server::{QueryLimits, QueryService};
+use tidegate_server::QueryService;
 
-use super::{CommandError, CommandResult, DataArgs, ask, block_on, lake_url};
+use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
 
+mod decision;
 mod held;
 mod held_words;
 mod helps;
@@ -22,7 +20,8 @@ use held::Held;
 /// Explain in words what became of something
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  tidegate explain job 4711 --cluster prod")]
+  tidegate explain job 4711 --cluster prod
+  tidegate explain decision lend-1b491e8c244329c8")]
 pub struct ExplainArgs {
     #[command(subcommand)]
     what: What,
@@ -31,6 +30,7 @@ pub struct ExplainArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     Job(JobArgs),
+    Decision(decision::DecisionArgs),
 }
 
 /// Why a job waits and what would start it; where the GPU time of one that ran went, and what would help most
@@ -121,8 +121,14 @@ struct Wait {
 }
 
 pub fn run(args: ExplainArgs) -> CommandResult {
-    let What::Job(args) = args.what;
-    let explanation = block_on(explain(&args))??;
+    match args.what {
+        What::Job(args) => job(&args),
+        What::Decision(args) => decision::run(&args),
+    }
+}
+
+fn job(args: &JobArgs) -> CommandResult {
+    let explanation = block_on(explain(args))??;
     if args.json {
         say!("{}", serde_json::to_string_pretty(&explanation)?);
     } else {
@@ -132,10 +138,7 @@ pub fn run(args: ExplainArgs) -> CommandResult {
 }
 
 async fn explain(args: &JobArgs) -> Result<Explanation, CommandError> {
-    let folder = DataDir::open_shared(&args.data.data)?;
-    let plan = Plan::compile(args.data.load_pipelines()?).await?;
-    let catalog = committed_catalog(&lake_url(&folder)?, &plan, Limits::default()).await?;
-    let service = QueryService::new(CatalogSource::fixed(catalog), QueryLimits::default())?;
+    let service = committed(&args.data).await?;
     let job = find(&service, args).await?;
     let of_job = format!("cluster = {} AND job_id = {}", quoted(&job.cluster), quoted(&job.job_id));
     let attempts: Vec<Attempt> = ask(
@@ -223,8 +226,4 @@ async fn unknown(service: &QueryService, args: &JobArgs) -> Result<CommandError,
         format!("named alike: {}", near.join(", "))
     };
     Ok(format!("there is no job {}{place}; {hint}", args.job).into())
-}
-
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }

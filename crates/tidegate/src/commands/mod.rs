@@ -1,5 +1,6 @@
 //! One module per command. What several of them need stands here.
 
+pub mod autopilot;
 pub mod backtest;
 pub mod explain;
 pub mod import;
@@ -7,6 +8,7 @@ pub mod insight;
 pub mod log;
 mod opened;
 pub mod pipeline;
+pub mod plan;
 pub mod policy;
 pub mod price;
 pub mod schema;
@@ -26,6 +28,8 @@ use clap::Args;
 use indicatif::HumanCount;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tidegate_lake::exec::Limits;
+use tidegate_lake::lake::{CatalogSource, committed_catalog};
 use tidegate_lake::maintain::Maintenance;
 use tidegate_lake::peaks;
 use tidegate_lake::pipeline::Pipeline;
@@ -33,7 +37,7 @@ use tidegate_lake::plan::Plan;
 use tidegate_lake::retention::Retention;
 use tidegate_lake::runner::Pace;
 use tidegate_log::{DataDir, LogError};
-use tidegate_server::{Encoded, Format, Overrides, QueryService};
+use tidegate_server::{Encoded, Format, Overrides, QueryLimits, QueryService};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -194,6 +198,19 @@ pub async fn ask<T: DeserializeOwned>(service: &QueryService, sql: &str) -> Resu
         json.extend(piece);
     }
     Ok(serde_json::from_slice(&json)?)
+}
+
+/// Text as an SQL literal.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// Queries on the tables of a data folder as they are committed; another process may be writing them.
+pub async fn committed(data: &DataArgs) -> Result<QueryService, CommandError> {
+    let folder = DataDir::open_shared(&data.data)?;
+    let plan = Plan::compile(data.load_pipelines()?).await?;
+    let catalog = committed_catalog(&lake_url(&folder)?, &plan, Limits::default()).await?;
+    Ok(QueryService::new(CatalogSource::fixed(catalog), QueryLimits::default())?)
 }
 
 /// The lake's address inside a data folder.

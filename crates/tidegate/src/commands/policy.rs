@@ -50,6 +50,14 @@ pub fn run(args: PolicyArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The policy of that name that comes with the program, or else of that file.
+pub fn named(name: &str) -> Result<Policy, super::CommandError> {
+    match Policy::named(name) {
+        Some(policy) => Ok(policy),
+        None => read(std::path::Path::new(name)),
+    }
+}
+
 /// The policy of a file.
 pub fn read(file: &std::path::Path) -> Result<Policy, super::CommandError> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()))?;

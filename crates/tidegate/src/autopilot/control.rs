@@ -1,0 +1,146 @@
+//! The kill switch and what people approved: files in `autopilot/` of the data folder, outside the data path. They are read anew before
+//! every write to the cluster; a switch that is not there, or says anything but `on`, is off.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use tidegate_autopilot::action::ActionId;
+use tidegate_autopilot::guard::Switch;
+
+const ON: &str = "on";
+
+/// The folder with the switch.
+#[derive(Debug, Clone)]
+pub struct Control {
+    folder: PathBuf,
+}
+
+impl Control {
+    /// The one of a data folder.
+    pub fn of(data: &Path) -> Self {
+        Self { folder: data.join("autopilot") }
+    }
+
+    /// The switch as it stands now.
+    pub fn switch(&self) -> Switch {
+        match fs::read_to_string(self.file()) {
+            Ok(text) if text.lines().next().map(str::trim) == Some(ON) => Switch::On,
+            Ok(_) => Switch::Paused,
+            Err(_) => Switch::Unreadable,
+        }
+    }
+
+    /// What stands in it, for people.
+    ///
+    /// # Errors
+    /// The file cannot be read; that it is not there is told as such.
+    pub fn told(&self) -> io::Result<String> {
+        match fs::read_to_string(self.file()) {
+            Err(missing) if missing.kind() == ErrorKind::NotFound => Ok("never switched on".to_owned()),
+            read => read.map(|text| text.trim().to_owned()),
+        }
+    }
+
+    /// Turns it on, or off with a reason. It is there whole or as it was before.
+    ///
+    /// # Errors
+    /// The file cannot be written: then stop the process that acts.
+    pub fn set(&self, text: &str) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let new = self.folder.join(format!("switch.{}", std::process::id()));
+        fs::write(&new, format!("{text}\n"))?;
+        fs::File::open(&new)?.sync_all()?;
+        fs::rename(new, self.file())
+    }
+
+    /// Text that means that it is on.
+    pub fn on(by: &str, at: &str) -> String {
+        format!("{ON}\nby {by} at {at}")
+    }
+
+    /// Text that means that it is off.
+    pub fn paused(by: &str, at: &str, why: Option<&str>) -> String {
+        format!("paused by {by} at {at}{}", why.map_or_else(String::new, |why| format!(": {why}")))
+    }
+
+    /// Writes down that `by` approves an action.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the id is no action's.
+    pub fn approve(&self, action: &str, by: &str) -> io::Result<()> {
+        if !is_id(action) {
+            return Err(io::Error::new(ErrorKind::InvalidInput, format!("{action:?} is no id of an action")));
+        }
+        let folder = self.folder.join("approved");
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(action), by)
+    }
+
+    /// What people approved and nobody has taken up yet.
+    pub fn approved(&self) -> Vec<(ActionId, String)> {
+        let Ok(files) = fs::read_dir(self.folder.join("approved")) else { return Vec::new() };
+        let mut approved: Vec<(ActionId, String)> = files
+            .filter_map(|file| {
+                let file = file.ok()?;
+                let action = file.file_name().into_string().ok().filter(|name| is_id(name))?;
+                Some((action, fs::read_to_string(file.path()).ok()?.trim().to_owned()))
+            })
+            .collect();
+        approved.sort();
+        approved
+    }
+
+    /// Forgets approvals that are on record now.
+    pub fn took_up(&self, approved: &[(ActionId, String)]) {
+        for (action, _) in approved {
+            // One that stays is taken up again, which changes nothing.
+            fs::remove_file(self.folder.join("approved").join(action)).ok();
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("switch")
+    }
+}
+
+fn is_id(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    !name.is_empty() && name.len() <= 100 && name.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_plainly_on_is_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let control = Control::of(folder.path());
+        assert_eq!(control.switch(), Switch::Unreadable);
+        assert_eq!(control.told().unwrap(), "never switched on");
+        control.set(&Control::on("anna", "now")).unwrap();
+        assert_eq!(control.switch(), Switch::On);
+        control.set(&Control::paused("anna", "now", Some("on call"))).unwrap();
+        assert_eq!(control.switch(), Switch::Paused);
+        assert_eq!(control.told().unwrap(), "paused by anna at now: on call");
+        fs::write(folder.path().join("autopilot/switch"), "one").unwrap();
+        assert_eq!(control.switch(), Switch::Paused);
+        fs::remove_file(folder.path().join("autopilot/switch")).unwrap();
+        fs::create_dir(folder.path().join("autopilot/switch")).unwrap();
+        assert_eq!(control.switch(), Switch::Unreadable);
+    }
+
+    #[test]
+    fn approvals_are_taken_up_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let control = Control::of(folder.path());
+        assert!(control.approved().is_empty());
+        control.approve("lend-1b491e8c244329c8", "anna").unwrap();
+        assert!(control.approve("../switch", "anna").is_err());
+        let approved = control.approved();
+        assert_eq!(approved, [("lend-1b491e8c244329c8".to_owned(), "anna".to_owned())]);
+        control.took_up(&approved);
+        assert!(control.approved().is_empty());
+    }
+}

@@ -1,0 +1,201 @@
+//! The autopilot on a simulated cluster, for those who look at Tidegate for the first time: real arrivals of jobs, a real tide of
+//! requests, the planner, guard and actuator that act on real clusters, and a journal on the log like any other.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tidegate_autopilot::action::Kind;
+use tidegate_autopilot::actuator::{Actuator, Foresees, Settings};
+use tidegate_autopilot::forecast::{Trailing, TrailingConfig};
+use tidegate_autopilot::guard::Switch;
+use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::target::Target;
+use tidegate_log::{EventLog, LogError, TopicPartition, partition_for};
+use tidegate_sim::target::{Control, SimTarget};
+use tidegate_sim::{Backfill, DAY_US, HOUR_US, MINUTE_US, Outcome, Schedule, Sim, SimError};
+use tidegate_trial::trace::{Demand, Jobs, Pairing, Shape, TraceError};
+
+use super::LogJournal;
+
+/// The simulated cluster's name in the tables.
+pub const CLUSTER: &str = "simulated";
+/// Monday 1 January 2024, 00:00 UTC: the traces tell times of day, not dates.
+const EPOCH_US: i64 = 1_704_067_200_000_000;
+/// It watches for a week, and then acts for a day and a half from noon on.
+const WATCHED_US: i64 = 7 * DAY_US + 12 * HOUR_US;
+const ENDS_US: i64 = 9 * DAY_US;
+/// A row of the picture.
+const ROW_US: i64 = 2 * HOUR_US;
+const BAR: u32 = 32;
+const SEED: u64 = 7;
+
+/// What keeps the demo from running.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Journal(#[from] tidegate_autopilot::actuator::JournalError),
+}
+
+/// A row of the picture, for people.
+pub struct Row(pub String);
+
+/// A simulated cluster that an actuator runs.
+pub struct Demo {
+    target: SimTarget,
+    /// The same cluster, which nobody runs.
+    beside: SimTarget,
+    forecast: Trailing,
+    before: Outcome,
+}
+
+/// Whether the log holds a demo's journal already: a second one would find everything done.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn is_told(log: &dyn EventLog) -> Result<bool, LogError> {
+    let topic = tidegate_events::SchemaId::AutopilotEvent.topic();
+    let found = log.topics()?.into_iter().find(|(name, _)| name == topic);
+    let Some((topic, config)) = found else { return Ok(true) };
+    let at = TopicPartition { topic, partition: partition_for(CLUSTER.as_bytes(), config.partitions) };
+    Ok(log.extent(&at)?.end > 0)
+}
+
+impl Demo {
+    /// The cluster after a week in which nobody acted and the forecast watched. `folder` holds the traces, named as published.
+    ///
+    /// # Errors
+    /// A trace cannot be used.
+    pub fn watched(folder: &Path) -> Result<Self, DemoError> {
+        let shape = Shape { days: 9, train: Some(16), serve: Some(16), ..Shape::default() };
+        let (jobs, demand) = (Jobs::Itp.read(folder)?, Demand::Servegen.read(folder)?);
+        let setting = Pairing::new(jobs, Some(demand), Vec::new(), shape)?.setting(SEED);
+        let mut spec = setting.spec;
+        spec.epoch_us = EPOCH_US;
+        spec.schedule = Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() };
+        let sim = Sim::new(spec, setting.jobs, setting.services)?;
+        let mut target = SimTarget::new(sim, Control::default(), SEED);
+        let mut forecast = Trailing::new(TrailingConfig::default());
+        while target.sim().now_us() < WATCHED_US {
+            target.run_until(target.sim().now_us() + 10 * MINUTE_US);
+            // A simulated cluster that goes well can always be seen.
+            if let Ok(state) = target.observe() {
+                Foresees::observe(&mut forecast, &state);
+            }
+        }
+        Ok(Self { beside: target.clone(), before: target.sim().outcome(), target, forecast })
+    }
+
+    /// What the picture shows.
+    pub fn head(&self) -> String {
+        let spec = self.target.sim().spec();
+        format!(
+            "The autopilot on a simulated cluster: {} GPUs train (jobs of Microsoft's ITP clusters), {} serve (load of ServeGen).\n\
+             It has watched for a week; now it acts. █ serving needs, ▒ lent to training, · idle",
+            spec.pool_gpus(0),
+            spec.pool_gpus(1)
+        )
+    }
+
+    /// Lets the actuator run the cluster, with its journal on the log; tells a row every two hours. Each takes `row_takes` at least;
+    /// `go_on` is asked in between.
+    ///
+    /// # Errors
+    /// The log cannot be used.
+    pub fn run(
+        mut self,
+        log: Arc<dyn EventLog>,
+        row_takes: Duration,
+        go_on: &mut dyn FnMut() -> bool,
+        tell: &mut dyn FnMut(Row),
+    ) -> Result<Option<String>, DemoError> {
+        let holder = "demo".to_owned();
+        let journal = LogJournal::open(log, CLUSTER, &holder)?;
+        let settings = Settings { holder, lease_ms: 300_000, ..Settings::default() };
+        let mut actuator = Actuator::new(Policy::auto(), settings, journal, self.forecast.clone());
+        let (mut lent, mut returned) = (0, 0);
+        while self.target.sim().now_us() < ENDS_US {
+            let began = std::time::Instant::now();
+            let until_us = self.target.sim().now_us() + ROW_US;
+            let (mut lends, mut reclaims) = (0, 0);
+            while self.target.sim().now_us() < until_us {
+                let now_us = self.target.sim().now_us();
+                let stepped = actuator.step(&mut self.target, &mut || Switch::On, &[], EPOCH_US + now_us)?;
+                for (action, _) in stepped.steps.iter().filter(|(_, what)| *what == "verified") {
+                    match actuator.known().intents.get(action).map(|intent| intent.decision.kind) {
+                        Some(Kind::Lend) => lends += 1,
+                        Some(Kind::Reclaim) => reclaims += 1,
+                        _ => {}
+                    }
+                }
+                self.target.run_until(now_us + MINUTE_US);
+                if !go_on() {
+                    return Ok(None);
+                }
+            }
+            (lent, returned) = (lent + lends, returned + reclaims);
+            tell(Row(self.row(lends, reclaims)));
+            std::thread::sleep(row_takes.saturating_sub(began.elapsed()));
+        }
+        self.beside.run_until(ENDS_US);
+        Ok(Some(self.summary(lent, returned)))
+    }
+
+    fn row(&self, lends: u32, reclaims: u32) -> String {
+        let sim = self.target.sim();
+        let (all, needs) = (sim.spec().pool_gpus(1), sim.demand_gpus(0));
+        let away = sim
+            .nodes()
+            .iter()
+            .filter(|node| node.pool == 1 && !matches!(node.place, tidegate_sim::Place::Home));
+        let lent: u32 = away.map(|node| node.gpus).sum();
+        let cells = |gpus: u32| (gpus * BAR).div_ceil(all.max(1)) as usize;
+        let (needed, loaned) = (cells(needs.min(all)), (lent * BAR / all.max(1)) as usize);
+        let loaned = loaned.min(BAR as usize - needed.min(BAR as usize));
+        let idle = (BAR as usize).saturating_sub(needed + loaned);
+        let waiting: u32 = sim.waiting().map(|job| sim.jobs()[job as usize].spec.gpus).sum();
+        let told = |count: u32, one: &str, more: &str| match count {
+            0 => String::new(),
+            1 => format!("  1 {one}"),
+            n => format!("  {n} {more}"),
+        };
+        format!(
+            "{}  {}{}{}  needs {needs:3}, lends {lent:3}   {waiting:3} GPUs wait to train{}{}",
+            at(sim.now_us()).format("%a %H:%M"),
+            "█".repeat(needed),
+            "▒".repeat(loaned),
+            "·".repeat(idle),
+            told(lends, "loan", "loans"),
+            told(reclaims, "taken back", "taken back"),
+        )
+    }
+
+    fn summary(&self, lent: u32, returned: u32) -> String {
+        let (with, without, before) =
+            (self.target.sim().outcome(), self.beside.sim().outcome(), &self.before);
+        let hours = |outcome: &Outcome| tidegate_sim::gpu_hours(outcome.useful_gpu_us - before.useful_gpu_us);
+        let unmet = |outcome: &Outcome| (outcome.unmet_us - before.unmet_us) / MINUTE_US;
+        format!(
+            "{lent} loans and {returned} times taken back in a day and a half. Training did {:.0} GPU-hours of useful work, {:.0} without the autopilot \
+             ({:+.1} %);\nserving went short for {} minutes, {} without.",
+            hours(&with),
+            hours(&without),
+            (hours(&with) / hours(&without).max(1.0) - 1.0) * 100.0,
+            unmet(&with),
+            unmet(&without),
+        )
+    }
+}
+
+fn at(us: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(EPOCH_US + us).unwrap_or_default()
+}

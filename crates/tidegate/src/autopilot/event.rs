@@ -1,0 +1,173 @@
+//! Entries of the autopilot's journal as events: the whole entry as JSON for whoever reads it back, and columns for people and SQL.
+
+use std::collections::BTreeMap;
+
+use tidegate_autopilot::action::{Action, Kind};
+use tidegate_autopilot::actuator::{Entry, Planned, What};
+use tidegate_autopilot::guard::Refusal;
+use tidegate_autopilot::intent::{IntentEvent, What as Step};
+use tidegate_autopilot::planner::Decision;
+use tidegate_autopilot::record::Score;
+use tidegate_autopilot::state::Object;
+use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind, Envelope};
+use tidegate_events::{Event, SchemaId};
+use tidegate_log::MAX_RECORD_BYTES;
+
+/// Reasons for doing nothing that a plan tells of each kind.
+const REASONS: usize = 3;
+/// Left free beside the body: the other fields and the key.
+const MARGIN_BYTES: usize = 64 << 10;
+
+/// The entry as the event number `seq` of its generation.
+///
+/// # Errors
+/// It has no JSON, or is too large for a record even without the state that a plan was made from.
+pub fn event_of(entry: &Entry, cluster: &str, holder: &str, seq: u64) -> Result<Event, serde_json::Error> {
+    let at_ms = entry.at_us.div_euclid(1_000);
+    let mut body = serde_json::to_string(entry)?;
+    if let (What::Planned(planned), true) = (&entry.what, body.len() + MARGIN_BYTES > MAX_RECORD_BYTES) {
+        // Of a cluster this large the state stays out: the plan stands, and says that it cannot be made again.
+        let slim = Planned { state: Default::default(), ..(**planned).clone() };
+        body = serde_json::to_string(&Entry { what: What::Planned(Box::new(slim)), ..entry.clone() })?;
+    }
+    let mut event = AutopilotEvent {
+        envelope: Some(Envelope {
+            cluster: cluster.to_owned(),
+            source: source(cluster),
+            epoch: entry.generation,
+            seq,
+            event_time_ms: at_ms,
+            observed_time_ms: at_ms,
+            ..Envelope::default()
+        }),
+        generation: entry.generation,
+        holder: holder.to_owned(),
+        body,
+        ..AutopilotEvent::default()
+    };
+    match &entry.what {
+        What::Lease(lease) => {
+            event.set_kind(EventKind::LeaseTaken);
+            event.until_ms = Some(lease.until_us.div_euclid(1_000));
+        }
+        What::Planned(planned) => tell_plan(&mut event, planned),
+        What::Step(step) => tell_step(&mut event, step),
+        What::Scored(score) => tell_score(&mut event, score),
+    }
+    Ok(Event::Autopilot(event))
+}
+
+/// The source under which everything of a cluster's autopilot is written, whoever acts.
+pub fn source(cluster: &str) -> String {
+    format!("autopilot/{cluster}")
+}
+
+/// The entry that a record holds; `None` if it holds none.
+pub fn entry_of(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, Entry)> {
+    SchemaId::from_number(schema).ok().filter(|schema| *schema == SchemaId::AutopilotEvent)?;
+    match Event::decode(schema, payload).ok()? {
+        Event::Autopilot(event) => {
+            let entry = serde_json::from_str(&event.body).ok()?;
+            Some((event, entry))
+        }
+        _ => None,
+    }
+}
+
+fn tell_plan(event: &mut AutopilotEvent, planned: &Planned) {
+    let Planned { plan, report, .. } = planned;
+    event.set_kind(EventKind::Planned);
+    event.plan = Some(plan.id.clone());
+    event.parent_plan.clone_from(&plan.parent);
+    event.policy = Some(plan.policy.clone());
+    event.policy_hash = Some(plan.policy_hash.clone());
+    event.state_hash = Some(plan.state_hash.clone());
+    event.observed_ms = Some(plan.observed_us.div_euclid(1_000));
+    event.decisions = u32::try_from(plan.decisions.len()).ok();
+    let mut nothing: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
+    for considered in report.considered.iter().filter(|considered| considered.action.is_none()) {
+        let reasons = nothing.entry(considered.kind).or_default();
+        let about = considered.object.as_ref().map_or_else(String::new, |object| format!("{object}: "));
+        reasons.push(format!("{about}{}", considered.reason));
+    }
+    let told = nothing.into_iter().map(|(kind, reasons)| {
+        let more = reasons.len().saturating_sub(REASONS);
+        let more = if more > 0 { format!(", and of {more} more") } else { String::new() };
+        format!("{kind}: {}{more}", reasons[..reasons.len().min(REASONS)].join(", "))
+    });
+    event.why = Some(told.collect::<Vec<_>>().join("; "));
+}
+
+fn tell_step(event: &mut AutopilotEvent, step: &IntentEvent) {
+    event.action = Some(step.action.clone());
+    event.set_kind(match &step.what {
+        Step::Proposed { .. } => EventKind::Proposed,
+        Step::Approved { .. } => EventKind::Approved,
+        Step::Leased { .. } => EventKind::Leased,
+        Step::Noticed => EventKind::Noticed,
+        Step::Acknowledged => EventKind::Acknowledged,
+        Step::Applying => EventKind::Applying,
+        Step::Applied { .. } => EventKind::Applied,
+        Step::Verified => EventKind::Verified,
+        Step::Dropped { .. } => EventKind::Dropped,
+        Step::Failed { .. } => EventKind::ActionFailed,
+        Step::Yielded { .. } => EventKind::Yielded,
+        Step::Compensating => EventKind::Compensating,
+        Step::Compensated => EventKind::Compensated,
+    });
+    match &step.what {
+        Step::Proposed { decision, plan, .. } => tell_decision(event, decision, plan),
+        Step::Approved { by } => event.holder.clone_from(by),
+        Step::Applied { receipt } => event.why = Some(receipt.done.clone()),
+        Step::Dropped { refusal: Some(Refusal { rule, why }) } => {
+            event.rule = serde_json::to_value(rule).ok().and_then(|name| Some(name.as_str()?.to_owned()));
+            event.why = Some(why.clone());
+        }
+        Step::Dropped { refusal: None } => event.why = Some("its time was over".to_owned()),
+        Step::Failed { why, .. } => event.why = Some(why.clone()),
+        Step::Yielded { found } => event.why = Some(found.clone()),
+        _ => {}
+    }
+}
+
+fn tell_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
+    let Decision { action, kind, mode, gpus, predicted, reason, .. } = decision;
+    let Action { expires_us, effect_ends_us, change, .. } = action;
+    event.plan = Some(plan.to_owned());
+    event.decision_kind = Some(kind.name().to_owned());
+    event.object = Some(object(&change.object()));
+    event.mode = Some(mode.name().to_owned());
+    event.gpus = Some(*gpus);
+    event.benefit_gpu_ms = Some(predicted.benefit_gpu_ms);
+    event.benefit_low_gpu_ms = Some(predicted.benefit_low_gpu_ms);
+    event.cost_gpu_ms = Some(predicted.cost_gpu_ms);
+    event.cost_high_gpu_ms = Some(predicted.cost_high_gpu_ms);
+    event.net_micros = Some(predicted.net_micros);
+    event.confidence_ppm = Some(predicted.confidence_ppm);
+    event.over_ms = Some(predicted.over_ms);
+    event.expires_ms = Some(expires_us.div_euclid(1_000));
+    event.effect_ends_ms = effect_ends_us.map(|us| us.div_euclid(1_000));
+    event.why = Some(reason.clone());
+}
+
+fn tell_score(event: &mut AutopilotEvent, score: &Score) {
+    event.set_kind(EventKind::Scored);
+    event.action = Some(score.action.clone());
+    event.decision_kind = Some(score.kind.name().to_owned());
+    event.verified = Some(score.verified);
+    event.predicted_gpu_ms = Some(score.predicted_gpu_ms);
+    event.realised_gpu_ms = score.realised_gpu_ms;
+    event.benefit_ratio_ppm = score.benefit_ratio_ppm;
+    event.within = score.within;
+}
+
+fn object(object: &Object) -> String {
+    match object {
+        Object::Node(name) => format!("node:{name}"),
+        Object::Job(name) => format!("job:{name}"),
+        Object::Owner(name) => format!("owner:{name}"),
+        Object::Pool(name) => format!("pool:{name}"),
+        Object::Loan(name) => format!("loan:{name}"),
+        Object::Reservation(name) => format!("reservation:{name}"),
+    }
+}

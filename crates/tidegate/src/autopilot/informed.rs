@@ -1,0 +1,248 @@
+//! A target whose state has, beside what the scheduler tells, what the log tells of nodes: how healthy they are, and how much they slow
+//! down the jobs on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tidegate_autopilot::action::Action;
+use tidegate_autopilot::state::{ClusterState, Health};
+use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
+use tidegate_events::v1::{NodeHealthState, NodeSignal, SignalState, StragglerSignal};
+use tidegate_events::{Event, SchemaId};
+use tidegate_log::{EventLog, LogError, TopicPartition};
+
+/// Payload bytes read at a time.
+const READ_BYTES: usize = 4 << 20;
+
+/// Kinds of evidence as policies count them, by what a rule's name has in it.
+const FAMILIES: [(&str, &str); 12] = [
+    ("xid", "xid"),
+    ("ecc", "ecc"),
+    ("remap", "ecc"),
+    ("retired", "ecc"),
+    ("link", "link"),
+    ("pcie", "link"),
+    ("replay", "link"),
+    ("thermal", "thermal"),
+    ("throttl", "thermal"),
+    ("slowed", "thermal"),
+    ("clock", "thermal"),
+    ("power", "thermal"),
+];
+
+/// A target and the log beside it.
+pub struct Informed<T> {
+    target: T,
+    log: Arc<dyn EventLog>,
+    cluster: String,
+    cursors: Vec<(TopicPartition, u64)>,
+    known: Known,
+}
+
+/// What signals said of nodes.
+#[derive(Debug, Default)]
+struct Known {
+    nodes: BTreeMap<String, Health>,
+    /// Confirmed slow nodes: slowdown by job and episode.
+    slow: BTreeMap<String, BTreeMap<(String, u64), u32>>,
+}
+
+impl<T: Target> Informed<T> {
+    /// Knows what the log holds from now on, from its beginning.
+    ///
+    /// # Errors
+    /// The log cannot be reached.
+    pub fn new(target: T, log: Arc<dyn EventLog>, cluster: &str) -> Result<Self, LogError> {
+        let topic = SchemaId::NodeSignal.topic();
+        let partitions = log.topics()?.into_iter().find(|(name, _)| name == topic);
+        let partitions = partitions.map_or(0, |(_, config)| config.partitions);
+        let mut cursors = Vec::new();
+        for partition in 0..partitions {
+            let at = TopicPartition { topic: topic.into(), partition };
+            let start = log.extent(&at)?.start;
+            cursors.push((at, start));
+        }
+        Ok(Self { target, log, cluster: cluster.to_owned(), cursors, known: Known::default() })
+    }
+
+    fn read(&mut self) -> Result<(), LogError> {
+        for (at, next) in &mut self.cursors {
+            let end = self.log.extent(at)?.end;
+            while *next < end {
+                let records = self.log.read(at, *next, READ_BYTES)?;
+                let Some(last) = records.last() else { break };
+                *next = last.offset + 1;
+                for stored in &records {
+                    let Ok(event) = Event::decode(stored.record.schema, &stored.record.payload) else {
+                        continue;
+                    };
+                    if event.envelope().is_some_and(|envelope| envelope.cluster == self.cluster) {
+                        self.known.take(&event);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Known {
+    fn take(&mut self, event: &Event) {
+        match event {
+            Event::NodeHealth(signal) => self.health(signal, event.event_time_ms()),
+            Event::Straggler(signal) => self.straggler(signal),
+            _ => {}
+        }
+    }
+
+    fn health(&mut self, signal: &NodeSignal, at_ms: i64) {
+        let is_good = signal.state() == NodeHealthState::Healthy;
+        let families: BTreeSet<&str> = signal
+            .evidence
+            .iter()
+            .filter_map(|line| {
+                let rule = line.split(' ').next()?;
+                FAMILIES.iter().find(|(part, _)| rule.contains(part)).map(|(_, family)| *family)
+            })
+            .collect();
+        let health = Health {
+            bad_ppm: Some(signal.bad_ppm),
+            families: families.into_iter().map(str::to_owned).collect(),
+            fatal: signal.state() == NodeHealthState::Failed,
+            slowdown_ppm: None,
+            checked_good_us: is_good.then_some(at_ms.saturating_mul(1_000)),
+        };
+        self.nodes.insert(signal.node.clone(), health);
+    }
+
+    fn straggler(&mut self, signal: &StragglerSignal) {
+        let Some(node) = &signal.node else { return };
+        let episode = (signal.job_id.clone(), signal.episode);
+        let is_the_nodes = matches!(&*signal.blame, "NODE" | "RANK");
+        let slow = self.slow.entry(node.clone()).or_default();
+        match signal.state() {
+            SignalState::Confirmed if is_the_nodes => {
+                slow.insert(episode, u32::try_from(signal.slowdown_ppm.max(0)).unwrap_or(u32::MAX));
+            }
+            _ => {
+                slow.remove(&episode);
+            }
+        }
+    }
+
+    fn inform(&self, state: &mut ClusterState) {
+        for (name, node) in &mut state.nodes {
+            if let Some(health) = self.nodes.get(name) {
+                node.health = health.clone();
+            }
+            let slowest = self.slow.get(name).into_iter().flat_map(BTreeMap::values).max();
+            if let Some(slowdown) = slowest {
+                node.health.slowdown_ppm = Some(*slowdown);
+                node.health.families.push("straggler".to_owned());
+                node.health.families.sort_unstable();
+            }
+        }
+    }
+}
+
+impl<T: Target> Target for Informed<T> {
+    fn capabilities(&self) -> Capabilities {
+        self.target.capabilities()
+    }
+
+    /// What the scheduler tells now. A log that cannot be read leaves it unseen: half a state is none.
+    fn observe(&mut self) -> Result<ClusterState, TargetError> {
+        self.read()
+            .map_err(|e| TargetError::Unreachable { target: "the log".to_owned(), why: e.to_string() })?;
+        let mut state = self.target.observe()?;
+        self.known.inform(&mut state);
+        Ok(state)
+    }
+
+    fn notify(&mut self, action: &Action) -> Result<Notice, TargetError> {
+        self.target.notify(action)
+    }
+
+    fn apply(&mut self, action: &Action) -> Result<Receipt, TargetError> {
+        self.target.apply(action)
+    }
+
+    fn read_back(&mut self, action: &Action) -> Result<Effect, TargetError> {
+        self.target.read_back(action)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_autopilot::state::{Node, NodeState};
+    use tidegate_events::v1;
+
+    use super::*;
+
+    fn node() -> Node {
+        Node {
+            pool: "train".into(),
+            rack: None,
+            gpu_model: "h100".into(),
+            gpus: 8,
+            state: NodeState::Up,
+            health: Health::default(),
+            drain: None,
+            do_not_disrupt: false,
+        }
+    }
+
+    #[test]
+    fn what_signals_say_of_a_node_is_in_its_health() {
+        let mut known = Known::default();
+        let envelope =
+            || Some(v1::Envelope { cluster: "c".into(), event_time_ms: 5_000, ..Default::default() });
+        known.take(&Event::NodeHealth(NodeSignal {
+            envelope: envelope(),
+            state: NodeHealthState::Bad.into(),
+            node: "n1".into(),
+            bad_ppm: 970_000,
+            evidence: vec![
+                "xid value=63.000 weight=3.00".into(),
+                "clock_below_peers value=0.8 weight=1.00".into(),
+            ],
+            ..NodeSignal::default()
+        }));
+        let slow = |state: SignalState, blame: &str| {
+            Event::Straggler(StragglerSignal {
+                envelope: envelope(),
+                state: state.into(),
+                job_id: "7".into(),
+                episode: 1,
+                blame: blame.into(),
+                node: Some("n1".into()),
+                slowdown_ppm: 210_000,
+                ..StragglerSignal::default()
+            })
+        };
+        known.take(&slow(SignalState::Confirmed, "RANK"));
+        let mut state = ClusterState::default();
+        state.nodes.insert("n1".into(), node());
+        state.nodes.insert("n2".into(), node());
+        known.inform(&mut state);
+        let health = &state.nodes["n1"].health;
+        assert_eq!(health.bad_ppm, Some(970_000));
+        assert_eq!(health.families, ["straggler", "thermal", "xid"]);
+        assert!(!health.fatal && health.slowdown_ppm == Some(210_000) && health.checked_good_us.is_none());
+        assert_eq!(state.nodes["n2"].health, Health::default());
+        // It is over, and the node is well again.
+        known.take(&slow(SignalState::Cleared, "RANK"));
+        known.take(&Event::NodeHealth(NodeSignal {
+            envelope: envelope(),
+            state: NodeHealthState::Healthy.into(),
+            node: "n1".into(),
+            ..NodeSignal::default()
+        }));
+        let mut state = ClusterState::default();
+        state.nodes.insert("n1".into(), node());
+        known.inform(&mut state);
+        let health = &state.nodes["n1"].health;
+        assert!(health.families.is_empty() && health.slowdown_ppm.is_none());
+        assert_eq!((health.bad_ppm, health.checked_good_us), (Some(0), Some(5_000_000)));
+    }
+}

@@ -1,0 +1,289 @@
+//! The loop on a real cluster: look, plan, act, every few seconds, until told to stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
+use tidegate_autopilot::actuator::{Actuator, Role, Settings, Stepped};
+use tidegate_autopilot::forecast::{Series, Trailing, TrailingConfig};
+use tidegate_autopilot::intent::Limits;
+use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::target::Target;
+use tidegate_log::EventLog;
+use tidegate_server::QueryService;
+use tokio::sync::watch;
+
+use super::{Control, Informed, LogJournal};
+use crate::commands::{CommandError, ask, policy};
+
+/// History that the forecast learns from when it begins, days.
+const LEARNED_DAYS: u32 = 28;
+
+/// What a site says of its autopilot: the file of `tidegate autopilot run`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Name of the cluster, as its collectors spell it.
+    cluster: String,
+    /// Policy: a name that comes with the program, or a file beside this one.
+    #[serde(default = "shipped")]
+    policy: String,
+    /// Between two looks at the cluster, seconds.
+    #[serde(default = "five")]
+    look_every_s: u64,
+    /// Between two plans, seconds.
+    #[serde(default = "sixty")]
+    plan_every_s: u64,
+    /// How long it may act without renewing its lease, seconds: another takes over after that.
+    #[serde(default = "thirty")]
+    lease_s: u64,
+    /// The Slurm it acts on.
+    slurm: Option<SlurmConfig>,
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+fn shipped() -> String {
+    "default".to_owned()
+}
+
+fn five() -> u64 {
+    5
+}
+
+fn thirty() -> u64 {
+    30
+}
+
+fn sixty() -> u64 {
+    60
+}
+
+impl Config {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// It cannot be read, is no such file, or says what cannot be.
+    pub fn read(file: &Path) -> Result<Self, CommandError> {
+        let at = file.display();
+        let text = std::fs::read_to_string(file).map_err(|e| format!("read {at}: {e}"))?;
+        let mut config: Self = toml::from_str(&text).map_err(|e| format!("{at}: {e}"))?;
+        config.folder = file.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        let Some(slurm) = &config.slurm else {
+            return Err(format!(
+                "{at}: it names no cluster to act on; add a [slurm] section, which may be empty"
+            )
+            .into());
+        };
+        let mut problems = slurm.problems();
+        for (name, value) in [
+            ("look_every_s", config.look_every_s),
+            ("plan_every_s", config.plan_every_s),
+            ("lease_s", config.lease_s),
+        ] {
+            if !(1..=86_400).contains(&value) {
+                problems.push(format!("{name} is {value}; use 1 to 86400"));
+            }
+        }
+        if config.lease_s < 3 * config.look_every_s {
+            problems.push(format!(
+                "lease_s is {} and look_every_s {}: a lease must outlast three looks, or it is lost between two",
+                config.lease_s, config.look_every_s
+            ));
+        }
+        match problems.is_empty() {
+            true => Ok(config),
+            false => Err(format!("{at}: {}", problems.join("; ")).into()),
+        }
+    }
+
+    fn policy(&self) -> Result<Policy, CommandError> {
+        match Policy::named(&self.policy) {
+            Some(policy) => Ok(policy),
+            None => policy::read(&self.folder.join(&self.policy)),
+        }
+    }
+}
+
+/// An autopilot that has looked at its cluster once, ready to run.
+pub struct Live {
+    config: Config,
+    actuator: Actuator<LogJournal, Trailing>,
+    target: Informed<SlurmTarget>,
+    control: Control,
+}
+
+impl Live {
+    /// Opens everything; nothing is changed on the cluster, but that Slurm keeps a held job with the autopilot's notes.
+    ///
+    /// # Errors
+    /// The policy is wrong, the cluster cannot be reached, or the log has no topic for it.
+    pub fn open(config: Config, data: &Path, log: &Arc<dyn EventLog>) -> Result<Self, CommandError> {
+        let policy = config.policy()?;
+        let slurm = SlurmTarget::open(config.slurm.clone().unwrap_or_default())?;
+        let begun = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+        let host = nix::unistd::gethostname()?;
+        let holder = format!("{}/{}/{begun}", host.to_string_lossy(), std::process::id());
+        let journal = LogJournal::open(Arc::clone(log), &config.cluster, &holder)?;
+        let ms = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX / 1_000_000) * 1_000;
+        let settings = Settings {
+            holder,
+            lease_ms: ms(config.lease_s),
+            plan_every_ms: ms(config.plan_every_s),
+            limits: Limits { look_every_ms: ms(config.look_every_s), ..Limits::default() },
+            ..Settings::default()
+        };
+        let forecast = Trailing::new(TrailingConfig::default());
+        let target = Informed::new(slurm, Arc::clone(log), &config.cluster)?;
+        let control = Control::of(data);
+        Ok(Self { actuator: Actuator::new(policy, settings, journal, forecast), target, control, config })
+    }
+
+    /// What it can do, by what policy, and whether it may: for people.
+    pub fn told(&self) -> Vec<String> {
+        let capabilities = self.target.capabilities();
+        let kinds: Vec<&str> = capabilities.kinds.iter().map(|kind| kind.name()).collect();
+        let mut told = vec![
+            format!("cluster {} on {}: it can {}", self.config.cluster, capabilities.name, kinds.join(", ")),
+            format!("policy  {}", self.actuator.policy().name),
+            format!("switch  {}", self.control.told().unwrap_or_else(|e| format!("cannot be read: {e}"))),
+        ];
+        told.extend(capabilities.lacking.iter().map(|lacking| format!("lacks   {lacking}")));
+        told
+    }
+
+    /// Lets the forecast learn from the tables, where they have demand by team and pool.
+    ///
+    /// # Errors
+    /// The tables cannot be read.
+    pub async fn learn(&mut self, service: &QueryService) -> Result<usize, CommandError> {
+        #[derive(Deserialize)]
+        struct Hour {
+            at_us: i64,
+            pool: String,
+            team: String,
+            gpus: f64,
+        }
+        let cluster = crate::commands::quoted(&self.config.cluster);
+        let hours: Vec<Hour> = ask(
+            service,
+            &format!(
+                "SELECT CAST(window_start AS BIGINT) AS at_us, pool, team, \
+                 CAST(sum(gpu_ms_held + gpu_ms_queued) AS DOUBLE) / 3600000 AS gpus FROM usage_1h \
+                 WHERE cluster = {cluster} AND pool IS NOT NULL AND team IS NOT NULL \
+                 AND window_start >= now() - INTERVAL '{LEARNED_DAYS} days' GROUP BY window_start, pool, team ORDER BY 1, 2, 3"
+            ),
+        )
+        .await?;
+        for Hour { at_us, pool, team, gpus } in &hours {
+            let of = Series { owner: team, pool };
+            (0..6).for_each(|step| {
+                self.actuator.learn(|forecast| forecast.observe(of, at_us + step * 600_000_000, *gpus))
+            });
+        }
+        Ok(hours.len())
+    }
+
+    /// Runs until told to stop; with `once` a single look.
+    ///
+    /// # Errors
+    /// The log is broken for good. That it cannot be reached for a while is waited for.
+    pub fn run(mut self, stopped: &watch::Receiver<bool>, once: bool) -> Result<(), CommandError> {
+        let mut role = None;
+        while !*stopped.borrow() {
+            let approved = self.control.approved();
+            let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
+            let control = &self.control;
+            match self.actuator.step(&mut self.target, &mut || control.switch(), &approved, now_us) {
+                Ok(stepped) => {
+                    if matches!(stepped.role, Role::Acts { .. }) {
+                        control.took_up(&approved);
+                    }
+                    tell(&stepped, &mut role);
+                }
+                Err(error) => tracing::warn!("the autopilot waits, and begins nothing: {error}"),
+            }
+            if once {
+                break;
+            }
+            wait(Duration::from_secs(self.config.look_every_s), stopped);
+        }
+        Ok(())
+    }
+
+    /// Runs on a thread of its own. That it fails stops nothing else, and is said.
+    pub fn spawn(self, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+        std::thread::spawn(move || {
+            if let Err(error) = self.run(&stopped, false) {
+                tracing::error!(
+                    "the autopilot has stopped, all else goes on: {}",
+                    crate::commands::chain(error.as_ref())
+                );
+            }
+        })
+    }
+}
+
+fn tell(stepped: &Stepped, before: &mut Option<Role>) {
+    let Stepped { role, planned, steps, blind } = stepped;
+    if before.as_ref() != Some(role) {
+        match role {
+            Role::Acts { generation } => say!("holds the lease, generation {generation}"),
+            // Whoever holds it renews it all the time.
+            Role::Waits(_) if matches!(before, Some(Role::Waits(_))) => {}
+            Role::Waits(held) => {
+                say!("waits: {} holds the lease, generation {}", held.holder, held.generation)
+            }
+            Role::Fenced => say!("another took the lease: it begins nothing"),
+        }
+        *before = Some(role.clone());
+    }
+    if let Some((plan, decisions)) = planned {
+        say!("plan {plan}: {decisions} decisions");
+    }
+    for (action, what) in steps {
+        say!("  {action} {what}");
+    }
+    if let Some(error) = blind {
+        tracing::warn!("the cluster cannot be seen, nothing is begun: {error}");
+    }
+}
+
+fn wait(time: Duration, stopped: &watch::Receiver<bool>) {
+    const PIECE: Duration = Duration::from_millis(50);
+    let mut waited = Duration::ZERO;
+    while waited < time && !*stopped.borrow() {
+        std::thread::sleep(PIECE);
+        waited += PIECE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_that_cannot_be_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("autopilot.toml");
+        for (text, said) in [
+            ("policy = \"auto\"\n[slurm]\n", "cluster"),
+            ("cluster = \"c\"\n", "add a [slurm] section"),
+            ("cluster = \"c\"\nlook_every_s = 20\n[slurm]\n", "outlast three looks"),
+            ("cluster = \"c\"\nleas_s = 20\n[slurm]\n", "leas_s"),
+            ("cluster = \"c\"\n[slurm]\ncommand_ms = 0\n", "command_ms is 0"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = Config::read(&file).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("autopilot.toml"), "{text}: {error}");
+        }
+        std::fs::write(&file, "cluster = \"c\"\npolicy = \"own.toml\"\n[slurm]\n").unwrap();
+        let config = Config::read(&file).unwrap();
+        assert!(config.policy().unwrap_err().to_string().contains("own.toml"));
+        std::fs::write(folder.path().join("own.toml"), "name = \"own\"\n").unwrap();
+        assert_eq!(config.policy().unwrap().name, "own");
+    }
+}

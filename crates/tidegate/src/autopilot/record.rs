@@ -1,0 +1,68 @@
+//! The autopilot's record, read from the tables.
+
+use serde::{Deserialize, Serialize};
+use tidegate_autopilot::actuator::{Entry, Planned, What};
+use tidegate_server::QueryService;
+
+use crate::commands::{CommandError, ask, quoted};
+
+#[derive(Debug, Deserialize)]
+struct Body {
+    body: String,
+}
+
+/// A step of an action as the tables have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    pub cluster: String,
+    pub event_time: String,
+    pub kind: String,
+    pub holder: String,
+    pub generation: i64,
+    pub rule: Option<String>,
+    pub why: Option<String>,
+}
+
+/// Entries of the journal that `condition` picks, in order.
+///
+/// # Errors
+/// The tables cannot be read, or hold what this program cannot read.
+pub async fn entries(service: &QueryService, condition: &str) -> Result<Vec<Entry>, CommandError> {
+    let bodies: Vec<Body> =
+        ask(service, &format!("SELECT body FROM autopilot_events WHERE {condition} ORDER BY epoch, seq"))
+            .await?;
+    let read = bodies.iter().map(|row| serde_json::from_str(&row.body));
+    Ok(read.collect::<Result<_, _>>().map_err(|e| {
+        format!(
+            "an entry of the autopilot's journal cannot be read ({e}): was it written by a newer version?"
+        )
+    })?)
+}
+
+/// The recorded plan of that id.
+///
+/// # Errors
+/// The tables cannot be read.
+pub async fn plan(service: &QueryService, id: &str) -> Result<Option<Planned>, CommandError> {
+    let condition = format!("kind = 'PLANNED' AND plan = {}", quoted(id));
+    let found = entries(service, &condition).await?.into_iter().find_map(|entry| match entry.what {
+        What::Planned(planned) => Some(*planned),
+        _ => None,
+    });
+    Ok(found)
+}
+
+/// Steps of an action, in order.
+///
+/// # Errors
+/// The tables cannot be read.
+pub async fn steps(service: &QueryService, action: &str) -> Result<Vec<Told>, CommandError> {
+    ask(
+        service,
+        &format!(
+            "SELECT cluster, event_time, kind, holder, generation, rule, why FROM autopilot_events WHERE action = {} ORDER BY epoch, seq",
+            quoted(action)
+        ),
+    )
+    .await
+}

@@ -1,0 +1,236 @@
+//! `tidegate autopilot`: switch it on and off, approve what it asks for, and see whether it is worth it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+
+use tidegate_autopilot::action::Kind;
+use tidegate_autopilot::actuator::{Entry, Known, What};
+use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::record::{summary, trust};
+use tokio::sync::watch;
+
+use super::{
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, ask, block_on, chain, committed, policy,
+    stop_on_signals,
+};
+use crate::autopilot::Control;
+use crate::autopilot::live::{Config, Live};
+
+/// Let the autopilot act, stop it, and see its record
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate autopilot pause --why \"maintenance of rack 7\"
+  tidegate autopilot resume
+  tidegate autopilot approve drain_node-1b491e8c244329c8
+  tidegate autopilot record --policy site.toml
+
+The switch is a file in the data folder, DIR/autopilot/switch, outside the data path: it is read anew before everything that changes
+the cluster, and whatever is not plainly `on` is off. Pausing begins nothing more; it undoes nothing, and loans end by themselves.")]
+pub struct AutopilotArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look, plan and act on a real cluster until Ctrl-C, as its policy says and as far as the switch lets it
+    #[command(after_help = "Examples:
+  tidegate autopilot run --config deploy/autopilot/slurm.toml --log kafka://localhost:9092
+  tidegate autopilot run --config autopilot.toml --once
+
+Several may run: one holds the lease and acts, the others take over when it is gone. With the log in a data folder,
+`tidegate up --autopilot FILE` runs it beside the pipelines. By the shipped policy nothing is done: it suggests.")]
+    Run {
+        /// TOML file with the cluster, the policy and the [slurm] section
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// One look and what follows from it
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        data: DataArgs,
+        #[command(flatten)]
+        log: LogArgs,
+    },
+    /// Begin nothing more until `resume`
+    Pause {
+        /// Why, for others
+        #[arg(long, value_name = "TEXT")]
+        why: Option<String>,
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Let it act as its policy says
+    Resume {
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Approve an action that waits for a person; it is looked at anew before it is begun
+    Approve {
+        /// The action, as the table `decisions` names it
+        action: String,
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// What each kind of decision promised and what it came to, and how far it may go by that
+    Record {
+        /// Policy whose rules judge; by default the shipped one
+        #[arg(long, value_name = "FILE|NAME")]
+        policy: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        data: DataArgs,
+    },
+}
+
+pub fn run(args: AutopilotArgs) -> CommandResult {
+    match args.command {
+        Command::Run { config, once, data, log } => act(&config, once, &data, &log)?,
+        Command::Pause { why, data } => {
+            let control = Control::of(&data.data);
+            control.set(&Control::paused(&who(), &now(), why.as_deref()))?;
+            say!("{}", control.told()?);
+        }
+        Command::Resume { data } => {
+            let control = Control::of(&data.data);
+            control.set(&Control::on(&who(), &now()))?;
+            say!("{}", control.told()?);
+        }
+        Command::Approve { action, data } => approve(&action, &data)?,
+        Command::Record { policy, json, data } => record(policy.as_deref(), json, &data)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn act(config: &Path, once: bool, data: &DataArgs, log: &LogArgs) -> Result<(), CommandError> {
+    let config = Config::read(config)?;
+    let opened = Opened::open(&data.data, log)?;
+    opened.create_topics()?;
+    let mut live = Live::open(config, &data.data, &opened.log)?;
+    live.told().iter().for_each(|line| say!("{line}"));
+    block_on(async {
+        let (stop, stopped) = watch::channel(false);
+        stop_on_signals(stop)?;
+        learn(&mut live, data).await;
+        tokio::task::spawn_blocking(move || live.run(&stopped, once)).await?
+    })?
+}
+
+/// Lets the forecast learn from what the tables have, if they have something.
+pub async fn learn(live: &mut Live, data: &DataArgs) {
+    let learned = async { live.learn(&committed(data).await?).await };
+    match learned.await {
+        Ok(hours) => tracing::info!("the forecast has learned from {hours} hours of teams and pools"),
+        Err(error) => tracing::warn!("the forecast begins with nothing: {}", chain(error.as_ref())),
+    }
+}
+
+/// Who is at the keyboard.
+fn who() -> String {
+    std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "somebody".to_owned())
+}
+
+fn now() -> String {
+    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}
+
+fn approve(action: &str, data: &DataArgs) -> Result<(), CommandError> {
+    #[derive(Deserialize)]
+    struct Row {
+        state: String,
+        mode: String,
+        object: String,
+    }
+    let found: Vec<Row> = block_on(async {
+        let service = committed(data).await?;
+        let action = super::quoted(action);
+        ask(&service, &format!("SELECT state, mode, object FROM decisions WHERE action = {action}")).await
+    })??;
+    let Some(row) = found.first() else {
+        return Err(format!("there is no decision {action}: `tidegate sql \"SELECT action, object, state FROM decisions WHERE state = 'PROPOSED'\"` lists what waits").into());
+    };
+    if row.state != "PROPOSED" || row.mode != "approve" {
+        let (state, mode) = (row.state.to_lowercase(), &row.mode);
+        return Err(format!("{action} waits for nobody: its mode is {mode}, and it is {state}").into());
+    }
+    Control::of(&data.data).approve(action, &who())?;
+    say!(
+        "{action} of {} is approved by {}: the next look begins it, if the guard lets it",
+        row.object,
+        who()
+    );
+    Ok(())
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    kind: Kind,
+    decisions: u32,
+    scored: u32,
+    verified_ppm: Option<u32>,
+    median_ratio_ppm: Option<i64>,
+    net_gpu_ms: i64,
+    worse_than_noop: u32,
+    mode: &'static str,
+    why: String,
+}
+
+fn record(named: Option<&str>, json: bool, data: &DataArgs) -> Result<(), CommandError> {
+    let policy = match named {
+        Some(name) => policy::named(name)?,
+        None => Policy::shipped(),
+    };
+    let entries: Vec<Entry> = block_on(async {
+        let service = committed(data).await?;
+        crate::autopilot::record::entries(&service, "kind = 'SCORED'").await
+    })??;
+    let mut known = Known::default();
+    entries
+        .into_iter()
+        .filter(|entry| matches!(entry.what, What::Scored(_)))
+        .for_each(|entry| known.fold(entry));
+    let earned = known.earned(&policy);
+    let lines: Vec<Line> = Kind::ALL
+        .into_iter()
+        .filter(|kind| known.scores.iter().any(|score| score.kind == *kind))
+        .map(|kind| {
+            let of = summary(kind, &known.scores, policy.record.window);
+            let mode = earned.get(&kind).copied().unwrap_or(tidegate_autopilot::policy::Mode::Observe);
+            Line {
+                kind,
+                decisions: of.decisions,
+                scored: of.scored,
+                verified_ppm: of.verified_ppm,
+                median_ratio_ppm: of.median_ratio_ppm,
+                net_gpu_ms: of.net_gpu_ms,
+                worse_than_noop: of.worse_than_noop,
+                mode: mode.name(),
+                why: trust(mode, &of, &policy.record).why,
+            }
+        })
+        .collect();
+    if json {
+        say!("{}", serde_json::to_string_pretty(&lines)?);
+        return Ok(());
+    }
+    if lines.is_empty() {
+        say!("nothing is scored yet: a decision is when the time of its prediction is over");
+    }
+    for line in &lines {
+        say!(
+            "{:18} {:4} decisions, {:+.1} GPU-hours net of doing nothing, {} would better not have been; may {} ({})",
+            line.kind.name(),
+            line.decisions,
+            line.net_gpu_ms as f64 / 3.6e6,
+            line.worse_than_noop,
+            line.mode,
+            line.why
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! `tidegate explain decision`: why, why now, what else was considered, and what came of it; made again from the record.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use tidegate_autopilot::actuator::{Planned, What};
+use tidegate_autopilot::intent::What as Step;
+use tidegate_autopilot::planner::{Considered, Decision};
+use tidegate_autopilot::record::Score;
+use tidegate_server::QueryService;
+
+use crate::autopilot::record::{Told, entries, plan, steps};
+use crate::commands::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
+
+/// Other objects of the same kind that are told of.
+const OTHERS: usize = 8;
+
+/// Why the autopilot decided on an action, what else it considered, and what came of it
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate sql \"SELECT decided_time, action, object, state FROM decisions ORDER BY decided_time DESC LIMIT 10\"
+  tidegate explain decision lend-1b491e8c244329c8
+
+What is said is from the autopilot's own record. The plan is made again from it: the same inputs give the same bytes.")]
+pub(super) struct DecisionArgs {
+    /// The action, as the table `decisions` names it
+    action: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+/// All that is said of a decision.
+#[derive(Debug, Serialize)]
+struct Explanation {
+    action: String,
+    plan: String,
+    policy: String,
+    decision: Decision,
+    /// What was thought of its object: alternatives are in it.
+    considered: Option<Considered>,
+    /// What was thought of other objects of the kind.
+    others: Vec<Considered>,
+    /// The plan, made again from what is on record, is the same, byte for byte; `None`: its inputs are not on record.
+    same_bytes: Option<bool>,
+    steps: Vec<Told>,
+    score: Option<Score>,
+}
+
+pub(super) fn run(args: &DecisionArgs) -> CommandResult {
+    let told = block_on(explain(args))??;
+    match args.json {
+        true => say!("{}", serde_json::to_string_pretty(&told)?),
+        false => print(&told),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
+    let service = committed(&args.data).await?;
+    let of = format!("action = {}", quoted(&args.action));
+    let mut proposed = None;
+    let mut score = None;
+    for entry in entries(&service, &format!("{of} AND kind IN ('PROPOSED', 'SCORED')")).await? {
+        match entry.what {
+            What::Step(step) => {
+                if let Step::Proposed { decision, plan, .. } = step.what {
+                    proposed = Some((*decision, plan));
+                }
+            }
+            What::Scored(scored) => score = Some(scored),
+            What::Lease(_) | What::Planned(_) => {}
+        }
+    }
+    let Some((decision, plan_id)) = proposed else { return Err(unknown(&service, &args.action).await?) };
+    let planned = plan(&service, &plan_id)
+        .await?
+        .ok_or_else(|| format!("plan {plan_id} of {} is not on record any more", args.action))?;
+    let parent = match &planned.plan.parent {
+        Some(id) => plan(&service, id).await?,
+        None => None,
+    };
+    let same_bytes = made_again(&planned, parent.as_ref())?;
+    let (own, others): (Vec<Considered>, Vec<Considered>) = (planned.report.considered.into_iter())
+        .filter(|considered| considered.kind == decision.kind)
+        .partition(|considered| considered.action.as_deref() == Some(&*args.action));
+    Ok(Explanation {
+        action: args.action.clone(),
+        plan: plan_id,
+        policy: planned.plan.policy.clone(),
+        considered: own.into_iter().next(),
+        others: others.into_iter().take(OTHERS).collect(),
+        decision,
+        same_bytes,
+        steps: steps(&service, &args.action).await?,
+        score,
+    })
+}
+
+/// Whether the plan comes out the same from its inputs.
+fn made_again(planned: &Planned, parent: Option<&Planned>) -> Result<Option<bool>, CommandError> {
+    let has_inputs = !planned.state.cluster.is_empty() || !planned.state.nodes.is_empty();
+    if !has_inputs || planned.plan.parent.is_some() != parent.is_some() {
+        return Ok(None);
+    }
+    let (plan, report) = planned.again(parent.map(|parent| &parent.plan));
+    let same = serde_json::to_vec(&plan)? == serde_json::to_vec(&planned.plan)?
+        && serde_json::to_vec(&report)? == serde_json::to_vec(&planned.report)?;
+    Ok(Some(same))
+}
+
+async fn unknown(service: &QueryService, action: &str) -> Result<CommandError, CommandError> {
+    #[derive(serde::Deserialize)]
+    struct Row {
+        action: String,
+    }
+    let newest: Vec<Row> =
+        ask(service, "SELECT action FROM decisions ORDER BY decided_time DESC LIMIT 3").await?;
+    let newest: Vec<&str> = newest.iter().map(|row| &*row.action).collect();
+    let hint = match newest.is_empty() {
+        true => "nothing was decided yet".to_owned(),
+        false => format!("the newest are {}", newest.join(", ")),
+    };
+    Ok(format!("there is no decision {action}; {hint}").into())
+}
+
+fn print(told: &Explanation) {
+    let Explanation { decision, considered, others, same_bytes, steps, score, .. } = told;
+    let hours = |gpu_ms: i64| gpu_ms as f64 / 3.6e6;
+    let predicted = &decision.predicted;
+    say!("{}  {} of {}", told.action, decision.kind, decision.action.change.object());
+    say!("why     {}", decision.reason);
+    say!(
+        "worth   {:+.1} GPU-hours net over {} min ({:.1} gained, {:.1} lost; at the cautious ends {:+.1})",
+        hours(predicted.net_gpu_ms()),
+        predicted.over_ms / 60_000,
+        hours(predicted.benefit_gpu_ms),
+        hours(predicted.cost_gpu_ms),
+        hours(predicted.net_low_gpu_ms()),
+    );
+    say!("policy  {}, mode {}", told.policy, decision.mode.name());
+    let alternatives = considered.iter().flat_map(|considered| &considered.alternatives);
+    for (at, other) in alternatives.enumerate() {
+        let head = if at == 0 { "instead" } else { "       " };
+        say!("{head} {}: {:+.1} GPU-hours, {}", other.what, hours(other.net_gpu_ms), other.why_not);
+    }
+    for (at, other) in others.iter().enumerate() {
+        let head = if at == 0 { "others " } else { "       " };
+        let object = other.object.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
+        say!("{head} {object}: {}", other.reason);
+    }
+    for (at, step) in steps.iter().enumerate() {
+        let head = if at == 0 { "steps  " } else { "       " };
+        let rule = step.rule.as_ref().map_or_else(String::new, |rule| format!(" [{rule}]"));
+        let why = match step.kind.as_str() {
+            "PROPOSED" => String::new(),
+            "APPROVED" => format!(" by {}", step.holder),
+            _ => step.why.as_ref().map_or_else(String::new, |why| format!(": {why}")),
+        };
+        say!("{head} {}  {}{rule}{why}", step.event_time, step.kind.to_lowercase());
+    }
+    if let Some(score) = score {
+        let realised = score.realised_gpu_ms.map_or_else(
+            || "what it came to cannot be said".to_owned(),
+            |gpu_ms| format!("came to {:+.1} GPU-hours net", hours(gpu_ms)),
+        );
+        say!("score   {realised}; {:+.1} were predicted", hours(score.predicted_gpu_ms));
+    }
+    say!(
+        "again   {}",
+        match same_bytes {
+            Some(true) => "made again from the record, the plan is the same, byte for byte",
+            Some(false) => "made again from the record, the plan is ANOTHER: was it made by another version?",
+            None => "the plan's inputs are not on record, so it cannot be made again",
+        }
+    );
+}

@@ -1,0 +1,263 @@
+//! `tidegate plan`: what the autopilot would do and does, why, and what changed from one plan to another.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use tidegate_autopilot::actuator::Planned;
+use tidegate_autopilot::planner::{Considered, Decision};
+use tidegate_server::QueryService;
+
+use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed};
+use crate::autopilot::record;
+
+/// Show what the autopilot would do, and why
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate plan show
+  tidegate plan why n017
+  tidegate plan diff 0123456789abcdef fedcba9876543210
+
+Plans are those on record: that decided something new, and every ten minutes one that did not. Times are UTC.")]
+pub struct PlanArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Decisions of a plan, and why nothing was done where nothing was
+    Show {
+        /// The plan; by default the newest on record
+        plan: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// What was thought of a node, job, owner, pool, loan or reservation, newest plan first
+    Why {
+        /// Its name
+        object: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// What one plan decides and another does not
+    Diff {
+        /// The plan before; by default the one recorded before the other
+        from: Option<String>,
+        /// The plan after; by default the newest on record
+        to: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+/// Plans looked back on for an object.
+const LOOK_BACK: usize = 20;
+
+#[derive(Debug, Deserialize)]
+struct Made {
+    plan: String,
+    made_time: String,
+}
+
+pub fn run(args: PlanArgs) -> CommandResult {
+    block_on(async {
+        match &args.command {
+            Command::Show { plan, common } => show(plan.as_deref(), common).await,
+            Command::Why { object, common } => why(object, common).await,
+            Command::Diff { from, to, common } => diff(from.as_deref(), to.as_deref(), common).await,
+        }
+    })??;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn made(service: &QueryService, limit: usize) -> Result<Vec<Made>, CommandError> {
+    let newest: Vec<Made> = ask(
+        service,
+        &format!("SELECT plan, made_time FROM plans ORDER BY made_time DESC, generation DESC LIMIT {limit}"),
+    )
+    .await?;
+    match newest.is_empty() {
+        true => Err(
+            "no plan is on record: `tidegate autopilot run` makes them, and `tidegate up --demo` shows how"
+                .into(),
+        ),
+        false => Ok(newest),
+    }
+}
+
+async fn load(service: &QueryService, id: &str) -> Result<Planned, CommandError> {
+    let planned = record::plan(service, id).await?;
+    planned.ok_or_else(|| {
+        format!(
+            "there is no plan {id} on record; `tidegate sql \"SELECT plan, made_time FROM plans\"` lists them"
+        )
+        .into()
+    })
+}
+
+async fn show(plan: Option<&str>, common: &Common) -> Result<(), CommandError> {
+    let service = committed(&common.data).await?;
+    let id = match plan {
+        Some(id) => id.to_owned(),
+        None => made(&service, 1).await?.remove(0).plan,
+    };
+    let planned = load(&service, &id).await?;
+    if common.json {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            plan: &'a tidegate_autopilot::planner::Plan,
+            considered: &'a [Considered],
+        }
+        let shown = Shown { plan: &planned.plan, considered: &planned.report.considered };
+        say!("{}", serde_json::to_string_pretty(&shown)?);
+        return Ok(());
+    }
+    let plan = &planned.plan;
+    say!(
+        "plan {} of cluster {}, policy {}: {} decisions",
+        plan.id,
+        plan.cluster,
+        plan.policy,
+        plan.decisions.len()
+    );
+    plan.decisions.iter().for_each(say_decision);
+    let nothing = planned.report.considered.iter().filter(|considered| considered.action.is_none());
+    for considered in nothing {
+        let object = considered.object.as_ref().map_or_else(String::new, |object| format!(" {object}"));
+        say!("  nothing  {}{object}: {}", considered.kind, considered.reason);
+    }
+    Ok(())
+}
+
+fn say_decision(decision: &Decision) {
+    say!(
+        "  {:8} {} of {}, {} GPUs, {:+.1} GPU-hours: {}  [{}]",
+        decision.mode.name(),
+        decision.kind,
+        decision.action.change.object(),
+        decision.gpus,
+        decision.predicted.net_gpu_ms() as f64 / 3.6e6,
+        decision.reason,
+        decision.action.id
+    );
+}
+
+async fn why(object: &str, common: &Common) -> Result<(), CommandError> {
+    #[derive(Serialize)]
+    struct Thought {
+        plan: String,
+        made_time: String,
+        #[serde(flatten)]
+        considered: Considered,
+    }
+    let service = committed(&common.data).await?;
+    let mut thoughts = Vec::new();
+    for Made { plan, made_time } in made(&service, LOOK_BACK).await? {
+        let planned = load(&service, &plan).await?;
+        let about = |considered: &Considered| {
+            considered
+                .object
+                .as_ref()
+                .is_some_and(|of| of.to_string().split_once(' ').is_some_and(|(_, name)| name == object))
+        };
+        let own = planned.report.considered.into_iter().filter(about);
+        thoughts.extend(own.map(|considered| Thought {
+            plan: plan.clone(),
+            made_time: made_time.clone(),
+            considered,
+        }));
+    }
+    if common.json {
+        say!("{}", serde_json::to_string_pretty(&thoughts)?);
+        return Ok(());
+    }
+    if thoughts.is_empty() {
+        return Err(
+            format!("none of the last {LOOK_BACK} plans on record had a thought about {object}").into()
+        );
+    }
+    for Thought { made_time, considered, .. } in &thoughts {
+        let did = considered.action.as_deref().unwrap_or("nothing");
+        say!("{made_time}  {}: {did}, {}", considered.kind, considered.reason);
+        for other in &considered.alternatives {
+            say!(
+                "    instead {}: {:+.1} GPU-hours, {}",
+                other.what,
+                other.net_gpu_ms as f64 / 3.6e6,
+                other.why_not
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn diff(from: Option<&str>, to: Option<&str>, common: &Common) -> Result<(), CommandError> {
+    #[derive(Serialize)]
+    struct Diff<'a> {
+        from: &'a str,
+        to: &'a str,
+        policy_changed: bool,
+        state_changed: bool,
+        gone: Vec<&'a Decision>,
+        new: Vec<&'a Decision>,
+        same: usize,
+    }
+    let service = committed(&common.data).await?;
+    let to = match to {
+        Some(id) => load(&service, id).await?,
+        None => load(&service, &made(&service, 1).await?.remove(0).plan).await?,
+    };
+    let before = from.or(to.plan.parent.as_deref());
+    let before = before.ok_or_else(|| format!("{} is the first plan on record: name two", to.plan.id))?;
+    let from = load(&service, before).await?;
+    let by_id = |planned: &Planned| -> BTreeMap<String, Decision> {
+        planned.plan.decisions.iter().map(|decision| (decision.action.id.clone(), decision.clone())).collect()
+    };
+    let (old, new) = (by_id(&from), by_id(&to));
+    let told = Diff {
+        from: &from.plan.id,
+        to: &to.plan.id,
+        policy_changed: from.plan.policy_hash != to.plan.policy_hash,
+        state_changed: from.plan.state_hash != to.plan.state_hash,
+        gone: old.iter().filter(|(id, _)| !new.contains_key(*id)).map(|(_, decision)| decision).collect(),
+        new: new.iter().filter(|(id, _)| !old.contains_key(*id)).map(|(_, decision)| decision).collect(),
+        same: new.keys().filter(|id| old.contains_key(*id)).count(),
+    };
+    if common.json {
+        say!("{}", serde_json::to_string_pretty(&told)?);
+        return Ok(());
+    }
+    let changed = |changed: bool| if changed { "another" } else { "the same" };
+    say!(
+        "from {} to {}: {} policy, {} state, {} decisions stand",
+        told.from,
+        told.to,
+        changed(told.policy_changed),
+        changed(told.state_changed),
+        told.same
+    );
+    for (sign, decisions) in [("-", &told.gone), ("+", &told.new)] {
+        for decision in decisions {
+            say!(
+                "{sign} {} of {}, {} GPUs: {}  [{}]",
+                decision.kind,
+                decision.action.change.object(),
+                decision.gpus,
+                decision.reason,
+                decision.action.id
+            );
+        }
+    }
+    Ok(())
+}
