@@ -6,5 +6,6 @@ mod columns;
 pub mod forecast;
 pub mod sizing;
 pub mod straggler;
+pub mod trace;
 
 pub use columns::ReadError;
