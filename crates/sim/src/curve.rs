@@ -1,6 +1,8 @@
-//! How fast a job goes with how many GPUs, where no measured curve is at hand.
+//! How fast a job goes with how many GPUs: as measured, or by a law where no measurement is at hand.
 
 use tidegate_autopilot::state::{CurvePoint, ScalingCurve};
+
+const ONE_PPM: f64 = 1e6;
 
 /// The law of Amdahl, `x(w) = w / (1 + a (w - 1))`, at 1, 2, 4 ... `max_gpus` GPUs; `serial_ppm` is `a` in ppm.
 pub fn amdahl(serial_ppm: u32, max_gpus: u32) -> ScalingCurve {
@@ -14,6 +16,31 @@ pub fn amdahl(serial_ppm: u32, max_gpus: u32) -> ScalingCurve {
         CurvePoint { gpus, rate_ppm }
     };
     ScalingCurve::new(sizes.into_iter().map(point).collect()).expect("sizes rise from 1")
+}
+
+/// A curve through what was measured: GPUs, rising, and work per time in any unit. Speeds are relative to a GPU of the smallest
+/// size. Where a larger size was slower, the speed stays that of the smaller one: a job may leave GPUs idle. Beyond the largest size it goes on at doubled sizes up to `max_gpus`, with the slope that the last two sizes have on a
+/// scale of logarithms, never falling and never better than proportional: that part is an assumption, not a measurement.
+/// `None` if there are fewer than two sizes, they do not rise, or a throughput is not above 0.
+pub fn measured(throughputs: &[(u32, f64)], max_gpus: u32) -> Option<ScalingCurve> {
+    let usable = |(gpus, speed): &(u32, f64)| *gpus > 0 && speed.is_finite() && *speed > 0.0;
+    let first = throughputs.first()?;
+    if !throughputs.iter().all(usable) || throughputs.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+        return None;
+    }
+    let mut points = throughputs.to_vec();
+    for i in 1..points.len() {
+        points[i].1 = points[i].1.max(points[i - 1].1);
+    }
+    let [.., before, last] = points[..] else { return None };
+    let of_one = first.1 / f64::from(first.0);
+    let slope = ((last.1 / before.1).ln() / (f64::from(last.0) / f64::from(before.0)).ln()).clamp(0.0, 1.0);
+    while let Some((gpus, _)) = points.last().copied().filter(|(gpus, _)| *gpus < max_gpus) {
+        let next = gpus.saturating_mul(2).min(max_gpus);
+        points.push((next, last.1 * (f64::from(next) / f64::from(last.0)).powf(slope)));
+    }
+    let point = |(gpus, speed): (u32, f64)| CurvePoint { gpus, rate_ppm: (speed / of_one * ONE_PPM) as u64 };
+    ScalingCurve::new(points.into_iter().map(point).collect()).ok()
 }
 
 /// Speed with `gpus` GPUs against that with `asked` GPUs, in ppm.
@@ -34,5 +61,21 @@ mod tests {
         assert_eq!(curve.rate_ppm(8), 4_705_882);
         assert_eq!(relative_ppm(&curve, 8, 1), 4_705_882);
         assert_eq!(relative_ppm(&curve, 4, 8), 653_846);
+    }
+
+    #[test]
+    fn a_measured_curve_goes_through_what_was_measured_and_on_with_its_last_slope() {
+        // From 2 to 4 GPUs 1.5 times as fast: the slope is log2 1.5, so 8 GPUs are 1.5 times as fast again.
+        let curve = measured(&[(1, 50.0), (2, 80.0), (4, 120.0)], 8).unwrap();
+        assert_eq!([1, 2, 4].map(|gpus| curve.rate_ppm(gpus)), [1_000_000, 1_600_000, 2_400_000]);
+        assert!(curve.rate_ppm(8).abs_diff(3_600_000) <= 1, "{}", curve.rate_ppm(8));
+        // What got slower stays as it was, what got faster than proportional goes on in proportion.
+        assert_eq!(measured(&[(4, 8.0), (8, 6.0)], 16).unwrap().rate_ppm(16), 4_000_000);
+        assert_eq!(measured(&[(1, 1.0), (2, 3.0)], 4).unwrap().rate_ppm(4), 6_000_000);
+        for wrong in
+            [&[(1, 1.0)][..], &[(1, 1.0), (2, f64::NAN)], &[(1, 1.0), (1, 2.0)], &[(1, 0.0), (2, 1.0)]]
+        {
+            assert_eq!(measured(wrong, 8), None, "{wrong:?}");
+        }
     }
 }

@@ -28,7 +28,7 @@ pub mod target;
 mod units;
 
 pub use control::Refused;
-pub use curve::amdahl;
+pub use curve::{amdahl, measured};
 pub use happening::{Ended, Happening, Record};
 pub use job::{Job, JobState};
 pub use ledger::{Class, Ledger};

@@ -36,7 +36,12 @@ impl Sim {
             let Some(((_, job), team)) = heads.min() else { return };
             match self.try_start(job) {
                 Tried::Started => {}
-                Tried::OverQuota => open.retain(|t| *t != team),
+                Tried::OverQuota => {
+                    open.retain(|t| *t != team);
+                    if self.spec.schedule.pass_at_quota {
+                        self.pass(team);
+                    }
+                }
                 Tried::NoRoom => {
                     if self.spec.schedule.preempt {
                         self.preempt_for(pool, job);
@@ -47,6 +52,15 @@ impl Sim {
                     return;
                 }
             }
+        }
+    }
+
+    /// Starts what may start of a team whose first job its quota holds back; at most so many are looked at.
+    fn pass(&mut self, team: usize) {
+        const LOOKED_AT: usize = 100;
+        let behind: Vec<u32> = self.queues[team].iter().skip(1).take(LOOKED_AT).map(|key| key.1).collect();
+        for job in behind {
+            let _tried = self.try_start(job);
         }
     }
 

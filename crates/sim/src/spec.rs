@@ -98,6 +98,9 @@ pub struct Schedule {
     pub preempt: bool,
     /// An elastic job that does not fit starts smaller, down to its least size.
     pub start_smaller: bool,
+    /// A job that its team's quota holds back lets those behind it pass that the quota does not, as Slurm does with a job held by a
+    /// QOS limit. Off, the team waits.
+    pub pass_at_quota: bool,
 }
 
 /// What may overtake the head of the queue.

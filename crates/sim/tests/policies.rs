@@ -4,8 +4,8 @@
 
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
-    Backfill, MINUTE_US, Schedule,
-    backtest::{Contender, Metric, Setting, backtest, play},
+    Backfill, Checkpoint, ClusterSpec, DAY_US, HOUR_US, JobSpec, MINUTE_US, SECOND_US, Schedule, TeamSpec,
+    backtest::{Contender, Metric, QuotaLender, Setting, backtest, play, play_quotas},
     generate::{Arrivals, Load},
     pilot::{Autopilot, Habits, Lender},
     policy::{Clairvoyant, Gfs, Lyra, Static, fluid_bound_gpu_us},
@@ -53,11 +53,11 @@ fn lending_does_more_work_and_the_clairvoyant_harms_nobody() {
     let rows = backtest(&makers, 0..2, &setting).unwrap();
     for row in &rows {
         println!("{}", row.policy);
-        for (metric, value) in Metric::ALL.iter().zip(&row.values) {
+        for (metric, value) in Metric::ALL.iter().zip(row.values.iter().flatten()) {
             println!("  {metric:?} {:.3} [{:.3} {:.3}]", value.value, value.low, value.high);
         }
     }
-    let of = |policy: usize, metric: Metric| rows[policy].values[metric as usize].value;
+    let of = |policy: usize, metric: Metric| rows[policy].values[metric as usize].unwrap().value;
     for policy in [2, 4] {
         assert!(of(policy, Metric::UsefulGpuHours) > of(0, Metric::UsefulGpuHours) * 1.02);
         assert!(of(policy, Metric::QueueHours) < of(0, Metric::QueueHours) / 1.5);
@@ -83,4 +83,52 @@ fn the_same_seed_gives_the_same_run() {
         let s = setting(11);
         assert_eq!(play(&s, make(&s), 1).unwrap(), play(&s, make(&s), 1).unwrap());
     }
+}
+
+#[test]
+fn idle_quotas_are_lent_and_given_back_in_time() {
+    // Two nodes, a team for each. `a` has work for both nodes, 4 hours each; `b` needs its node from 02:00 for an hour.
+    let mut spec = ClusterSpec::uniform(&[2], 8);
+    let team = |name: &str| TeamSpec { name: name.into(), pool: 0, quota_gpus: Some(8) };
+    spec.teams = vec![team("a"), team("b")];
+    let checkpoint = Some(Checkpoint { every_us: 10 * HOUR_US, cost_us: 0, on_notice: true });
+    let job = |submit_us, hours| JobSpec {
+        loan: true,
+        checkpoint,
+        ..JobSpec::plain(submit_us, 8, hours * HOUR_US)
+    };
+    let jobs = vec![job(0, 4), job(0, 4), JobSpec { team: 1, ..job(2 * HOUR_US, 1) }];
+    let setting = Setting {
+        spec,
+        jobs,
+        services: Vec::new(),
+        faults: Vec::new(),
+        span_us: DAY_US,
+        drain_us: DAY_US,
+        price_micros: None,
+    };
+    let seconds = |gpu_us: i128| (gpu_us / i128::from(8 * SECOND_US)) as i64;
+
+    // Walls: the second of `a` waits for the first, which starts in 5 s; `b` waits for nobody.
+    let walls = play_quotas(&setting, QuotaLender::new(false, 10 * MINUTE_US)).unwrap();
+    assert_eq!(seconds(walls.waited_gpu_us), 4 * 3_600 + 5);
+    assert_eq!((walls.owners.waits, walls.owners.borrowed_gpu_us), (0, 0));
+
+    // Lent: the second of `a` starts a minute later. `b` gets its node within notice (60 s), checkpoint (60 s) and kill (30 s).
+    // Its hour takes 5 s to start; the job that went starts again at the next full minute: 02:02:30 to 03:03:00 is 3,630 s.
+    let lent = play_quotas(&setting, QuotaLender::new(true, 10 * MINUTE_US)).unwrap();
+    assert_eq!(seconds(lent.waited_gpu_us), 60 + 150 + 3_630);
+    let owners = lent.owners;
+    assert_eq!((owners.waits, owners.late, owners.longest_us, owners.reclaims), (1, 0, 150 * SECOND_US, 1));
+    // Beyond its quota from 00:01 to 02:02 and from 03:03 to 04:01, in whole minutes.
+    assert_eq!(seconds(owners.borrowed_gpu_us), 121 * 60 + 58 * 60);
+    // Nothing is lost by a job that writes a checkpoint when it is told to go, and a promise of two minutes is broken.
+    assert_eq!(lent.run.at_end.lost_preempted_gpu_us, 0);
+    let hasty = play_quotas(&setting, QuotaLender::new(true, 2 * MINUTE_US)).unwrap();
+    assert_eq!(hasty.owners.late, 1);
+
+    // All of an owner's quota kept back: nothing is lent, and what waits is as behind walls.
+    let mut keeps = QuotaLender::new(true, 10 * MINUTE_US);
+    keeps.keep_gpus = 8;
+    assert_eq!(play_quotas(&setting, keeps).unwrap().waited_gpu_us, walls.waited_gpu_us);
 }

@@ -47,14 +47,19 @@ impl Columns {
 
     /// A timestamp column as seconds since 1970; null is an error of the file.
     pub(crate) fn seconds(&self, name: &str) -> Result<Vec<f64>, ReadError> {
-        let mut seconds = Vec::new();
+        let second = |micros: Option<i64>| micros.map(|us| us as f64 / 1e6);
+        let seconds: Option<Vec<f64>> = self.micros(name)?.into_iter().map(second).collect();
+        seconds.ok_or_else(|| self.fail(name, &"null"))
+    }
+
+    /// A timestamp column as µs since 1970.
+    pub(crate) fn micros(&self, name: &str) -> Result<Vec<Option<i64>>, ReadError> {
+        let mut all = Vec::new();
         for array in self.cast(name, &DataType::Timestamp(TimeUnit::Microsecond, None))? {
             let micros = cast(&array, &DataType::Int64).map_err(|error| self.fail(name, &error))?;
-            for value in micros.as_primitive::<Int64Type>() {
-                seconds.push(value.ok_or_else(|| self.fail(name, &"null"))? as f64 / 1e6);
-            }
+            all.extend(micros.as_primitive::<Int64Type>());
         }
-        Ok(seconds)
+        Ok(all)
     }
 
     /// A text column; null is the empty text.

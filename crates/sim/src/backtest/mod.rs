@@ -1,9 +1,11 @@
 //! What would have been under another policy: the same jobs, demand and faults, once for each policy and seed.
 
 mod interval;
+mod quotas;
 mod setting;
 
 pub use interval::{Interval, bootstrap};
+pub use quotas::{Owners, QuotaLender, QuotaRun, play_quotas};
 pub use setting::{Arrival, Setting, Unknowns};
 
 use serde::Serialize;
@@ -11,7 +13,7 @@ use serde::Serialize;
 use crate::{
     DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
     pilot::{self, Decide, Habits, Pilot},
-    policy::{self, Policy},
+    policy::{self, Clairvoyant, Policy},
     target::{Control, SimTarget},
 };
 
@@ -24,6 +26,8 @@ pub struct Run {
     pub at_end: Outcome,
     /// Time under test, µs.
     pub span_us: i64,
+    /// What a GPU costs an hour, millionths of the currency; `None` is not known.
+    pub price_micros: Option<i64>,
 }
 
 /// The numbers that are compared.
@@ -38,6 +42,8 @@ pub enum Metric {
     CompletionHours,
     /// Work done in the time under test, GPU-hours at the size each job asked for.
     UsefulGpuHours,
+    /// GPU time held by jobs, of all that was paid for.
+    Allocation,
     /// GPU time held by jobs or needed by a service and given, of all that was paid for.
     Usage,
     /// Progress thrown away by preemption, GPU-hours.
@@ -52,15 +58,20 @@ pub enum Metric {
     ActionsPerDay,
     /// Jobs that ended before time ran out, of all.
     Done,
+    /// Paid for GPU time that was neither useful work nor online demand answered, in the price's currency.
+    WastedMoney,
+    /// Paid for all GPU time, per GPU-hour of useful work or online demand answered.
+    MoneyPerUsefulGpuHour,
 }
 
 impl Metric {
     /// All, in the order of tables.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::QueueHours,
         Self::QueueP95Hours,
         Self::CompletionHours,
         Self::UsefulGpuHours,
+        Self::Allocation,
         Self::Usage,
         Self::LostGpuHours,
         Self::PreemptionsPerJob,
@@ -68,17 +79,22 @@ impl Metric {
         Self::UnmetGpuHours,
         Self::ActionsPerDay,
         Self::Done,
+        Self::WastedMoney,
+        Self::MoneyPerUsefulGpuHour,
     ];
 
-    /// Its value for a run.
-    pub fn of(self, run: &Run) -> f64 {
+    /// Its value for a run; `None` where a price is needed and not known.
+    pub fn of(self, run: &Run) -> Option<f64> {
         let hours = |us: i64| us as f64 / crate::HOUR_US as f64;
         let (span, end) = (&run.at_span, &run.at_end);
-        match self {
+        let answered = span.used_gpu_us - span.allocated_gpu_us;
+        let price = |gpu_us: i128| Some(gpu_hours(gpu_us) * run.price_micros? as f64 / 1e6);
+        Some(match self {
             Self::QueueHours => hours(end.queue_mean_us),
             Self::QueueP95Hours => hours(end.queue_p95_us),
             Self::CompletionHours => hours(end.completion_mean_us),
             Self::UsefulGpuHours => gpu_hours(span.useful_gpu_us),
+            Self::Allocation => span.allocated_gpu_us as f64 / span.paid_gpu_us.max(1) as f64,
             Self::Usage => span.used_gpu_us as f64 / span.paid_gpu_us.max(1) as f64,
             Self::LostGpuHours => gpu_hours(span.lost_preempted_gpu_us),
             Self::PreemptionsPerJob => end.preemptions as f64 / end.jobs.max(1) as f64,
@@ -86,7 +102,11 @@ impl Metric {
             Self::UnmetGpuHours => gpu_hours(span.unmet_gpu_us),
             Self::ActionsPerDay => span.actions as f64 / (run.span_us as f64 / DAY_US as f64),
             Self::Done => end.done as f64 / end.jobs.max(1) as f64,
-        }
+            Self::WastedMoney => price(span.paid_gpu_us - span.useful_gpu_us - answered)?,
+            Self::MoneyPerUsefulGpuHour => {
+                price(span.paid_gpu_us)? / gpu_hours((span.useful_gpu_us + answered).max(1))
+            }
+        })
     }
 }
 
@@ -117,10 +137,13 @@ pub type Maker<'a> = &'a dyn Fn(&Setting) -> Contender;
 pub struct Row {
     /// Name of the policy.
     pub policy: String,
-    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval.
-    pub values: Vec<Interval>,
+    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval. `None` where it is not known.
+    pub values: Vec<Option<Interval>>,
     /// Likewise, mean over that of the first policy; seeds are drawn in pairs. `None` where the first policy's mean is 0.
     pub ratios: Vec<Option<Interval>>,
+    /// Useful GPU-hours more than the first policy's, as a share of what the one that knows the future has more; seeds are
+    /// drawn in pairs. `None` where that one was not run or gains nothing.
+    pub gain: Option<Interval>,
     /// What each seed gave.
     pub runs: Vec<Run>,
 }
@@ -145,15 +168,30 @@ pub fn backtest(
             runs.push(play(&setting, contender, seed)?);
         }
         let base = rows.first().map_or(&runs, |first| &first.runs).clone();
-        let of = |metric: Metric, runs: &[Run]| runs.iter().map(|run| metric.of(run)).collect::<Vec<_>>();
-        let values = Metric::ALL.map(|m| bootstrap(&of(m, &runs), None));
+        let of =
+            |metric: Metric, runs: &[Run]| runs.iter().map(|run| metric.of(run)).collect::<Option<Vec<_>>>();
+        let values = Metric::ALL.map(|m| Some(bootstrap(&of(m, &runs)?, None)));
         let ratios = Metric::ALL.map(|m| {
-            let below = of(m, &base);
-            (below.iter().sum::<f64>() > 0.0).then(|| bootstrap(&of(m, &runs), Some(&below)))
+            let below = of(m, &base)?;
+            (below.iter().sum::<f64>() > 0.0).then_some(bootstrap(&of(m, &runs)?, Some(&below)))
         });
-        rows.push(Row { policy: name, values: values.to_vec(), ratios: ratios.to_vec(), runs });
+        rows.push(Row { policy: name, values: values.to_vec(), ratios: ratios.to_vec(), gain: None, runs });
     }
+    compare_gains(&mut rows);
     Ok(rows)
+}
+
+/// Says of each policy which share it has of the gain of the one that knows the future.
+fn compare_gains(rows: &mut [Row]) {
+    let useful = |row: &Row| row.runs.iter().map(|r| gpu_hours(r.at_span.useful_gpu_us)).collect::<Vec<_>>();
+    let Some(base) = rows.first().map(useful) else { return };
+    let more = |row: &Row| useful(row).iter().zip(&base).map(|(own, base)| own - base).collect::<Vec<_>>();
+    let Some(best) = rows.iter().find(|row| row.policy == Clairvoyant::NAME).map(more) else { return };
+    if best.iter().sum::<f64>() > 0.0 {
+        for row in rows.iter_mut() {
+            row.gain = Some(bootstrap(&more(row), Some(&best)));
+        }
+    }
 }
 
 /// Runs one contender on one setting.
@@ -180,15 +218,35 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
     let at_end = match contender {
         Contender::Policy(mut policy) => {
             policy::run(&mut sim, policy.as_mut(), limit_us, &mut at);
+            go_on(&mut sim, policy.as_mut(), span_us, &mut at);
             sim.outcome()
         }
         Contender::Pilot { decider, control, habits, every_us, .. } => {
             let mut target = SimTarget::new(sim, control, seed);
-            pilot::fly(&mut target, &mut Pilot::new(decider, 1, habits), every_us, limit_us, &mut at);
+            let mut pilot = Pilot::new(decider, 1, habits);
+            pilot::fly(&mut target, &mut pilot, every_us, limit_us, &mut at);
+            // The service goes on where all jobs are done.
+            while target.sim().now_us() < span_us {
+                let now_us = target.sim().now_us();
+                pilot.step(&mut target, setting.spec.epoch_us + now_us);
+                target.run_until(span_us.min((now_us / every_us + 1) * every_us));
+                at(target.sim());
+            }
             target.sim().outcome()
         }
     };
-    Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us })
+    let price_micros = setting.price_micros;
+    Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us, price_micros })
+}
+
+/// Lets a policy run a cluster whose jobs are all done to the end of the time under test: services go on.
+fn go_on(sim: &mut Sim, policy: &mut dyn Policy, span_us: i64, at: &mut dyn FnMut(&Sim)) {
+    let every_us = policy.every_us().max(1);
+    while sim.now_us() < span_us {
+        policy.act(sim);
+        sim.run_until(span_us.min((sim.now_us() / every_us + 1) * every_us));
+        at(sim);
+    }
 }
 
 impl Contender {

@@ -2,6 +2,7 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tidegate_autopilot::state::ScalingCurve;
 
 use crate::{
     Checkpoint, ClusterSpec, Elastic, HOUR_US, JobSpec, PPM, SECOND_US, ServiceSpec, TeamSpec,
@@ -31,8 +32,10 @@ pub struct Unknowns {
     pub loan_ppm: u32,
     /// Share of those that write one when they are told that they have to go; from the others work is lost.
     pub notice_ppm: u32,
-    /// Between checkpoints, and how long one takes.
-    pub checkpoint_us: (i64, i64),
+    /// Between checkpoints: each job's is drawn from between these two, by its logarithm.
+    pub checkpoint_every_us: (i64, i64),
+    /// How long a checkpoint takes.
+    pub checkpoint_cost_us: i64,
     /// From start to the first step.
     pub restart_us: i64,
     /// Node faults against those of the trace they are made after; 0 is none.
@@ -46,7 +49,8 @@ impl Default for Unknowns {
             elastic_from: 8,
             loan_ppm: 800_000,
             notice_ppm: 700_000,
-            checkpoint_us: (HOUR_US / 2, 20 * SECOND_US),
+            checkpoint_every_us: (HOUR_US / 4, HOUR_US),
+            checkpoint_cost_us: 20 * SECOND_US,
             restart_us: 30 * SECOND_US,
             faults_ppm: PPM,
         }
@@ -64,15 +68,19 @@ pub struct Setting {
     pub span_us: i64,
     /// How long jobs may take beyond it until all are done.
     pub drain_us: i64,
+    /// What a GPU costs an hour, millionths of the currency; `None` is not known.
+    pub price_micros: Option<i64>,
 }
 
 impl Setting {
-    /// A trace of jobs beside a service's demand in pool 1. Jobs that the nodes of pool 0 could never hold, or that took no
-    /// time, are left out; so is what the trace does not tell drawn from the seed. Teams are those of the trace, without quotas.
+    /// A trace of jobs beside services' demand. Jobs that the nodes of pool 0 could never hold, or that took no time, are left
+    /// out; what the trace does not tell is drawn from the seed: which jobs are elastic and by which of the curves of `spec`,
+    /// which may run on borrowed nodes, and how often they write checkpoints. Teams are those of the trace, all in pool 0, with
+    /// the quotas of those of the same names in `spec`.
     pub fn from_trace(
         spec: ClusterSpec,
         arrivals: &[Arrival],
-        demand: ServiceSpec,
+        services: Vec<ServiceSpec>,
         unknowns: &Unknowns,
         span_us: i64,
         seed: u64,
@@ -91,17 +99,18 @@ impl Setting {
             .iter()
             .map(|a| {
                 let team = teams.binary_search(&&a.team).unwrap_or(0);
-                draw(a, team, unknowns, most, &mut rng)
+                draw(a, team, unknowns, (most, &spec.curves), &mut rng)
             })
             .collect();
         jobs.sort_by_key(|j| j.submit_us);
-        let team = |name: &&String| TeamSpec { name: (*name).clone(), pool: 0, quota_gpus: None };
+        let quota = |name: &str| spec.teams.iter().find(|t| t.name == name).and_then(|t| t.quota_gpus);
+        let team = |name: &&String| TeamSpec { name: (*name).clone(), pool: 0, quota_gpus: quota(name) };
         let named: Vec<TeamSpec> = teams.iter().map(team).collect();
         if !named.is_empty() {
             spec.teams = named;
         }
         let faults = generate::faults(spec.nodes.len() as u32, span_us, unknowns.faults_ppm, seed);
-        Self { spec, jobs, services: vec![demand], faults, span_us, drain_us: span_us }
+        Self { spec, jobs, services, faults, span_us, drain_us: span_us, price_micros: None }
     }
 
     /// Made-up jobs and load on `train` and `serve` nodes of 8 GPUs, for when there is no trace.
@@ -112,21 +121,42 @@ impl Setting {
         jobs.retain(|j| j.gpus <= most);
         let faults = generate::faults(spec.nodes.len() as u32, arrivals.span_us, PPM, seed);
         let services = vec![generate::load(load, 1, seed)];
-        Self { spec, jobs, services, faults, span_us: arrivals.span_us, drain_us: arrivals.span_us }
+        let span_us = arrivals.span_us;
+        Self { spec, jobs, services, faults, span_us, drain_us: span_us, price_micros: None }
     }
 }
 
-fn draw(a: &Arrival, team: usize, unknowns: &Unknowns, most: u32, rng: &mut ChaCha8Rng) -> JobSpec {
+/// One of the curves by which half of the GPUs do at most three quarters of the work: nobody asks for GPUs that gain him nothing.
+/// Any, where there is none of them.
+fn draw_curve(gpus: u32, curves: &[ScalingCurve], rng: &mut ChaCha8Rng) -> usize {
+    let pays = |i: &usize| curves[*i].rate_ppm(gpus / 2) * 4 <= curves[*i].rate_ppm(gpus) * 3;
+    let paying: Vec<usize> = (0..curves.len()).filter(pays).collect();
+    match paying.len() {
+        0 => rng.random_range(0..curves.len().max(1)),
+        n => paying[rng.random_range(0..n)],
+    }
+}
+
+fn draw(
+    a: &Arrival,
+    team: usize,
+    unknowns: &Unknowns,
+    (most, curves): (u32, &[ScalingCurve]),
+    rng: &mut ChaCha8Rng,
+) -> JobSpec {
     let loan = rng.random_range(0..PPM) < unknowns.loan_ppm;
     let elastic = a.gpus >= unknowns.elastic_from.max(2) && rng.random_range(0..PPM) < unknowns.elastic_ppm;
-    let (every_us, cost_us) = unknowns.checkpoint_us;
+    let (least_us, most_us) = unknowns.checkpoint_every_us;
+    let every_us = (least_us as f64 * (most_us as f64 / least_us as f64).powf(rng.random())) as i64;
+    let cost_us = unknowns.checkpoint_cost_us;
     let on_notice = rng.random_range(0..PPM) < unknowns.notice_ppm;
+    let curve = draw_curve(a.gpus, curves, rng);
     let max_gpus = (a.gpus * 2).min(most);
     JobSpec {
         estimate_us: padded_estimate_us(a.work_us),
         team,
         loan,
-        elastic: elastic.then_some(Elastic { min_gpus: a.gpus / 2, max_gpus, curve: 0 }),
+        elastic: elastic.then_some(Elastic { min_gpus: a.gpus / 2, max_gpus, curve }),
         checkpoint: (loan || elastic).then_some(Checkpoint { every_us, cost_us, on_notice }),
         restart_us: unknowns.restart_us,
         ..JobSpec::plain(a.submit_us, a.gpus, a.work_us)

@@ -18,9 +18,14 @@ pub struct Clairvoyant {
     pub to: usize,
 }
 
+impl Clairvoyant {
+    /// Its name in tables.
+    pub const NAME: &str = "clairvoyant";
+}
+
 impl Policy for Clairvoyant {
     fn name(&self) -> String {
-        "clairvoyant".into()
+        Self::NAME.into()
     }
 
     fn prepare(&self, spec: &mut ClusterSpec, jobs: &mut [JobSpec]) {

@@ -1,6 +1,6 @@
 //! `tidegate up`: everything in one process. The log, the runner that keeps the tables up to date, and SQL over HTTP.
 
-mod demo;
+pub mod demo;
 mod ledger;
 mod view;
 

@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
     ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-lake"]),
     ("tidegate-insight", &[]),
-    ("tidegate-trial", &["tidegate-insight"]),
+    ("tidegate-trial", &["tidegate-insight", "tidegate-autopilot", "tidegate-sim"]),
     ("tidegate-sim", &["tidegate-events", "tidegate-autopilot"]),
     ("tidegate-autopilot", &["tidegate-insight"]),
     (

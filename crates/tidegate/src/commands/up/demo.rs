@@ -38,7 +38,8 @@ impl Trace {
         }
     }
 
-    fn parquet(self) -> &'static [u8] {
+    /// Its Parquet file.
+    pub fn parquet(self) -> &'static [u8] {
         match self {
             Self::PhillyMultigpuAttempts => include_bytes!("../../../demo/philly_multigpu_attempts.parquet"),
             Self::MsItpJobs => include_bytes!("../../../demo/ms_itp_jobs.parquet"),

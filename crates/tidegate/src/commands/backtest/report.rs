@@ -1,0 +1,94 @@
+//! What a backtest came to, as tables and JSON.
+
+use std::ops::Range;
+
+use serde::Serialize;
+use tidegate_sim::backtest::{Interval, Metric, Row, Setting};
+use tidegate_sim::gpu_hours;
+use tidegate_sim::policy::fluid_bound_gpu_us;
+use tidegate_trial::trace::{About, QuotaReport};
+
+/// A comparison of policies.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The traces; `None` where all was made up.
+    pub about: Option<About>,
+    /// Useful GPU-hours that no policy can exceed, mean over seeds.
+    pub bound_gpu_hours: f64,
+    /// One for each policy.
+    pub rows: Vec<Row>,
+}
+
+/// Mean over seeds of the useful GPU-hours that no policy can exceed.
+pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Setting) -> f64 {
+    let bound = |seed| {
+        let s = setting(seed);
+        gpu_hours(fluid_bound_gpu_us(&s.spec, &s.jobs, &s.services, s.span_us))
+    };
+    let count = (seeds.end - seeds.start).max(1);
+    seeds.map(bound).sum::<f64>() / count as f64
+}
+
+/// A table: for each metric and policy the mean over seeds with half its 95 % interval, and the ratio to the first policy's.
+pub fn tell(report: &Report) {
+    if let Some(about) = &report.about {
+        tell_about(about);
+    }
+    let rows = &report.rows;
+    let names: String = rows.iter().map(|row| format!("{:>29}", row.policy)).collect();
+    say!("{:26}{names}", "");
+    for (place, metric) in Metric::ALL.into_iter().enumerate() {
+        if rows.iter().all(|row| row.values[place].is_none()) {
+            continue;
+        }
+        let name = serde_json::to_value(metric).ok().and_then(|name| name.as_str().map(str::to_owned));
+        let cells: String = rows.iter().map(|row| shown(row.values[place], row.ratios[place])).collect();
+        say!("{:26}{cells}", name.unwrap_or_default());
+    }
+    let gains: String = rows.iter().map(|row| shown(row.gain, None)).collect();
+    say!("{:26}{gains}", "share_of_best_gain");
+    say!("no policy can do more than {:.0} useful GPU-hours", report.bound_gpu_hours);
+}
+
+fn shown(value: Option<Interval>, ratio: Option<Interval>) -> String {
+    let Some(value) = value else { return format!("{:>29}", "-") };
+    let ratio = ratio.map_or_else(|| "-".into(), |ratio| format!("{:.2}x", ratio.value));
+    format!("{:>13.2} {:<9}{ratio:>6}", value.value, format!("±{:.2}", (value.high - value.low) / 2.0))
+}
+
+fn tell_about(about: &About) {
+    let About { jobs, train_nodes, train_gpus, serve_nodes, serve_gpus, peak_gpus, days, .. } = about;
+    say!("jobs of {jobs} ({}), {days} days at a time", about.job_rows);
+    if let (Some(demand), Some(rows)) = (about.demand, &about.demand_rows) {
+        say!("demand of {demand} ({rows}), at most {peak_gpus} GPUs");
+    }
+    say!(
+        "{train_nodes} nodes with {train_gpus} GPUs for jobs, {serve_nodes} with {serve_gpus} for the service"
+    );
+}
+
+/// What idle quotas served.
+pub fn tell_quotas(report: &QuotaReport) {
+    tell_about(&report.about);
+    let seen = &report.recorded;
+    say!(
+        "recorded: {:.0} GPU-hours waited, {:.0} of them while as many GPUs of quotas were idle",
+        seen.waited_gpu_hours,
+        seen.servable_gpu_hours
+    );
+    let names: String = report.rows.iter().map(|row| format!("{:>29}", row.policy)).collect();
+    say!("{:26}{names}", "");
+    let places = report.rows.first().map_or(0, |row| row.values.len());
+    for place in 0..places {
+        let cells: String = report.rows.iter().map(|row| shown(Some(row.values[place].1), None)).collect();
+        say!("{:26}{cells}", report.rows[0].values[place].0);
+    }
+    match report.served_share {
+        Some(Interval { value, low, high }) => {
+            let percent = |share: f64| share * 100.0;
+            let (value, low, high) = (percent(value), percent(low), percent(high));
+            say!("of the demand that waits, lending serves {value:.1} % [{low:.1} {high:.1}]");
+        }
+        None => say!("nothing waits"),
+    }
+}

@@ -1,0 +1,168 @@
+//! What a backtest runs on: made-up jobs and demand, a trace that comes with the program, or a folder of traces.
+
+use std::ops::Range;
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use tidegate_sim::backtest::Setting;
+use tidegate_sim::generate::{Arrivals, Load};
+use tidegate_sim::{DAY_US, MINUTE_US};
+use tidegate_trial::trace::{
+    About, Demand, DemandTrace, Jobs, Pairing, QuotaReport, Shape, curves, lend_quotas,
+};
+
+use crate::commands::CommandError;
+use crate::commands::up::demo;
+
+const GPUS_PER_NODE: u32 = 8;
+const MADE_UP: &str = "made-up";
+/// Nodes of a made-up cluster, for jobs and for the service.
+const TRAIN: u16 = 25;
+const SERVE: u16 = 15;
+/// Sizes up to which scaling curves go.
+const MOST_GPUS: u32 = 1_024;
+
+/// What the jobs and the demand are.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// made-up, the name of a trace that comes with the program, or a DIR of public traces
+    #[arg(long, value_name = "NAME|DIR", default_value = MADE_UP)]
+    trace: String,
+    /// Jobs of a DIR
+    #[arg(long, value_name = "NAME", default_value = "itp", value_parser = Jobs::NAMED.map(|(name, _)| name))]
+    jobs: String,
+    /// Online demand of a DIR
+    #[arg(long, value_name = "NAME", default_value = "servegen", value_parser = Demand::NAMED.map(|(name, _)| name))]
+    serving: String,
+    /// How elastic jobs of a DIR scale: as measured in sia_scaling_profiles, or by Amdahl's law with 2 % that are not parallel
+    #[arg(long, value_name = "NAME", default_value = "measured", value_parser = ["measured", "amdahl"])]
+    curves: String,
+    /// Nodes of 8 GPUs for jobs; by default 25 where jobs are made up, else as the trace's load needs, or its quotas
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    train: Option<u16>,
+    /// Nodes of 8 GPUs for the service; by default 15 where demand is made up, else as many GPUs as for jobs
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    serve: Option<u16>,
+    /// Work that arrives in the mean, in percent of the GPUs for jobs; 100 where jobs are made up
+    #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    load: u16,
+    /// The service's greatest demand, in percent of its GPUs; 85 where it is made up
+    #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..=100))]
+    peak: u16,
+    /// Days in which jobs arrive
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=365))]
+    days: u16,
+    /// What a GPU costs an hour; without it no money is told
+    #[arg(long, value_name = "PRICE", value_parser = micros)]
+    price: Option<i64>,
+}
+
+/// Millionths of a price.
+fn micros(text: &str) -> Result<i64, String> {
+    let price = text.parse::<f64>().ok().filter(|price| (0.0..1e6).contains(price));
+    price.map(|price| (price * 1e6).round() as i64).ok_or_else(|| "give a price of an hour, e.g. 2.5".into())
+}
+
+/// What a backtest runs on.
+#[derive(Debug)]
+pub enum Source {
+    /// Drawn anew for each seed.
+    MadeUp { train: u16, serve: u16, days: u16, price_micros: Option<i64> },
+    /// Traces.
+    Traced(Box<Pairing>),
+}
+
+impl Source {
+    /// Reads what was asked for.
+    pub fn open(args: &SourceArgs) -> Result<Self, CommandError> {
+        if args.trace == MADE_UP {
+            let (train, serve) = (args.train.unwrap_or(TRAIN), args.serve.unwrap_or(SERVE));
+            return Ok(Self::MadeUp { train, serve, days: args.days, price_micros: args.price });
+        }
+        if let Ok(shipped) = demo::Trace::from_str(&args.trace, false) {
+            let folder = tempfile::tempdir()?;
+            let file = folder.path().join(format!("{}.parquet", shipped.name()));
+            std::fs::write(&file, shipped.parquet())?;
+            let jobs = match shipped {
+                demo::Trace::PhillyMultigpuAttempts => Jobs::PhillyAttempts,
+                demo::Trace::MsItpJobs => Jobs::Itp,
+            };
+            let demand = DemandTrace::made_up();
+            let pairing = Pairing::new(jobs.read(folder.path())?, Some(demand), Vec::new(), args.shape())?;
+            return Ok(Self::Traced(Box::new(pairing)));
+        }
+        let folder = args.folder()?;
+        let demand = named(&Demand::NAMED, &args.serving)?.read(folder)?;
+        let curves = match args.curves.as_str() {
+            "measured" => curves(folder, MOST_GPUS)?.into_iter().map(|(_, curve)| curve).collect(),
+            _ => Vec::new(),
+        };
+        let pairing = Pairing::new(args.jobs()?.read(folder)?, Some(demand), curves, args.shape())?;
+        Ok(Self::Traced(Box::new(pairing)))
+    }
+
+    /// What a seed is tried on.
+    pub fn setting(&self, seed: u64) -> Setting {
+        match self {
+            Self::Traced(pairing) => pairing.setting(seed),
+            Self::MadeUp { train, serve, days, price_micros } => {
+                let span_us = i64::from(*days) * DAY_US;
+                let gpus = |nodes: u16| u32::from(nodes) * GPUS_PER_NODE;
+                let arrivals = Arrivals { span_us, load_gpus: gpus(*train), ..Arrivals::default() };
+                let load = Load { span_us, peak_gpus: gpus(*serve) * 85 / 100, ..Load::default() };
+                let made = Setting::made_up((*train).into(), (*serve).into(), &arrivals, &load, seed);
+                Setting { price_micros: *price_micros, ..made }
+            }
+        }
+    }
+
+    /// What the traces are; `None` where all is made up.
+    pub fn about(&self) -> Option<About> {
+        match self {
+            Self::Traced(pairing) => Some(pairing.about()),
+            Self::MadeUp { .. } => None,
+        }
+    }
+}
+
+impl SourceArgs {
+    /// Lends idle quotas of a trace.
+    pub fn quotas(&self, seeds: Range<u64>, reclaim_within: u16) -> Result<QuotaReport, CommandError> {
+        let promise_us = i64::from(reclaim_within) * MINUTE_US;
+        Ok(lend_quotas(self.folder()?, self.jobs()?, self.shape(), seeds, promise_us)?)
+    }
+
+    fn folder(&self) -> Result<&Path, CommandError> {
+        let folder = Path::new(&self.trace);
+        if !folder.is_dir() {
+            let shipped: Vec<&str> = demo::Trace::value_variants().iter().map(|t| t.name()).collect();
+            let names = shipped.join(", ");
+            return Err(format!(
+                "{} is no trace and no folder: name {MADE_UP}, {names}, or a folder of traces",
+                self.trace
+            )
+            .into());
+        }
+        Ok(folder)
+    }
+
+    fn jobs(&self) -> Result<Jobs, CommandError> {
+        named(&Jobs::NAMED, &self.jobs)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            days: self.days.into(),
+            train: self.train.map(usize::from),
+            serve: self.serve.map(usize::from),
+            load_ppm: u32::from(self.load) * 10_000,
+            peak_ppm: u32::from(self.peak) * 10_000,
+            price_micros: self.price,
+        }
+    }
+}
+
+fn named<T: Copy>(of: &[(&str, T)], name: &str) -> Result<T, CommandError> {
+    let found = of.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| *value).ok_or_else(|| format!("{name} is no name of a trace").into())
+}

@@ -1,0 +1,48 @@
+//! The policies that are compared, by name.
+
+use tidegate_autopilot::policy::Policy;
+use tidegate_sim::{
+    Backfill, MINUTE_US, Schedule,
+    backtest::{Contender, Setting},
+    pilot::{Autopilot, Decide, Habits, Lender},
+    policy::{Clairvoyant, Gfs, Lyra, Static},
+    target::Control,
+};
+
+/// Makes a contender anew for each run.
+pub type Make = Box<dyn Fn(&Setting) -> Contender>;
+
+/// Names that [`contender`] knows.
+pub const NAMES: [&str; 7] = ["static", "backfill", "lyra", "gfs", "clairvoyant", "lender", "autopilot"];
+
+/// Jobs that may start before the first one in line, where that does not put it off.
+const BACKFILL_DEPTH: usize = 100;
+
+/// The policy of a name, or `None` if there is none of it.
+pub fn contender(name: &str) -> Option<Make> {
+    Some(match name {
+        "static" => Box::new(|_| Static::default().into()),
+        "backfill" => Box::new(|_| Static { backfill: Some(BACKFILL_DEPTH) }.into()),
+        "lyra" => Box::new(|_| Lyra::default().into()),
+        "gfs" => Box::new(|_| Gfs::default().into()),
+        "clairvoyant" => Box::new(|_| Clairvoyant::default().into()),
+        "lender" => Box::new(|_| piloted(Box::new(Lender::new(1)), 5 * MINUTE_US)),
+        "autopilot" => of_policy(Policy::auto()),
+        _ => return None,
+    })
+}
+
+/// The product's planner and guard by a policy.
+pub fn of_policy(policy: Policy) -> Make {
+    Box::new(move |_| piloted(Box::new(Autopilot::new(policy.clone(), 1)), MINUTE_US))
+}
+
+fn piloted(decider: Box<dyn Decide>, every_us: i64) -> Contender {
+    Contender::Pilot {
+        decider,
+        control: Control::default(),
+        habits: Habits::default(),
+        schedule: Schedule { backfill: Backfill::Easy { depth: BACKFILL_DEPTH }, ..Schedule::default() },
+        every_us,
+    }
+}

@@ -1,0 +1,205 @@
+//! Jobs that explain what ran and waited: Helios publishes no job log of Earth in this cut, but GPUs and jobs that ran and
+//! waited in each minute, for each virtual cluster, jobs of eight GPUs and more apart from smaller ones.
+//!
+//! A rise of GPUs that run is a start, a fall an end; what changes of the GPUs that wait, starts added, are submissions, and
+//! where that is below zero someone gave up. Those who wait longest start first, unless one of exactly that size waits; of those
+//! that run, the latest of exactly that size ends, or the latest, but none that began in the minute before if there is another: in
+//! the minute of a hand-over the trace counts the job that ends and the one that begins. So the GPU time of all jobs together is
+//! exactly that of the trace, and what waits in each minute too. How it is shared among jobs is not known: starts and ends within
+//! one minute cancel out, so jobs are fewer and longer than they were.
+
+use std::{collections::BTreeMap, path::Path};
+
+use tidegate_sim::backtest::Arrival;
+
+use super::{JobTrace, Rows, TraceError, jobs::minutes_us};
+use crate::columns::Columns;
+
+/// GPUs of a node, above which jobs count apart.
+const NODE_GPUS: u32 = 8;
+
+/// What ran and waited in one minute: GPUs, and jobs as far as they are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Level {
+    pub(super) running: u32,
+    pub(super) waiting: u32,
+    pub(super) jobs_running: u32,
+    pub(super) jobs_waiting: u32,
+}
+
+/// One virtual cluster in one minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Minute {
+    /// Minutes from the first of the trace.
+    pub(super) at: i64,
+    pub(super) quota: u32,
+    /// Jobs of a whole node and more, and those below.
+    pub(super) large: Level,
+    pub(super) small: Level,
+}
+
+/// All virtual clusters, minute by minute, without the minutes of an outage, when nothing is said to run anywhere.
+pub(super) fn minutes(folder: &Path) -> Result<(BTreeMap<String, Vec<Minute>>, Rows), TraceError> {
+    let file = Columns::read(folder, FILE)?;
+    let (time, vc) = (file.micros("time")?, file.texts("vc")?);
+    let names = [
+        "total_gpu_num",
+        "running_gpu_num_noless_8",
+        "pending_gpu_num_noless_8",
+        "running_job_num_noless_8",
+        "pending_job_num_noless_8",
+        "running_gpu_num_less_8",
+        "pending_gpu_num_less_8",
+        "running_gpujob_num",
+        "pending_gpujob_num",
+    ];
+    let columns = names.iter().map(|name| file.numbers(name)).collect::<Result<Vec<_>, _>>()?;
+    let first_us = time.iter().flatten().min().copied().unwrap_or(0);
+    let (mut by_vc, mut rows) = (BTreeMap::<String, Vec<Minute>>::new(), Rows::default());
+    for i in 0..vc.len() {
+        let numbers: Option<Vec<u32>> = columns.iter().map(|column| whole(column[i])).collect();
+        let (Some(at_us), Some(n), false) = (time[i], numbers, vc[i].is_empty() || vc[i] == "total") else {
+            rows.count("without time, virtual cluster or a number");
+            continue;
+        };
+        let level = |running, waiting, jobs_running, jobs_waiting| Level {
+            running,
+            waiting,
+            jobs_running,
+            jobs_waiting,
+        };
+        let large = level(n[1], n[2], n[3], n[4]);
+        let small = level(n[5], n[6], n[7].saturating_sub(n[3]), n[8].saturating_sub(n[4]));
+        let at = (at_us - first_us).div_euclid(minutes_us(1));
+        by_vc.entry(vc[i].clone()).or_default().push(Minute { at, quota: n[0], large, small });
+    }
+    let mut ran: BTreeMap<i64, u32> = BTreeMap::new();
+    for minute in by_vc.values().flatten() {
+        *ran.entry(minute.at).or_default() += minute.large.running + minute.small.running;
+    }
+    for own in by_vc.values_mut() {
+        own.sort_by_key(|minute| minute.at);
+        let all = own.len();
+        own.dedup_by_key(|minute| minute.at);
+        rows.add("minutes told twice", all - own.len());
+        let all = own.len();
+        own.retain(|minute| ran.get(&minute.at).is_some_and(|gpus| *gpus > 0));
+        rows.add("minutes of an outage, in which nothing ran anywhere", all - own.len());
+        rows.add("used", own.len());
+    }
+    by_vc.retain(|_, own| !own.is_empty());
+    Ok((by_vc, rows))
+}
+
+const FILE: &str = "helios_earth_vc_1min";
+
+fn whole(number: f64) -> Option<u32> {
+    ((0.0..=1e6).contains(&number) && number.fract() == 0.0).then_some(number as u32)
+}
+
+pub(super) fn read(folder: &Path) -> Result<JobTrace, TraceError> {
+    let (by_vc, mut rows) = minutes(folder)?;
+    let mut arrivals = Vec::new();
+    let mut quotas = BTreeMap::new();
+    let (mut cancelled, mut last) = (0, 0);
+    for (vc, minutes) in &by_vc {
+        for large in [true, false] {
+            let level = |m: &Minute| (m.at, if large { m.large } else { m.small });
+            let (jobs, gave_up) = explain(minutes.iter().map(level), large);
+            cancelled += gave_up;
+            arrivals.extend(jobs.into_iter().map(|job| Arrival { team: vc.clone(), ..job }));
+        }
+        quotas.insert(vc.clone(), minutes.iter().map(|m| m.quota).max().unwrap_or(0));
+        last = last.max(minutes.last().map_or(0, |m| m.at));
+    }
+    rows.add("GPUs asked for and given up before a start", cancelled as usize);
+    arrivals.sort_by(|a, b| (a.submit_us, &a.team).cmp(&(b.submit_us, &b.team)));
+    let trace = JobTrace::of(FILE, arrivals, minutes_us(last + 1), rows);
+    Ok(JobTrace { quotas, ..trace })
+}
+
+/// Some GPUs asked for at a time, and given at a time.
+#[derive(Debug, Clone, Copy)]
+struct Lot {
+    gpus: u32,
+    submit: i64,
+    start: i64,
+}
+
+/// Jobs of one virtual cluster that explain its minutes, and GPUs that were asked for and never given. What runs in the last
+/// minute ends with it.
+pub(super) fn explain(minutes: impl Iterator<Item = (i64, Level)>, large: bool) -> (Vec<Arrival>, u32) {
+    let (mut waiting, mut running, mut jobs): (Vec<Lot>, Vec<Lot>, Vec<Arrival>) = Default::default();
+    let (mut before, mut last, mut gave_up) = (Level::default(), 0, 0);
+    for (at, level) in minutes {
+        last = at;
+        let started = level.running.saturating_sub(before.running);
+        let ended = before.running.saturating_sub(level.running);
+        // Those that just began stand at the end of the list.
+        let new = running.iter().rev().take_while(|lot| lot.start + 1 >= at).count();
+        let mut just_begun = running.split_off(running.len() - new);
+        let older: u32 = running.iter().map(|lot| lot.gpus).sum();
+        take(&mut running, ended.min(older), true, |lot| jobs.extend(finished(lot, at)));
+        take(&mut just_begun, ended.saturating_sub(older), true, |lot| jobs.extend(finished(lot, at)));
+        running.append(&mut just_begun);
+        // What waits now is what waited, less what started and was given up, and what was submitted.
+        let submitted = (level.waiting + started).saturating_sub(before.waiting);
+        let cancelled = before.waiting.saturating_sub(level.waiting + started);
+        let new_jobs = level.jobs_running.saturating_sub(before.jobs_running) + level.jobs_waiting;
+        let new_jobs = new_jobs.saturating_sub(before.jobs_waiting);
+        let lot = |gpus| Lot { gpus, submit: at, start: at };
+        waiting.extend(sizes(submitted, new_jobs, large).into_iter().map(lot));
+        take(&mut waiting, cancelled, true, |lot| gave_up += lot.gpus);
+        take(&mut waiting, started, false, |lot| running.push(Lot { start: at, ..lot }));
+        before = level;
+    }
+    running.into_iter().for_each(|lot| jobs.extend(finished(lot, last + 1)));
+    (jobs, gave_up)
+}
+
+fn finished(lot: Lot, end: i64) -> Option<Arrival> {
+    let work_us = minutes_us(end - lot.start);
+    (work_us > 0).then(|| Arrival {
+        submit_us: minutes_us(lot.submit),
+        work_us,
+        gpus: lot.gpus,
+        team: String::new(),
+    })
+}
+
+/// Takes `gpus` out of lots: one of exactly that size, else from the latest or the earliest on, the last of them in part.
+fn take(lots: &mut Vec<Lot>, gpus: u32, latest: bool, mut taken: impl FnMut(Lot)) {
+    let exactly = |lot: &Lot| lot.gpus == gpus;
+    let found = if latest { lots.iter().rposition(exactly) } else { lots.iter().position(exactly) };
+    if let Some(at) = found {
+        return taken(lots.remove(at));
+    }
+    let mut left = gpus;
+    while left > 0 && !lots.is_empty() {
+        let at = if latest { lots.len() - 1 } else { 0 };
+        if lots[at].gpus <= left {
+            left -= lots[at].gpus;
+            taken(lots.remove(at));
+        } else {
+            lots[at].gpus -= left;
+            taken(Lot { gpus: left, ..lots[at] });
+            left = 0;
+        }
+    }
+}
+
+/// `gpus` as `jobs` jobs as alike as can be: large ones of whole nodes but for the first, small ones below a node.
+fn sizes(gpus: u32, jobs: u32, large: bool) -> Vec<u32> {
+    if gpus == 0 {
+        return Vec::new();
+    }
+    let unit = if large { NODE_GPUS } else { 1 };
+    let least = if large { 1 } else { gpus.div_ceil(NODE_GPUS - 1) };
+    let units = (gpus / unit).max(1);
+    let jobs = jobs.clamp(least, units);
+    let share = |i: u32| (units / jobs + u32::from(i < units % jobs)) * unit;
+    let mut sizes: Vec<u32> = (0..jobs).map(share).collect();
+    // What is no whole node, or less than one.
+    sizes[0] = sizes[0] + gpus - sizes.iter().sum::<u32>();
+    sizes
+}

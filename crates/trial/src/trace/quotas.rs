@@ -1,0 +1,116 @@
+//! How much of the demand that waits idle quotas of other teams can serve: as recorded, and in the simulator.
+
+use std::{ops::Range, path::Path};
+
+use serde::Serialize;
+use tidegate_sim::{
+    HOUR_US, MINUTE_US,
+    backtest::{Interval, Metric, QuotaLender, QuotaRun, bootstrap, play_quotas},
+    gpu_hours,
+};
+
+use super::{About, Jobs, Pairing, Shape, TraceError, helios};
+
+/// What a trace recorded of waiting demand beside idle quotas.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Recorded {
+    /// GPU-hours asked for by jobs that waited.
+    pub waited_gpu_hours: f64,
+    /// Of those, GPU-hours for which in the same minute a GPU of some quota was idle: the sum over minutes of the smaller of
+    /// what waited and what was idle, as if any job could use any part. No policy can serve more of them.
+    pub servable_gpu_hours: f64,
+}
+
+/// One way to treat quotas, over all seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QuotaRow {
+    /// `quotas` or `quotas lent`.
+    pub policy: String,
+    /// Mean over seeds with its 95 % interval, by name.
+    pub values: Vec<(&'static str, Interval)>,
+    /// What each seed gave.
+    pub runs: Vec<QuotaRun>,
+}
+
+/// Quotas as walls, and lent.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QuotaReport {
+    /// The trace.
+    pub about: About,
+    /// What it recorded.
+    pub recorded: Recorded,
+    /// Walls first, then lent.
+    pub rows: Vec<QuotaRow>,
+    /// Share of the GPU time that waits behind walls and does not where quotas are lent; seeds are drawn in pairs. `None` where
+    /// nothing waits.
+    pub served_share: Option<Interval>,
+    /// Within which time owners are promised their room, µs.
+    pub promise_us: i64,
+}
+
+/// Runs a trace with quotas once with them as walls and once lent, for each seed.
+///
+/// # Errors
+/// [`TraceError`] if a file cannot be used, or the trace has no quotas.
+pub fn lend_quotas(
+    folder: &Path,
+    jobs: Jobs,
+    shape: Shape,
+    seeds: Range<u64>,
+    promise_us: i64,
+) -> Result<QuotaReport, TraceError> {
+    let trace = jobs.read(folder)?;
+    if trace.quotas.is_empty() {
+        let what = format!("{} tells no quotas; take the jobs of helios", trace.file);
+        return Err(TraceError::Shape { what });
+    }
+    let recorded = recorded(folder)?;
+    let pairing = Pairing::new(trace, None, Vec::new(), shape)?;
+    let mut rows = Vec::new();
+    for lends in [false, true] {
+        let run = |seed| play_quotas(&pairing.setting(seed), QuotaLender::new(lends, promise_us));
+        let runs = seeds.clone().map(run).collect::<Result<Vec<_>, _>>()?;
+        let policy = if lends { "quotas lent" } else { "quotas" }.to_owned();
+        rows.push(QuotaRow { policy, values: values(&runs), runs });
+    }
+    let waited = |row: &QuotaRow| row.runs.iter().map(|r| gpu_hours(r.waited_gpu_us)).collect::<Vec<_>>();
+    let (walls, lent) = (waited(&rows[0]), waited(&rows[1]));
+    let served: Vec<f64> = walls.iter().zip(&lent).map(|(walls, lent)| walls - lent).collect();
+    let served_share = (walls.iter().sum::<f64>() > 0.0).then(|| bootstrap(&served, Some(&walls)));
+    Ok(QuotaReport { about: pairing.about(), recorded, rows, served_share, promise_us })
+}
+
+fn values(runs: &[QuotaRun]) -> Vec<(&'static str, Interval)> {
+    let mean = |of: &dyn Fn(&QuotaRun) -> f64| bootstrap(&runs.iter().map(of).collect::<Vec<_>>(), None);
+    let metric = |metric: Metric| mean(&|r| metric.of(&r.run).unwrap_or(f64::NAN));
+    vec![
+        ("waited_gpu_hours", mean(&|r| gpu_hours(r.waited_gpu_us))),
+        ("borrowed_gpu_hours", mean(&|r| gpu_hours(r.owners.borrowed_gpu_us))),
+        ("queue_hours", metric(Metric::QueueHours)),
+        ("completion_hours", metric(Metric::CompletionHours)),
+        ("useful_gpu_hours", metric(Metric::UsefulGpuHours)),
+        ("allocation", metric(Metric::Allocation)),
+        ("lost_gpu_hours", metric(Metric::LostGpuHours)),
+        ("reclaims", mean(&|r| r.owners.reclaims as f64)),
+        ("owners_waits", mean(&|r| r.owners.waits as f64)),
+        ("owners_waits_beyond_promise", mean(&|r| r.owners.late as f64)),
+        ("owners_longest_wait_minutes", mean(&|r| r.owners.longest_us as f64 / MINUTE_US as f64)),
+    ]
+}
+
+fn recorded(folder: &Path) -> Result<Recorded, TraceError> {
+    let (by_vc, _) = helios::minutes(folder)?;
+    let mut minutes = std::collections::BTreeMap::<i64, (u32, u32)>::new();
+    for minute in by_vc.values().flatten() {
+        let sum = minutes.entry(minute.at).or_default();
+        sum.0 += minute.large.waiting + minute.small.waiting;
+        sum.1 += minute.quota.saturating_sub(minute.large.running + minute.small.running);
+    }
+    let hours = |gpus: u64| gpus as f64 * MINUTE_US as f64 / HOUR_US as f64;
+    Ok(Recorded {
+        waited_gpu_hours: hours(minutes.values().map(|(waiting, _)| u64::from(*waiting)).sum()),
+        servable_gpu_hours: hours(
+            minutes.values().map(|(waiting, idle)| u64::from(*waiting.min(idle))).sum(),
+        ),
+    })
+}
