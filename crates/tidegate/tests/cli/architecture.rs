@@ -19,6 +19,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-sim", &["tidegate-events", "tidegate-autopilot"]),
     ("tidegate-autopilot", &["tidegate-insight"]),
     (
+        "tidegate-actuator",
+        &["tidegate-events", "tidegate-log", "tidegate-autopilot", "tidegate-collect"],
+    ),
+    (
         "tidegate",
         &[
             "tidegate-events",
