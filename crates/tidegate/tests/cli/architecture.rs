@@ -18,10 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-trial", &["tidegate-insight"]),
     ("tidegate-sim", &["tidegate-events", "tidegate-autopilot"]),
     ("tidegate-autopilot", &["tidegate-insight"]),
-    (
-        "tidegate-actuator",
-        &["tidegate-events", "tidegate-log", "tidegate-autopilot", "tidegate-collect"],
-    ),
+    ("tidegate-actuator", &["tidegate-events", "tidegate-log", "tidegate-autopilot", "tidegate-collect"]),
     (
         "tidegate",
         &[
