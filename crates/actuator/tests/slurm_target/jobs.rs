@@ -88,7 +88,7 @@ fn is_stopped(site: &Site, job: &str) {
     site.apply(&stop);
     assert!(matches!(site.effect(&stop), Effect::Done { .. } | Effect::Partial { .. }));
     // It need not wait for two minutes.
-    wait_for("its second start", 60, || site.cluster.state(job) == "R" && site.restarts(job) == 2);
+    site.wait_started(job, 2);
     assert!(site.is_done(&stop));
     site.applies_once(&stop);
     assert_eq!(site.restarts(job), 2);
@@ -118,7 +118,7 @@ fn a_job_is_told_once_and_says_when_it_is_ready() {
     let Some(site) = Site::start() else { return };
     let told = site.cluster.path().join("told");
     // Each signal leaves a line.
-    let step = format!("trap \"echo told >>{}\" USR1; while sleep 0.2; do :; done", told.display());
+    let step = format!("trap \"echo told >>{}\" USR1; while :; do sleep 0.2; done", told.display());
     let script = site.cluster.path().join("step.sh");
     std::fs::write(&script, format!("#!/bin/bash\n{step}\n")).unwrap();
     let options = ["--account=research", "--gres=gpu:8", "--comment=tidegate:preemptible,notice"];
@@ -145,7 +145,7 @@ fn a_job_is_told_once_and_says_when_it_is_ready() {
     // Told is not done.
     assert_eq!(site.effect(&stop), Effect::Absent);
     site.apply(&stop);
-    wait_for("its second start", 60, || site.cluster.state(&job) == "R" && site.restarts(&job) == 1);
+    site.wait_started(&job, 1);
     let silent = site.submit("research", &["--gres=gpu:8"]);
     site.cluster.wait_state(&silent, &["R"]);
     let change = Change::Preempt { job: silent, frees_gpus: 8 };

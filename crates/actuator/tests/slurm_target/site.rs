@@ -126,6 +126,17 @@ impl Site {
         self.cluster.run("squeue", &["--noheader", "--format=%N", "--jobs", job])
     }
 
+    /// Waits until the job runs, started so many times again and no more.
+    pub fn wait_started(&self, job: &str, restarts: u32) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while self.cluster.state(job) != "R" || self.restarts(job) < restarts {
+            let is_late = std::time::Instant::now() > deadline;
+            assert!(!is_late, "{:?}\n{}", self.show("job", job), self.cluster.run("sinfo", &["-N", "-l"]));
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        assert_eq!(self.restarts(job), restarts);
+    }
+
     pub fn restarts(&self, job: &str) -> u32 {
         self.show("job", job)["Restarts"].parse().unwrap()
     }

@@ -168,6 +168,7 @@ pub(in crate::slurm) fn close(
     if !told.accounts.is_empty() {
         values.push(format!("Users={user}"));
         values.push("Accounts=".to_owned());
+        values.push("Flags-=MAGNETIC".to_owned());
     }
     if !busy.is_empty() && busy != told.nodes {
         values.push(format!("Nodes={}", busy.iter().cloned().collect::<Vec<_>>().join(",")));
