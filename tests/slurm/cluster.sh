@@ -4,18 +4,19 @@
 #
 #   cluster.sh install             Slurm, MariaDB and munge from Debian if they are missing
 #   cluster.sh check               whether all of that is there
-#   cluster.sh run DIR [--dbd]     a cluster in DIR until standard input ends, so that it outlives no test; says "ready"
-#   cluster.sh up DIR [--dbd]      the same for people: comes back when it is ready
+#   cluster.sh run DIR [OPTION...] a cluster in DIR until standard input ends, so that it outlives no test; says "ready"
+#   cluster.sh up DIR [OPTION...]  the same for people: comes back when it is ready
 #   cluster.sh down DIR            stops what `up` started
 #   cluster.sh stop|start DIR NAME...   one process and again: slurmctld, slurmdbd, n1, ...
 #
-# Nodes n1 to n4 have eight GPUs of type h200 each, n5 four of type a100. Use it with SLURM_CONF=DIR/slurm.conf.
-# SLURM_CONF_LINES adds lines to slurm.conf.
+# Options: --dbd with accounting, --nodes=TRAIN+INFER numbers of nodes of the two partitions (4+1). Those of `train` have eight
+# GPUs of type h200 each, those of `infer` four of type a100; they are named n1, n2, ... throughout. Use it with
+# SLURM_CONF=DIR/slurm.conf. SLURM_CONF_LINES adds lines to slurm.conf.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 PATH="$PATH:/usr/sbin:/sbin"
-nodes=(n1 n2 n3 n4 n5)
+train=() infer=() nodes=()
 # slurmd takes distinct character devices for GPUs; these are on every Linux, and nobody opens them.
 devices=(null zero full random urandom tty ptmx tty0)
 
@@ -30,26 +31,44 @@ install() {
     check || "$here/../install.sh" slurm-wlm slurmdbd mariadb-server munge >&2
 }
 
-# Ports that nobody listens on now, in a row: BASE to BASE + 9.
+# Ports that nobody listens on now, COUNT in a row; says the first.
 free_ports() {
-    local base at
+    local count=$1 base at
     for _ in $(seq 100); do
         base=$((20000 + RANDOM % 1200 * 10))
-        for at in $(seq "$base" $((base + 9))); do
+        for at in $(seq "$base" $((base + count - 1))); do
             (: <"/dev/tcp/127.0.0.1/$at") 2>/dev/null && continue 2
         done
         echo "$base"
         return
     done
-    echo "no ten free ports in a row between 20000 and 32000" >&2
+    echo "no $count free ports in a row between 20000 and 32000" >&2
     return 1
+}
+
+# size TRAIN+INFER: how many nodes each partition has.
+size() {
+    local train_count=${1%+*} infer_count=${1#*+} number
+    train=() infer=()
+    for number in $(seq "$train_count"); do train+=("n$number"); done
+    for number in $(seq $((train_count + 1)) $((train_count + infer_count))); do infer+=("n$number"); done
+    nodes=("${train[@]}" "${infer[@]}")
+}
+
+is_infer() {
+    [[ " ${infer[*]} " == *" $1 "* ]]
+}
+
+joined() {
+    local IFS=,
+    echo "$*"
 }
 
 configure() {
     local dir=$1 dbd=$2 base me node port
     mkdir -p "$dir"/{munge,state,spool,log,pids}
     chmod 755 "$dir" "$dir/munge"
-    base=$(free_ports)
+    base=$(free_ports $((3 + ${#nodes[@]})))
     me=$(id -un)
     echo "$base" >"$dir/ports"
     {
@@ -106,18 +125,18 @@ END
         port=$((base + 3))
         for node in "${nodes[@]}"; do
             local gres=gpu:h200:8
-            [ "$node" = n5 ] && gres=gpu:a100:4
+            is_infer "$node" && gres=gpu:a100:4
             echo "NodeName=$node NodeHostname=localhost NodeAddr=127.0.0.1 Port=$port CPUs=64 RealMemory=500000 Gres=$gres State=UNKNOWN"
             port=$((port + 1))
         done
-        echo "PartitionName=train Nodes=n[1-4] Default=YES MaxTime=1-00:00:00 State=UP OverSubscribe=NO"
-        echo "PartitionName=infer Nodes=n5 MaxTime=INFINITE State=UP"
+        echo "PartitionName=train Nodes=$(joined "${train[@]}") Default=YES MaxTime=1-00:00:00 State=UP OverSubscribe=NO"
+        echo "PartitionName=infer Nodes=$(joined "${infer[@]}") MaxTime=INFINITE State=UP"
         echo "${SLURM_CONF_LINES:-}"
     } >"$dir/slurm.conf"
     {
         for node in "${nodes[@]}"; do
             local type=h200 count=8 device
-            [ "$node" = n5 ] && type=a100 count=4
+            is_infer "$node" && type=a100 count=4
             for device in "${devices[@]:0:$count}"; do
                 echo "NodeName=$node Name=gpu Type=$type File=/dev/$device"
             done
@@ -208,9 +227,17 @@ all_idle() {
 }
 
 up() {
-    local dir dbd=no node
+    local dir dbd=no shape=4+1 node option
     dir=$(mkdir -p "$1" && cd "$1" && pwd)
-    [ "${2:-}" = --dbd ] && dbd=yes
+    shift
+    for option in "$@"; do
+        case "$option" in
+            --dbd) dbd=yes ;;
+            --nodes=[1-9]*+[1-9]*) shape=${option#--nodes=} ;;
+            *) echo "no option $option; --dbd and --nodes=TRAIN+INFER are" >&2; return 2 ;;
+        esac
+    done
+    size "$shape"
     configure "$dir" "$dbd"
     export SLURM_CONF="$dir/slurm.conf"
     (umask 077 && head --bytes=128 /dev/urandom >"$dir/munge/key")
@@ -290,7 +317,7 @@ case "$command" in
     stop) stop "$@" ;;
     start) start "$@" ;;
     *)
-        sed -n '2,14s/^# \?//p' "$0" >&2
+        sed -n '2,15s/^# \?//p' "$0" >&2
         exit 2
         ;;
 esac

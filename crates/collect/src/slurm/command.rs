@@ -10,29 +10,37 @@ use std::time::{Duration, Instant};
 /// Why a program of Slurm gave no answer that can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
+    /// It was not started.
     #[error(
         "cannot run {program}: {source}; install Slurm's client programs or give their folder with --slurm-bin"
     )]
     Spawn { program: String, source: std::io::Error },
+    /// It was started and killed.
     #[error("{program} gave no answer within {seconds} s")]
     TimedOut { program: String, seconds: u64 },
+    /// It ended with another status than 0; what it said first.
     #[error("{program} failed: {stderr}")]
     Failed { program: String, stderr: String },
+    /// It succeeded, and what it printed makes no sense.
     #[error("the answer of {program} cannot be used: {what}")]
     Unusable { program: String, what: String },
 }
 
 impl CommandError {
-    pub(super) fn unusable(program: &str, what: impl Into<String>) -> Self {
+    /// An answer that has not the form expected.
+    pub fn unusable(program: &str, what: impl Into<String>) -> Self {
         Self::Unusable { program: program.to_owned(), what: what.into() }
     }
 }
 
 /// Where Slurm's programs are and how long each may take.
 #[derive(Debug, Clone)]
-pub(super) struct Programs {
+pub struct Programs {
+    /// Their folder; none: they are found by `PATH`.
     pub folder: Option<PathBuf>,
+    /// `SLURM_CONF`; none: as it is set where we run.
     pub conf: Option<PathBuf>,
+    /// How long each may take.
     pub time_limit: Duration,
 }
 
@@ -40,7 +48,10 @@ impl Programs {
     /// What the program printed. A status other than 0 is a failure; so is what it left running after its time.
     ///
     /// Times are printed as seconds since 1970 and lists of array tasks whole.
-    pub(super) fn run(&self, program: &str, args: &[&str]) -> Result<Vec<u8>, CommandError> {
+    ///
+    /// # Errors
+    /// It could not be started, failed, or took too long and was killed: then what it asked for may have happened.
+    pub fn run(&self, program: &str, args: &[&str]) -> Result<Vec<u8>, CommandError> {
         let path = self.folder.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
         let mut command = Command::new(path);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -73,7 +84,10 @@ impl Programs {
     }
 
     /// The same as text.
-    pub(super) fn text(&self, program: &str, args: &[&str]) -> Result<String, CommandError> {
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    pub fn text(&self, program: &str, args: &[&str]) -> Result<String, CommandError> {
         let bytes = self.run(program, args)?;
         // Names of users' jobs may hold any bytes.
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -67,7 +67,7 @@ pub(super) struct Answers {
 }
 
 /// Fields of a line `Name=value Name=value …`. Values may hold blanks; a name is a word before the first `=` after one.
-fn fields(line: &str) -> BTreeMap<&str, &str> {
+pub fn fields(line: &str) -> BTreeMap<&str, &str> {
     let mut fields = BTreeMap::new();
     let mut rest = line.trim();
     while let Some((name, after)) = rest.split_once('=') {
@@ -107,7 +107,10 @@ fn expanded(list: Option<String>) -> Option<String> {
 }
 
 /// Lines that begin with the name, of an answer that says that there are none, or none at all.
-fn lines<'a>(answer: &'a str, program: &str, name: &str) -> Result<Vec<&'a str>, CommandError> {
+///
+/// # Errors
+/// It is anything else.
+pub fn lines<'a>(answer: &'a str, program: &str, name: &str) -> Result<Vec<&'a str>, CommandError> {
     let lines: Vec<&str> = answer.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.len() == 1 && lines[0].starts_with("No ") {
         return Ok(Vec::new());

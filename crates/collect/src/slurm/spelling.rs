@@ -69,7 +69,10 @@ pub(crate) fn job_id(text: &str) -> Result<JobId<'_>, Reject> {
 }
 
 /// Task numbers of `1-10,20,30-40:5`.
-pub(crate) fn array_tasks(list: &str) -> Result<Vec<i64>, Reject> {
+///
+/// # Errors
+/// It is no such list, or a very long one.
+pub fn array_tasks(list: &str) -> Result<Vec<i64>, Reject> {
     let bad = |what: String| Reject::new(RejectCode::BadJobId, what);
     let mut tasks = Vec::new();
     for part in list.split(',') {
@@ -90,14 +93,18 @@ pub(crate) fn array_tasks(list: &str) -> Result<Vec<i64>, Reject> {
 
 /// GPUs of a TRES string.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct TresGpus<'a> {
+pub struct TresGpus<'a> {
+    /// How many.
     pub gpus: i64,
     /// Models named with their type, by name, comma separated; empty if none is.
     pub models: Cow<'a, str>,
 }
 
 /// Reads `cpu=8,gres/gpu=4,gres/gpu:a100=4`. The untyped count is the total of the typed ones where both are given.
-pub(crate) fn tres_gpus(text: &str) -> Result<TresGpus<'_>, Reject> {
+///
+/// # Errors
+/// A count of GPUs is no number.
+pub fn tres_gpus(text: &str) -> Result<TresGpus<'_>, Reject> {
     let (mut untyped, mut typed, mut models) = (None, 0_i64, Cow::Borrowed(""));
     for part in text.split(',') {
         let Some(rest) = part.strip_prefix("gres/gpu") else {
@@ -168,7 +175,10 @@ pub(crate) fn time_limit_ms(text: &str) -> Result<Option<i64>, Reject> {
 }
 
 /// Expands `gpu[01-04,07]-ib,x1` to `gpu01-ib,gpu02-ib,…,x1`; gives the names, comma separated, and their number.
-pub(crate) fn hosts(text: &str, out: &mut String) -> Result<u32, Reject> {
+///
+/// # Errors
+/// It is no host list, or one of very many hosts.
+pub fn hosts(text: &str, out: &mut String) -> Result<u32, Reject> {
     out.clear();
     let (mut count, mut open, mut start) = (0, false, 0);
     for (at, c) in text.char_indices() {
@@ -231,14 +241,17 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
 
 /// GPUs of one node: how many, and their numbers there where Slurm says them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct NodeGpus {
+pub struct NodeGpus {
+    /// How many.
     pub count: u64,
+    /// Their type, where it is said.
     pub model: Option<String>,
+    /// Their numbers on the node, where they are said.
     pub indices: Vec<u32>,
 }
 
 /// Reads `gpu:h200:2(IDX:0-1),shard:4` of a job's details, `gpu:h200:8(S:0-1)` of a node, or `gres:gpu:2` of a request.
-pub(crate) fn node_gpus(text: &str) -> NodeGpus {
+pub fn node_gpus(text: &str) -> NodeGpus {
     let mut gpus = NodeGpus::default();
     for part in parts(text) {
         let part = part.strip_prefix("gres:").or(part.strip_prefix("gres/")).unwrap_or(part);
@@ -264,7 +277,7 @@ pub(crate) fn node_gpus(text: &str) -> NodeGpus {
 }
 
 /// Values that stand for none.
-pub(crate) fn is_null(text: &str) -> bool {
+pub fn is_null(text: &str) -> bool {
     matches!(text, "" | "Unknown" | "None" | "N/A" | "None assigned" | "(null)" | "INVALID")
 }
 

@@ -4,14 +4,18 @@ use tidegate_events::FinalState;
 
 /// What a job's state says of its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub enum Phase {
+    /// It holds none.
     Waiting,
     /// It has its nodes, and they are being made ready: its start may still be moved.
     Starting,
+    /// It runs.
     Running,
+    /// It is stopped for a while and holds them.
     Suspended,
     /// It gives its devices back; how it ended is not final.
     Ending,
+    /// It ended so.
     Over(FinalState),
 }
 
@@ -44,7 +48,7 @@ pub(crate) fn phase(name: &str) -> Option<Phase> {
 /// A name that is not known is taken for an end that is not final: nothing is said of it until it is.
 ///
 /// In the queue `REQUEUED`, `REQUEUE_HOLD`, `SPECIAL_EXIT` are flags of a job that waits again, and `RESIZING` of one that runs.
-pub(super) fn phase_in_queue(names: &[String]) -> Phase {
+pub fn phase_in_queue(names: &[String]) -> Phase {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if has("COMPLETING") {
         return Phase::Ending;

@@ -13,7 +13,7 @@ fn is_no_value(number: u64) -> bool {
 
 /// A number, if it is set and finite.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Number(pub Option<u64>);
+pub struct Number(pub Option<u64>);
 
 impl From<Value> for Number {
     fn from(value: Value) -> Self {
@@ -38,19 +38,19 @@ impl<'de> Deserialize<'de> for Number {
 
 impl Number {
     /// The number, where 0 means none: a time or an id.
-    pub(super) fn positive(self) -> Option<u64> {
+    pub fn positive(self) -> Option<u64> {
         self.0.filter(|number| *number > 0)
     }
 
     /// Seconds since 1970 as ms; 0 is none.
-    pub(super) fn time_ms(self) -> Option<i64> {
+    pub fn time_ms(self) -> Option<i64> {
         self.positive().and_then(|seconds| i64::try_from(seconds).ok()?.checked_mul(1000))
     }
 }
 
 /// One text or several.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Texts(pub Vec<String>);
+pub struct Texts(pub Vec<String>);
 
 impl<'de> Deserialize<'de> for Texts {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

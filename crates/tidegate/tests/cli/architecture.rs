@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-trial", &["tidegate-insight", "tidegate-autopilot", "tidegate-sim"]),
     ("tidegate-sim", &["tidegate-events", "tidegate-autopilot"]),
     ("tidegate-autopilot", &["tidegate-insight"]),
+    ("tidegate-actuator", &["tidegate-events", "tidegate-log", "tidegate-autopilot", "tidegate-collect"]),
     (
         "tidegate",
         &[

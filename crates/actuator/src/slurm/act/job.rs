@@ -1,0 +1,264 @@
+//! Jobs: smaller by the nodes they keep, larger by starting again, stopped for others.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Instant;
+
+use tidegate_autopilot::state::GrowBy;
+use tidegate_autopilot::target::TargetError;
+use tidegate_collect::slurm::read::Phase;
+
+use super::{Act, Before, LOOK_EVERY};
+use crate::slurm::ask::{Failed, unknown};
+use crate::slurm::declare::Declared;
+use crate::slurm::marker;
+use crate::slurm::notes::Entry;
+use crate::slurm::observe::Look;
+use crate::slurm::queue::QueueJob;
+
+fn joined<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    names.into_iter().map(String::as_str).collect::<Vec<_>>().join(",")
+}
+
+impl Act<'_> {
+    fn running<'l>(&self, look: &'l Look, id: &str) -> Result<&'l QueueJob, TargetError> {
+        let job = look.job(id).ok_or_else(|| self.refuse(format!("job {id} is not there")))?;
+        if job.phase != Phase::Running {
+            return Err(self.refuse(format!("job {id} does not run")));
+        }
+        Ok(job)
+    }
+
+    pub(super) fn check_shrink(
+        &self,
+        look: &Look,
+        id: &str,
+        to_gpus: u32,
+        keep: &BTreeSet<String>,
+    ) -> Result<Before, TargetError> {
+        let job = self.running(look, id)?;
+        let Some(held) = &job.placement else {
+            return Err(self.refuse(format!("what job {id} holds on which node is not known")));
+        };
+        let kept: u32 = keep.iter().filter_map(|node| held.get(node)).sum();
+        if keep.is_empty() || !keep.iter().all(|node| held.contains_key(node)) || kept != to_gpus {
+            return Err(
+                self.refuse(format!("job {id} does not hold {to_gpus} GPUs on the nodes it shall keep"))
+            );
+        }
+        if job.batch_host.as_ref().is_none_or(|host| !keep.contains(host)) {
+            let host = job.batch_host.as_deref().unwrap_or("not known");
+            return Err(self.refuse(format!("job {id} must keep the node its script runs on, {host}")));
+        }
+        if job.resized_ms.is_some() && !self.setup.accounting {
+            return Err(
+                self.refuse(format!("job {id} was resized before; without slurmdbd Slurm does it once"))
+            );
+        }
+        Ok(Before { restarts: Some(job.restarts), nodes: job.nodes().into_iter().collect() })
+    }
+
+    pub(super) fn shrink(
+        &self,
+        id: &str,
+        keep: &BTreeSet<String>,
+        entry: &Entry,
+    ) -> Result<String, TargetError> {
+        let job = self.job_now(id)?.ok_or_else(|| self.refuse(format!("job {id} is gone")))?;
+        if Some(job.restarts) != entry.restarts || job.phase != Phase::Running {
+            return Err(self.refuse(format!("job {id} was stopped meanwhile")));
+        }
+        if job.nodes() == *keep {
+            return Ok(format!("job {id} has only {} already", joined(keep)));
+        }
+        self.wait_for_record(&job)?;
+        let update = [
+            format!("JobId={id}"),
+            format!("NodeList={}", joined(keep)),
+            format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker())),
+        ];
+        let told = self.slurm.tell("scontrol", &["update", &update[0], &update[1], &update[2]]);
+        let after = self.job_now(id)?;
+        match (after, told) {
+            (Some(after), _) if after.phase == Phase::Running && after.nodes() == *keep => {
+                Ok(format!("scontrol update {} {}", update[0], update[1]))
+            }
+            (Some(after), Ok(_)) if after.phase == Phase::Waiting => {
+                // It was requeued in the same moment: for a job that waits the list is a wish for nodes. It wished for none.
+                let undo = self.slurm.tell("scontrol", &["update", &update[0], "ReqNodeList="]);
+                let undone =
+                    undo.map_or_else(|failed| format!("; the list stays: {failed:?}"), |_| String::new());
+                Err(self.refuse(format!("job {id} was requeued in the same moment{undone}")))
+            }
+            (_, Err(failed)) => Err(failed.as_error(&self.action.id)),
+            _ => Err(unknown(format!("job {id} was told to keep {} and did not", joined(keep)))),
+        }
+    }
+
+    /// Slurm resizes a job again only when accounting has taken in the last time.
+    fn wait_for_record(&self, job: &QueueJob) -> Result<(), TargetError> {
+        let Some(resized_ms) = job.resized_ms else { return Ok(()) };
+        let deadline = self.deadline();
+        loop {
+            let args =
+                ["-n", "-P", "-X", "-D", "-S", "1970-01-01", "-j", job.id.as_str(), "-o", "Start,NodeList"];
+            let records = self.slurm.tell("sacct", &args).map_err(|failed| match failed {
+                Failed::Said(why) | Failed::Away(why) | Failed::Hung(why) => self.refuse(format!(
+                    "job {} was resized before, and Slurm does it again only when slurmdbd has the record of that; it does \
+                     not answer: {why}",
+                    job.id
+                )),
+            })?;
+            let start = format!("{}|", resized_ms / 1000);
+            if records.lines().any(|line| line.starts_with(&start)) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(self.refuse(format!(
+                    "job {} was resized before, and slurmdbd has no record of that after {} ms",
+                    job.id, self.config.settle_ms
+                )));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    pub(super) fn check_grow(&self, look: &Look, id: &str, to_gpus: u32) -> Result<Before, TargetError> {
+        let job = self.running(look, id)?;
+        let declared = Declared::read(&job.comment).elastic;
+        if declared.is_none_or(|elastic| elastic.grow != GrowBy::Requeue) {
+            return Err(self.refuse(format!(
+                "job {id} does not declare grow=requeue, and Slurm adds no GPUs to a job that runs"
+            )));
+        }
+        if !job.requeues {
+            return Err(self.refuse(format!("job {id} was submitted with --no-requeue")));
+        }
+        self.nodes_for(job, to_gpus)?;
+        Ok(Before { restarts: Some(job.restarts), nodes: Vec::new() })
+    }
+
+    /// Nodes that make so many GPUs.
+    fn nodes_for(&self, job: &QueueJob, gpus: u32) -> Result<u32, TargetError> {
+        match job.gpus_per_node {
+            Some(each) if gpus > 0 && gpus.is_multiple_of(each) => Ok(gpus / each),
+            Some(each) => {
+                Err(self.refuse(format!("{gpus} GPUs are no whole nodes of job {}, of {each} each", job.id)))
+            }
+            None => Err(self.refuse(format!("job {} does not ask for its GPUs by the node", job.id))),
+        }
+    }
+
+    pub(super) fn grow(
+        &self,
+        id: &str,
+        to_gpus: u32,
+        keep: &BTreeSet<String>,
+        add: &BTreeSet<String>,
+        entry: &Entry,
+    ) -> Result<String, TargetError> {
+        let Some(job) = self.stopped(id, "requeuehold", entry)? else {
+            return Ok(format!("job {id} is gone"));
+        };
+        if !job.requeued_held {
+            return Ok(format!("job {id} was released"));
+        }
+        let nodes = self.nodes_for(&job, to_gpus)?;
+        let mut update = vec![
+            "update".to_owned(),
+            format!("JobId={id}"),
+            // A single number may not be less than the most that was asked for before.
+            format!("NumNodes={nodes}-{nodes}"),
+            // Else it waits two minutes.
+            "StartTime=now".to_owned(),
+            format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker())),
+        ];
+        if !add.is_empty() {
+            update.push(format!("ReqNodeList={}", joined(keep.union(add))));
+        }
+        let args: Vec<&str> = update.iter().map(String::as_str).collect();
+        let sized = self.slurm.tell("scontrol", &args);
+        if let Err(Failed::Away(why) | Failed::Hung(why)) = &sized {
+            return Err(unknown(format!("job {id} is stopped and not released: {why}")));
+        }
+        // Whatever became of its size, a job must not stay held.
+        let released = self.slurm.tell("scontrol", &["release", id]);
+        if let Err(failed) = released {
+            let open = self.job_now(id)?.is_some_and(|job| job.requeued_held);
+            if open {
+                return Err(unknown(format!("job {id} is stopped and not released: {failed:?}")));
+            }
+        }
+        match sized {
+            Ok(_) => Ok(format!("scontrol requeuehold {id}; update {}; release", update[2])),
+            Err(failed) => Err(self.refuse(format!("job {id} starts again at its old size: {failed:?}"))),
+        }
+    }
+
+    pub(super) fn check_preempt(&self, look: &Look, id: &str) -> Result<Before, TargetError> {
+        let job = self.running(look, id)?;
+        if !job.requeues {
+            return Err(
+                self.refuse(format!("job {id} was submitted with --no-requeue: it would not start again"))
+            );
+        }
+        Ok(Before { restarts: Some(job.restarts), nodes: job.nodes().into_iter().collect() })
+    }
+
+    pub(super) fn preempt(&self, id: &str, entry: &Entry) -> Result<String, TargetError> {
+        let Some(job) = self.stopped(id, "requeue", entry)? else {
+            return Ok(format!("job {id} is gone"));
+        };
+        if job.phase != Phase::Waiting {
+            return Ok(format!("job {id} was stopped and runs again"));
+        }
+        let update = [
+            format!("JobId={id}"),
+            format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker())),
+        ];
+        let told = self.slurm.tell("scontrol", &["update", &update[0], "StartTime=now", &update[1]]);
+        match told {
+            Ok(_) => Ok(format!("scontrol requeue {id}; update StartTime=now")),
+            // It has started, or ended, in between.
+            Err(Failed::Said(_)) => Ok(format!("scontrol requeue {id}")),
+            Err(failed) => {
+                Err(unknown(format!("job {id} was requeued; when it may start is not known: {failed:?}")))
+            }
+        }
+    }
+
+    /// Stops the job unless it was stopped since the action began, and waits until it has let go; `None`: it ended.
+    fn stopped(&self, id: &str, how: &str, entry: &Entry) -> Result<Option<QueueJob>, TargetError> {
+        let deadline = self.deadline();
+        let mut told = None;
+        loop {
+            let Some(job) = self.job_now(id)? else { return Ok(None) };
+            let again = Some(job.restarts) > entry.restarts;
+            match job.phase {
+                Phase::Waiting => return Ok(Some(job)),
+                Phase::Running | Phase::Starting if again => return Ok(Some(job)),
+                Phase::Running if told.is_none() => {
+                    // Of two that are sent the second finds a job that waits, and does nothing.
+                    let done = self.slurm.tell("scontrol", &[how, id]);
+                    if let Err(Failed::Away(why)) = &done {
+                        return Err(Failed::Away(why.clone()).as_error(&self.action.id));
+                    }
+                    told = Some(done);
+                }
+                Phase::Running => {
+                    if let Some(Err(Failed::Said(why))) = told {
+                        return Err(self.refuse(why));
+                    }
+                }
+                _ => {}
+            }
+            if Instant::now() > deadline {
+                return Err(unknown(format!(
+                    "job {id} does not let go of its nodes after {} ms",
+                    self.config.settle_ms
+                )));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}

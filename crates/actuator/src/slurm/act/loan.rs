@@ -1,0 +1,181 @@
+//! Loans: lent by a reservation, prolonged by its end, taken back by its nodes.
+
+use std::collections::BTreeSet;
+
+use tidegate_autopilot::action::Change;
+use tidegate_autopilot::target::TargetError;
+
+use super::capacity::time;
+use super::{Act, Before};
+use crate::slurm::ask::{Failed, Slurm, unknown};
+use crate::slurm::config::SlurmConfig;
+use crate::slurm::inventory;
+use crate::slurm::loans::{self, Noted};
+use crate::slurm::marker;
+use crate::slurm::notes::Entry;
+use crate::slurm::observe::Look;
+
+impl Act<'_> {
+    pub(super) fn check_lend(&self, look: &Look) -> Result<Before, TargetError> {
+        let Change::Lend { from, to, pool, gpus, nodes, extends, .. } = &self.action.change else {
+            return Err(self.refuse("it is no loan"));
+        };
+        let before = Before { restarts: None, nodes: nodes.iter().cloned().collect() };
+        if let Some(loan) = extends {
+            let (name, _) = loans::reservation(look, loan)
+                .ok_or_else(|| self.refuse(format!("there is no reservation of loan {loan}")))?;
+            if Noted::of(look, loan).called.is_empty() {
+                return Ok(before);
+            }
+            return Err(self.refuse(format!("loan {loan} ({name}) is being taken back")));
+        }
+        self.words(nodes.iter().chain(&self.config.accounts(to)).chain(&self.config.accounts(from)))?;
+        let wrong = nodes.iter().find(|node| look.pool_of(self.config, node).as_ref() != Some(pool));
+        if let Some(node) = wrong {
+            return Err(self.refuse(format!("node {node} is not of pool {pool}")));
+        }
+        if nodes.is_empty() {
+            self.nodes_of(look, pool, *gpus)?;
+        } else if look.gpus(nodes) != *gpus {
+            return Err(self.refuse(format!("these nodes have {} GPUs, not {gpus}", look.gpus(nodes))));
+        }
+        let busy = loans::occupied(self.config, look, "", nodes);
+        if !busy.is_empty() {
+            return Err(self.refuse(format!("jobs hold {busy:?}")));
+        }
+        Ok(before)
+    }
+
+    pub(super) fn lend(&self, look: &Look, entry: &mut Entry) -> Result<String, TargetError> {
+        let Change::Lend { to, pool, gpus, nodes, expires_us, .. } = &self.action.change else {
+            return Err(self.refuse("it is no loan"));
+        };
+        let name = match loans::reservation(look, &self.action.id) {
+            Some((name, _)) => name.clone(),
+            None => {
+                let name = marker::loan_name(&self.action.id, self.action.generation);
+                let mut values = vec![
+                    format!("ReservationName={name}"),
+                    "StartTime=now".to_owned(),
+                    format!("EndTime={}", time(*expires_us)?),
+                    format!("Accounts={}", self.config.accounts(to).join(",")),
+                ];
+                if nodes.is_empty() {
+                    let count = self.nodes_of(look, pool, *gpus)?;
+                    values.push(format!("NodeCnt={count}"));
+                    values.push(format!("PartitionName={}", self.config.partition(pool)));
+                    values.push("Flags=MAGNETIC".to_owned());
+                } else {
+                    values.push(format!("Nodes={}", nodes.iter().cloned().collect::<Vec<_>>().join(",")));
+                    values.push("Flags=MAGNETIC,OVERLAP".to_owned());
+                }
+                self.create(&name, &values)?;
+                name
+            }
+        };
+        let made = inventory::reservations(self.slurm)?;
+        let made = made
+            .get(&name)
+            .ok_or_else(|| unknown(format!("reservation {name} was made and is not there")))?;
+        entry.nodes = made.nodes.iter().cloned().collect();
+        Ok(format!("reservation {name} of {}", entry.nodes.join(",")))
+    }
+
+    pub(super) fn extend(&self, loan: &str, expires_us: i64) -> Result<String, TargetError> {
+        let found = |told: &std::collections::BTreeMap<String, inventory::SlurmReservation>| {
+            let found = told.iter().find(|(name, _)| marker::loan_of(name).is_some_and(|(id, _)| id == loan));
+            found.map(|(name, told)| (name.clone(), told.end_s))
+        };
+        let (name, _) = found(&inventory::reservations(self.slurm)?)
+            .ok_or_else(|| self.refuse(format!("loan {loan} is over")))?;
+        self.update(&[format!("ReservationName={name}"), format!("EndTime={}", time(expires_us)?)])?;
+        match found(&inventory::reservations(self.slurm)?) {
+            Some((_, end_s)) if end_s == expires_us / 1_000_000 => Ok(format!("{name} ends at {end_s}")),
+            other => Err(unknown(format!("loan {loan} was prolonged, and what stands there is {other:?}"))),
+        }
+    }
+
+    pub(super) fn check_reclaim(
+        &self,
+        look: &Look,
+        loan: &str,
+        to_gpus: u32,
+        nodes: &BTreeSet<String>,
+    ) -> Result<Before, TargetError> {
+        let (_, told) = loans::reservation(look, loan)
+            .ok_or_else(|| self.refuse(format!("there is no reservation of loan {loan}")))?;
+        self.words(nodes)?;
+        if nodes.is_empty() && to_gpus > 0 {
+            return Err(self.refuse("name the nodes that come back: which ones is not ours to choose"));
+        }
+        let lent: BTreeSet<String> =
+            told.nodes.iter().cloned().chain(Noted::of(look, loan).called.iter().cloned()).collect();
+        if !nodes.is_subset(&lent) {
+            return Err(self.refuse(format!("{nodes:?} are not all of loan {loan}")));
+        }
+        let back = if nodes.is_empty() { &told.nodes } else { nodes };
+        Ok(Before { restarts: None, nodes: back.iter().cloned().collect() })
+    }
+
+    /// What is called back leaves the reservation at once: jobs on it go on, and nothing of the borrower starts there. The last
+    /// node cannot leave a reservation: where a job is on it nobody may use the reservation any more.
+    pub(super) fn reclaim(&self, look: &Look, loan: &str) -> Result<String, TargetError> {
+        let Some((name, told)) = loans::reservation(look, loan) else {
+            return Ok(format!("loan {loan} is over"));
+        };
+        let noted = Noted::of(look, loan);
+        let kept: Vec<String> = told.nodes.difference(&noted.called).cloned().collect();
+        if !kept.is_empty() {
+            if kept.len() < told.nodes.len() {
+                self.update(&[format!("ReservationName={name}"), format!("Nodes={}", kept.join(","))])?;
+            }
+            return Ok(format!("{name} keeps {}", kept.join(",")));
+        }
+        let owner = self.lender(look, loan);
+        match close(self.slurm, self.config, look, &owner, name, told, &self.setup.user) {
+            Ok(done) => Ok(done),
+            Err(failed) => Err(failed.as_error(&self.action.id)),
+        }
+    }
+
+    fn lender(&self, look: &Look, loan: &str) -> String {
+        match look.notes.actions.get(loan).map(|entry| &entry.change) {
+            Some(Change::Lend { from, .. }) => from.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// Ends a loan that is called back as a whole: its reservation goes, or while jobs use it is closed and left with their nodes.
+/// What still runs when its time is over Slurm stops then.
+pub(in crate::slurm) fn close(
+    slurm: &Slurm,
+    config: &SlurmConfig,
+    look: &Look,
+    owner: &str,
+    name: &str,
+    told: &inventory::SlurmReservation,
+    user: &str,
+) -> Result<String, Failed> {
+    let gone = slurm.tell("scontrol", &["delete", &format!("ReservationName={name}")]);
+    match gone {
+        Ok(_) => return Ok(format!("scontrol delete reservation {name}")),
+        Err(failed @ (Failed::Away(_) | Failed::Hung(_))) => return Err(failed),
+        Err(Failed::Said(_)) => {}
+    }
+    let busy = loans::occupied(config, look, owner, &told.nodes);
+    let mut values = vec!["update".to_owned(), format!("ReservationName={name}")];
+    if !told.accounts.is_empty() {
+        values.push(format!("Users={user}"));
+        values.push("Accounts=".to_owned());
+        values.push("Flags-=MAGNETIC".to_owned());
+    }
+    if !busy.is_empty() && busy != told.nodes {
+        values.push(format!("Nodes={}", busy.iter().cloned().collect::<Vec<_>>().join(",")));
+    }
+    if values.len() > 2 {
+        let args: Vec<&str> = values.iter().map(String::as_str).collect();
+        slurm.tell("scontrol", &args)?;
+    }
+    Ok(format!("{name} is closed; jobs are on {busy:?}"))
+}

@@ -1,0 +1,102 @@
+//! Asking Slurm: each question within a time, each answer judged.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tidegate_autopilot::target::TargetError;
+use tidegate_collect::slurm::{CommandError, read::Programs};
+
+use super::config::SlurmConfig;
+
+/// Name of this target in errors.
+pub(super) const SLURM: &str = "slurm";
+
+/// Slurm, to be asked and told.
+#[derive(Debug, Clone)]
+pub(super) struct Slurm {
+    programs: Programs,
+}
+
+/// Why a change was not made, before it is known what that means.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// Slurm's own words; whether anything was done is to be looked at.
+    Said(String),
+    /// Slurm was not reached: nothing was done.
+    Away(String),
+    /// It took too long: it may have been done.
+    Hung(String),
+}
+
+/// Microseconds since 1970 now.
+pub(super) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn unreachable(why: impl Into<String>) -> TargetError {
+    TargetError::Unreachable { target: SLURM.to_owned(), why: why.into() }
+}
+
+pub(super) fn unknown(why: impl Into<String>) -> TargetError {
+    TargetError::Unknown { target: SLURM.to_owned(), why: why.into() }
+}
+
+/// Whether Slurm's words say that nobody listened: then nothing was done.
+fn is_away(text: &str) -> bool {
+    ["Unable to contact", "Connection refused", "Connection timed out", "persistent connection"]
+        .iter()
+        .any(|words| text.contains(words))
+}
+
+impl Failed {
+    /// As an error, where nothing of the change is there.
+    pub(super) fn as_error(&self, action: &str) -> TargetError {
+        match self {
+            Self::Said(why) => refused(action, why.clone()),
+            Self::Away(why) => unreachable(why.clone()),
+            Self::Hung(why) => unknown(why.clone()),
+        }
+    }
+}
+
+pub(super) fn refused(action: &str, why: impl Into<String>) -> TargetError {
+    TargetError::Refused { target: SLURM.to_owned(), action: action.to_owned(), why: why.into() }
+}
+
+impl Slurm {
+    pub(super) fn new(config: &SlurmConfig) -> Self {
+        let programs = Programs {
+            folder: config.programs.clone(),
+            conf: config.conf.clone(),
+            time_limit: Duration::from_millis(config.command_ms),
+        };
+        Self { programs }
+    }
+
+    /// Whether slurmctld is there: other programs try for seconds.
+    pub(super) fn reach(&self) -> Result<(), TargetError> {
+        match self.programs.text("scontrol", &["ping"]) {
+            Ok(text) if text.contains("is UP") => Ok(()),
+            Ok(text) => Err(unreachable(format!("slurmctld does not answer: {}", text.trim()))),
+            Err(error) => Err(unreachable(format!("slurmctld does not answer: {error}"))),
+        }
+    }
+
+    /// What a program prints that changes nothing.
+    pub(super) fn ask(&self, program: &str, args: &[&str]) -> Result<String, TargetError> {
+        self.programs.text(program, args).map_err(|error| match error {
+            CommandError::Unusable { .. } => unknown(error.to_string()),
+            _ => unreachable(error.to_string()),
+        })
+    }
+
+    /// Tells Slurm to change something.
+    pub(super) fn tell(&self, program: &str, args: &[&str]) -> Result<String, Failed> {
+        self.programs.text(program, args).map_err(|error| match error {
+            CommandError::Spawn { .. } => Failed::Away(error.to_string()),
+            CommandError::TimedOut { .. } | CommandError::Unusable { .. } => Failed::Hung(error.to_string()),
+            CommandError::Failed { ref stderr, .. } if is_away(stderr) => Failed::Away(error.to_string()),
+            CommandError::Failed { .. } => Failed::Said(error.to_string()),
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! What a site says of its Slurm: which partitions are pools, whose they are, and how jobs are told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tidegate_autopilot::state::{OwnerName, PoolName};
+
+/// How a site uses Slurm. All of it can be left out; nothing is lent and nobody is told then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SlurmConfig {
+    /// `slurm.conf`; none: as `SLURM_CONF` says where we run.
+    pub conf: Option<PathBuf>,
+    /// Folder of Slurm's programs; none: found by `PATH`.
+    pub programs: Option<PathBuf>,
+    /// How long one of Slurm's programs may take, milliseconds.
+    pub command_ms: u64,
+    /// How long a step of an action may take until the next can be done: a requeued job to let go of its nodes, accounting to
+    /// take in a resize. Milliseconds.
+    pub settle_ms: u64,
+    /// Pools; none: each partition is one.
+    pub pools: BTreeMap<PoolName, PoolConfig>,
+    /// Teams and services. An account that no owner names is an owner of its own name, without a share of anything.
+    pub owners: BTreeMap<OwnerName, OwnerConfig>,
+    /// QOS whose jobs may be stopped for others.
+    pub preemptible_qos: BTreeSet<String>,
+    /// QOS whose jobs the autopilot may change, whatever their comments say.
+    pub opt_in_qos: BTreeSet<String>,
+    /// QOS whose jobs are never touched.
+    pub protected_qos: BTreeSet<String>,
+    /// How jobs are told before they are disturbed.
+    pub notice: NoticeConfig,
+    /// Where the autopilot keeps its notes in Slurm: how it submits a job that is held for ever.
+    pub notes: NotesConfig,
+}
+
+impl Default for SlurmConfig {
+    fn default() -> Self {
+        Self {
+            conf: None,
+            programs: None,
+            command_ms: 20_000,
+            settle_ms: 60_000,
+            pools: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            preemptible_qos: BTreeSet::new(),
+            opt_in_qos: BTreeSet::new(),
+            protected_qos: BTreeSet::new(),
+            notice: NoticeConfig::default(),
+            notes: NotesConfig::default(),
+        }
+    }
+}
+
+/// A pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Its partition; none: of the pool's name.
+    pub partition: Option<String>,
+    /// Least GPUs that must stay in service in it.
+    pub floor_gpus: u32,
+    /// What a GPU of it costs, millionths of the currency's unit per hour.
+    pub price_micros_per_gpu_hour: Option<u64>,
+}
+
+/// A team or service.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OwnerConfig {
+    /// Its accounts; none: one of its name. Loans and reservations for it are for all of them.
+    pub accounts: BTreeSet<String>,
+    /// What it may use, by pool.
+    pub shares: BTreeMap<PoolName, ShareConfig>,
+}
+
+/// What an owner may use of a pool. Its quota is one of the three `quota_…`; with none of them it is the whole pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShareConfig {
+    /// The quota, GPUs; nobody changes it here.
+    pub quota_gpus: Option<u32>,
+    /// The account whose `GrpTRES` is the quota.
+    pub quota_account: Option<String>,
+    /// The QOS whose `GrpTRES` is the quota.
+    pub quota_qos: Option<String>,
+    /// GPUs of it that are never lent.
+    pub floor_gpus: u32,
+    /// Whether any of it may be lent.
+    pub lendable: bool,
+}
+
+/// How jobs are told that they will be disturbed, and how they say that they are ready.
+///
+/// Jobs that take notices say so in their comment, see [`super::Declared`]. All ways that are set are used; the answer is one
+/// file or HTTP answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NoticeConfig {
+    /// Signal to all processes of the job's steps, e.g. `USR1`.
+    pub signal: Option<String>,
+    /// Folder that jobs see too: `JOB.notice` is written (JSON with `action`, `job`, `ready_by_us`), and `JOB.ready` is waited
+    /// for, which holds the id of the action.
+    pub folder: Option<PathBuf>,
+    /// Address to which the same JSON is posted, again until it answers 200 with `{"ready": true}`.
+    pub url: Option<String>,
+}
+
+/// How the held job with the autopilot's notes is submitted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NotesConfig {
+    /// Account; none: the user's own.
+    pub account: Option<String>,
+    /// Partition; none: the cluster's own.
+    pub partition: Option<String>,
+    /// QOS; none: the account's own.
+    pub qos: Option<String>,
+}
+
+/// A word that goes into a command of Slurm as it is: no blanks, quotes, commas or signs that Slurm reads.
+pub(super) fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@'))
+}
+
+impl SlurmConfig {
+    /// What is wrong with it, for people; empty: nothing.
+    pub fn problems(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (owner, config) in &self.owners {
+            for account in config.accounts.iter().filter(|account| !is_word(account)) {
+                found.push(format!("owners.{owner}.accounts: {account:?} is no name of an account"));
+            }
+            for (pool, share) in &config.shares {
+                let at = format!("owners.{owner}.shares.{pool}");
+                let ways =
+                    [share.quota_gpus.is_some(), share.quota_account.is_some(), share.quota_qos.is_some()];
+                if ways.into_iter().filter(|way| *way).count() > 1 {
+                    found.push(format!(
+                        "{at}: quota_gpus, quota_account and quota_qos exclude each other; keep one"
+                    ));
+                }
+                if !self.pools.is_empty() && !self.pools.contains_key(pool) {
+                    found.push(format!("{at}: there is no pool {pool}; add [pools.{pool}]"));
+                }
+                for name in share.quota_account.iter().chain(&share.quota_qos).filter(|name| !is_word(name)) {
+                    found.push(format!("{at}: {name:?} is no name of an account or QOS"));
+                }
+            }
+        }
+        if self.command_ms == 0 {
+            found.push("command_ms is 0: no program answers in no time; the default is 20000".to_owned());
+        }
+        let bad_signal = |name: &&String| !name.chars().all(|c| c.is_ascii_alphanumeric()) || name.is_empty();
+        if let Some(signal) = self.notice.signal.as_ref().filter(bad_signal) {
+            found.push(format!("notice.signal: {signal:?} is no signal such as USR1"));
+        }
+        found
+    }
+
+    /// Accounts of an owner.
+    pub(super) fn accounts(&self, owner: &str) -> Vec<String> {
+        match self.owners.get(owner) {
+            Some(config) if !config.accounts.is_empty() => config.accounts.iter().cloned().collect(),
+            _ => vec![owner.to_owned()],
+        }
+    }
+
+    /// Owner of a job of this account.
+    pub(super) fn owner_of(&self, account: &str) -> OwnerName {
+        let named = self.owners.iter().find(|(_, config)| config.accounts.contains(account));
+        named.map_or_else(|| account.to_owned(), |(owner, _)| owner.clone())
+    }
+
+    /// Partition of a pool.
+    pub(super) fn partition<'a>(&'a self, pool: &'a str) -> &'a str {
+        self.pools.get(pool).and_then(|config| config.partition.as_deref()).unwrap_or(pool)
+    }
+
+    /// Pool of a partition; `None`: it is of none.
+    pub(super) fn pool_of(&self, partition: &str) -> Option<PoolName> {
+        if self.pools.is_empty() {
+            return Some(partition.to_owned());
+        }
+        self.pools.keys().find(|pool| self.partition(pool) == partition).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_contradicts_itself_is_named() {
+        let mut config = SlurmConfig::default();
+        assert_eq!(config.problems(), Vec::<String>::new());
+        let share =
+            ShareConfig { quota_gpus: Some(8), quota_qos: Some("a b".into()), ..ShareConfig::default() };
+        let owner = OwnerConfig { shares: [("infer".into(), share)].into(), ..OwnerConfig::default() };
+        config.owners.insert("serving".into(), owner);
+        config.pools.insert("train".into(), PoolConfig::default());
+        config.notice.signal = Some("USR1 1".into());
+        let problems = config.problems();
+        assert_eq!(problems.len(), 4, "{problems:#?}");
+        assert!(problems[0].contains("exclude each other") && problems[1].contains("no pool infer"));
+    }
+
+    #[test]
+    fn pools_are_partitions_unless_some_are_named() {
+        let mut config = SlurmConfig::default();
+        assert_eq!(config.pool_of("gpu").as_deref(), Some("gpu"));
+        let pool = PoolConfig { partition: Some("gpu".into()), ..PoolConfig::default() };
+        config.pools.insert("h200".into(), pool);
+        assert_eq!(config.pool_of("gpu").as_deref(), Some("h200"));
+        assert_eq!(config.pool_of("cpu"), None);
+        assert_eq!(config.partition("h200"), "gpu");
+    }
+}

@@ -1,0 +1,67 @@
+//! What we write into Slurm's objects for people and for ourselves: which action, under which generation.
+
+/// Longest text written into a node's reason.
+const MOST_CHARS: usize = 200;
+
+/// `tidegate:ID gGENERATION`.
+pub(super) fn marker(id: &str, generation: u64) -> String {
+    format!("tidegate:{id} g{generation}")
+}
+
+/// Id and generation of a text that begins with a marker.
+pub(super) fn read(text: &str) -> Option<(String, u64)> {
+    let (id, rest) = text.strip_prefix("tidegate:")?.split_once(' ')?;
+    let generation = rest.split(' ').next()?.strip_prefix('g')?.parse().ok()?;
+    Some((id.to_owned(), generation))
+}
+
+/// What is written as the reason of a drain.
+pub(super) fn drain_reason(id: &str, generation: u64, reason: &str) -> String {
+    let text: String = reason.chars().map(|c| if c.is_control() || c == '[' { ' ' } else { c }).collect();
+    let text = format!("{} {}", marker(id, generation), text.trim());
+    text.chars().take(MOST_CHARS).collect::<String>().trim_end().to_owned()
+}
+
+/// Somebody's text with our marker instead of the one before, if there was one: what others write stays.
+pub(super) fn beside(text: &str, marker: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut after_marker = false;
+    for word in text.split_whitespace() {
+        let is_generation =
+            after_marker && word.strip_prefix('g').is_some_and(|number| number.parse::<u64>().is_ok());
+        after_marker = word.starts_with("tidegate:") && word != "tidegate:do-not-disrupt";
+        if !after_marker && !is_generation {
+            kept.push(word);
+        }
+    }
+    kept.push(marker);
+    kept.join(" ")
+}
+
+/// Name of the reservation that is a loan: the id of the loan is in it.
+pub(super) fn loan_name(id: &str, generation: u64) -> String {
+    format!("tidegate-loan.{id}.g{generation}")
+}
+
+/// Loan and generation of a reservation's name; `None`: it is no loan of ours.
+pub(super) fn loan_of(name: &str) -> Option<(&str, u64)> {
+    let (id, generation) = name.strip_prefix("tidegate-loan.")?.rsplit_once(".g")?;
+    Some((id, generation.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_are_read_as_they_are_written_and_leave_others_text() {
+        assert_eq!(read(&marker("drain_node-0a", 7)), Some(("drain_node-0a".into(), 7)));
+        assert_eq!(read("tidegate:x gone"), None);
+        assert_eq!(read("broken fan"), None);
+        assert_eq!(beside("", "tidegate:a g1"), "tidegate:a g1");
+        let first = beside("rack 7 tidegate:do-not-disrupt", "tidegate:a g1");
+        assert_eq!(beside(&first, "tidegate:b g2"), "rack 7 tidegate:do-not-disrupt tidegate:b g2");
+        assert_eq!(loan_of(&loan_name("lend-0.g1", 12)), Some(("lend-0.g1", 12)));
+        assert_eq!(loan_of("serving"), None);
+    }
+}

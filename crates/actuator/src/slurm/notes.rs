@@ -1,0 +1,250 @@
+//! What the autopilot remembers inside Slurm: which actions were begun and done, under which generation.
+//!
+//! The only text that slurmctld keeps for anybody, of any length, without slurmdbd and without rights to change the cluster, is
+//! a job's. So the notes are the `AdminComment` of a job that is submitted held and never runs, one for each generation of the
+//! lease. A generation writes into its own job only: whoever lost the lease cannot overwrite what a newer one wrote, and the
+//! greatest generation that has a job is the fence. Only operators can write an `AdminComment`, so nobody else can raise it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tidegate_autopilot::action::{Action, ActionId, Adjust, Change};
+use tidegate_autopilot::target::TargetError;
+use tidegate_collect::slurm::read::Phase;
+
+use super::ask::{Slurm, now_us, refused, unknown};
+use super::config::{NotesConfig, is_word};
+use super::queue::{self, QueueJob};
+
+/// Name of the jobs that hold notes.
+pub(super) const NAME: &str = "tidegate-notes";
+/// An entry is dropped this long after its action expired: one that has expired is not applied again anyway.
+const KEEP_US: i64 = 24 * 3_600 * 1_000_000;
+/// One argument of a program may have 128 KiB on Linux.
+const MOST_BYTES: usize = 100_000;
+/// So many jobs of older generations are left: what they wrote last may not have been read when a newer one began.
+const KEEP_JOBS: usize = 3;
+
+/// What is remembered of an action.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub generation: u64,
+    /// `None`: its job was told of it, and nothing else was done.
+    pub begun_us: Option<i64>,
+    /// `None`: nobody noted that it was done; with `begun_us` it may have been in part.
+    pub done_us: Option<i64>,
+    pub expires_us: i64,
+    pub change: Change,
+    /// Restarts of the job when it was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<u32>,
+    /// Nodes that Slurm chose, or that were held before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// When its job was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_us: Option<i64>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Written {
+    tidegate_generation: u64,
+    actions: BTreeMap<ActionId, Entry>,
+}
+
+/// All notes of all generations.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notes {
+    /// Greatest generation that has notes.
+    pub seen: u64,
+    pub actions: BTreeMap<ActionId, Entry>,
+    /// Jobs that hold notes and can be written, by generation.
+    jobs: BTreeMap<u64, String>,
+}
+
+impl Notes {
+    /// What the jobs of the queue hold. Of an action in several notes the newest state counts.
+    pub(super) fn of(jobs: &[QueueJob]) -> Result<Self, TargetError> {
+        let mut notes = Self::default();
+        for job in jobs.iter().filter(|job| job.name == NAME && !job.admin_comment.is_empty()) {
+            let written: Written = serde_json::from_str(&job.admin_comment).map_err(|error| {
+                unknown(format!(
+                    "the notes in the AdminComment of job {} cannot be read: {error}; cancel the job if they are not ours",
+                    job.id
+                ))
+            })?;
+            notes.seen = notes.seen.max(written.tidegate_generation);
+            if job.phase == Phase::Waiting {
+                notes.jobs.insert(written.tidegate_generation, job.id.clone());
+            }
+            for (id, entry) in written.actions {
+                let known = notes.actions.get(&id);
+                if known
+                    .is_none_or(|known| (known.done_us, known.generation) < (entry.done_us, entry.generation))
+                {
+                    notes.actions.insert(id, entry);
+                }
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Refuses older generations than were seen, and makes this one the greatest seen.
+    pub(super) fn fence(
+        &mut self,
+        slurm: &Slurm,
+        config: &NotesConfig,
+        action: &Action,
+    ) -> Result<(), TargetError> {
+        let generation = action.generation;
+        let stale = |seen| TargetError::StaleGeneration { generation, seen };
+        if generation < self.seen {
+            return Err(stale(self.seen));
+        }
+        if !self.jobs.contains_key(&generation) {
+            let job = begin(slurm, config, action)?;
+            self.seen = generation;
+            self.jobs.insert(generation, job);
+            self.write(slurm, action)?;
+            // Whoever began at the same time is seen now, by at least one of the two.
+            let seen = Self::of(&queue::jobs(slurm)?)?.seen;
+            if generation < seen {
+                return Err(stale(seen));
+            }
+            self.forget_old(slurm);
+        }
+        Ok(())
+    }
+
+    /// Writes the notes of the action's generation; all that is remembered goes along, or the job of an older one would have to
+    /// stay for ever.
+    pub(super) fn write(&mut self, slurm: &Slurm, action: &Action) -> Result<(), TargetError> {
+        let now = now_us();
+        let open_loans: Vec<ActionId> = self.loans_in_use();
+        self.actions.retain(|id, entry| {
+            now < entry.expires_us.saturating_add(KEEP_US)
+                || matches!(&entry.change, Change::Lend { expires_us, .. } if *expires_us > now)
+                || matches!(&entry.change, Change::AdjustReservation(Adjust::Reservation { end_us, .. }) if *end_us > now)
+                || open_loans.contains(id)
+        });
+        let actions = self.actions.clone();
+        let text = serde_json::to_string(&Written { tidegate_generation: action.generation, actions })
+            .map_err(|error| refused(&action.id, format!("the notes cannot be written: {error}")))?;
+        if text.len() > MOST_BYTES {
+            let why = format!(
+                "the notes of {} actions need {} bytes of {MOST_BYTES}; nothing more is done until some have expired",
+                self.actions.len(),
+                text.len()
+            );
+            return Err(refused(&action.id, why));
+        }
+        let job = self.jobs.get(&action.generation).cloned().unwrap_or_default();
+        let update = [format!("JobId={job}"), format!("AdminComment={text}")];
+        let told = slurm.tell("scontrol", &["update", &update[0], &update[1]]);
+        told.map(|_| ()).map_err(|failed| failed.as_error(&action.id))
+    }
+
+    /// Reclaims of loans that are not over are needed to read the loans.
+    fn loans_in_use(&self) -> Vec<ActionId> {
+        let now = now_us();
+        let ends = |loan: &String| match self.actions.get(loan).map(|entry| &entry.change) {
+            Some(Change::Lend { expires_us, .. }) => *expires_us > now,
+            _ => false,
+        };
+        let used = self.actions.iter().filter(|(_, entry)| match &entry.change {
+            Change::Reclaim { loan, .. } | Change::Lend { extends: Some(loan), .. } => ends(loan),
+            _ => false,
+        });
+        used.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Cancels the jobs of older generations but the last few; what they held is in ours now.
+    fn forget_old(&mut self, slurm: &Slurm) {
+        while self.jobs.len() > KEEP_JOBS + 1 {
+            let Some((_, job)) = self.jobs.pop_first() else { return };
+            // A job that stays is found again the next time.
+            slurm.tell("scancel", &[&job]).ok();
+        }
+    }
+}
+
+/// A held job for the notes of the action's generation: one that was submitted before and got no notes yet, or a new one.
+fn begin(slurm: &Slurm, config: &NotesConfig, action: &Action) -> Result<String, TargetError> {
+    let comment = format!("notes of the autopilot: do not cancel (generation {})", action.generation);
+    let left = queue::jobs(slurm)?.into_iter().find(|job| {
+        job.name == NAME
+            && job.phase == Phase::Waiting
+            && job.admin_comment.is_empty()
+            && job.comment == comment
+    });
+    if let Some(job) = left {
+        return Ok(job.id);
+    }
+    let mut args = vec![
+        "--parsable".to_owned(),
+        "--hold".to_owned(),
+        format!("--job-name={NAME}"),
+        format!("--comment={comment}"),
+        "--nodes=1".to_owned(),
+        "--ntasks=1".to_owned(),
+        "--mem=1".to_owned(),
+        "--time=1".to_owned(),
+        "--output=/dev/null".to_owned(),
+        "--chdir=/".to_owned(),
+        "--wrap=true".to_owned(),
+    ];
+    let options = [("account", &config.account), ("partition", &config.partition), ("qos", &config.qos)];
+    for (option, value) in options {
+        args.extend(value.as_ref().map(|value| format!("--{option}={value}")));
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let told = slurm.tell("sbatch", &args).map_err(|failed| failed.as_error(&action.id))?;
+    let job = told.trim().split(';').next().unwrap_or_default().to_owned();
+    if is_word(&job) { Ok(job) } else { Err(unknown(format!("sbatch gave no job but {told:?}"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(generation: u64, done_us: Option<i64>) -> Entry {
+        let change = Change::Preempt { job: "7".into(), frees_gpus: 8 };
+        let (restarts, nodes) = (Some(0), Vec::new());
+        Entry {
+            generation,
+            begun_us: Some(1),
+            done_us,
+            expires_us: 9,
+            change,
+            restarts,
+            nodes,
+            told_us: None,
+        }
+    }
+
+    fn job(id: &str, generation: u64, actions: &[(&str, Entry)], state: &str) -> String {
+        let actions = actions.iter().map(|(id, entry)| ((*id).to_owned(), entry.clone())).collect();
+        let written = serde_json::to_string(&Written { tidegate_generation: generation, actions }).unwrap();
+        format!(
+            r#"{{"job_id": {id}, "name": "{NAME}", "submit_time": 5, "job_state": "{state}", "admin_comment": {}}}"#,
+            serde_json::to_string(&written).unwrap()
+        )
+    }
+
+    #[test]
+    fn the_greatest_generation_counts_also_of_a_cancelled_job_and_done_beats_begun() {
+        let jobs = [
+            job("3", 4, &[("a", entry(4, Some(2))), ("b", entry(4, None))], "PENDING"),
+            job("5", 6, &[("a", entry(4, None))], "PENDING"),
+            job("6", 7, &[], "CANCELLED"),
+        ];
+        let answer = format!(r#"{{"meta": {{}}, "errors": [], "jobs": [{}]}}"#, jobs.join(","));
+        let notes = Notes::of(&queue::read(answer.as_bytes()).unwrap()).unwrap();
+        assert_eq!(notes.seen, 7);
+        assert_eq!(notes.actions["a"].done_us, Some(2));
+        assert_eq!(notes.actions["b"].done_us, None);
+        assert_eq!(notes.jobs, [(4, "3".to_owned()), (6, "5".to_owned())].into());
+        let broken = answer.replace("tidegate_generation", "x");
+        assert!(Notes::of(&queue::read(broken.as_bytes()).unwrap()).is_err(), "never read as no notes");
+    }
+}

@@ -1,0 +1,146 @@
+//! Telling a job that it will be disturbed, and hearing that it is ready.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Deserialize;
+use tidegate_autopilot::action::Action;
+use tidegate_autopilot::target::{Notice, TargetError};
+
+use super::ask::{Slurm, now_us, refused};
+use super::config::SlurmConfig;
+use super::declare::Declared;
+use super::notes::Entry;
+use super::observe::Look;
+
+/// How long a hook may take to answer.
+const HOOK: Duration = Duration::from_secs(5);
+/// Longest answer of a hook, bytes.
+const HOOK_BYTES: u64 = 4096;
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    ready: bool,
+}
+
+/// Tells the job of `action`, once, or hears whether it is ready. A job that says nothing of notices in its comment gets none.
+pub(super) fn tell(
+    slurm: &Slurm,
+    config: &SlurmConfig,
+    look: &mut Look,
+    action: &Action,
+) -> Result<Notice, TargetError> {
+    let ways = &config.notice;
+    let Some(job) = action.change.job().and_then(|id| look.job(id)) else { return Ok(Notice::Unsupported) };
+    let no_way = ways.signal.is_none() && ways.folder.is_none() && ways.url.is_none();
+    if no_way || !Declared::read(&job.comment).notice {
+        return Ok(Notice::Unsupported);
+    }
+    let id = job.id.clone();
+    let known = look.notes.actions.get(&action.id).cloned();
+    let first = known.as_ref().is_none_or(|entry| entry.told_us.is_none());
+    let since_us = known.as_ref().and_then(|entry| entry.told_us).unwrap_or_else(now_us);
+    let text = serde_json::json!({
+        "action": action.id,
+        "job": id,
+        "ready_by_us": since_us + action.notice_ms * 1000,
+    })
+    .to_string();
+    if first {
+        // Noted first: a job that is told twice writes two checkpoints, one that is not told is disturbed when its time is over.
+        let entry = known.unwrap_or_else(|| Entry {
+            generation: action.generation,
+            begun_us: None,
+            done_us: None,
+            expires_us: action.expires_us,
+            change: action.change.clone(),
+            restarts: None,
+            nodes: Vec::new(),
+            told_us: None,
+        });
+        look.notes.actions.insert(action.id.clone(), Entry { told_us: Some(since_us), ..entry });
+        look.notes.write(slurm, action)?;
+        if let Some(folder) = &ways.folder {
+            fs::write(folder.join(format!("{id}.notice")), &text).map_err(|error| {
+                refused(&action.id, format!("the notice cannot be written to {}: {error}", folder.display()))
+            })?;
+        }
+        if let Some(signal) = &ways.signal {
+            let told = slurm.tell("scancel", &[&format!("--signal={signal}"), &id]);
+            told.map_err(|failed| failed.as_error(&action.id))?;
+        }
+    }
+    let by_file = ways.folder.as_deref().and_then(|folder| ready_file(folder, &id, &action.id));
+    let by_hook = || ways.url.as_deref().filter(|url| hook_says_ready(url, &text)).map(|_| now_us());
+    Ok(match by_file.or_else(by_hook) {
+        Some(at_us) => Notice::Acknowledged { at_us },
+        None => Notice::Waiting { since_us },
+    })
+}
+
+/// When `JOB.ready` was written, if it holds the id of the action: one of an earlier action does not count.
+fn ready_file(folder: &Path, job: &str, action: &str) -> Option<i64> {
+    let path = folder.join(format!("{job}.ready"));
+    let text = fs::read_to_string(&path).ok()?;
+    if text.trim() != action {
+        return None;
+    }
+    let at = fs::metadata(&path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(at.as_micros()).ok()
+}
+
+/// A hook that cannot be reached has not said that it is ready.
+fn hook_says_ready(url: &str, text: &str) -> bool {
+    let config = ureq::Agent::config_builder().timeout_global(Some(HOOK)).build();
+    let agent = ureq::Agent::new_with_config(config);
+    let sent = agent.post(url).header("Content-Type", "application/json").send(text);
+    let answer = sent
+        .ok()
+        .and_then(|mut response| response.body_mut().with_config().limit(HOOK_BYTES).read_to_string().ok());
+    answer.and_then(|text| serde_json::from_str::<Answer>(&text).ok()).is_some_and(|answer| answer.ready)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn only_the_actions_own_answer_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(ready_file(folder.path(), "7", "a-1"), None);
+        fs::write(folder.path().join("7.ready"), "a-0\n").unwrap();
+        assert_eq!(ready_file(folder.path(), "7", "a-1"), None, "of an earlier action");
+        fs::write(folder.path().join("7.ready"), "a-1\n").unwrap();
+        let at_us = ready_file(folder.path(), "7", "a-1").unwrap();
+        assert!((now_us() - at_us).abs() < 60_000_000);
+    }
+
+    #[test]
+    fn a_hook_must_say_that_it_is_ready() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let answers = ["{\"ready\": false}", "", "{\"ready\": true}"];
+        let server = std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut asked = [0; 4096];
+                let _length = stream.read(&mut asked).unwrap();
+                let length = answer.len();
+                write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{answer}"
+                )
+                .unwrap();
+            }
+        });
+        let said: Vec<bool> = answers.iter().map(|_| hook_says_ready(&url, "{}")).collect();
+        assert_eq!(said, [false, false, true]);
+        server.join().unwrap();
+        assert!(!hook_says_ready(&url, "{}"), "nobody listens");
+    }
+}

@@ -1,0 +1,279 @@
+//! The state of the cluster as the autopilot sees it, made of what Slurm tells and of our own notes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_autopilot::action::{ActionId, Adjust, Change};
+use tidegate_autopilot::state::{
+    Checkpoint, ClusterState, Drain, DrainedBy, Health, Job, JobKind, JobState, Node, NodeState, Owner, Pool,
+    Reservation, Share, Source, Writer,
+};
+use tidegate_collect::slurm::read::Phase;
+
+use super::config::{ShareConfig, SlurmConfig};
+use super::declare::Declared;
+use super::inventory::{Limits, SlurmNode, SlurmReservation};
+use super::loans;
+use super::marker;
+use super::notes::Notes;
+use super::queue::QueueJob;
+
+/// A word in a node's comment or extra that keeps the autopilot off it.
+const HANDS_OFF: &str = "tidegate:do-not-disrupt";
+
+/// All that Slurm told at one time.
+#[derive(Debug, Clone)]
+pub(super) struct Look {
+    pub at_us: i64,
+    pub jobs: Vec<QueueJob>,
+    pub nodes: BTreeMap<String, SlurmNode>,
+    pub reservations: BTreeMap<String, SlurmReservation>,
+    /// Empty without slurmdbd.
+    pub limits: Limits,
+    pub notes: Notes,
+}
+
+impl Look {
+    /// A job that has not ended.
+    pub(super) fn job(&self, id: &str) -> Option<&QueueJob> {
+        self.jobs.iter().find(|job| job.id == id && job.is_open())
+    }
+
+    /// Jobs that hold anything of a node.
+    pub(super) fn jobs_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a QueueJob> {
+        let on = move |job: &&QueueJob| job.placement.as_ref().is_some_and(|held| held.contains_key(node));
+        self.jobs.iter().filter(|job| job.is_open()).filter(on)
+    }
+
+    /// GPUs of nodes.
+    pub(super) fn gpus<'a>(&self, nodes: impl IntoIterator<Item = &'a String>) -> u32 {
+        nodes.into_iter().filter_map(|node| self.nodes.get(node)).map(|node| node.gpus).sum()
+    }
+
+    /// Pool of a node; `None`: it is of none, or not there.
+    pub(super) fn pool_of(&self, config: &SlurmConfig, node: &str) -> Option<String> {
+        self.nodes.get(node)?.partitions.iter().find_map(|partition| config.pool_of(partition))
+    }
+}
+
+/// The state that `look` shows.
+pub(super) fn state(config: &SlurmConfig, cluster: &str, look: &Look) -> ClusterState {
+    let mut state = ClusterState {
+        cluster: cluster.to_owned(),
+        at_us: look.at_us,
+        sources: [("slurm".to_owned(), Source { last_event_us: Some(look.at_us) })].into(),
+        ..ClusterState::default()
+    };
+    for (name, node) in &look.nodes {
+        if let Some(pool) = look.pool_of(config, name) {
+            state.pools.entry(pool.clone()).or_insert_with(|| self::pool(config, &pool));
+            state.nodes.insert(name.clone(), self::node(name, node, pool, &look.notes));
+        }
+    }
+    state.loans = loans::open(config, look);
+    let on_loan: BTreeMap<&String, &String> =
+        state.loans.iter().flat_map(|(id, loan)| loan.nodes.iter().map(move |node| (node, id))).collect();
+    for job in &look.jobs {
+        if let Some(job_state) = job_state(job) {
+            state.jobs.insert(job.id.clone(), self::job(config, job, job_state, &on_loan));
+        }
+    }
+    for (name, reservation) in &look.reservations {
+        if marker::loan_of(name).is_none() {
+            state.reservations.insert(name.clone(), self::reservation(config, look, name, reservation));
+        }
+    }
+    for (owner, told) in &config.owners {
+        let shares =
+            told.shares.iter().map(|(pool, told)| (pool.clone(), share(&state, look, owner, pool, told)));
+        let shares = shares.collect();
+        state.owners.insert(owner.clone(), Owner { shares });
+    }
+    state
+}
+
+fn pool(config: &SlurmConfig, name: &str) -> Pool {
+    config.pools.get(name).map_or_else(Pool::default, |pool| Pool {
+        floor_gpus: pool.floor_gpus,
+        price_micros_per_gpu_hour: pool.price_micros_per_gpu_hour,
+    })
+}
+
+fn node(name: &str, node: &SlurmNode, pool: String, notes: &Notes) -> Node {
+    let hands_off = |text: &String| text.contains(HANDS_OFF);
+    Node {
+        pool,
+        rack: None,
+        gpu_model: node.model.clone(),
+        gpus: node.gpus,
+        state: node_state(&node.states),
+        health: Health::default(),
+        drain: drain(name, node, notes),
+        do_not_disrupt: [&node.comment, &node.extra].into_iter().any(hands_off),
+    }
+}
+
+fn node_state(states: &BTreeSet<String>) -> NodeState {
+    let has = |wanted: &[&str]| wanted.iter().any(|state| states.contains(*state));
+    if has(&[
+        "DOWN",
+        "FAIL",
+        "ERROR",
+        "NOT_RESPONDING",
+        "INVALID_REG",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+    ]) {
+        NodeState::Down
+    } else if has(&["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]) {
+        NodeState::Up
+    } else {
+        NodeState::Unknown
+    }
+}
+
+/// The drain of a node, which is ours only where our text stands as we wrote it.
+pub(super) fn drain(name: &str, node: &SlurmNode, notes: &Notes) -> Option<Drain> {
+    if !["DRAIN", "DRAINING", "DRAINED", "FAIL"].iter().any(|state| node.states.contains(*state)) {
+        return None;
+    }
+    let written = |id: &str| match notes.actions.get(id).map(|entry| &entry.change) {
+        Some(Change::DrainNode { node, reason }) => Some((node.clone(), reason.clone())),
+        _ => None,
+    };
+    let ours = marker::read(&node.reason).filter(|(id, generation)| match written(id) {
+        Some((node_then, reason)) => {
+            node_then == name && node.reason == marker::drain_reason(id, *generation, &reason)
+        }
+        // Notes of it have expired: the marker alone stands for us.
+        None => true,
+    });
+    let by =
+        ours.map_or(DrainedBy::Other, |(action, generation)| DrainedBy::Autopilot { action, generation });
+    Some(Drain { by, since_us: node.reason_ms.map(|ms| ms * 1000), reason: node.reason.clone() })
+}
+
+/// `None`: it ended, or waits for what no GPU gives it (a person, another job, a time).
+fn job_state(job: &QueueJob) -> Option<JobState> {
+    let started_us = job.start_ms.unwrap_or(job.since_ms) * 1000;
+    Some(match job.phase {
+        Phase::Over(_) => return None,
+        Phase::Waiting if job.requeued_held => JobState::Changing { since_us: job.since_ms * 1000 },
+        Phase::Waiting if job.waits_for_others() => return None,
+        Phase::Waiting => JobState::Pending { since_us: job.since_ms * 1000 },
+        Phase::Running if job.placement.is_some() => JobState::Running { since_us: started_us },
+        Phase::Running => JobState::Unknown,
+        Phase::Starting | Phase::Suspended | Phase::Ending => JobState::Changing { since_us: started_us },
+    })
+}
+
+fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, on_loan: &BTreeMap<&String, &String>) -> Job {
+    let declared = Declared::read(&job.comment);
+    let placement = job.placement.clone().unwrap_or_default();
+    let held: u32 = placement.values().sum();
+    let kind = declared.elastic.map_or(JobKind::Gang, |elastic| JobKind::Elastic {
+        sizes: if elastic.sizes.is_empty() {
+            whole_nodes(elastic.min_gpus, elastic.max_gpus, job.gpus_per_node)
+        } else {
+            elastic.sizes
+        },
+        min_gpus: elastic.min_gpus,
+        max_gpus: elastic.max_gpus,
+        grow: elastic.grow,
+    });
+    Job {
+        owner: config.owner_of(&job.account),
+        pool: job.partition.split(',').find_map(|name| config.pool_of(name)).unwrap_or_default(),
+        queue: Some(job.qos.clone()).filter(|qos| !qos.is_empty()),
+        priority: job.priority,
+        kind,
+        gpus: job.asked_gpus.unwrap_or(held),
+        state,
+        loan: placement.keys().find_map(|node| on_loan.get(node)).map(|id| (*id).clone()),
+        placement,
+        anchor_node: job.batch_host.clone(),
+        restarts: job.restarts,
+        preemptible: declared.preemptible || config.preemptible_qos.contains(&job.qos),
+        // Slurm does not tell why it was stopped: a bound from above.
+        preemptions_24h: job.restarts,
+        checkpoint: Checkpoint {
+            // Its waiting time after a requeue is taken away, see `preempt`.
+            requeue_ms: Some(0),
+            on_notice: declared.notice,
+            ..Checkpoint::default()
+        },
+        curve: None,
+        remaining_work_ms: None,
+        expected_end_us: None,
+        resized_us: job.resized_ms.map(|ms| ms * 1000),
+        opt_in: declared.opt_in || config.opt_in_qos.contains(&job.qos),
+        do_not_disrupt: declared.do_not_disrupt || config.protected_qos.contains(&job.qos),
+    }
+}
+
+/// Sizes of whole nodes between two; empty, which means any, where the job does not ask by the node.
+fn whole_nodes(least: u32, most: u32, per_node: Option<u32>) -> Vec<u32> {
+    let Some(each) = per_node else { return Vec::new() };
+    (least.div_ceil(each)..=most / each).map(|nodes| nodes * each).collect()
+}
+
+fn reservation(config: &SlurmConfig, look: &Look, name: &str, told: &SlurmReservation) -> Reservation {
+    let gpus = look.gpus(&told.nodes);
+    let pool = told.partition.as_deref().and_then(|partition| config.pool_of(partition));
+    let pool = pool.or_else(|| told.nodes.iter().find_map(|node| look.pool_of(config, node)));
+    let owner = told.accounts.iter().next().or(told.users.iter().next());
+    let writer = match newest(&look.notes, name) {
+        Some((_, generation, Adjust::Reservation { to_gpus, end_us, owner, .. }))
+            if *to_gpus == gpus
+                && end_us / 1_000_000 == told.end_s
+                && told.accounts == config.accounts(owner).into_iter().collect() =>
+        {
+            Writer::Autopilot { generation }
+        }
+        _ => Writer::Other,
+    };
+    Reservation {
+        owner: owner.map(|account| config.owner_of(account)).unwrap_or_default(),
+        pool: pool.unwrap_or_default(),
+        gpus,
+        nodes: told.nodes.clone(),
+        start_us: told.start_s * 1_000_000,
+        end_us: Some(told.end_s * 1_000_000),
+        writer,
+    }
+}
+
+/// The last of our actions that changed the reservation, its generation and what it asked for.
+fn newest<'a>(notes: &'a Notes, name: &str) -> Option<(&'a ActionId, u64, &'a Adjust)> {
+    let ours = notes.actions.iter().filter_map(|(id, entry)| match &entry.change {
+        Change::AdjustReservation(adjust @ Adjust::Reservation { name: of, .. }) if of == name => {
+            entry.begun_us.map(|at| (at, id, entry.generation, adjust))
+        }
+        _ => None,
+    });
+    ours.max_by_key(|(at, id, ..)| (*at, *id)).map(|(_, id, generation, adjust)| (id, generation, adjust))
+}
+
+fn share(state: &ClusterState, look: &Look, owner: &str, pool: &str, told: &ShareConfig) -> Share {
+    let of_pool: u32 = state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).sum();
+    let limit = match (&told.quota_account, &told.quota_qos) {
+        (Some(account), _) => look.limits.accounts.get(account).copied().flatten(),
+        (_, Some(qos)) => look.limits.qos.get(qos).copied().flatten(),
+        _ => None,
+    };
+    let of_owner = || state.jobs.values().filter(|job| job.owner == owner && job.pool == pool);
+    // Of a job whose size nobody knows neither is the demand known.
+    let demand = if look.jobs.iter().any(|job| job.is_open() && job.asked_gpus.is_none()) {
+        None
+    } else {
+        let gpus = |job: &Job| if job.placement.is_empty() { job.gpus } else { job.held_gpus() };
+        Some(of_owner().map(gpus).sum())
+    };
+    Share {
+        quota_gpus: told.quota_gpus.or(limit).unwrap_or(of_pool),
+        limit_gpus: limit,
+        floor_gpus: told.floor_gpus,
+        lendable: told.lendable,
+        demand_gpus: demand,
+    }
+}

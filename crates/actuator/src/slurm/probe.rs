@@ -1,0 +1,176 @@
+//! What this Slurm is and what we may do with it, found when the target is opened.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_autopilot::action::Kind;
+use tidegate_autopilot::target::{Capabilities, TargetError};
+
+use super::ask::{Slurm, unknown, unreachable};
+use super::config::SlurmConfig;
+use super::inventory;
+
+/// What a user of Slurm may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rights {
+    /// Only with its own jobs.
+    User,
+    /// Jobs of others, reservations, limits of accounts.
+    Operator,
+    /// Nodes, partitions, QOS too.
+    Administrator,
+}
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub(super) struct Setup {
+    pub cluster: String,
+    pub version: String,
+    /// There is slurmdbd.
+    pub accounting: bool,
+    pub rights: Rights,
+    /// Whom we act as.
+    pub user: String,
+    pub lacking: Vec<String>,
+}
+
+/// Asks Slurm what it is.
+pub(super) fn probe(slurm: &Slurm, config: &SlurmConfig) -> Result<Setup, TargetError> {
+    slurm.reach()?;
+    let text = slurm.ask("scontrol", &["show", "config"])?;
+    let values: BTreeMap<&str, &str> = text
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.trim(), value.trim()))
+        .collect();
+    let value = |name: &str| values.get(name).copied();
+    let cluster = value("ClusterName").ok_or_else(|| unknown("scontrol show config tells no ClusterName"))?;
+    let accounting = value("AccountingStorageType") == Some("accounting_storage/slurmdbd");
+    let user = whoami()?;
+    let mut setup = Setup {
+        cluster: cluster.to_owned(),
+        version: value("SLURM_VERSION").unwrap_or("unknown").to_owned(),
+        accounting,
+        rights: Rights::User,
+        user: user.clone(),
+        lacking: Vec::new(),
+    };
+    let slurm_user = value("SlurmUser").and_then(|text| text.split('(').next());
+    setup.rights = rights(slurm, &user, slurm_user, accounting)?;
+    setup.lacking = lacking(&setup, &values);
+    if setup.rights >= Rights::Operator {
+        keeps_its_nodes(slurm, config, &mut setup)?;
+    }
+    Ok(setup)
+}
+
+fn whoami() -> Result<String, TargetError> {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
+    user.ok().flatten().map(|user| user.name).ok_or_else(|| unreachable("this process' user has no name"))
+}
+
+fn rights(
+    slurm: &Slurm,
+    user: &str,
+    slurm_user: Option<&str>,
+    accounting: bool,
+) -> Result<Rights, TargetError> {
+    if user == "root" || slurm_user == Some(user) {
+        return Ok(Rights::Administrator);
+    }
+    if !accounting {
+        return Ok(Rights::User);
+    }
+    let text = slurm.ask("sacctmgr", &["-nP", "show", "user", user, "format=adminlevel"])?;
+    Ok(match text.trim() {
+        "Administrator" | "Admin" => Rights::Administrator,
+        "Operator" => Rights::Operator,
+        _ => Rights::User,
+    })
+}
+
+fn lacking(setup: &Setup, values: &BTreeMap<&str, &str>) -> Vec<String> {
+    let mut lacking = vec![
+        "growth of a running job: Slurm refuses it for jobs with GPUs; a job that declares grow=requeue starts again larger"
+            .to_owned(),
+        "part of a node: a running job's GPUs on a node cannot be changed".to_owned(),
+    ];
+    let user = &setup.user;
+    match setup.rights {
+        Rights::Administrator => {}
+        Rights::Operator => lacking.push(format!(
+            "drain_node, return_node and quotas of QOS: {user} is Operator; sacctmgr modify user {user} set adminlevel=Administrator"
+        )),
+        Rights::User => lacking.push(format!(
+            "everything but looking: {user} has no rights over others' jobs; sacctmgr modify user {user} set adminlevel=Operator \
+             (with Administrator for drain_node and return_node too)"
+        )),
+    }
+    if !setup.accounting {
+        lacking.push("quotas, and a second resize of a job: there is no slurmdbd".to_owned());
+    }
+    let select = values.get("SelectType").copied().unwrap_or("unknown");
+    if select != "select/cons_tres" {
+        lacking.push(format!("GPUs as such: SelectType is {select}, not select/cons_tres"));
+    }
+    if values.get("JobRequeue").copied() == Some("0") {
+        lacking.push("preempt and growth of jobs without --requeue: JobRequeue is 0".to_owned());
+    }
+    if values.get("ResvOverRun").is_some_and(|value| !value.starts_with("0 ")) {
+        let minutes = values["ResvOverRun"];
+        lacking.push(format!("loans that end at their end: ResvOverRun lets jobs go on for {minutes}"));
+    }
+    lacking
+}
+
+/// A loan ends by its own end only where the owner's nodes are its own without it.
+fn keeps_its_nodes(slurm: &Slurm, config: &SlurmConfig, setup: &mut Setup) -> Result<(), TargetError> {
+    let (nodes, reservations) = (inventory::nodes(slurm)?, inventory::reservations(slurm)?);
+    for (owner, told) in &config.owners {
+        let accounts: BTreeSet<String> = config.accounts(owner).into_iter().collect();
+        for pool in told.shares.iter().filter(|(_, share)| share.lendable).map(|(pool, _)| pool) {
+            let partition = config.partition(pool).to_owned();
+            let of_pool = nodes.iter().filter(|(_, node)| node.partitions.contains(&partition));
+            let missing: Vec<&str> = of_pool
+                .map(|(name, _)| name.as_str())
+                .filter(|name| {
+                    !reservations.values().any(|r| {
+                        r.nodes.contains(*name) && r.accounts == accounts && !r.flags.contains("OVERLAP")
+                    })
+                })
+                .collect();
+            if !missing.is_empty() {
+                setup.lacking.push(format!(
+                    "no standing reservation keeps {} of pool {pool} for {owner}: who may use the partition may use them \
+                     without a loan (scontrol create reservation ReservationName={owner} Accounts={} Nodes=… StartTime=now \
+                     Duration=UNLIMITED Flags=MAGNETIC)",
+                    missing.join(","),
+                    config.accounts(owner).join(",")
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What this target can do here.
+pub(super) fn capabilities(setup: &Setup) -> Capabilities {
+    let mut kinds = BTreeSet::new();
+    if setup.rights >= Rights::Operator {
+        kinds.extend([Kind::ResizeJob, Kind::Preempt, Kind::Lend, Kind::Reclaim, Kind::AdjustReservation]);
+    }
+    if setup.rights == Rights::Administrator {
+        kinds.extend([Kind::DrainNode, Kind::ReturnNode]);
+    }
+    Capabilities {
+        name: format!("Slurm {} ({})", setup.version, setup.cluster),
+        kinds,
+        grow_in_place: false,
+        grow_by_satellites: false,
+        shrink_by_nodes: true,
+        shrink_within_node: false,
+        native_expiry: true,
+        lend_nodes: true,
+        requeue_delay_ms: 0,
+        lacking: setup.lacking.clone(),
+    }
+}

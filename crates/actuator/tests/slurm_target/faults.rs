@@ -1,0 +1,84 @@
+//! Slurm in parts away, and a Slurm without accounting.
+
+use tidegate_actuator::slurm::SlurmTarget;
+use tidegate_autopilot::action::{Adjust, Change, Fact, Kind};
+use tidegate_autopilot::target::{Effect, Target, TargetError};
+
+use crate::cluster::wait_for;
+use crate::jobs::resize;
+use crate::nodes::drain;
+use crate::site::{Site, action};
+
+#[test]
+fn what_does_not_answer_is_not_taken_for_an_empty_cluster() {
+    let Some(site) = Site::start() else { return };
+    let job = site.submit("research", &["--nodes=3", "--gres=gpu:8", "--nodelist=n1,n2,n3"]);
+    site.cluster.wait_state(&job, &["R"]);
+    site.apply(&resize("resize_job-1", &job, 24, 16, &["n1", "n2"], vec![]));
+    site.cluster.process("stop", "slurmdbd");
+    let again = resize("resize_job-2", &job, 16, 8, &["n1"], vec![]);
+    // The state needs the quotas, which are there.
+    assert!(matches!(site.target_without_probe().apply(&again), Err(TargetError::Unreachable { .. })));
+    let mut without_quotas = site.config.clone();
+    without_quotas.owners.clear();
+    let refused = SlurmTarget::open(without_quotas).unwrap().apply(&again).unwrap_err();
+    assert!(matches!(refused, TargetError::Refused { .. }), "{refused}");
+    assert!(refused.to_string().contains("slurmdbd"), "{refused}");
+    assert_eq!(site.nodes_of(&job), "n[1-2]");
+    site.cluster.process("start", "slurmdbd");
+    wait_for("slurmdbd", 60, || site.cluster.try_run("sacctmgr", &["-nP", "show", "cluster"]).is_ok());
+    site.apply(&again);
+    assert_eq!(site.nodes_of(&job), "n1");
+
+    let mut open = site.target();
+    site.cluster.process("stop", "slurmctld");
+    let begun = std::time::Instant::now();
+    let drains = drain("drain_node-1", "n4");
+    let unreachable = |error: &TargetError| matches!(error, TargetError::Unreachable { .. });
+    assert!(unreachable(&open.observe().unwrap_err()) && unreachable(&open.apply(&drains).unwrap_err()));
+    assert!(
+        unreachable(&open.read_back(&again).unwrap_err()) && unreachable(&open.notify(&drains).unwrap_err())
+    );
+    assert!(unreachable(&SlurmTarget::open(site.config.clone()).unwrap_err()));
+    assert!(begun.elapsed().as_secs() < 10, "each says so at once");
+    site.cluster.process("start", "slurmctld");
+    wait_for("slurmctld", 60, || site.cluster.try_run("squeue", &["--noheader"]).is_ok());
+    // What it knew it knows again: what was done and by which generation.
+    assert!(site.try_apply(&again).unwrap().already && site.is_done(&again));
+    let stale = tidegate_autopilot::action::Action { generation: 4, ..drain("drain_node-2", "n4") };
+    assert_eq!(site.try_apply(&stale), Err(TargetError::StaleGeneration { generation: 4, seen: 5 }));
+    assert_eq!(site.effect(&drains), Effect::Absent);
+}
+
+impl Site {
+    fn target_without_probe(&self) -> SlurmTarget {
+        self.target()
+    }
+}
+
+#[test]
+fn without_accounting_what_is_possible_is_done_and_the_rest_is_named() {
+    let Some(site) = Site::bare() else { return };
+    let lacking = site.target().capabilities().lacking.join("\n");
+    assert!(
+        lacking.contains("there is no slurmdbd") && lacking.contains("standing reservation"),
+        "{lacking}"
+    );
+    assert_eq!(site.target().capabilities().kinds, Kind::ALL.into_iter().collect());
+    let job = site.cluster.submit(&["--nodes=3", "--gres=gpu:8", "--nodelist=n1,n2,n3"], "sleep 3600");
+    site.cluster.wait_state(&job, &["R"]);
+    let first = resize("resize_job-1", &job, 24, 16, &["n1", "n3"], vec![]);
+    site.apply(&first);
+    site.applies_once(&first);
+    assert_eq!(site.nodes_of(&job), "n[1,3]");
+    let second = site.try_apply(&resize("resize_job-2", &job, 16, 8, &["n1"], vec![])).unwrap_err();
+    assert!(second.to_string().contains("without slurmdbd Slurm does it once"), "{second}");
+    let out = drain("drain_node-1", "n4");
+    site.apply(&out);
+    assert!(site.is_done(&out));
+    let (owner, pool) = ("research".to_owned(), "train".to_owned());
+    let facts = vec![Fact::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: 40 }];
+    let quota = Change::AdjustReservation(Adjust::Quota { owner, pool, from_gpus: 40, to_gpus: 8 });
+    let refused = site.try_apply(&action("adjust_reservation-1", 8, quota, facts));
+    assert!(matches!(refused, Err(TargetError::Unsupported { .. })), "{refused:?}");
+}

@@ -1,0 +1,20 @@
+//! The Slurm target against a real Slurm: slurmctld and eight slurmd on this machine (`tests/slurm/cluster.sh`). Each call is
+//! made by a target that was opened for it, as after a crash.
+//!
+//! Where Slurm is not installed these tests say so and pass; with `TIDEGATE_SLURM=1`, or where `CI` is set, it is installed or
+//! they fail.
+
+#![allow(clippy::unwrap_used)]
+
+/// A real Slurm, of which not everything is used here.
+#[allow(dead_code)]
+#[path = "../../../collect/tests/slurm/cluster.rs"]
+mod cluster;
+
+mod capacity;
+mod faults;
+mod jobs;
+mod killed;
+mod loans;
+mod nodes;
+mod site;
