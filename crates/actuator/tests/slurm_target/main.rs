@@ -12,6 +12,7 @@
 mod cluster;
 
 mod capacity;
+mod day;
 mod faults;
 mod jobs;
 mod killed;

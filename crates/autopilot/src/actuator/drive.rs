@@ -193,6 +193,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
                 None => Ok(Turn::Waits),
             },
             (Judged::Again, None) => Ok(Turn::Waits),
+            // What is half done is not left so for reasons that were there before it was begun.
+            (Judged::Finish, _) if switch() == Switch::On => self.apply(action, target, now_us),
+            (Judged::Finish, _) => Ok(Turn::Waits),
             (Judged::Record(What::Verified), state) => {
                 if let Some(state) = state {
                     self.meters.insert(action.id.clone(), Meter::new(&intent.decision, state));
@@ -207,7 +210,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         match judged {
             Judged::Record(what) => self.tell(id, what, now_us),
             Judged::StandDown => Err(Stop::Fenced),
-            Judged::Again | Judged::Wait => Ok(Turn::Waits),
+            Judged::Again | Judged::Finish | Judged::Wait => Ok(Turn::Waits),
         }
     }
 

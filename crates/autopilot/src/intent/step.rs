@@ -56,6 +56,8 @@ pub enum Judged {
     Record(What),
     /// Nothing was done: apply again.
     Again,
+    /// It was begun, and whoever began it never heard that it was taken: apply again, which finishes it.
+    Finish,
     /// Look again later.
     Wait,
     /// The lease is lost: stop acting.
@@ -143,6 +145,7 @@ impl Intent {
             Ok(Effect::Done { .. }) => Judged::Record(What::Verified),
             Ok(Effect::Overridden { found }) => Judged::Record(What::Yielded { found: found.clone() }),
             Ok(Effect::Partial { missing }) if over => self.failed(format!("half done: {missing}"), true),
+            Ok(Effect::Partial { .. }) if applied_us.is_none() => Judged::Finish,
             Ok(Effect::Absent) if applied_us.is_some() && over => {
                 self.failed("the target took it and nothing came of it".to_owned(), true)
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tidegate_actuator::LogJournal;
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::actuator::{Actuator, Foresees, Settings};
 use tidegate_autopilot::forecast::{Trailing, TrailingConfig};
@@ -14,10 +15,10 @@ use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::target::Target;
 use tidegate_log::{EventLog, LogError, TopicPartition, partition_for};
 use tidegate_sim::target::{Control, SimTarget};
-use tidegate_sim::{Backfill, DAY_US, HOUR_US, MINUTE_US, Outcome, Schedule, Sim, SimError};
-use tidegate_trial::trace::{Demand, Jobs, Pairing, Shape, TraceError};
+use tidegate_sim::{Backfill, DAY_US, HOUR_US, MINUTE_US, Outcome, Schedule, Sim};
+use tidegate_trial::trace::{Demand, Jobs, Pairing, Shape};
 
-use super::LogJournal;
+use crate::commands::CommandError;
 
 /// The simulated cluster's name in the tables.
 pub const CLUSTER: &str = "simulated";
@@ -30,24 +31,6 @@ const ENDS_US: i64 = 9 * DAY_US;
 const ROW_US: i64 = 2 * HOUR_US;
 const BAR: u32 = 32;
 const SEED: u64 = 7;
-
-/// What keeps the demo from running.
-#[derive(Debug, thiserror::Error)]
-pub enum DemoError {
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    #[error(transparent)]
-    Sim(#[from] SimError),
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    #[error(transparent)]
-    Journal(#[from] tidegate_autopilot::actuator::JournalError),
-}
-
-/// A row of the picture, for people.
-pub struct Row(pub String);
 
 /// A simulated cluster that an actuator runs.
 pub struct Demo {
@@ -75,7 +58,7 @@ impl Demo {
     ///
     /// # Errors
     /// A trace cannot be used.
-    pub fn watched(folder: &Path) -> Result<Self, DemoError> {
+    pub fn watched(folder: &Path) -> Result<Self, CommandError> {
         let shape = Shape { days: 9, train: Some(16), serve: Some(16), ..Shape::default() };
         let (jobs, demand) = (Jobs::Itp.read(folder)?, Demand::Servegen.read(folder)?);
         let setting = Pairing::new(jobs, Some(demand), Vec::new(), shape)?.setting(SEED);
@@ -116,8 +99,8 @@ impl Demo {
         log: Arc<dyn EventLog>,
         row_takes: Duration,
         go_on: &mut dyn FnMut() -> bool,
-        tell: &mut dyn FnMut(Row),
-    ) -> Result<Option<String>, DemoError> {
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<Option<String>, CommandError> {
         let holder = "demo".to_owned();
         let journal = LogJournal::open(log, CLUSTER, &holder)?;
         let settings = Settings { holder, lease_ms: 300_000, ..Settings::default() };
@@ -143,7 +126,7 @@ impl Demo {
                 }
             }
             (lent, returned) = (lent + lends, returned + reclaims);
-            tell(Row(self.row(lends, reclaims)));
+            tell(&self.row(lends, reclaims));
             std::thread::sleep(row_takes.saturating_sub(began.elapsed()));
         }
         self.beside.run_until(ENDS_US);

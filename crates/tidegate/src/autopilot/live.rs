@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
+use tidegate_actuator::{Control, Informed, LogJournal};
 use tidegate_autopilot::actuator::{Actuator, Role, Settings, Stepped};
 use tidegate_autopilot::forecast::{Series, Trailing, TrailingConfig};
 use tidegate_autopilot::intent::Limits;
@@ -16,7 +17,6 @@ use tidegate_log::EventLog;
 use tidegate_server::QueryService;
 use tokio::sync::watch;
 
-use super::{Control, Informed, LogJournal};
 use crate::commands::{CommandError, ask, policy};
 
 /// History that the forecast learns from when it begins, days.
@@ -125,8 +125,8 @@ impl Live {
         let policy = config.policy()?;
         let slurm = SlurmTarget::open(config.slurm.clone().unwrap_or_default())?;
         let begun = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
-        let host = nix::unistd::gethostname()?;
-        let holder = format!("{}/{}/{begun}", host.to_string_lossy(), std::process::id());
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+        let holder = format!("{}/{}/{begun}", host.trim(), std::process::id());
         let journal = LogJournal::open(Arc::clone(log), &config.cluster, &holder)?;
         let ms = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX / 1_000_000) * 1_000;
         let settings = Settings {
@@ -155,11 +155,7 @@ impl Live {
         told
     }
 
-    /// Lets the forecast learn from the tables, where they have demand by team and pool.
-    ///
-    /// # Errors
-    /// The tables cannot be read.
-    pub async fn learn(&mut self, service: &QueryService) -> Result<usize, CommandError> {
+    async fn learn(&mut self, service: &QueryService) -> Result<usize, CommandError> {
         #[derive(Deserialize)]
         struct Hour {
             at_us: i64,
@@ -185,6 +181,16 @@ impl Live {
             });
         }
         Ok(hours.len())
+    }
+
+    /// Lets the forecast learn from the tables, if they have something; that they have not is said.
+    pub async fn learn_from(&mut self, service: &QueryService) {
+        match self.learn(service).await {
+            Ok(hours) => tracing::info!("the forecast has learned from {hours} hours of teams and pools"),
+            Err(error) => {
+                tracing::warn!("the forecast begins with nothing: {}", crate::commands::chain(error.as_ref()))
+            }
+        }
     }
 
     /// Runs until told to stop; with `once` a single look.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
+use tidegate_actuator::Control;
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::actuator::{Entry, Known, What};
 use tidegate_autopilot::policy::Policy;
@@ -16,7 +17,6 @@ use super::{
     CommandError, CommandResult, DataArgs, LogArgs, Opened, ask, block_on, chain, committed, policy,
     stop_on_signals,
 };
-use crate::autopilot::Control;
 use crate::autopilot::live::{Config, Live};
 
 /// Let the autopilot act, stop it, and see its record
@@ -116,18 +116,12 @@ fn act(config: &Path, once: bool, data: &DataArgs, log: &LogArgs) -> Result<(), 
     block_on(async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
-        learn(&mut live, data).await;
+        match committed(data).await {
+            Ok(service) => live.learn_from(&service).await,
+            Err(error) => tracing::warn!("the forecast begins with nothing: {}", chain(error.as_ref())),
+        }
         tokio::task::spawn_blocking(move || live.run(&stopped, once)).await?
     })?
-}
-
-/// Lets the forecast learn from what the tables have, if they have something.
-pub async fn learn(live: &mut Live, data: &DataArgs) {
-    let learned = async { live.learn(&committed(data).await?).await };
-    match learned.await {
-        Ok(hours) => tracing::info!("the forecast has learned from {hours} hours of teams and pools"),
-        Err(error) => tracing::warn!("the forecast begins with nothing: {}", chain(error.as_ref())),
-    }
 }
 
 /// Who is at the keyboard.

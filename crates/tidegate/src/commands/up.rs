@@ -20,11 +20,16 @@ use super::{
     CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Opened, bind, block_on, insight,
     name_full_disk, stop_on_signals, table_counts,
 };
+use crate::autopilot::demo as demo_cluster;
+use crate::autopilot::live::{Config, Live};
 use demo::{Demo, Speed, Trace};
 use view::View;
 
 /// How soon queries see what was recorded.
 const REFRESH_EVERY: Duration = Duration::from_millis(500);
+
+/// A row of the autopilot's picture stands so long at least: the night takes a quarter of a minute.
+const ROW_TAKES: Duration = Duration::from_millis(700);
 
 /// A shorter token could be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
@@ -68,6 +73,9 @@ pub struct UpArgs {
     /// Make no signals and forecasts of what comes in
     #[arg(long)]
     no_insight: bool,
+    /// Run the autopilot of this TOML file on its cluster, as `tidegate autopilot run --config FILE` does
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["demo", "trace", "speed"])]
+    autopilot: Option<PathBuf>,
     /// End when the replay is done and committed; without a replay, when all that the log holds is
     #[arg(long)]
     exit_when_done: bool,
@@ -94,8 +102,12 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&opened.log), token.as_deref()));
     let asked_for = args.demo || args.trace.is_some() || args.speed.is_some();
     // Who takes events in has a cluster of his own to look at.
-    let with_demo = asked_for || (!args.ingest && is_empty(opened.log.as_ref())?);
+    let with_demo = asked_for || (!args.ingest && args.autopilot.is_none() && is_empty(opened.log.as_ref())?);
     opened.create_topics()?;
+    let live = match &args.autopilot {
+        Some(file) => Some(Live::open(Config::read(file)?, &args.data.data, &opened.log)?),
+        None => None,
+    };
     let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..Pace::default() };
     let mut runner = opened.runner(pipelines, pace).await?;
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
@@ -109,6 +121,9 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     if args.ingest {
         say!("events  http://{address}  (tidegate agent --log http://{address})");
     }
+    for line in live.iter().flat_map(Live::told) {
+        say!("{line}");
+    }
     if with_demo {
         if !asked_for {
             say!("There is nothing in this folder yet, so here is a demo.");
@@ -116,10 +131,19 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         let trace = args.trace.unwrap_or(Trace::PhillyMultigpuAttempts);
         let demo = Demo::load(trace)?;
         let speed = args.speed.unwrap_or_else(|| demo.default_speed());
-        let view =
-            View::new(service, trace.name(), demo.span_ms(), opened.folder.lake(), address.to_string());
+        let view = View::new(
+            service.clone(),
+            trace.name(),
+            demo.span_ms(),
+            opened.folder.lake(),
+            address.to_string(),
+        );
         let whole =
             replay(&mut runner, &metrics, demo, speed, Arc::clone(&opened.log), view, stopped).await?;
+        if whole {
+            act(&opened, speed, stopped).await?;
+            runner.catch_up(&mut |p| metrics.observe(p)).await?;
+        }
         say!("{}", what_next(args, address, trace, whole));
     } else {
         show_tables(&service).await?;
@@ -134,8 +158,15 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         runner.catch_up(&mut |p| metrics.observe(p)).await?;
     } else {
         let insight = insight.then(|| insight::spawn(Arc::clone(&opened.log), stopped.clone()));
+        let autopilot = match live {
+            Some(mut live) => {
+                live.learn_from(&service).await;
+                Some(live.spawn(stopped.clone()))
+            }
+            None => None,
+        };
         runner.run(stopped.clone(), &mut |p| metrics.observe(p)).await?;
-        if let Some(thread) = insight {
+        for thread in insight.into_iter().chain(autopilot) {
             tokio::task::spawn_blocking(move || thread.join()).await?.ok();
         }
     }
@@ -204,6 +235,26 @@ impl Drop for EndsWhenDropped {
     fn drop(&mut self) {
         self.0.send_replace(true);
     }
+}
+
+/// Lets the autopilot act on a simulated cluster, unless it has before: it found everything done then.
+async fn act(opened: &Opened, speed: Speed, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
+    if demo_cluster::is_told(opened.log.as_ref())? {
+        return Ok(());
+    }
+    let row_takes = if speed == Speed::Max { Duration::ZERO } else { ROW_TAKES };
+    let (log, stopped) = (Arc::clone(&opened.log), stopped.clone());
+    let acted = tokio::task::spawn_blocking(move || {
+        let folder = tempfile::tempdir()?;
+        demo::bundle(folder.path())?;
+        let cluster = demo_cluster::Demo::watched(folder.path())?;
+        say!("\n{}", cluster.head());
+        cluster.run(log, row_takes, &mut || !*stopped.borrow(), &mut |row| say!("{row}"))
+    });
+    if let Some(summary) = acted.await?? {
+        say!("{summary}");
+    }
+    Ok(())
 }
 
 /// Whether no event was ever recorded in this log.

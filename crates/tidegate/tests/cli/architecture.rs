@@ -32,6 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tidegate-trial",
             "tidegate-autopilot",
             "tidegate-sim",
+            "tidegate-actuator",
         ],
     ),
 ];

@@ -1,6 +1,7 @@
 //! The demo: a real trace, bundled, appended to the log in the order in which it happened, faster than it did.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -45,6 +46,14 @@ impl Trace {
             Self::MsItpJobs => include_bytes!("../../../demo/ms_itp_jobs.parquet"),
         }
     }
+}
+
+/// Writes the traces of the simulated cluster into a folder, named as published.
+pub fn bundle(folder: &Path) -> std::io::Result<()> {
+    let jobs = Trace::MsItpJobs;
+    std::fs::write(folder.join(format!("{}.parquet", jobs.name())), jobs.parquet())?;
+    let demand = include_bytes!("../../../demo/servegen_load_10min.parquet");
+    std::fs::write(folder.join("servegen_load_10min.parquet"), demand)
 }
 
 /// Simulated time per real time.

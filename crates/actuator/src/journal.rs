@@ -26,6 +26,18 @@ pub struct LogJournal {
     seq: u64,
 }
 
+impl std::fmt::Debug for LogJournal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cluster, holder, generation, seq, .. } = self;
+        f.debug_struct("LogJournal")
+            .field("cluster", cluster)
+            .field("holder", holder)
+            .field("generation", generation)
+            .field("seq", seq)
+            .finish_non_exhaustive()
+    }
+}
+
 impl LogJournal {
     /// The journal of `cluster`, to be read from its beginning; `holder` names who writes here.
     ///

@@ -47,6 +47,15 @@ struct Known {
     slow: BTreeMap<String, BTreeMap<(String, u64), u32>>,
 }
 
+impl<T> std::fmt::Debug for Informed<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Informed")
+            .field("cluster", &self.cluster)
+            .field("known", &self.known)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<T: Target> Informed<T> {
     /// Knows what the log holds from now on, from its beginning.
     ///
