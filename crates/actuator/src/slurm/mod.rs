@@ -118,6 +118,18 @@ impl SlurmTarget {
         })
     }
 
+    /// Looks again whether a newer generation has come while this one was looking around. Whoever comes later still sees what
+    /// this one noted.
+    fn still_newest(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
+        let seen = Notes::of(&queue::jobs(&self.slurm)?)?.seen;
+        if seen <= action.generation {
+            return Ok(());
+        }
+        look.notes.actions.remove(&action.id);
+        look.notes.write(&self.slurm, action)?;
+        Err(TargetError::StaleGeneration { generation: action.generation, seen })
+    }
+
     /// Refuses kinds that we have no rights for, names that Slurm would misread, and what is older than was seen.
     fn admit(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
         let kind = action.change.kind();
@@ -164,6 +176,7 @@ impl Target for SlurmTarget {
                 let entry = self.begin(&look, action)?;
                 look.notes.actions.insert(action.id.clone(), entry.clone());
                 look.notes.write(&self.slurm, action)?;
+                self.still_newest(&mut look, action)?;
                 entry
             }
         };
