@@ -19,6 +19,9 @@ pub struct SlurmConfig {
     /// How long a step of an action may take until the next can be done: a requeued job to let go of its nodes, accounting to
     /// take in a resize. Milliseconds.
     pub settle_ms: u64,
+    /// How long a job that was stopped waits at least before it may start again, seconds; Slurm's own is 120. One that starts
+    /// again in the second in which it was killed is lost: its nodes take the new credential for the revoked one. At least 2.
+    pub restart_after_s: u32,
     /// Pools; none: each partition is one.
     pub pools: BTreeMap<PoolName, PoolConfig>,
     /// Teams and services. An account that no owner names is an owner of its own name, without a share of anything.
@@ -42,6 +45,7 @@ impl Default for SlurmConfig {
             programs: None,
             command_ms: 20_000,
             settle_ms: 60_000,
+            restart_after_s: 3,
             pools: BTreeMap::new(),
             owners: BTreeMap::new(),
             preemptible_qos: BTreeSet::new(),
@@ -151,6 +155,9 @@ impl SlurmConfig {
         }
         if self.command_ms == 0 {
             found.push("command_ms is 0: no program answers in no time; the default is 20000".to_owned());
+        }
+        if self.restart_after_s < 2 {
+            found.push("restart_after_s: a job that starts again at once is lost; 2 is the least".to_owned());
         }
         let bad_signal = |name: &&String| !name.chars().all(|c| c.is_ascii_alphanumeric()) || name.is_empty();
         if let Some(signal) = self.notice.signal.as_ref().filter(bad_signal) {

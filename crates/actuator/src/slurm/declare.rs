@@ -40,9 +40,9 @@ pub struct Elastic {
 impl Declared {
     /// What a comment declares.
     pub fn read(comment: &str) -> Self {
-        let mut words = comment.split_whitespace().filter_map(|word| word.strip_prefix("tidegate:"));
-        let protected = comment.contains("tidegate:do-not-disrupt");
-        let Some(options) = words.next() else { return Self::default() };
+        let words = || comment.split_whitespace().filter_map(|word| word.strip_prefix("tidegate:"));
+        let protected = words().flat_map(|word| word.split(',')).any(|option| option == "do-not-disrupt");
+        let Some(options) = words().next() else { return Self::default() };
         let mut declared = options_of(options).unwrap_or_default();
         declared.do_not_disrupt |= protected;
         declared

@@ -5,8 +5,8 @@
 //! | kind | what is done | rights |
 //! |---|---|---|
 //! | `resize_job`, smaller | `scontrol update JobId= NodeList=` with the nodes to keep | Operator |
-//! | `resize_job`, larger | `requeuehold`, `NumNodes=N-N StartTime=now`, `release`; only where the job declares it | Operator |
-//! | `preempt` | `requeue`, then `StartTime=now` (else it waits two minutes) | Operator |
+//! | `resize_job`, larger | `requeuehold`, `NumNodes=N-N StartTime=now+3`, `release`; only where the job declares it | Operator |
+//! | `preempt` | `requeue`, then `StartTime=now+3` (else it waits two minutes) | Operator |
 //! | `lend`, `reclaim` | a reservation with an end of its own; its nodes; see `loans` | Operator |
 //! | `adjust_reservation` | a reservation; `GrpTRES` of an account, or of a QOS | Operator; Administrator for a QOS |
 //! | `drain_node`, `return_node` | `State=DRAIN`, `State=UNDRAIN` | Administrator |
@@ -118,10 +118,22 @@ impl SlurmTarget {
         })
     }
 
+    /// Looks again whether a newer generation has come while this one was looking around. Whoever comes later still sees what
+    /// this one noted.
+    fn still_newest(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
+        let seen = Notes::of(&queue::jobs(&self.slurm)?)?.seen;
+        if seen <= action.generation {
+            return Ok(());
+        }
+        look.notes.actions.remove(&action.id);
+        look.notes.write(&self.slurm, action)?;
+        Err(TargetError::StaleGeneration { generation: action.generation, seen })
+    }
+
     /// Refuses kinds that we have no rights for, names that Slurm would misread, and what is older than was seen.
     fn admit(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
         let kind = action.change.kind();
-        if !probe::capabilities(&self.setup).kinds.contains(&kind) {
+        if !probe::capabilities(&self.setup, &self.config).kinds.contains(&kind) {
             let why = format!("{} has no rights for it in Slurm", self.setup.user);
             return Err(TargetError::Unsupported { target: SLURM.to_owned(), kind, why });
         }
@@ -136,7 +148,7 @@ impl SlurmTarget {
 
 impl Target for SlurmTarget {
     fn capabilities(&self) -> Capabilities {
-        probe::capabilities(&self.setup)
+        probe::capabilities(&self.setup, &self.config)
     }
 
     fn observe(&mut self) -> Result<ClusterState, TargetError> {
@@ -164,6 +176,7 @@ impl Target for SlurmTarget {
                 let entry = self.begin(&look, action)?;
                 look.notes.actions.insert(action.id.clone(), entry.clone());
                 look.notes.write(&self.slurm, action)?;
+                self.still_newest(&mut look, action)?;
                 entry
             }
         };

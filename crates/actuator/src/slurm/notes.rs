@@ -4,6 +4,7 @@
 //! a job's. So the notes are the `AdminComment` of a job that is submitted held and never runs, one for each generation of the
 //! lease. A generation writes into its own job only: whoever lost the lease cannot overwrite what a newer one wrote, and the
 //! greatest generation that has a job is the fence. Only operators can write an `AdminComment`, so nobody else can raise it.
+//! slurmctld logs each change of it whole, so as little as is needed stands there.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ use super::queue::{self, QueueJob};
 /// Name of the jobs that hold notes.
 pub(super) const NAME: &str = "tidegate-notes";
 /// An entry is dropped this long after its action expired: one that has expired is not applied again anyway.
-const KEEP_US: i64 = 24 * 3_600 * 1_000_000;
+const KEEP_US: i64 = 2 * 3_600 * 1_000_000;
 /// One argument of a program may have 128 KiB on Linux.
 const MOST_BYTES: usize = 100_000;
 /// So many jobs of older generations are left: what they wrote last may not have been read when a newer one began.

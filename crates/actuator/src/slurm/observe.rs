@@ -197,8 +197,8 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, on_loan: &BTreeMap
         // Slurm does not tell why it was stopped: a bound from above.
         preemptions_24h: job.restarts,
         checkpoint: Checkpoint {
-            // Its waiting time after a requeue is taken away, see `preempt`.
-            requeue_ms: Some(0),
+            // Slurm's own two minutes are taken away, see `preempt`.
+            requeue_ms: Some(i64::from(config.restart_after_s) * 1000),
             on_notice: declared.notice,
             ..Checkpoint::default()
         },

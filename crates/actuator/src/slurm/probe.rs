@@ -153,7 +153,7 @@ fn keeps_its_nodes(slurm: &Slurm, config: &SlurmConfig, setup: &mut Setup) -> Re
 }
 
 /// What this target can do here.
-pub(super) fn capabilities(setup: &Setup) -> Capabilities {
+pub(super) fn capabilities(setup: &Setup, config: &SlurmConfig) -> Capabilities {
     let mut kinds = BTreeSet::new();
     if setup.rights >= Rights::Operator {
         kinds.extend([Kind::ResizeJob, Kind::Preempt, Kind::Lend, Kind::Reclaim, Kind::AdjustReservation]);
@@ -170,7 +170,7 @@ pub(super) fn capabilities(setup: &Setup) -> Capabilities {
         shrink_within_node: false,
         native_expiry: true,
         lend_nodes: true,
-        requeue_delay_ms: 0,
+        requeue_delay_ms: i64::from(config.restart_after_s) * 1000,
         lacking: setup.lacking.clone(),
     }
 }

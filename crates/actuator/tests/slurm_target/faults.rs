@@ -1,6 +1,10 @@
 //! Slurm in parts away, and a Slurm without accounting.
 
-use tidegate_actuator::slurm::SlurmTarget;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
+
+use tempfile::TempDir;
 use tidegate_autopilot::action::{Adjust, Change, Fact, Kind};
 use tidegate_autopilot::target::{Effect, Target, TargetError};
 
@@ -18,7 +22,7 @@ fn what_does_not_answer_is_not_taken_for_an_empty_cluster() {
     site.cluster.process("stop", "slurmdbd");
     let again = resize("resize_job-2", &job, 16, 8, &["n1"], vec![]);
     // The state needs the quotas, which are there.
-    assert!(matches!(site.target_without_probe().apply(&again), Err(TargetError::Unreachable { .. })));
+    assert!(matches!(site.target().apply(&again), Err(TargetError::Unreachable { .. })));
     let mut without_quotas = site.config.clone();
     without_quotas.owners.clear();
     let refused = SlurmTarget::open(without_quotas).unwrap().apply(&again).unwrap_err();
@@ -50,10 +54,48 @@ fn what_does_not_answer_is_not_taken_for_an_empty_cluster() {
     assert_eq!(site.effect(&drains), Effect::Absent);
 }
 
-impl Site {
-    fn target_without_probe(&self) -> SlurmTarget {
-        self.target()
+/// Programs that answer what they are told to instead of Slurm.
+fn pretended(squeue: &str, sinfo: &str) -> (TempDir, SlurmConfig) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "ClusterName = t\nSLURM_VERSION = 22.05.8\nSlurmUser = root(0)";
+    let scontrol = format!(
+        "case \"$*\" in ping) echo Slurmctld is UP;; *config) printf '{config}\\n';; *) echo No reservations in the system;; esac"
+    );
+    for (name, script) in [("scontrol", scontrol.as_str()), ("squeue", squeue), ("sinfo", sinfo)] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
     }
+    let programs = Some(folder.path().to_owned());
+    let config = SlurmConfig { programs, command_ms: 3_000, ..SlurmConfig::default() };
+    (folder, config)
+}
+
+const NODE: &str = r#"echo '{"errors": [], "nodes": [{"name": "n1", "state": "idle", "gres": "gpu:8", "partitions": ["a"]}]}'"#;
+
+#[test]
+fn answers_without_sense_are_unknown_and_slow_ones_end() {
+    let whole = r#"echo '{"meta": {}, "errors": [], "jobs": []}'"#;
+    let observe = |squeue: &str, sinfo: &str| {
+        let (_folder, config) = pretended(squeue, sinfo);
+        SlurmTarget::open(config).and_then(|mut target| target.observe())
+    };
+    let state = observe(whole, NODE).unwrap();
+    assert_eq!((state.nodes["n1"].gpus, state.cluster.as_str()), (8, "t"));
+    for (squeue, sinfo) in [
+        ("echo '{}'", NODE),
+        ("true", NODE),
+        (r#"echo '{"meta": {}, "errors": ["slurm_load_jobs"], "jobs": []}'"#, NODE),
+        (whole, r#"echo '{"errors": [], "nodes": []}'"#),
+        (whole, "echo Node"),
+    ] {
+        let error = observe(squeue, sinfo).unwrap_err();
+        assert!(matches!(error, TargetError::Unknown { .. }), "{squeue} {sinfo}: {error}");
+    }
+    let begun = std::time::Instant::now();
+    let error = observe("sleep 60", NODE).unwrap_err();
+    assert!(matches!(error, TargetError::Unreachable { .. }), "{error}");
+    assert!(begun.elapsed().as_secs() < 30);
 }
 
 #[test]

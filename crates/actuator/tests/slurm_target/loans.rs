@@ -116,6 +116,32 @@ fn comes_back(site: &Site, waits: &str) {
     site.applies_once(&rest);
 }
 
+/// Of a pool that several share a number is lent: Slurm chooses the nodes.
+fn by_number(site: &Site) {
+    let change = |gpus| Change::Lend {
+        from: "research".into(),
+        to: "serving".into(),
+        pool: "train".into(),
+        gpus,
+        nodes: names(&[]),
+        extends: None,
+        expires_us: now_us() + 60 * MINUTE_US,
+        reclaim_within_ms: 120_000,
+    };
+    let refused = site.try_apply(&action("lend-4", 4, change(12), vec![])).unwrap_err();
+    assert!(refused.to_string().contains("whole nodes"), "{refused}");
+    let loan = action("lend-5", 4, change(16), vec![]);
+    site.apply(&loan);
+    assert!(site.is_done(&loan));
+    site.applies_once(&loan);
+    let seen = site.observe().loans.remove("lend-5").unwrap();
+    assert_eq!((seen.gpus, seen.nodes.len(), seen.writer), (16, 2, Writer::Autopilot { generation: 4 }));
+    let back = Change::Reclaim { loan: "lend-5".into(), from_gpus: 16, to_gpus: 0, nodes: names(&[]) };
+    let back = action("reclaim-5", 4, back, vec![Fact::LoanIs { loan: "lend-5".into(), gpus: 16 }]);
+    site.apply(&back);
+    assert!(site.is_done(&back) && !site.observe().loans.contains_key("lend-5"));
+}
+
 #[test]
 fn a_loan_ends_by_itself_and_a_persons_edit_of_it_stands() {
     let Some(site) = Site::start() else { return };
@@ -137,6 +163,7 @@ fn a_loan_ends_by_itself_and_a_persons_edit_of_it_stands() {
     assert!(site.try_apply(&edited).unwrap().already, "ours is not written over theirs");
     assert_eq!(site.observe().loans["lend-3"].gpus, 4);
 
+    by_number(&site);
     // Nobody does anything from here on.
     wait_for("the end of the loan", 180, || !site.observe().loans.contains_key("lend-1"));
     wait_for("the end of its job", 120, || site.cluster.state(&job) == "TO");

@@ -169,8 +169,7 @@ impl Act<'_> {
             format!("JobId={id}"),
             // A single number may not be less than the most that was asked for before.
             format!("NumNodes={nodes}-{nodes}"),
-            // Else it waits two minutes.
-            "StartTime=now".to_owned(),
+            self.start(),
             format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker())),
         ];
         if !add.is_empty() {
@@ -216,15 +215,21 @@ impl Act<'_> {
             format!("JobId={id}"),
             format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker())),
         ];
-        let told = self.slurm.tell("scontrol", &["update", &update[0], "StartTime=now", &update[1]]);
+        let start = self.start();
+        let told = self.slurm.tell("scontrol", &["update", &update[0], &start, &update[1]]);
         match told {
-            Ok(_) => Ok(format!("scontrol requeue {id}; update StartTime=now")),
+            Ok(_) => Ok(format!("scontrol requeue {id}; update {start}")),
             // It has started, or ended, in between.
             Err(Failed::Said(_)) => Ok(format!("scontrol requeue {id}")),
             Err(failed) => {
                 Err(unknown(format!("job {id} was requeued; when it may start is not known: {failed:?}")))
             }
         }
+    }
+
+    /// When a job that was stopped may start again: not in two minutes, and not at once either.
+    fn start(&self) -> String {
+        format!("StartTime=now+{}", self.config.restart_after_s)
     }
 
     /// Stops the job unless it was stopped since the action began, and waits until it has let go; `None`: it ended.
