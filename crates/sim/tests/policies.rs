@@ -132,3 +132,27 @@ fn idle_quotas_are_lent_and_given_back_in_time() {
     keeps.keep_gpus = 8;
     assert_eq!(play_quotas(&setting, keeps).unwrap().waited_gpu_us, walls.waited_gpu_us);
 }
+
+#[test]
+fn owners_of_a_full_cluster_wait_no_longer_when_quotas_are_lent() {
+    // Four teams, a quarter of the cluster each, and work for nearly all of it: what one lacks another often has idle.
+    let arrivals =
+        Arrivals { span_us: 5 * DAY_US, load_gpus: 140, max_gpus: 16, teams: 4, ..Arrivals::default() };
+    let mut made = Setting::made_up(20, 0, &arrivals, &Load::default(), 3);
+    made.services.clear();
+    made.faults.clear();
+    let team = |t: usize| TeamSpec { name: format!("team{t}"), pool: 0, quota_gpus: Some(40) };
+    made.spec.teams = (0..4).map(team).collect();
+    let walls = play_quotas(&made, QuotaLender::new(false, 10 * MINUTE_US)).unwrap();
+    let lent = play_quotas(&made, QuotaLender::new(true, 10 * MINUTE_US)).unwrap();
+    assert!(
+        lent.waited_gpu_us * 3 < walls.waited_gpu_us * 2,
+        "lending serves more than a third of what waits"
+    );
+    let (before, owners) = (walls.owners, lent.owners);
+    assert!(owners.reclaims > 10 && owners.borrowed_gpu_us > 0, "{owners:?}");
+    // Jobs of eight GPUs wait for a whole node behind walls too, where other owners' small jobs are on each; lending makes that
+    // neither more frequent nor longer.
+    assert!(before.late > 10 && owners.late * 3 < before.late, "{before:?} {owners:?}");
+    assert!(owners.longest_us < before.longest_us, "{before:?} {owners:?}");
+}

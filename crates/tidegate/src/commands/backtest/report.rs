@@ -36,18 +36,19 @@ pub fn tell(report: &Report) {
     }
     let rows = &report.rows;
     let names: String = rows.iter().map(|row| format!("{:>29}", row.policy)).collect();
-    say!("{:26}{names}", "");
+    say!("{:28}{names}", "");
     for (place, metric) in Metric::ALL.into_iter().enumerate() {
         if rows.iter().all(|row| row.values[place].is_none()) {
             continue;
         }
         let name = serde_json::to_value(metric).ok().and_then(|name| name.as_str().map(str::to_owned));
         let cells: String = rows.iter().map(|row| shown(row.values[place], row.ratios[place])).collect();
-        say!("{:26}{cells}", name.unwrap_or_default());
+        say!("{:28}{cells}", name.unwrap_or_default());
     }
     let gains: String = rows.iter().map(|row| shown(row.gain, None)).collect();
-    say!("{:26}{gains}", "share_of_best_gain");
-    say!("no policy can do more than {:.0} useful GPU-hours", report.bound_gpu_hours);
+    say!("{:28}{gains}", "share_of_best_gain");
+    let bound = report.bound_gpu_hours;
+    say!("were work a fluid, {bound:.0} useful GPU-hours could be done by jobs at the sizes they ask for");
 }
 
 fn shown(value: Option<Interval>, ratio: Option<Interval>) -> String {
@@ -77,11 +78,11 @@ pub fn tell_quotas(report: &QuotaReport) {
         seen.servable_gpu_hours
     );
     let names: String = report.rows.iter().map(|row| format!("{:>29}", row.policy)).collect();
-    say!("{:26}{names}", "");
+    say!("{:28}{names}", "");
     let places = report.rows.first().map_or(0, |row| row.values.len());
     for place in 0..places {
         let cells: String = report.rows.iter().map(|row| shown(Some(row.values[place].1), None)).collect();
-        say!("{:26}{cells}", report.rows[0].values[place].0);
+        say!("{:28}{cells}", report.rows[0].values[place].0);
     }
     match report.served_share {
         Some(Interval { value, low, high }) => {
