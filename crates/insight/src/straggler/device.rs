@@ -156,34 +156,34 @@ impl Devices {
         self.surprise(ranks, from_us, to_us, |window| window.marks)
     }
 
-    /// Mean count a window between two times against the mean before: `(now - before) / sqrt(error)`, both as Poisson counts
-    /// and not below the scatter seen before. `None` without a window now and three before.
+    /// Median count of a window between two times against the mean before: `(now - before) / sqrt(error)`, both as Poisson counts
+    /// and not below the scatter seen before. The median, because a burst in some of the windows explains no slowness that lasts all of
+    /// them. `None` without a window now and three before.
     fn surprise(&self, ranks: &[u32], from_us: i64, to_us: i64, field: impl Fn(&Kept) -> f32) -> Option<f64> {
-        let (mut now, mut nows, mut past, mut past2, mut pasts) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let (mut now, mut past, mut past2, mut pasts) = (Vec::new(), 0.0, 0.0, 0.0);
         for window in ranks.iter().flat_map(|&rank| &self.windows[rank as usize]) {
-            let value = f64::from(field(window));
+            let value = field(window);
             if !value.is_finite() {
                 continue;
             }
             if middle(window) >= from_us && window.end_us <= to_us {
-                now += value;
-                nows += 1.0;
+                now.push(value);
             } else if window.end_us <= from_us {
-                past += value;
-                past2 += value * value;
+                past += f64::from(value);
+                past2 += f64::from(value) * f64::from(value);
                 pasts += 1.0;
             }
         }
         const FEWEST: f64 = 3.0;
-        if nows == 0.0 || pasts < FEWEST * ranks.len() as f64 {
+        if now.is_empty() || pasts < FEWEST * ranks.len() as f64 {
             return None;
         }
         let usual = past / pasts;
         let scatter = (past2 / pasts - usual * usual).max(0.0);
         // Ranks of one node tell the same: they are not as many measurements.
-        let independent = (nows / ranks.len() as f64).max(1.0);
+        let independent = (now.len() as f64 / ranks.len() as f64).max(1.0);
         let variance = scatter.max(usual).max(0.25) * (1.0 / independent + 1.0 / pasts.max(1.0));
-        Some((now / nows - usual) / variance.sqrt())
+        Some((f64::from(order::median(&mut now)) - usual) / variance.sqrt())
     }
 }
 
@@ -246,5 +246,25 @@ mod tests {
         let fault = Fault { rank: 0, time_us: 5, xid: Some(79) };
         assert!(devices.fault(&fault) && !devices.fault(&fault));
         assert_eq!(devices.faults(0, 0, 10).count(), 1);
+    }
+
+    #[test]
+    fn marks_of_a_burst_are_no_evidence_of_what_lasts() {
+        let mut devices = Devices::new(4);
+        for second in (0..200).step_by(10) {
+            let marked = |rank| match rank {
+                // Three of ten windows, and all ten.
+                0 if (120..150).contains(&second) => 50,
+                1 if second >= 100 => 50,
+                _ => 1,
+            };
+            for rank in 0..4 {
+                devices.take(&DeviceWindow { link_retries: Some(marked(rank)), ..window(rank, second) });
+            }
+        }
+        let score = |rank| devices.showing(&layout(), rank, 100_000_000, 200_000_000).retries.unwrap();
+        assert_eq!(score(0), 0.0);
+        // (50 - 1) / sqrt(1 * (1 / 10 + 1 / 10))
+        assert!((score(1) - 49.0 / 0.2_f64.sqrt()).abs() < 1e-6, "{}", score(1));
     }
 }

@@ -297,14 +297,18 @@ impl Job {
                 _ => settings.hold_steps,
             };
             let steps = u64::from(steps.max(1));
-            // Bursts strike one rank or the network; nothing harmless slows a whole node.
             let hold_us = match event.subject {
                 Subject::Node(_) => settings.node_hold_us,
                 _ => settings.hold_us,
             };
             let held = self.history.window(event.since, seq, steps, hold_us, step_us);
             let fast = settings.fast_hold(step_us) as u64;
-            match event.judge(self.tracks(event.kind), &settings, held, fast, seq + 1) {
+            // Bursts strike one rank or the network; nothing harmless slows a whole node, or makes it wait for input.
+            let burst = match (event.kind, event.subject) {
+                (Kind::Compute, Subject::Rank(_)) | (Kind::Transfer, _) => settings.burst(step_us),
+                _ => 0,
+            };
+            match event.judge(self.tracks(event.kind), &settings, held, (fast, burst), seq + 1) {
                 Move::Stay => {}
                 Move::Confirm(decision) => {
                     event.decision = Some(decision);
@@ -312,6 +316,7 @@ impl Job {
                     self.weigh(event, seq, excess);
                     if event.class == Class::Structural || self.is_trifling(event, excess) {
                         self.release(event);
+                        self.settle(event, excess);
                         event.decision = None;
                         out.push(self.say(event, Stage::Closed, seq, excess));
                     } else {
@@ -338,6 +343,14 @@ impl Job {
     fn release(&mut self, event: &mut Event) {
         event.closed = true;
         self.hold(event, false);
+    }
+
+    /// A transfer that grew with the work of the whole job stays so: what it is now is what it is held against.
+    fn settle(&mut self, event: &Event, excess: f32) {
+        if event.evidence.iter().any(|evidence| evidence.rule == "job_wide_change") {
+            let base = self.transfer.base(0);
+            self.transfer.rebase(0, base + excess);
+        }
     }
 
     /// Holds or releases the series of an event, and with a node its ranks.

@@ -142,6 +142,15 @@ fn a_change_of_the_whole_jobs_work_blames_nobody() {
 }
 
 #[test]
+fn a_transfer_that_grew_with_the_jobs_work_is_not_asked_about_again() {
+    // All compute a quarter longer from step 120 on, for good, and the transfer grows with them.
+    let for_good = |step: u64| if step >= FROM { 1.25 } else { 1.0 };
+    let said = run(&SCENE, 500, |step| SCENE.step(step, |_| for_good(step), for_good(step), |_| 0.0));
+    assert!(said.iter().all(|signal| signal.blame == Blame::Nobody), "{:?}", stages(&said));
+    assert!(said.iter().map(|signal| signal.event).max() <= Some(1), "{:?}", stages(&said));
+}
+
+#[test]
 fn the_other_of_two_nodes_is_not_blamed_when_the_slow_one_recovers() {
     let scene = Scene { ranks: 16, step_us: 3_000_000 };
     let said = run(&scene, 500, |step| {
@@ -335,31 +344,4 @@ proptest! {
         };
         prop_assert_eq!(play(true), play(false));
     }
-}
-
-/// `cargo test --release -p tidegate-insight speed -- --ignored --nocapture`: rank-step updates a second on this core.
-#[test]
-#[ignore = "a measurement"]
-fn speed() {
-    let scene = Scene { ranks: 512, step_us: 2_000_000 };
-    let told: Vec<Vec<StepReport>> = (0..64).map(|step| scene.step(step, |_| 1.0, 1.0, |_| 0.0)).collect();
-    let mut detector = Detector::new(scene.shape(1), Settings::default());
-    let start = std::time::Instant::now();
-    let rounds = 400;
-    for round in 0..rounds {
-        for (at, reports) in told.iter().enumerate() {
-            let step = round * 64 + at as u64;
-            let end_us = ((step + 1) * scene.step_us) as i64;
-            for report in reports {
-                detector.step(&StepReport { step, end_us, ..*report });
-            }
-            detector.advance(end_us + 1_000_000);
-        }
-    }
-    let updates = (rounds * 64 * 512) as f64;
-    println!(
-        "{:.2} million rank-steps/s, {} signals",
-        updates / start.elapsed().as_secs_f64() / 1e6,
-        detector.take().len()
-    );
 }
