@@ -14,6 +14,10 @@ pub(super) struct Showing {
     pub clock_ratio: Option<f64>,
     /// Share of the time slowed down.
     pub slowdown: Option<f64>,
+    /// The same beyond that of the node's other devices.
+    pub slowdown_alone: Option<f64>,
+    /// Power over the median of the node's other devices.
+    pub power_ratio: Option<f64>,
     /// Share of the time at the power cap beyond that of the node's other devices.
     pub power_cap: Option<f64>,
     /// Width of the host link over the widest seen.
@@ -29,6 +33,7 @@ struct Kept {
     clock: f32,
     slowdown: f32,
     cap: f32,
+    power: f32,
     width: f32,
     retries: f32,
     marks: f32,
@@ -64,6 +69,7 @@ impl Devices {
             clock: within(window.sm_clock_mhz, 1e5),
             slowdown: within(window.slowdown_share, 1.0),
             cap: within(window.power_cap_share, 1.0),
+            power: within(window.power_w, 1e5),
             width: within(window.link_width_ratio, 1.0),
             retries: count(window.link_retries),
             marks: count(window.network_marks),
@@ -101,11 +107,16 @@ impl Devices {
             .filter(move |fault| fault.rank == rank && (from_us..=to_us).contains(&fault.time_us))
     }
 
+    /// Windows of a rank that lie between two times, with at least their second half.
+    fn within(&self, rank: u32, from_us: i64, to_us: i64) -> impl Iterator<Item = &Kept> {
+        let windows = self.windows[rank as usize].iter();
+        windows.filter(move |window| middle(window) >= from_us && window.end_us <= to_us)
+    }
+
     fn mean(&self, rank: u32, from_us: i64, to_us: i64, field: impl Fn(&Kept) -> f32) -> Option<f64> {
         let (mut sum, mut count) = (0.0, 0.0);
-        for window in &self.windows[rank as usize] {
-            let value = f64::from(field(window));
-            if middle(window) >= from_us && window.end_us <= to_us && value.is_finite() {
+        for value in self.within(rank, from_us, to_us).map(|window| f64::from(field(window))) {
+            if value.is_finite() {
                 sum += value;
                 count += 1.0;
             }
@@ -139,11 +150,16 @@ impl Devices {
         let widest =
             self.windows[rank as usize].iter().map(|window| window.width).filter(|width| width.is_finite());
         let widest = f64::from(widest.fold(f32::NAN, f32::max));
+        let ratio = |field: fn(&Kept) -> f32| {
+            against(field).filter(|(_, others)| *others > 0.0).map(|(own, others)| own / others)
+        };
         Showing {
-            clock_ratio: against(|window| window.clock)
-                .filter(|(_, others)| *others > 0.0)
-                .map(|(own, others)| own / others),
+            clock_ratio: ratio(|window| window.clock),
             slowdown: own(|window| window.slowdown),
+            slowdown_alone: against(|window| window.slowdown).map(|(own, others)| own - others),
+            // Power clears or accuses: what was read of a part of the time only does neither.
+            power_ratio: ratio(|window| window.power)
+                .filter(|_| self.within(rank, from_us, to_us).all(|window| window.power.is_finite())),
             power_cap: against(|window| window.cap).map(|(own, others)| own - others),
             width: own(|window| window.width).map(|width| if widest > 0.0 { width / widest } else { 1.0 }),
             retries: self.surprise(&[rank], from_us, to_us, |window| window.retries),

@@ -239,6 +239,29 @@ fn without_steps_only_a_throttled_device_is_named() {
 }
 
 #[test]
+fn the_first_step_ends_what_counters_alone_said() {
+    let mut detector = Detector::new(SCENE.shape(1), Settings::default());
+    for start in (0..200).step_by(10) {
+        for rank in 0..16 {
+            detector.device(&DeviceWindow {
+                rank,
+                start_us: start * 1_000_000,
+                end_us: (start + 10) * 1_000_000,
+                slowdown_share: Some(if rank == 4 { 0.9 } else { 0.0 }),
+                ..DeviceWindow::default()
+            });
+        }
+        detector.advance((start + 10) * 1_000_000);
+    }
+    assert_eq!(stages(&detector.take()), vec![(Stage::Suspect, Class::ComputeThermal, Blame::Rank(4))]);
+    for step in 100..102 {
+        SCENE.step(step, |_| 1.0, 1.0, |_| 0.0).iter().for_each(|report| detector.step(report));
+    }
+    detector.advance(400_000_000);
+    assert_eq!(stages(&detector.take()), vec![(Stage::Closed, Class::ComputeThermal, Blame::Rank(4))]);
+}
+
+#[test]
 fn same_input_same_bytes_in_any_order_within_the_watermark() {
     let told =
         |step| SCENE.step(step, |rank| if rank == 21 { between(step, 0.15) } else { 1.0 }, 1.0, |_| 0.0);
