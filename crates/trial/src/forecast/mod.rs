@@ -2,6 +2,7 @@
 
 mod demand;
 mod metrics;
+mod replay;
 mod report;
 mod rivals;
 mod run;
@@ -9,6 +10,7 @@ mod sets;
 
 pub use demand::{Claim, hourly};
 pub use metrics::{BUCKETS, ByBucket, QUANTILES, Quantiles, Scores, score};
+pub(crate) use replay::replay;
 pub use report::Of;
 pub use rivals::{RIVALS, rival};
 pub use run::{OURS, Options, Report, Times, run};
