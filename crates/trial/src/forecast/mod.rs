@@ -14,7 +14,7 @@ pub(crate) use replay::replay;
 pub use report::Of;
 pub use rivals::{RIVALS, rival};
 pub use run::{OURS, Options, Report, Times, run};
-pub use sets::{Series, load};
+pub use sets::{CLASSES, Series, by_class, load};
 
 /// A trace that cannot be used.
 #[derive(Debug, thiserror::Error)]

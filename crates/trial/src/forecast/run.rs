@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_insight::forecast::Forecast;
 
 use super::{
-    Series, TraceError, load,
+    CLASSES, Series, TraceError, by_class, load,
     metrics::{ByBucket, QUANTILES, Quantiles, score},
     replay,
     rivals::{RIVALS, rival},
@@ -20,7 +20,7 @@ pub const OURS: &str = "tidegate";
 pub struct Options {
     /// Folder of the traces, files named as published.
     pub traces: PathBuf,
-    /// Sets to run; all if empty.
+    /// Sets to run; those of the protocol if empty. [`CLASSES`] is run only where it is named.
     pub sets: Vec<String>,
 }
 
@@ -50,7 +50,13 @@ pub struct Report {
 /// [`TraceError`] if a trace is missing or our own forecaster refuses a series of the protocol.
 pub fn run(options: &Options) -> Result<Report, TraceError> {
     let mut report = Report { series: BTreeMap::new(), times: BTreeMap::new() };
-    for series in load(&options.traces)? {
+    let mut all = load(&options.traces)?;
+    if options.sets.iter().any(|set| set == CLASSES) {
+        let totals = all.iter().filter(|series| series.name == "total" && !series.claims.is_empty());
+        let classes: Vec<Series> = totals.flat_map(by_class).collect();
+        all.extend(classes);
+    }
+    for series in all {
         if options.sets.is_empty() || options.sets.iter().any(|s| s == series.set) {
             run_series(&series, &mut report)?;
         }
