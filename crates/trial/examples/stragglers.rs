@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use tidegate_trial::straggler::scene::{Noise, Regime};
-use tidegate_trial::straggler::{Judge, Options, Tidegate, hear, run};
+use tidegate_trial::straggler::{Judge, Options, Tidegate, hear, run, stands};
 
 fn main() -> ExitCode {
     let asked = match parse(std::env::args().skip(1)) {
@@ -67,8 +67,14 @@ fn list(options: &Options) {
                 tidegate_trial::straggler::Target::Node(node) => truth.ranks_of_node(node, alarm.said_us),
                 _ => None,
             };
-            let text =
-                format!("  {:?} {:?} {node:?} {:?} #{}", alarm.level, alarm.target, alarm.class, alarm.key);
+            let text = format!(
+                "  {:?} {:?} {node:?} {:?} #{} {:?}",
+                alarm.level,
+                alarm.target,
+                alarm.class,
+                alarm.key,
+                stands(&truth, alarm)
+            );
             (alarm.said_us, text)
         });
         let mut lines: Vec<(i64, String)> = events.chain(alarms).collect();

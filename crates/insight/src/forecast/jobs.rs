@@ -7,6 +7,8 @@ use super::survival::{Life, Survival};
 /// Upper bounds of the size classes, GPUs; the last has none.
 const SIZES: [f64; 4] = [1.0, 4.0, 8.0, 32.0];
 const CLASSES: usize = SIZES.len() + 1;
+/// Names of the size classes, by rising size: series of demand by class of jobs are named so. `1` holds shares of a GPU too.
+pub const SIZE_CLASSES: [&str; CLASSES] = ["1", "2-4", "5-8", "9-32", "33+"];
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
 /// Lifetimes and arrivals learned from.
@@ -242,6 +244,12 @@ impl JobTable {
     }
 }
 
+/// Name of the class of a job that asks for `gpus`; `None` for what is no size of a job. A job belongs to the class of what it was
+/// submitted with: if it moved with each resize, its class would lose it without an end.
+pub fn size_class(gpus: f64) -> Option<&'static str> {
+    (gpus > 0.0 && gpus <= MOST_GPUS).then(|| SIZE_CLASSES[class(gpus)])
+}
+
 fn class(gpus: f64) -> usize {
     SIZES.partition_point(|bound| *bound < gpus)
 }
@@ -326,6 +334,8 @@ mod tests {
 
     #[test]
     fn classes_are_by_size() {
+        assert_eq!([0.5, 3.0, 8.0, 9.0, 512.0].map(size_class), ["1", "2-4", "5-8", "9-32", "33+"].map(Some));
+        assert_eq!([0.0, -1.0, f64::NAN, f64::INFINITY].map(size_class), [None; 4]);
         assert_eq!([0.5, 1.0, 2.0, 4.0, 5.0, 8.0, 9.0, 32.0, 33.0].map(class), [0, 0, 1, 1, 2, 2, 3, 3, 4]);
     }
 }

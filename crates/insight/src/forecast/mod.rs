@@ -1,5 +1,6 @@
 //! What demand will be: quantiles per series and horizon, from the series, the job table and clients.
 
+mod coverage;
 mod distribution;
 mod forecaster;
 mod history;
@@ -10,10 +11,11 @@ mod serving;
 mod survival;
 mod trailing;
 
+pub use coverage::{Coverage, CoverageWatch, Drift, Reach};
 pub use distribution::{Forecast, LEVELS};
 pub use forecaster::{Config, Forecaster};
-pub use jobs::{JobEvent, JobTable};
-pub use score::{CoverageDrift, Drift, Score, Summary, column, mean_probability_below};
+pub use jobs::{JobEvent, JobTable, SIZE_CLASSES, size_class};
+pub use score::{Score, Summary, column, mean_probability_below};
 pub use serving::{Clients, erlang_c, gpus_by_capacity, servers_for};
 
 /// Why there is no forecast.

@@ -1,4 +1,4 @@
-//! Published forecasts against the truth: losses per forecast and a signal when coverage drifts.
+//! Published forecasts against the truth: losses per forecast.
 
 use serde::{Deserialize, Serialize};
 
@@ -81,58 +81,6 @@ impl Summary {
     }
 }
 
-/// Coverage of quantiles 0.1 to 0.9 over time: two one-sided CUSUMs of the misses against the promised share.
-///
-/// Scores of one horizon follow each other; forecasts that overlap miss together, so a miss counts `1 / overlap`, where `overlap` is the
-/// horizon in publications.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct CoverageDrift {
-    overlap: f64,
-    narrow: f64,
-    wide: f64,
-}
-
-/// What coverage says of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Drift {
-    /// As promised, within noise.
-    None,
-    /// The truth falls outside too often: do not act on the bounds.
-    TooNarrow,
-    /// The truth falls inside too often: the bounds cost more than they need to.
-    TooWide,
-}
-
-/// Misses promised.
-const PROMISED: f64 = 0.2;
-/// Deviation from it that is tolerated for good.
-const SLACK: f64 = 0.08;
-/// Sum at which drift is said: ten misses in a row, or forty hits.
-const ALARM: f64 = 5.0;
-
-impl CoverageDrift {
-    /// Forecasts for one horizon, each overlapping with `overlap` others (at least 1).
-    pub fn new(overlap: usize) -> Self {
-        Self { overlap: overlap.max(1) as f64, narrow: 0.0, wide: 0.0 }
-    }
-
-    /// Takes the next score and says where coverage stands.
-    pub fn observe(&mut self, score: &Score) -> Drift {
-        let miss = f64::from(u8::from(!score.inside80));
-        let step = (miss - PROMISED) / self.overlap;
-        let slack = SLACK / self.overlap;
-        self.narrow = (self.narrow + step - slack).clamp(0.0, 2.0 * ALARM);
-        self.wide = (self.wide - step - slack).clamp(0.0, 2.0 * ALARM);
-        if self.narrow > ALARM {
-            Drift::TooNarrow
-        } else if self.wide > ALARM {
-            Drift::TooWide
-        } else {
-            Drift::None
-        }
-    }
-}
-
 /// Mean over the hours of a probability that demand is at most `value`: the distribution a static reservation faces.
 /// `None` without horizons.
 pub fn mean_probability_below(forecast: &Forecast, value: f64) -> Option<f64> {
@@ -169,22 +117,6 @@ mod tests {
         let summary = Summary::of(&[score, Score::of(&forecast(), 1, 50.0).unwrap()]);
         assert_eq!((summary.count, summary.mae, summary.cov80, summary.cov95), (2, 23.0, 0.5, 0.5));
         assert_eq!(Summary::of(&[]), Summary::default());
-    }
-
-    #[test]
-    fn drift_is_said_when_coverage_goes_and_not_before() {
-        let (hit, miss) =
-            (Score::of(&forecast(), 1, 50.0).unwrap(), Score::of(&forecast(), 1, 99.0).unwrap());
-        let mut kept = CoverageDrift::new(1);
-        for i in 0..500 {
-            assert_eq!(kept.observe(if i % 5 == 0 { &miss } else { &hit }), Drift::None);
-        }
-        let mut narrow = CoverageDrift::new(1);
-        assert_eq!((0..10).map(|_| narrow.observe(&miss)).last(), Some(Drift::TooNarrow));
-        let mut wide = CoverageDrift::new(1);
-        assert_eq!((0..60).map(|_| wide.observe(&hit)).last(), Some(Drift::TooWide));
-        let mut overlapping = CoverageDrift::new(24);
-        assert_eq!((0..24).map(|_| overlapping.observe(&miss)).last(), Some(Drift::None));
     }
 
     #[test]

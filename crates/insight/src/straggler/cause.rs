@@ -208,6 +208,7 @@ mod tests {
                     sm_clock_mhz: Some(1500.0),
                     slowdown_share: Some(0.0),
                     power_cap_share: Some(0.9),
+                    power_w: Some(400.0),
                     link_width_ratio: Some(1.0),
                     link_retries: Some(0),
                     network_marks: Some(1),

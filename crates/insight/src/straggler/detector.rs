@@ -76,6 +76,7 @@ impl Detector {
         }
         self.close_steps(i64::MAX);
         self.job.end(&mut self.out);
+        self.throttle.end(self.watermark_us, &mut self.out);
         self.attempt = shape.attempt;
         self.devices.clear();
         self.faults.clear();
@@ -168,6 +169,7 @@ impl Detector {
                     (&mut self.next_event, &mut self.counts, &mut self.out),
                 );
             }
+            self.throttle.end(end_us, &mut self.out);
             self.job.close(&slot, end_us, &mut self.next_event, &mut self.out);
             self.job.intake.give_back(slot);
         }
@@ -224,11 +226,12 @@ fn apply_devices(
 }
 
 /// Tells windows of the same rank and time apart that say different things.
-fn bits(window: &DeviceWindow) -> [Option<u64>; 6] {
+fn bits(window: &DeviceWindow) -> [Option<u64>; 7] {
     [
         window.sm_clock_mhz.map(f64::to_bits),
         window.slowdown_share.map(f64::to_bits),
         window.power_cap_share.map(f64::to_bits),
+        window.power_w.map(f64::to_bits),
         window.link_width_ratio.map(f64::to_bits),
         window.link_retries,
         window.network_marks,

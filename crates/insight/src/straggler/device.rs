@@ -14,6 +14,10 @@ pub(super) struct Showing {
     pub clock_ratio: Option<f64>,
     /// Share of the time slowed down.
     pub slowdown: Option<f64>,
+    /// The same beyond that of the node's other devices.
+    pub slowdown_alone: Option<f64>,
+    /// Power over the median of the node's other devices.
+    pub power_ratio: Option<f64>,
     /// Share of the time at the power cap beyond that of the node's other devices.
     pub power_cap: Option<f64>,
     /// Width of the host link over the widest seen.
@@ -29,6 +33,7 @@ struct Kept {
     clock: f32,
     slowdown: f32,
     cap: f32,
+    power: f32,
     width: f32,
     retries: f32,
     marks: f32,
@@ -64,6 +69,7 @@ impl Devices {
             clock: within(window.sm_clock_mhz, 1e5),
             slowdown: within(window.slowdown_share, 1.0),
             cap: within(window.power_cap_share, 1.0),
+            power: within(window.power_w, 1e5),
             width: within(window.link_width_ratio, 1.0),
             retries: count(window.link_retries),
             marks: count(window.network_marks),
@@ -101,11 +107,16 @@ impl Devices {
             .filter(move |fault| fault.rank == rank && (from_us..=to_us).contains(&fault.time_us))
     }
 
+    /// Windows of a rank that lie between two times, with at least their second half.
+    fn within(&self, rank: u32, from_us: i64, to_us: i64) -> impl Iterator<Item = &Kept> {
+        let windows = self.windows[rank as usize].iter();
+        windows.filter(move |window| middle(window) >= from_us && window.end_us <= to_us)
+    }
+
     fn mean(&self, rank: u32, from_us: i64, to_us: i64, field: impl Fn(&Kept) -> f32) -> Option<f64> {
         let (mut sum, mut count) = (0.0, 0.0);
-        for window in &self.windows[rank as usize] {
-            let value = f64::from(field(window));
-            if middle(window) >= from_us && window.end_us <= to_us && value.is_finite() {
+        for value in self.within(rank, from_us, to_us).map(|window| f64::from(field(window))) {
+            if value.is_finite() {
                 sum += value;
                 count += 1.0;
             }
@@ -139,11 +150,16 @@ impl Devices {
         let widest =
             self.windows[rank as usize].iter().map(|window| window.width).filter(|width| width.is_finite());
         let widest = f64::from(widest.fold(f32::NAN, f32::max));
+        let ratio = |field: fn(&Kept) -> f32| {
+            against(field).filter(|(_, others)| *others > 0.0).map(|(own, others)| own / others)
+        };
         Showing {
-            clock_ratio: against(|window| window.clock)
-                .filter(|(_, others)| *others > 0.0)
-                .map(|(own, others)| own / others),
+            clock_ratio: ratio(|window| window.clock),
             slowdown: own(|window| window.slowdown),
+            slowdown_alone: against(|window| window.slowdown).map(|(own, others)| own - others),
+            // Power clears or accuses: what was read of a part of the time only does neither.
+            power_ratio: ratio(|window| window.power)
+                .filter(|_| self.within(rank, from_us, to_us).all(|window| window.power.is_finite())),
             power_cap: against(|window| window.cap).map(|(own, others)| own - others),
             width: own(|window| window.width).map(|width| if widest > 0.0 { width / widest } else { 1.0 }),
             retries: self.surprise(&[rank], from_us, to_us, |window| window.retries),
@@ -156,34 +172,34 @@ impl Devices {
         self.surprise(ranks, from_us, to_us, |window| window.marks)
     }
 
-    /// Mean count a window between two times against the mean before: `(now - before) / sqrt(error)`, both as Poisson counts
-    /// and not below the scatter seen before. `None` without a window now and three before.
+    /// Median count of a window between two times against the mean before: `(now - before) / sqrt(error)`, both as Poisson counts
+    /// and not below the scatter seen before. The median, because a burst in some of the windows explains no slowness that lasts all of
+    /// them. `None` without a window now and three before.
     fn surprise(&self, ranks: &[u32], from_us: i64, to_us: i64, field: impl Fn(&Kept) -> f32) -> Option<f64> {
-        let (mut now, mut nows, mut past, mut past2, mut pasts) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let (mut now, mut past, mut past2, mut pasts) = (Vec::new(), 0.0, 0.0, 0.0);
         for window in ranks.iter().flat_map(|&rank| &self.windows[rank as usize]) {
-            let value = f64::from(field(window));
+            let value = field(window);
             if !value.is_finite() {
                 continue;
             }
             if middle(window) >= from_us && window.end_us <= to_us {
-                now += value;
-                nows += 1.0;
+                now.push(value);
             } else if window.end_us <= from_us {
-                past += value;
-                past2 += value * value;
+                past += f64::from(value);
+                past2 += f64::from(value) * f64::from(value);
                 pasts += 1.0;
             }
         }
         const FEWEST: f64 = 3.0;
-        if nows == 0.0 || pasts < FEWEST * ranks.len() as f64 {
+        if now.is_empty() || pasts < FEWEST * ranks.len() as f64 {
             return None;
         }
         let usual = past / pasts;
         let scatter = (past2 / pasts - usual * usual).max(0.0);
         // Ranks of one node tell the same: they are not as many measurements.
-        let independent = (nows / ranks.len() as f64).max(1.0);
+        let independent = (now.len() as f64 / ranks.len() as f64).max(1.0);
         let variance = scatter.max(usual).max(0.25) * (1.0 / independent + 1.0 / pasts.max(1.0));
-        Some((now / nows - usual) / variance.sqrt())
+        Some((f64::from(order::median(&mut now)) - usual) / variance.sqrt())
     }
 }
 
@@ -246,5 +262,25 @@ mod tests {
         let fault = Fault { rank: 0, time_us: 5, xid: Some(79) };
         assert!(devices.fault(&fault) && !devices.fault(&fault));
         assert_eq!(devices.faults(0, 0, 10).count(), 1);
+    }
+
+    #[test]
+    fn marks_of_a_burst_are_no_evidence_of_what_lasts() {
+        let mut devices = Devices::new(4);
+        for second in (0..200).step_by(10) {
+            let marked = |rank| match rank {
+                // Three of ten windows, and all ten.
+                0 if (120..150).contains(&second) => 50,
+                1 if second >= 100 => 50,
+                _ => 1,
+            };
+            for rank in 0..4 {
+                devices.take(&DeviceWindow { link_retries: Some(marked(rank)), ..window(rank, second) });
+            }
+        }
+        let score = |rank| devices.showing(&layout(), rank, 100_000_000, 200_000_000).retries.unwrap();
+        assert_eq!(score(0), 0.0);
+        // (50 - 1) / sqrt(1 * (1 / 10 + 1 / 10))
+        assert!((score(1) - 49.0 / 0.2_f64.sqrt()).abs() < 1e-6, "{}", score(1));
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Decision {
     pub from: u64,
     pub to: u64,
     pub fast: bool,
+    /// Rows in a row that may be a harmless burst: the others must carry the test.
+    pub burst: usize,
     pub excess: f32,
 }
 
@@ -76,13 +78,13 @@ impl Event {
     }
 
     /// Looks at the rows up to and without `end`. `held` is the first row of the shortest window within the event that is as long
-    /// as the hold, `fast` the rows that the fast path asks for.
+    /// as the hold, `fast` the rows that the fast path asks for, `burst` those that a harmless burst may touch.
     pub fn judge(
         &self,
         tracks: &mut Tracks,
         settings: &Settings,
         held: Option<u64>,
-        fast: u64,
+        (fast, burst): (u64, usize),
         end: u64,
     ) -> Move {
         if self.is_over(tracks, settings, end) {
@@ -93,7 +95,7 @@ impl Event {
         }
         let lasted = end - self.since;
         if self.kind != Kind::Transfer && lasted >= fast {
-            let decision = Decision { from: end - fast, to: end, fast: true, excess: 0.0 };
+            let decision = Decision { from: end - fast, to: end, fast: true, burst: 0, excess: 0.0 };
             if let Some(confirmed) = self.test(tracks, settings, decision) {
                 return Move::Confirm(confirmed);
             }
@@ -101,7 +103,7 @@ impl Event {
         let Some(held) = held else { return Move::Stay };
         let all = end - lasted.min(DEPTH as u64 - 16);
         for from in [held, all] {
-            let decision = Decision { from, to: end, fast: false, excess: 0.0 };
+            let decision = Decision { from, to: end, fast: false, burst, excess: 0.0 };
             if let Some(confirmed) = self.test(tracks, settings, decision) {
                 return Move::Confirm(confirmed);
             }
@@ -114,11 +116,12 @@ impl Event {
         Move::Stay
     }
 
-    /// Tests the rows of `decision` for persistence: large enough, most of the time, and beyond what noise makes of a median
-    /// (its standard error is 1.2533 sigma / sqrt(n)).
+    /// Tests the rows of `decision` for persistence, without those that a burst may have been: large enough, most of the time, and
+    /// beyond what noise makes of a median (its standard error is 1.2533 sigma / sqrt(n)).
     pub fn test(&self, tracks: &mut Tracks, settings: &Settings, decision: Decision) -> Option<Decision> {
-        let Window { count, median, low, above } = tracks.window(&self.series, decision.from, decision.to);
-        let rows = (decision.to - decision.from) as usize;
+        let Window { count, median, above } =
+            tracks.window_without(&self.series, decision.from, decision.to, decision.burst);
+        let rows = ((decision.to - decision.from) as usize).saturating_sub(decision.burst);
         if count == 0 || count * 5 < rows * 3 {
             return None;
         }
@@ -145,8 +148,6 @@ impl Event {
         let passed = f64::from(median) >= least
             && f64::from(above) >= share
             && score > settings.persistent_score
-            // A burst among ordinary steps has a high median too; a lasting change has no low quarter.
-            && low >= median - (1.2 * noise).max(0.3 * median)
             && last.median >= 0.6 * tracks.effect();
         passed.then_some(Decision { excess: median, ..decision })
     }
@@ -214,16 +215,16 @@ mod tests {
         tracks.hold(0, true);
         // Not held long enough yet, then held since the start.
         let end = feed(&mut tracks, start, 15, 0.12);
-        assert_eq!(event.judge(&mut tracks, &settings, None, 7, end), Move::Stay);
-        let Move::Confirm(decision) = event.judge(&mut tracks, &settings, Some(start), 7, end) else {
+        assert_eq!(event.judge(&mut tracks, &settings, None, (7, 0), end), Move::Stay);
+        let Move::Confirm(decision) = event.judge(&mut tracks, &settings, Some(start), (7, 0), end) else {
             panic!()
         };
         assert_eq!((decision.from, decision.to, decision.fast), (start, end, false));
         event.decision = Some(decision);
         let end = feed(&mut tracks, end, 4, 0.0);
-        assert_eq!(event.judge(&mut tracks, &settings, Some(start), 7, end), Move::Stay);
+        assert_eq!(event.judge(&mut tracks, &settings, Some(start), (7, 0), end), Move::Stay);
         let end = feed(&mut tracks, end, 1, 0.0);
-        assert_eq!(event.judge(&mut tracks, &settings, Some(start), 7, end), Move::Close);
+        assert_eq!(event.judge(&mut tracks, &settings, Some(start), (7, 0), end), Move::Close);
     }
 
     #[test]
@@ -241,10 +242,37 @@ mod tests {
         let start = feed(&mut tracks, 0, 100, 0.0);
         let event = event(start);
         let end = feed(&mut tracks, start, 6, 0.4);
-        assert_eq!(event.judge(&mut tracks, &settings, None, 7, end), Move::Stay);
+        assert_eq!(event.judge(&mut tracks, &settings, None, (7, 0), end), Move::Stay);
         let end = feed(&mut tracks, end, 1, 0.4);
         assert!(
-            matches!(event.judge(&mut tracks, &settings, None, 7, end), Move::Confirm(found) if found.fast)
+            matches!(event.judge(&mut tracks, &settings, None, (7, 0), end), Move::Confirm(found) if found.fast)
         );
+    }
+
+    #[test]
+    fn a_burst_does_not_carry_a_confirmation() {
+        let settings = Settings::default();
+        let tuning = Tuning {
+            noise_floor: 0.005,
+            effect_floor: 0.05,
+            effect_cap: 0.1,
+            slack: 0.5,
+            cautious: false,
+            centred: false,
+        };
+        let mut tracks = Tracks::new(1, 8, tuning, &settings);
+        let start = feed(&mut tracks, 0, 100, 0.0);
+        let event = event(start);
+        // Six steps of a burst, then four that are a little slow: the median of all ten is 0.4, of the four 0.04.
+        let end = feed(&mut tracks, start, 6, 0.4);
+        let end = feed(&mut tracks, end, 4, 0.04);
+        let all = Decision { from: start, to: end, fast: false, burst: 6, excess: 0.0 };
+        assert_eq!(event.test(&mut tracks, &settings, all), None);
+        assert!(event.test(&mut tracks, &settings, Decision { burst: 0, ..all }).is_some());
+        // Had they been slow as well, they would have said so.
+        let end = feed(&mut tracks, end, 10, 0.08);
+        let more = Decision { to: end, ..all };
+        let confirmed = event.test(&mut tracks, &settings, more).expect("ten slow steps");
+        assert!((confirmed.excess - 0.08).abs() < 1e-6);
     }
 }

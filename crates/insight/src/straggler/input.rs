@@ -55,6 +55,8 @@ pub struct DeviceWindow {
     pub slowdown_share: Option<f64>,
     /// Share of the time at the software power cap: 0 to 1. Normal at full load.
     pub power_cap_share: Option<f64>,
+    /// Mean power while busy, W. A device that draws less than its peers waits or has less to do.
+    pub power_w: Option<f64>,
     /// Width of the host link over its greatest width: 0 to 1.
     pub link_width_ratio: Option<f64>,
     /// Replays and recoveries of PCIe and NVLink in the window.

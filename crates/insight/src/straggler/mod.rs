@@ -6,7 +6,7 @@
 //!
 //! The files, in the order the data goes: `intake` (open steps) → `job` (closes a step) → `workload`, `tracks` (series) →
 //! `event` (tests) → `cause`, `fusion` (class) → `signal`; `late` for reports after the fact, `throttle` for devices without
-//! steps, `structure` and `whatif` for what nobody is to blame for, `rental` for when to act.
+//! steps, `structure`, `whatif` and `replay` for what nobody is to blame for, `rental` for when to act.
 
 mod cause;
 mod detector;
@@ -21,6 +21,7 @@ mod late;
 mod layout;
 mod order;
 mod rental;
+mod replay;
 mod settings;
 mod signal;
 mod structure;
@@ -34,6 +35,7 @@ mod workload;
 pub use detector::{Counts, Detector};
 pub use input::{DeviceWindow, Fault, JobShape, StepReport};
 pub use rental::{Remedy, due, hours_until_due};
+pub use replay::Operations;
 pub use settings::Settings;
 pub use signal::{Blame, Class, Evidence, Signal, Stage};
 pub use whatif::{StepTable, Verdict, WhatIf, correlation, what_if};

@@ -18,6 +18,10 @@ pub struct Settings {
     pub fast_steps: u32,
     /// … or one step after this long, if sooner. Harmless bursts of 30 s are stretched by the slow steps they make. `[tuned]`
     pub fast_hold_us: i64,
+    /// Longest harmless burst of a rank or of the network, µs …
+    pub burst_us: i64,
+    /// … or in steps, if that is shorter. A burst of five touches six.
+    pub burst_steps: u32,
     /// First steps of a run that raise no suspicion.
     pub skip_steps: u32,
     /// Steps before the first baseline.
@@ -87,6 +91,8 @@ impl Default for Settings {
             fast_excess: 0.262,
             fast_steps: 7,
             fast_hold_us: 45_000_000,
+            burst_us: 30_000_000,
+            burst_steps: 6,
             skip_steps: 10,
             warm_steps: 50,
             baseline_every: 50,
@@ -131,6 +137,11 @@ impl Settings {
     /// Steps a change of the fast path must last.
     pub(super) fn fast_hold(&self, step_us: f64) -> usize {
         steps(self.fast_hold_us, step_us).saturating_add(1).clamp(4, (self.fast_steps as usize).max(4))
+    }
+
+    /// Steps in a row that a harmless burst may touch: it covers its first and its last in part.
+    pub(super) fn burst(&self, step_us: f64) -> usize {
+        steps(self.burst_us, step_us).saturating_add(1).min(self.burst_steps as usize)
     }
 }
 

@@ -69,7 +69,7 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut 
             series: vec![rank],
             since: job.history.oldest(),
             since_us,
-            decision: Some(Decision { from: seq, to: seq + 1, fast: false, excess: base }),
+            decision: Some(Decision { from: seq, to: seq + 1, fast: false, burst: 0, excess: base }),
             closed: false,
             lost_gpu_ms: 0.0,
             class: Class::ComputeThermal,
@@ -131,6 +131,7 @@ fn tables(job: &Job, seq: u64) -> Vec<StepTable> {
                 compute: (0..row.len()).map(time).collect(),
                 stages: job.layout.stages,
                 micro_batches: job.layout.micro_batches,
+                operations: None,
             }
         })
         .collect()

@@ -142,6 +142,15 @@ fn a_change_of_the_whole_jobs_work_blames_nobody() {
 }
 
 #[test]
+fn a_transfer_that_grew_with_the_jobs_work_is_not_asked_about_again() {
+    // All compute a quarter longer from step 120 on, for good, and the transfer grows with them.
+    let for_good = |step: u64| if step >= FROM { 1.25 } else { 1.0 };
+    let said = run(&SCENE, 500, |step| SCENE.step(step, |_| for_good(step), for_good(step), |_| 0.0));
+    assert!(said.iter().all(|signal| signal.blame == Blame::Nobody), "{:?}", stages(&said));
+    assert!(said.iter().map(|signal| signal.event).max() <= Some(1), "{:?}", stages(&said));
+}
+
+#[test]
 fn the_other_of_two_nodes_is_not_blamed_when_the_slow_one_recovers() {
     let scene = Scene { ranks: 16, step_us: 3_000_000 };
     let said = run(&scene, 500, |step| {
@@ -227,6 +236,29 @@ fn without_steps_only_a_throttled_device_is_named() {
     let said = detector.take();
     assert_eq!(stages(&said), vec![(Stage::Confirmed, Class::ComputeThermal, Blame::Rank(4))]);
     assert_eq!(said[0].lost_gpu_ms, 0);
+}
+
+#[test]
+fn the_first_step_ends_what_counters_alone_said() {
+    let mut detector = Detector::new(SCENE.shape(1), Settings::default());
+    for start in (0..200).step_by(10) {
+        for rank in 0..16 {
+            detector.device(&DeviceWindow {
+                rank,
+                start_us: start * 1_000_000,
+                end_us: (start + 10) * 1_000_000,
+                slowdown_share: Some(if rank == 4 { 0.9 } else { 0.0 }),
+                ..DeviceWindow::default()
+            });
+        }
+        detector.advance((start + 10) * 1_000_000);
+    }
+    assert_eq!(stages(&detector.take()), vec![(Stage::Suspect, Class::ComputeThermal, Blame::Rank(4))]);
+    for step in 100..102 {
+        SCENE.step(step, |_| 1.0, 1.0, |_| 0.0).iter().for_each(|report| detector.step(report));
+    }
+    detector.advance(400_000_000);
+    assert_eq!(stages(&detector.take()), vec![(Stage::Closed, Class::ComputeThermal, Blame::Rank(4))]);
 }
 
 #[test]
@@ -335,31 +367,4 @@ proptest! {
         };
         prop_assert_eq!(play(true), play(false));
     }
-}
-
-/// `cargo test --release -p tidegate-insight speed -- --ignored --nocapture`: rank-step updates a second on this core.
-#[test]
-#[ignore = "a measurement"]
-fn speed() {
-    let scene = Scene { ranks: 512, step_us: 2_000_000 };
-    let told: Vec<Vec<StepReport>> = (0..64).map(|step| scene.step(step, |_| 1.0, 1.0, |_| 0.0)).collect();
-    let mut detector = Detector::new(scene.shape(1), Settings::default());
-    let start = std::time::Instant::now();
-    let rounds = 400;
-    for round in 0..rounds {
-        for (at, reports) in told.iter().enumerate() {
-            let step = round * 64 + at as u64;
-            let end_us = ((step + 1) * scene.step_us) as i64;
-            for report in reports {
-                detector.step(&StepReport { step, end_us, ..*report });
-            }
-            detector.advance(end_us + 1_000_000);
-        }
-    }
-    let updates = (rounds * 64 * 512) as f64;
-    println!(
-        "{:.2} million rank-steps/s, {} signals",
-        updates / start.elapsed().as_secs_f64() / 1e6,
-        detector.take().len()
-    );
 }

@@ -1,12 +1,19 @@
 //! Without step reports: which devices are slowed down while the others of their node are not. Nobody is blamed for anything
 //! that clocks and throttling do not show, because in a synchronous job all devices idle when one is slow.
+//!
+//! A lower clock at no less power than the peers draw, or throttling that the peers do not have, is a suspicion; both together, all
+//! through the hold, are a confirmation. A lower clock alone is neither: the device may have less to do.
 
-use super::device::Devices;
+use super::device::{Devices, Showing};
+use super::fusion::Case;
 use super::layout::Layout;
 use super::settings::Settings;
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
 
-/// A device that is slowed down.
+/// A device that draws less than this of what its peers draw does less than they do.
+const LESS_POWER: f64 = 0.9;
+
+/// What is being said of a device.
 #[derive(Debug, Clone)]
 struct Slowed {
     event: u64,
@@ -14,12 +21,36 @@ struct Slowed {
     excess: f64,
     posterior: f64,
     evidence: Vec<Evidence>,
+    is_confirmed: bool,
 }
 
 /// What is being said of each rank's device.
 #[derive(Debug, Clone)]
 pub(super) struct Throttle {
     slowed: Vec<Option<Slowed>>,
+}
+
+/// What a device's counters say against its peers.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    slow_clock: bool,
+    throttled: bool,
+    /// One of them is beyond what having less to do explains.
+    is_suspect: bool,
+}
+
+impl Found {
+    fn of(shown: &Showing, settings: &Settings) -> Self {
+        let slow_clock = shown.clock_ratio.is_some_and(|ratio| ratio < settings.clock_ratio);
+        let throttled = shown.slowdown.is_some_and(|share| share > settings.slowdown_share);
+        let alone = shown.slowdown_alone.is_some_and(|share| share > settings.slowdown_share);
+        let works = shown.power_ratio.is_some_and(|ratio| ratio >= LESS_POWER);
+        Self { slow_clock, throttled, is_suspect: alone || slow_clock && works }
+    }
+
+    fn is_sure(self) -> bool {
+        self.slow_clock && self.throttled
+    }
 }
 
 impl Throttle {
@@ -38,42 +69,68 @@ impl Throttle {
     ) {
         let since_us = now_us.saturating_sub(settings.hold_us);
         let shown = devices.showing(layout, rank, since_us, now_us);
-        let gpus_excess = shown.clock_ratio.map_or(0.0, |ratio| 1.0 / ratio.max(0.05) - 1.0);
-        let slow_clock = shown.clock_ratio.is_some_and(|ratio| ratio < settings.clock_ratio);
-        let throttled = shown.slowdown.is_some_and(|share| share > settings.slowdown_share);
+        let found = Found::of(&shown, settings);
         let open = &mut self.slowed[rank as usize];
-        // Both, all through the hold: a clock alone may be low because the device idles.
+        // All through the hold: a spike of heat is none.
         let covered = devices.covers(rank, since_us, now_us);
         match open {
-            None if slow_clock && throttled && covered => {
-                let evidence = vec![
-                    Evidence {
-                        rule: "clock_below_peers",
-                        value: shown.clock_ratio.unwrap_or(1.0),
-                        weight: 3.0,
-                    },
-                    Evidence { rule: "slowed_down", value: shown.slowdown.unwrap_or(0.0), weight: 3.0 },
-                ];
-                // Prior odds of a slow device in any minute and a half: 0.0038 a node-hour, lasting ten minutes.
-                let odds = (6.0_f64 - 4.0).exp();
-                let said = Slowed {
-                    event: *next_event,
-                    since_us,
-                    excess: gpus_excess,
-                    posterior: odds / (1.0 + odds),
-                    evidence,
-                };
+            None if covered && (found.is_sure() || found.is_suspect) => {
+                let (posterior, evidence) = weigh(&shown, found);
+                let excess = shown.clock_ratio.map_or(0.0, |ratio| (1.0 / ratio.max(0.05) - 1.0).max(0.0));
+                let is_confirmed = found.is_sure();
+                let said = Slowed { event: *next_event, since_us, excess, posterior, evidence, is_confirmed };
                 *next_event += 1;
-                out.push(said.say(rank, Stage::Confirmed, now_us));
+                out.push(said.say(
+                    rank,
+                    if is_confirmed { Stage::Confirmed } else { Stage::Suspect },
+                    now_us,
+                ));
                 *open = Some(said);
             }
-            Some(said) if !slow_clock && !throttled => {
+            Some(said) if !said.is_confirmed && covered && found.is_sure() => {
+                (said.posterior, said.evidence) = weigh(&shown, found);
+                said.is_confirmed = true;
+                out.push(said.say(rank, Stage::Confirmed, now_us));
+            }
+            Some(said)
+                if !found.is_sure() && !found.is_suspect && (!said.is_confirmed || !found.throttled) =>
+            {
                 out.push(said.say(rank, Stage::Closed, now_us));
                 *open = None;
             }
             _ => {}
         }
     }
+
+    /// Closes what is open: steps are reported from now on, and say more than counters do, or the run is over.
+    pub fn end(&mut self, now_us: i64, out: &mut Vec<Signal>) {
+        for (rank, open) in (0..).zip(&mut self.slowed) {
+            if let Some(said) = open.take() {
+                out.push(said.say(rank, Stage::Closed, now_us));
+            }
+        }
+    }
+}
+
+/// Probability of the class, and what it rests on; weights as with steps.
+fn weigh(shown: &Showing, found: Found) -> (f64, Vec<Evidence>) {
+    let mut case = Case::new();
+    let mut add = |rule, value: Option<f64>, weight| {
+        if let Some(value) = value {
+            case.add(rule, value, weight, &[Class::ComputeThermal]);
+        }
+    };
+    if found.slow_clock {
+        add("clock_below_peers", shown.clock_ratio, 3.0);
+    }
+    if found.throttled {
+        add("slowed_down", shown.slowdown, 3.0);
+    }
+    add("power_as_peers", shown.power_ratio.filter(|ratio| *ratio >= LESS_POWER), 1.0);
+    add("power_cap_alone", shown.power_cap.filter(|share| *share > 0.5), 1.0);
+    add("no_step_reports", Some(1.0), 0.0);
+    let (_, posterior, evidence) = case.close();
+    (posterior, evidence)
 }
 
 impl Slowed {
@@ -91,5 +148,80 @@ impl Slowed {
             lost_gpu_ms: 0,
             evidence: self.evidence.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::input::{DeviceWindow, JobShape};
+    use super::*;
+
+    /// Windows of ten seconds of eight devices from 0 to `until`; device 5 from 300 s on as `change` has it.
+    fn watch(until: i64, change: impl Fn(i64, &mut DeviceWindow)) -> Vec<Signal> {
+        let shape = JobShape { attempt: 0, node: vec![0; 8], role: vec![0; 8], stages: 1, micro_batches: 1 };
+        let layout = Layout::new(&shape, 4, 99);
+        let (mut devices, settings) = (Devices::new(8), Settings::default());
+        let (mut throttle, mut next_event, mut out) = (Throttle::new(8), 1, Vec::new());
+        for second in (0..until).step_by(10) {
+            for rank in 0..8 {
+                let mut window = DeviceWindow {
+                    rank,
+                    start_us: second * 1_000_000,
+                    end_us: (second + 10) * 1_000_000,
+                    sm_clock_mhz: Some(1_500.0),
+                    slowdown_share: Some(0.0),
+                    power_w: Some(600.0),
+                    ..DeviceWindow::default()
+                };
+                if rank == 5 && second >= 300 {
+                    change(second, &mut window);
+                }
+                devices.take(&window);
+                let known = (&layout, &devices, &settings);
+                throttle.look(rank, window.end_us, known, &mut next_event, &mut out);
+            }
+        }
+        out
+    }
+
+    fn stages(said: &[Signal]) -> Vec<(Stage, Blame)> {
+        said.iter().map(|signal| (signal.stage, signal.blame.clone())).collect()
+    }
+
+    #[test]
+    fn a_low_clock_blames_only_who_works_as_hard_as_its_peers() {
+        let works = watch(600, |_, window| window.sm_clock_mhz = Some(1_200.0));
+        assert_eq!(stages(&works), vec![(Stage::Suspect, Blame::Rank(5))]);
+        let rules: Vec<&str> = works[0].evidence.iter().map(|evidence| evidence.rule).collect();
+        assert_eq!(rules, ["clock_below_peers", "power_as_peers", "no_step_reports"]);
+        // 0.24 e^4 / (0.24 e^4 + 0.76)
+        let odds = 0.24 * 4.0_f64.exp();
+        assert!((works[0].posterior - odds / (odds + 0.76)).abs() < 1e-9);
+        let idles = watch(600, |_, window| {
+            (window.sm_clock_mhz, window.power_w) = (Some(1_200.0), Some(200.0));
+        });
+        assert_eq!(idles, vec![]);
+        let unread = watch(600, |_, window| {
+            (window.sm_clock_mhz, window.power_w) = (Some(1_200.0), None);
+        });
+        assert_eq!(unread, vec![]);
+    }
+
+    #[test]
+    fn throttling_alone_is_a_suspicion_and_with_the_clock_a_confirmation() {
+        let said = watch(900, |second, window| {
+            if second < 700 {
+                window.slowdown_share = Some(0.9);
+            }
+            if (450..700).contains(&second) {
+                (window.sm_clock_mhz, window.power_w) = (Some(1_200.0), Some(400.0));
+            }
+        });
+        let of = |stage| (stage, Blame::Rank(5));
+        assert_eq!(stages(&said), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
+        assert!(said.iter().all(|signal| signal.event == 1 && signal.lost_gpu_ms == 0));
+        // Means over 90 s: throttled above 0.3 after 40 s (0.9 * 4 / 9), the clock below 0.95 after 30 s (1 - 0.2 * 3 / 9).
+        assert_eq!(said[0].said_us, 340_000_000);
+        assert_eq!(said[1].said_us, 480_000_000);
     }
 }

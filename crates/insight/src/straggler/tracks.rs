@@ -28,8 +28,6 @@ pub(super) struct Tuning {
 pub(super) struct Window {
     pub count: usize,
     pub median: f32,
-    /// Lower quartile.
-    pub low: f32,
     /// Share above half of the effect.
     pub above: f32,
 }
@@ -290,20 +288,40 @@ impl Tracks {
 
     /// The window of rows `from..to` of some series, of several their median row by row.
     pub fn window(&mut self, series: &[u32], from: u64, to: u64) -> Window {
-        let mut found = [0.0_f32; DEPTH];
-        let mut count = 0;
+        self.window_without(series, from, to, 0)
+    }
+
+    /// The same without the `burst` rows in a row that are greatest together.
+    pub fn window_without(&mut self, series: &[u32], from: u64, to: u64, burst: usize) -> Window {
+        let mut found = [f32::NAN; DEPTH];
+        let mut rows = 0;
         for seq in from.max(self.rows.saturating_sub(DEPTH as u64))..to.min(self.rows) {
-            let value = self.deviation_of(seq, series);
-            if value.is_finite() {
-                found[count] = value;
+            found[rows] = self.deviation_of(seq, series);
+            rows += 1;
+        }
+        let first = greatest_run(&found[..rows], burst);
+        found[first..(first + burst).min(rows)].fill(f32::NAN);
+        let mut count = 0;
+        for row in 0..rows {
+            if found[row].is_finite() {
+                found[count] = found[row];
                 count += 1;
             }
         }
         let found = &mut found[..count];
         let above = found.iter().filter(|value| **value > 0.5 * self.effect).count();
-        let low = order::quantile(found, 0.25);
-        Window { count, low, above: above as f32 / count.max(1) as f32, median: order::median(found) }
+        Window { count, above: above as f32 / count.max(1) as f32, median: order::median(found) }
     }
+}
+
+/// Where the `length` values in a row begin whose sum is greatest; what is not known adds nothing.
+fn greatest_run(values: &[f32], length: usize) -> usize {
+    let known = |value: &f32| if value.is_finite() { *value } else { 0.0 };
+    let sums =
+        values.windows(length.clamp(1, values.len().max(1))).map(|run| run.iter().map(known).sum::<f32>());
+    sums.enumerate()
+        .fold((0, f32::NEG_INFINITY), |most, (at, sum)| if sum > most.1 { (at, sum) } else { most })
+        .0
 }
 
 /// Greatest deviation that one step may add.
@@ -380,5 +398,23 @@ mod tests {
             push(&mut tracks, seq, &[sign; 4]);
         }
         assert!((tracks.effect() - 0.075).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_greatest_run_is_left_out_and_no_other() {
+        let mut tracks = tracks(1);
+        for seq in 0..100 {
+            push(&mut tracks, seq, &[0.0]);
+        }
+        // A burst of three among steps of 0.04; one step is not known.
+        for (seq, value) in (100..).zip([0.04, 0.5, 0.5, 0.4, f32::NAN, 0.04, 0.02, 0.04]) {
+            push(&mut tracks, seq, &[value]);
+        }
+        assert_eq!(tracks.window(&[0], 100, 108).count, 7);
+        let rest = tracks.window_without(&[0], 100, 108, 3);
+        // 0.04, 0.04, 0.02, 0.04 are left; three of four are above half of 0.05.
+        assert_eq!((rest.count, rest.above), (4, 0.75));
+        assert!((rest.median - 0.04).abs() < 1e-6);
+        assert_eq!(tracks.window_without(&[0], 100, 102, 3).count, 0);
     }
 }

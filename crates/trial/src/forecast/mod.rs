@@ -2,6 +2,7 @@
 
 mod demand;
 mod metrics;
+mod replay;
 mod report;
 mod rivals;
 mod run;
@@ -9,10 +10,11 @@ mod sets;
 
 pub use demand::{Claim, hourly};
 pub use metrics::{BUCKETS, ByBucket, QUANTILES, Quantiles, Scores, score};
+pub(crate) use replay::replay;
 pub use report::Of;
 pub use rivals::{RIVALS, rival};
 pub use run::{OURS, Options, Report, Times, run};
-pub use sets::{Series, load};
+pub use sets::{CLASSES, Series, by_class, load};
 
 /// A trace that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@ use super::{
     metrics::{ByBucket, Scores},
     rivals::RIVALS,
     run::{OURS, Report},
+    sets::CLASSES,
 };
 
 /// Series taken together, by name.
@@ -40,7 +41,7 @@ impl Report {
         let mut out = String::new();
         let wql: fn(&Scores) -> f64 = |s| s.wql;
         let mase: fn(&Scores) -> f64 = |s| s.mase;
-        let groups: [(&str, Of); 7] = [
+        let groups: [(&str, Of); 8] = [
             ("job demand", is_demand),
             ("with job events", has_jobs),
             ("itp", |n| n.starts_with("itp")),
@@ -48,6 +49,7 @@ impl Report {
             ("helios", |n| n.starts_with("helios")),
             ("openb", |n| n.starts_with("openb")),
             ("serving", |n| n.starts_with("servegen")),
+            ("by class of jobs", |n| n.starts_with(CLASSES)),
         ];
         for (title, of) in groups {
             if self.mean(OURS, 24, wql, of).is_none() {
@@ -102,7 +104,7 @@ fn line(out: &mut String, name: &str, cells: &[String]) {
 }
 
 fn is_demand(name: &str) -> bool {
-    !name.starts_with("servegen")
+    !name.starts_with("servegen") && !name.starts_with(CLASSES)
 }
 
 fn has_jobs(name: &str) -> bool {

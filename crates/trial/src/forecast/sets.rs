@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use tidegate_insight::forecast::{SIZE_CLASSES, size_class};
+
 use super::{Claim, TraceError, demand::hourly};
 use crate::columns::Columns;
 
@@ -36,6 +38,8 @@ impl Series {
 }
 
 const DAY: f64 = 86_400.0;
+/// Set of the demand by class of jobs: no part of the protocol, run where it is named.
+pub const CLASSES: &str = "classes";
 
 /// Reads all sets of the protocol from `folder`, in the order itp, philly, helios, openb, servegen.
 ///
@@ -48,6 +52,24 @@ pub fn load(folder: &Path) -> Result<Vec<Series>, TraceError> {
     all.extend(openb(folder)?);
     all.extend(servegen(folder)?);
     Ok(all)
+}
+
+/// A series of jobs by their size: one for each class that has demand, named `SET-CLASS`, with the same origins.
+pub fn by_class(series: &Series) -> Vec<Series> {
+    let of_class = |class: &&str| {
+        let own = series.claims.iter().filter(|claim| size_class(claim.gpus) == Some(class));
+        let claims: Vec<Claim> = own.copied().collect();
+        Series {
+            set: CLASSES,
+            name: format!("{}-{class}", series.set),
+            values: hourly(&claims, 0, series.values.len()),
+            claims,
+            clients: Vec::new(),
+            ..series.clone()
+        }
+    };
+    let has_demand = |series: &Series| series.values[..series.first_origin].iter().any(|gpus| *gpus > 0.0);
+    SIZE_CLASSES.iter().map(of_class).filter(has_demand).collect()
 }
 
 struct Protocol {
@@ -214,4 +236,25 @@ fn hourly_rates(
         out.entry(key).or_insert_with(|| vec![0.0; 336])[hour] += rate[i] / 6.0;
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_share_out_the_whole() {
+        let claim = |gpus, start: f64| Claim { gpus, start, end: start + 5_400.0 };
+        let claims: Vec<Claim> = (0..40)
+            .flat_map(|at| [claim(0.5, f64::from(at) * 3_000.0), claim(8.0, f64::from(at) * 2_000.0)])
+            .collect();
+        let protocol = Protocol { set: "itp", first_hour: 2, hours: 30, first_origin: 10, step: 5 };
+        let whole = protocol.series("total", &claims);
+        let parts = by_class(&whole);
+        assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["itp-1", "itp-5-8"]);
+        for (hour, gpus) in whole.values.iter().enumerate() {
+            let sum: f64 = parts.iter().map(|part| part.values[hour]).sum();
+            assert!((sum - gpus).abs() < 1e-9, "{hour}: {sum} {gpus}");
+        }
+    }
 }

@@ -17,5 +17,5 @@ mod tidegate;
 pub use judge::{Alarm, Judge, Level, Target};
 pub use report::{Group, Interval, Measures, Report};
 pub use run::{Options, hear, run, run_with};
-pub use score::{Hit, JobScore, score};
+pub use score::{Hit, JobScore, Standing, score, stands};
 pub use tidegate::Tidegate;

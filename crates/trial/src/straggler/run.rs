@@ -56,10 +56,11 @@ struct Job {
     scores: Vec<(&'static str, Level, JobScore)>,
 }
 
-/// Runs Tidegate's detector and, if asked, the rivals.
+/// Runs Tidegate's detector, with step reports and without, and, if asked, the rivals.
 pub fn run(options: Options) -> Report {
     run_with(options, |options| {
-        let mut judges: Vec<Box<dyn Judge>> = vec![Box::new(Tidegate::new())];
+        let mut judges: Vec<Box<dyn Judge>> =
+            vec![Box::new(Tidegate::new()), Box::new(Tidegate::by_counters())];
         judges.extend(if options.rivals { rivals::all() } else { Vec::new() });
         judges
     })

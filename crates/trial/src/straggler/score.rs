@@ -43,19 +43,49 @@ pub struct JobScore {
     pub ignored: u64,
 }
 
+/// What an alarm is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It meets an event that counts.
+    Right,
+    /// It meets events that do not count alone.
+    Ignored,
+    /// It meets nothing.
+    Wrong,
+}
+
+/// How one alarm stands to the truth.
+pub fn stands(truth: &Truth, alarm: &Alarm) -> Standing {
+    standing(truth, &met(truth, alarm))
+}
+
+/// Events that the alarm meets, those too short to matter left out.
+fn met(truth: &Truth, alarm: &Alarm) -> Vec<usize> {
+    let is_met = |event: &Event| event.care != Care::Ignored && meets(truth, event, alarm);
+    (0..truth.events.len()).filter(|&i| is_met(&truth.events[i])).collect()
+}
+
+fn standing(truth: &Truth, met: &[usize]) -> Standing {
+    if met.is_empty() {
+        Standing::Wrong
+    } else if met.iter().all(|&i| truth.events[i].care == Care::DontCare) {
+        Standing::Ignored
+    } else {
+        Standing::Right
+    }
+}
+
 /// Scores one job: the first alarm of at least this level inside an event, up to 60 s after it, whose ranks meet it.
 pub fn score(truth: &Truth, alarms: &[Alarm], level: Level) -> JobScore {
     let mut first: Vec<Option<&Alarm>> = vec![None; truth.events.len()];
     let mut wrong: Vec<u64> = Vec::new();
     let mut ignored = 0;
     for alarm in alarms.iter().filter(|alarm| alarm.level >= level) {
-        let met: Vec<usize> = (0..truth.events.len())
-            .filter(|&i| truth.events[i].care != Care::Ignored && meets(truth, &truth.events[i], alarm))
-            .collect();
-        if met.is_empty() {
-            wrong.push(alarm.key);
-        } else if met.iter().all(|&i| truth.events[i].care == Care::DontCare) {
-            ignored += 1;
+        let met = met(truth, alarm);
+        match standing(truth, &met) {
+            Standing::Wrong => wrong.push(alarm.key),
+            Standing::Ignored => ignored += 1,
+            Standing::Right => {}
         }
         for i in met {
             let first = &mut first[i];

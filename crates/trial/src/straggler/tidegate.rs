@@ -9,12 +9,18 @@ use super::scene::{Told, What};
 #[derive(Debug, Default)]
 pub struct Tidegate {
     detector: Option<Detector>,
+    is_deaf: bool,
 }
 
 impl Tidegate {
     /// A fresh one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One that hears no step reports: what devices show is all it has.
+    pub fn by_counters() -> Self {
+        Self { is_deaf: true, ..Self::default() }
     }
 }
 
@@ -39,7 +45,7 @@ fn alarm(signal: &Signal) -> Option<Alarm> {
 
 impl Judge for Tidegate {
     fn name(&self) -> &'static str {
-        "Tidegate"
+        if self.is_deaf { "Tidegate, counters alone" } else { "Tidegate" }
     }
 
     fn suspects(&self) -> bool {
@@ -52,7 +58,8 @@ impl Judge for Tidegate {
                 self.detector = Some(Detector::new(shape.clone(), Settings::default()))
             }
             (What::Shape(shape), Some(detector)) => detector.restart(shape.clone()),
-            (What::Step(report), Some(detector)) => detector.step(report),
+            (What::Step(report), Some(detector)) if !self.is_deaf => detector.step(report),
+            (What::Step(_), _) => {}
             (What::Device(window), Some(detector)) => detector.device(window),
             (What::Fault(fault), Some(detector)) => detector.fault(fault),
             (_, None) => {}
@@ -74,6 +81,35 @@ impl Judge for Tidegate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::straggler::scene::{Injected, Place, Plan, Regime, Stream};
+
+    /// A job of four nodes, a device of which runs hot from 600 to 1,500 s while another is slow and shows nothing.
+    fn hot_and_silent() -> Stream {
+        let plan =
+            Plan { nodes: 4, stages: 1, restarts_s: Vec::new(), ..Plan::draw(5, Regime::A, Some(0.6)) };
+        let fault = |class, device, evidence| Injected {
+            class,
+            place: Place::Device(device),
+            start_s: 600.0,
+            end_s: 1_500.0,
+            size: 0.3,
+            evidence,
+        };
+        Stream::new(plan, vec![fault(Class::ComputeThermal, 9, true), fault(Class::ComputeSilent, 20, false)])
+    }
+
+    #[test]
+    fn counters_alone_accuse_nobody_of_what_they_do_not_show() {
+        let mut judge = Tidegate::by_counters();
+        let mut said = Vec::new();
+        for told in hot_and_silent() {
+            judge.advance(told.arrival_us - 2_000_000);
+            judge.hear(&told);
+            said.extend(judge.take());
+        }
+        assert!(said.iter().all(|alarm| alarm.target == Target::Rank(9)), "{said:?}");
+        assert!(said.iter().any(|alarm| alarm.level == Level::Confirmed), "{said:?}");
+    }
 
     #[test]
     fn only_what_blames_somebody_is_an_alarm() {

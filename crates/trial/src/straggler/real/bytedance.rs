@@ -1,10 +1,10 @@
-//! ByteDance's three traces: the closed form of the what-if against the authors' simulator.
+//! ByteDance's three traces: the what-if, replayed by their micro-batches, against the authors' simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Serialize;
-use tidegate_insight::straggler::{StepTable, WhatIf, correlation, what_if};
+use tidegate_insight::straggler::{Operations, StepTable, WhatIf, correlation, what_if};
 
 use crate::ReadError;
 use crate::columns::Columns;
@@ -28,7 +28,7 @@ pub struct Traced {
     pub peer_noise: f64,
     /// Correlation of forward and backward times of the same micro-batch, each against the mean of its stage.
     pub correlation: Option<f64>,
-    /// What the closed form says.
+    /// What the what-if says.
     pub found: Option<WhatIf>,
     /// The authors' slowdown.
     pub published: f64,
@@ -59,7 +59,9 @@ impl Job {
                 let time = |at: usize| {
                     self.compute.get(&(step, at / stages, at % stages)).map_or(f64::NAN, |cell| cell.0)
                 };
-                StepTable { compute: (0..replicas * stages).map(time).collect(), stages, micro_batches }
+                let compute = (0..replicas * stages).map(time).collect();
+                let operations = self.operations(step, replicas * stages, stages);
+                StepTable { compute, stages, micro_batches, operations: Some(operations) }
             })
             .collect();
         let correlation = correlation(&self.levelled(stages));
@@ -92,6 +94,20 @@ impl Job {
         whole()
             .map(|(at, pair)| (pair.0 * sums[at.2].2 / sums[at.2].0, pair.1 * sums[at.2].2 / sums[at.2].1))
             .collect()
+    }
+
+    /// Each worker's times in the order of its micro-batches. A worker that lacks some leaves the table short, and is seen to.
+    fn operations(&self, step: i64, workers: usize, stages: usize) -> Operations {
+        let mut operations = Operations { forward: Vec::new(), backward: Vec::new() };
+        for worker in 0..workers {
+            let (replica, stage) = (worker / stages, worker % stages);
+            let first = (step, replica, stage, i64::MIN, i64::MIN);
+            for (_, pair) in self.pairs.range(first..=(step, replica, stage, i64::MAX, i64::MAX)) {
+                operations.forward.push(pair.0);
+                operations.backward.push(pair.1);
+            }
+        }
+        operations
     }
 
     fn noise(&self, replicas: usize, stages: usize) -> f64 {

@@ -21,6 +21,10 @@ fn bytedance_blames_the_one_worker_and_nobody_else() {
     for job in &jobs {
         eprintln!("{job:?}");
     }
+    for job in &jobs {
+        // Goal A8: within 4 % of the authors' full simulator.
+        assert!(job.error.unwrap().abs() < 0.04, "{} {:?}", job.job, job.error);
+    }
     let verdicts: Vec<Verdict> = jobs.iter().map(|job| job.found.unwrap().verdict).collect();
     // The generator's regimes A and B rest on these.
     for (job, noise) in jobs.iter().zip([0.0043, 0.109, 0.0034]) {

@@ -1,0 +1,261 @@
+//! Whether the bounds of published forecasts hold: coverage of one series as scores come in, and a word when it drifts.
+//!
+//! Three CUSUMs of likelihood ratios (Page 1954) for each reach: the truth falls outside quantiles 0.1 to 0.9 in 0.35 of the cases and
+//! not in 0.2; or in 0.08; or above quantile 0.95 in 0.15 and not in 0.05. An alarm at ln 1000 is at least 1,000 independent scores
+//! apart while the promise holds (Lorden 1971). Forecasts that overlap err together, so each score counts by its share of an independent
+//! one: the geometric mean of dependent likelihood ratios has no greater mean than one of them, and the bound stands.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::score::Score;
+
+/// How far ahead a forecast looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// The next step.
+    Step,
+    /// Up to a day.
+    Day,
+    /// Up to a week.
+    Week,
+    /// Further.
+    Beyond,
+}
+
+/// What coverage says of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Drift {
+    /// As promised, within noise.
+    #[default]
+    None,
+    /// The truth is above quantile 0.95 too often: lend nothing on it.
+    TooLow,
+    /// The truth falls outside quantiles 0.1 to 0.9 too often: do not act on the bounds.
+    TooNarrow,
+    /// It falls inside too often: the bounds cost more than they need to.
+    TooWide,
+}
+
+/// How one series stands at one reach.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Of forecasts of this reach.
+    pub reach: Reach,
+    /// Whether it drifts.
+    pub drift: Drift,
+    /// Scores seen.
+    pub scores: u64,
+    /// Share inside quantiles 0.1 to 0.9, older scores fading by half in two weeks.
+    pub inside80: f64,
+    /// Share at or below quantile 0.95, likewise.
+    pub below95: f64,
+}
+
+/// Sum at which drift is said: ln 1000.
+const ALARM: f64 = 6.907_755_278_982_137;
+/// Days in which a score fades by half.
+const HALF_LIFE_DAYS: f64 = 14.0;
+
+/// A CUSUM of the likelihood ratio of `then` against `promised`, both shares of misses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Cusum {
+    miss: f64,
+    hit: f64,
+    sum: f64,
+    is_up: bool,
+}
+
+impl Cusum {
+    fn new(promised: f64, then: f64) -> Self {
+        Self {
+            miss: (then / promised).ln(),
+            hit: ((1.0 - then) / (1.0 - promised)).ln(),
+            sum: 0.0,
+            is_up: false,
+        }
+    }
+
+    /// Drift begins at the alarm and ends at zero.
+    fn observe(&mut self, is_miss: bool, weight: f64) {
+        let ratio = if is_miss { self.miss } else { self.hit };
+        self.sum = (self.sum + weight * ratio).clamp(0.0, 1.5 * ALARM);
+        self.is_up = if self.is_up { self.sum > 0.0 } else { self.sum > ALARM };
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Watched {
+    narrow: Cusum,
+    wide: Cusum,
+    low: Cusum,
+    drift: Drift,
+    scores: u64,
+    /// Weighted counts: all, inside, below; as of step `at`.
+    counts: [f64; 3],
+    at: usize,
+}
+
+impl Watched {
+    fn new() -> Self {
+        Self {
+            narrow: Cusum::new(0.2, 0.35),
+            wide: Cusum::new(0.2, 0.08),
+            low: Cusum::new(0.05, 0.15),
+            drift: Drift::None,
+            scores: 0,
+            counts: [0.0; 3],
+            at: 0,
+        }
+    }
+
+    fn coverage(&self, reach: Reach) -> Coverage {
+        let [all, inside, below] = self.counts;
+        Coverage {
+            reach,
+            drift: self.drift,
+            scores: self.scores,
+            inside80: inside / all,
+            below95: below / all,
+        }
+    }
+}
+
+/// Watches the scores of one series' published forecasts.
+#[derive(Debug, Clone)]
+pub struct CoverageWatch {
+    day: usize,
+    every: usize,
+    /// Horizons published by reach.
+    published: BTreeMap<Reach, usize>,
+    watched: BTreeMap<Reach, Watched>,
+}
+
+impl CoverageWatch {
+    /// For forecasts issued every `every` steps for each of `horizons` (steps from 1), at `day` steps a day; both at least 1.
+    pub fn new(day: usize, every: usize, horizons: &[usize]) -> Self {
+        let (day, every) = (day.max(1), every.max(1));
+        let mut published = BTreeMap::new();
+        for horizon in horizons {
+            *published.entry(reach(*horizon, day)).or_default() += 1;
+        }
+        Self { day, every, published, watched: BTreeMap::new() }
+    }
+
+    /// Takes the next score, in the order of the steps they are of; says how the series stands at the score's reach if that is
+    /// another thing than before.
+    pub fn observe(&mut self, score: &Score) -> Option<Coverage> {
+        let reach = reach(score.step, self.day);
+        // As many forecasts as this cover one step together, and so many horizons of a reach err together.
+        let overlap = (score.step as f64 / self.every as f64).max(1.0);
+        let weight = 1.0 / (overlap * (*self.published.get(&reach).unwrap_or(&1)).max(1) as f64);
+        let watched = self.watched.entry(reach).or_insert_with(Watched::new);
+        watched.narrow.observe(!score.inside80, weight);
+        watched.wide.observe(!score.inside80, weight);
+        watched.low.observe(!score.below95, weight);
+        let at = score.origin.saturating_add(score.step);
+        let passed = at.saturating_sub(watched.at) as f64 / self.day as f64;
+        let keep = 0.5_f64.powf(passed / HALF_LIFE_DAYS);
+        let seen = [true, score.inside80, score.below95];
+        for (count, seen) in watched.counts.iter_mut().zip(seen) {
+            *count = *count * keep + f64::from(u8::from(seen));
+        }
+        watched.at = watched.at.max(at);
+        watched.scores += 1;
+        let drift = match (watched.low.is_up, watched.narrow.is_up, watched.wide.is_up) {
+            (true, ..) => Drift::TooLow,
+            (_, true, _) => Drift::TooNarrow,
+            (_, _, true) => Drift::TooWide,
+            _ => Drift::None,
+        };
+        let changed = drift != watched.drift;
+        watched.drift = drift;
+        changed.then(|| watched.coverage(reach))
+    }
+
+    /// How the series stands at each reach that has scores, nearest first.
+    pub fn coverage(&self) -> Vec<Coverage> {
+        self.watched.iter().map(|(reach, watched)| watched.coverage(*reach)).collect()
+    }
+}
+
+fn reach(horizon: usize, day: usize) -> Reach {
+    match horizon {
+        0 | 1 => Reach::Step,
+        _ if horizon <= day => Reach::Day,
+        _ if horizon <= 7 * day => Reach::Week,
+        _ => Reach::Beyond,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn score(origin: usize, step: usize, inside80: bool, below95: bool) -> Score {
+        Score { origin, step, truth: 1.0, median: 1.0, pinball: 0.0, inside80, below95 }
+    }
+
+    /// Feeds scores of one horizon; tells what was said, with the number of the score.
+    fn feed(
+        watch: &mut CoverageWatch,
+        step: usize,
+        from: usize,
+        told: &[(bool, bool)],
+    ) -> Vec<(usize, Drift)> {
+        (from..)
+            .zip(told)
+            .filter_map(|(at, (inside, below))| {
+                Some((at, watch.observe(&score(at, step, *inside, *below))?.drift))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_holds_as_promised_is_not_spoken_of() {
+        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        // One in five outside, half of these above: one in ten above is twice what was promised, but not 0.15.
+        let told: Vec<(bool, bool)> = (0..2_000).map(|at| (at % 5 != 0, at % 20 != 0)).collect();
+        assert_eq!(feed(&mut watch, 1, 0, &told), vec![]);
+        let now = watch.coverage()[0];
+        assert_eq!((now.reach, now.scores, now.drift), (Reach::Step, 2_000, Drift::None));
+        assert!((now.inside80 - 0.8).abs() < 0.01 && (now.below95 - 0.95).abs() < 0.01, "{now:?}");
+    }
+
+    #[test]
+    fn drift_is_said_once_and_taken_back() {
+        // ln(0.35 / 0.2) = 0.5596 a miss: 6.908 is passed by the thirteenth. Below quantile 0.1, so none is above 0.95.
+        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        assert_eq!(feed(&mut watch, 1, 0, &[(false, true); 20]), vec![(12, Drift::TooNarrow)]);
+        // The sum stands at 1.5 x 6.908 (the nineteenth passed it); a hit takes ln(0.8 / 0.65) = 0.2076: at zero after fifty.
+        assert_eq!(feed(&mut watch, 1, 20, &[(true, true); 55]), vec![(20 + 49, Drift::TooWide)]);
+        // ln(0.15 / 0.05) = 1.0986 a truth above the bound: seven.
+        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        assert_eq!(feed(&mut watch, 1, 0, &[(false, false); 7]), vec![(6, Drift::TooLow)]);
+        // ln(0.92 / 0.8) = 0.1398 a hit: fifty.
+        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        assert_eq!(feed(&mut watch, 1, 0, &[(true, true); 60]), vec![(49, Drift::TooWide)]);
+    }
+
+    #[test]
+    fn forecasts_that_overlap_count_as_one() {
+        // A day ahead, issued every six hours, two horizons of that reach: a score is an eighth of an independent one.
+        let mut watch = CoverageWatch::new(24, 6, &[12, 24]);
+        assert_eq!(feed(&mut watch, 24, 0, &[(false, false); 50]), vec![]);
+        assert_eq!(feed(&mut watch, 24, 50, &[(false, false); 10]), vec![(50, Drift::TooLow)]);
+        // The other reaches know nothing of it.
+        assert_eq!(watch.coverage().len(), 1);
+    }
+
+    #[test]
+    fn old_scores_fade() {
+        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        feed(&mut watch, 1, 0, &[(false, true)]);
+        feed(&mut watch, 1, 14 * 24, &[(true, true)]);
+        // Half a miss and a hit.
+        assert!((watch.coverage()[0].inside80 - 1.0 / 1.5).abs() < 1e-9);
+    }
+}

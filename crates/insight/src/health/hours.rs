@@ -1,0 +1,109 @@
+//! Which hours a node was in use, and which of them were bad: what [`lemons`](super::lemons) judges by, over 28 days.
+
+use std::collections::BTreeMap;
+
+use super::lemon::NodeRecord;
+
+const HOUR_US: i64 = 3_600_000_000;
+const DAY_HOURS: i64 = 24;
+/// Days looked back on (RSC, HPCA'25).
+const DAYS: i64 = 28;
+
+/// Hours of a day as bits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Day {
+    used: u32,
+    bad: u32,
+}
+
+/// Hours of all nodes. An hour counts as used if the node held work in any part of it, and as bad if in it a straggler signal of the
+/// node was confirmed, a device of it logged an XID that is not the program's, or the node ended a job.
+#[derive(Debug, Clone, Default)]
+pub struct NodeHours {
+    /// By node and day since 1970.
+    nodes: BTreeMap<u32, BTreeMap<i64, Day>>,
+}
+
+impl NodeHours {
+    /// Nothing seen.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The node was in use from `from_us` to `to_us` (µs since 1970). Of a longer time the last 28 days count; one that ends before it
+    /// begins is left out.
+    pub fn used(&mut self, node: u32, from_us: i64, to_us: i64) {
+        if to_us <= from_us {
+            return;
+        }
+        let last = (to_us - 1).div_euclid(HOUR_US);
+        let first = from_us.div_euclid(HOUR_US).max(last - DAYS * DAY_HOURS);
+        let days = self.nodes.entry(node).or_default();
+        for hour in first..=last {
+            days.entry(hour.div_euclid(DAY_HOURS)).or_default().used |= bit(hour);
+        }
+    }
+
+    /// Something bad happened to the node at `at_us`; it was in use then.
+    pub fn bad(&mut self, node: u32, at_us: i64) {
+        let hour = at_us.div_euclid(HOUR_US);
+        let day = self.nodes.entry(node).or_default().entry(hour.div_euclid(DAY_HOURS)).or_default();
+        day.used |= bit(hour);
+        day.bad |= bit(hour);
+    }
+
+    /// Records of the 28 days before the day of `now_us` and that day, by node; forgets what is older.
+    pub fn records(&mut self, now_us: i64) -> Vec<NodeRecord> {
+        let today = now_us.div_euclid(HOUR_US * DAY_HOURS);
+        self.nodes.retain(|_, days| {
+            *days = days.split_off(&(today - DAYS));
+            !days.is_empty()
+        });
+        let count = |days: &BTreeMap<i64, Day>, of: fn(&Day) -> u32| -> u32 {
+            days.range(..=today).map(|(_, day)| of(day).count_ones()).sum()
+        };
+        let record = |(&node, days): (&u32, &BTreeMap<i64, Day>)| NodeRecord {
+            node,
+            hours: count(days, |day| day.used),
+            bad_hours: count(days, |day| day.bad),
+        };
+        self.nodes.iter().map(record).collect()
+    }
+}
+
+fn bit(hour: i64) -> u32 {
+    1 << hour.rem_euclid(DAY_HOURS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_an_hour_are_one_hour_and_old_ones_are_forgotten() {
+        let mut hours = NodeHours::new();
+        // 23:30 to 02:00 of the next day, told in two parts that overlap: 23, 0 and 1.
+        hours.used(7, 47 * HOUR_US / 2, 25 * HOUR_US);
+        hours.used(7, 24 * HOUR_US, 26 * HOUR_US);
+        hours.bad(7, 24 * HOUR_US + 5);
+        hours.bad(7, 24 * HOUR_US + 9);
+        hours.bad(3, 40 * HOUR_US);
+        let seven = NodeRecord { node: 7, hours: 3, bad_hours: 1 };
+        assert_eq!(hours.records(30 * HOUR_US), [NodeRecord { node: 3, hours: 1, bad_hours: 1 }, seven]);
+        // The day of hour 23 is over for 28 days.
+        let later = hours.records(29 * 24 * HOUR_US);
+        assert_eq!(later[1], NodeRecord { hours: 2, ..seven });
+        assert_eq!(hours.records(99 * 24 * HOUR_US), []);
+    }
+
+    #[test]
+    fn absurd_times_are_borne() {
+        let mut hours = NodeHours::new();
+        hours.used(1, i64::MIN, 0);
+        hours.used(1, 5, 5);
+        assert_eq!(hours.records(0)[0].hours, 28 * 24);
+        hours.used(2, i64::MAX - 1, i64::MAX);
+        hours.bad(2, i64::MIN);
+        assert_eq!(hours.records(i64::MAX).len(), 1);
+    }
+}

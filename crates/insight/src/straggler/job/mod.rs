@@ -1,0 +1,200 @@
+//! One run of a job: closes its steps one by one and keeps its series and events.
+//!
+//! `measure` writes a step's values, `episodes` raises events on them and moves them on, `loss` counts what they cost, `words` says them.
+
+mod episodes;
+mod loss;
+mod measure;
+mod words;
+
+pub(super) use loss::worker_rank;
+pub(super) use measure::reference;
+
+use super::device::Devices;
+use super::event::{Event, Kind};
+use super::history::{History, Step};
+use super::intake::{Intake, Slot};
+use super::layout::Layout;
+use super::order;
+use super::settings::Settings;
+use super::signal::{Evidence, Signal, Stage};
+use super::structure;
+use super::tracks::{Tracks, Tuning};
+use super::workload::Workload;
+
+/// In the order they are looked at: a node before its ranks.
+const KINDS: [Kind; 5] = [Kind::Node, Kind::Compute, Kind::Data, Kind::Drift, Kind::Transfer];
+
+/// Everything known of the run.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub settings: Settings,
+    pub layout: Layout,
+    pub intake: Intake,
+    pub workload: Workload,
+    pub history: History,
+    pub devices: Devices,
+    pub compute: Tracks,
+    pub data: Tracks,
+    /// Median of each node's ranks: a host that slows all of them shows long before any one of them does in noise.
+    pub nodes: Tracks,
+    pub drift: Tracks,
+    pub transfer: Tracks,
+    pub events: Vec<Event>,
+    /// Begins of the open events that are not about the transfer, as of the last step.
+    others: Vec<(Kind, u64)>,
+    /// Median duration of the last steps, µs.
+    pub step_us: f64,
+    /// Logarithms of the step's normalised computing times, by rank.
+    logs: Vec<f32>,
+    /// The same without what their roles differ by, and that difference by role.
+    levelled: Vec<f32>,
+    offsets: Vec<f32>,
+    scratch: Vec<f32>,
+    workers: Vec<f64>,
+}
+
+impl Job {
+    pub fn new(layout: Layout, settings: &Settings) -> Self {
+        let ranks = layout.ranks();
+        let of_ranks = |slack: f64| Tuning {
+            noise_floor: settings.noise_floor,
+            effect_floor: settings.effect_floor,
+            effect_cap: settings.effect_cap,
+            slack,
+            cautious: false,
+            centred: false,
+        };
+        let of_data = Tuning { effect_cap: settings.effect_floor, ..of_ranks(0.5) };
+        let of_transfer = Tuning {
+            noise_floor: settings.transfer_noise_floor,
+            effect_floor: settings.transfer_effect,
+            effect_cap: settings.transfer_effect_cap,
+            ..of_ranks(0.5)
+        };
+        let (lone, nodes) = (layout.lone_roles.len(), layout.nodes.len());
+        Self {
+            settings: *settings,
+            intake: Intake::new(ranks, settings.open_steps),
+            workload: Workload::new(layout.roles.len()),
+            history: History::new(ranks, layout.classes.len()),
+            devices: Devices::new(ranks),
+            compute: Tracks::new(ranks, ranks, of_ranks(0.5), settings),
+            data: Tracks::new(ranks, ranks, of_data, settings),
+            nodes: Tracks::new(nodes, ranks, Tuning { centred: true, ..of_ranks(0.5) }, settings),
+            drift: Tracks::new(lone, lone, Tuning { cautious: true, ..of_ranks(0.85) }, settings),
+            transfer: Tracks::new(1, 1, of_transfer, settings),
+            events: Vec::new(),
+            others: Vec::new(),
+            step_us: 0.0,
+            logs: vec![f32::NAN; ranks],
+            levelled: vec![f32::NAN; ranks],
+            offsets: vec![0.0; layout.roles.len()],
+            scratch: Vec::with_capacity(ranks),
+            workers: Vec::with_capacity(ranks),
+            layout,
+        }
+    }
+
+    pub fn tracks(&mut self, kind: Kind) -> &mut Tracks {
+        match kind {
+            Kind::Compute => &mut self.compute,
+            Kind::Data => &mut self.data,
+            Kind::Node => &mut self.nodes,
+            Kind::Drift => &mut self.drift,
+            Kind::Transfer => &mut self.transfer,
+        }
+    }
+
+    /// Takes a closed step in and appends what there is to say.
+    pub fn close(&mut self, slot: &Slot, end_us: i64, next_event: &mut u64, out: &mut Vec<Signal>) {
+        let duration = median_of(&slot.duration, &mut self.scratch);
+        let step = Step { number: slot.step, end_us, duration, level: f32::NAN };
+        let seq = self.history.begin(step);
+        self.measure(seq, slot);
+        self.pace(seq);
+        self.workload.end_step();
+        self.freeze();
+        for kind in KINDS {
+            self.tracks(kind).advance(seq);
+        }
+        self.move_events(seq, out);
+        for kind in KINDS {
+            if !self.tracks(kind).over.is_empty() {
+                self.suspect(kind, seq, next_event, out);
+            }
+        }
+        structure::look(self, seq, next_event, out);
+    }
+
+    /// Holds the baselines of ranks whose peers are slow themselves: else they would look slow when those recover.
+    fn freeze(&mut self) {
+        let slow = self.events.iter().any(|event| !event.closed && event.kind != Kind::Transfer);
+        if !slow && !self.compute.any_frozen() {
+            return;
+        }
+        let spoiled: Vec<bool> = self
+            .layout
+            .classes
+            .iter()
+            .map(|members| {
+                let held = members.iter().filter(|&&rank| self.compute.is_held(rank as usize)).count();
+                held * 5 > members.len()
+            })
+            .collect();
+        for rank in 0..self.layout.ranks() {
+            self.compute.freeze(rank, spoiled[self.layout.class_of[rank] as usize]);
+        }
+        for (node, ranks) in self.layout.nodes.iter().enumerate() {
+            let frozen = ranks.iter().any(|&rank| self.compute.is_frozen(rank as usize));
+            self.nodes.freeze(node, frozen);
+        }
+    }
+
+    /// Median duration of the last 50 steps, renewed every ten.
+    fn pace(&mut self, seq: u64) {
+        if self.step_us > 0.0 && !seq.is_multiple_of(10) {
+            return;
+        }
+        self.scratch.clear();
+        let first = seq.saturating_sub(49).max(self.history.oldest());
+        self.scratch.extend(
+            (first..=seq).map(|seq| self.history.step(seq).duration).filter(|duration| duration.is_finite()),
+        );
+        let middle = order::median(&mut self.scratch);
+        if middle.is_finite() {
+            self.step_us = f64::from(middle) * 1e6;
+        }
+    }
+
+    /// Takes over from an earlier run what does not depend on which node a rank is on.
+    pub fn inherit(&mut self, old: &Job) {
+        let alike = self.layout.ranks() == old.layout.ranks() && self.layout.stages == old.layout.stages;
+        if !alike {
+            return;
+        }
+        self.compute.inherit(&old.compute);
+        self.data.inherit(&old.data);
+        self.nodes.inherit(&old.nodes);
+        self.transfer.inherit(&old.transfer);
+        self.step_us = old.step_us;
+    }
+
+    /// The run is over: so are its events.
+    pub fn end(&mut self, out: &mut Vec<Signal>) {
+        let Some(seq) = self.history.closed.checked_sub(1) else { return };
+        let events = std::mem::take(&mut self.events);
+        for mut event in events.into_iter().filter(|event| !event.closed) {
+            event.evidence.push(Evidence { rule: "run_ended", value: 1.0, weight: 0.0 });
+            let excess = event.decision.map_or(0.0, |decision| decision.excess);
+            out.push(self.say(&event, Stage::Closed, seq, excess));
+        }
+    }
+}
+
+/// Median of what is known.
+fn median_of(values: &[f32], scratch: &mut Vec<f32>) -> f32 {
+    scratch.clear();
+    scratch.extend(values.iter().filter(|value| value.is_finite()));
+    order::median(scratch)
+}
