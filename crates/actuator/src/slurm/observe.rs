@@ -181,9 +181,14 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, on_loan: &BTreeMap
         max_gpus: elastic.max_gpus,
         grow: elastic.grow,
     });
+    let owner = config.owner_of(&job.account);
+    let pools = || job.partition.split(',').filter_map(|name| config.pool_of(name));
+    // Of several partitions it waits in its owner's own; Slurm puts the one it ran in last first.
+    let has_share = |pool: &String| config.owners.get(&owner).is_some_and(|of| of.shares.contains_key(pool));
+    let pool = pools().find(has_share).or_else(|| pools().next()).unwrap_or_default();
     Job {
-        owner: config.owner_of(&job.account),
-        pool: job.partition.split(',').find_map(|name| config.pool_of(name)).unwrap_or_default(),
+        pool,
+        owner,
         queue: Some(job.qos.clone()).filter(|qos| !qos.is_empty()),
         priority: job.priority,
         kind,

@@ -185,7 +185,7 @@ fn child() {
         holder: holder.clone(),
         lease_ms: 1_500,
         plan_every_ms: 500,
-        repeat_every_ms: 3_000,
+        repeat_every_ms: 60_000,
         ..Settings::default()
     };
     let journal = LogJournal::open(Arc::clone(&log), "tidegate", &holder).unwrap();
@@ -199,28 +199,6 @@ fn child() {
         let stepped = actuator.step(&mut target, &mut || control.switch(), &[], now_us()).unwrap();
         for (action, what) in stepped.steps {
             println!("{action} {what}");
-        }
-        if stepped.planned.is_some() {
-            let mut all = LogJournal::open(Arc::clone(&log), "tidegate", "x").unwrap().read().unwrap();
-            all.reverse();
-            for e in all {
-                if let What::Planned(p) = e.what {
-                    for c in p.report.considered.iter().filter(|c| c.kind == Kind::Lend) {
-                        println!(
-                            "DEBUG {} {}",
-                            c.reason,
-                            p.state
-                                .jobs
-                                .iter()
-                                .filter(|(_, j)| j.owner == "research")
-                                .map(|(id, j)| format!("{id}:{:?}:{}:{:?}", j.kind, j.gpus, j.state))
-                                .collect::<Vec<_>>()
-                                .join(" ")
-                        );
-                    }
-                    break;
-                }
-            }
         }
         if let Some(blind) = stepped.blind {
             println!("blind: {blind}");
@@ -346,7 +324,8 @@ fn check_journal(data: &Path, lives: u32) {
     let mut decided: BTreeMap<String, i64> = BTreeMap::new();
     let mut latencies_ms: Vec<i64> = Vec::new();
     for intent in known.intents.all() {
-        if let Stage::Verified { .. } = intent.stage {
+        // The second loan is a person's before or after it was seen done.
+        if let Stage::Verified { .. } | Stage::Yielded = intent.stage {
             *verified.entry(intent.decision.kind).or_default() += 1;
         }
         let is_half_done = matches!(intent.stage, Stage::Applying { .. } | Stage::Compensating { .. });
@@ -365,7 +344,7 @@ fn check_journal(data: &Path, lives: u32) {
     latencies_ms.sort_unstable();
     let generation = known.lease.as_ref().map_or(0, |lease| lease.generation);
     eprintln!(
-        "{lives} lives, generation {generation}, {} entries, verified {verified:?}; from decision to verified ms: median {}, most {}",
+        "{lives} lives, generation {generation}, {} entries, done {verified:?}; from decision to verified ms: median {}, most {}",
         entries.len(),
         latencies_ms[latencies_ms.len() / 2],
         latencies_ms[latencies_ms.len() - 1],
