@@ -272,6 +272,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_example_can_be_used() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/autopilot/slurm.toml");
+        let config = Config::read(Path::new(file)).unwrap();
+        assert_eq!(config.policy().unwrap().name, "default");
+    }
+
+    #[test]
     fn what_a_file_says_that_cannot_be_is_told_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("autopilot.toml");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod architecture;
+mod autopilot;
 mod backlog;
 mod bad_input;
 /// The brokers that the tests of the log bring, of which not everything is used here.

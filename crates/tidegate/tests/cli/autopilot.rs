@@ -1,0 +1,98 @@
+//! The autopilot's commands: its switch, its plans and decisions on record, and the simulated cluster of the demo.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::program::{run, succeed, tidegate};
+
+fn query(data: &std::path::Path, sql: &str) -> Value {
+    let said = succeed(tidegate().args(["sql", "--format", "json", "--data"]).arg(data).arg(sql));
+    serde_json::from_str(&said).unwrap()
+}
+
+#[test]
+fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let up = || {
+        let mut command = tidegate();
+        command.args([
+            "up",
+            "--demo",
+            "--speed",
+            "max",
+            "--exit-when-done",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+        ]);
+        succeed(command.arg(data))
+    };
+    let said = up();
+    assert!(said.contains("The autopilot on a simulated cluster") && said.contains("taken back"), "{said}");
+    let count = "SELECT count(*) AS n, count(*) FILTER (WHERE decision_kind = 'lend' AND verified_time IS NOT NULL) AS lent, \
+                 count(*) FILTER (WHERE decision_kind = 'reclaim' AND verified_time IS NOT NULL) AS back FROM actions";
+    let actions = query(data, count);
+    let of = |name: &str| actions[0][name].as_i64().unwrap();
+    assert!(of("lent") > 0 && of("back") > 0, "{actions}");
+    // Whatever was begun came to an end that is on record.
+    let open = "SELECT action, state FROM actions WHERE state IN ('APPLYING', 'APPLIED', 'COMPENSATING') \
+                AND applying_time < (SELECT max(event_time) - INTERVAL '1 hour' FROM autopilot_events)";
+    assert_eq!(query(data, open), serde_json::json!([]));
+    let lend = query(data, "SELECT min(action) AS action FROM actions WHERE decision_kind = 'lend'");
+    let lend = lend[0]["action"].as_str().unwrap();
+    let explain = |json: bool| {
+        let mut command = tidegate();
+        command.args(["explain", "decision", lend]).args(json.then_some("--json"));
+        succeed(command.arg("--data").arg(data))
+    };
+    let words = explain(false);
+    assert!(words.contains("the same, byte for byte") && words.contains("applying"), "{words}");
+    let told: Value = serde_json::from_str(&explain(true)).unwrap();
+    assert_eq!((told["same_bytes"].as_bool(), told["decision"]["kind"].as_str()), (Some(true), Some("lend")));
+    let refused = run(tidegate().args(["explain", "decision", "lend-0", "--data"]).arg(data));
+    assert!(refused.stderr.contains("the newest are"), "{}", refused.stderr);
+
+    let plan = succeed(tidegate().args(["plan", "show", "--data"]).arg(data));
+    assert!(plan.contains("policy auto") && plan.contains("nothing  "), "{plan}");
+    let diff = succeed(tidegate().args(["plan", "diff", "--data"]).arg(data));
+    assert!(diff.contains("the same policy, another state"), "{diff}");
+    let why = succeed(tidegate().args(["plan", "why", "serve", "--data"]).arg(data));
+    assert!(why.contains("lend: ") && why.contains("serve in serve"), "{why}");
+    let record =
+        succeed(tidegate().args(["autopilot", "record", "--policy", "auto", "--json", "--data"]).arg(data));
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let of_lend = record.as_array().unwrap().iter().find(|line| line["kind"] == "lend").unwrap();
+    assert!(
+        of_lend["scored"].as_i64().unwrap() > 0 && of_lend["verified_ppm"].as_i64().unwrap() > 900_000,
+        "{record}"
+    );
+
+    // A second demo finds it told, and nothing is done twice.
+    up();
+    assert_eq!(query(data, count), actions);
+}
+
+#[test]
+fn the_switch_is_a_file_that_says_who_and_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let autopilot = |arguments: &[&str]| {
+        let mut command = tidegate();
+        command.arg("autopilot").args(arguments).arg("--data").arg(data);
+        run(&mut command)
+    };
+    let paused = autopilot(&["pause", "--why", "rack 7"]);
+    assert!(
+        paused.stdout.starts_with("paused by ") && paused.stdout.contains(": rack 7"),
+        "{}",
+        paused.stdout
+    );
+    let switch = || fs::read_to_string(data.join("autopilot/switch")).unwrap();
+    assert!(switch().contains("rack 7"));
+    assert!(autopilot(&["resume"]).stdout.starts_with("on"));
+    assert_eq!(switch().lines().next(), Some("on"));
+    let refused = autopilot(&["run", "--config", "nonesuch.toml"]);
+    assert!(refused.status == Some(1) && refused.stderr.contains("nonesuch.toml"), "{}", refused.stderr);
+}
