@@ -8,7 +8,7 @@ use tidegate_autopilot::{
     target::{Effect, Receipt, TargetError},
 };
 
-use super::{Deed, OpenLoan, SimTarget};
+use super::{Deed, OpenLoan, SimTarget, TOOK_KEPT};
 use crate::{JobState, PPM, Place, nodes::Held};
 
 impl SimTarget {
@@ -86,7 +86,10 @@ impl SimTarget {
         match &action.change {
             Change::ResizeJob { job, to_gpus, keep_nodes, .. } => self.resize(job, *to_gpus, keep_nodes)?,
             Change::Lend { .. } => self.lend(action)?,
-            Change::Reclaim { loan, to_gpus, nodes, .. } => self.reclaim(loan, *to_gpus, nodes)?,
+            Change::Reclaim { loan, to_gpus, nodes, .. } => {
+                let asked_us = self.applied.get(&action.id).copied();
+                self.reclaim(loan, *to_gpus, nodes, asked_us.unwrap_or(self.sim.now_us()))?;
+            }
             Change::AdjustReservation(Adjust::Quota { owner, to_gpus, .. }) => {
                 let team = self.team(owner).ok_or_else(|| format!("no team {owner}"))?;
                 self.sim.set_limit(team, Some(*to_gpus));
@@ -197,7 +200,13 @@ impl SimTarget {
         Ok(())
     }
 
-    fn reclaim(&mut self, id: &str, to_gpus: u32, nodes: &BTreeSet<String>) -> Result<(), String> {
+    fn reclaim(
+        &mut self,
+        id: &str,
+        to_gpus: u32,
+        nodes: &BTreeSet<String>,
+        asked_us: i64,
+    ) -> Result<(), String> {
         let now_us = self.sim.now_us();
         let named: BTreeSet<u32> = nodes.iter().filter_map(|n| self.node_number(n)).collect();
         let (from, to) =
@@ -218,6 +227,9 @@ impl SimTarget {
         }
         let called = if named.is_empty() { loan.nodes.clone() } else { named };
         for node in called {
+            if !self.sim.nodes()[node as usize].jobs.is_empty() {
+                self.called_us.entry(node).or_insert(asked_us);
+            }
             // One that was called back before, or broke down on its way, stays where it is.
             let _on_its_way = self.sim.call_back(node).is_err();
         }
@@ -235,7 +247,7 @@ impl SimTarget {
             loan.is_ending |= expired;
             if expired && loan.gpus > 0 {
                 self.loans.insert(id.clone(), loan);
-                let _open = self.reclaim(&id, 0, &BTreeSet::new()).is_ok();
+                let _open = self.reclaim(&id, 0, &BTreeSet::new(), now_us).is_ok();
                 self.loans.remove(&id);
                 self.ended.push((id, now_us));
                 continue;
@@ -244,6 +256,7 @@ impl SimTarget {
                 match self.sim.nodes()[node as usize].place {
                     Place::Home => {
                         loan.nodes.remove(&node);
+                        self.is_back(node);
                     }
                     Place::Lent { .. } | Place::Leaving { .. } if expired => {
                         loan.reclaiming_since_us.get_or_insert(now_us);
@@ -263,6 +276,17 @@ impl SimTarget {
                 self.ended.push((id, now_us));
             } else {
                 self.loans.insert(id, loan);
+            }
+        }
+    }
+
+    /// A node is home: how long it took is remembered, unless it broke down on its way.
+    fn is_back(&mut self, node: u32) {
+        let Some(asked_us) = self.called_us.remove(&node) else { return };
+        if self.sim.nodes()[node as usize].up {
+            self.took_us.push_back(self.sim.now_us() - asked_us);
+            if self.took_us.len() > TOOK_KEPT {
+                self.took_us.pop_front();
             }
         }
     }

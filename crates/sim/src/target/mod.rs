@@ -72,7 +72,15 @@ pub struct SimTarget {
     last: Option<ClusterState>,
     deeds: Vec<Deed>,
     ended: Vec<(LoanId, i64)>,
+    /// Nodes with jobs on them that were called back, and when that was asked for.
+    called_us: BTreeMap<u32, i64>,
+    /// How long such nodes took to be home and ready lately, newest last, µs.
+    took_us: VecDeque<i64>,
 }
+
+/// Nodes taken back of which the time is kept, and how many it takes to tell it.
+const TOOK_KEPT: usize = 100;
+const TOOK_ENOUGH: usize = 20;
 
 /// A loan as the cluster keeps it.
 #[derive(Debug, Clone)]
@@ -110,6 +118,8 @@ impl SimTarget {
             last: None,
             deeds: Vec::new(),
             ended: Vec::new(),
+            called_us: BTreeMap::new(),
+            took_us: VecDeque::new(),
         }
     }
 
