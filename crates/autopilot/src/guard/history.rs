@@ -157,9 +157,11 @@ impl Past {
     }
 }
 
-/// What rests are kept by. Lending and taking back are about the lender, or the two could chase each other unseen.
+/// What rests are kept by. Lending and taking back are about the lender, or the two could chase each other unseen; to let a loan go on
+/// is about that loan.
 pub fn subject(change: &Change, state: &ClusterState) -> Object {
     match change {
+        Change::Lend { extends: Some(loan), .. } => Object::Loan(loan.clone()),
         Change::Reclaim { loan, .. } => match state.loans.get(loan) {
             Some(loan) => Object::Owner(loan.from.clone()),
             None => change.object(),

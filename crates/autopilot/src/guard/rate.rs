@@ -13,7 +13,7 @@ const DAY_US: i64 = 24 * HOUR_US;
 
 /// One change of an object at a time. What a loan is about is its lender, who may have several under way: each its own.
 pub(super) fn busy(case: &Case<'_>) -> Option<Refusal> {
-    if matches!(case.kind, Kind::Lend | Kind::Reclaim) {
+    if matches!(case.kind, Kind::Lend | Kind::Reclaim) && !prolongs(&case.action.change) {
         return None;
     }
     let subject = subject(&case.action.change, case.state);

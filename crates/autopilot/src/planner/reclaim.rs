@@ -152,7 +152,10 @@ fn go_on(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> GoesO
     work.decide(Wanted {
         change,
         inverse: Some(inverse),
-        preconditions: vec![Fact::LoanIs { loan: id.clone(), gpus: loan.gpus }],
+        preconditions: vec![
+            Fact::LoanIs { loan: id.clone(), gpus: loan.gpus },
+            Fact::LoanEnds { loan: id.clone(), at_us: loan.expires_us },
+        ],
         effect_ends_us: Some(expires_us),
         notice_ms: 0,
         after: Vec::new(),

@@ -82,7 +82,7 @@ impl SimTarget {
     }
 
     fn carry_out(&mut self, action: &Action) -> Result<(), String> {
-        let counts_as = self.counts_as(action);
+        let (counts_as, early_us) = (self.counts_as(action), self.early_us(action));
         match &action.change {
             Change::ResizeJob { job, to_gpus, keep_nodes, .. } => self.resize(job, *to_gpus, keep_nodes)?,
             Change::Lend { .. } => self.lend(action)?,
@@ -120,15 +120,25 @@ impl SimTarget {
         let at_us = self.sim.now_us();
         let asked_us = *self.applied.entry(action.id.clone()).or_insert(at_us);
         let (kind, generation) = (action.change.kind(), action.generation);
-        self.deeds.push(Deed { at_us, asked_us, action: action.id.clone(), generation, kind, counts_as });
+        let action = action.id.clone();
+        self.deeds.push(Deed { at_us, asked_us, action, generation, kind, counts_as, early_us });
         Ok(())
     }
 
-    fn counts_as(&self, action: &Action) -> Kind {
+    fn early_us(&self, action: &Action) -> Option<i64> {
+        let Change::Lend { extends: Some(id), .. } = &action.change else { return None };
+        let now_us = self.sim.spec().epoch_us + self.sim.now_us();
+        self.loans.get(id).map(|loan| loan.expires_us - now_us - 2 * loan.reclaim_within_ms * 1_000)
+    }
+
+    fn counts_as(&self, action: &Action) -> Option<Kind> {
+        if matches!(action.change, Change::Lend { extends: Some(_), .. }) {
+            return None;
+        }
         let called = |h: &(u32, u32)| matches!(self.sim.nodes()[h.0 as usize].place, Place::Called { .. });
         let job = action.change.job().and_then(|id| self.job_number(id));
         let leaves = job.is_some_and(|job| self.sim.jobs()[job as usize].held.iter().any(called));
-        if leaves { Kind::Reclaim } else { action.change.kind() }
+        Some(if leaves { Kind::Reclaim } else { action.change.kind() })
     }
 
     fn resize(&mut self, id: &str, to_gpus: u32, keep_nodes: &BTreeSet<String>) -> Result<(), String> {

@@ -47,8 +47,10 @@ pub struct Deed {
     pub action: ActionId,
     pub generation: u64,
     pub kind: Kind,
-    /// Whose budget it is of: jobs that leave what is called back are part of taking it back.
-    pub counts_as: Kind,
+    /// Whose budget it is of: jobs that leave what is called back are part of taking it back. `None`: no budget's, a loan only goes on.
+    pub counts_as: Option<Kind>,
+    /// How long before the last of its time, twice the promise to give it back, a loan was let go on, µs; 0 and less is in time.
+    pub early_us: Option<i64>,
 }
 
 /// A simulated cluster behind the target interface.

@@ -57,6 +57,8 @@ fn to_let_a_loan_go_on_uses_no_budget_and_is_done_once_in_a_term() {
         Some(Rule::Dwell),
         "a term at most"
     );
+    let going = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 60, Outcome::UnderWay)]);
+    assert_eq!(rule(&none, &state, &going, &extend(&["s00", "s01"], 3_600)), Some(Rule::Busy));
     let other = [extend(&["s00"], 3_600), extend(&["s00", "s01", "s02"], 3_600)];
     other.iter().for_each(|other| assert_eq!(rule(&none, &state, &on(), other), Some(Rule::Selection)));
     state.loans.get_mut("lend-1").unwrap().expires_us += S;
