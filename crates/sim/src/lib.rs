@@ -14,6 +14,7 @@ mod happening;
 mod job;
 mod ledger;
 mod look;
+pub mod mistake;
 mod nodes;
 pub mod observe;
 mod outcome;

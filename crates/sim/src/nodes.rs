@@ -31,6 +31,8 @@ pub struct Node {
     pub pool: usize,
     pub free: u32,
     pub up: bool,
+    /// When the last of its failures will be repaired, where several overlap.
+    pub(crate) down_until_us: i64,
     /// It takes no new jobs.
     pub drained: bool,
     /// Its speed; 1,000,000 is full.
@@ -78,6 +80,7 @@ impl Nodes {
             pool: n.pool,
             free: n.gpus,
             up: true,
+            down_until_us: 0,
             drained: false,
             speed_ppm: crate::PPM,
             place: Place::Home,

@@ -122,6 +122,15 @@ impl Sim {
         self.timeline.push(at_us.max(self.now_us), Tick::Fail { node, repair_us });
     }
 
+    /// Lets all nodes of a rack fail at a time, by its power or its switch, and come back `repair_us` later.
+    pub fn plan_rack_failure(&mut self, at_us: i64, rack: u32, repair_us: i64) {
+        for node in 0..self.nodes.all().len() as u32 {
+            if self.nodes.get(node).rack == rack {
+                self.plan_failure(at_us, node, repair_us);
+            }
+        }
+    }
+
     /// Lets a node go at another speed from a time on; 1,000,000 is full speed. A gang goes as fast as its slowest node.
     pub fn plan_speed(&mut self, at_us: i64, node: u32, speed_ppm: u32) {
         self.timeline.push(at_us.max(self.now_us), Tick::Speed { node, speed_ppm });
@@ -218,7 +227,11 @@ impl Sim {
             Tick::Move { node, epoch } if self.nodes.get(node).epoch == epoch => self.moved(node),
             Tick::Move { .. } => {}
             Tick::Fail { node, repair_us } => self.fail(node, repair_us),
-            Tick::Repair { node } => self.set_up(node, true),
+            // One that failed again meanwhile, with its rack, is repaired when the last of it is.
+            Tick::Repair { node } if self.nodes.get(node).down_until_us <= self.now_us => {
+                self.set_up(node, true);
+            }
+            Tick::Repair { .. } => {}
             Tick::Speed { node, speed_ppm } => self.set_speed(node, speed_ppm),
         }
     }
@@ -425,6 +438,9 @@ impl Sim {
     }
 
     fn fail(&mut self, node: u32, repair_us: i64) {
+        let until_us = self.now_us + repair_us;
+        self.timeline.push(until_us, Tick::Repair { node });
+        self.nodes.change(node, |n| n.down_until_us = n.down_until_us.max(until_us));
         if !self.nodes.get(node).up {
             return;
         }
@@ -433,7 +449,6 @@ impl Sim {
         for job in jobs {
             self.requeue(job, 0, Risk::LostFailed);
         }
-        self.timeline.push(self.now_us + repair_us, Tick::Repair { node });
     }
 
     fn set_up(&mut self, node: u32, up: bool) {

@@ -107,6 +107,24 @@ fn a_failed_node_costs_what_no_checkpoint_holds() {
 }
 
 #[test]
+fn a_rack_fails_as_one_and_its_nodes_are_back_when_the_last_of_their_failures_is_repaired() {
+    // 32 nodes in two racks of 16. Node 3 of rack 0 fails at 1:00 for half an hour; the rack fails at 1:15 for an hour.
+    let mut sim = Sim::new(instant(&[32], 8), vec![], vec![]).unwrap();
+    sim.plan_failure(HOUR_US, 3, 30 * MINUTE_US);
+    sim.plan_rack_failure(75 * MINUTE_US, 0, HOUR_US);
+    let mut down = |at_us: i64| {
+        sim.run_until(at_us);
+        sim.nodes().iter().filter(|n| !n.up).map(|n| n.rack).collect::<Vec<_>>()
+    };
+    assert_eq!(down(70 * MINUTE_US), [0]);
+    assert_eq!(down(100 * MINUTE_US), [0; 16], "node 3 is repaired, but not its rack");
+    assert!(down(135 * MINUTE_US).is_empty());
+    // 15 minutes of one node, and an hour of sixteen.
+    assert_eq!(sim.ledger().of(Class::Down), i128::from(8 * 15 * MINUTE_US + 16 * 8 * HOUR_US));
+    sim.audit().unwrap();
+}
+
+#[test]
 fn a_straggler_slows_the_whole_gang() {
     let mut sim = Sim::new(instant(&[2], 8), vec![JobSpec::plain(0, 16, 4 * HOUR_US)], vec![]).unwrap();
     sim.plan_speed(HOUR_US, 1, 500_000);

@@ -52,6 +52,13 @@ pub enum Fact {
         /// GPUs of it.
         gpus: u32,
     },
+    /// The loan ends at this time and nobody has let it go on meanwhile.
+    LoanEnds {
+        /// The loan.
+        loan: LoanId,
+        /// When, µs since 1970.
+        at_us: i64,
+    },
     /// The owner's quota is this many GPUs.
     QuotaIs {
         /// Whose.
@@ -162,6 +169,14 @@ impl Fact {
                     Some(found) if found.writer == Writer::Other => broken(expected, "somebody changed it"),
                     Some(found) if found.gpus != *gpus => broken(expected, format!("it has {}", found.gpus)),
                     Some(_) => Ok(()),
+                    None => broken(expected, "it is not open"),
+                }
+            }
+            Self::LoanEnds { loan, at_us } => {
+                let expected = format!("loan {loan} ends at {at_us}");
+                match state.loans.get(loan).map(|loan| loan.expires_us) {
+                    Some(found) if found == *at_us => Ok(()),
+                    Some(found) => broken(expected, format!("it ends at {found}")),
                     None => broken(expected, "it is not open"),
                 }
             }

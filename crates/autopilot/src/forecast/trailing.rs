@@ -137,15 +137,19 @@ impl Past {
             days += usize::from(same_time.len() > before);
             back += day;
         }
-        let mut rises = same_time;
-        if days < DAYS_ENOUGH {
-            rises.clear();
-            rises.extend((0..newest).filter_map(|origin| self.rise(origin, horizon)));
-            if rises.len() < ENOUGH {
-                return None;
-            }
+        // Of n values none is a quantile above n / (n + 1): sudden rises are looked for at any time of the last week.
+        let told = same_time.len() as f64 / (same_time.len() + 1) as f64;
+        let by_time = if days < DAYS_ENOUGH { None } else { quantile(&mut same_time, level) };
+        if let Some(rise) = by_time.filter(|_| level <= told) {
+            return Some((now + rise).max(0.0));
         }
-        Some((now + quantile(&mut rises, level)?).max(0.0))
+        let first = if by_time.is_some() { newest.saturating_sub(7 * day) } else { 0 };
+        let mut rises: Vec<f64> = (first..newest).filter_map(|origin| self.rise(origin, horizon)).collect();
+        if rises.len() < ENOUGH {
+            return None;
+        }
+        let at_any_time = quantile(&mut rises, level)?;
+        Some((now + by_time.map_or(at_any_time, |rise| rise.max(at_any_time))).max(0.0))
     }
 
     /// How far the highest of `horizon` steps after `origin` was above it; below 0 where all were lower. `None` over gaps and
@@ -225,6 +229,21 @@ mod tests {
         assert_eq!(trailing.typical_gpus(OF, 0.4, HOUR_MS), Some(10.0));
         assert_eq!(trailing.typical_gpus(OF, 0.6, HOUR_MS), Some(50.0));
         assert_eq!(trailing.as_of_us(OF), Some(173 * HOUR_MS * 1000));
+    }
+
+    #[test]
+    fn sudden_rises_count_at_any_time_of_day_where_a_level_asks_for_more_than_its_time_can_tell() {
+        // Hourly, 10 GPUs always, but 90 at 15 o'clock of day 3. It is 4 o'clock of day 7: from 3, 4 and 5 o'clock of six or seven
+        // days there are 20 rises at most, and none was above 0.
+        let config = TrailingConfig { step_ms: HOUR_MS, checked_ms: HOUR_MS, ..TrailingConfig::default() };
+        let mut trailing = Trailing::new(config);
+        for hour in 0..7 * 24 + 5 {
+            trailing.observe(OF, hour * HOUR_MS * 1000, if hour == 3 * 24 + 15 { 90.0 } else { 10.0 });
+        }
+        assert_eq!(trailing.highest_gpus(OF, 0.9, HOUR_MS), Some(10.0));
+        // One rise of 80 among the last 168: the quantile at 0.999 is between the highest and the next, at place 166.833 of 167.
+        let bound = trailing.highest_gpus(OF, 0.999, HOUR_MS).unwrap();
+        assert!((bound - (10.0 + 0.833 * 80.0)).abs() < 1e-6, "{bound}");
     }
 
     #[test]

@@ -55,6 +55,9 @@ pub struct Past {
     pub subject: Object,
     /// 1: more for its subject; -1: less; 0: neither.
     pub direction: i8,
+    /// How long the loan that it takes back had been out; `None`: it takes none back.
+    #[serde(default)]
+    pub lasted_us: Option<i64>,
     /// GPUs it touched.
     pub gpus: u32,
     /// Whose work it disturbed.
@@ -109,7 +112,23 @@ impl History {
     }
 }
 
+/// How long the loan that `change` takes back has been out.
+pub(super) fn lasted_us(change: &Change, state: &ClusterState, at_us: i64) -> Option<i64> {
+    let Change::Reclaim { loan, .. } = change else { return None };
+    state.loans.get(loan).map(|loan| at_us - loan.since_us)
+}
+
+/// Whether a change only lets a loan go on.
+pub(super) fn prolongs(change: &Change) -> bool {
+    matches!(change, Change::Lend { extends: Some(_), .. })
+}
+
 impl Past {
+    /// Whether it only let a loan go on: it used no budget.
+    pub fn prolongs(&self) -> bool {
+        self.kind == Kind::Lend && self.direction == 0
+    }
+
     /// What `action`, begun at `at_us`, is remembered by.
     pub fn begun(action: &Action, state: &ClusterState, lost_gpu_ms: i64, at_us: i64) -> Self {
         let change = &action.change;
@@ -127,6 +146,7 @@ impl Past {
             counts_as: counts_as(change, state),
             subject: subject(change, state),
             direction: direction(change),
+            lasted_us: lasted_us(change, state, at_us),
             gpus: super::gpus_touched(change, state),
             owner,
             lost_gpu_ms,
@@ -137,9 +157,11 @@ impl Past {
     }
 }
 
-/// What rests are kept by. Lending and taking back are about the lender, or the two could chase each other unseen.
+/// What rests are kept by. Lending and taking back are about the lender, or the two could chase each other unseen; to let a loan go on
+/// is about that loan.
 pub fn subject(change: &Change, state: &ClusterState) -> Object {
     match change {
+        Change::Lend { extends: Some(loan), .. } => Object::Loan(loan.clone()),
         Change::Reclaim { loan, .. } => match state.loans.get(loan) {
             Some(loan) => Object::Owner(loan.from.clone()),
             None => change.object(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::history::{direction, prolongs};
 use super::{Case, Outcome, Past, Refusal, Rule, counts_as, refuse, subject};
 use crate::action::{Change, Kind};
 use crate::planner::interruption;
@@ -12,7 +13,7 @@ const DAY_US: i64 = 24 * HOUR_US;
 
 /// One change of an object at a time. What a loan is about is its lender, who may have several under way: each its own.
 pub(super) fn busy(case: &Case<'_>) -> Option<Refusal> {
-    if matches!(case.kind, Kind::Lend | Kind::Reclaim) {
+    if matches!(case.kind, Kind::Lend | Kind::Reclaim) && !prolongs(&case.action.change) {
         return None;
     }
     let subject = subject(&case.action.change, case.state);
@@ -20,11 +21,16 @@ pub(super) fn busy(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::Busy, format!("{} of {subject} is under way", open.id))
 }
 
+/// What only prolongs a loan uses none: no GPU changes hands, and `stability` lets it be done once in a term.
 pub(super) fn budget(case: &Case<'_>) -> Option<Refusal> {
+    if prolongs(&case.action.change) {
+        return None;
+    }
     let kind = counts_as(&case.action.change, case.state);
     let budget = case.policy.budget(kind);
     let of_kind = |within_us: i64| {
-        case.history.since(case.now_us, within_us).filter(move |past| past.counts_as == kind)
+        let past = case.history.since(case.now_us, within_us);
+        past.filter(move |past| past.counts_as == kind && !past.prolongs())
     };
     let (hour, day) = (of_kind(HOUR_US).count(), of_kind(DAY_US).count());
     if hour >= budget.per_hour as usize {
@@ -34,8 +40,8 @@ pub(super) fn budget(case: &Case<'_>) -> Option<Refusal> {
         return refuse(Rule::Budget, format!("{day} of {} actions of the day are used", budget.per_day));
     }
     let gpus: u64 = of_kind(HOUR_US).map(|past| u64::from(past.gpus)).sum();
-    if gpus + u64::from(case.gpus) > u64::from(budget.gpus_per_hour) {
-        let most = budget.gpus_per_hour;
+    let most = budget.most_gpus_per_hour(fleet_gpus(case));
+    if gpus + u64::from(case.gpus) > most {
         return refuse(
             Rule::Budget,
             format!("{gpus} GPUs were touched in the hour, {} more are above {most}", case.gpus),
@@ -52,7 +58,11 @@ pub(super) fn concurrency(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::Concurrency, format!("{open} are under way, {most} are the most"))
 }
 
-/// Kinds that take something from somebody who works.
+fn fleet_gpus(case: &Case<'_>) -> u64 {
+    case.state.nodes.values().map(|node| u64::from(node.gpus)).sum()
+}
+
+/// Kinds that take something from somebody who works. What leaves a loan counts as taking back and is none of them.
 fn disturbs(kind: Kind) -> bool {
     matches!(kind, Kind::ResizeJob | Kind::DrainNode | Kind::Preempt)
 }
@@ -72,8 +82,9 @@ pub(super) fn breaker(case: &Case<'_>) -> Option<Refusal> {
     if !disturbs(case.kind) {
         return None;
     }
-    let fleet: u64 = case.state.nodes.values().map(|node| u64::from(node.gpus)).sum();
-    let touched: u64 = recent().filter(|past| disturbs(past.kind)).map(|past| u64::from(past.gpus)).sum();
+    let fleet = fleet_gpus(case);
+    let touched: u64 =
+        recent().filter(|past| disturbs(past.counts_as)).map(|past| u64::from(past.gpus)).sum();
     let all = touched + u64::from(case.gpus);
     if all as f64 > blast.fleet_share * fleet as f64 {
         let share = blast.fleet_share;
@@ -106,17 +117,22 @@ pub(super) fn failure_domain(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::FailureDomain, format!("nodes of {} are out by our doing already", out.join(", ")))
 }
 
-/// What an owner may lose to us in a day.
+/// What an owner may lose to us in a day. The pause of a job that grows is the price of its own gain, and what a borrower gives back
+/// was never its own: neither is lost to others.
 pub(super) fn owner_loss(case: &Case<'_>) -> Option<Refusal> {
     let job = case.state.jobs.get(case.action.change.job()?)?;
-    // Who borrowed gives back whatever it costs.
-    if case.gives_back && case.state.on_loan(job) {
+    if direction(&case.action.change) > 0 || (case.gives_back && case.state.on_loan(job)) {
         return None;
     }
     let loss = expected_loss(case);
-    let mine = |past: &&Past| past.owner.as_ref() == Some(&job.owner);
-    let lost: i64 = case.history.since(case.now_us, DAY_US).filter(mine).map(|past| past.lost_gpu_ms).sum();
-    let most = case.policy.blast.owner_lost_gpu_hours;
+    let lost_to_us = |past: &&Past| {
+        past.owner.as_ref() == Some(&job.owner) && past.direction < 0 && past.counts_as != Kind::Reclaim
+    };
+    let past = case.history.since(case.now_us, DAY_US).filter(lost_to_us);
+    let lost: i64 = past.map(|past| past.lost_gpu_ms).sum();
+    let shares = case.state.owners.get(&job.owner).map(|owner| owner.shares.values());
+    let own: u64 = shares.into_iter().flatten().map(|share| u64::from(share.quota_gpus)).sum();
+    let most = case.policy.blast.owner_lost_in_a_day(own);
     let all = (lost + loss) as f64 / 3.6e6;
     (all > most).then_some(())?;
     refuse(

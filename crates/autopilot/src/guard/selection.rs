@@ -71,6 +71,11 @@ fn nothing(case: &Case<'_>) -> Option<&'static str> {
             Some("a shrink that keeps no node")
         }
         Change::Lend { gpus: 0, .. } => Some("no GPU is lent"),
+        Change::Lend { extends: Some(loan), gpus, nodes, .. }
+            if case.state.loans.get(loan).is_some_and(|loan| loan.gpus != *gpus || loan.nodes != *nodes) =>
+        {
+            Some("a loan goes on as it is: more is another loan, less is taking back")
+        }
         Change::Lend { from, to, .. } if from == to => Some("an owner lends to itself"),
         Change::Reclaim { from_gpus, to_gpus, .. } if to_gpus >= from_gpus => Some("nothing is taken back"),
         Change::Reclaim { loan, nodes, .. } if nodes.is_empty() => {

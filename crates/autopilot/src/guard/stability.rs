@@ -1,7 +1,9 @@
 //! Rest after a change, longer rest after a failure, and an eye on to and fro.
 
-use super::{Case, Outcome, Past, Refusal, Rule, history::direction, refuse, subject};
+use super::history::{direction, lasted_us};
+use super::{Case, Outcome, Past, Refusal, Rule, refuse, subject};
 use crate::action::{Change, Kind};
+use crate::state::Object;
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -11,7 +13,7 @@ pub(super) fn rests(case: &Case<'_>) -> Option<Refusal> {
 
 fn dwell(case: &Case<'_>) -> Option<Refusal> {
     let dwell_s = match &case.action.change {
-        Change::Lend { extends: Some(_), .. } => return None,
+        Change::Lend { extends: Some(loan), .. } => return too_early(case, loan),
         Change::Lend { .. } => case.policy.lend.step_every_s,
         _ => case.policy.stability.dwell_s,
     };
@@ -22,6 +24,22 @@ fn dwell(case: &Case<'_>) -> Option<Refusal> {
     let ago_us = case.now_us - last.at_us;
     (ago_us < dwell_s * 1_000_000).then_some(())?;
     refuse(Rule::Dwell, format!("{subject} was changed {} s ago, it rests for {dwell_s}", ago_us / 1_000_000))
+}
+
+/// A loan is prolonged only when its end is near, and by no more than a term: that is what bounds prolonging, which uses no budget.
+fn too_early(case: &Case<'_>, id: &str) -> Option<Refusal> {
+    let Change::Lend { expires_us, .. } = case.action.change else { return None };
+    let loan = case.state.loans.get(id)?;
+    let (left_s, last_s) = ((loan.expires_us - case.now_us) / 1_000_000, 2 * loan.reclaim_within_ms / 1000);
+    if left_s > last_s {
+        return refuse(
+            Rule::Dwell,
+            format!("loan {id} has {left_s} s left, it is prolonged in its last {last_s}"),
+        );
+    }
+    let (more_s, term_s) = ((expires_us - case.now_us) / 1_000_000, case.policy.lend.term_s);
+    (more_s > term_s).then_some(())?;
+    refuse(Rule::Dwell, format!("loan {id} would go on for {more_s} s, a term is {term_s}"))
 }
 
 /// Twice as long after each further failure in a row; identical ones in a row are left to people.
@@ -66,23 +84,42 @@ fn cooldown(case: &Case<'_>) -> Option<Refusal> {
     )
 }
 
-/// Reversals of the subject in 24 hours, this action's included.
+/// Reversals of the subject in 24 hours, this action's included. To take back a loan that lasted its term is its ordinary end, and a
+/// lender has many GPUs: a turn of some of them counts by their share of its quotas.
 fn oscillation(case: &Case<'_>) -> Option<Refusal> {
     let subject = subject(&case.action.change, case.state);
     let done = |past: &&Past| {
         past.at_us > case.now_us - DAY_US && matches!(past.outcome, Outcome::UnderWay | Outcome::Verified)
     };
-    let steps = case.history.about(&subject).filter(done).map(|past| past.direction);
+    let term_us = case.policy.lend.term_s * 1_000_000;
+    let ended = |lasted_us: Option<i64>| lasted_us.is_some_and(|us| us >= term_us);
+    let change = &case.action.change;
+    let now = direction(change);
+    if now == 0 || ended(lasted_us(change, case.state, case.now_us)) {
+        return None;
+    }
+    let past = case.history.about(&subject).filter(done).filter(|past| !ended(past.lasted_us));
+    let steps = past.map(|past| (past.direction, past.gpus)).chain([(now, case.gpus)]);
     let mut last = 0;
-    let mut reversals = 0;
-    for step in steps.chain([direction(&case.action.change)]).filter(|step| *step != 0) {
-        reversals += u32::from(last != 0 && step != last);
+    let mut turned_ppm: u64 = 0;
+    for (step, gpus) in steps.filter(|(step, _)| *step != 0) {
+        if last != 0 && step != last {
+            turned_ppm += share_ppm(case, &subject, gpus);
+        }
         last = step;
     }
     let most = case.policy.stability.reversals;
-    (reversals > most).then_some(())?;
+    (turned_ppm > u64::from(most) * 1_000_000).then_some(())?;
     refuse(
         Rule::Oscillation,
-        format!("{subject} would turn for the {reversals}th time in 24 hours, {most} are the most"),
+        format!("{subject} would turn {:.1} times in 24 hours, {most} are the most", turned_ppm as f64 / 1e6),
     )
+}
+
+/// Which part of the subject turns when `gpus` of it do, millionths: of an owner, by its quotas; of anything else, all.
+fn share_ppm(case: &Case<'_>, subject: &Object, gpus: u32) -> u64 {
+    let Object::Owner(owner) = subject else { return 1_000_000 };
+    let shares = case.state.owners.get(owner).map(|owner| owner.shares.values());
+    let quota: u64 = shares.into_iter().flatten().map(|share| u64::from(share.quota_gpus)).sum();
+    (u64::from(gpus) * 1_000_000 / quota.max(1)).min(1_000_000)
 }

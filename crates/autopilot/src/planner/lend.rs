@@ -1,9 +1,11 @@
 //! Lending (4.4): L = max(0, floor(C - max over h ≤ H+τ of Q_q[D(t+h)] - b)) in whole nodes, q = c/(c + g) with c the cost of a GPU-hour
-//! that the owner lacks and g = v · (1 - chance of taking back · loss then) the value of one that is lent.
+//! that the owner lacks and g = v · (1 - chance of taking back · loss then) the value of one that is lent. That level is about what
+//! pays over the term; that the owner is not left short while a loan comes back is promised at a higher one, over τ alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::Alternative;
+use super::room::Room;
 use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
 use crate::fingerprint::shuffled;
@@ -37,9 +39,16 @@ pub(super) fn level_for(work: &Work<'_>, coverage: Option<f64>) -> f64 {
     if coverage.is_some_and(|share| share < rules.least_quantile) { 1.0 - (1.0 - level) / 2.0 } else { level }
 }
 
+/// Demand that an owner is promised to have GPUs for while what it lent comes back: at the policy's level, over what taking back took
+/// lately, or `within_ms` where nobody measured.
+pub(super) fn promised(work: &mut Work<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
+    let took_ms = work.state.share(of.owner, of.pool).and_then(|share| share.reclaim_took_ms);
+    work.highest(of, work.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
+}
+
 /// What the owner could lend of the pool, or why nothing.
 pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, String> {
-    let rules = &work.policy.lend;
+    let rules = work.policy.lend.clone();
     let share = work.state.share(of.owner, of.pool).ok_or("it has no share of the pool")?;
     let demand = share.demand_gpus.ok_or("its demand is not known")?;
     let stale_us = work.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000;
@@ -53,13 +62,18 @@ pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, 
     }
     let level = level_for(work, Some(coverage));
     let within_ms = (rules.term_s + rules.reclaim_within_s) * 1000;
-    let bound = work.highest(of, level, within_ms).ok_or("the forecast does not reach that far")?;
-    let keep = bound.max(f64::from(demand)).ceil().clamp(0.0, 4e9) as i64 + i64::from(rules.buffer_gpus);
+    let far = "the forecast does not reach that far";
+    let bound = work.highest(of, level, within_ms).ok_or(far)?;
+    let sudden = promised(work, of, rules.reclaim_within_s * 1000).ok_or(far)?;
+    let highest = bound.max(sudden).max(f64::from(demand));
+    let keep = highest.ceil().clamp(0.0, 4e9) as i64 + i64::from(rules.buffer_gpus);
     let floor = i64::from(share.floor_gpus);
     let lent = i64::from(work.state.lent_gpus(of.owner, of.pool));
-    let spare = i64::from(share.quota_gpus) - keep.max(floor) - lent;
+    let away = work.out_of_service(of);
+    let spare = i64::from(share.quota_gpus) - i64::from(away) - keep.max(floor) - lent;
     let why = format!(
-        "{} of {} needs at most {bound:.1} GPUs within {} s at level {level:.3} (held: {coverage:.3}), {} are kept back, {lent} are lent",
+        "{} of {} needs at most {bound:.1} GPUs within {} s at level {level:.3} (held: {coverage:.3}) and {sudden:.1} before a loan \
+         could be back, {} are kept back, {lent} are lent, {away} out of service",
         of.owner,
         share.quota_gpus,
         within_ms / 1000,
@@ -90,48 +104,53 @@ pub(super) fn plan(work: &mut Work<'_>) {
     }
 }
 
-/// A job that waits and could run on a loan: GPUs it needs to start, and GPUs it could use.
+/// A job that waits and could run on a loan: GPUs that must be lent for it to start, and GPUs it could use of a loan.
 #[derive(Debug, Clone, Copy)]
 struct Waits {
     needs: u32,
     uses: u32,
 }
 
-/// Who waits for a loan.
-#[derive(Debug, Default)]
-struct Waiting {
-    /// Jobs by owner and pool they wait in, in the order in which they will start.
-    jobs: BTreeMap<OwnerName, BTreeMap<PoolName, Vec<Waits>>>,
-    /// GPUs that an owner has on loan and that are too few for its next job.
-    idle: BTreeMap<OwnerName, u32>,
-}
+/// Who waits for a loan: jobs by owner and pool they wait in, in the order in which they will start.
+type Waiting = BTreeMap<OwnerName, BTreeMap<PoolName, Vec<Waits>>>;
 
-/// Jobs that may be stopped or made smaller, and that neither their pool's free GPUs nor what their owner has on loan can start: a gang
-/// starts in one place or not at all.
+/// Jobs that may be stopped, and that neither their pool's free GPUs nor what their owner has on loan can start. One that may not be
+/// stopped is no borrower: what it holds could not be taken back.
 fn waiting(work: &Work<'_>) -> Waiting {
     let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &work.state.jobs {
-        let stoppable = job.preemptible || matches!(job.kind, JobKind::Elastic { .. });
-        if let Some(since) = job.pending_since_us().filter(|_| stoppable && !job.do_not_disrupt) {
+        if let Some(since) = job.pending_since_us().filter(|_| job.preemptible && !job.do_not_disrupt) {
             jobs.push((id, job, since));
         }
     }
     jobs.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
-    let mut free = work.free.clone();
-    let mut out = Waiting::default();
+    let mut free = work.free_rooms();
+    let mut on_loan: BTreeMap<&OwnerName, Room> = BTreeMap::new();
+    let mut out = Waiting::new();
     for (_, job, _) in jobs {
-        let idle = out.idle.entry(job.owner.clone()).or_insert_with(|| idle_on_loans(work, &job.owner));
+        let lent = on_loan.entry(&job.owner).or_insert_with(|| work.room_on_loans(&job.owner));
+        let mut nowhere = Room::default();
         let own = free.get_mut(&job.pool).filter(|_| may_use(work, &job.owner, &job.pool));
-        if let Some(place) = own.into_iter().chain([idle]).find(|gpus| **gpus >= job.gpus) {
-            *place -= job.gpus;
+        let own = own.unwrap_or(&mut nowhere);
+        if own.take(job.gpus) || lent.take(job.gpus) {
             continue;
         }
-        let uses = match &job.kind {
-            JobKind::Elastic { max_gpus, .. } => job.gpus.max(*max_gpus),
-            JobKind::Gang | JobKind::Service { .. } => job.gpus,
+        let needs = if work.policy.lend.gangs_span {
+            // What is free of its own is kept for it, and the loan brings the rest.
+            let missing = own.missing_after(job.gpus);
+            lent.missing_after(missing)
+        } else {
+            lent.missing_after(job.gpus)
         };
-        let pools = out.jobs.entry(job.owner.clone()).or_default();
-        pools.entry(job.pool.clone()).or_default().push(Waits { needs: job.gpus, uses });
+        if needs == 0 {
+            continue;
+        }
+        let more = match &job.kind {
+            JobKind::Elastic { max_gpus, .. } => max_gpus.saturating_sub(job.gpus),
+            JobKind::Gang | JobKind::Service { .. } => 0,
+        };
+        let pools = out.entry(job.owner.clone()).or_default();
+        pools.entry(job.pool.clone()).or_default().push(Waits { needs, uses: needs + more });
     }
     out
 }
@@ -140,21 +159,6 @@ fn waiting(work: &Work<'_>) -> Waiting {
 fn may_use(work: &Work<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
     let Some(share) = work.state.share(owner, pool) else { return true };
     share.limit_gpus.is_none_or(|limit| work.occupancy.used(owner, pool) < limit)
-}
-
-fn idle_on_loans(work: &Work<'_>, owner: &OwnerName) -> u32 {
-    let loans = work.state.loans.iter().filter(|(_, loan)| loan.to == *owner);
-    loans
-        .map(|(id, loan)| {
-            let used: u32 = if loan.nodes.is_empty() {
-                let jobs = work.state.jobs.values().filter(|job| job.loan.as_ref() == Some(id));
-                jobs.map(Job::held_gpus).sum()
-            } else {
-                loan.nodes.iter().map(|node| work.occupancy.held_on(node)).sum()
-            };
-            (loan.gpus - loan.reclaiming_gpus.min(loan.gpus)).saturating_sub(used)
-        })
-        .sum()
 }
 
 fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<(), String> {
@@ -181,7 +185,10 @@ fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<()
     let lent: u32 =
         work.state.loans.values().filter(|loan| loan.from == of.owner).map(|loan| loan.gpus).sum();
     let most = i64::from(total) - i64::from(owner_floor) - i64::from(lent);
-    let most = room.spare.min(most).min(i64::from(rules.step_gpus));
+    let quota = work.state.share(of.owner, of.pool).map_or(0, |share| share.quota_gpus);
+    // A share of a u32, rounded down.
+    let step = rules.step_gpus.max((f64::from(quota) * rules.step_share) as u32);
+    let most = room.spare.min(most).min(i64::from(step));
     let most = u32::try_from(most).map_err(|_| format!("its floor of {owner_floor} GPUs leaves nothing"))?;
     let most_ever = u32::try_from(room.spare).unwrap_or(0);
     let (to, wanted) = borrower(work, of, waiting, most_ever)?;
@@ -241,7 +248,7 @@ fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<()
         alternatives: vec![noop],
     });
     let mut left = gpus;
-    for waits in waiting.jobs.get_mut(&to).into_iter().flat_map(BTreeMap::values_mut) {
+    for waits in waiting.get_mut(&to).into_iter().flat_map(BTreeMap::values_mut) {
         waits.retain(|job| {
             let starts = job.needs <= left;
             left -= if starts { job.uses.min(left) } else { 0 };
@@ -273,12 +280,11 @@ fn borrower(
     let fits = |pool: &PoolName| work.policy.lend.across_models || model == model_of(work, pool);
     let mut best: Option<(u32, &OwnerName)> = None;
     let mut too_large = false;
-    for (owner, pools) in waiting.jobs.iter().filter(|(owner, _)| *owner != of.owner) {
-        let idle = waiting.idle.get(owner).copied().unwrap_or(0);
+    for (owner, pools) in waiting.iter().filter(|(owner, _)| *owner != of.owner) {
         let jobs = pools.iter().filter(|(pool, _)| fits(pool)).flat_map(|(_, jobs)| jobs);
-        let (small, large): (Vec<&Waits>, Vec<&Waits>) = jobs.partition(|job| job.needs <= idle + most);
+        let (small, large): (Vec<&Waits>, Vec<&Waits>) = jobs.partition(|job| job.needs <= most);
         too_large |= !large.is_empty();
-        let gpus = small.iter().fold(0u32, |sum, job| sum.saturating_add(job.uses)).saturating_sub(idle);
+        let gpus = small.iter().fold(0u32, |sum, job| sum.saturating_add(job.uses));
         if gpus > 0 && best.is_none_or(|(most, _)| gpus > most) {
             best = Some((gpus, owner));
         }

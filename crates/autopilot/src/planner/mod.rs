@@ -6,6 +6,7 @@
 
 mod cover;
 mod drain;
+mod gather;
 mod lend;
 mod loss;
 mod overdue;
@@ -14,6 +15,7 @@ mod preempt;
 mod reclaim;
 mod reservation;
 mod resize;
+mod room;
 mod victims;
 mod work;
 
@@ -51,6 +53,7 @@ pub fn plan(
     drain::plan_drains(&mut work);
     preempt::plan(&mut work);
     lend::plan(&mut work);
+    gather::plan(&mut work);
     resize::plan(&mut work);
     reservation::plan(&mut work);
     for kind in Kind::ALL {

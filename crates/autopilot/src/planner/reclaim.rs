@@ -1,11 +1,11 @@
-//! Taking back (4.5): where Q[D(t+τ)] > C - L - b, or where the owner is short now. Free GPUs first, then what loses least: the
+//! Taking back (4.5): where Q[D(t+τ)] > C - L - b, at the level that was promised, or where the owner is short now. Free GPUs first, then what loses least: the
 //! surplus of elastic jobs and whole jobs by an exact cover where jobs have nodes of their own, Lyra's server preemption cost
 //! (cost(s) = Σ over jobs on s of L_j / |S_j|, the least first, recomputed) where they share them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cover::{Group, cheapest};
-use super::lend::{headroom, level_for};
+use super::lend::{headroom, level_for, promised};
 use super::victims::{Cause, Way, open_to, others, take, ways};
 use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
@@ -77,18 +77,24 @@ fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Opti
     let rules = &work.policy.lend;
     let within_ms =
         loans.iter().map(|(_, loan)| loan.reclaim_within_ms).max().unwrap_or(rules.reclaim_within_s * 1000);
-    let level = level_for(work, None);
-    let bound = work.highest(of, level, within_ms);
-    let have = (quota + coming).saturating_sub(lent);
+    let level = level_for(work, None).max(rules.promise_quantile);
+    let buffer = rules.reclaim_buffer_gpus;
+    let bound = promised(work, of, within_ms);
+    let have = (quota + coming).saturating_sub(lent).saturating_sub(work.out_of_service(of));
     let now = demand.unwrap_or(0).min(quota);
     let foreseen = bound.map_or(0, |bound| bound.ceil().clamp(0.0, f64::from(quota)) as u32);
-    let wanted = foreseen.max(now).saturating_add(rules.reclaim_buffer_gpus).min(quota).max(floor.min(quota));
+    let wanted = foreseen.max(now).saturating_add(buffer).min(quota).max(floor.min(quota));
     let mut gpus = wanted.saturating_sub(have);
     let mut ending = BTreeSet::new();
-    for (id, loan) in loans {
-        let left_us = loan.expires_us - work.now_us;
-        if left_us <= 2 * loan.reclaim_within_ms * 1000 && gpus == 0 && !extend(work, of, id, loan) {
-            ending.insert((*id).clone());
+    // Too much to go on with, of loans that end soon; what is on its way back is looked at again when it is there.
+    let mut over = 0;
+    for (id, loan) in loans.iter().filter(|_| gpus == 0) {
+        let (left_us, back_us) = (loan.expires_us - work.now_us, loan.reclaim_within_ms * 1000);
+        let on = if left_us <= 2 * back_us { go_on(work, of, id, loan) } else { continue };
+        match on {
+            GoesOn::Yes => {}
+            GoesOn::Without(gpus) if left_us > back_us => over = gpus.max(over),
+            GoesOn::Without(_) | GoesOn::No => drop(ending.insert((*id).clone())),
         }
     }
     let ends: u32 = loans
@@ -96,7 +102,7 @@ fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Opti
         .filter(|(id, _)| ending.contains(*id))
         .map(|(_, loan)| loan.gpus - loan.reclaiming_gpus.min(loan.gpus))
         .sum();
-    gpus = gpus.max(ends).min(available);
+    gpus = gpus.max(ends).max(over.saturating_sub(coming)).min(available);
     let known = |gpus: Option<f64>| gpus.map_or("unknown".to_owned(), |gpus| format!("{gpus:.1}"));
     let why = format!(
         "{} has {have} of {quota} GPUs; it needs {now} now, at most {} within {} s at level {level:.3}, and {} loans end",
@@ -108,15 +114,24 @@ fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Opti
     Some(Need { gpus, short_now: now.saturating_sub(have), ending, why, level })
 }
 
-/// A loan that ends soon goes on where it is used and the owner can still do without.
-fn extend(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> bool {
+/// What becomes of a loan that ends soon.
+enum GoesOn {
+    Yes,
+    /// When so many of the lender's GPUs are back.
+    Without(u32),
+    No,
+}
+
+/// A loan that ends soon goes on where it is used and the owner can still do without; where it can do without a part of what it lends,
+/// the rest comes back first.
+fn go_on(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> GoesOn {
     let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| work.jobs_on.contains_key(node));
-    if !used || loan.reclaiming_gpus > 0 {
-        return false;
+    if !used {
+        return GoesOn::No;
     }
-    let Ok(room) = headroom(work, of) else { return false };
-    if room.spare < 0 {
-        return false;
+    let Ok(room) = headroom(work, of) else { return GoesOn::No };
+    if loan.reclaiming_gpus > 0 || room.spare < 0 {
+        return GoesOn::Without(u32::try_from(-room.spare).unwrap_or(0));
     }
     let term_ms = work.policy.lend.term_s * 1000;
     let gained = i64::from(loan.gpus) * term_ms;
@@ -137,7 +152,10 @@ fn extend(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> bool
     work.decide(Wanted {
         change,
         inverse: Some(inverse),
-        preconditions: vec![Fact::LoanIs { loan: id.clone(), gpus: loan.gpus }],
+        preconditions: vec![
+            Fact::LoanIs { loan: id.clone(), gpus: loan.gpus },
+            Fact::LoanEnds { loan: id.clone(), at_us: loan.expires_us },
+        ],
         effect_ends_us: Some(expires_us),
         notice_ms: 0,
         after: Vec::new(),
@@ -145,7 +163,7 @@ fn extend(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> bool
         reason: format!("the loan is used and ends soon; {}", room.why),
         alternatives: Vec::new(),
     });
-    true
+    GoesOn::Yes
 }
 
 /// Takes whole nodes back; returns the GPUs that are still missing.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::loss::interruption;
 use super::plan::Alternative;
+use super::room::Room;
 use super::victims::rate_ms;
 use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
@@ -37,56 +38,106 @@ impl PartialOrd for Step<'_> {
     }
 }
 
-/// GPUs that growth may use: of pools, and of loans, which only the borrower may.
+/// GPUs that growth may use: of pools, and of loans, which only those who may be stopped can.
 struct Spare<'a> {
-    pools: BTreeMap<&'a PoolName, u32>,
-    loans: BTreeMap<&'a OwnerName, (u32, Option<&'a LoanId>)>,
+    places: Places<'a>,
+    /// Jobs that grow by this plan, and by how many GPUs: each is put on the nodes as one gang, however many steps it took.
+    grown: BTreeMap<&'a JobId, (&'a Job, u32)>,
+}
+
+/// GPUs beyond what waits, and where they are.
+#[derive(Debug, Clone, Default)]
+struct Free {
+    gpus: u32,
+    room: Room,
+}
+
+#[derive(Debug, Clone)]
+struct Places<'a> {
+    pools: BTreeMap<&'a PoolName, Free>,
+    loans: BTreeMap<&'a OwnerName, Free>,
+    gangs_span: bool,
+}
+
+impl<'a> Places<'a> {
+    fn of(work: &Work<'a>) -> Self {
+        let free = |room: Room| Free { gpus: room.gpus(), room };
+        let mut pools: BTreeMap<&PoolName, Free> =
+            work.free_rooms().into_iter().map(|(pool, room)| (pool, free(room))).collect();
+        for (pool, free) in &mut pools {
+            // What earlier decisions of this plan gave to somebody is spoken for.
+            free.gpus = free.gpus.min(work.free.get(pool).copied().unwrap_or(0));
+        }
+        // What this plan lends is not its owner's to grow into; what waits of the borrower takes new loans first.
+        let mut loans: BTreeMap<&OwnerName, Free> = BTreeMap::new();
+        for (id, loan) in work.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {
+            let ending = loan.expires_us - work.now_us <= 2 * loan.reclaim_within_ms * 1000;
+            if ending || loan.nodes.is_empty() || taken_back(work, id) {
+                continue;
+            }
+            let entry = loans.entry(&loan.to).or_default();
+            for (name, node) in loan.nodes.iter().filter_map(|name| Some((name, work.state.nodes.get(name)?)))
+            {
+                let gpus = node.gpus.saturating_sub(work.occupancy.held_on(name));
+                entry.gpus += gpus;
+                entry.room.add(gpus, node.gpus);
+            }
+        }
+        for job in work.state.jobs.values().filter(|job| job.pending_since_us().is_some()) {
+            let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
+            places.into_iter().flatten().for_each(|free| free.gpus = free.gpus.saturating_sub(job.gpus));
+        }
+        for free in pools.values_mut() {
+            free.gpus = free.gpus.saturating_sub(work.policy.resize.spare_gpus);
+        }
+        Self { pools, loans, gangs_span: work.policy.lend.gangs_span }
+    }
+
+    /// Most GPUs by which a job could grow.
+    fn gpus(&self, job: &Job) -> u32 {
+        let own = self.pools.get(&job.pool).map_or(0, |free| free.gpus);
+        let lent = self.loans.get(&job.owner).filter(|_| job.preemptible).map_or(0, |free| free.gpus);
+        own + lent
+    }
+
+    /// Puts `gpus` more of a job on nodes, as the scheduler puts a gang there; `false`: they do not fit.
+    fn put(&mut self, job: &Job, gpus: u32) -> bool {
+        let (mut nowhere, mut none_lent) = (Free::default(), Free::default());
+        let own = self.pools.get_mut(&job.pool).unwrap_or(&mut nowhere);
+        let lent = self.loans.get_mut(&job.owner).filter(|_| job.preemptible).unwrap_or(&mut none_lent);
+        for free in [&mut *own, &mut *lent] {
+            if gpus <= free.gpus && free.room.take(gpus) {
+                free.gpus -= gpus;
+                return true;
+            }
+        }
+        if !self.gangs_span || gpus > own.gpus + lent.gpus {
+            return false;
+        }
+        let beside = own.room.missing_after(gpus);
+        let fits = lent.room.missing_after(beside) == 0;
+        own.gpus = own.gpus.saturating_sub(gpus - beside.min(gpus));
+        lent.gpus = lent.gpus.saturating_sub(beside);
+        fits
+    }
 }
 
 impl<'a> Spare<'a> {
     fn of(work: &Work<'a>) -> Self {
-        let mut pools = work.free.clone();
-        for job in work.state.jobs.values().filter(|job| job.pending_since_us().is_some()) {
-            if let Some(free) = pools.get_mut(&job.pool) {
-                *free = free.saturating_sub(job.gpus);
-            }
-        }
-        for free in pools.values_mut() {
-            *free = free.saturating_sub(work.policy.resize.spare_gpus);
-        }
-        // What this plan lends is not its owner's to grow into; what waits of the borrower takes new loans first.
-        let mut loans: BTreeMap<&OwnerName, (u32, Option<&LoanId>)> = BTreeMap::new();
-        for (id, loan) in work.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {
-            let ending = loan.expires_us - work.now_us <= 2 * loan.reclaim_within_ms * 1000;
-            if !ending && !loan.nodes.is_empty() && !taken_back(work, id) {
-                let held: u32 = loan.nodes.iter().map(|node| work.occupancy.held_on(node)).sum();
-                let entry = loans.entry(&loan.to).or_insert((0, Some(id)));
-                entry.0 += loan.gpus.saturating_sub(held);
-            }
-        }
-        for job in work.state.jobs.values().filter(|job| job.pending_since_us().is_some()) {
-            if let Some((free, _)) = loans.get_mut(&job.owner) {
-                *free = free.saturating_sub(job.gpus);
-            }
-        }
-        Self { pools, loans }
+        Self { places: Places::of(work), grown: BTreeMap::new() }
     }
 
-    fn room(&self, job: &Job) -> u32 {
-        let loan = self.loans.get(&job.owner).map_or(0, |(free, _)| *free);
-        self.pools.get(&job.pool).copied().unwrap_or(0) + loan
+    /// Places as they are when all have grown but `id`.
+    fn beside(&self, id: &JobId) -> Places<'a> {
+        let mut places = self.places.clone();
+        for (_, (job, gpus)) in self.grown.iter().filter(|(other, _)| **other != id) {
+            places.put(job, *gpus);
+        }
+        places
     }
 
-    fn take(&mut self, job: &Job, gpus: u32) {
-        let mut left = gpus;
-        if let Some((free, _)) = self.loans.get_mut(&job.owner) {
-            let from = left.min(*free);
-            *free -= from;
-            left -= from;
-        }
-        if let Some(free) = self.pools.get_mut(&job.pool) {
-            *free = free.saturating_sub(left);
-        }
+    fn grows(&mut self, id: &'a JobId, job: &'a Job, gpus: u32) {
+        self.grown.insert(id, (job, gpus));
     }
 }
 
@@ -107,23 +158,23 @@ pub(super) fn plan(work: &mut Work<'_>) {
             continue;
         }
         let held = job.held_gpus();
-        if let Some(why) = why_not(work, id, job, grow, held, spare.room(job)) {
+        if let Some(why) = why_not(work, id, job, grow, held, spare.places.gpus(job)) {
             work.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
             continue;
         }
         jobs.insert(id, (job, held));
-        steps.extend(next_step(work, id, job, held, spare.room(job)));
+        steps.extend(next_step(work, id, job, held, &spare.places));
     }
     while let Some(step) = steps.pop() {
         let (job, size) = jobs[&step.id];
-        let room = spare.room(job);
-        if step.more > room {
-            steps.extend(next_step(work, step.id, job, size, room));
-            continue;
+        let places = spare.beside(step.id);
+        if places.clone().put(job, step.to - job.held_gpus()) {
+            spare.grows(step.id, job, step.to - job.held_gpus());
+            jobs.insert(step.id, (job, step.to));
+            steps.extend(next_step(work, step.id, job, step.to, &places));
+        } else {
+            steps.extend(next_step(work, step.id, job, size, &places));
         }
-        spare.take(job, step.more);
-        jobs.insert(step.id, (job, step.to));
-        steps.extend(next_step(work, step.id, job, step.to, spare.room(job)));
     }
     for (id, (job, to)) in jobs {
         grow(work, id, job, to);
@@ -174,19 +225,26 @@ fn hold_ms(work: &Work<'_>, job: &Job, gpus: u32) -> i64 {
     left.map_or(hold, |left| hold.min(i64::try_from(left).unwrap_or(i64::MAX)))
 }
 
-/// The larger size with the most gain per GPU among those there is room for; `None`: none gains.
-fn next_step<'a>(work: &Work<'_>, id: &'a JobId, job: &Job, size: u32, room: u32) -> Option<Step<'a>> {
+/// The larger size with the most gain per GPU among those there is room for in `places`; `None`: none gains.
+fn next_step<'a>(
+    work: &Work<'_>,
+    id: &'a JobId,
+    job: &Job,
+    size: u32,
+    places: &Places<'_>,
+) -> Option<Step<'a>> {
     let limit = work.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus);
     let used = work.occupancy.used(&job.owner, &job.pool);
-    let held = job.held_gpus();
-    let fits = |to: u32| to - size <= room && limit.is_none_or(|limit| used + (to - held) <= limit);
+    let (held, room) = (job.held_gpus(), places.gpus(job));
+    let within = |to: u32| to - held <= room && limit.is_none_or(|limit| used + (to - held) <= limit);
     let sizes = job.sizes();
     let from = sizes.partition_point(|other| *other <= size);
     let step = |to: u32| {
         let hold = hold_ms(work, job, to);
         Step { gain: rate_ms(job, to, hold) - rate_ms(job, size, hold), more: to - size, id, to }
     };
-    sizes[from..].iter().copied().take_while(|to| fits(*to)).map(step).filter(|step| step.gain > 0).max()
+    let larger = sizes[from..].iter().copied().take_while(|to| within(*to));
+    larger.filter(|to| places.clone().put(job, to - held)).map(step).filter(|step| step.gain > 0).max()
 }
 
 fn grow(work: &mut Work<'_>, id: &JobId, job: &Job, to: u32) {

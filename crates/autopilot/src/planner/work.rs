@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
+use super::room::Room;
 use crate::action::{Action, Change, Fact, Kind};
 use crate::fingerprint::fingerprint;
 use crate::forecast::{Answer, DemandForecast, Series, ppm};
@@ -103,6 +104,59 @@ impl<'a> Work<'a> {
             decisions,
             report,
         }
+    }
+
+    /// Where jobs fit, by pool: outside of loans, and not on what this plan lends or drains.
+    pub(super) fn free_rooms(&self) -> BTreeMap<&'a PoolName, Room> {
+        let mut gone: BTreeSet<&NodeName> = BTreeSet::new();
+        for decision in &self.decisions {
+            match &decision.action.change {
+                Change::Lend { nodes, .. } => gone.extend(nodes),
+                Change::DrainNode { node, .. } => drop(gone.insert(node)),
+                _ => {}
+            }
+        }
+        let mut out: BTreeMap<&PoolName, Room> = BTreeMap::new();
+        for (name, node) in &self.state.nodes {
+            if node.takes_jobs() && !self.loan_of.contains_key(name) && !gone.contains(name) {
+                let free = node.gpus.saturating_sub(self.occupancy.held_on(name));
+                out.entry(&node.pool).or_default().add(free, node.gpus);
+            }
+        }
+        out
+    }
+
+    /// GPUs of a pool that is the owner's alone on nodes that are neither lent nor take jobs: they are no part of what it has.
+    pub(super) fn out_of_service(&self, of: Series<'_>) -> u32 {
+        let has = |owner: &&crate::state::Owner| {
+            owner.shares.get(of.pool).is_some_and(|share| share.quota_gpus > 0)
+        };
+        if self.state.owners.values().filter(has).count() > 1 {
+            return 0;
+        }
+        let out = |(name, node): &(&NodeName, &crate::state::Node)| {
+            node.pool == of.pool && !node.takes_jobs() && !self.loan_of.contains_key(*name)
+        };
+        self.state.nodes.iter().filter(out).map(|(_, node)| node.gpus).sum()
+    }
+
+    /// Where jobs of `owner` fit on what it has on loan and keeps.
+    pub(super) fn room_on_loans(&self, owner: &str) -> Room {
+        let mut room = Room::default();
+        for (id, loan) in self.state.loans.iter().filter(|(_, loan)| loan.to == owner) {
+            for name in loan.nodes.difference(&loan.reclaiming_nodes) {
+                let Some(node) = self.state.nodes.get(name).filter(|node| node.takes_jobs()) else {
+                    continue;
+                };
+                room.add(node.gpus.saturating_sub(self.occupancy.held_on(name)), node.gpus);
+            }
+            if loan.nodes.is_empty() {
+                let jobs = self.state.jobs.values().filter(|job| job.loan.as_ref() == Some(id));
+                let held: u32 = jobs.map(Job::held_gpus).sum();
+                room.add_loose(loan.gpus.saturating_sub(loan.reclaiming_gpus).saturating_sub(held));
+            }
+        }
+        room
     }
 
     /// Whether the kind may not even be thought of for what it touches; said once.

@@ -26,10 +26,12 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     let p = policy;
     let shares = [
         ("blast.fleet_share", p.blast.fleet_share),
+        ("blast.owner_lost_share", p.blast.owner_lost_share),
         ("floors.in_service_share", p.floors.in_service_share),
         ("lend.reclaim_chance", p.lend.reclaim_chance),
         ("lend.lost_per_lent", p.lend.lost_per_lent),
         ("lend.least_coverage", p.lend.least_coverage),
+        ("lend.step_share", p.lend.step_share),
         ("record.verified", p.record.verified),
         ("record.verified_down", p.record.verified_down),
         ("drain.slowdown", p.drain.slowdown),
@@ -39,8 +41,15 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
             return Err(wrong(key, value, "write a share from 0.0 to 1.0"));
         }
     }
+    for (kind, budget) in &p.budgets {
+        if !(0.0..=1.0).contains(&budget.gpus_share_per_hour) {
+            let key = format!("budgets.{kind}.gpus_share_per_hour");
+            return Err(wrong(&key, budget.gpus_share_per_hour, "write a share from 0.0 to 1.0"));
+        }
+    }
     let inside = [
         ("lend.least_quantile", p.lend.least_quantile),
+        ("lend.promise_quantile", p.lend.promise_quantile),
         ("reservation.quantile", p.reservation.quantile),
         ("reservation.price_ratio", p.reservation.price_ratio),
         ("drain.bad", p.drain.bad),
@@ -83,6 +92,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("drain.repair_s", p.drain.repair_s, 0),
         ("preempt.least_run_s", p.preempt.least_run_s, 0),
         ("preempt.after_wait_s", p.preempt.after_wait_s, 0),
+        ("preempt.gather_after_s", p.preempt.gather_after_s, 0),
         ("preempt.restart_s", p.preempt.restart_s, 0),
         ("preempt.notice_s", p.preempt.notice_s, 0),
     ];
@@ -122,6 +132,13 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
             lend.buffer_gpus
         );
         return Err(wrong("lend.reclaim_buffer_gpus", lend.reclaim_buffer_gpus, &mend));
+    }
+    if lend.promise_quantile < lend.least_quantile {
+        let mend = format!(
+            "write at least lend.least_quantile ({}): a promise is surer than a gain",
+            lend.least_quantile
+        );
+        return Err(wrong("lend.promise_quantile", lend.promise_quantile, &mend));
     }
     if lend.reclaim_within_s >= lend.term_s {
         let mend = format!(

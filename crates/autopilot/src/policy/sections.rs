@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::state::{OwnerName, PoolName};
 
 /// How much of a kind may happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// Actions in an hour.
@@ -16,8 +16,19 @@ pub struct Budget {
     pub per_day: u32,
     /// GPUs touched in an hour.
     pub gpus_per_hour: u32,
+    /// The same as a share of the fleet's GPUs; the greater of the two is allowed.
+    pub gpus_share_per_hour: f64,
     /// Actions under way at the same time.
     pub concurrent: u32,
+}
+
+impl Budget {
+    /// GPUs that may be touched in an hour in a fleet of `fleet_gpus`.
+    pub fn most_gpus_per_hour(&self, fleet_gpus: u64) -> u64 {
+        // A share of the fleet, rounded down.
+        let share = (fleet_gpus as f64 * self.gpus_share_per_hour) as u64;
+        share.max(u64::from(self.gpus_per_hour))
+    }
 }
 
 /// How much may be touched altogether.
@@ -36,6 +47,15 @@ pub struct Blast {
     pub objects: u32,
     /// GPU-hours of work an owner may lose to us in 24 hours.
     pub owner_lost_gpu_hours: f64,
+    /// The same as a share of the GPU-hours its quotas have in a day; the greater of the two is allowed.
+    pub owner_lost_share: f64,
+}
+
+impl Blast {
+    /// GPU-hours that an owner of `quota_gpus` may lose to us in 24 hours.
+    pub fn owner_lost_in_a_day(&self, quota_gpus: u64) -> f64 {
+        self.owner_lost_gpu_hours.max(self.owner_lost_share * quota_gpus as f64 * 24.0)
+    }
 }
 
 /// What always stays.
@@ -106,6 +126,8 @@ pub struct Worth {
 pub struct LendRules {
     /// Least level of demand kept back.
     pub least_quantile: f64,
+    /// Level of demand kept back over the time that taking back takes.
+    pub promise_quantile: f64,
     /// GPUs kept back beyond it.
     pub buffer_gpus: u32,
     /// The same for taking back; at most `buffer_gpus`.
@@ -116,6 +138,8 @@ pub struct LendRules {
     pub reclaim_within_s: i64,
     /// Most GPUs lent in one step.
     pub step_gpus: u32,
+    /// The same as a share of the owner's quota; the greater of the two is lent.
+    pub step_share: f64,
     /// Rest between steps, seconds.
     pub step_every_s: i64,
     /// Chance that a loan is taken back before it ends.
@@ -126,6 +150,8 @@ pub struct LendRules {
     pub least_coverage: f64,
     /// Whether work may run on a model of GPU that its own pool does not have.
     pub across_models: bool,
+    /// Whether one job may run on its own and on lent nodes together.
+    pub gangs_span: bool,
 }
 
 /// Numbers of resizing.
@@ -186,6 +212,8 @@ pub struct PreemptRules {
     pub least_run_s: i64,
     /// Wait of a job before others are stopped for it, seconds.
     pub after_wait_s: i64,
+    /// Wait of the first gang before small jobs are moved to gather whole nodes for it, seconds.
+    pub gather_after_s: i64,
     /// Restart where a job's own is not known, seconds.
     pub restart_s: i64,
     /// Notice to write a checkpoint, seconds.

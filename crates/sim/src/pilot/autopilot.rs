@@ -12,13 +12,20 @@ use tidegate_autopilot::{
 };
 
 use super::{Decide, Ended};
-use crate::{DAY_US, ServiceSpec, backtest::Setting};
+use crate::{
+    DAY_US, ServiceSpec,
+    backtest::Setting,
+    mistake::{ForecastError, Mistaken},
+};
 
 /// The planner and the guard with one policy. What it remembers is what stands on the log.
 #[derive(Debug, Clone)]
 pub struct Autopilot {
     policy: Policy,
     forecast: Trailing,
+    /// How its forecast errs, and when it was asked last.
+    error: ForecastError,
+    asked_us: i64,
     history: History,
     plan: Option<Plan>,
     seed: u64,
@@ -31,7 +38,8 @@ impl Autopilot {
     pub fn new(policy: Policy, seed: u64) -> Self {
         let history = History { switch: Switch::On, ..History::default() };
         let forecast = Trailing::new(TrailingConfig::default());
-        Self { policy, forecast, history, plan: None, seed, refusals: BTreeMap::new() }
+        let (error, asked_us) = (ForecastError::default(), 0);
+        Self { policy, forecast, error, asked_us, history, plan: None, seed, refusals: BTreeMap::new() }
     }
 
     /// One for a trial on a made-up setting: it has seen a week of demand like that to come, or takes over from `before`.
@@ -91,17 +99,23 @@ impl Decide for Autopilot {
         format!("tidegate {}", self.policy.name)
     }
 
+    fn mislead(&mut self, error: ForecastError) {
+        self.error = error;
+    }
+
     fn decide(&mut self, state: &ClusterState, now_us: i64) -> Vec<Action> {
+        let learns = self.error.learns(self.asked_us, now_us);
+        self.asked_us = now_us;
         for (owner, entry) in &state.owners {
             for (pool, share) in &entry.shares {
-                if let Some(gpus) = share.demand_gpus {
+                if let Some(gpus) = share.demand_gpus.filter(|_| learns) {
                     self.forecast.observe(Series { owner, pool }, state.at_us, f64::from(gpus));
                 }
             }
         }
         self.history.past.retain(|past| now_us - past.at_us < DAY_US || past.outcome == Outcome::UnderWay);
-        let (plan, _) =
-            planner::plan(&self.policy, state, &self.forecast, self.plan.as_ref(), now_us, self.seed);
+        let forecast = Mistaken { right: &self.forecast, error: self.error, now_us };
+        let (plan, _) = planner::plan(&self.policy, state, &forecast, self.plan.as_ref(), now_us, self.seed);
         let done = plan.decisions.iter().filter(|d| d.mode >= Mode::Approve);
         let actions = done.map(|d| d.action.clone()).collect();
         self.plan = Some(plan);

@@ -15,12 +15,15 @@ use tidegate_autopilot::{
     target::{Effect, Notice, Target, TargetError},
 };
 
-use crate::{Sim, target::SimTarget};
+use crate::{Sim, mistake::ForecastError, target::SimTarget};
 
 /// Who decides what is to be done: a planner with its guard.
 pub trait Decide {
     /// Its name in tables.
     fn name(&self) -> String;
+
+    /// Lets its forecast err from now on, where it has one.
+    fn mislead(&mut self, _error: ForecastError) {}
 
     /// What is to be done, in the order it should be. An action that was decided before keeps its id.
     fn decide(&mut self, state: &ClusterState, now_us: i64) -> Vec<Action>;
@@ -38,6 +41,10 @@ pub trait Decide {
 impl<D: Decide + ?Sized> Decide for Box<D> {
     fn name(&self) -> String {
         self.as_ref().name()
+    }
+
+    fn mislead(&mut self, error: ForecastError) {
+        self.as_mut().mislead(error);
     }
 
     fn decide(&mut self, state: &ClusterState, now_us: i64) -> Vec<Action> {

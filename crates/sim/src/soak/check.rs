@@ -21,6 +21,8 @@ pub enum Invariant {
     Generation,
     /// No more effects of a kind than its budget, in an hour and in a day.
     Budget,
+    /// A loan is let go on only in the last of its time (twice the promise to give it back): that bounds what uses no budget.
+    Prolong,
     /// No loan outlives its end by more than it takes to come back.
     LoanEnds,
     /// Hours after the last fault, nothing is stuck half-way.
@@ -132,11 +134,16 @@ impl Checker {
                 self.found(deed.at_us, Invariant::Generation, what);
             }
             self.generation = self.generation.max(deed.generation);
-            let times = self.by_kind.entry(deed.counts_as).or_default();
+            if let Some(early_us) = deed.early_us.filter(|us| *us > 0) {
+                let what = format!("{} let a loan go on {early_us} µs before its time", deed.action);
+                self.found(deed.at_us, Invariant::Prolong, what);
+            }
+            let Some(counts_as) = deed.counts_as else { continue };
+            let times = self.by_kind.entry(counts_as).or_default();
             times.push(deed.asked_us);
             let within = |span_us: i64| times.iter().filter(|at| deed.asked_us - **at < span_us).count();
             let (hour, day) = (within(HOUR_US), within(DAY_US));
-            if let Some((per_hour, per_day)) = self.limits.budgets.get(&deed.counts_as)
+            if let Some((per_hour, per_day)) = self.limits.budgets.get(&counts_as)
                 && (hour > self.budgets * *per_hour as usize || day > self.budgets * *per_day as usize)
             {
                 let what = format!(
@@ -181,7 +188,8 @@ mod tests {
                 action: (*action).into(),
                 generation: *generation,
                 kind,
-                counts_as: kind,
+                counts_as: (!action.starts_with("on")).then_some(kind),
+                early_us: action.starts_with("on").then_some(*at_us - 10),
             });
         }
         let mut checker = Checker::new(1, Limits { budgets: [(Kind::Lend, (2, 3))].into() }, 1);
@@ -197,5 +205,9 @@ mod tests {
         assert_eq!(found(&[("a", 1, 0), ("b", 1, 1), ("c", 1, HOUR_US - 1)]), [Invariant::Budget]);
         let day = [("a", 1, 0), ("b", 1, 2 * HOUR_US), ("c", 1, 4 * HOUR_US), ("d", 1, 6 * HOUR_US)];
         assert_eq!(found(&day), [Invariant::Budget]);
+        // What lets a loan go on is of no budget, but has its time.
+        let on = |at_us: i64| [("a", 1, 0), ("b", 1, 1), ("on1", 1, at_us), ("on2", 1, at_us)];
+        assert_eq!(found(&on(10)), []);
+        assert_eq!(found(&on(11)), [Invariant::Prolong]);
     }
 }

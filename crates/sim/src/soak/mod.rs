@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::{
     DAY_US, HOUR_US, MINUTE_US, Sim, SimError,
     backtest::Setting,
+    mistake::ForecastError,
     pilot::{Decide, Ended, Pilot},
     target::{Control, SimTarget},
 };
@@ -75,11 +76,17 @@ fn soak_one<D: Decide>(
     let mut target = SimTarget::new(sim, swarm.control, seed);
     let mut checker = Checker::new(seed, limits.clone(), 1 + usize::from(swarm.leaves_ghosts()));
     let mut soaked = Soaked { seeds: 1, faults: swarm.counted(), ..Soaked::default() };
+    let epoch_us = target.sim().spec().epoch_us;
+    let error = ForecastError { until_us: epoch_us + swarm.forecast.until_us, ..swarm.forecast };
+    let make = |life: u64, before: Option<&D>| {
+        let mut decider = make(&setting, life, before);
+        decider.mislead(error);
+        decider
+    };
     let mut life = 1;
-    let mut pilot = Pilot::new(make(&setting, life, None), life, swarm.habits);
+    let mut pilot = Pilot::new(make(life, None), life, swarm.habits);
     // One that lost its lease and does not know it yet.
     let mut ghost: Option<Pilot<D>> = None;
-    let epoch_us = target.sim().spec().epoch_us;
     let quiet_us = swarm.span_us;
     let dies_us = quiet_us + 12 * HOUR_US;
     let end_us = dies_us + DAY_US;
@@ -91,7 +98,7 @@ fn soak_one<D: Decide>(
         }
         if swarm.takes_over(now_us) {
             life += 1;
-            let decider = make(&setting, life, Some(pilot.decider()));
+            let decider = make(life, Some(pilot.decider()));
             let old = std::mem::replace(&mut pilot, Pilot::new(decider, life, swarm.habits));
             ghost = swarm.leaves_ghosts().then_some(old);
         }
@@ -99,7 +106,7 @@ fn soak_one<D: Decide>(
         if now_us < dies_us && !swarm.is_dead(now_us) {
             pilot.step(&mut target, epoch_us + now_us);
         }
-        if let Some(ghost) = &mut ghost {
+        if let Some(ghost) = ghost.as_mut().filter(|_| now_us < dies_us) {
             ghost.step(&mut target, epoch_us + now_us);
             soaked.fenced += ghost.counts().get(&Ended::Fenced).copied().unwrap_or(0);
         }

@@ -11,6 +11,7 @@ use crate::{
     Backfill, DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim,
     backtest::Setting,
     generate::{self, Arrivals, Fault, Load},
+    mistake::ForecastError,
     pilot::Habits,
     target::{Control, SimTarget},
 };
@@ -20,6 +21,8 @@ use crate::{
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     NodesFail,
+    /// A whole rack at once.
+    RacksFail,
     Stragglers,
     Unreachable,
     Refuses,
@@ -34,10 +37,17 @@ pub enum FaultKind {
     TwoActuators,
     PeopleDrain,
     DemandJumps,
+    /// The forecast is too high or too low throughout.
+    ForecastBias,
+    /// Each answer of the forecast is off by chance.
+    ForecastNoise,
+    /// The forecast learns late what happened.
+    ForecastStale,
 }
 
-const KINDS: [FaultKind; 15] = [
+const KINDS: [FaultKind; 19] = [
     FaultKind::NodesFail,
+    FaultKind::RacksFail,
     FaultKind::Stragglers,
     FaultKind::Unreachable,
     FaultKind::Refuses,
@@ -52,6 +62,9 @@ const KINDS: [FaultKind; 15] = [
     FaultKind::TwoActuators,
     FaultKind::PeopleDrain,
     FaultKind::DemandJumps,
+    FaultKind::ForecastBias,
+    FaultKind::ForecastNoise,
+    FaultKind::ForecastStale,
 ];
 
 /// What one seed draws.
@@ -64,6 +77,10 @@ pub struct Swarm {
     pub span_us: i64,
     seed: u64,
     failures: Vec<Fault>,
+    /// Racks that fail: when, which, and for how long.
+    racks: Vec<(i64, u32, i64)>,
+    /// How the forecast errs; the time it ends at counts from the beginning.
+    pub forecast: ForecastError,
     slow: Vec<(i64, u32, u32)>,
     drains: Vec<(i64, u32, bool)>,
     takeovers: Vec<i64>,
@@ -72,6 +89,8 @@ pub struct Swarm {
 
 const TRAIN: u32 = 8;
 const SERVE: u32 = 8;
+/// Nodes in a rack: four racks, two of each pool.
+const RACK: u32 = 4;
 
 impl Swarm {
     /// Draws what goes wrong with `seed`.
@@ -109,6 +128,7 @@ impl Swarm {
         };
         let takeovers = times(FaultKind::TwoActuators, 8);
         let deaths = times(FaultKind::ActuatorDies, 4).into_iter().map(|at| (at, at + 5 * HOUR_US)).collect();
+        let racks_at = times(FaultKind::RacksFail, 2);
         let (slow_at, drains_at) = (times(FaultKind::Stragglers, 10), times(FaultKind::PeopleDrain, 8));
         let slow = slow_at
             .iter()
@@ -120,8 +140,36 @@ impl Swarm {
         let often = if kinds.contains(&FaultKind::NodesFail) { 200_000_000 } else { 0 };
         let mut failures = generate::faults(nodes, span_us, often, seed);
         failures.iter_mut().for_each(|f| f.repair_us = f.repair_us.min(span_us - f.at_us).max(1));
+        // How often racks fail is not published: one or two in a trial is far more than any site would bear.
+        let racks = racks_at
+            .iter()
+            .map(|at| (*at, rng.random_range(0..nodes / RACK), rng.random_range(1..12) * HOUR_US / 2))
+            .map(|(at, rack, repair_us)| (at, rack, repair_us.min(span_us - at).max(1)))
+            .collect();
+        let has = |kind: FaultKind, value: u32| if kinds.contains(&kind) { value } else { 0 };
+        let bias = has(FaultKind::ForecastBias, rng.random_range(1..400_000)) as i32;
+        let forecast = ForecastError {
+            bias_ppm: if rng.random_bool(0.7) { -bias } else { bias },
+            noise_ppm: has(FaultKind::ForecastNoise, rng.random_range(1..500_000)),
+            stale_us: i64::from(has(FaultKind::ForecastStale, rng.random_range(10..600))) * MINUTE_US,
+            until_us: span_us,
+            seed,
+        };
         let habits = Habits { approval_us, ..Habits::default() };
-        Self { kinds, control, habits, span_us, seed, failures, slow, drains, takeovers, deaths }
+        Self {
+            kinds,
+            control,
+            habits,
+            span_us,
+            seed,
+            failures,
+            racks,
+            forecast,
+            slow,
+            drains,
+            takeovers,
+            deaths,
+        }
     }
 
     /// The cluster with its jobs and demand; faults apart.
@@ -143,6 +191,9 @@ impl Swarm {
         };
         let mut setting = Setting::made_up(TRAIN as usize, SERVE as usize, &arrivals, &load, self.seed);
         setting.spec.epoch_us = 1_760_000_000_000_000;
+        for (at, node) in setting.spec.nodes.iter_mut().enumerate() {
+            node.rack = at as u32 / RACK;
+        }
         setting.spec.pools[1].floor_gpus = 8 * rng.random_range(0..6);
         if rng.random_bool(0.5) {
             setting.spec.schedule.backfill = Backfill::Easy { depth: 20 };
@@ -160,6 +211,9 @@ impl Swarm {
     /// Puts failures and stragglers on the timeline; all are well again when the faults stop.
     pub(super) fn plan(&self, sim: &mut Sim) {
         self.failures.iter().for_each(|f| sim.plan_failure(f.at_us, f.node, f.repair_us));
+        self.racks
+            .iter()
+            .for_each(|(at_us, rack, repair_us)| sim.plan_rack_failure(*at_us, *rack, *repair_us));
         for (at_us, node, speed_ppm) in &self.slow {
             sim.plan_speed(*at_us, *node, *speed_ppm);
             sim.plan_speed(self.span_us, *node, crate::PPM);
@@ -192,6 +246,7 @@ impl Swarm {
     pub(super) fn counted(&self) -> BTreeMap<FaultKind, u64> {
         let count = |kind: &FaultKind| match kind {
             FaultKind::NodesFail => self.failures.len(),
+            FaultKind::RacksFail => self.racks.len(),
             FaultKind::Stragglers => self.slow.len(),
             FaultKind::ActuatorDies => self.deaths.len(),
             FaultKind::TwoActuators => self.takeovers.len(),

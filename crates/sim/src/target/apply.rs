@@ -8,7 +8,7 @@ use tidegate_autopilot::{
     target::{Effect, Receipt, TargetError},
 };
 
-use super::{Deed, OpenLoan, SimTarget};
+use super::{Deed, OpenLoan, SimTarget, TOOK_KEPT};
 use crate::{JobState, PPM, Place, nodes::Held};
 
 impl SimTarget {
@@ -82,11 +82,14 @@ impl SimTarget {
     }
 
     fn carry_out(&mut self, action: &Action) -> Result<(), String> {
-        let counts_as = self.counts_as(action);
+        let (counts_as, early_us) = (self.counts_as(action), self.early_us(action));
         match &action.change {
             Change::ResizeJob { job, to_gpus, keep_nodes, .. } => self.resize(job, *to_gpus, keep_nodes)?,
             Change::Lend { .. } => self.lend(action)?,
-            Change::Reclaim { loan, to_gpus, nodes, .. } => self.reclaim(loan, *to_gpus, nodes)?,
+            Change::Reclaim { loan, to_gpus, nodes, .. } => {
+                let asked_us = self.applied.get(&action.id).copied();
+                self.reclaim(loan, *to_gpus, nodes, asked_us.unwrap_or(self.sim.now_us()))?;
+            }
             Change::AdjustReservation(Adjust::Quota { owner, to_gpus, .. }) => {
                 let team = self.team(owner).ok_or_else(|| format!("no team {owner}"))?;
                 self.sim.set_limit(team, Some(*to_gpus));
@@ -117,15 +120,25 @@ impl SimTarget {
         let at_us = self.sim.now_us();
         let asked_us = *self.applied.entry(action.id.clone()).or_insert(at_us);
         let (kind, generation) = (action.change.kind(), action.generation);
-        self.deeds.push(Deed { at_us, asked_us, action: action.id.clone(), generation, kind, counts_as });
+        let action = action.id.clone();
+        self.deeds.push(Deed { at_us, asked_us, action, generation, kind, counts_as, early_us });
         Ok(())
     }
 
-    fn counts_as(&self, action: &Action) -> Kind {
+    fn early_us(&self, action: &Action) -> Option<i64> {
+        let Change::Lend { extends: Some(id), .. } = &action.change else { return None };
+        let now_us = self.sim.spec().epoch_us + self.sim.now_us();
+        self.loans.get(id).map(|loan| loan.expires_us - now_us - 2 * loan.reclaim_within_ms * 1_000)
+    }
+
+    fn counts_as(&self, action: &Action) -> Option<Kind> {
+        if matches!(action.change, Change::Lend { extends: Some(_), .. }) {
+            return None;
+        }
         let called = |h: &(u32, u32)| matches!(self.sim.nodes()[h.0 as usize].place, Place::Called { .. });
         let job = action.change.job().and_then(|id| self.job_number(id));
         let leaves = job.is_some_and(|job| self.sim.jobs()[job as usize].held.iter().any(called));
-        if leaves { Kind::Reclaim } else { action.change.kind() }
+        Some(if leaves { Kind::Reclaim } else { action.change.kind() })
     }
 
     fn resize(&mut self, id: &str, to_gpus: u32, keep_nodes: &BTreeSet<String>) -> Result<(), String> {
@@ -197,7 +210,13 @@ impl SimTarget {
         Ok(())
     }
 
-    fn reclaim(&mut self, id: &str, to_gpus: u32, nodes: &BTreeSet<String>) -> Result<(), String> {
+    fn reclaim(
+        &mut self,
+        id: &str,
+        to_gpus: u32,
+        nodes: &BTreeSet<String>,
+        asked_us: i64,
+    ) -> Result<(), String> {
         let now_us = self.sim.now_us();
         let named: BTreeSet<u32> = nodes.iter().filter_map(|n| self.node_number(n)).collect();
         let (from, to) =
@@ -218,6 +237,9 @@ impl SimTarget {
         }
         let called = if named.is_empty() { loan.nodes.clone() } else { named };
         for node in called {
+            if !self.sim.nodes()[node as usize].jobs.is_empty() {
+                self.called_us.entry(node).or_insert(asked_us);
+            }
             // One that was called back before, or broke down on its way, stays where it is.
             let _on_its_way = self.sim.call_back(node).is_err();
         }
@@ -235,7 +257,7 @@ impl SimTarget {
             loan.is_ending |= expired;
             if expired && loan.gpus > 0 {
                 self.loans.insert(id.clone(), loan);
-                let _open = self.reclaim(&id, 0, &BTreeSet::new()).is_ok();
+                let _open = self.reclaim(&id, 0, &BTreeSet::new(), now_us).is_ok();
                 self.loans.remove(&id);
                 self.ended.push((id, now_us));
                 continue;
@@ -244,6 +266,7 @@ impl SimTarget {
                 match self.sim.nodes()[node as usize].place {
                     Place::Home => {
                         loan.nodes.remove(&node);
+                        self.is_back(node);
                     }
                     Place::Lent { .. } | Place::Leaving { .. } if expired => {
                         loan.reclaiming_since_us.get_or_insert(now_us);
@@ -263,6 +286,17 @@ impl SimTarget {
                 self.ended.push((id, now_us));
             } else {
                 self.loans.insert(id, loan);
+            }
+        }
+    }
+
+    /// A node is home: how long it took is remembered, unless it broke down on its way.
+    fn is_back(&mut self, node: u32) {
+        let Some(asked_us) = self.called_us.remove(&node) else { return };
+        if self.sim.nodes()[node as usize].up {
+            self.took_us.push_back(self.sim.now_us() - asked_us);
+            if self.took_us.len() > TOOK_KEPT {
+                self.took_us.pop_front();
             }
         }
     }

@@ -47,8 +47,10 @@ pub struct Deed {
     pub action: ActionId,
     pub generation: u64,
     pub kind: Kind,
-    /// Whose budget it is of: jobs that leave what is called back are part of taking it back.
-    pub counts_as: Kind,
+    /// Whose budget it is of: jobs that leave what is called back are part of taking it back. `None`: no budget's, a loan only goes on.
+    pub counts_as: Option<Kind>,
+    /// How long before the last of its time, twice the promise to give it back, a loan was let go on, µs; 0 and less is in time.
+    pub early_us: Option<i64>,
 }
 
 /// A simulated cluster behind the target interface.
@@ -72,7 +74,15 @@ pub struct SimTarget {
     last: Option<ClusterState>,
     deeds: Vec<Deed>,
     ended: Vec<(LoanId, i64)>,
+    /// Nodes with jobs on them that were called back, and when that was asked for.
+    called_us: BTreeMap<u32, i64>,
+    /// How long such nodes took to be home and ready lately, newest last, µs.
+    took_us: VecDeque<i64>,
 }
+
+/// Nodes taken back of which the time is kept, and how many it takes to tell it.
+const TOOK_KEPT: usize = 100;
+const TOOK_ENOUGH: usize = 20;
 
 /// A loan as the cluster keeps it.
 #[derive(Debug, Clone)]
@@ -110,6 +120,8 @@ impl SimTarget {
             last: None,
             deeds: Vec::new(),
             ended: Vec::new(),
+            called_us: BTreeMap::new(),
+            took_us: VecDeque::new(),
         }
     }
 

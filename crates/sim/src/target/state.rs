@@ -7,7 +7,7 @@ use tidegate_autopilot::state::{
     NodeState, Owner, Pool, Share, Source, Writer,
 };
 
-use super::{OpenLoan, SimTarget};
+use super::{OpenLoan, SimTarget, TOOK_ENOUGH};
 use crate::{JobState, PPM, Place};
 
 impl SimTarget {
@@ -52,6 +52,12 @@ impl SimTarget {
     /// GPUs of a loan that are not back yet.
     pub(super) fn loan_gpus(&self, loan: &OpenLoan) -> u32 {
         loan.gpus + loan.nodes.iter().map(|n| self.sim.nodes()[*n as usize].gpus).sum::<u32>()
+    }
+
+    /// The longest that nodes with jobs on them took lately to come back, ms; `None`: there were too few.
+    fn reclaim_took_ms(&self) -> Option<i64> {
+        let longest_us = self.took_us.iter().max().filter(|_| self.took_us.len() >= TOOK_ENOUGH)?;
+        Some(longest_us / 1_000)
     }
 
     fn nodes(&self) -> BTreeMap<String, Node> {
@@ -106,6 +112,7 @@ impl SimTarget {
                 floor_gpus: 0,
                 lendable: team.quota_gpus.is_some(),
                 demand_gpus: Some(demand[t]),
+                reclaim_took_ms: None,
             };
             let shares = [(spec.pools[team.pool].name.clone(), share)].into();
             owners.insert(team.name.clone(), Owner { shares });
@@ -118,6 +125,7 @@ impl SimTarget {
                 floor_gpus: pool.floor_gpus,
                 lendable: true,
                 demand_gpus: Some(self.sim.demand_gpus(s)),
+                reclaim_took_ms: self.reclaim_took_ms(),
             };
             owners.insert(pool.name.clone(), Owner { shares: [(pool.name.clone(), share)].into() });
         }

@@ -21,10 +21,75 @@ fn budgets_bound_an_hour_a_day_and_gpus() {
     assert_eq!(rule(&few, &state, &history(&[3598, 3599]), &drain("s00")), Some(Rule::Budget));
     assert_eq!(rule(&few, &state, &history(&[3600, 3599]), &drain("s00")), None, "an hour is over");
     assert_eq!(rule(&few, &state, &history(&[9000, 9001, 9002, 9003]), &drain("s00")), Some(Rule::Budget));
-    let small = acts("[budgets.lend]\ngpus_per_hour = 24");
+    let small = acts("[budgets.lend]\ngpus_per_hour = 24\ngpus_share_per_hour = 0.0");
     let lent = with(vec![past(&lend(&["s01", "s02"]), &state, 400, Outcome::Verified)]);
     assert_eq!(rule(&small, &state, &lent, &lend(&["s03"])), None);
     assert_eq!(rule(&small, &state, &lent, &lend(&["s03", "s04"])), Some(Rule::Budget));
+    // A quarter of the 160 GPUs is 40.
+    let share = acts("[budgets.lend]\ngpus_per_hour = 24\ngpus_share_per_hour = 0.25");
+    assert_eq!(rule(&share, &state, &lent, &lend(&["s03", "s04", "s05"])), None);
+    assert_eq!(rule(&share, &state, &lent, &lend(&["s03", "s04", "s05", "s06"])), Some(Rule::Budget));
+}
+
+/// The loan of s00 and s01 goes on until `more_s` from now.
+fn extend(nodes: &[&str], more_s: i64) -> Action {
+    let mut action = lend(nodes);
+    let Change::Lend { extends, expires_us, .. } = &mut action.change else { panic!() };
+    (*extends, *expires_us) = (Some("lend-1".into()), NOW + more_s * S);
+    action.preconditions = vec![Fact::LoanIs { loan: "lend-1".into(), gpus: 16 }];
+    action
+}
+
+#[test]
+fn to_let_a_loan_go_on_uses_no_budget_and_is_done_once_in_a_term() {
+    let mut state = cluster();
+    loan(&mut state, &["s00", "s01"]);
+    state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
+    let none = acts("[budgets.lend]\nper_hour = 1");
+    let spent = with(vec![past(&lend(&["s05"]), &state, 2_000, Outcome::Verified)]);
+    assert_eq!(rule(&none, &state, &spent, &lend(&["s06"])), Some(Rule::Budget));
+    assert_eq!(rule(&none, &state, &spent, &extend(&["s00", "s01"], 3_600)), None);
+    // Nor does one that was done before.
+    let before = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 2_000, Outcome::Verified)]);
+    assert_eq!(rule(&none, &state, &before, &lend(&["s06"])), None);
+    assert_eq!(
+        rule(&none, &state, &on(), &extend(&["s00", "s01"], 3_601)),
+        Some(Rule::Dwell),
+        "a term at most"
+    );
+    let going = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 60, Outcome::UnderWay)]);
+    assert_eq!(rule(&none, &state, &going, &extend(&["s00", "s01"], 3_600)), Some(Rule::Busy));
+    let other = [extend(&["s00"], 3_600), extend(&["s00", "s01", "s02"], 3_600)];
+    other.iter().for_each(|other| assert_eq!(rule(&none, &state, &on(), other), Some(Rule::Selection)));
+    state.loans.get_mut("lend-1").unwrap().expires_us += S;
+    assert_eq!(rule(&none, &state, &on(), &extend(&["s00", "s01"], 3_600)), Some(Rule::Dwell), "too early");
+}
+
+#[test]
+fn a_lender_turns_by_the_share_of_its_quota_and_not_when_a_loan_had_its_time() {
+    let mut state = cluster();
+    loan(&mut state, &["s00", "s01", "s02", "s03"]);
+    let shares = |lasted_us: Option<i64>, turns: i64| {
+        let turn = |at: i64| {
+            let back = Past {
+                lasted_us,
+                ..past(&reclaim(&["s00"], 32), &state, 80_000 - 2_000 * at, Outcome::Verified)
+            };
+            let out = past(&lend(&["s00"]), &state, 79_000 - 2_000 * at, Outcome::Verified);
+            [back, out].map(|past| Past { gpus: 64, ..past })
+        };
+        with((0..turns).flat_map(turn).collect())
+    };
+    // 64 of 128 GPUs come and go: half a turn each time. Three are the most. Back, out, back, out ...: 2 n - 1 halves, and one
+    // more of 8 GPUs is a sixteenth.
+    let young = Some(1_800 * S);
+    let ask = |history: &History| {
+        rule(&acts(""), &state, history, &reclaim(&["s00"], 32)).is_none()
+            && rule(&acts(""), &state, history, &lend(&["s08"])).is_none()
+    };
+    assert!(ask(&shares(young, 3)), "two and a half");
+    assert_eq!(rule(&acts(""), &state, &shares(young, 4), &lend(&["s08"])), Some(Rule::Oscillation));
+    assert!(ask(&shares(Some(3_600 * S), 40)), "each had lasted its term");
 }
 
 #[test]
@@ -82,6 +147,17 @@ fn an_owner_loses_so_much_a_day_and_no_more() {
     assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), None);
     history.past[0].lost_gpu_ms = 63 * 3_600_000;
     assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), Some(Rule::OwnerLoss));
+    // A share of what its 32 GPUs have in a day: 0.1 x 768 are 76.8.
+    assert_eq!(rule(&acts("[blast]\nowner_lost_share = 0.1"), &state, &history, &preempt(&state, "g")), None);
+    // What it gave back of a loan, or paused to grow, it did not lose to us.
+    for own in [
+        Past { counts_as: Kind::Reclaim, ..history.past[0].clone() },
+        Past { direction: 1, ..history.past[0].clone() },
+    ] {
+        assert_eq!(rule(&acts(""), &state, &with(vec![own]), &preempt(&state, "g")), None);
+    }
+    state.jobs.insert("e".into(), elastic(&["t1"], 500_000));
+    assert_eq!(rule(&acts(""), &state, &history, &resize(&state, "e", 16)), None, "growing is its own gain");
     history.past[0].at_us = NOW - 86_400 * S;
     assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), None);
 }

@@ -88,7 +88,9 @@ fn weather(rng: &mut ChaCha8Rng, state: &mut ClusterState, at_us: i64, step: usi
 
 #[test]
 fn no_history_leads_below_a_floor_over_a_budget_or_to_two_effects() {
-    let policy = acts("[blast]\nowner_lost_gpu_hours = 20.0");
+    let policy = acts(
+        "[blast]\nowner_lost_gpu_hours = 20.0\n[budgets.lend]\nper_hour = 2\ngpus_per_hour = 64\ngpus_share_per_hour = 0.0",
+    );
     let mut did = 0;
     let mut refused = std::collections::BTreeSet::new();
     for seed in 0..40u64 {
@@ -135,10 +137,11 @@ fn no_history_leads_below_a_floor_over_a_budget_or_to_two_effects() {
 fn hold(policy: &Policy, state: &ClusterState, history: &History, now_us: i64, seed: u64) {
     for kind in Kind::ALL {
         let budget = policy.budget(kind);
-        let hour: Vec<_> = history.since(now_us, 3_600 * S).filter(|past| past.counts_as == kind).collect();
+        let counts = |past: &&Past| past.counts_as == kind && !past.prolongs();
+        let hour: Vec<_> = history.since(now_us, 3_600 * S).filter(counts).collect();
         assert!(hour.len() <= budget.per_hour as usize, "seed {seed}: {kind}");
         assert!(
-            hour.iter().map(|past| past.gpus).sum::<u32>() <= budget.gpus_per_hour,
+            hour.iter().map(|past| u64::from(past.gpus)).sum::<u64>() <= budget.most_gpus_per_hour(160),
             "seed {seed}: {kind}"
         );
     }

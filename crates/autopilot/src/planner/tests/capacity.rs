@@ -199,10 +199,95 @@ fn a_loan_that_ends_goes_on_or_comes_back_whole() {
     let extended = of_kind(&plan, Kind::Lend);
     let Change::Lend { extends, expires_us, gpus, .. } = &extended[0].action.change else { panic!() };
     assert_eq!((extends.as_deref(), *expires_us, *gpus), (Some("lend-1"), NOW + 3600 * S, 64));
-    // 57 + 8 kept back is more than 64: all of it comes back in time.
+    // 57 + 8 kept back is one more than 64: a node comes back, and then the rest can go on.
+    let back = |state: &ClusterState| {
+        let (plan, _) = planned(state, &Says::highest(57.0));
+        let Change::Reclaim { to_gpus, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else {
+            panic!()
+        };
+        (*to_gpus, of_kind(&plan, Kind::Lend).len())
+    };
+    assert_eq!(back(&state), (56, 0));
+    // While that node is on its way nothing more is asked for; when time runs out all of it comes back.
+    let lent = state.loans.get_mut("lend-1").unwrap();
+    (lent.reclaiming_gpus, lent.reclaiming_nodes) = (8, ["s00".to_owned()].into());
     let (plan, _) = planned(&state, &Says::highest(57.0));
-    let Change::Reclaim { to_gpus, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
-    assert_eq!(*to_gpus, 0);
+    assert!(of_kind(&plan, Kind::Reclaim).is_empty() && of_kind(&plan, Kind::Lend).is_empty());
+    let lent = state.loans.get_mut("lend-1").unwrap();
+    (lent.reclaiming_gpus, lent.reclaiming_nodes) = (0, [].into());
+    lent.expires_us = NOW + 900 * S;
+    assert_eq!(back(&state), (0, 0));
+    // One that nobody uses does not go on.
+    state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
+    state.jobs.clear();
+    assert_eq!(back(&state), (0, 0));
+}
+
+/// Sudden rises are foreseen at the level that is promised only, and the more the longer.
+struct Sudden;
+
+impl crate::forecast::DemandForecast for Sudden {
+    fn highest_gpus(&self, _: crate::forecast::Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        Some(if level >= 0.999 { 40.0 + within_ms as f64 / 15_000.0 } else { 40.0 })
+    }
+
+    fn typical_gpus(&self, _: crate::forecast::Series<'_>, _: f64, _: i64) -> Option<f64> {
+        None
+    }
+
+    fn coverage(&self, _: crate::forecast::Series<'_>) -> Option<f64> {
+        Some(0.95)
+    }
+
+    fn as_of_us(&self, _: crate::forecast::Series<'_>) -> Option<i64> {
+        Some(NOW)
+    }
+}
+
+#[test]
+fn what_is_promised_is_kept_back_for_as_long_as_taking_back_takes() {
+    let mut state = cluster();
+    many_wait(&mut state);
+    let lent = |state: &ClusterState| lends(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0);
+    // 900 s promised: 40 + 60 and 8 are kept of 128: 20, two nodes. In 300 s, as measured: 40 + 20 and 8: 60, seven nodes.
+    assert_eq!(lent(&state), [(16, 2)]);
+    let share = state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap();
+    share.reclaim_took_ms = Some(300_000);
+    assert_eq!(lent(&state), [(56, 7)]);
+    // Two nodes that are down are not there to be lent or kept: 44 are left, five nodes.
+    for name in ["s14", "s15"] {
+        state.nodes.get_mut(name).unwrap().state = crate::state::NodeState::Down;
+    }
+    assert_eq!(lent(&state), [(40, 5)]);
+    // With five nodes lent 72 are there; 60 are promised. Two more down: 56, and one node comes back.
+    loan(&mut state, &LENT[..5]);
+    let back = |state: &ClusterState| {
+        of_kind(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0, Kind::Reclaim).len()
+    };
+    assert_eq!(back(&state), 0);
+    for name in ["s12", "s13"] {
+        state.nodes.get_mut(name).unwrap().state = crate::state::NodeState::Down;
+    }
+    assert_eq!(back(&state), 1);
+}
+
+#[test]
+fn a_loan_brings_a_gang_what_it_lacks_and_only_to_who_may_be_stopped() {
+    let mut state = cluster();
+    state.jobs.insert("g".into(), gang(&["t0", "t1"]));
+    state.jobs.insert("w".into(), pending(40, 60));
+    let span = Policy::parse("[lend]\ngangs_span = true").unwrap();
+    // Two nodes of its own are free: three are lacking where a gang may span, else five.
+    assert_eq!(lends(&plan(&span, &state, &Says::highest(50.0), None, NOW, 7).0), [(24, 3)]);
+    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [(40, 5)]);
+    // Half a node free twice is no node.
+    state.jobs.insert("w".into(), pending(8, 60));
+    for (id, node) in [("h", "t2"), ("i", "t3")] {
+        state.jobs.insert(id.into(), Job { gpus: 4, placement: [(node.to_owned(), 4)].into(), ..gang(&[]) });
+    }
+    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [(8, 1)]);
+    state.jobs.get_mut("w").unwrap().preemptible = false;
+    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [], "what it held could not be taken back");
 }
 
 #[test]

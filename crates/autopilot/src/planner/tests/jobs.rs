@@ -101,6 +101,58 @@ fn room_is_made_by_shrinking_before_stopping() {
     assert!(noops(&report, Kind::Preempt)[0].starts_with("24 GPUs are missing"));
 }
 
+/// A job of `gpus` on one node.
+fn part(node: &str, gpus: u32) -> crate::state::Job {
+    crate::state::Job { gpus, placement: [(node.to_owned(), gpus)].into(), ..gang(&[]) }
+}
+
+#[test]
+fn growth_is_by_what_fits_in_one_place() {
+    // 4 + 4 GPUs are free on two nodes: the sizes are whole nodes, so neither job can grow.
+    let mut state = two(900_000, 600_000);
+    state.jobs.insert("h".into(), part("t2", 4));
+    state.jobs.insert("i".into(), part("t3", 4));
+    let (plan, _) = planned(&state, &Says::highest(128.0));
+    assert_eq!(sizes(&plan), []);
+    state.jobs.remove("i");
+    let (plan, _) = planned(&state, &Says::highest(128.0));
+    assert_eq!(sizes(&plan), [("a".into(), 16)]);
+}
+
+#[test]
+fn small_jobs_are_moved_together_for_a_gang() {
+    // 12 GPUs are free, but no node: t1's job of 2 fits beside t2's or t3's. Emptying t3 would lose twice as much.
+    let mut state = cluster();
+    state.jobs.insert("a".into(), gang(&["t0"]));
+    state.jobs.insert("b".into(), part("t1", 2));
+    state.jobs.insert("c".into(), part("t2", 6));
+    state.jobs.insert("d".into(), part("t3", 4));
+    state.jobs.insert("w".into(), pending(8, 900));
+    let says = || Says { coverage: None, ..Says::highest(128.0) };
+    let stopped = |state: &ClusterState| -> Vec<Object> {
+        let (plan, _) = planned(state, &says());
+        of_kind(&plan, Kind::Preempt).iter().map(|d| d.action.change.object()).collect()
+    };
+    assert_eq!(stopped(&state), [Object::Job("b".into())]);
+    let (plan, _) = planned(&state, &says());
+    // 2 GPUs lose the ten minutes since their checkpoint and a minute's restart; the gang works for an hour.
+    let predicted = of_kind(&plan, Kind::Preempt)[0].predicted;
+    assert_eq!((predicted.cost_gpu_ms, predicted.benefit_gpu_ms), (2 * 660_000, 8 * 3_600_000));
+    // Not before its time, not while room is on its way, and not where what moves would not fit.
+    let mut early = state.clone();
+    early.jobs.insert("w".into(), pending(8, 899));
+    assert_eq!(stopped(&early), []);
+    let mut leaving = state.clone();
+    leaving.jobs.get_mut("c").unwrap().state = crate::state::JobState::Changing { since_us: NOW - 7_200 * S };
+    assert_eq!(stopped(&leaving), []);
+    let mut tight = state.clone();
+    tight.jobs.insert("b".into(), part("t1", 5));
+    tight.jobs.insert("d".into(), part("t3", 5));
+    assert_eq!(stopped(&tight), [], "5 fit nowhere else");
+    state.jobs.get_mut("b").unwrap().preemptions_24h = 1;
+    assert_eq!(stopped(&state), [Object::Job("d".into())], "once a day; 4 fit beside 2");
+}
+
 #[test]
 fn the_victim_is_who_loses_least_and_notice_is_given_where_it_helps() {
     let mut state = cluster();

@@ -1,0 +1,166 @@
+//! Gathering (4.13): enough GPUs are free for a gang that waits, but not in whole nodes. Small jobs that would start again at once in
+//! the gaps elsewhere are moved off the nodes that cost least to empty, where the gang's work in the time the GPUs would have stood
+//! free is worth more than what the moves lose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::loss::interruption;
+use super::room::Room;
+use super::victims::{Cause, open_to, take, ways};
+use super::work::Work;
+use crate::action::{Change, Kind};
+use crate::policy::Reach;
+use crate::state::{Job, JobId, JobKind, Node, NodeName, Object, PoolName};
+
+pub(super) fn plan(work: &mut Work<'_>) {
+    let state = work.state;
+    let mut first: BTreeMap<&PoolName, (&JobId, &Job, i64)> = BTreeMap::new();
+    let mut order: Vec<(&JobId, &Job, i64)> =
+        state.jobs.iter().filter_map(|(id, job)| Some((id, job, job.pending_since_us()?))).collect();
+    order.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
+    for (id, job, since) in order {
+        first.entry(&job.pool).or_insert((id, job, since));
+    }
+    for (pool, (id, job, since)) in first {
+        let waited_s = (work.now_us - since) / 1_000_000;
+        let reach =
+            Reach { owners: vec![job.owner.clone()], pools: vec![job.pool.clone()], ..Reach::default() };
+        let object = Object::Job(id.clone());
+        if waited_s < work.policy.preempt.gather_after_s
+            || work.stopped(Kind::Preempt, &reach, object.clone())
+        {
+            continue;
+        }
+        if let Err(why) = gather(work, pool, id, job) {
+            work.noop(Kind::Preempt, Some(object), why, None, Vec::new());
+        }
+    }
+}
+
+/// A node that could be emptied.
+struct Full<'a> {
+    name: &'a NodeName,
+    node: &'a Node,
+    jobs: Vec<(&'a JobId, &'a Job)>,
+    /// Useful GPU time that its jobs lose by going elsewhere.
+    cost: i64,
+}
+
+fn gather(work: &mut Work<'_>, pool: &PoolName, id: &JobId, gang: &Job) -> Result<(), String> {
+    let state = work.state;
+    let limit = state.share(&gang.owner, pool).and_then(|share| share.limit_gpus);
+    if limit.is_some_and(|limit| work.occupancy.used(&gang.owner, pool) + gang.gpus > limit) {
+        return Err("its owner is at its limit: room would not start it".to_owned());
+    }
+    let rooms = work.free_rooms();
+    let free = rooms.get(pool).cloned().unwrap_or_default();
+    let missing = free.clone().missing_after(gang.gpus);
+    if missing == 0 {
+        return Err("there is room, the scheduler can start it".to_owned());
+    }
+    if free.gpus() < gang.gpus {
+        return Err(format!("{} GPUs are free, too few in any arrangement", free.gpus()));
+    }
+    let leaves = |job: &Job| job.pool == *pool && job.running_since_us().is_none() && job.held_gpus() > 0;
+    if state.jobs.values().any(leaves) || work.decisions().iter().any(|d| makes_room(&d.action.change, gang))
+    {
+        return Err("room is on its way".to_owned());
+    }
+    let (emptied, moved) = choose(work, pool, gang, missing)?;
+    let hold_ms = work.policy.resize.hold_s * 1000;
+    let benefit = f64::from(gang.gpus) * hold_ms as f64;
+    let cost: i64 = moved.iter().map(|(_, job)| loss(work, job)).sum();
+    let predicted = work.predict(benefit, cost as f64, None, 0.8, hold_ms);
+    if !work.worth_it(&predicted) {
+        return Err(format!(
+            "moving {} jobs costs {} GPU-s, more than it is worth",
+            moved.len(),
+            cost / 1000
+        ));
+    }
+    let names: Vec<&str> = emptied.iter().map(|name| name.as_str()).collect();
+    let why = format!("gathers {} for job {id} of {} GPUs, and fits elsewhere", names.join(", "), gang.gpus);
+    let held: u32 = moved.iter().map(|(_, job)| job.held_gpus()).sum();
+    for (mover, job) in moved {
+        let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
+        // It starts again at once: nothing stands idle meanwhile.
+        let ways = ways(work, mover, job, &wanted, true, 0, |node| job.placement[node]);
+        let Some(way) = ways.iter().find(|way| way.to_gpus == 0) else { continue };
+        let part = benefit * f64::from(job.held_gpus()) / f64::from(held.max(1));
+        let cause = Cause { benefit: part, after: Vec::new(), why: &why, alternatives: Vec::new() };
+        take(work, mover, job, way, cause);
+    }
+    Ok(())
+}
+
+/// Whether a change of this plan may give the gang its room.
+fn makes_room(change: &Change, gang: &Job) -> bool {
+    match change {
+        Change::Lend { to, extends: None, .. } => *to == gang.owner,
+        Change::Preempt { .. } => true,
+        _ => false,
+    }
+}
+
+fn loss(work: &Work<'_>, job: &Job) -> i64 {
+    interruption(job, job.held_gpus(), work.now_us, &work.policy.preempt).least().0
+}
+
+type Moves<'a> = (Vec<&'a NodeName>, Vec<(&'a JobId, &'a Job)>);
+
+/// Nodes to empty, cheapest first, so that `missing` GPUs come free in whole nodes and each job that goes fits into the gaps that stay.
+fn choose<'a>(work: &Work<'a>, pool: &PoolName, gang: &Job, missing: u32) -> Result<Moves<'a>, String> {
+    let mut full: Vec<Full<'a>> = Vec::new();
+    let mut gaps: BTreeMap<&'a NodeName, (u32, u32)> = BTreeMap::new();
+    for (name, node) in &work.state.nodes {
+        if node.pool != *pool || !node.takes_jobs() || work.loan_of.contains_key(name) {
+            continue;
+        }
+        let held = work.occupancy.held_on(name);
+        if held == 0 || held >= node.gpus {
+            continue;
+        }
+        gaps.insert(name, (node.gpus - held, node.gpus));
+        let jobs: Vec<(&JobId, &Job)> =
+            work.jobs_on[name].iter().map(|id| (*id, &work.state.jobs[*id])).collect();
+        if jobs.iter().all(|(id, job)| movable(work, id, job)) {
+            let cost = jobs.iter().map(|(_, job)| loss(work, job)).sum();
+            full.push(Full { name, node, jobs, cost });
+        }
+    }
+    full.sort_by_key(|full| (full.cost, full.name));
+    let (mut names, mut moved, mut freed) = (Vec::new(), Vec::new(), 0);
+    for candidate in full {
+        if freed >= missing {
+            break;
+        }
+        let mut room = Room::default();
+        let stays = gaps.iter().filter(|(name, _)| **name != candidate.name && !names.contains(*name));
+        stays.for_each(|(_, (free, size))| room.add(*free, *size));
+        let all = moved.iter().chain(&candidate.jobs);
+        if all.into_iter().all(|(_, job): &(&JobId, &Job)| room.take(job.held_gpus())) {
+            names.push(candidate.name);
+            moved.extend(candidate.jobs);
+            freed += candidate.node.gpus;
+        }
+    }
+    if freed < missing {
+        return Err(format!(
+            "{missing} GPUs are missing in whole nodes for {}, what can be moved frees {freed}",
+            gang.gpus
+        ));
+    }
+    Ok((names, moved))
+}
+
+/// Small work that may be stopped, within its caps.
+fn movable(work: &Work<'_>, id: &JobId, job: &Job) -> bool {
+    let rules = &work.policy.preempt;
+    let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);
+    matches!(job.kind, JobKind::Gang)
+        && job.preemptible
+        && job.placement.len() == 1
+        && job.preemptions_24h < rules.per_job_per_day
+        && ran_us >= rules.least_run_s * 1_000_000
+        && open_to(work, id, job)
+}

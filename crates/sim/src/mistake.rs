@@ -1,0 +1,110 @@
+//! Forecasts that are wrong without knowing it, as a fault of their own.
+
+use tidegate_autopilot::forecast::{DemandForecast, Series};
+
+use crate::PPM;
+
+/// How a forecast errs while the fault lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ForecastError {
+    /// Share of every answer that it is too high by, ppm; below 0 too low.
+    pub bias_ppm: i32,
+    /// Each answer is off by up to this share of it, either way, ppm.
+    pub noise_ppm: u32,
+    /// It learns what happened only this often, µs; 0 is at once.
+    pub stale_us: i64,
+    /// When the fault ends, µs since 1970.
+    pub until_us: i64,
+    /// What noise is drawn from.
+    pub seed: u64,
+}
+
+impl ForecastError {
+    /// Whether what is observed at `now_us` is learnt, where the time before was at `before_us`.
+    pub fn learns(&self, before_us: i64, now_us: i64) -> bool {
+        now_us >= self.until_us || self.stale_us <= 0 || before_us / self.stale_us != now_us / self.stale_us
+    }
+
+    /// GPUs as they are told at `now_us` instead of `gpus`; `key` tells one question from another.
+    fn told(&self, gpus: f64, now_us: i64, key: u64) -> f64 {
+        if now_us >= self.until_us {
+            return gpus;
+        }
+        let drawn = mixed(self.seed ^ mixed(now_us as u64 ^ mixed(key)));
+        // From -1 to 1.
+        let off = (drawn >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+        let ppm = f64::from(self.bias_ppm) + f64::from(self.noise_ppm) * off;
+        (gpus * (1.0 + ppm / f64::from(PPM))).max(0.0)
+    }
+}
+
+/// The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): neighbouring numbers come out unrelated.
+fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// A forecast that errs. What it tells of its own record is that of the right one: nobody knows yet.
+#[derive(Clone, Copy)]
+pub struct Mistaken<'a> {
+    /// The one that is right.
+    pub right: &'a dyn DemandForecast,
+    pub error: ForecastError,
+    /// When it is asked, µs since 1970.
+    pub now_us: i64,
+}
+
+impl std::fmt::Debug for Mistaken<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mistaken").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl DemandForecast for Mistaken<'_> {
+    fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        let key = within_ms as u64 ^ level.to_bits();
+        self.right.highest_gpus(of, level, within_ms).map(|gpus| self.error.told(gpus, self.now_us, key))
+    }
+
+    fn typical_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        let key = within_ms as u64 ^ level.to_bits();
+        self.right.typical_gpus(of, level, within_ms).map(|gpus| self.error.told(gpus, self.now_us, !key))
+    }
+
+    fn coverage(&self, of: Series<'_>) -> Option<f64> {
+        self.right.coverage(of)
+    }
+
+    fn as_of_us(&self, of: Series<'_>) -> Option<i64> {
+        self.right.as_of_us(of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_off_by_bias_and_noise_until_the_fault_ends() {
+        let error = ForecastError { bias_ppm: -200_000, until_us: 100, ..ForecastError::default() };
+        assert_eq!(error.told(50.0, 99, 1), 40.0);
+        assert_eq!(error.told(50.0, 100, 1), 50.0);
+        let noisy = ForecastError { noise_ppm: 100_000, until_us: i64::MAX, ..error };
+        let told: Vec<f64> = (0..2_000).map(|at| noisy.told(50.0, at, 7)).collect();
+        // 40 of 50 by bias, and up to 5 either way, evenly: a mean within four deviations of 5 / √(3 · 2,000) = 0.065.
+        assert!(told.iter().all(|gpus| (35.0..45.0).contains(gpus)));
+        let mean = told.iter().sum::<f64>() / 2_000.0;
+        assert!((mean - 40.0).abs() < 0.26, "{mean}");
+        assert!(told.iter().any(|gpus| *gpus < 35.5) && told.iter().any(|gpus| *gpus > 44.5));
+    }
+
+    #[test]
+    fn a_stale_one_learns_now_and_then() {
+        let error = ForecastError { stale_us: 10, until_us: 100, ..ForecastError::default() };
+        let learnt: Vec<i64> = (1..35).filter(|at| error.learns(at - 1, *at)).collect();
+        assert_eq!(learnt, [10, 20, 30]);
+        assert!(error.learns(101, 102) && ForecastError::default().learns(1, 2));
+    }
+}
