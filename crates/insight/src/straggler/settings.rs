@@ -18,7 +18,7 @@ pub struct Settings {
     pub fast_steps: u32,
     /// … or one step after this long, if sooner. Harmless bursts of 30 s are stretched by the slow steps they make. `[tuned]`
     pub fast_hold_us: i64,
-    /// Longest harmless burst of a rank or of the network, µs …
+    /// Longest harmless burst of a rank or of the network, µs: what the evaluation asks to bear, no measurement …
     pub burst_us: i64,
     /// … or in steps, if that is shorter. A burst of five touches six.
     pub burst_steps: u32,
