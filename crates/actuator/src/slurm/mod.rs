@@ -1,6 +1,7 @@
 //! The real Slurm as a target of the autopilot: looked at and changed with its own programs, whose every call has a time limit.
 //!
-//! What each kind of action takes, and what it needs (as tried on 22.05):
+//! What each kind of action takes, and what Slurm asks for it (as tried on 22.05). The notes, without which nothing is done, ask
+//! for Administrator on top: only they may write the `AdminComment` of a job.
 //!
 //! | kind | what is done | rights |
 //! |---|---|---|

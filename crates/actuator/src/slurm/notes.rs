@@ -3,7 +3,7 @@
 //! The only text that slurmctld keeps for anybody, of any length, without slurmdbd and without rights to change the cluster, is
 //! a job's. So the notes are the `AdminComment` of a job that is submitted held and never runs, one for each generation of the
 //! lease. A generation writes into its own job only: whoever lost the lease cannot overwrite what a newer one wrote, and the
-//! greatest generation that has a job is the fence. Only operators can write an `AdminComment`, so nobody else can raise it.
+//! greatest generation that has a job is the fence. Only administrators can write an `AdminComment`, so nobody else can raise it.
 //! slurmctld logs each change of it whole, so as little as is needed stands there.
 
 use std::collections::BTreeMap;

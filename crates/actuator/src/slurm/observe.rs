@@ -83,8 +83,10 @@ pub(super) fn state(config: &SlurmConfig, cluster: &str, look: &Look) -> Cluster
         }
     }
     for (owner, told) in &config.owners {
-        let shares =
-            told.shares.iter().map(|(pool, told)| (pool.clone(), share(&state, look, owner, pool, told)));
+        let shares = told
+            .shares
+            .iter()
+            .map(|(pool, told)| (pool.clone(), share(config, &state, look, owner, pool, told)));
         let shares = shares.collect();
         state.owners.insert(owner.clone(), Owner { shares });
     }
@@ -259,7 +261,14 @@ fn newest<'a>(notes: &'a Notes, name: &str) -> Option<(&'a ActionId, u64, &'a Ad
     ours.max_by_key(|(at, id, ..)| (*at, *id)).map(|(_, id, generation, adjust)| (id, generation, adjust))
 }
 
-fn share(state: &ClusterState, look: &Look, owner: &str, pool: &str, told: &ShareConfig) -> Share {
+fn share(
+    config: &SlurmConfig,
+    state: &ClusterState,
+    look: &Look,
+    owner: &str,
+    pool: &str,
+    told: &ShareConfig,
+) -> Share {
     let of_pool: u32 = state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).sum();
     let limit = match (&told.quota_account, &told.quota_qos) {
         (Some(account), _) => look.limits.accounts.get(account).copied().flatten(),
@@ -267,8 +276,10 @@ fn share(state: &ClusterState, look: &Look, owner: &str, pool: &str, told: &Shar
         _ => None,
     };
     let of_owner = || state.jobs.values().filter(|job| job.owner == owner && job.pool == pool);
-    // Of a job whose size nobody knows neither is the demand known.
-    let demand = if look.jobs.iter().any(|job| job.is_open() && job.asked_gpus.is_none()) {
+    // With a job of it whose size nobody knows its demand is not known either.
+    let untold =
+        |job: &QueueJob| job.is_open() && job.asked_gpus.is_none() && config.owner_of(&job.account) == owner;
+    let demand = if look.jobs.iter().any(untold) {
         None
     } else {
         let gpus = |job: &Job| if job.placement.is_empty() { job.gpus } else { job.held_gpus() };

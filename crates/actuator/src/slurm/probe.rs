@@ -14,7 +14,7 @@ use super::inventory;
 pub(super) enum Rights {
     /// Only with its own jobs.
     User,
-    /// Jobs of others, reservations, limits of accounts.
+    /// Jobs of others, reservations, limits of accounts; not the `AdminComment` of a job, which the notes need.
     Operator,
     /// Nodes, partitions, QOS too.
     Administrator,
@@ -90,7 +90,8 @@ fn rights(
 
 fn lacking(setup: &Setup, values: &BTreeMap<&str, &str>) -> Vec<String> {
     let mut lacking = vec![
-        "growth of a running job: Slurm refuses it for jobs with GPUs; a job that declares grow=requeue starts again larger"
+        "growth of a running job: Slurm refuses it for jobs with GPUs; a job that declares grow=requeue starts again larger. \
+         Jobs that join it are not submitted: only root can submit a job as another user"
             .to_owned(),
         "part of a node: a running job's GPUs on a node cannot be changed".to_owned(),
     ];
@@ -98,11 +99,12 @@ fn lacking(setup: &Setup, values: &BTreeMap<&str, &str>) -> Vec<String> {
     match setup.rights {
         Rights::Administrator => {}
         Rights::Operator => lacking.push(format!(
-            "drain_node, return_node and quotas of QOS: {user} is Operator; sacctmgr modify user {user} set adminlevel=Administrator"
+            "everything but looking: {user} is Operator, and Slurm lets only Administrators write the AdminComment in which the \
+             notes stand; sacctmgr modify user {user} set adminlevel=Administrator"
         )),
         Rights::User => lacking.push(format!(
-            "everything but looking: {user} has no rights over others' jobs; sacctmgr modify user {user} set adminlevel=Operator \
-             (with Administrator for drain_node and return_node too)"
+            "everything but looking: {user} has no rights over others' jobs; sacctmgr modify user {user} set \
+             adminlevel=Administrator"
         )),
     }
     if !setup.accounting {
@@ -155,11 +157,8 @@ fn keeps_its_nodes(slurm: &Slurm, config: &SlurmConfig, setup: &mut Setup) -> Re
 /// What this target can do here.
 pub(super) fn capabilities(setup: &Setup, config: &SlurmConfig) -> Capabilities {
     let mut kinds = BTreeSet::new();
-    if setup.rights >= Rights::Operator {
-        kinds.extend([Kind::ResizeJob, Kind::Preempt, Kind::Lend, Kind::Reclaim, Kind::AdjustReservation]);
-    }
     if setup.rights == Rights::Administrator {
-        kinds.extend([Kind::DrainNode, Kind::ReturnNode]);
+        kinds.extend(Kind::ALL);
     }
     Capabilities {
         name: format!("Slurm {} ({})", setup.version, setup.cluster),

@@ -85,8 +85,10 @@ impl Site {
 
     /// Applies it; it must not have been.
     pub fn apply(&self, action: &Action) {
+        let begun = std::time::Instant::now();
         let receipt = self.try_apply(action).unwrap_or_else(|error| panic!("{}: {error}", action.id));
         assert!(!receipt.already, "{receipt:?}");
+        eprintln!("{} was opened for and applied in {} ms", action.id, begun.elapsed().as_millis());
     }
 
     pub fn effect(&self, action: &Action) -> Effect {

@@ -10,7 +10,6 @@ use crate::slurm::config::is_word;
 use crate::slurm::inventory;
 use crate::slurm::marker;
 use crate::slurm::observe::Look;
-use crate::slurm::probe::Rights;
 
 /// A time as Slurm takes it, in the zone of this machine, which its programs share; whole seconds, the rest is cut off.
 pub(super) fn time(us: i64) -> Result<String, TargetError> {
@@ -70,9 +69,6 @@ impl<'a> Act<'a> {
                 None => Err(unsupported(format!(
                     "the quota of {owner} in {pool} does not stand in Slurm: set quota_account or quota_qos"
                 ))),
-                Some(Place::Qos(_)) if self.setup.rights < Rights::Administrator => {
-                    Err(unsupported("changing a QOS takes an Administrator".to_owned()))
-                }
                 Some(_) => Ok(Before::default()),
             },
             Adjust::Reservation { name, pool, owner, to_gpus, from_gpus, .. } => {
