@@ -291,5 +291,7 @@ fn share(
         floor_gpus: told.floor_gpus,
         lendable: told.lendable,
         demand_gpus: demand,
+        // Slurm does not keep how long it took: the record of loans does.
+        reclaim_took_ms: None,
     }
 }

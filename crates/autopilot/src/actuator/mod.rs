@@ -228,8 +228,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         }
         self.approve(approved, now_us)?;
         match target.observe() {
-            Ok(state) => {
+            Ok(mut state) => {
                 self.forecast.observe(&state);
+                self.measured(&mut state);
                 self.meters.values_mut().for_each(|meter| meter.observe(&state));
                 stepped.planned = self.plan(&state, switch(), now_us)?;
                 self.drive_all(target, switch, Some(&state), now_us)?;
@@ -247,6 +248,16 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             self.refused.retain(|_, at_us| now_us - *at_us < repeat_us);
         }
         Ok(())
+    }
+
+    /// Adds what the record knows and the target does not tell.
+    fn measured(&self, state: &mut ClusterState) {
+        for (owner, entry) in &mut state.owners {
+            for (pool, share) in entry.shares.iter_mut().filter(|(_, share)| share.reclaim_took_ms.is_none())
+            {
+                share.reclaim_took_ms = self.known.reclaim_took_ms(owner, pool);
+            }
+        }
     }
 
     fn catch_up(&mut self) -> Result<(), JournalError> {

@@ -270,7 +270,7 @@ fn run(
                 match intent.judge_read_back(&Ok(effect), NOW + 10 * S, &LIMITS) {
                     Judged::Record(what) => tell(intents, log, what),
                     Judged::Again => apply(effects, &action),
-                    Judged::Wait | Judged::StandDown => panic!("not here"),
+                    Judged::Wait | Judged::StandDown | Judged::Finish => panic!("not here"),
                 }
             }
             step => panic!("{step:?}"),
@@ -305,6 +305,28 @@ fn an_intent_killed_at_any_step_goes_on_from_its_record() {
         );
         assert_eq!(effects, ["drain-1"], "after {killed_after}");
     }
+}
+
+#[test]
+fn what_is_half_done_is_finished_where_nobody_heard_that_it_was_taken() {
+    let half = Ok(Effect::Partial { missing: "a node".into() });
+    let mut intent = Intents::default();
+    intent.fold(&proposed(decision(Mode::Act, 0))).unwrap();
+    for told in [
+        event(1, 0, What::Approved { by: "policy".into() }),
+        event(1, 1, leased()),
+        event(1, 2, What::Applying),
+    ] {
+        intent.fold(&told).unwrap();
+    }
+    let judged =
+        |intents: &Intents, at_us| intents.get("drain-1").unwrap().judge_read_back(&half, at_us, &LIMITS);
+    assert_eq!(judged(&intent, NOW + 10 * S), Judged::Finish);
+    intent.fold(&event(1, 3, What::Applied { receipt: receipt() })).unwrap();
+    // The target is at it: it is waited for.
+    assert_eq!(judged(&intent, NOW + 10 * S), Judged::Wait);
+    let late = judged(&intent, NOW + 3_600 * S);
+    assert!(matches!(late, Judged::Record(What::Failed { applied: true, .. })), "{late:?}");
 }
 
 #[test]

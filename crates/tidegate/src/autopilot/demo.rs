@@ -30,7 +30,7 @@ const ENDS_US: i64 = 9 * DAY_US;
 /// A row of the picture.
 const ROW_US: i64 = 2 * HOUR_US;
 const BAR: u32 = 32;
-const SEED: u64 = 7;
+const SEED: u64 = 11;
 
 /// A simulated cluster that an actuator runs.
 pub struct Demo {
@@ -59,7 +59,7 @@ impl Demo {
     /// # Errors
     /// A trace cannot be used.
     pub fn watched(folder: &Path) -> Result<Self, CommandError> {
-        let shape = Shape { days: 9, train: Some(16), serve: Some(16), ..Shape::default() };
+        let shape = Shape { days: 9, train: Some(24), serve: Some(16), ..Shape::default() };
         let (jobs, demand) = (Jobs::Itp.read(folder)?, Demand::Servegen.read(folder)?);
         let setting = Pairing::new(jobs, Some(demand), Vec::new(), shape)?.setting(SEED);
         let mut spec = setting.spec;

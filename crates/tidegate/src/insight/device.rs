@@ -29,6 +29,8 @@ pub struct Showing {
     pub slowdown_share: Option<f64>,
     /// Share of the samples at the power limit.
     pub power_cap_share: Option<f64>,
+    /// Mean power while busy, W.
+    pub power_w: Option<f64>,
     /// Replays and errors on PCIe and NVLink.
     pub link_retries: Option<u64>,
     /// Memory errors that ECC could not correct.
@@ -43,6 +45,7 @@ pub struct Showing {
 struct Sums {
     index: u32,
     clock: (i64, u32),
+    power_mw: (i64, u32),
     slowed: u32,
     capped: u32,
     reasons: u32,
@@ -69,6 +72,7 @@ impl Windows {
         };
         let util = column("gpu_util_ppm");
         let clock = column("sm_clock_mhz");
+        let power = column("power_mw");
         let reasons = column("throttle_reasons_bits");
         let counters = ["pcie_replay_count", "nvlink_error_count", "ecc_uncorrected_count"];
         let growths = counters.map(|name| {
@@ -88,8 +92,11 @@ impl Windows {
                 let read = |values: &Option<Vec<Option<i64>>>| values.as_ref().and_then(|values| values[at]);
                 let sums = self.open.entry((start_us, uuid.clone())).or_default();
                 sums.index = *index;
-                if let Some(mhz) = read(&clock).filter(|_| read(&util).is_none_or(|util| util >= BUSY_PPM)) {
-                    sums.clock = (sums.clock.0.saturating_add(mhz), sums.clock.1 + 1);
+                let is_busy = read(&util).is_none_or(|util| util >= BUSY_PPM);
+                for (sum, level) in [(&mut sums.clock, &clock), (&mut sums.power_mw, &power)] {
+                    if let Some(value) = read(level).filter(|_| is_busy) {
+                        *sum = (sum.0.saturating_add(value), sum.1 + 1);
+                    }
                 }
                 if let Some(bits) = read(&reasons) {
                     sums.reasons += 1;
@@ -119,12 +126,14 @@ impl Windows {
             }
             let ((_, uuid), sums) = entry.remove_entry();
             let share = |count: u32| (sums.reasons > 0).then(|| f64::from(count) / f64::from(sums.reasons));
+            let mean = |(sum, count): (i64, u32)| (count > 0).then(|| sum as f64 / f64::from(count));
             closed.push((
                 uuid,
                 Showing {
                     start_us,
                     index: sums.index,
-                    sm_clock_mhz: (sums.clock.1 > 0).then(|| sums.clock.0 as f64 / f64::from(sums.clock.1)),
+                    sm_clock_mhz: mean(sums.clock),
+                    power_w: mean(sums.power_mw).map(|mw| mw / 1e3),
                     slowdown_share: share(sums.slowed),
                     power_cap_share: share(sums.capped),
                     link_retries: sums.retries,

@@ -197,6 +197,7 @@ impl WatchedJob {
                 sm_clock_mhz: showing.sm_clock_mhz,
                 slowdown_share: showing.slowdown_share,
                 power_cap_share: showing.power_cap_share,
+                power_w: showing.power_w,
                 link_width_ratio: None,
                 link_retries: showing.link_retries,
                 network_marks: None,
