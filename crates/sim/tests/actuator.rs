@@ -125,6 +125,11 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
         known.scores.iter().filter(|score| score.kind == Kind::Lend && score.verified).collect();
     assert!(lent.len() > 3 && lent.iter().all(|score| score.realised_gpu_ms.is_some()), "{lent:?}");
     assert!(lent.iter().any(|score| score.benefit_ratio_ppm > Some(300_000)), "{lent:?}");
+    // What a job loses because a loan is taken back is the loan's cost, and no decision of its own.
+    let freeing =
+        |id: &str| known.intents.get(id).is_some_and(|i| known.intents.frees_a_loan(&i.decision.action));
+    assert!(known.intents.all().any(|intent| freeing(&intent.decision.action.id)));
+    assert!(!known.scores.iter().any(|score| freeing(&score.action)));
 }
 
 /// A journal whose writer dies at a write: before it stands there, or after.

@@ -22,13 +22,14 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn new(decision: &Decision, state: &ClusterState) -> Self {
         let change = decision.action.change.clone();
+        let rate_gpu_milli = rate(&change, state);
         Self {
             at_us: state.at_us,
             ends_us: state.at_us + decision.predicted.over_ms * 1000,
-            rate_gpu_milli: rate(&change, state),
+            rate_gpu_milli,
             change,
             gained_gpu_us: 0,
-            unknown: false,
+            unknown: rate_gpu_milli.is_none(),
         }
     }
 
@@ -87,7 +88,7 @@ fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
 }
 
 impl<J: Journal, F: Foresees> Actuator<J, F> {
-    /// Scores what is over. Of what another life of the actuator verified nobody measured what it came to.
+    /// Scores what is over. What frees a loan's GPUs is no decision of its own: what jobs lose by it is the loan's cost. Of what another life of the actuator verified nobody measured what it came to.
     pub(super) fn score(&mut self, now_us: i64) -> Result<(), Stop> {
         let due = self.known.intents.all().filter(|intent| {
             let predicted = &intent.decision.predicted;
@@ -97,8 +98,11 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
                 _ => false,
             }
         });
-        let due: Vec<Intent> =
-            due.filter(|intent| !self.known.is_scored(&intent.decision.action.id)).cloned().collect();
+        let is_own = |intent: &&Intent| {
+            let action = &intent.decision.action;
+            !self.known.is_scored(&action.id) && !self.known.intents.frees_a_loan(action)
+        };
+        let due: Vec<Intent> = due.filter(is_own).cloned().collect();
         let scores: Vec<What> = due.iter().map(|intent| What::Scored(self.scored(intent))).collect();
         for intent in &due {
             self.meters.remove(&intent.decision.action.id);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Intent, IntentEvent, Reject, Stage, What};
-use crate::action::{ActionId, Change};
+use crate::action::{Action, ActionId, Change};
 use crate::guard::{Approval, History, Outcome, Past, Switch};
 
 const DAY_US: i64 = 86_400_000_000;
@@ -57,15 +57,25 @@ impl Intents {
         self.intents.values()
     }
 
+    /// Whether an action frees GPUs of a loan that is taken back.
+    pub fn frees_a_loan(&self, action: &Action) -> bool {
+        action.after.iter().any(|id| self.loan_of(id).is_some())
+    }
+
     /// Work that jobs lost because `loan` was taken back, GPUs × milliseconds, as expected of each when it was begun.
     pub fn lost_to_reclaim(&self, loan: &str) -> i64 {
-        let takes = |id: &ActionId| {
-            let change = self.intents.get(id).map(|intent| &intent.decision.action.change);
-            matches!(change, Some(Change::Reclaim { loan: of, .. }) if of == loan)
-        };
         let begun = self.intents.values().filter(|intent| outcome(&intent.stage).is_some());
+        let takes = |id: &ActionId| self.loan_of(id) == Some(loan);
         let freed = begun.filter(|intent| intent.decision.action.after.iter().any(takes));
         freed.map(|intent| intent.past().lost_gpu_ms).sum()
+    }
+
+    /// The loan that an action takes back.
+    fn loan_of(&self, action: &str) -> Option<&str> {
+        match &self.intents.get(action)?.decision.action.change {
+            Change::Reclaim { loan, .. } => Some(loan),
+            _ => None,
+        }
     }
 
     /// Greatest generation seen.

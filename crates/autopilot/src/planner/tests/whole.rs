@@ -101,7 +101,7 @@ fn a_plan_after_a_plan_keeps_the_ids_of_what_it_decides_again() {
         let ids = |plan: &Plan| plan.decisions.iter().map(|d| d.action.id.clone()).collect::<Vec<_>>();
         kept += ids(&second).iter().filter(|id| ids(&first).contains(id)).count();
         all += first.decisions.len();
-        let (third, _) = plan(&policy, &state, &says, Some(&first), NOW + 1000 * S, seed);
+        let (third, _) = plan(&policy, &state, &says, Some(&first), NOW + 5000 * S, seed);
         assert!(ids(&third).iter().all(|id| !ids(&first).contains(id)), "expired ones are new decisions");
     }
     assert!(kept * 10 > all * 9, "{kept} of {all} kept");
