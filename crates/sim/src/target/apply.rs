@@ -75,7 +75,10 @@ impl SimTarget {
             std::mem::take(&mut self.slow).into_iter().partition(|s: &(i64, Action)| s.0 <= now_us);
         self.slow = later;
         for (_, action) in due {
-            if self.carry_out(&action).is_err() {
+            // The write is a conditional one: it carries the generation and what it was decided on.
+            let (old, state) = (action.generation < self.generation, self.state());
+            let holds = action.preconditions.iter().all(|fact| fact.holds(&state).is_ok());
+            if old || !holds || self.carry_out(&action).is_err() {
                 self.applied.remove(&action.id);
             }
         }

@@ -37,6 +37,7 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
         "budgets per time and concurrency",
         &[
             "budgets_bound_an_hour_a_day_and_gpus",
+            "to_let_a_loan_go_on_uses_no_budget_and_is_done_once_in_a_term",
             "few_are_under_way_at_a_time_and_one_of_an_object",
             "no_history_leads_below_a_floor_over_a_budget_or_to_two_effects",
         ],
@@ -69,6 +70,7 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
             "between_the_two_bounds_nothing_moves",
             "an_object_rests_after_a_change_and_a_lender_between_steps",
             "to_and_fro_is_noticed",
+            "a_lender_turns_by_the_share_of_its_quota_and_not_when_a_loan_had_its_time",
         ],
     ),
     (
