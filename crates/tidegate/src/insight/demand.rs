@@ -1,10 +1,10 @@
-//! Demand of a cluster by pool, by team and in all: GPUs held and waited for, hour by hour, and what it will be.
+//! Demand of a cluster by pool, by team, by size of jobs and in all: GPUs held and waited for, hour by hour, and what it will be.
 
 use std::collections::BTreeMap;
 
 use tidegate_events::v1::SeriesKind;
 use tidegate_events::{Event, v1};
-use tidegate_insight::forecast::{Config, Forecaster, JobEvent, JobTable, LEVELS};
+use tidegate_insight::forecast::{Config, Forecaster, JobEvent, JobTable, LEVELS, size_class};
 
 use super::{Publication, envelope, source};
 
@@ -45,6 +45,8 @@ struct OpenJob {
     gpus_milli: i64,
     team: Option<String>,
     pool: Option<String>,
+    /// Class of the size it was first heard of with: if it moved with each resize, its class would lose it without an end.
+    class: Option<&'static str>,
 }
 
 #[derive(Debug, Clone)]
@@ -138,12 +140,13 @@ impl Demand {
         let is_new = known.is_none();
         let mut job = known.unwrap_or_else(|| {
             self.next_id += 1;
-            OpenJob { id: self.next_id, gpus_milli: 0, team: None, pool: None }
+            OpenJob { id: self.next_id, gpus_milli: 0, team: None, pool: None, class: None }
         });
         let gpus = fact.gpus_milli.and_then(|gpus| i64::try_from(gpus).ok());
         job.gpus_milli = gpus.unwrap_or(job.gpus_milli);
         job.team = fact.team.clone().or(job.team);
         job.pool = fact.pool.clone().or(job.pool);
+        job.class = job.class.or_else(|| size_class(job.gpus_milli as f64 / 1000.0));
         self.add(&job, job.gpus_milli, at_us);
         let gpus = job.gpus_milli as f64 / 1000.0;
         let id = job.id;
@@ -267,7 +270,8 @@ fn names(job: &OpenJob) -> Vec<Name> {
     let total = Some((SeriesKind::Total.into(), "total".to_owned()));
     let pool = job.pool.clone().filter(|pool| !pool.is_empty()).map(|pool| (SeriesKind::Pool.into(), pool));
     let team = job.team.clone().filter(|team| !team.is_empty()).map(|team| (SeriesKind::Team.into(), team));
-    [total, pool, team].into_iter().flatten().collect()
+    let class = job.class.map(|class| (SeriesKind::Class.into(), class.to_owned()));
+    [total, pool, team, class].into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -304,8 +308,9 @@ mod tests {
         demand.apply(&fact(v1::JobEventKind::Started, "a", Some(4_000)), HOUR_US / 2);
         demand.advance(30 * HOUR_US);
         let issued = forecasts(&mut demand);
-        // At 24 h and 30 h, of total, pool and team.
-        assert_eq!(issued.len(), 2 * 3 * HORIZONS.len());
+        // At 24 h and 30 h, of total, pool, team and jobs of two to four GPUs.
+        assert_eq!(issued.len(), 2 * 4 * HORIZONS.len());
+        assert!(issued.iter().filter(|f| f.kind() == SeriesKind::Class).all(|f| f.name == "2-4"));
         let of = |kind: SeriesKind| issued.iter().filter(|f| f.kind() == kind).count();
         assert_eq!([SeriesKind::Total, SeriesKind::Pool, SeriesKind::Team].map(of), [2 * HORIZONS.len(); 3]);
         let first = &issued[0];
@@ -313,6 +318,19 @@ mod tests {
         // What always was is foreseen again, or more: one job came in the only day there was. Three times the peak is the bound.
         assert!(first.gpus_milli.is_sorted() && first.gpus_milli[20] <= 12_000, "{first:?}");
         assert!((4_000..=8_000).contains(&first.gpus_milli[10]), "{first:?}");
+    }
+
+    #[test]
+    fn a_job_stays_in_the_class_of_its_first_size() {
+        let mut demand = Demand::new("c", i64::MIN);
+        demand.apply(&fact(v1::JobEventKind::Submitted, "a", Some(8_000)), 0);
+        demand.apply(&fact(v1::JobEventKind::Resized, "a", Some(16_000)), HOUR_US);
+        let level = |demand: &Demand, class: &str| {
+            demand.series.get(&(SeriesKind::Class.into(), class.to_owned())).map(|series| series.level_milli)
+        };
+        assert_eq!([level(&demand, "5-8"), level(&demand, "9-32")], [Some(16_000), None]);
+        demand.apply(&fact(v1::JobEventKind::Ended, "a", None), 2 * HOUR_US);
+        assert_eq!(level(&demand, "5-8"), Some(0));
     }
 
     #[test]

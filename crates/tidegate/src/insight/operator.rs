@@ -291,14 +291,14 @@ mod tests {
             operator.catch_up(Pace::Once, 100 * HOUR_MS).unwrap()
         };
         let first = catch_up(false);
-        // The first hour is 1; 24 of them are over at 25, so the total is foreseen at 30 and 36.
-        assert_eq!((first.written, first.known, first.read), (2 * 16, 0, 39));
-        assert_eq!(records(log.as_ref()), 32);
+        // The first hour is 1; 24 of them are over at 25, so the total and jobs of one GPU are foreseen at 30 and 36.
+        assert_eq!((first.written, first.known, first.read), (2 * 2 * 16, 0, 39));
+        assert_eq!(records(log.as_ref()), 64);
         let told = catch_up(false);
-        assert_eq!((told.written, told.known), (0, 32));
+        assert_eq!((told.written, told.known), (0, 64));
         // Somebody else said it since: the log itself knows.
         let beside = catch_up(true);
-        assert_eq!((beside.written, beside.known), (0, 32));
-        assert_eq!(records(log.as_ref()), 32);
+        assert_eq!((beside.written, beside.known), (0, 64));
+        assert_eq!(records(log.as_ref()), 64);
     }
 }

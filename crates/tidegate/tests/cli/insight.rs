@@ -136,12 +136,12 @@ fn a_planted_straggler_and_demand_are_said_once() {
     );
     assert_eq!(late, "late\n0\n");
 
-    // From 24 hours of each series on, every six hours: total, pool and team.
+    // From 24 hours of each series on, every six hours: total, pool, team and size of jobs.
     let issued = query(
         &data,
         "SELECT kind, name, count(DISTINCT event_time) AS issued FROM forecasts GROUP BY kind, name ORDER BY kind",
     );
-    assert_eq!(issued, "kind,name,issued\nPOOL,h100,13\nTEAM,vision,13\nTOTAL,total,13\n");
+    assert_eq!(issued, "kind,name,issued\nCLASS,5-8,13\nPOOL,h100,13\nTEAM,vision,13\nTOTAL,total,13\n");
     let scored = query(
         &data,
         "SELECT count(*) > 100 AS many, min(truth_gpus_milli) AS least, max(truth_gpus_milli) AS most FROM forecast_scores \
