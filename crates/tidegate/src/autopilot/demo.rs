@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tidegate_actuator::LogJournal;
-use tidegate_autopilot::action::Kind;
+use tidegate_autopilot::action::Change;
 use tidegate_autopilot::actuator::{Actuator, Foresees, Settings};
 use tidegate_autopilot::forecast::{Trailing, TrailingConfig};
 use tidegate_autopilot::guard::Switch;
@@ -114,9 +114,11 @@ impl Demo {
                 let now_us = self.target.sim().now_us();
                 let stepped = actuator.step(&mut self.target, &mut || Switch::On, &[], EPOCH_US + now_us)?;
                 for (action, _) in stepped.steps.iter().filter(|(_, what)| *what == "verified") {
-                    match actuator.known().intents.get(action).map(|intent| intent.decision.kind) {
-                        Some(Kind::Lend) => lends += 1,
-                        Some(Kind::Reclaim) => reclaims += 1,
+                    let intent = actuator.known().intents.get(action);
+                    match intent.map(|intent| &intent.decision.action.change) {
+                        // One that goes on is no new loan.
+                        Some(Change::Lend { extends: None, .. }) => lends += 1,
+                        Some(Change::Reclaim { .. }) => reclaims += 1,
                         _ => {}
                     }
                 }
@@ -168,7 +170,7 @@ impl Demo {
         let hours = |outcome: &Outcome| tidegate_sim::gpu_hours(outcome.useful_gpu_us - before.useful_gpu_us);
         let unmet = |outcome: &Outcome| (outcome.unmet_us - before.unmet_us) / MINUTE_US;
         format!(
-            "{lent} loans and {returned} times taken back in a day and a half. Training did {:.0} GPU-hours of useful work, {:.0} without the autopilot \
+            "{lent} loans, taken back {returned} times, in a day and a half. Training did {:.0} GPU-hours of useful work, {:.0} without the autopilot \
              ({:+.1} %);\nserving went short for {} minutes, {} without.",
             hours(&with),
             hours(&without),
