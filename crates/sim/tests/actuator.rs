@@ -242,6 +242,22 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     let at_us = now_us(&target);
     let acts = new.step(&mut target, &mut on, &[], at_us).unwrap();
     assert_eq!(acts.role, Role::Acts { generation: 2 });
+    // By another policy another plan is on record at once, though it decides nothing.
+    let policies = || {
+        let entries = known(&journal).1;
+        let plans = entries.into_iter().filter_map(|entry| match entry.what {
+            What::Planned(planned) => Some(planned.plan.policy),
+            _ => None,
+        });
+        plans.collect::<Vec<_>>()
+    };
+    let count = policies().len();
+    target.run_until(target.sim().now_us() + 2 * MINUTE_US);
+    let mut shipped =
+        Actuator::new(Policy::shipped(), settings("shipped"), journal.reader(), warmed(&setting));
+    let at_us = now_us(&target);
+    shipped.step(&mut target, &mut on, &[], at_us).unwrap();
+    assert_eq!((policies().len(), policies().last().map(String::as_str)), (count + 1, Some("default")));
     let deeds = target.deeds().len();
     // With a clock that stood still it takes itself for the holder; the journal knows better.
     let stale = old.step(&mut target, &mut on, &[], at_us - 90 * SECOND_US).unwrap();

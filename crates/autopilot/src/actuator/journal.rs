@@ -119,25 +119,15 @@ pub struct InMemory {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Number of the first entry that is kept.
-    first: usize,
     entries: Vec<Entry>,
     generation: u64,
 }
 
 impl InMemory {
-    /// A new reader of the same entries, from the first on that is kept.
+    /// A new reader of the same entries, from the first on.
     #[must_use]
     pub fn reader(&self) -> Self {
         Self { shared: Rc::clone(&self.shared), next: 0, generation: 0 }
-    }
-
-    /// Drops entries before the newest `keep`.
-    pub fn trim(&self, keep: usize) {
-        let shared = &mut *self.shared.borrow_mut();
-        let dropped = shared.entries.len().saturating_sub(keep);
-        shared.entries.drain(..dropped);
-        shared.first += dropped;
     }
 }
 
@@ -165,8 +155,8 @@ impl Journal for InMemory {
 
     fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
         let shared = self.shared.borrow();
-        let from = self.next.max(shared.first);
-        self.next = shared.first + shared.entries.len();
-        Ok(shared.entries[from - shared.first..].to_vec())
+        let new = shared.entries[self.next..].to_vec();
+        self.next = shared.entries.len();
+        Ok(new)
     }
 }

@@ -167,19 +167,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         &self.known
     }
 
-    /// What it foresees demand by.
-    pub fn forecast(&self) -> &F {
-        &self.forecast
-    }
-
     /// Lets the forecast learn of what was before.
     pub fn learn(&mut self, from: impl FnOnce(&mut F)) {
         from(&mut self.forecast);
-    }
-
-    /// Acts by another policy from now on.
-    pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
     }
 
     /// Its policy.
@@ -320,7 +310,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         Ok(())
     }
 
-    /// Makes a plan if it is time, and records it if it decides something new, or if nothing was recorded for long.
+    /// Makes a plan if it is time, and records it if it decides something new, if the policy is another than before, or if nothing was
+    /// recorded for long.
     fn plan(
         &mut self,
         state: &ClusterState,
@@ -337,7 +328,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         let (plan, report) =
             planner::plan(&self.policy, state, &self.forecast, parent.as_ref(), now_us, seed);
         let proposals = self.proposals(&plan, state, switch, now_us);
-        if proposals.is_empty() && !due(self.known.planned_us, self.settings.repeat_every_ms) {
+        let before = self.known.plan.as_ref();
+        let by_the_same = before.is_some_and(|before| before.policy_hash == plan.policy_hash);
+        if proposals.is_empty() && by_the_same && !due(self.known.planned_us, self.settings.repeat_every_ms) {
             return Ok(None);
         }
         let told = (plan.id.clone(), plan.decisions.len());

@@ -44,9 +44,4 @@ impl Lease {
             _ => Ok(Self { holder, generation: next, until_us }),
         }
     }
-
-    /// Whether it may be acted under at `now_us`, with `margin_ms` left for what is begun to reach the target.
-    pub fn holds(&self, now_us: i64, margin_ms: i64) -> bool {
-        now_us + margin_ms * 1000 < self.until_us
-    }
 }

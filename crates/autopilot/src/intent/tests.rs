@@ -343,7 +343,6 @@ fn leases_change_hands_when_they_are_over_and_generations_rise() {
         2,
         "it had lost it"
     );
-    assert!(first.holds(NOW + 7 * S, 2_000) && !first.holds(NOW + 8 * S, 2_000));
 }
 
 #[test]

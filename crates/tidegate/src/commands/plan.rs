@@ -89,7 +89,8 @@ async fn made(service: &QueryService, limit: usize) -> Result<Vec<Made>, Command
     .await?;
     match newest.is_empty() {
         true => Err(
-            "no plan is on record: `tidegate autopilot run` makes them, and `tidegate up --demo` shows how"
+            "no plan is in the tables: `tidegate autopilot run` makes plans, `tidegate pipeline run` brings them from the log into the tables, and \
+             `tidegate up --demo` shows how"
                 .into(),
         ),
         false => Ok(newest),
