@@ -33,7 +33,7 @@ pub fn event_of(entry: &Entry, cluster: &str, holder: &str, seq: u64) -> Result<
     let mut event = AutopilotEvent {
         envelope: Some(Envelope {
             cluster: cluster.to_owned(),
-            source: source(cluster),
+            source: source(cluster, holder),
             epoch: entry.generation,
             seq,
             event_time_ms: at_ms,
@@ -57,9 +57,9 @@ pub fn event_of(entry: &Entry, cluster: &str, holder: &str, seq: u64) -> Result<
     Ok(Event::Autopilot(event))
 }
 
-/// The source under which everything of a cluster's autopilot is written, whoever acts.
-pub fn source(cluster: &str) -> String {
-    format!("autopilot/{cluster}")
+/// The source under which one life of a cluster's autopilot writes.
+pub fn source(cluster: &str, holder: &str) -> String {
+    format!("autopilot/{cluster}/{holder}")
 }
 
 /// The entry that a record holds; `None` if it holds none.

@@ -1,9 +1,10 @@
-//! The journal on the log: one partition, one source whose epoch is the generation of the lease. The log takes each number of
-//! an epoch once and nothing of an older epoch, so the lease is held by whoever wrote the epoch's first record.
+//! The journal on the log: one partition, whose order tells whose lease it is. Each life of an actuator is a source of its own, whose epoch
+//! is the generation of its lease.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate_autopilot::actuator::{Entry, Journal, JournalError, What};
+use tidegate_autopilot::actuator::{Entry, Journal, JournalError};
 use tidegate_events::SchemaId;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 
@@ -11,6 +12,8 @@ use super::event::{entry_of, event_of, source};
 
 /// Payload bytes read at a time.
 const READ_BYTES: usize = 8 << 20;
+/// How long what was written may take to be readable.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The journal of one cluster's autopilot on a log.
 pub struct LogJournal {
@@ -20,10 +23,14 @@ pub struct LogJournal {
     holder: String,
     /// Offset to read from.
     next: u64,
-    /// Generation that is held; 0: none.
+    /// Generation written under last; 0: none.
     generation: u64,
     /// Number of the next record in it.
     seq: u64,
+    /// Generation in which a write failed: it may yet come to stand there.
+    broken: Option<u64>,
+    /// Offset behind what was written last: it must be read before anything is done on it.
+    written_to: u64,
 }
 
 impl std::fmt::Debug for LogJournal {
@@ -51,67 +58,61 @@ impl LogJournal {
             TopicPartition { topic: topic.into(), partition: partition_for(cluster.as_bytes(), partitions) };
         let next = log.extent(&at)?.start;
         let (cluster, holder) = (cluster.to_owned(), holder.to_owned());
-        Ok(Self { log, at, cluster, holder, next, generation: 0, seq: 0 })
+        Ok(Self { log, at, cluster, holder, next, generation: 0, seq: 0, broken: None, written_to: 0 })
     }
 
-    fn write(&mut self, entries: &[Entry], generation: u64, first_seq: u64) -> Result<u64, JournalError> {
-        let away = |why: String| JournalError::Away(why);
-        let mut records = Vec::with_capacity(entries.len());
-        for (seq, entry) in (first_seq..).zip(entries) {
-            let mut event =
-                event_of(entry, &self.cluster, &self.holder, seq).map_err(|e| away(e.to_string()))?;
-            records.push(event.record().map(Record::from).map_err(|e| away(e.to_string()))?);
-        }
-        let producer = Producer { source: source(&self.cluster), epoch: generation };
-        match self.log.append(&self.at, Batch { producer, first_seq, records }) {
-            Ok(appended) => Ok(appended.written),
-            Err(LogError::StaleEpoch { .. } | LogError::Fenced { .. }) => Err(JournalError::Lost(generation)),
-            Err(error) => {
-                // It may yet come to stand there. A new generation, which the next lease is, makes that harmless.
-                self.generation = 0;
-                Err(away(error.to_string()))
-            }
-        }
+    fn records(&self, entries: &[Entry], first_seq: u64) -> Result<Vec<Record>, JournalError> {
+        let record = |(seq, entry): (u64, &Entry)| {
+            let mut event = event_of(entry, &self.cluster, &self.holder, seq).map_err(told)?;
+            event.record().map(Record::from).map_err(told)
+        };
+        (first_seq..).zip(entries).map(record).collect()
     }
 }
 
+fn told(error: impl std::fmt::Display) -> JournalError {
+    JournalError(error.to_string())
+}
+
 impl Journal for LogJournal {
-    fn take(&mut self, entry: Entry) -> Result<(), JournalError> {
-        let generation = entry.generation;
-        if generation == self.generation {
-            return self.append(vec![entry]);
+    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+        let Some(generation) = entries.first().map(|entry| entry.generation) else { return Ok(()) };
+        if self.broken == Some(generation) {
+            return Err(JournalError(format!("writes of generation {generation} may still be on their way")));
         }
-        debug_assert!(matches!(entry.what, What::Lease(_)), "a generation begins with its lease");
-        match self.write(&[entry], generation, 0)? {
-            // The first record of this generation was there: somebody else's.
-            0 => Err(JournalError::Lost(generation)),
-            _ => {
-                (self.generation, self.seq) = (generation, 1);
+        if generation != self.generation {
+            (self.generation, self.seq) = (generation, 0);
+        }
+        let records = self.records(&entries, self.seq)?;
+        let count = records.len() as u64;
+        let producer = Producer { source: source(&self.cluster, &self.holder), epoch: generation };
+        match self.log.append(&self.at, Batch { producer, first_seq: self.seq, records }) {
+            Ok(appended) if appended.written == count => {
+                self.seq += count;
+                self.written_to = appended.first_offset + count;
                 Ok(())
+            }
+            answer => {
+                self.broken = Some(generation);
+                Err(answer.map_or_else(told, |_| JournalError("another writes under this name".to_owned())))
             }
         }
     }
 
-    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
-        if self.generation == 0 {
-            return Err(JournalError::Lost(0));
-        }
-        let written = self.write(&entries, self.generation, self.seq)?;
-        if written != entries.len() as u64 {
-            return Err(JournalError::Lost(self.generation));
-        }
-        self.seq += written;
-        Ok(())
-    }
-
     fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
-        let away = |error: LogError| JournalError::Away(error.to_string());
-        let end = self.log.extent(&self.at).map_err(away)?.end;
         let mut entries = Vec::new();
-        while self.next < end {
-            let records = self.log.read(&self.at, self.next, READ_BYTES).map_err(away)?;
-            // On Kafka the end may hold marks of transactions alone.
-            let Some(last) = records.last() else { break };
+        loop {
+            let records = self.log.read(&self.at, self.next, READ_BYTES).map_err(told)?;
+            let Some(last) = records.last() else {
+                if self.next >= self.written_to {
+                    return Ok(entries);
+                }
+                // What is durable is readable once what stands before it is decided.
+                if !self.log.wait_for(&self.at, self.written_to - 1, PATIENCE).map_err(told)? {
+                    return Err(JournalError("what was written cannot be read back".to_owned()));
+                }
+                continue;
+            };
             self.next = last.offset + 1;
             let read =
                 records.iter().filter_map(|stored| entry_of(stored.record.schema, &stored.record.payload));
@@ -121,42 +122,5 @@ impl Journal for LogJournal {
             });
             entries.extend(ours.map(|(_, entry)| entry));
         }
-        Ok(entries)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate_autopilot::intent::Lease;
-    use tidegate_log::{EmbeddedLog, EmbeddedOptions, TopicConfig};
-
-    use super::*;
-
-    fn lease(holder: &str, generation: u64) -> Entry {
-        let lease = Lease { holder: holder.to_owned(), generation, until_us: 90_000_000 };
-        Entry { at_us: 60_000_000, generation, what: What::Lease(lease) }
-    }
-
-    #[test]
-    fn of_two_who_take_a_generation_one_has_it_and_an_older_one_writes_nothing_more() {
-        let folder = tempfile::tempdir().unwrap();
-        let log = EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap();
-        let topic = TopicConfig { partitions: 3, retain_ms: None, retain_bytes: None };
-        log.create_topic(SchemaId::AutopilotEvent.topic(), topic).unwrap();
-        let log: Arc<dyn EventLog> = Arc::new(log);
-        let open = |holder: &str| LogJournal::open(Arc::clone(&log), "c", holder).unwrap();
-        let (mut one, mut other) = (open("one"), open("other"));
-        assert_eq!(one.append(vec![lease("one", 1)]), Err(JournalError::Lost(0)));
-        one.take(lease("one", 1)).unwrap();
-        assert_eq!(other.take(lease("other", 1)), Err(JournalError::Lost(1)));
-        one.take(lease("one", 1)).unwrap();
-        assert_eq!(other.read().unwrap(), [lease("one", 1), lease("one", 1)]);
-        other.take(lease("other", 2)).unwrap();
-        assert_eq!(one.append(vec![lease("one", 1)]), Err(JournalError::Lost(1)));
-        assert_eq!(one.read().unwrap().last(), Some(&lease("other", 2)));
-        // Another cluster's autopilot is none of theirs.
-        let mut elsewhere = LogJournal::open(Arc::clone(&log), "d", "one").unwrap();
-        elsewhere.take(lease("one", 1)).unwrap();
-        assert_eq!(open("third").read().unwrap().len(), 3);
     }
 }

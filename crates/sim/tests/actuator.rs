@@ -13,7 +13,7 @@ use tidegate_autopilot::{
     },
     forecast::{Series, Trailing, TrailingConfig},
     guard::Switch,
-    intent::{Stage, What as Step},
+    intent::{Lease, Stage, What as Step},
     planner::Plan,
     policy::Policy,
     target::Target,
@@ -152,15 +152,11 @@ impl Dying {
         if self.is_written {
             write(&mut self.inner)?;
         }
-        Err(JournalError::Away("killed".to_owned()))
+        Err(JournalError("killed".to_owned()))
     }
 }
 
 impl Journal for Dying {
-    fn take(&mut self, entry: Entry) -> Result<(), JournalError> {
-        self.write(|inner| inner.take(entry))
-    }
-
     fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
         self.write(|inner| inner.append(entries))
     }
@@ -218,6 +214,57 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
         }
     }
     assert!(killed.len() > 10, "{killed:?}");
+}
+
+/// A journal in which another takes the lease just before a write.
+struct Overtaken {
+    inner: InMemory,
+    left: i64,
+}
+
+impl Journal for Overtaken {
+    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+        self.left -= 1;
+        if self.left == 0 {
+            let (at_us, generation) = (entries[0].at_us, entries[0].generation + 1);
+            let lease = Lease { holder: "other".to_owned(), generation, until_us: at_us + DAY_US };
+            self.inner.append(vec![Entry { at_us, generation, what: What::Lease(lease) }])?;
+        }
+        self.inner.append(entries)
+    }
+
+    fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
+        self.inner.read()
+    }
+}
+
+#[test]
+fn overtaken_before_any_write_it_does_nothing_more() {
+    let setting = setting(5);
+    let forecast = warmed(&setting);
+    let mut told = BTreeSet::new();
+    for write in 2..60 {
+        let mut target = cluster(&setting, 17);
+        let journal = Overtaken { inner: InMemory::default(), left: write };
+        let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal, forecast.clone());
+        let mut role = Role::Fenced;
+        while target.sim().now_us() < 22 * HOUR_US {
+            let (now_us, before) = (target.sim().now_us(), target.deeds().len());
+            let stepped = actuator.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
+            if !matches!(stepped.role, Role::Acts { .. }) {
+                // The step it had recorded last, in the same look, may have had its effect before; this one has none.
+                let last = stepped.steps.last().map(|(_, what)| *what);
+                let done = stepped.steps.iter().filter(|(_, what)| *what == "applied").count();
+                assert!(last != Some("applying") || target.deeds().len() <= before + done, "{stepped:?}");
+                told.extend(last);
+                role = stepped.role;
+                break;
+            }
+            target.run_until(now_us + MINUTE_US);
+        }
+        assert_eq!(role, Role::Fenced, "write {write}");
+    }
+    assert!(told.contains("applying") && told.len() > 3, "{told:?}");
 }
 
 #[test]

@@ -76,87 +76,53 @@ pub struct Entry {
     pub what: What,
 }
 
-/// Why something does not stand in the journal.
+/// The journal cannot be reached, or does not say. What was written may or may not stand there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JournalError {
-    /// Another took the right to write: stop acting.
-    #[error("generation {0} may not write any more: another actuator took over")]
-    Lost(u64),
-    /// It cannot be reached, or does not say. It may or may not stand there: read before anything else.
-    #[error("the journal cannot be used: {0}")]
-    Away(String),
-}
+#[error("the journal cannot be used: {0}")]
+pub struct JournalError(pub String);
 
-/// A durable order of entries that many may read and one may write.
+/// A durable order of entries, the same for all who read it. Anybody may write: whose entries count is told by the order alone (a lease
+/// that comes first has its generation, and what an older generation wrote after it is nothing), so whoever writes reads back before it acts.
 pub trait Journal {
-    /// Takes the right to write under `entry.generation` and writes `entry`, a [`What::Lease`]. Of two who take the same generation one is
-    /// refused, and nobody of an older generation writes after it.
+    /// Writes entries of one generation, all of them or none, durable when it returns. After an error nothing more can be written under
+    /// that generation, as what failed may still come.
     ///
     /// # Errors
-    /// [`JournalError::Lost`]: somebody else has this generation or a newer one.
-    fn take(&mut self, entry: Entry) -> Result<(), JournalError>;
-
-    /// Writes entries under the generation taken last, all of them or none, durable when it returns.
-    ///
-    /// # Errors
-    /// [`JournalError::Lost`]: somebody took a newer generation. Nothing was written.
+    /// They may or may not stand there.
     fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError>;
 
-    /// What stands behind what was read so far, whoever wrote it.
+    /// What stands behind what was read so far, whoever wrote it; what was appended here is in it.
     ///
     /// # Errors
-    /// [`JournalError::Away`].
+    /// [`JournalError`].
     fn read(&mut self) -> Result<Vec<Entry>, JournalError>;
 }
 
 /// A journal in memory that several actuators of one thread share: for simulations.
 #[derive(Debug, Clone, Default)]
 pub struct InMemory {
-    shared: Rc<RefCell<Shared>>,
+    entries: Rc<RefCell<Vec<Entry>>>,
     next: usize,
-    generation: u64,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    entries: Vec<Entry>,
-    generation: u64,
 }
 
 impl InMemory {
     /// A new reader of the same entries, from the first on.
     #[must_use]
     pub fn reader(&self) -> Self {
-        Self { shared: Rc::clone(&self.shared), next: 0, generation: 0 }
+        Self { entries: Rc::clone(&self.entries), next: 0 }
     }
 }
 
 impl Journal for InMemory {
-    fn take(&mut self, entry: Entry) -> Result<(), JournalError> {
-        let mut shared = self.shared.borrow_mut();
-        let renews = entry.generation == self.generation && shared.generation == self.generation;
-        if entry.generation <= shared.generation && !renews {
-            return Err(JournalError::Lost(entry.generation));
-        }
-        shared.generation = entry.generation;
-        self.generation = entry.generation;
-        shared.entries.push(entry);
-        Ok(())
-    }
-
     fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
-        let mut shared = self.shared.borrow_mut();
-        if self.generation == 0 || shared.generation != self.generation {
-            return Err(JournalError::Lost(self.generation));
-        }
-        shared.entries.extend(entries);
+        self.entries.borrow_mut().extend(entries);
         Ok(())
     }
 
     fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
-        let shared = self.shared.borrow();
-        let new = shared.entries[self.next..].to_vec();
-        self.next = shared.entries.len();
+        let entries = self.entries.borrow();
+        let new = entries[self.next..].to_vec();
+        self.next = entries.len();
         Ok(new)
     }
 }

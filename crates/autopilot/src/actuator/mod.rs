@@ -135,10 +135,7 @@ enum Stop {
 
 impl From<JournalError> for Stop {
     fn from(error: JournalError) -> Self {
-        match error {
-            JournalError::Lost(_) => Self::Fenced,
-            away @ JournalError::Away(_) => Self::Journal(away),
-        }
+        Self::Journal(error)
     }
 }
 
@@ -259,12 +256,20 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         Ok(())
     }
 
-    /// Writes entries and takes them in: what it knows comes from the journal alone.
+    /// Writes entries and takes them in: what it knows comes from the journal alone. Where another's lease stands before them they
+    /// are nothing, and nothing is done on them.
     fn record(&mut self, what: Vec<What>, now_us: i64) -> Result<(), Stop> {
         let Some(generation) = self.mine else { return Err(Stop::Fenced) };
         let entry = |what| Entry { at_us: now_us, generation, what };
         self.journal.append(what.into_iter().map(entry).collect())?;
-        Ok(self.catch_up()?)
+        self.catch_up()?;
+        if self.has(generation) { Ok(()) } else { Err(Stop::Fenced) }
+    }
+
+    /// Whether by the journal the newest lease is its own.
+    fn has(&self, generation: u64) -> bool {
+        let lease = self.known.lease.as_ref();
+        lease.is_some_and(|lease| lease.generation == generation && lease.holder == self.settings.holder)
     }
 
     fn record_step(&mut self, action: &str, what: intent::What, now_us: i64) -> Result<(), Stop> {
@@ -288,10 +293,10 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         let held = self.known.lease.as_ref().filter(|_| self.mine == Some(generation));
         // A third of it may pass before it is renewed.
         if held.is_none_or(|held| held.until_us - now_us < lease_ms * 1000 * 2 / 3) {
-            let entry = Entry { at_us: now_us, generation, what: What::Lease(lease.clone()) };
-            self.journal.take(entry)?;
+            let entry = Entry { at_us: now_us, generation, what: What::Lease(lease) };
+            self.journal.append(vec![entry])?;
             self.catch_up()?;
-            if self.known.lease.as_ref() != Some(&lease) {
+            if !self.has(generation) {
                 return Err(Stop::Fenced);
             }
             self.mine = Some(generation);
