@@ -12,7 +12,6 @@ mod autopilot;
 mod bench;
 mod chaos;
 mod commands;
-mod insight;
 mod memory;
 
 use std::process::ExitCode;

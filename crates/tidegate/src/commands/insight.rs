@@ -14,7 +14,7 @@ use super::{
     CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on, block_on_one_thread, chain,
     name_full_disk, stop_on_signals,
 };
-use crate::insight::{Operator, Pace, Published};
+use tidegate_operator::{Operator, Pace, Published};
 
 /// How often the log is looked at for more.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -74,6 +74,12 @@ pub struct Operator {
     published: Published,
 }
 
+impl std::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operator").field("published", &self.published).finish_non_exhaustive()
+    }
+}
+
 impl Operator {
     /// An operator that has read nothing yet but what was said before.
     pub fn new(log: Arc<dyn EventLog>) -> Result<Self, LogError> {
