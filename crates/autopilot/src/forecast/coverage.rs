@@ -23,8 +23,9 @@ impl Coverage {
         self.open.push_back((last, bound, None));
     }
 
-    /// Takes the value of a step; steps come in order.
-    pub fn truth(&mut self, step: i64, value: f64) {
+    /// Takes the value of a step; steps come in order. Tells of the bounds that are over with it whether they held, oldest first.
+    pub fn truth(&mut self, step: i64, value: f64) -> Vec<bool> {
+        let mut over = Vec::new();
         while self.open.front().is_some_and(|(last, ..)| *last < step) {
             let Some((_, bound, highest)) = self.open.pop_front() else { break };
             // A bound over whose time nothing was seen says nothing.
@@ -35,10 +36,12 @@ impl Coverage {
             let held = highest <= bound;
             self.held.push_back(held);
             self.kept += usize::from(held);
+            over.push(held);
         }
         for (.., highest) in &mut self.open {
             *highest = Some(highest.map_or(value, |seen| seen.max(value)));
         }
+        over
     }
 
     /// Share of the bounds that held, 0 to 1; `None` while too few are over.

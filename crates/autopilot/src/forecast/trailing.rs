@@ -38,6 +38,10 @@ const DAYS_ENOUGH: usize = 3;
 /// Origins of any time of day before a bound is told.
 const ENOUGH: usize = 36;
 
+/// What a bound that did not hold adds to the margin, as a share of the last day's range of demand. Bounds overlap, so one rise breaks
+/// several; half or twice as much makes little difference.
+const LEARNING: f64 = 0.008;
+
 /// One series: the highest demand of each step.
 #[derive(Debug, Clone, Default)]
 struct Past {
@@ -47,6 +51,8 @@ struct Past {
     values: Vec<Option<f64>>,
     newest_us: i64,
     coverage: Coverage,
+    /// Added to every bound, GPUs: what bounds lacked of late.
+    margin: f64,
 }
 
 /// Forecasts by trailing quantiles.
@@ -112,15 +118,39 @@ impl Past {
     fn close_newest(&mut self, config: &TrailingConfig) {
         let step = self.end() - 1;
         let Some(Some(value)) = self.values.last().copied() else { return };
-        self.coverage.truth(step, value);
+        let over = self.coverage.truth(step, value);
+        self.adapt(&over, config);
         let horizon = steps(config.checked_ms, config);
         if let Some(bound) = self.highest(config.checked_level, horizon, config) {
             self.coverage.told(step + horizon, bound);
         }
     }
 
-    /// Where demand stands plus the quantile of how far it rose over `horizon` steps.
+    /// Moves the margin after bounds that are over: a little down for each that held, more up for each that did not, so that in the
+    /// long run the share that holds is the level that is checked, whatever demand does. That is online quantile tracking as in
+    /// Angelopoulos, Candès and Tibshirani, "Conformal PID Control for Time Series Prediction" (2023), equation 4; it is never
+    /// below 0, so that bounds are never narrower than what was seen.
+    fn adapt(&mut self, over: &[bool], config: &TrailingConfig) {
+        if over.is_empty() {
+            return;
+        }
+        let day = usize::try_from(DAY_MS / config.step_ms).unwrap_or(1);
+        let last = &self.values[self.values.len().saturating_sub(day)..];
+        let known = last.iter().flatten();
+        let (low, high) = known.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(*v), high.max(*v)));
+        let rate = LEARNING * (high - low).max(0.0);
+        for held in over {
+            let missed = if *held { 0.0 } else { 1.0 };
+            self.margin = (self.margin + rate * (missed - (1.0 - config.checked_level))).max(0.0);
+        }
+    }
+
+    /// Where demand stands plus the quantile of how far it rose over `horizon` steps, and the margin.
     fn highest(&self, level: f64, horizon: i64, config: &TrailingConfig) -> Option<f64> {
+        Some((self.risen(level, horizon, config)? + self.margin).max(0.0))
+    }
+
+    fn risen(&self, level: f64, horizon: i64, config: &TrailingConfig) -> Option<f64> {
         let now = *self.values.iter().rev().find_map(Option::as_ref)?;
         let horizon = usize::try_from(horizon).ok()?;
         let day = usize::try_from(DAY_MS / config.step_ms).ok()?;
@@ -141,7 +171,7 @@ impl Past {
         let told = same_time.len() as f64 / (same_time.len() + 1) as f64;
         let by_time = if days < DAYS_ENOUGH { None } else { quantile(&mut same_time, level) };
         if let Some(rise) = by_time.filter(|_| level <= told) {
-            return Some((now + rise).max(0.0));
+            return Some(now + rise);
         }
         let first = if by_time.is_some() { newest.saturating_sub(7 * day) } else { 0 };
         let mut rises: Vec<f64> = (first..newest).filter_map(|origin| self.rise(origin, horizon)).collect();
@@ -149,7 +179,7 @@ impl Past {
             return None;
         }
         let at_any_time = quantile(&mut rises, level)?;
-        Some((now + by_time.map_or(at_any_time, |rise| rise.max(at_any_time))).max(0.0))
+        Some(now + by_time.map_or(at_any_time, |rise| rise.max(at_any_time)))
     }
 
     /// How far the highest of `horizon` steps after `origin` was above it; below 0 where all were lower. `None` over gaps and
@@ -264,6 +294,33 @@ mod tests {
         assert_eq!(trailing.highest_gpus(OF, 0.9, HOUR_MS), before);
         trailing.observe(OF, 400 * 24 * HOUR_MS * 1000, 20.0);
         assert_eq!(trailing.highest_gpus(OF, 0.9, HOUR_MS), None, "a year later nothing of before counts");
+    }
+
+    #[test]
+    fn bounds_that_lacked_are_made_wider_until_enough_hold() {
+        // Calm for two weeks; then demand jumps seven times as far as it did, up and down.
+        let mut trailing = Trailing::new(TrailingConfig::default());
+        let (mut state, mut level) = (11u64, 200.0f64);
+        let (mut values, mut bounds) = (Vec::new(), Vec::new());
+        for step in 0..24 * 144usize {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let jump = ((state >> 33) % 9) as f64 - 4.0;
+            level = (level + if step < 14 * 144 { jump } else { 7.0 * jump }).clamp(20.0, 4_000.0);
+            trailing.observe(OF, step as i64 * 600_000_000, level);
+            values.push(level);
+            bounds.push(trailing.highest_gpus(OF, 0.9, 75 * 60_000));
+        }
+        // The newest value is in its step yet, so a bound told with it covers the eight steps that follow.
+        let of_days = |from: usize, until: usize| {
+            let held = |origin: &usize| {
+                values[origin + 1..=origin + 8].iter().all(|value| *value <= bounds[*origin].unwrap())
+            };
+            let origins: Vec<usize> = (from * 144..until * 144 - 8).collect();
+            origins.iter().filter(|origin| held(origin)).count() as f64 / origins.len() as f64
+        };
+        let (calm, wild) = (of_days(8, 14), of_days(15, 24));
+        assert!(calm > 0.86, "{calm}");
+        assert!(wild > 0.86, "{wild}");
     }
 
     #[test]
