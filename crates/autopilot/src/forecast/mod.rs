@@ -19,6 +19,7 @@ pub use learned::Learned;
 pub use published::{Named, Published, SeriesNames, Standing};
 pub(crate) use recorded::ppm;
 pub use recorded::{Answer, Recorded};
+pub use tidegate_insight::forecast::{Drift, Reach};
 pub use trailing::{Trailing, TrailingConfig};
 
 /// Whose demand for which pool.
