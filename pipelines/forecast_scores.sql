@@ -2,10 +2,10 @@
 --! doc     = "Every forecast of demand whose hour is over, against what was held and waited for then: pinball loss by quantile, and whether the truth was covered."
 --! question = "How good were the forecasts of demand, by series and by how far ahead, and do their bounds hold?"
 --! example  = "SELECT kind, name, horizon, count(*) AS forecasts, avg(covered80) AS covered80, avg(below95) AS below95, 2.0 * sum(mean_pinball_gpus_micro) / (1000.0 * sum(truth_gpus_milli)) AS weighted_quantile_loss FROM forecast_scores WHERE target_time >= now() - INTERVAL '28 days' GROUP BY kind, name, horizon HAVING sum(truth_gpus_milli) > 0 ORDER BY kind, name, horizon"
---! sources = ["forecasts", "usage_1h", "job_events"]
+--! sources = ["forecasts", "usage_1h", "job_intervals", "job_events"]
 --! [columns]
 --! cluster     = "Cluster."
---! kind        = "TOTAL, POOL or TEAM."
+--! kind        = "TOTAL, POOL, TEAM, or CLASS (jobs by size in GPUs: that which a job was first told with, whatever it has later)."
 --! name        = "Name of the series."
 --! issued_time = "When it was issued."
 --! target_time = "Start of the hour that was foreseen."
@@ -28,22 +28,68 @@
 --! model     = "Version of the forecaster."
 WITH measured AS (
     SELECT cluster, window_start, pool, team, gpu_ms_held + gpu_ms_queued AS gpu_ms FROM usage_1h
+), sizes AS (
+    SELECT cluster, job_id, gpus_milli,
+           row_number() OVER (PARTITION BY cluster, job_id ORDER BY event_time, CASE kind WHEN 'SUBMITTED' THEN 0 ELSE 1 END, gpus_milli) AS place
+    FROM job_events
+    WHERE kind IN ('SUBMITTED', 'STARTED', 'RESIZED') AND step_id IS NULL AND gpus_milli > 0
+), classes AS (
+    SELECT cluster, job_id,
+           CASE WHEN gpus_milli <= 1000 THEN '1' WHEN gpus_milli <= 4000 THEN '2-4' WHEN gpus_milli <= 8000 THEN '5-8'
+                WHEN gpus_milli <= 32000 THEN '9-32' ELSE '33+' END AS class
+    FROM sizes
+    WHERE place = 1
+), stretches AS (
+    SELECT i.cluster, c.class, i.gpus_milli, i.from_time, coalesce(i.to_time, i.as_of) AS to_time
+    FROM job_intervals i
+    JOIN classes c ON c.cluster = i.cluster AND c.job_id = i.job_id
+    WHERE i.gpus_milli > 0 AND i.from_time < coalesce(i.to_time, i.as_of)
+), begun AS (
+    SELECT cluster, min(from_time) AS from_time FROM stretches GROUP BY cluster
+), asked AS (
+    SELECT DISTINCT cluster, name AS class, target_time FROM forecasts WHERE step_ms = 3600000 AND kind = 'CLASS'
+), changes AS (
+    SELECT cluster, class, from_time AS at, gpus_milli FROM stretches
+    UNION ALL
+    SELECT cluster, class, to_time, -gpus_milli FROM stretches
+    UNION ALL
+    SELECT cluster, class, target_time, 0 FROM asked
+    UNION ALL
+    SELECT cluster, class, target_time + INTERVAL '1 hour', 0 FROM asked
+), points AS (
+    -- Times count from the cluster's first job, so that products stay small.
+    SELECT c.cluster, c.class, c.at, ms_between(b.from_time, c.at) AS ms, sum(c.gpus_milli) AS gpus_milli
+    FROM changes c
+    JOIN begun b ON b.cluster = c.cluster
+    GROUP BY c.cluster, c.class, c.at, b.from_time
+), totals AS (
+    -- What was held and waited for up to a time is that time x what began less what ended, less the same with each one's own time.
+    SELECT cluster, class, at,
+           ms * CAST(sum(gpus_milli) OVER so_far AS BIGINT) - CAST(sum(gpus_milli * ms) OVER so_far AS BIGINT) AS milli_ms
+    FROM points
+    WINDOW so_far AS (PARTITION BY cluster, class ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ), demand AS (
-    SELECT cluster, window_start, 'TOTAL' AS kind, 'total' AS name, sum(gpu_ms) AS gpu_ms
+    -- GPU x ms of an hour / 3600 are thousandths of a GPU.
+    SELECT cluster, window_start, 'TOTAL' AS kind, 'total' AS name, sum(gpu_ms) / 3600 AS gpus_milli
     FROM measured GROUP BY cluster, window_start
     UNION ALL
-    SELECT cluster, window_start, 'POOL', pool, sum(gpu_ms) FROM measured WHERE pool IS NOT NULL GROUP BY cluster, window_start, pool
+    SELECT cluster, window_start, 'POOL', pool, sum(gpu_ms) / 3600 FROM measured WHERE pool IS NOT NULL GROUP BY cluster, window_start, pool
     UNION ALL
-    SELECT cluster, window_start, 'TEAM', team, sum(gpu_ms) FROM measured WHERE team IS NOT NULL GROUP BY cluster, window_start, team
+    SELECT cluster, window_start, 'TEAM', team, sum(gpu_ms) / 3600 FROM measured WHERE team IS NOT NULL GROUP BY cluster, window_start, team
+    UNION ALL
+    SELECT a.cluster, a.target_time, 'CLASS', a.class, (t.milli_ms - f.milli_ms) / 3600000
+    FROM asked a
+    JOIN totals f ON f.cluster = a.cluster AND f.class = a.class AND f.at = a.target_time
+    JOIN totals t ON t.cluster = a.cluster AND t.class = a.class AND t.at = a.target_time + INTERVAL '1 hour'
 ), observed AS (
     SELECT cluster, max(event_time) AS to_time FROM job_events GROUP BY cluster
 ), matched AS (
-    -- An hour without a row is one without demand, once it is over. GPU x ms of an hour / 3600 are thousandths of a GPU.
-    SELECT f.*, coalesce(d.gpu_ms, 0) / 3600 AS truth
+    -- An hour without a row is one without demand, once it is over.
+    SELECT f.*, coalesce(d.gpus_milli, 0) AS truth
     FROM forecasts f
     JOIN observed o ON o.cluster = f.cluster AND f.target_time + INTERVAL '1 hour' <= o.to_time
     LEFT JOIN demand d ON d.cluster = f.cluster AND d.kind = f.kind AND d.name = f.name AND d.window_start = f.target_time
-    WHERE f.step_ms = 3600000 AND f.kind <> 'CLASS'
+    WHERE f.step_ms = 3600000
 )
 SELECT cluster, kind, name, event_time AS issued_time, target_time, horizon,
        truth AS truth_gpus_milli, p50_gpus_milli AS median_gpus_milli, truth - p50_gpus_milli AS error_gpus_milli,

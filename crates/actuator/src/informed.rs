@@ -9,10 +9,9 @@ use tidegate_autopilot::state::{ClusterState, Health};
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
 use tidegate_events::v1::{NodeHealthState, NodeSignal, SignalState, StragglerSignal};
 use tidegate_events::{Event, SchemaId};
-use tidegate_log::{EventLog, LogError, TopicPartition};
+use tidegate_log::{EventLog, LogError};
 
-/// Payload bytes read at a time.
-const READ_BYTES: usize = 4 << 20;
+use super::tail::Tail;
 
 /// Kinds of evidence as policies count them, by what a rule's name has in it.
 const FAMILIES: [(&str, &str); 12] = [
@@ -33,9 +32,7 @@ const FAMILIES: [(&str, &str); 12] = [
 /// A target and the log beside it.
 pub struct Informed<T> {
     target: T,
-    log: Arc<dyn EventLog>,
-    cluster: String,
-    cursors: Vec<(TopicPartition, u64)>,
+    tail: Tail,
     known: Known,
 }
 
@@ -49,10 +46,7 @@ struct Known {
 
 impl<T> std::fmt::Debug for Informed<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Informed")
-            .field("cluster", &self.cluster)
-            .field("known", &self.known)
-            .finish_non_exhaustive()
+        f.debug_struct("Informed").field("known", &self.known).finish_non_exhaustive()
     }
 }
 
@@ -62,36 +56,13 @@ impl<T: Target> Informed<T> {
     /// # Errors
     /// The log cannot be reached.
     pub fn new(target: T, log: Arc<dyn EventLog>, cluster: &str) -> Result<Self, LogError> {
-        let topic = SchemaId::NodeSignal.topic();
-        let partitions = log.topics()?.into_iter().find(|(name, _)| name == topic);
-        let partitions = partitions.map_or(0, |(_, config)| config.partitions);
-        let mut cursors = Vec::new();
-        for partition in 0..partitions {
-            let at = TopicPartition { topic: topic.into(), partition };
-            let start = log.extent(&at)?.start;
-            cursors.push((at, start));
-        }
-        Ok(Self { target, log, cluster: cluster.to_owned(), cursors, known: Known::default() })
+        let tail = Tail::new(log, cluster, &[SchemaId::NodeSignal.topic()], None)?;
+        Ok(Self { target, tail, known: Known::default() })
     }
 
     fn read(&mut self) -> Result<(), LogError> {
-        for (at, next) in &mut self.cursors {
-            let end = self.log.extent(at)?.end;
-            while *next < end {
-                let records = self.log.read(at, *next, READ_BYTES)?;
-                let Some(last) = records.last() else { break };
-                *next = last.offset + 1;
-                for stored in &records {
-                    let Ok(event) = Event::decode(stored.record.schema, &stored.record.payload) else {
-                        continue;
-                    };
-                    if event.envelope().is_some_and(|envelope| envelope.cluster == self.cluster) {
-                        self.known.take(&event);
-                    }
-                }
-            }
-        }
-        Ok(())
+        let Self { tail, known, .. } = self;
+        tail.read(|event| known.take(event))
     }
 }
 

@@ -1,13 +1,16 @@
 //! Where the autopilot's decisions reach real clusters: input and output at its edge. Its journal on the log, its switch and what people
-//! approved as files, what the log tells of nodes beside the scheduler's state, and the schedulers themselves.
+//! approved as files, what the log tells of nodes beside the scheduler's state, what it foresees of demand, and the schedulers themselves.
 
 mod control;
 mod event;
+mod foreseen;
 mod informed;
 mod journal;
 pub mod slurm;
+mod tail;
 
 pub use control::Control;
 pub use event::entry_of;
+pub use foreseen::LogForecasts;
 pub use informed::Informed;
 pub use journal::LogJournal;

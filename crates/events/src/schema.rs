@@ -15,6 +15,7 @@ pub enum SchemaId {
     NodeSignal = 9,
     Forecast = 10,
     AutopilotEvent = 11,
+    CoverageSignal = 12,
 }
 
 /// A record names a schema that this build does not know.
@@ -37,7 +38,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -49,6 +50,7 @@ impl SchemaId {
         Self::NodeSignal,
         Self::Forecast,
         Self::AutopilotEvent,
+        Self::CoverageSignal,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -65,6 +67,7 @@ impl SchemaId {
             Self::NodeSignal => "node_signal",
             Self::Forecast => "forecast",
             Self::AutopilotEvent => "autopilot_event",
+            Self::CoverageSignal => "coverage_signal",
         }
     }
 
@@ -76,7 +79,8 @@ impl SchemaId {
             | Self::StragglerSignal
             | Self::NodeSignal
             | Self::Forecast
-            | Self::AutopilotEvent => 1,
+            | Self::AutopilotEvent
+            | Self::CoverageSignal => 1,
             Self::GpuSampleBatch => 2,
             Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::StepReport => 3,
         }
@@ -91,7 +95,7 @@ impl SchemaId {
             Self::DeadLetter => "dead-letters",
             Self::GpuSampleBatch => "gpu-samples",
             Self::StepReport => "steps",
-            Self::StragglerSignal | Self::NodeSignal => "signals",
+            Self::StragglerSignal | Self::NodeSignal | Self::CoverageSignal => "signals",
             Self::Forecast => "forecasts",
             Self::AutopilotEvent => "autopilot",
         }
@@ -103,7 +107,7 @@ impl SchemaId {
             Self::JobEvent | Self::StepReport | Self::StragglerSignal => "cluster/job_id",
             Self::CapacityEvent | Self::PoolSample => "cluster/owner",
             Self::NodeEvent | Self::GpuSampleBatch | Self::NodeSignal => "cluster/node",
-            Self::Forecast => "cluster/name",
+            Self::Forecast | Self::CoverageSignal => "cluster/name",
             Self::DeadLetter => "origin",
             Self::AutopilotEvent => "cluster",
         }
@@ -138,7 +142,7 @@ mod tests {
             numbers,
             [
                 0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0001,
-                0xa_0001, 0xb_0001
+                0xa_0001, 0xb_0001, 0xc_0001
             ]
         );
     }

@@ -103,6 +103,12 @@ impl Event {
                 filled("name", &forecast.name)?;
                 forecast_fits(forecast)
             }
+            Self::Coverage(signal) => {
+                known_kind(signal.kind, v1::SeriesKind::try_from)?;
+                known_kind(signal.reach, v1::ForecastReach::try_from)?;
+                known_kind(signal.state, v1::CoverageState::try_from)?;
+                filled("name", &signal.name)
+            }
             Self::Autopilot(event) => {
                 use v1::AutopilotEventKind as Kind;
                 filled("holder", &event.holder)?;

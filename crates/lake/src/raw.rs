@@ -147,6 +147,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             &["cluster"],
             documented(autopilot::EVENT),
         ),
+        table(
+            SchemaId::CoverageSignal,
+            "coverage_signals",
+            "Whether the bounds of forecasts held, by series and how far ahead: one row per change, and one a day.",
+            &["cluster", "kind", "name"],
+            documented(insight::COVERAGE),
+        ),
     ]
 }
 
@@ -182,6 +189,9 @@ impl RawRows {
             }
             SchemaId::AutopilotEvent => {
                 rows(autopilot::EVENT, |e| if let Event::Autopilot(e) = e { Some(e) } else { None })
+            }
+            SchemaId::CoverageSignal => {
+                rows(insight::COVERAGE, |e| if let Event::Coverage(e) = e { Some(e) } else { None })
             }
             SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::samples"),
         };
@@ -250,6 +260,7 @@ fn facts_of(event: &Event) -> Facts {
         | Event::DeadLetter(_)
         | Event::GpuSamples(_)
         | Event::Forecast(_)
+        | Event::Coverage(_)
         | Event::Autopilot(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };

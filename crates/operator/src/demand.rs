@@ -6,6 +6,7 @@ use tidegate_events::v1::SeriesKind;
 use tidegate_events::{Event, v1};
 use tidegate_insight::forecast::{Config, Forecaster, JobEvent, JobTable, LEVELS, size_class};
 
+use super::coverage::{self, Issued};
 use super::{Publication, envelope, source};
 
 /// Version of the forecaster, part of what is said.
@@ -61,6 +62,7 @@ struct Series {
     is_partial: bool,
     jobs: JobTable,
     forecaster: Forecaster,
+    issued: Issued,
 }
 
 /// Demand of one cluster.
@@ -193,27 +195,33 @@ impl Demand {
         }
         let issues = end_us.div_euclid(HOUR_US).rem_euclid(ISSUED_EVERY_HOURS) == 0;
         for ((kind, name), series) in &mut self.series {
-            series.close_hour(end_us);
+            let truth_milli = series.close_hour(end_us);
+            let about = (SeriesKind::try_from(*kind).unwrap_or_default(), name.as_str());
+            for standing in series.issued.hour_is_over(end_us - HOUR_US, truth_milli) {
+                self.out.push(coverage::publication(&self.cluster, about, MODEL, end_us, standing));
+            }
             if issues && series.forecaster.steps() >= LEAST_HOURS {
                 let outlook = series.outlook(end_us);
                 if let Ok(forecast) = series.forecaster.forecast(outlook.as_deref()) {
-                    let kind_name = SeriesKind::try_from(*kind).map_or("", |kind| kind.as_str_name());
-                    let source = source(&[MODEL, &self.cluster, kind_name, name, &end_us.to_string()]);
+                    let about = [MODEL, &self.cluster, about.0.as_str_name(), name, &end_us.to_string()];
+                    let source = source(&about);
                     let events = (0..).zip(HORIZONS).filter_map(|(seq, horizon)| {
                         let values: Option<Vec<u64>> = LEVELS
                             .iter()
                             .map(|level| Some((forecast.quantile(horizon, *level)? * 1000.0).round() as u64))
                             .collect();
-                        let ahead_us = HOUR_US * (horizon as i64 - 1);
+                        let values = values?;
+                        let target_us = end_us + HOUR_US * (horizon as i64 - 1);
+                        series.issued.add(target_us, horizon, &values);
                         Some(Event::Forecast(v1::Forecast {
                             envelope: envelope(&self.cluster, &source, end_us, seq),
                             kind: *kind,
                             name: name.clone(),
-                            target_ms: (end_us + ahead_us).div_euclid(1_000),
+                            target_ms: target_us.div_euclid(1_000),
                             step_ms: HOUR_MS,
                             horizon: horizon as u32,
                             level_ppm: LEVELS.iter().map(|level| (level * 1e6).round() as u32).collect(),
-                            gpus_milli: values?,
+                            gpus_milli: values,
                             model: MODEL.into(),
                         }))
                     });
@@ -239,6 +247,7 @@ impl Series {
             is_partial: at_us > hour_us,
             jobs: JobTable::new(),
             forecaster: Forecaster::new(config).expect("hours divide a day"),
+            issued: Issued::new(ISSUED_EVERY_HOURS as usize, &HORIZONS),
         }
     }
 
@@ -250,13 +259,17 @@ impl Series {
         self.since_us = self.since_us.max(at_us);
     }
 
-    fn close_hour(&mut self, end_us: i64) {
+    /// Tells the mean of the hour, thousandths of a GPU; `None` if the series began within it.
+    fn close_hour(&mut self, end_us: i64) -> Option<u64> {
         self.add_up(end_us);
         let gpus = self.sum as f64 / HOUR_US as f64 / 1000.0;
         let value = (!self.is_partial).then_some(gpus.max(0.0));
         let outlook = if self.forecaster.wants_outlook() { self.outlook(end_us) } else { None };
         self.forecaster.observe(value, outlook.as_deref());
+        let milli = u64::try_from((self.sum / i128::from(HOUR_US)).max(0)).unwrap_or(u64::MAX);
+        let truth_milli = (!self.is_partial).then_some(milli);
         (self.hour_us, self.sum, self.is_partial) = (end_us, 0, false);
+        truth_milli
     }
 
     fn outlook(&mut self, now_us: i64) -> Option<Vec<f64>> {

@@ -1,8 +1,10 @@
 //! Insight as a streaming operator: what jobs, steps, devices and nodes tell goes in, signals and forecasts come out, as events.
 //!
 //! The files, in the order the data goes: `operator` (the log, the only one that does I/O) → `feed` (order of event time,
-//! the clock of ticks) → `job` (a detector each), `device` (windows of samples), `node` (health), `demand` (forecasts).
+//! the clock of ticks) → `job` (a detector each), `device` (windows of samples), `node` (health), `demand` (forecasts), `coverage` (whether
+//! they hold).
 
+mod coverage;
 mod demand;
 mod device;
 mod feed;

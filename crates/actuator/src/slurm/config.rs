@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tidegate_autopilot::forecast::SeriesNames;
 use tidegate_autopilot::state::{OwnerName, PoolName};
 
 /// How a site uses Slurm. All of it can be left out; nothing is lent and nobody is told then.
@@ -174,6 +175,18 @@ impl SlurmConfig {
         }
     }
 
+    /// What owners and pools are called in the accounting of jobs: an owner of several accounts is no one team.
+    pub fn series_names(&self) -> SeriesNames {
+        let team = |owner: &OwnerName, accounts: &BTreeSet<String>| match accounts.len() {
+            0 => Some(owner.clone()),
+            1 => accounts.first().cloned(),
+            _ => None,
+        };
+        let teams = self.owners.iter().map(|(owner, config)| (owner.clone(), team(owner, &config.accounts)));
+        let pools = self.pools.keys().map(|pool| (pool.clone(), self.partition(pool).to_owned()));
+        SeriesNames { teams: teams.collect(), pools: pools.collect() }
+    }
+
     /// Owner of a job of this account.
     pub(super) fn owner_of(&self, account: &str) -> OwnerName {
         let named = self.owners.iter().find(|(_, config)| config.accounts.contains(account));
@@ -222,5 +235,26 @@ mod tests {
         assert_eq!(config.pool_of("gpu").as_deref(), Some("h200"));
         assert_eq!(config.pool_of("cpu"), None);
         assert_eq!(config.partition("h200"), "gpu");
+    }
+
+    #[test]
+    fn accounting_has_names_of_its_own() {
+        let owner = |accounts: &[&str]| OwnerConfig {
+            accounts: accounts.iter().map(|account| (*account).to_owned()).collect(),
+            ..OwnerConfig::default()
+        };
+        let config = SlurmConfig {
+            owners: [("a", owner(&[])), ("b", owner(&["bee"])), ("c", owner(&["c1", "c2"]))]
+                .map(|(name, owner)| (name.to_owned(), owner))
+                .into(),
+            pools: [("p".to_owned(), PoolConfig { partition: Some("gpu".into()), ..PoolConfig::default() })]
+                .into(),
+            ..SlurmConfig::default()
+        };
+        let names = config.series_names();
+        assert_eq!(names.teams["a"].as_deref(), Some("a"));
+        assert_eq!(names.teams["b"].as_deref(), Some("bee"));
+        assert_eq!(names.teams["c"], None, "its demand is that of two teams");
+        assert_eq!(names.pools["p"], "gpu");
     }
 }

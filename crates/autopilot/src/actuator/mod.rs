@@ -19,7 +19,7 @@ pub use known::Known;
 use meter::Meter;
 
 use crate::action::{ActionId, Kind};
-use crate::forecast::{DemandForecast, Series, Trailing};
+use crate::forecast::{Chosen, DemandForecast, Series, Trailing};
 use crate::guard::{self, Past, Rule, Switch, Verdict};
 use crate::intent::{self, HeldBy, IntentEvent, Lease, Limits};
 use crate::planner::{self, Plan};
@@ -65,6 +65,19 @@ impl Default for Settings {
 pub trait Foresees: DemandForecast {
     /// Takes what the owners need now.
     fn observe(&mut self, state: &ClusterState);
+
+    /// Writes into the state what the guard and the record are to know of it.
+    fn inform(&self, _: &mut ClusterState) {}
+}
+
+impl Foresees for Chosen {
+    fn observe(&mut self, state: &ClusterState) {
+        Self::observe(self, state);
+    }
+
+    fn inform(&self, state: &mut ClusterState) {
+        Self::inform(self, state);
+    }
 }
 
 impl Foresees for Trailing {
@@ -217,6 +230,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         match target.observe() {
             Ok(mut state) => {
                 self.forecast.observe(&state);
+                self.forecast.inform(&mut state);
                 self.measured(&mut state);
                 self.meters.values_mut().for_each(|meter| meter.observe(&state));
                 stepped.planned = self.plan(&state, switch(), now_us)?;

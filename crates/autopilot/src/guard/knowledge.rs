@@ -1,8 +1,10 @@
 //! What is known, and how fresh it is.
 
+use tidegate_insight::forecast::{Drift, Reach};
+
 use super::{Case, Outcome, Refusal, Rule, refuse};
-use crate::action::Kind;
-use crate::state::Object;
+use crate::action::{Adjust, Change, Kind};
+use crate::state::{ForeseenBy, Object};
 
 pub(super) fn expired(case: &Case<'_>) -> Option<Refusal> {
     let late_us = case.now_us - case.action.expires_us;
@@ -66,6 +68,47 @@ pub(super) fn disagreement(case: &Case<'_>) -> Option<Refusal> {
         return refuse(Rule::Disagreement, why);
     }
     None
+}
+
+/// Nothing is lent, and no quota changed, on published bounds that drift. A forecast that is used may be as old as the policy lets it,
+/// so what it is used for lies that much further ahead.
+pub(super) fn forecast(case: &Case<'_>) -> Option<Refusal> {
+    let policy = case.policy;
+    let (owner, pool, within_s) = match &case.action.change {
+        Change::Lend { from, pool, .. } => (from, pool, policy.lend.term_s + policy.lend.reclaim_within_s),
+        Change::AdjustReservation(Adjust::Quota { owner, pool, .. }) => {
+            (owner, pool, policy.reservation.horizon_s)
+        }
+        _ => return None,
+    };
+    let ForeseenBy::Published { series, off, .. } = case.state.foreseen.get(owner)?.get(pool)? else {
+        return None;
+    };
+    let ahead_s = within_s + policy.forecast.most_age_s;
+    let begins_s = |reach: Reach| match reach {
+        Reach::Step => 0,
+        Reach::Day => 3_600,
+        Reach::Week => 86_400,
+        Reach::Beyond => 7 * 86_400,
+    };
+    let found = off.iter().find(|off| begins_s(off.reach) < ahead_s)?;
+    let why = format!(
+        "bounds foreseen for {series} do not hold {}: {} since {} s; {:.3} of the truths lay between quantiles 0.1 and 0.9, {:.3} at or below 0.95",
+        match found.reach {
+            Reach::Step => "an hour ahead",
+            Reach::Day => "within a day",
+            Reach::Week => "within a week",
+            Reach::Beyond => "beyond a week",
+        },
+        match found.drift {
+            Drift::TooLow => "demand is above them too often",
+            _ => "demand is outside of them too often",
+        },
+        (case.now_us - found.since_us) / 1_000_000,
+        f64::from(found.inside80_ppm) / 1e6,
+        f64::from(found.below95_ppm) / 1e6,
+    );
+    refuse(Rule::Forecast, why)
 }
 
 pub(super) fn precondition(case: &Case<'_>) -> Option<Refusal> {

@@ -52,6 +52,8 @@ pub enum Rule {
     Freshness,
     /// Log and cluster tell different things.
     Disagreement,
+    /// Published bounds of the demand it is about do not hold.
+    Forecast,
     /// What must be true is not.
     Precondition,
     /// An action that must come before has not, or failed.
@@ -114,7 +116,7 @@ struct Case<'a> {
 type Check = fn(&Case<'_>) -> Option<Refusal>;
 
 /// In the order in which they are asked: first what needs no knowledge of the cluster.
-const CHECKS: [Check; 22] = [
+const CHECKS: [Check; 23] = [
     authority::switch,
     history::duplicate,
     knowledge::expired,
@@ -127,6 +129,7 @@ const CHECKS: [Check; 22] = [
     authority::opt_in,
     authority::foreign,
     knowledge::disagreement,
+    knowledge::forecast,
     knowledge::precondition,
     knowledge::order,
     rate::busy,

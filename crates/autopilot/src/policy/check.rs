@@ -82,6 +82,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("freshness.most_s", p.freshness.most_s, 1),
         ("freshness.plan_s", p.freshness.plan_s, 1),
         ("freshness.person_s", p.freshness.person_s, 1),
+        ("forecast.most_age_s", p.forecast.most_age_s, 1),
         ("lend.term_s", p.lend.term_s, 60),
         ("lend.reclaim_within_s", p.lend.reclaim_within_s, 1),
         ("lend.step_every_s", p.lend.step_every_s, 0),

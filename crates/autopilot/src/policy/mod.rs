@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 pub use calendar::{Day, Freeze};
 pub use sections::{
-    Blast, Budget, DrainRules, Floors, Freshness, LendRules, PreemptRules, RecordRules, ReservationRules,
-    ResizeRules, Stability, Worth,
+    Blast, Budget, DrainRules, Floors, ForecastRules, ForecastSource, Freshness, LendRules, PreemptRules,
+    RecordRules, ReservationRules, ResizeRules, Stability, Worth,
 };
 
 use crate::action::Kind;
@@ -133,6 +133,9 @@ pub struct Policy {
     pub stability: Stability,
     /// How old knowledge may be.
     pub freshness: Freshness,
+    /// Whose forecasts of demand count.
+    #[serde(default)]
+    pub forecast: ForecastRules,
     /// What things are worth.
     pub worth: Worth,
     /// Numbers of lending and taking back.

@@ -16,6 +16,13 @@ pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     for key in ["scopes", "calendar", "modes"] {
         entries(key, &whole)?;
     }
+    if let Some(source) = whole.get("forecast").and_then(|forecast| forecast.get("source")) {
+        source.clone().try_into::<super::ForecastSource>().map_err(|e| PolicyError::Value {
+            key: "forecast.source".to_owned(),
+            value: source.to_string(),
+            mend: e.message().to_owned(),
+        })?;
+    }
     let value = |e: toml::de::Error| PolicyError::Value {
         key: "the policy".to_owned(),
         value: "(its values)".to_owned(),

@@ -120,6 +120,36 @@ pub struct Worth {
     pub relative_error: f64,
 }
 
+/// Whose forecasts of demand count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForecastSource {
+    /// Those that were published on the log where there are fresh ones, else the past that the autopilot saw.
+    #[default]
+    Best,
+    /// Those that were published alone.
+    Log,
+    /// The past alone.
+    Trailing,
+}
+
+/// Whose forecasts count, and how old they may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ForecastRules {
+    /// Whose.
+    pub source: ForecastSource,
+    /// Greatest age of the newest published forecast, seconds.
+    pub most_age_s: i64,
+}
+
+impl Default for ForecastRules {
+    /// As shipped; also what plans were made by that were recorded before there was a choice.
+    fn default() -> Self {
+        Self { source: ForecastSource::Best, most_age_s: 25_200 }
+    }
+}
+
 /// Numbers of lending and taking back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -55,6 +55,8 @@ fn errors_name_key_value_and_remedy() {
     assert!(refused("[freshness]\nsources = { slurm = 0 }").contains("freshness.sources.slurm"));
     assert!(refused("[floors]\npools = { a = \"x\" }").contains("floors.pools.a"));
     assert!(refused("format = 2").contains("format 1"));
+    let source = refused("[forecast]\nsource = \"lg\"");
+    assert!(source.starts_with("forecast.source = \"lg\"") && source.contains("`trailing`"), "{source}");
 }
 
 #[test]

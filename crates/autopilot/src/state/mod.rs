@@ -4,6 +4,7 @@
 
 mod capacity;
 mod curve;
+mod foreseen;
 mod job;
 mod node;
 mod occupancy;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capacity::{Loan, Owner, Pool, Reservation, Share, Writer};
 pub use curve::{CurveError, CurvePoint, ScalingCurve};
+pub use foreseen::{BoundsOff, ForeseenBy};
 pub use job::{Checkpoint, GrowBy, Job, JobKind, JobState};
 pub use node::{Drain, DrainedBy, Health, Node, NodeState};
 pub use occupancy::Occupancy;
@@ -55,6 +57,9 @@ pub struct ClusterState {
     pub sources: BTreeMap<String, Source>,
     /// Where log and target tell different things.
     pub disagreements: Vec<Disagreement>,
+    /// What foresees the demand of each owner for each pool; none: nobody said.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub foreseen: BTreeMap<OwnerName, BTreeMap<PoolName, ForeseenBy>>,
 }
 
 /// A source of what is known: a watcher, an agent, the load balancer of a service.

@@ -73,16 +73,15 @@ fn make_valid(message: &mut DynamicMessage) {
     envelope.set_field_by_name("event_id", Value::Bytes(vec![7; 16].into()));
     fill_if_empty(&mut envelope, "cluster");
     message.set_field_by_name("envelope", Value::Message(envelope));
-    for required in ["job_id", "owner", "node", "origin", "code", "holder", "plan", "action"] {
+    for required in ["job_id", "owner", "node", "origin", "code", "holder", "plan", "action", "name"] {
         fill_if_empty(message, required);
     }
-    for required in ["kind", "state"] {
+    for required in ["kind", "state", "reach"] {
         if message.get_field_by_name(required).is_some_and(|kind| kind.as_enum_number() == Some(0)) {
             message.set_field_by_name(required, Value::EnumNumber(1));
         }
     }
     if message.get_field_by_name("level_ppm").is_some() {
-        fill_if_empty(message, "name");
         message.set_field_by_name("level_ppm", Value::List([100_000, 900_000].map(Value::U32).to_vec()));
         message.set_field_by_name("gpus_milli", Value::List([7, 9].map(Value::U64).to_vec()));
     }

@@ -138,6 +138,18 @@ pub fn full_event(schema: SchemaId) -> Event {
             model: "hybrid-1".into(),
         }),
         SchemaId::AutopilotEvent => Event::Autopilot(autopilot(envelope)),
+        SchemaId::CoverageSignal => Event::Coverage(v1::CoverageSignal {
+            envelope,
+            kind: v1::SeriesKind::Team.into(),
+            name: "vision".into(),
+            reach: v1::ForecastReach::WithinDay.into(),
+            state: v1::CoverageState::TooLow.into(),
+            since_ms: 1_763_708_400_000,
+            scores: 416,
+            inside80_ppm: 640_000,
+            below95_ppm: 810_000,
+            model: "hybrid-1".into(),
+        }),
     }
 }
 

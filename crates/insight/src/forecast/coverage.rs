@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::score::Score;
-
 /// How far ahead a forecast looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -124,6 +122,19 @@ impl Watched {
     }
 }
 
+/// Whether the bounds of one published forecast held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The step that was foreseen, as a number that rises by one a step.
+    pub target: usize,
+    /// Steps ahead, from 1.
+    pub step: usize,
+    /// Whether the truth lay between quantiles 0.1 and 0.9.
+    pub inside80: bool,
+    /// Whether it lay at or below quantile 0.95.
+    pub below95: bool,
+}
+
 /// Watches the scores of one series' published forecasts.
 #[derive(Debug, Clone)]
 pub struct CoverageWatch {
@@ -145,21 +156,21 @@ impl CoverageWatch {
         Self { day, every, published, watched: BTreeMap::new() }
     }
 
-    /// Takes the next score, in the order of the steps they are of; says how the series stands at the score's reach if that is
-    /// another thing than before.
-    pub fn observe(&mut self, score: &Score) -> Option<Coverage> {
-        let reach = reach(score.step, self.day);
+    /// Takes the next one, in the order of the steps they are of; says how the series stands at its reach if that is another thing
+    /// than before.
+    pub fn observe(&mut self, held: Held) -> Option<Coverage> {
+        let reach = reach(held.step, self.day);
         // As many forecasts as this cover one step together, and so many horizons of a reach err together.
-        let overlap = (score.step as f64 / self.every as f64).max(1.0);
+        let overlap = (held.step as f64 / self.every as f64).max(1.0);
         let weight = 1.0 / (overlap * (*self.published.get(&reach).unwrap_or(&1)).max(1) as f64);
         let watched = self.watched.entry(reach).or_insert_with(Watched::new);
-        watched.narrow.observe(!score.inside80, weight);
-        watched.wide.observe(!score.inside80, weight);
-        watched.low.observe(!score.below95, weight);
-        let at = score.origin.saturating_add(score.step);
+        watched.narrow.observe(!held.inside80, weight);
+        watched.wide.observe(!held.inside80, weight);
+        watched.low.observe(!held.below95, weight);
+        let at = held.target;
         let passed = at.saturating_sub(watched.at) as f64 / self.day as f64;
         let keep = 0.5_f64.powf(passed / HALF_LIFE_DAYS);
-        let seen = [true, score.inside80, score.below95];
+        let seen = [true, held.inside80, held.below95];
         for (count, seen) in watched.counts.iter_mut().zip(seen) {
             *count = *count * keep + f64::from(u8::from(seen));
         }
@@ -195,10 +206,6 @@ fn reach(horizon: usize, day: usize) -> Reach {
 mod tests {
     use super::*;
 
-    fn score(origin: usize, step: usize, inside80: bool, below95: bool) -> Score {
-        Score { origin, step, truth: 1.0, median: 1.0, pinball: 0.0, inside80, below95 }
-    }
-
     /// Feeds scores of one horizon; tells what was said, with the number of the score.
     fn feed(
         watch: &mut CoverageWatch,
@@ -209,7 +216,8 @@ mod tests {
         (from..)
             .zip(told)
             .filter_map(|(at, (inside, below))| {
-                Some((at, watch.observe(&score(at, step, *inside, *below))?.drift))
+                let held = Held { target: at, step, inside80: *inside, below95: *below };
+                Some((at, watch.observe(held)?.drift))
             })
             .collect()
     }

@@ -11,7 +11,7 @@ mod serving;
 mod survival;
 mod trailing;
 
-pub use coverage::{Coverage, CoverageWatch, Drift, Reach};
+pub use coverage::{Coverage, CoverageWatch, Drift, Held, Reach};
 pub use distribution::{Forecast, LEVELS};
 pub use forecaster::{Config, Forecaster};
 pub use jobs::{JobEvent, JobTable, SIZE_CLASSES, size_class};

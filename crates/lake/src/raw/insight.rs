@@ -1,6 +1,9 @@
 //! Columns of what Tidegate itself says: signals and forecasts.
 
-use tidegate_events::v1::{Forecast, NodeHealthState, NodeSignal, SeriesKind, SignalState, StragglerSignal};
+use tidegate_events::v1::{
+    CoverageSignal, CoverageState, Forecast, ForecastReach, NodeHealthState, NodeSignal, SeriesKind,
+    SignalState, StragglerSignal,
+};
 
 use super::{CLUSTER_DOC, Columns, EPOCH_DOC, Read, SEQ_DOC, SOURCE_DOC, TIME_DOC, env, int};
 
@@ -124,6 +127,43 @@ pub(super) const FORECAST: Columns<Forecast> = &[
     ("p90_gpus_milli", Read::Int(|e| quantile(e, 900_000)), "Quantile 0.90, thousandths of a GPU."),
     ("p95_gpus_milli", Read::Int(|e| quantile(e, 950_000)), "Quantile 0.95, thousandths of a GPU."),
     ("p99_gpus_milli", Read::Int(|e| quantile(e, 990_000)), "Quantile 0.99, thousandths of a GPU."),
+    ("model", Read::Text(|e| Some(&e.model)), "Version of the forecaster."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+pub(super) const COVERAGE: Columns<CoverageSignal> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    (
+        "kind",
+        Read::Text(|e| Some(SeriesKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
+        "TOTAL, POOL, TEAM, or CLASS (jobs by size in GPUs).",
+    ),
+    ("name", Read::Text(|e| Some(&e.name)), "Name of the series, as in forecasts."),
+    (
+        "reach",
+        Read::Text(|e| Some(ForecastReach::try_from(e.reach).map_or("", |k| k.as_str_name()))),
+        "How far ahead: NEXT_STEP, WITHIN_DAY, WITHIN_WEEK or BEYOND_WEEK.",
+    ),
+    (
+        "event_time",
+        Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)),
+        "When it was said: forecasts of what was over by then are scored in it.",
+    ),
+    (
+        "state",
+        Read::Text(|e| Some(CoverageState::try_from(e.state).map_or("", |k| k.as_str_name()))),
+        "HOLDS, TOO_LOW, TOO_NARROW or TOO_WIDE.",
+    ),
+    ("since_time", Read::Time(|e| Some(e.since_ms)), "Since when it is in this state."),
+    ("scores", Read::Int(|e| int(Some(e.scores))), "Forecasts held against the truth so far."),
+    (
+        "inside80_ppm",
+        Read::Int(|e| Some(e.inside80_ppm.into())),
+        "Share of the truths from quantile 0.1 to 0.9, millionths; older ones fade by half in two weeks.",
+    ),
+    ("below95_ppm", Read::Int(|e| Some(e.below95_ppm.into())), "The same at or below quantile 0.95."),
     ("model", Read::Text(|e| Some(&e.model)), "Version of the forecaster."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),

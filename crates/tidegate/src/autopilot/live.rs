@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
-use tidegate_actuator::{Control, Informed, LogJournal};
+use tidegate_actuator::{Control, Informed, LogForecasts, LogJournal};
 use tidegate_autopilot::actuator::{Actuator, Role, Settings, Stepped};
-use tidegate_autopilot::forecast::{Series, Trailing, TrailingConfig};
+use tidegate_autopilot::forecast::{Chosen, Series};
 use tidegate_autopilot::intent::Limits;
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::target::Target;
@@ -111,7 +111,8 @@ impl Config {
 /// An autopilot that has looked at its cluster once, ready to run.
 pub struct Live {
     config: Config,
-    actuator: Actuator<LogJournal, Trailing>,
+    actuator: Actuator<LogJournal, Chosen>,
+    forecasts: LogForecasts,
     target: Informed<SlurmTarget>,
     control: Control,
 }
@@ -124,7 +125,7 @@ impl Live {
     pub fn open(config: Config, data: &Path, log: &Arc<dyn EventLog>) -> Result<Self, CommandError> {
         let policy = config.policy()?;
         let slurm = SlurmTarget::open(config.slurm.clone().unwrap_or_default())?;
-        let begun = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+        let begun = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
         let holder = format!("{}/{}/{begun}", host.trim(), std::process::id());
         let journal = LogJournal::open(Arc::clone(log), &config.cluster, &holder)?;
@@ -136,10 +137,13 @@ impl Live {
             limits: Limits { look_every_ms: ms(config.look_every_s), ..Limits::default() },
             ..Settings::default()
         };
-        let forecast = Trailing::new(TrailingConfig::default());
+        let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
+        let forecast = Chosen::new(policy.forecast, names);
+        let forecasts = LogForecasts::new(Arc::clone(log), &config.cluster, begun)?;
         let target = Informed::new(slurm, Arc::clone(log), &config.cluster)?;
         let control = Control::of(data);
-        Ok(Self { actuator: Actuator::new(policy, settings, journal, forecast), target, control, config })
+        let actuator = Actuator::new(policy, settings, journal, forecast);
+        Ok(Self { actuator, forecasts, target, control, config })
     }
 
     /// What it can do, by what policy, and whether it may: for people.
@@ -177,7 +181,7 @@ impl Live {
         for Hour { at_us, pool, team, gpus } in &hours {
             let of = Series { owner: team, pool };
             (0..6).for_each(|step| {
-                self.actuator.learn(|forecast| forecast.observe(of, at_us + step * 600_000_000, *gpus))
+                self.actuator.learn(|forecast| forecast.past().observe(of, at_us + step * 600_000_000, *gpus))
             });
         }
         Ok(hours.len())
@@ -202,6 +206,13 @@ impl Live {
         while !*stopped.borrow() {
             let approved = self.control.approved();
             let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
+            let Self { forecasts, actuator, .. } = &mut self;
+            actuator.learn(|forecast| {
+                // What is known of it grows old meanwhile, and is not used then.
+                if let Err(error) = forecasts.read(forecast.published()) {
+                    tracing::warn!("published forecasts cannot be read: {error}");
+                }
+            });
             let control = &self.control;
             match self.actuator.step(&mut self.target, &mut || control.switch(), &approved, now_us) {
                 Ok(stepped) => {

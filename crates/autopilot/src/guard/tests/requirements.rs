@@ -95,7 +95,11 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
     (
         15,
         "no lending on a forecast that is stale, unknown or off; taking back allowed",
-        &["nothing_is_lent_on_what_nobody_knows", "a_shortage_now_takes_back_without_any_forecast"],
+        &[
+            "nothing_is_lent_on_what_nobody_knows",
+            "nothing_is_lent_on_published_bounds_that_drift",
+            "a_shortage_now_takes_back_without_any_forecast",
+        ],
     ),
     (16, "intents as events with what they were decided on", &["the_whole_life_of_an_intent"]),
     (

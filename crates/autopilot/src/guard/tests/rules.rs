@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_insight::forecast::{Drift, Reach};
+
 use super::*;
 use crate::action::Adjust;
 use crate::fixture::{elastic, gang, loan};
 use crate::policy::Mode;
-use crate::state::{Disagreement, Drain, DrainedBy, Object, Reservation, Source, Writer};
+use crate::state::{
+    BoundsOff, Disagreement, Drain, DrainedBy, ForeseenBy, Object, Reservation, Source, Writer,
+};
 
 #[test]
 fn the_kill_switch_stops_everything_and_unreadable_is_off() {
@@ -191,6 +195,53 @@ fn old_knowledge_is_none_and_giving_back_needs_only_the_cluster() {
         state.at_us = at_us;
         assert_eq!(rule(&acts(""), &state, &on(), &reclaim(&["s00"], 8)), Some(Rule::Freshness));
     }
+}
+
+#[test]
+fn nothing_is_lent_on_published_bounds_that_drift() {
+    let published = |off: &[(Reach, Drift)]| {
+        let off = off.iter().map(|(reach, drift)| BoundsOff {
+            reach: *reach,
+            drift: *drift,
+            since_us: NOW - 7_200 * S,
+            inside80_ppm: 640_000,
+            below95_ppm: 900_000,
+        });
+        let by = ForeseenBy::Published { series: "TEAM serving".into(), issued_us: NOW, off: off.collect() };
+        let mut state = cluster();
+        loan(&mut state, &["s00"]);
+        state.foreseen.insert("serving".into(), [("serve".to_owned(), by)].into());
+        state
+    };
+    let quota = action(
+        Change::AdjustReservation(Adjust::Quota {
+            owner: "serving".into(),
+            pool: "serve".into(),
+            from_gpus: 128,
+            to_gpus: 120,
+        }),
+        Vec::new(),
+    );
+    let refused = |state: &ClusterState, action: &Action| {
+        let found = refusals(&acts(""), state, &on(), action, NOW);
+        found.into_iter().find(|refusal| refusal.rule == Rule::Forecast).map(|refusal| refusal.why)
+    };
+    assert_eq!(refused(&published(&[]), &lend(&["s01"])), None);
+    let low = published(&[(Reach::Day, Drift::TooLow)]);
+    let why = refused(&low, &lend(&["s01"])).unwrap();
+    assert!(why.contains("TEAM serving") && why.contains("since 7200 s") && why.contains("0.900"), "{why}");
+    assert!(refused(&low, &quota).is_some());
+    // Taking back needs no forecast.
+    assert_eq!(rule(&acts(""), &low, &on(), &reclaim(&["s00"], 8)), None);
+    // Lent is for hours, and quotas are for the policy's horizon.
+    let week = published(&[(Reach::Week, Drift::TooNarrow)]);
+    assert_eq!(refused(&week, &lend(&["s01"])), None);
+    assert_eq!(refused(&week, &quota).is_some(), acts("").reservation.horizon_s > 86_400);
+    // What the past of the series says is none of it.
+    let mut past = low;
+    past.foreseen
+        .insert("serving".into(), [("serve".to_owned(), ForeseenBy::Past { why: "x".into() })].into());
+    assert_eq!(refused(&past, &lend(&["s01"])), None);
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
+use tidegate_autopilot::action::{Adjust, Change};
 use tidegate_autopilot::actuator::{Planned, What};
 use tidegate_autopilot::intent::What as Step;
 use tidegate_autopilot::planner::{Considered, Decision};
 use tidegate_autopilot::record::Score;
+use tidegate_autopilot::state::ForeseenBy;
 use tidegate_server::QueryService;
 
 use crate::autopilot::record::{Told, entries, plan, steps};
@@ -44,6 +46,8 @@ struct Explanation {
     considered: Option<Considered>,
     /// What was thought of other objects of the kind.
     others: Vec<Considered>,
+    /// Who foresaw the demand it is about, where that is on record.
+    foreseen: Option<ForeseenBy>,
     /// The plan, made again from what is on record, is the same, byte for byte; `None`: its inputs are not on record.
     same_bytes: Option<bool>,
     steps: Vec<Told>,
@@ -84,6 +88,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
         None => None,
     };
     let same_bytes = made_again(&planned, parent.as_ref())?;
+    let foreseen = foreseen(&planned, &decision.action.change);
     let (own, others): (Vec<Considered>, Vec<Considered>) = (planned.report.considered.into_iter())
         .filter(|considered| considered.kind == decision.kind)
         .partition(|considered| considered.action.as_deref() == Some(&*args.action));
@@ -94,6 +99,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
         considered: own.into_iter().next(),
         others: others.into_iter().take(OTHERS).collect(),
         decision,
+        foreseen,
         same_bytes,
         steps: steps(&service, &args.action).await?,
         score,
@@ -110,6 +116,19 @@ fn made_again(planned: &Planned, parent: Option<&Planned>) -> Result<Option<bool
     let same = serde_json::to_vec(&plan)? == serde_json::to_vec(&planned.plan)?
         && serde_json::to_vec(&report)? == serde_json::to_vec(&planned.report)?;
     Ok(Some(same))
+}
+
+fn foreseen(planned: &Planned, change: &Change) -> Option<ForeseenBy> {
+    let (owner, pool) = match change {
+        Change::Lend { from, pool, .. } => (from, pool),
+        Change::AdjustReservation(Adjust::Quota { owner, pool, .. }) => (owner, pool),
+        Change::Reclaim { loan, .. } => {
+            let loan = planned.state.loans.get(loan)?;
+            (&loan.from, &loan.pool)
+        }
+        _ => return None,
+    };
+    planned.state.foreseen.get(owner)?.get(pool).cloned()
 }
 
 async fn unknown(service: &QueryService, action: &str) -> Result<CommandError, CommandError> {
@@ -146,6 +165,16 @@ fn print(told: &Explanation) {
     for (at, other) in alternatives.enumerate() {
         let head = if at == 0 { "instead" } else { "       " };
         say!("{head} {}: {:+.1} GPU-hours, {}", other.what, hours(other.net_gpu_ms), other.why_not);
+    }
+    match &told.foreseen {
+        Some(ForeseenBy::Published { series, issued_us, off }) => {
+            let issued = chrono::DateTime::from_timestamp_micros(*issued_us).unwrap_or_default();
+            let held = if off.is_empty() { "its bounds hold" } else { "its bounds do not hold" };
+            say!("demand  foreseen by {series} on the log, issued {}; {held}", issued.format("%FT%TZ"));
+        }
+        Some(ForeseenBy::Past { why }) => say!("demand  foreseen from its own past: {why}"),
+        Some(ForeseenBy::Nobody { why }) => say!("demand  foreseen by nobody: {why}"),
+        None => {}
     }
     for (at, other) in others.iter().enumerate() {
         let head = if at == 0 { "others " } else { "       " };

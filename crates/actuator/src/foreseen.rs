@@ -1,0 +1,91 @@
+//! The log's own forecasts of demand, and its word on whether they hold, for the autopilot.
+
+use std::sync::Arc;
+
+use tidegate_autopilot::forecast::{Drift, Named, Published, Reach, Standing};
+use tidegate_events::v1::{CoverageSignal, CoverageState, Forecast, ForecastReach, SeriesKind};
+use tidegate_events::{Event, SchemaId};
+use tidegate_log::{EventLog, LogError};
+
+use super::tail::Tail;
+
+/// Forecasts come every six hours, and a word on whether they hold once a day; what is older than this is used by nobody.
+const LOOKED_BACK_MS: i64 = 3 * 86_400_000;
+
+/// A reader of what the log foresees of one cluster.
+pub struct LogForecasts {
+    tail: Tail,
+}
+
+impl std::fmt::Debug for LogForecasts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogForecasts").finish_non_exhaustive()
+    }
+}
+
+impl LogForecasts {
+    /// Reads what was published since three days before `now_ms`.
+    ///
+    /// # Errors
+    /// The log cannot be reached.
+    pub fn new(log: Arc<dyn EventLog>, cluster: &str, now_ms: i64) -> Result<Self, LogError> {
+        let topics = [SchemaId::Forecast, SchemaId::CoverageSignal].map(SchemaId::topic);
+        Ok(Self { tail: Tail::new(log, cluster, &topics, Some(now_ms.saturating_sub(LOOKED_BACK_MS)))? })
+    }
+
+    /// Hands on what came since the last call.
+    ///
+    /// # Errors
+    /// The log cannot be reached; what it told until then was handed on.
+    pub fn read(&mut self, into: &mut Published) -> Result<(), LogError> {
+        self.tail.read(|event| {
+            let at_us = event.event_time_ms().saturating_mul(1_000);
+            match event {
+                Event::Forecast(forecast) => issued(forecast, at_us, into),
+                Event::Coverage(signal) => held(signal, at_us, into),
+                _ => {}
+            }
+        })
+    }
+}
+
+/// Series that are somebody's demand: those of jobs by size are nobody's.
+fn named(kind: SeriesKind, name: &str) -> Option<Named> {
+    match kind {
+        SeriesKind::Total => Some(Named::Total),
+        SeriesKind::Pool => Some(Named::Pool(name.to_owned())),
+        SeriesKind::Team => Some(Named::Team(name.to_owned())),
+        SeriesKind::Class | SeriesKind::Unspecified => None,
+    }
+}
+
+fn issued(forecast: &Forecast, at_us: i64, into: &mut Published) {
+    let Some(of) = named(forecast.kind(), &forecast.name) else { return };
+    let row = forecast.level_ppm.iter().copied().zip(forecast.gpus_milli.iter().copied()).collect();
+    let step_us = i64::try_from(forecast.step_ms).unwrap_or(i64::MAX).saturating_mul(1_000);
+    into.issued(of, at_us, forecast.target_ms.saturating_mul(1_000), step_us, row);
+}
+
+fn held(signal: &CoverageSignal, at_us: i64, into: &mut Published) {
+    let Some(of) = named(signal.kind(), &signal.name) else { return };
+    let reach = match signal.reach() {
+        ForecastReach::NextStep => Reach::Step,
+        ForecastReach::WithinDay => Reach::Day,
+        ForecastReach::WithinWeek => Reach::Week,
+        ForecastReach::BeyondWeek => Reach::Beyond,
+        ForecastReach::Unspecified => return,
+    };
+    let drift = match signal.state() {
+        CoverageState::Holds => Drift::None,
+        CoverageState::TooLow => Drift::TooLow,
+        CoverageState::TooNarrow => Drift::TooNarrow,
+        CoverageState::TooWide => Drift::TooWide,
+        CoverageState::Unspecified => return,
+    };
+    let since_us = signal.since_ms.saturating_mul(1_000);
+    let CoverageSignal { inside80_ppm, below95_ppm, .. } = *signal;
+    into.held(of, reach, Standing { at_us, drift, since_us, inside80_ppm, below95_ppm });
+}
+
+#[cfg(test)]
+mod tests;

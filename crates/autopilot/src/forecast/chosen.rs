@@ -1,0 +1,110 @@
+//! Forecasts by what the policy says: those that were published on the log where there are any to be used, else the past of the series.
+
+use std::collections::BTreeMap;
+
+use super::published::Told;
+use super::{DemandForecast, Published, Series, SeriesNames, Trailing, TrailingConfig};
+use crate::policy::{ForecastRules, ForecastSource};
+use crate::state::{ClusterState, ForeseenBy};
+
+/// Both, and which of them answers.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    rules: ForecastRules,
+    published: Published,
+    past: Trailing,
+}
+
+impl Chosen {
+    /// Knows nothing yet. `names`: what owners and pools are called on the log.
+    pub fn new(rules: ForecastRules, names: SeriesNames) -> Self {
+        Self { rules, published: Published::new(names), past: Trailing::new(TrailingConfig::default()) }
+    }
+
+    /// Takes what is published.
+    pub fn published(&mut self) -> &mut Published {
+        &mut self.published
+    }
+
+    /// Takes the past.
+    pub fn past(&mut self) -> &mut Trailing {
+        &mut self.past
+    }
+
+    /// Takes what owners need now.
+    pub fn observe(&mut self, state: &ClusterState) {
+        self.published.observe(state);
+        for (owner, entry) in &state.owners {
+            for (pool, share) in &entry.shares {
+                if let Some(gpus) = share.demand_gpus {
+                    self.past.observe(Series { owner, pool }, state.at_us, f64::from(gpus));
+                }
+            }
+        }
+    }
+
+    /// Writes who answers for each owner and pool into the state, for the guard and the record.
+    pub fn inform(&self, state: &mut ClusterState) {
+        state.foreseen.clear();
+        for (owner, entry) in &state.owners {
+            let by = |pool: &String| (pool.clone(), self.by(Series { owner, pool }));
+            let pools: BTreeMap<_, _> = entry.shares.keys().map(by).collect();
+            if !pools.is_empty() {
+                state.foreseen.insert(owner.clone(), pools);
+            }
+        }
+    }
+
+    fn by(&self, of: Series<'_>) -> ForeseenBy {
+        match (self.answers(of), self.rules.source) {
+            (Ok((series, told)), _) => {
+                ForeseenBy::Published { series, issued_us: told.issued_us(), off: self.published.off(told) }
+            }
+            (Err(why), ForecastSource::Log) => ForeseenBy::Nobody { why },
+            (Err(why), _) => ForeseenBy::Past { why },
+        }
+    }
+
+    /// The published series that answers, or why none does.
+    fn answers(&self, of: Series<'_>) -> Result<(String, &Told), String> {
+        if self.rules.source == ForecastSource::Trailing {
+            return Err("the policy has it so".to_owned());
+        }
+        let (named, told) = self.published.usable(of, self.rules.most_age_s.saturating_mul(1_000_000))?;
+        Ok((named.to_string(), told))
+    }
+
+    /// The past, where it may answer.
+    fn past_or_nothing(&self) -> Option<&Trailing> {
+        (self.rules.source != ForecastSource::Log).then_some(&self.past)
+    }
+}
+
+impl DemandForecast for Chosen {
+    fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        match self.answers(of) {
+            Ok((_, told)) => self.published.highest(of, told, level, within_ms),
+            Err(_) => self.past_or_nothing()?.highest_gpus(of, level, within_ms),
+        }
+    }
+
+    fn typical_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        let published = self.answers(of).ok();
+        let published = published.and_then(|(_, told)| self.published.typical(told, level, within_ms));
+        published.or_else(|| self.past_or_nothing()?.typical_gpus(of, level, within_ms))
+    }
+
+    fn coverage(&self, of: Series<'_>) -> Option<f64> {
+        match self.answers(of) {
+            Ok((_, told)) => self.published.coverage(told),
+            Err(_) => self.past_or_nothing()?.coverage(of),
+        }
+    }
+
+    fn as_of_us(&self, of: Series<'_>) -> Option<i64> {
+        match self.answers(of) {
+            Ok((_, told)) => Some(self.published.as_of_us(of, told)),
+            Err(_) => self.past_or_nothing()?.as_of_us(of),
+        }
+    }
+}

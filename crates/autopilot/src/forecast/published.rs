@@ -1,0 +1,302 @@
+//! Forecasts that were published on the log, behind the autopilot's question.
+//!
+//! Published is the mean of demand over each hour ahead, as quantiles; asked is what demand stays below at every instant for a while.
+//! The bound is the greatest of the hours' bounds, each made so:
+//!
+//! - *Level.* Any of k hours may be the one: each is asked at 1 − (1 − q) / 2k, which bounds all of them together whatever they have in
+//!   common (Bonferroni). The 2 is for the highest instant within an hour: of a walk with symmetric steps it is above x at most twice as
+//!   often as the end is (Lévy's inequality).
+//! - *Spread.* The mean of the h-th hour of such a walk has variance h − 2/3 where its end has h, so an end is at most √3 times as far
+//!   from the median as the mean is.
+//! - *Tail.* Beyond the highest level that was published the tail is taken to be exponential, through the two highest (as Park et al. 2022
+//!   end their quantile functions).
+//! - *Level shift.* What was foreseen hours ago did not know what came since: by as much as demand is above the bound of this hour now,
+//!   all bounds rise, and none is below what demand is.
+
+use std::collections::BTreeMap;
+
+use tidegate_insight::forecast::{Drift, Reach};
+
+use super::{BySeries, Series, quantile};
+use crate::state::{BoundsOff, ClusterState, OwnerName, PoolName};
+
+/// A word on whether bounds hold comes once a day: after two days without one nobody looks any more.
+const SILENT_US: i64 = 2 * 86_400_000_000;
+/// Levels at which an hour is looked at when a time is drawn from many hours.
+const DRAWN: u32 = 100;
+
+/// A published series: whose demand.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Named {
+    /// The whole cluster's.
+    Total,
+    /// Of a pool, by its name on the log.
+    Pool(String),
+    /// Of a team, by its name on the log.
+    Team(String),
+}
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Total => write!(f, "TOTAL total"),
+            Self::Pool(name) => write!(f, "POOL {name}"),
+            Self::Team(name) => write!(f, "TEAM {name}"),
+        }
+    }
+}
+
+/// What owners and pools are called on the log, where it is not by their own names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SeriesNames {
+    /// Team of an owner; `None`: it is several, and no series is its own.
+    pub teams: BTreeMap<OwnerName, Option<String>>,
+    /// Pool by the name that the autopilot has for it.
+    pub pools: BTreeMap<PoolName, String>,
+}
+
+/// One step of a forecast: its length, and demand in thousandths of a GPU by level in millionths, both rising.
+#[derive(Debug, Clone, PartialEq)]
+struct Step {
+    step_us: i64,
+    row: Vec<(u32, u64)>,
+}
+
+/// What was said of whether bounds hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// When.
+    pub at_us: i64,
+    /// In what way they do not; since when it is so.
+    pub drift: Drift,
+    /// Since when.
+    pub since_us: i64,
+    /// Share of the truths between quantiles 0.1 and 0.9, millionths.
+    pub inside80_ppm: u32,
+    /// Share of the truths at or below quantile 0.95, millionths.
+    pub below95_ppm: u32,
+}
+
+/// What is known of a published series.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told {
+    issued_us: i64,
+    /// Of the newest issue, by the start of the step.
+    steps: BTreeMap<i64, Step>,
+    standing: BTreeMap<Reach, Standing>,
+}
+
+/// Forecasts as they were published, and what the autopilot saw since.
+#[derive(Debug, Clone)]
+pub struct Published {
+    names: SeriesNames,
+    told: BTreeMap<Named, Told>,
+    /// Series that an owner's demand for a pool is part of or all of, best first.
+    of: BySeries<Vec<Named>>,
+    /// Newest demand that was seen.
+    seen: BySeries<(i64, f64)>,
+    now_us: i64,
+}
+
+impl Published {
+    /// Nothing was published yet.
+    pub fn new(names: SeriesNames) -> Self {
+        let (told, of, seen) = (BTreeMap::new(), BySeries::new(), BySeries::new());
+        Self { names, told, of, seen, now_us: 0 }
+    }
+
+    /// Takes a step of what was issued at `issued_us`: mean demand from `target_us` on for `step_us`. `row`: thousandths of a GPU by
+    /// level in millionths, both rising. What is older than the newest issue is left out.
+    pub fn issued(&mut self, of: Named, issued_us: i64, target_us: i64, step_us: i64, row: Vec<(u32, u64)>) {
+        if row.is_empty() || step_us <= 0 {
+            return;
+        }
+        let told = self.told.entry(of).or_default();
+        if issued_us > told.issued_us {
+            (told.issued_us, told.steps) = (issued_us, BTreeMap::new());
+        }
+        if issued_us == told.issued_us {
+            told.steps.insert(target_us, Step { step_us, row });
+        }
+    }
+
+    /// Takes what was said of whether bounds hold; the newest counts.
+    pub fn held(&mut self, of: Named, reach: Reach, standing: Standing) {
+        let before = self.told.entry(of).or_default().standing.entry(reach).or_insert(standing);
+        if standing.at_us >= before.at_us {
+            *before = standing;
+        }
+    }
+
+    /// Takes what owners have and need now. A team's series is an owner's demand for a pool if that is its only one, a pool's if it
+    /// is the pool's only owner; else they are more than is asked for, and not used.
+    pub(super) fn observe(&mut self, state: &ClusterState) {
+        self.now_us = state.at_us;
+        self.of = BySeries::new();
+        let owners = state.owners.iter().filter(|(_, owner)| !owner.shares.is_empty());
+        let mut owners_of: BTreeMap<&PoolName, u32> = BTreeMap::new();
+        for pool in owners.clone().flat_map(|(_, owner)| owner.shares.keys()) {
+            *owners_of.entry(pool).or_default() += 1;
+        }
+        for (owner, entry) in owners {
+            for (pool, share) in &entry.shares {
+                let of = Series { owner, pool };
+                if let Some(gpus) = share.demand_gpus {
+                    *self.seen.entry(of, || (0, 0.0)) = (state.at_us, f64::from(gpus));
+                }
+                let mut named = Vec::new();
+                if entry.shares.len() == 1 {
+                    let team = self.names.teams.get(owner).cloned().unwrap_or_else(|| Some(owner.clone()));
+                    named.extend(team.map(Named::Team));
+                }
+                if owners_of[pool] == 1 {
+                    let name = self.names.pools.get(pool).unwrap_or(pool);
+                    named.push(Named::Pool(name.clone()));
+                    named.extend((owners_of.len() == 1).then_some(Named::Total));
+                }
+                *self.of.entry(of, Vec::new) = named;
+            }
+        }
+    }
+
+    /// What may be used for the series, or why nothing.
+    pub(super) fn usable(&self, of: Series<'_>, most_age_us: i64) -> Result<(&Named, &Told), String> {
+        let named = self.of.get(of).filter(|named| !named.is_empty());
+        let named = named.ok_or("no published series is this owner's demand for this pool alone")?;
+        let mut why = None;
+        for name in named {
+            let judged = match self.told.get(name).filter(|told| !told.steps.is_empty()) {
+                None => Err(format!("no forecast of {name} was published")),
+                Some(told) if self.now_us - told.issued_us > most_age_us => {
+                    Err(format!("the newest forecast of {name} is older than {} s", most_age_us / 1_000_000))
+                }
+                Some(told) if told.standing(Reach::Day, self.now_us).is_none() => {
+                    Err(format!("nobody says whether the bounds foreseen for {name} hold"))
+                }
+                Some(told) => Ok((name, told)),
+            };
+            match judged {
+                Ok(found) => return Ok(found),
+                Err(found) => why = why.or(Some(found)),
+            }
+        }
+        Err(why.unwrap_or_default())
+    }
+
+    /// Time of the newest demand that was seen of the series; else of the issue.
+    pub(super) fn as_of_us(&self, of: Series<'_>, told: &Told) -> i64 {
+        self.seen.get(of).map_or(told.issued_us, |(at_us, _)| *at_us)
+    }
+
+    /// The bound that the module's head describes. `None`: what was published does not reach that far.
+    pub(super) fn highest(&self, of: Series<'_>, told: &Told, level: f64, within_ms: i64) -> Option<f64> {
+        let starts = told.starts(self.now_us, within_ms)?;
+        let each = 1.0 - (1.0 - level.clamp(0.0, 1.0)) / (2.0 * starts.len() as f64);
+        let bound = |start: i64| {
+            let (before, after, _) = told.around(start)?;
+            let of_step = |step: &Step| {
+                let median = step.at(0.5);
+                median + (step.at(each) - median).max(0.0) * 3.0f64.sqrt()
+            };
+            Some(of_step(before).max(of_step(after)))
+        };
+        let now = bound(*starts.first()?)?;
+        let highest = starts.iter().map(|start| bound(*start)).try_fold(now, |most, b| Some(most.max(b?)))?;
+        let seen = self.seen.get(of).map_or(0.0, |(_, gpus)| *gpus);
+        Some((highest + (seen - now).max(0.0)).max(seen))
+    }
+
+    /// Quantile `level` of the mean of an hour drawn from those ahead.
+    pub(super) fn typical(&self, told: &Told, level: f64, within_ms: i64) -> Option<f64> {
+        let starts = told.starts(self.now_us, within_ms)?;
+        let mut values = Vec::with_capacity(starts.len() * DRAWN as usize);
+        for start in starts {
+            let (before, after, share) = told.around(start)?;
+            values.extend((0..DRAWN).map(|draw| {
+                let level = (f64::from(draw) + 0.5) / f64::from(DRAWN);
+                before.at(level) + share * (after.at(level) - before.at(level))
+            }));
+        }
+        quantile(&mut values, level)
+    }
+
+    /// Share of the truths at or below quantile 0.95, 0 to 1: the least of what is said of the next hour and of the day.
+    pub(super) fn coverage(&self, told: &Told) -> Option<f64> {
+        let said =
+            [Reach::Step, Reach::Day].into_iter().filter_map(|reach| told.standing(reach, self.now_us));
+        said.map(|standing| standing.below95_ppm).min().map(|ppm| f64::from(ppm) / 1e6)
+    }
+
+    /// Bounds that the truth has shown to be too low or too narrow. Those that are too wide are safe.
+    pub(super) fn off(&self, told: &Told) -> Vec<BoundsOff> {
+        let off =
+            told.standing.keys().filter_map(|reach| Some((*reach, told.standing(*reach, self.now_us)?)));
+        off.filter(|(_, standing)| matches!(standing.drift, Drift::TooLow | Drift::TooNarrow))
+            .map(|(reach, standing)| BoundsOff {
+                reach,
+                drift: standing.drift,
+                since_us: standing.since_us,
+                inside80_ppm: standing.inside80_ppm,
+                below95_ppm: standing.below95_ppm,
+            })
+            .collect()
+    }
+}
+
+impl Told {
+    pub(super) fn issued_us(&self) -> i64 {
+        self.issued_us
+    }
+
+    fn standing(&self, reach: Reach, now_us: i64) -> Option<Standing> {
+        self.standing.get(&reach).copied().filter(|standing| now_us - standing.at_us <= SILENT_US)
+    }
+
+    /// Starts of the steps that the time from `now_us` on touches; `None`: nothing was issued.
+    fn starts(&self, now_us: i64, within_ms: i64) -> Option<Vec<i64>> {
+        let (first_us, step) = self.steps.first_key_value()?;
+        let (last_us, _) = self.steps.last_key_value()?;
+        let step_us = step.step_us;
+        let from_us = first_us + (now_us - first_us).div_euclid(step_us) * step_us;
+        let to_us = now_us.saturating_add(within_ms.max(1).saturating_mul(1_000));
+        // Within what was published, so that the list is no longer than it.
+        let inside = from_us >= *first_us && to_us <= last_us + step_us;
+        inside.then(|| (0..).map(|n| from_us + n * step_us).take_while(|start| *start < to_us).collect())
+    }
+
+    /// The steps published at or next to `start_us`, before and after, and how far it is from the first to the second, 0 to 1.
+    fn around(&self, start_us: i64) -> Option<(&Step, &Step, f64)> {
+        let (before_us, before) = self.steps.range(..=start_us).next_back()?;
+        let (after_us, after) = self.steps.range(start_us..).next()?;
+        let gap_us = (after_us - before_us) as f64;
+        let share = if gap_us > 0.0 { (start_us - before_us) as f64 / gap_us } else { 0.0 };
+        Some((before, after, share))
+    }
+}
+
+impl Step {
+    /// Quantile `level`, GPUs: linear between published levels, below the lowest of them that, above the highest by the tail.
+    fn at(&self, level: f64) -> f64 {
+        let gpus = |at: usize| self.row[at].1 as f64 / 1e3;
+        let level_at = |at: usize| f64::from(self.row[at].0) / 1e6;
+        let (last, above) =
+            (self.row.len() - 1, self.row.partition_point(|(ppm, _)| f64::from(*ppm) / 1e6 < level));
+        if above == 0 {
+            return gpus(0);
+        }
+        if above <= last {
+            let (low, high) = (level_at(above - 1), level_at(above));
+            return gpus(above - 1) + (level - low) / (high - low) * (gpus(above) - gpus(above - 1));
+        }
+        if last == 0 {
+            return gpus(0);
+        }
+        // Q(p) = Q(p2) + b ln((1 - p2) / (1 - p)) with b from Q(p1), held at one in a million.
+        let (p1, p2) = (level_at(last - 1), level_at(last));
+        let rate = (gpus(last) - gpus(last - 1)) / ((1.0 - p1) / (1.0 - p2)).ln();
+        gpus(last) + rate * ((1.0 - p2) / (1.0 - level).max(1e-6)).ln().max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

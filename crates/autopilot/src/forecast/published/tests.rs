@@ -1,0 +1,170 @@
+use super::super::{Chosen, DemandForecast};
+use super::*;
+use crate::fixture::{NOW, S, cluster};
+use crate::policy::{ForecastRules, ForecastSource};
+use crate::state::ForeseenBy;
+
+const HOUR: i64 = 3_600 * S;
+/// `NOW` is a whole hour.
+const ISSUED: i64 = NOW;
+const OF: Series<'_> = Series { owner: "serving", pool: "serve" };
+
+fn near(found: Option<f64>, expected: f64) {
+    assert!(found.is_some_and(|found| (found - expected).abs() < 1e-3), "{found:?}, not {expected}");
+}
+
+/// 10, 20, 29 and 33 GPUs at 0.1, 0.5, 0.95 and 0.99, and so many more.
+fn row(more: u64) -> Vec<(u32, u64)> {
+    [(100_000, 10_000), (500_000, 20_000), (950_000, 29_000), (990_000, 33_000)]
+        .map(|(level, milli)| (level, milli + 1_000 * more))
+        .to_vec()
+}
+
+fn standing(drift: Drift, at_us: i64) -> Standing {
+    Standing { at_us, drift, since_us: at_us, inside80_ppm: 800_000, below95_ppm: 940_000 }
+}
+
+/// Hours 1, 2, 3 and 6 of `TEAM serving`, ten GPUs more from the third on; bounds hold.
+fn published(into: &mut Published) {
+    for (horizon, more) in [(1, 0), (2, 0), (3, 10), (6, 10)] {
+        into.issued(Named::Team("serving".into()), ISSUED, ISSUED + (horizon - 1) * HOUR, HOUR, row(more));
+    }
+    into.held(Named::Team("serving".into()), Reach::Day, standing(Drift::None, ISSUED));
+}
+
+/// Seen at `at_us` with a demand of `gpus`.
+fn chosen(source: ForecastSource, at_us: i64, gpus: u32) -> Chosen {
+    let mut chosen = Chosen::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
+    published(chosen.published());
+    chosen.observe(&state(at_us, gpus));
+    chosen
+}
+
+fn state(at_us: i64, gpus: u32) -> ClusterState {
+    let mut state = cluster();
+    state.at_us = at_us;
+    let share = state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap();
+    share.demand_gpus = Some(gpus);
+    state
+}
+
+#[test]
+fn levels_between_and_beyond_those_published() {
+    let step = Step { step_us: HOUR, row: row(0) };
+    for (level, gpus) in [(0.0, 10.0), (0.1, 10.0), (0.3, 15.0), (0.5, 20.0), (0.97, 31.0), (0.99, 33.0)] {
+        near(Some(step.at(level)), gpus);
+    }
+    // 4 GPUs from 0.95 to 0.99 are ln 5 of an exponential tail, so ten times rarer is 4 x ln 10 / ln 5 = 5.7227 more.
+    near(Some(step.at(0.999)), 38.7227);
+    assert!(step.at(1.0).is_finite());
+    // One value is all there is to say.
+    near(Some(Step { step_us: HOUR, row: vec![(500_000, 7_000)] }.at(0.999)), 7.0);
+}
+
+#[test]
+fn a_bound_is_for_every_instant_of_all_hours_it_touches() {
+    let ten_past = ISSUED + 600 * S;
+    let bound = |gpus: u32, within_min: i64| {
+        chosen(ForecastSource::Log, ten_past, gpus).highest_gpus(OF, 0.9, within_min * 60_000)
+    };
+    // One hour: at 1 - 0.1 / 2 = 0.95 it is 29, 9 above the median; 20 + 9 x sqrt 3.
+    near(bound(15, 15), 35.5885);
+    // Two: at 0.975, 31.5.
+    near(bound(15, 75), 39.9186);
+    // Three, the third ten higher: at 1 - 0.1 / 6 = 0.98333, 32.33333 and 42.33333; 30 + 12.33333 x sqrt 3.
+    near(bound(15, 130), 51.3620);
+    // 60 are needed now, 20.0814 above this hour's bound, and so much above all others.
+    near(bound(60, 75), 60.0);
+    near(bound(60, 130), 30.0 + 21.3620 + (60.0 - 41.3620));
+    // Hours 4 and 5 were not published: the higher of 3 and 6 stands for them. Beyond the sixth nobody knows.
+    assert!(bound(15, 5 * 60).is_some());
+    assert_eq!(bound(15, 351), None);
+}
+
+#[test]
+fn a_time_drawn_from_the_hours_ahead() {
+    let typical = |level: f64, within_min: i64| {
+        chosen(ForecastSource::Log, ISSUED, 15).typical_gpus(OF, level, within_min * 60_000).unwrap()
+    };
+    assert!((typical(0.5, 60) - 20.0).abs() < 0.2, "{}", typical(0.5, 60));
+    // Half of the hours are ten higher: below 20 are half of the lower ones and a tenth of the others at most, as those begin there.
+    let both = typical(0.5, 4 * 60);
+    assert!((22.0..28.0).contains(&both), "{both}");
+}
+
+#[test]
+fn what_may_not_be_used_is_not_and_it_is_said_why() {
+    let why = |chosen: &Chosen| {
+        let mut seen = state(NOW, 15);
+        chosen.inform(&mut seen);
+        match &seen.foreseen["serving"]["serve"] {
+            ForeseenBy::Past { why } | ForeseenBy::Nobody { why } => why.clone(),
+            ForeseenBy::Published { series, .. } => series.clone(),
+        }
+    };
+    assert_eq!(why(&chosen(ForecastSource::Best, ISSUED + 600 * S, 15)), "TEAM serving");
+    let old = chosen(ForecastSource::Best, ISSUED + 25_201 * S, 15);
+    assert!(why(&old).contains("older than 25200 s"), "{}", why(&old));
+    assert_eq!(old.highest_gpus(OF, 0.9, 60_000), None, "the past is too short");
+    assert!(why(&chosen(ForecastSource::Trailing, ISSUED, 15)).contains("policy"));
+    // Nobody says any more whether it holds.
+    let mut silent = Chosen::new(ForecastRules::default(), SeriesNames::default());
+    published(silent.published());
+    silent.published().issued(
+        Named::Team("serving".into()),
+        ISSUED + 50 * HOUR,
+        ISSUED + 50 * HOUR,
+        HOUR,
+        row(0),
+    );
+    silent.observe(&state(ISSUED + 50 * HOUR, 15));
+    assert!(why(&silent).contains("nobody says"), "{}", why(&silent));
+    // The owner is several teams, so the pool's series is asked for; there is none.
+    let names = SeriesNames {
+        teams: [("serving".to_owned(), None)].into(),
+        pools: [("serve".to_owned(), "h100".to_owned())].into(),
+    };
+    let mut several = Chosen::new(ForecastRules::default(), names);
+    published(several.published());
+    several.observe(&state(ISSUED, 15));
+    assert_eq!(why(&several), "no forecast of POOL h100 was published");
+}
+
+#[test]
+fn who_answers_is_chosen_for_each_series() {
+    let at = ISSUED + 600 * S;
+    let mut best = chosen(ForecastSource::Best, at, 15);
+    for minute in 0..60 * 24 * 3 {
+        best.past().observe(Series { owner: "research", pool: "train" }, ISSUED + minute * 60 * S, 32.0);
+    }
+    assert_eq!((best.coverage(OF), best.as_of_us(OF)), (Some(0.94), Some(at)));
+    near(best.highest_gpus(Series { owner: "research", pool: "train" }, 0.9, 60_000), 32.0);
+    let log = chosen(ForecastSource::Log, at, 15);
+    assert_eq!(log.highest_gpus(Series { owner: "research", pool: "train" }, 0.9, 60_000), None);
+    // The least of what is said of the next hour and of the day, and only bounds that are dangerous are off.
+    best.published().held(
+        Named::Team("serving".into()),
+        Reach::Step,
+        Standing { below95_ppm: 910_000, ..standing(Drift::TooWide, at) },
+    );
+    best.published().held(Named::Team("serving".into()), Reach::Week, standing(Drift::TooLow, at));
+    assert_eq!(best.coverage(OF), Some(0.91));
+    let mut seen = state(at, 15);
+    best.inform(&mut seen);
+    let ForeseenBy::Published { issued_us, off, .. } = &seen.foreseen["serving"]["serve"] else { panic!() };
+    assert_eq!((*issued_us, off.len(), off[0].reach, off[0].drift), (ISSUED, 1, Reach::Week, Drift::TooLow));
+    assert!(matches!(&seen.foreseen["research"]["train"], ForeseenBy::Past { .. }));
+}
+
+#[test]
+fn older_issues_and_words_change_nothing() {
+    let mut new = Published::new(SeriesNames::default());
+    published(&mut new);
+    let team = || Named::Team("serving".into());
+    let before = format!("{new:?}");
+    new.issued(team(), ISSUED - HOUR, ISSUED, HOUR, row(90));
+    new.issued(team(), ISSUED, ISSUED + 9 * HOUR, 0, row(90));
+    new.issued(team(), ISSUED, ISSUED + 9 * HOUR, HOUR, Vec::new());
+    new.held(team(), Reach::Day, standing(Drift::TooLow, ISSUED - 1));
+    assert_eq!(format!("{new:?}"), before);
+}
