@@ -74,6 +74,11 @@ impl<T: Target> Informed<T> {
         Ok(Self { target, log, cluster: cluster.to_owned(), cursors, known: Known::default() })
     }
 
+    /// The target alone, for whoever has a simulated one and lets its time go on.
+    pub fn target_mut(&mut self) -> &mut T {
+        &mut self.target
+    }
+
     fn read(&mut self) -> Result<(), LogError> {
         for (at, next) in &mut self.cursors {
             let end = self.log.extent(at)?.end;
