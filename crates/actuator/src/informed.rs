@@ -60,6 +60,11 @@ impl<T: Target> Informed<T> {
         Ok(Self { target, tail, known: Known::default() })
     }
 
+    /// The target alone, for whoever has a simulated one and lets its time go on.
+    pub fn target_mut(&mut self) -> &mut T {
+        &mut self.target
+    }
+
     fn read(&mut self) -> Result<(), LogError> {
         let Self { tail, known, .. } = self;
         tail.read(|event| known.take(event))

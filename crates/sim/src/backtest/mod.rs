@@ -6,7 +6,7 @@ mod setting;
 
 pub use interval::{Interval, bootstrap};
 pub use quotas::{Owners, QuotaLender, QuotaRun, play_quotas};
-pub use setting::{Arrival, Setting, Unknowns};
+pub use setting::{Arrival, Setting, Terms, Unknowns};
 
 use serde::Serialize;
 

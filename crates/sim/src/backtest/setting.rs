@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// One job of a trace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// When it was submitted, µs from the beginning of the time under test.
     pub submit_us: i64,
@@ -20,6 +20,23 @@ pub struct Arrival {
     pub gpus: u32,
     /// Its team or virtual cluster.
     pub team: String,
+    /// What else is known of it.
+    pub terms: Terms,
+}
+
+/// What a trace may tell of a job beside its size and length. What is not known is drawn, or as everybody's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Run time that its user stated, µs.
+    pub estimate_us: Option<i64>,
+    /// Larger goes first.
+    pub priority: Option<i32>,
+    /// GPU model it must have, place in [`ClusterSpec::models`].
+    pub model: Option<u16>,
+    /// The least and the most GPUs that it was seen to run with, its size between them: it can be resized.
+    pub sizes: Option<(u32, u32)>,
+    /// It had to go for others and came back: it may run on borrowed nodes.
+    pub was_preempted: bool,
 }
 
 /// What traces do not tell and is drawn for each seed.
@@ -74,7 +91,7 @@ pub struct Setting {
 
 impl Setting {
     /// A trace of jobs beside services' demand. Jobs that the nodes of pool 0 could never hold, or that took no time, are left
-    /// out; what the trace does not tell is drawn from the seed: which jobs are elastic and by which of the curves of `spec`,
+    /// out; what the trace does not tell ([`Terms`]) is drawn from the seed: which jobs are elastic and by which of the curves of `spec`,
     /// which may run on borrowed nodes, and how often they write checkpoints. Teams are those of the trace, all in pool 0, with
     /// the quotas of those of the same names in `spec`.
     pub fn from_trace(
@@ -144,20 +161,23 @@ fn draw(
     (most, curves): (u32, &[ScalingCurve]),
     rng: &mut ChaCha8Rng,
 ) -> JobSpec {
-    let loan = rng.random_range(0..PPM) < unknowns.loan_ppm;
+    let loan = rng.random_range(0..PPM) < unknowns.loan_ppm || a.terms.was_preempted;
     let elastic = a.gpus >= unknowns.elastic_from.max(2) && rng.random_range(0..PPM) < unknowns.elastic_ppm;
     let (least_us, most_us) = unknowns.checkpoint_every_us;
     let every_us = (least_us as f64 * (most_us as f64 / least_us as f64).powf(rng.random())) as i64;
     let cost_us = unknowns.checkpoint_cost_us;
     let on_notice = rng.random_range(0..PPM) < unknowns.notice_ppm;
     let curve = draw_curve(a.gpus, curves, rng);
-    let max_gpus = (a.gpus * 2).min(most);
+    let drawn = elastic.then_some((a.gpus / 2, (a.gpus * 2).min(most)));
+    let elastic = a.terms.sizes.or(drawn).map(|(min_gpus, max_gpus)| Elastic { min_gpus, max_gpus, curve });
     JobSpec {
-        estimate_us: padded_estimate_us(a.work_us),
+        estimate_us: a.terms.estimate_us.unwrap_or_else(|| padded_estimate_us(a.work_us)),
         team,
+        model: a.terms.model,
+        priority: a.terms.priority.unwrap_or(0),
         loan,
-        elastic: elastic.then_some(Elastic { min_gpus: a.gpus / 2, max_gpus, curve }),
-        checkpoint: (loan || elastic).then_some(Checkpoint { every_us, cost_us, on_notice }),
+        elastic,
+        checkpoint: (loan || elastic.is_some()).then_some(Checkpoint { every_us, cost_us, on_notice }),
         restart_us: unknowns.restart_us,
         ..JobSpec::plain(a.submit_us, a.gpus, a.work_us)
     }

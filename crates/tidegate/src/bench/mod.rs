@@ -1,6 +1,7 @@
 //! `tidegate bench`: speeds and costs, from seeded generators, as JSON.
 
 pub mod agent;
+pub mod autopilot;
 pub mod backlog;
 pub mod codec;
 mod fleet;
@@ -31,6 +32,7 @@ use crate::commands::{CommandError, CommandResult};
   tidegate bench query --nodes 125 --hours 6 --json
   tidegate bench stragglers --seeds 0..20
   tidegate bench agent --json
+  tidegate bench autopilot --json
   tidegate bench ledger --hours 24 --nodes 6 --json
   tidegate bench codec --json
 
@@ -54,6 +56,8 @@ enum What {
     Query(query::QueryArgs),
     /// What the agent takes of a node: CPU time and memory
     Agent(agent::AgentArgs),
+    /// What the autopilot takes: a plan of a large cluster, and the time from an event to the verified action
+    Autopilot(autopilot::AutopilotArgs),
     /// A synthetic day whose truth is known: what the tables say of it, beside the truth
     Ledger(ledger::LedgerArgs),
     /// Who is slow and why: the detector and its rivals on jobs whose truth is known
@@ -84,6 +88,7 @@ pub fn run(args: BenchArgs) -> CommandResult {
         What::Window(args) => print(&window::run(&args)?),
         What::Query(args) => print(&query::run(&args)?),
         What::Agent(args) => print(&agent::run(&args)?),
+        What::Autopilot(args) => print(&autopilot::run(&args)?),
         What::Ledger(args) => print(&ledger::run(&args)?),
         What::Stragglers(args) => trials::stragglers(&args),
         What::Forecast(args) => trials::forecast(&args),

@@ -1,6 +1,7 @@
 //! `tidegate backtest`: what other policies would have made of the same jobs and demand.
 
 mod report;
+mod site;
 mod source;
 
 use std::path::PathBuf;
@@ -21,6 +22,8 @@ use super::{CommandError, CommandResult, policy, seeds};
   tidegate backtest --trace philly_multigpu_attempts --policy static --policy autopilot --price 2.5
   tidegate backtest --trace /data/traces --jobs philly --serving dlrm --policy static --policy lyra --policy site.toml --json
   tidegate backtest --trace /data/traces --jobs helios --lend-quotas --days 31
+  tidegate backtest --from 2026-10-01 --to 2026-11-01 --serves inference --policy backfill --policy site.toml
+  tidegate backtest --from 2026-10-01 --log kafka://kafka:9092 --data tidegate-data --cluster prod --json
 
 The first policy is what the others are compared with. `static` keeps jobs and services apart, first come, first served; `backfill` lets
 short jobs go before; `lyra` (EuroSys 2023) and `gfs` (a spot quota) lend; `clairvoyant` knows the future; `lender` lends what is not needed
@@ -31,19 +34,28 @@ real schedulers have. A FILE is a policy of yours.
 traces that come with the program; the demand beside them is made up. A DIR has public traces as Parquet: ms_itp_jobs, philly_jobs,
 helios_earth_vc_1min or alibaba_openb_pods and alibaba_openb_nodes for jobs, servegen_load_10min or alibaba_dlrm_instances for demand,
 sia_scaling_profiles for how elastic jobs scale. Of a trace each seed looks at a window of its own, and draws what a trace does not
-tell: which jobs are elastic, may run on borrowed nodes, and how often they write checkpoints. Intervals are 95 % over seeds.")]
+tell: which jobs are elastic, may run on borrowed nodes, and how often they write checkpoints. Intervals are 95 % over seeds.
+
+--from asks the site's own log: the jobs that were submitted, ran or waited between --from and --to, its nodes, quotas and prices. A job's
+work is the GPU time it held; what ran when the time begins is there with the rest of it. Pools named with --serves are online
+services, whose demand is what was held and waited for there; all others are one pool for jobs. What is not over where the log ends
+runs as long as one of the log's jobs that ran as long before, drawn by the seed, as is what the log does not tell: which jobs could
+be elastic or lent to, and their checkpoints. Where the log knows no nodes, there are as many of 8 GPUs as were ever held at once, or
+--train.")]
 pub struct BacktestArgs {
     /// static, backfill, lyra, gfs, clairvoyant, lender, autopilot, or a policy's FILE; may be given several times
     #[arg(long = "policy", value_name = "NAME|FILE", default_values = ["static", "backfill", "lyra", "autopilot", "clairvoyant"])]
     policies: Vec<String>,
     #[command(flatten)]
     source: source::SourceArgs,
+    #[command(flatten)]
+    site: site::SiteArgs,
     /// Seeds, from and to; the last one is left out
     #[arg(long, value_name = "A..B", default_value = "0..5", value_parser = seeds)]
     seeds: (u64, u64),
     /// Lends idle quotas across the teams of a trace that tells quotas (helios), and says how much of the demand that waits is served
     /// and what owners wait for. No service takes part
-    #[arg(long, conflicts_with = "policies")]
+    #[arg(long, conflicts_with_all = ["policies", "from"])]
     lend_quotas: bool,
     /// Minutes within which an owner whose quota is lent is to have it back
     #[arg(long, value_name = "MINUTES", default_value_t = 10, requires = "lend_quotas",
@@ -67,7 +79,10 @@ pub fn run(args: BacktestArgs) -> CommandResult {
     let makers = args.policies.iter().map(|name| maker(name)).collect::<Result<Vec<_>, _>>()?;
     let makers: Vec<&dyn Fn(&Setting) -> Contender> =
         makers.iter().map(|maker| maker.as_ref() as _).collect();
-    let source = Source::open(&args.source)?;
+    let source = match args.site.history()? {
+        Some(history) => args.source.site(&history)?,
+        None => Source::open(&args.source)?,
+    };
     let rows = backtest(&makers, from..to, &|seed| source.setting(seed))?;
     let bound_gpu_hours = bounds(from..to, &|seed| source.setting(seed));
     let report = Report { about: source.about(), bound_gpu_hours, rows };

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use chrono::{DateTime, NaiveDate, NaiveTime};
 use clap::Args;
 use indicatif::HumanCount;
 use serde::Deserialize;
@@ -58,6 +59,16 @@ pub const EXIT_REJECTS: u8 = 3;
 pub fn seeds(text: &str) -> Result<(u64, u64), String> {
     let bounds = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
     bounds.filter(|(from, to)| from < to).ok_or_else(|| "write A..B with A below B, e.g. 0..20".into())
+}
+
+/// A time on a command line or in a file, ms since 1970.
+pub fn time_ms(text: &str) -> Result<i64, CommandError> {
+    let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").map(|day| day.and_time(NaiveTime::MIN).and_utc());
+    let time = day.or_else(|_| DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()));
+    let time = time.map_err(|_| {
+        format!("the time is {text:?}; write 2026-01-31, which is 00:00 UTC, or 2026-01-31T12:00:00+01:00")
+    })?;
+    Ok(time.timestamp_millis())
 }
 
 /// Where the data is; the same for every command.
@@ -190,9 +201,10 @@ pub async fn table_counts(service: &QueryService) -> Result<Vec<TableCount>, Com
     Ok(counts)
 }
 
-/// The rows of a query; columns are fields by their names.
+/// The rows of a query, however many; columns are fields by their names.
 pub async fn ask<T: DeserializeOwned>(service: &QueryService, sql: &str) -> Result<Vec<T>, CommandError> {
-    let mut encoded = Encoded::new(service.query(sql, Overrides::default()).await?, Format::Json)?;
+    let all = Overrides { rows_max: Some(u64::MAX), ..Overrides::default() };
+    let mut encoded = Encoded::new(service.query(sql, all).await?, Format::Json)?;
     let mut json = Vec::new();
     while let Some(piece) = encoded.next().await? {
         json.extend(piece);

@@ -96,3 +96,29 @@ fn the_switch_is_a_file_that_says_who_and_why() {
     let refused = autopilot(&["run", "--config", "nonesuch.toml"]);
     assert!(refused.status == Some(1) && refused.stderr.contains("nonesuch.toml"), "{}", refused.stderr);
 }
+
+/// Costs that are counted, the same on every machine; how long they take is for people to look at.
+#[test]
+fn an_action_takes_few_appends_and_one_fsync_for_each() {
+    let mut command = tidegate();
+    command.args(["bench", "autopilot", "--nodes", "400", "--jobs", "200", "--plans", "2", "--trials", "3"]);
+    command.args(["--acted-nodes", "16", "--look-every", "1", "--plan-every", "1", "--json"]);
+    let report: Value = serde_json::from_str(&succeed(&mut command)).unwrap();
+    assert!(report["planner"]["decisions"].as_i64() > Some(0), "{report}");
+    let of = |event: &str, name: &str| report[event][name].as_f64().unwrap();
+    assert_eq!(of("bad_node", "actions"), 3.0, "{report}");
+    // The event; the plan with what it proposes; approved, leased, applying, applied, verified; and a renewal of the lease.
+    assert!(of("bad_node", "appends_per_action") <= 8.0, "{report}");
+    assert!(
+        of("demand_jump", "actions") >= 3.0 && of("demand_jump", "appends_per_action") <= 60.0,
+        "{report}"
+    );
+    for event in ["bad_node", "demand_jump"] {
+        assert!(of(event, "fsyncs_per_action") <= of(event, "appends_per_action"), "{report}");
+        let spread = |name: &str, at: &str| report[event][name][at].as_f64().unwrap();
+        assert!(
+            spread("work_ms", "p50") > 0.0 && spread("latency_ms", "p50") > spread("cluster_ms", "p50"),
+            "{report}"
+        );
+    }
+}

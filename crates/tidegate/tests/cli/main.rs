@@ -14,6 +14,7 @@ mod collectors;
 mod crash;
 mod explain;
 mod future;
+mod history;
 mod http;
 mod ingest;
 mod insight;

@@ -122,7 +122,7 @@ fn dlrm(folder: &Path) -> Result<Levels, TraceError> {
 
 /// The greatest level within each step, of a level that starts at 0 and changes at the times given. Changes of one second
 /// count together, so that one instance that follows another at once is not two.
-fn most_in_steps(changes: &[(i64, i64)], steps: usize, step_s: i64) -> Vec<f64> {
+pub(super) fn most_in_steps(changes: &[(i64, i64)], steps: usize, step_s: i64) -> Vec<f64> {
     let (mut level, mut next) = (0i64, 0);
     let mut most = Vec::with_capacity(steps);
     for step in 0..steps as i64 {

@@ -163,7 +163,7 @@ fn finished(lot: Lot, end: i64) -> Option<Arrival> {
         submit_us: minutes_us(lot.submit),
         work_us,
         gpus: lot.gpus,
-        team: String::new(),
+        ..Arrival::default()
     })
 }
 

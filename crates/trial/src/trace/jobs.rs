@@ -90,6 +90,7 @@ fn arrivals<'a>(
                     work_us: ((r.work_s * SECOND_US as f64) as i64).max(1),
                     gpus: r.gpus as u32,
                     team: r.team.to_owned(),
+                    ..Arrival::default()
                 });
                 "used"
             }

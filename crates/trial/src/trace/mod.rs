@@ -3,6 +3,7 @@
 //!
 //! What a trace does not tell (which jobs are elastic, how often they write checkpoints, in which week the cluster is looked at)
 //! is drawn from a seed. What cannot be used is counted with its reason and said; a file that is missing is an error.
+//! [`site`] takes a site's own history in the same way.
 
 mod contenders;
 mod curves;
@@ -11,6 +12,7 @@ mod helios;
 mod jobs;
 mod pairing;
 mod quotas;
+pub mod site;
 #[cfg(test)]
 mod tests;
 
@@ -67,6 +69,14 @@ impl Rows {
         if rows > 0 {
             *self.0.entry(what).or_default() += rows;
         }
+    }
+
+    /// Of the rows that became `from`, so many became `to` after all.
+    fn turn(&mut self, from: &'static str, to: &'static str, rows: usize) {
+        if let Some(count) = self.0.get_mut(from) {
+            *count -= rows.min(*count);
+        }
+        self.add(to, rows);
     }
 
     /// Rows of which this became.

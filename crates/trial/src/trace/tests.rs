@@ -47,7 +47,8 @@ fn times(seconds: &[Option<i64>]) -> ArrayRef {
 }
 
 fn arrival(submit_s: i64, work_s: i64, gpus: u32, team: &str) -> Arrival {
-    Arrival { submit_us: submit_s * SECOND_US, work_us: work_s * SECOND_US, gpus, team: team.into() }
+    let (submit_us, work_us) = (submit_s * SECOND_US, work_s * SECOND_US);
+    Arrival { submit_us, work_us, gpus, team: team.into(), ..Arrival::default() }
 }
 
 #[test]

@@ -2,16 +2,27 @@
 
 use std::ops::Range;
 
+use chrono::DateTime;
 use serde::Serialize;
 use tidegate_sim::backtest::{Interval, Metric, Row, Setting};
 use tidegate_sim::gpu_hours;
 use tidegate_sim::policy::fluid_bound_gpu_us;
-use tidegate_trial::trace::{About, QuotaReport};
+use tidegate_trial::trace::{self, QuotaReport, site};
+
+/// What policies were compared on.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum About {
+    /// Public traces.
+    Traces(trace::About),
+    /// The site's own log.
+    Log(site::About),
+}
 
 /// A comparison of policies.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The traces; `None` where all was made up.
+    /// The traces or the log; `None` where all was made up.
     pub about: Option<About>,
     /// Useful GPU-hours that no policy can exceed, mean over seeds.
     pub bound_gpu_hours: f64,
@@ -31,8 +42,10 @@ pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Setting) -> f64 {
 
 /// A table: for each metric and policy the mean over seeds with half its 95 % interval, and the ratio to the first policy's.
 pub fn tell(report: &Report) {
-    if let Some(about) = &report.about {
-        tell_about(about);
+    match &report.about {
+        Some(About::Traces(about)) => tell_about(about),
+        Some(About::Log(about)) => tell_log(about),
+        None => {}
     }
     let rows = &report.rows;
     let names: String = rows.iter().map(|row| format!("{:>29}", row.policy)).collect();
@@ -57,8 +70,44 @@ fn shown(value: Option<Interval>, ratio: Option<Interval>) -> String {
     format!("{:>13.2} {:<9}{ratio:>6}", value.value, format!("±{:.2}", (value.high - value.low) / 2.0))
 }
 
-fn tell_about(about: &About) {
-    let About { jobs, train_nodes, train_gpus, serve_nodes, serve_gpus, peak_gpus, days, .. } = about;
+fn tell_log(about: &site::About) {
+    let time = |us: i64| DateTime::from_timestamp_micros(us).unwrap_or_default().format("%F %R");
+    say!("{} from {} to {} UTC", about.cluster, time(about.from_us), time(about.to_us));
+    say!(
+        "jobs: {}; {} ran and {} waited when it began, {} are not over where the log ends",
+        about.job_rows,
+        about.ran_before,
+        about.waited_before,
+        about.open
+    );
+    let from = |sized: site::Sized| match sized {
+        site::Sized::Log => "as the log knows them",
+        site::Sized::Peak => "as many as were needed at once: the log knows no nodes",
+        site::Sized::Asked => "as asked for",
+    };
+    say!("{} nodes with {} GPUs for jobs, {}", about.train_nodes, about.train_gpus, from(about.nodes_from));
+    for service in &about.services {
+        let site::Service { pool, nodes, gpus, peak_gpus, .. } = service;
+        say!(
+            "{pool} serves with {nodes} nodes of {gpus} GPUs, {}; it needs {peak_gpus} at most",
+            from(service.nodes_from)
+        );
+    }
+    if about.quotas + about.exceeded_quotas > 0 {
+        say!("{} quotas hold, {} do not: the log shows them exceeded", about.quotas, about.exceeded_quotas);
+    }
+    let seen = &about.recorded;
+    let waited = seen.queue_hours.map_or_else(|| "-".into(), |hours| format!("{hours:.2} h"));
+    say!(
+        "recorded: {} jobs submitted then started, after {waited} in the mean; jobs held {:.0} GPU-hours, {} GPUs at most",
+        seen.started,
+        seen.held_gpu_hours,
+        seen.most_gpus
+    );
+}
+
+fn tell_about(about: &trace::About) {
+    let trace::About { jobs, train_nodes, train_gpus, serve_nodes, serve_gpus, peak_gpus, days, .. } = about;
     say!("jobs of {jobs} ({}), {days} days at a time", about.job_rows);
     if let (Some(demand), Some(rows)) = (about.demand, &about.demand_rows) {
         say!("demand of {demand} ({rows}), at most {peak_gpus} GPUs");

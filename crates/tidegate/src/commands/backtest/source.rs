@@ -1,4 +1,4 @@
-//! What a backtest runs on: made-up jobs and demand, a trace that comes with the program, or a folder of traces.
+//! What a backtest runs on: made-up jobs and demand, a trace that comes with the program, a folder of traces, or the site's own log.
 
 use std::ops::Range;
 use std::path::Path;
@@ -7,10 +7,11 @@ use clap::{Args, ValueEnum};
 use tidegate_sim::backtest::Setting;
 use tidegate_sim::generate::{Arrivals, Load};
 use tidegate_sim::{DAY_US, MINUTE_US};
-use tidegate_trial::trace::{
-    About, Demand, DemandTrace, Jobs, Pairing, QuotaReport, Shape, curves, lend_quotas,
-};
+use tidegate_trial::trace::site::{Site, Wanted};
+use tidegate_trial::trace::{Demand, DemandTrace, Jobs, Pairing, QuotaReport, Shape, curves, lend_quotas};
 
+use super::report::About;
+use super::site::Asked;
 use crate::commands::CommandError;
 use crate::commands::up::demo;
 
@@ -26,33 +27,33 @@ const MOST_GPUS: u32 = 1_024;
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// made-up, the name of a trace that comes with the program, or a DIR of public traces
-    #[arg(long, value_name = "NAME|DIR", default_value = MADE_UP)]
+    #[arg(long, value_name = "NAME|DIR", default_value = MADE_UP, conflicts_with = "from")]
     trace: String,
     /// Jobs of a DIR
-    #[arg(long, value_name = "NAME", default_value = "itp", value_parser = Jobs::NAMED.map(|(name, _)| name))]
+    #[arg(long, value_name = "NAME", default_value = "itp", conflicts_with = "from", value_parser = Jobs::NAMED.map(|(name, _)| name))]
     jobs: String,
     /// Online demand of a DIR
-    #[arg(long, value_name = "NAME", default_value = "servegen", value_parser = Demand::NAMED.map(|(name, _)| name))]
+    #[arg(long, value_name = "NAME", default_value = "servegen", conflicts_with = "from", value_parser = Demand::NAMED.map(|(name, _)| name))]
     serving: String,
     /// How elastic jobs of a DIR scale: as measured in sia_scaling_profiles, or by Amdahl's law with 2 % that are not parallel
-    #[arg(long, value_name = "NAME", default_value = "measured", value_parser = ["measured", "amdahl"])]
+    #[arg(long, value_name = "NAME", default_value = "measured", conflicts_with = "from", value_parser = ["measured", "amdahl"])]
     curves: String,
-    /// Nodes of 8 GPUs for jobs; by default 25 where jobs are made up, else as the trace's load needs, or its quotas
+    /// Nodes of 8 GPUs for jobs; by default 25 where jobs are made up, those of the log, or as the trace's load needs, or its quotas
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     train: Option<u16>,
     /// Nodes of 8 GPUs for the service; by default 15 where demand is made up, else as many GPUs as for jobs
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     serve: Option<u16>,
     /// Work that arrives in the mean, in percent of the GPUs for jobs; 100 where jobs are made up
-    #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 90, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     load: u16,
     /// The service's greatest demand, in percent of its GPUs; 85 where it is made up
-    #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 90, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=100))]
     peak: u16,
     /// Days in which jobs arrive
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=365))]
+    #[arg(long, default_value_t = 7, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=365))]
     days: u16,
-    /// What a GPU costs an hour; without it no money is told
+    /// What a GPU costs an hour; by default the log's price book, where one price holds for all; without a price no money is told
     #[arg(long, value_name = "PRICE", value_parser = micros)]
     price: Option<i64>,
 }
@@ -70,6 +71,8 @@ pub enum Source {
     MadeUp { train: u16, serve: u16, days: u16, price_micros: Option<i64> },
     /// Traces.
     Traced(Box<Pairing>),
+    /// The site's own log.
+    Site(Box<Site>),
 }
 
 impl Source {
@@ -105,6 +108,7 @@ impl Source {
     pub fn setting(&self, seed: u64) -> Setting {
         match self {
             Self::Traced(pairing) => pairing.setting(seed),
+            Self::Site(site) => site.setting(seed),
             Self::MadeUp { train, serve, days, price_micros } => {
                 let span_us = i64::from(*days) * DAY_US;
                 let gpus = |nodes: u16| u32::from(nodes) * GPUS_PER_NODE;
@@ -116,16 +120,24 @@ impl Source {
         }
     }
 
-    /// What the traces are; `None` where all is made up.
+    /// What the traces or the log are; `None` where all is made up.
     pub fn about(&self) -> Option<About> {
         match self {
-            Self::Traced(pairing) => Some(pairing.about()),
+            Self::Traced(pairing) => Some(About::Traces(pairing.about())),
+            Self::Site(site) => Some(About::Log(site.about().clone())),
             Self::MadeUp { .. } => None,
         }
     }
 }
 
 impl SourceArgs {
+    /// What the log told, for the simulator.
+    pub fn site(&self, asked: &Asked) -> Result<Source, CommandError> {
+        let train = self.train.map(usize::from);
+        let wanted = Wanted { serves: asked.serves.clone(), train, price_micros: self.price };
+        Ok(Source::Site(Box::new(Site::new(&asked.history, &wanted)?)))
+    }
+
     /// Lends idle quotas of a trace.
     pub fn quotas(&self, seeds: Range<u64>, reclaim_within: u16) -> Result<QuotaReport, CommandError> {
         let promise_us = i64::from(reclaim_within) * MINUTE_US;

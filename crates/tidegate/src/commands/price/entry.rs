@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use chrono::{DateTime, NaiveDate, NaiveTime};
 use clap::Args;
 use tidegate_events::{Event, v1};
 
-use crate::commands::CommandError;
+use crate::commands::{CommandError, time_ms};
 
 /// Everybody's: prices are of GPUs, not of who holds them.
 const OWNER: &str = "total";
@@ -166,15 +165,6 @@ fn micros(name: &str, text: &str) -> Result<u64, CommandError> {
 fn months(text: &str) -> Result<u32, CommandError> {
     let months = text.parse().ok().filter(|months| (1..=MOST_MONTHS).contains(months));
     months.ok_or_else(|| format!("months is {text:?}; write a whole number from 1 to {MOST_MONTHS}").into())
-}
-
-fn time_ms(text: &str) -> Result<i64, CommandError> {
-    let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").map(|day| day.and_time(NaiveTime::MIN).and_utc());
-    let time = day.or_else(|_| DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()));
-    let time = time.map_err(|_| {
-        format!("the time is {text:?}; write 2026-01-31, which is 00:00 UTC, or 2026-01-31T12:00:00+01:00")
-    })?;
-    Ok(time.timestamp_millis())
 }
 
 /// Columns of a file.

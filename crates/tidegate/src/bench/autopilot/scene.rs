@@ -1,21 +1,19 @@
-//! How long a plan takes: `cargo run --release -p tidegate-autopilot --example plan_time [NODES JOBS]`.
-
-use std::time::Instant;
+//! A large cluster as a planner sees it: a tenth of the nodes serve and are lent out, jobs run on those and on the rest, some wait, one node
+//! in two hundred is bad.
 
 use tidegate_autopilot::forecast::{DemandForecast, Series};
-use tidegate_autopilot::guard::{History, Switch, Verdict, verdict};
-use tidegate_autopilot::planner::plan;
-use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::state::{
     Checkpoint, ClusterState, CurvePoint, GrowBy, Health, Job, JobKind, JobState, Loan, Node, NodeState,
     Owner, Pool, ScalingCurve, Share, Writer,
 };
 
-const NOW: i64 = 1_800_000_000_000_000;
+/// When it is.
+pub const NOW: i64 = 1_800_000_000_000_000;
+/// A second, µs.
 const S: i64 = 1_000_000;
 
 /// Every owner will need nine tenths of what it has now.
-struct Steady;
+pub struct Steady;
 
 impl DemandForecast for Steady {
     fn highest_gpus(&self, _: Series<'_>, _: f64, _: i64) -> Option<f64> {
@@ -94,7 +92,7 @@ fn job(at: usize, nodes: &[String], gpus_each: u32) -> Job {
 }
 
 /// A tenth of the nodes serve and are lent out; jobs run on those and on the rest, some wait.
-fn cluster(nodes: usize, jobs: usize) -> ClusterState {
+pub fn cluster(nodes: usize, jobs: usize) -> ClusterState {
     let mut state = ClusterState { cluster: "large".to_owned(), at_us: NOW, ..ClusterState::default() };
     let serving = nodes / 10;
     let names: Vec<String> = (0..nodes).map(|at| format!("n{at:05}")).collect();
@@ -145,33 +143,4 @@ fn cluster(nodes: usize, jobs: usize) -> ClusterState {
         state.loans.insert(format!("lend-{at}"), loan);
     }
     state
-}
-
-fn main() {
-    let number =
-        |at: usize, other| std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(other);
-    let (nodes, jobs) = (number(1, 10_000), number(2, 5_000));
-    let policy = Policy::named("auto").unwrap_or_else(Policy::shipped);
-    let state = cluster(nodes, jobs);
-    let mut times = Vec::new();
-    let mut decisions = Vec::new();
-    for seed in 0..21 {
-        let start = Instant::now();
-        let (made, report) = plan(&policy, &state, &Steady, None, NOW, seed);
-        times.push(start.elapsed());
-        if seed == 0 {
-            println!("{} decisions, {} entries of the report", made.decisions.len(), report.considered.len());
-        }
-        decisions = made.decisions;
-    }
-    times.sort_unstable();
-    println!("{nodes} nodes, {jobs} jobs: plan median {:?}, slowest of 21 {:?}", times[10], times[20]);
-    let history = History { switch: Switch::On, ..History::default() };
-    let start = Instant::now();
-    let mut allowed = 0;
-    for decision in &decisions {
-        allowed += usize::from(verdict(&policy, &state, &history, &decision.action, NOW) == Verdict::Allowed);
-    }
-    let each = start.elapsed() / u32::try_from(decisions.len().max(1)).unwrap_or(1);
-    println!("guard: {each:?} each, {allowed} of {} allowed by the policy auto", decisions.len());
 }

@@ -1,0 +1,91 @@
+//! Backtests on the site's own log: here the bundled history of Philly, imported.
+
+use serde_json::Value;
+
+use crate::kafka::{TRACE, trace};
+use crate::program::{Place, query, run, succeed, tidegate};
+
+const FROM: &str = "2017-10-09";
+const TO: &str = "2017-10-16";
+const SERVES: &str = "ee9e8c";
+
+fn backtest(place: &Place, more: &[&str]) -> std::process::Command {
+    let mut command = tidegate();
+    command.args(["backtest", "--data"]).arg(place.data()).args(more);
+    command
+}
+
+fn number(place: &Place, sql: &str) -> f64 {
+    let said = query(&place.data(), sql);
+    said.lines().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_backtest_on_the_log_has_the_jobs_of_its_tables() {
+    let place = Place::new();
+    assert_eq!(place.import(trace(), TRACE).status, Some(0));
+    let told = |more: &[&str]| {
+        let mut command = backtest(&place, &["--from", FROM, "--to", TO, "--seeds", "0..2", "--json"]);
+        let report: Value = serde_json::from_str(&succeed(command.args(more))).unwrap();
+        report
+    };
+    let report = told(&["--policy", "static", "--policy", "backfill"]);
+    let about = &report["about"];
+    let rows = about["job_rows"].as_object().unwrap();
+    let counted: i64 = rows.values().map(|rows| rows.as_i64().unwrap()).sum();
+    let within = format!("submit_time < '{TO}' AND coalesce(end_time, as_of) > '{FROM}'");
+    let jobs = number(&place, &format!("SELECT count(*) AS n FROM jobs WHERE {within}"));
+    assert_eq!(counted as f64, jobs, "{about}");
+    let held = format!("window_start >= '{FROM}' AND window_start < '{TO}'");
+    let held = number(&place, &format!("SELECT sum(gpu_ms_held) AS n FROM usage_1h WHERE {held}")) / 3.6e6;
+    let recorded = about["recorded"]["held_gpu_hours"].as_f64().unwrap();
+    assert!((recorded - held).abs() < 0.01, "{recorded} {held}");
+    let ran = format!("{within} AND start_time < '{FROM}'");
+    let ran = number(&place, &format!("SELECT count(*) AS n FROM jobs WHERE {ran}"));
+    assert!(ran > 0.0 && about["ran_before"].as_f64() <= Some(ran) && about["open"] == 0, "{about}");
+    // The log knows no nodes: as many as hold the most that ran at once.
+    let most = about["recorded"]["most_gpus"].as_u64().unwrap();
+    assert_eq!(
+        (about["nodes_from"].as_str(), about["train_nodes"].as_u64()),
+        (Some("peak"), Some(most.div_ceil(8)))
+    );
+
+    let policies = report["rows"].as_array().unwrap();
+    for row in policies {
+        assert_eq!(row["runs"][0]["at_end"]["jobs"], rows["used"], "{row}");
+    }
+    // Who may go before waits less.
+    let queued = |row: &Value| row["values"][0]["value"].as_f64().unwrap();
+    assert!(queued(&policies[1]) < queued(&policies[0]), "{} {}", queued(&policies[0]), queued(&policies[1]));
+
+    // One of the pools serves: what it held is demand, and the others may borrow what it does not need.
+    let report = told(&["--policy", "static", "--policy", "lender", "--serves", SERVES, "--price", "2"]);
+    let service = &report["about"]["services"][0];
+    assert_eq!((service["pool"].as_str(), service["demand_from"].as_str()), (Some(SERVES), Some("jobs")));
+    let its = number(&place, &format!("SELECT count(*) AS n FROM jobs WHERE {within} AND pool = '{SERVES}'"));
+    let counted = |report: &Value| -> i64 {
+        let rows = report["about"]["job_rows"].as_object().unwrap();
+        rows.values().map(|rows| rows.as_i64().unwrap()).sum()
+    };
+    assert_eq!(counted(&report) as f64, jobs - its);
+    let policies = report["rows"].as_array().unwrap();
+    assert!(policies[0]["values"] != policies[1]["values"] && policies[1]["values"][13] != Value::Null);
+    let table = succeed(&mut backtest(
+        &place,
+        &["--from", FROM, "--to", TO, "--seeds", "0..1", "--policy", "static"],
+    ));
+    assert!(table.contains("the log knows no nodes") && table.contains("recorded: "), "{table}");
+
+    let refused = |more: &[&str], words: &[&str]| run(&mut backtest(&place, more)).refused(words);
+    refused(
+        &["--from", "2030-01-01"],
+        &["no job was submitted", "the log knows jobs of philly from 2017-09-04T10:30:41Z"],
+    );
+    refused(&["--from", FROM, "--to", "2020-01-01"], &["behind the end of the log"]);
+    refused(&["--from", FROM, "--cluster", "mars"], &["no job of cluster mars", "philly"]);
+    refused(&["--from", FROM, "--serves", "nonesuch"], &["nonesuch", "neither jobs nor samples"]);
+    refused(&["--from", "yesterday"], &["--from", "yesterday"]);
+    let both = run(&mut backtest(&place, &["--from", FROM, "--trace", "ms_itp_jobs"]));
+    assert!(both.status != Some(0) && both.stderr.contains("cannot be used with"), "{}", both.stderr);
+    run(&mut backtest(&Place::new(), &["--from", FROM])).refused(&["data"]);
+}

@@ -1,0 +1,78 @@
+//! What the owner of a pool that serves needed, from what was held and waited for there.
+
+use serde::Serialize;
+use tidegate_sim::{MINUTE_US, SECOND_US};
+
+use super::super::demand::most_in_steps;
+use super::jobs::whole;
+use super::rows::{Attempt, History, Sample};
+
+/// Length of a step, µs.
+pub const STEP_US: i64 = 10 * MINUTE_US;
+
+/// Where a demand is known from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Known {
+    /// The jobs of the pool: what they held, and what they asked for while they waited.
+    Jobs,
+    /// Samples of the pool.
+    Samples,
+}
+
+/// GPUs that `pool` needed in each step of the history: the most at once. `None`: it has neither jobs nor samples.
+pub fn demand(history: &History, pool: &str) -> Option<(Known, Vec<u32>)> {
+    let is_its = |a: &&Attempt| a.pool.as_deref() == Some(pool);
+    let jobs: Vec<(i64, i64, u32)> =
+        history.attempts.iter().filter(is_its).flat_map(|a| needs(a, history)).collect();
+    if !jobs.is_empty() {
+        return Some((Known::Jobs, gpus(&levels(&jobs, history))));
+    }
+    let sample = |s: &Sample| (s.at_us, s.at_us + s.interval_ms * 1_000, whole(s.gpus_milli));
+    let samples: Vec<_> = history.samples.iter().filter(|s| s.pool == pool).map(sample).collect();
+    let told = levels(&samples.iter().map(|(from, to, _)| (*from, *to, 1)).collect::<Vec<_>>(), history);
+    if told.iter().all(|count| *count == 0.0) {
+        return None;
+    }
+    Some((Known::Samples, gpus(&bridged(&levels(&samples, history), &told))))
+}
+
+/// When a job held GPUs or waited for them.
+fn needs(a: &Attempt, history: &History) -> impl Iterator<Item = (i64, i64, u32)> {
+    let until = |end: Option<i64>| end.or(a.as_of_us).unwrap_or(history.to_us);
+    let held = a.from_us.map(|from| (from, until(a.to_us), whole(a.gpus_milli.unwrap_or(0))));
+    let asked = whole(a.asked_gpus_milli.or(a.gpus_milli).unwrap_or(0));
+    let waited = a.queued_from_us.map(|from| (from, until(a.queued_to_us), asked));
+    let overlaps =
+        |(from, to, gpus): &(i64, i64, u32)| *gpus > 0 && *from < history.to_us && *to > history.from_us;
+    [held, waited].into_iter().flatten().filter(overlaps).collect::<Vec<_>>().into_iter()
+}
+
+/// The most of these stretches at once, in each step.
+fn levels(stretches: &[(i64, i64, u32)], history: &History) -> Vec<f64> {
+    let second = |us: i64| (us.clamp(history.from_us, history.to_us) - history.from_us) / SECOND_US;
+    let both = |(from, to, gpus): &(i64, i64, u32)| {
+        [(second(*from), i64::from(*gpus)), (second(*to), -i64::from(*gpus))]
+    };
+    let mut changes: Vec<(i64, i64)> = stretches.iter().flat_map(both).collect();
+    changes.sort_unstable();
+    let steps = (history.to_us - history.from_us + STEP_US - 1) / STEP_US;
+    most_in_steps(&changes, steps as usize, STEP_US / SECOND_US)
+}
+
+/// Steps that no sample tells of are as the one before; those in front as the first that is told.
+fn bridged(levels: &[f64], told: &[f64]) -> Vec<f64> {
+    let first = told.iter().position(|count| *count > 0.0).unwrap_or(0);
+    let mut last = levels[first];
+    let mut bridge = |(level, count): (&f64, &f64)| {
+        if *count > 0.0 {
+            last = *level;
+        }
+        last
+    };
+    levels.iter().zip(told).map(&mut bridge).collect()
+}
+
+fn gpus(levels: &[f64]) -> Vec<u32> {
+    levels.iter().map(|level| *level as u32).collect()
+}

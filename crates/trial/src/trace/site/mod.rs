@@ -1,0 +1,332 @@
+//! A site's own history for the simulator: the jobs, nodes and demand that its log tells of, between two times.
+//!
+//! What is taken for what:
+//! - A **job** was submitted when the log says, asks for the GPUs it asked for (parts of one count as one), and its work is the GPU time it held
+//!   in all its runs, over that size: what failures and preemptions cost there is in it, so no further failures are drawn. What ran
+//!   when the time begins is submitted at its beginning with the rest of its work, before what waited then; waits count from there.
+//! - What **is not over** where the log ends runs as long as one of the log's jobs of its size that ran at least as long, drawn by the seed.
+//!   What left the queue without a start is left out: how long it would run is unknown.
+//! - **Priority** is the least that was told (it grows with age), the **time limit** is what the user stated. A job that was resized can be,
+//!   between the sizes it had, by Amdahl's law; one that was preempted and came back may run on borrowed nodes. Of all others that
+//!   is drawn, as are checkpoints: the log does not tell.
+//! - **Nodes** are those that jobs could use at some time between the two, all the time. Where the log knows none: nodes of 8 GPUs, as
+//!   many as hold the most that jobs held at once.
+//! - **Pools**: those named as serving are each a pool with a service; its demand in steps of ten minutes is the most that was held and
+//!   waited for there. All others are one pool for jobs: who may use which of them is not looked at. Where the cluster has several models of GPU, a job needs
+//!   the one it ran on.
+//! - A **quota** holds if the team kept to it: one that the log shows exceeded was no limit.
+
+mod demand;
+mod jobs;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+use tidegate_sim::{
+    ClusterSpec, NodeSpec, PoolSpec, ServiceSpec, TeamSpec, amdahl,
+    backtest::{Setting, Unknowns},
+};
+
+pub use demand::Known;
+pub use jobs::Recorded;
+pub use rows::{Attempt, History, Node, Quota, Sample};
+
+use self::jobs::{Jobs, whole};
+use super::{Rows, TraceError};
+
+const NODE_GPUS: u32 = 8;
+/// Work that is not parallel where no curve is known, ppm.
+const SERIAL_PPM: u32 = 20_000;
+
+/// What is asked for beside the history.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Pools that serve.
+    pub serves: Vec<String>,
+    /// Nodes of 8 GPUs for jobs instead of those of the log.
+    pub train: Option<usize>,
+    /// What a GPU costs an hour instead of what the log says, millionths of the currency.
+    pub price_micros: Option<i64>,
+}
+
+/// Where nodes are known from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sized {
+    /// The log.
+    Log,
+    /// The most that was held or needed at once.
+    Peak,
+    /// The one who asks.
+    Asked,
+}
+
+/// A pool that serves.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Service {
+    /// Its name.
+    pub pool: String,
+    /// Its nodes and their GPUs.
+    pub nodes: usize,
+    /// See `nodes`.
+    pub gpus: u32,
+    /// Where they are known from.
+    pub nodes_from: Sized,
+    /// Where its demand is known from.
+    pub demand_from: Known,
+    /// The greatest demand, GPUs.
+    pub peak_gpus: u32,
+}
+
+/// What a history is, for reports.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct About {
+    /// The cluster.
+    pub cluster: String,
+    /// The time, µs since 1970.
+    pub from_us: i64,
+    /// See `from_us`.
+    pub to_us: i64,
+    /// What became of the jobs that were there between the two.
+    pub job_rows: Rows,
+    /// Jobs that ran when the time began, and that waited then; of those used.
+    pub ran_before: usize,
+    /// See `ran_before`.
+    pub waited_before: usize,
+    /// Jobs that are not over where the log ends; of those used.
+    pub open: usize,
+    /// Nodes for jobs, and their GPUs.
+    pub train_nodes: usize,
+    /// See `train_nodes`.
+    pub train_gpus: u32,
+    /// Where they are known from.
+    pub nodes_from: Sized,
+    /// Pools that serve.
+    pub services: Vec<Service>,
+    /// Teams with a quota that holds.
+    pub quotas: usize,
+    /// Teams with one that the log shows exceeded.
+    pub exceeded_quotas: usize,
+    /// What really came of it.
+    pub recorded: Recorded,
+    /// What a GPU costs an hour, millionths of the currency; `None` is not known.
+    pub price_micros: Option<i64>,
+}
+
+/// A history, ready for the simulator.
+#[derive(Debug)]
+pub struct Site {
+    jobs: Jobs,
+    spec: ClusterSpec,
+    services: Vec<ServiceSpec>,
+    about: About,
+}
+
+impl Site {
+    /// Takes a history for the simulator.
+    ///
+    /// # Errors
+    /// [`TraceError::Shape`] says what is missing: no job that can be used, or a pool that is to serve and has no demand.
+    pub fn new(history: &History, wanted: &Wanted) -> Result<Self, TraceError> {
+        let serves = |pool: &str| wanted.serves.iter().position(|name| name == pool);
+        let mut spec = ClusterSpec {
+            name: history.cluster.clone(),
+            epoch_us: history.from_us,
+            ..ClusterSpec::uniform(&[], NODE_GPUS)
+        };
+        spec.models = models(history);
+        let (train, served) = nodes(history, wanted, &spec.models);
+        let in_train = |model: &str, gpus: u32| {
+            let model = spec.models.iter().position(|name| name == model)? as u16;
+            let there: u32 = train.iter().filter(|n| n.model == model).map(|n| n.gpus).sum();
+            (spec.models.len() > 1 && there >= gpus).then_some(model)
+        };
+        let rename = |team: &str| match serves(team) {
+            // A service is an owner of the name of its pool.
+            Some(_) => format!("{team} (jobs)"),
+            None => team.to_owned(),
+        };
+        let is_taken = |a: &Attempt| a.pool.as_deref().and_then(serves).is_none();
+        let jobs = Jobs::of(history, &is_taken, &in_train, &rename);
+        let mut about = About {
+            cluster: history.cluster.clone(),
+            from_us: history.from_us,
+            to_us: history.to_us,
+            job_rows: jobs.rows.clone(),
+            ran_before: jobs.ran_before,
+            waited_before: jobs.waited_before,
+            open: jobs.open(),
+            train_nodes: 0,
+            train_gpus: 0,
+            nodes_from: if wanted.train.is_some() { Sized::Asked } else { Sized::Log },
+            services: Vec::new(),
+            quotas: 0,
+            exceeded_quotas: 0,
+            recorded: jobs.recorded,
+            price_micros: wanted.price_micros.or(history.price_micros),
+        };
+        if jobs.told.is_empty() {
+            let what = match jobs.rows == Rows::default() {
+                true => "the log tells of no jobs between the two times outside the pools that serve".into(),
+                false => format!("none of the jobs between the two times can be used ({})", jobs.rows),
+            };
+            return Err(TraceError::Shape { what });
+        }
+        spec.pools = vec![PoolSpec { name: train_pool(history, wanted), floor_gpus: 0 }];
+        spec.nodes = train;
+        if spec.nodes.is_empty() {
+            about.nodes_from = Sized::Peak;
+            // At least as many as the largest job needs, which may have waited all the time.
+            let largest = jobs.told.iter().map(|told| told.arrival.gpus).max().unwrap_or(0);
+            add_nodes(&mut spec, 0, jobs.recorded.most_gpus.max(largest));
+        }
+        (about.train_nodes, about.train_gpus) = (spec.nodes.len(), spec.pool_gpus(0));
+        let mut services = Vec::new();
+        for (pool, nodes) in wanted.serves.iter().zip(served) {
+            let (service, told) = serve(history, &mut spec, pool, nodes)?;
+            services.push(service);
+            about.services.push(told);
+        }
+        spec.curves = vec![amdahl(SERIAL_PPM, about.train_gpus)];
+        spec.teams.clear();
+        for quota in &history.quotas {
+            let (name, gpus) = (rename(&quota.owner), whole(quota.gpus_milli));
+            let Some(most) = jobs.most_of_teams.get(&name) else { continue };
+            let asked =
+                jobs.told.iter().filter(|told| told.arrival.team == name).map(|told| told.arrival.gpus).max();
+            if *most <= gpus && asked <= Some(gpus) {
+                about.quotas += 1;
+                spec.teams.push(TeamSpec { name, pool: 0, quota_gpus: Some(gpus) });
+            } else {
+                about.exceeded_quotas += 1;
+            }
+        }
+        let too_large = jobs.told.iter().filter(|told| told.arrival.gpus > about.train_gpus).count();
+        about.job_rows.turn("used", "larger than all nodes for jobs together", too_large);
+        Ok(Self { jobs, spec, services, about })
+    }
+
+    /// What a seed is tried on: the same jobs, nodes and demand, with what the log does not tell drawn.
+    pub fn setting(&self, seed: u64) -> Setting {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0517_e105);
+        let arrivals = self.jobs.arrivals(&mut rng);
+        let unknowns = Unknowns { faults_ppm: 0, ..Unknowns::default() };
+        let span_us = self.about.to_us - self.about.from_us;
+        let setting = Setting::from_trace(
+            self.spec.clone(),
+            &arrivals,
+            self.services.clone(),
+            &unknowns,
+            span_us,
+            seed,
+        );
+        Setting { price_micros: self.about.price_micros, ..setting }
+    }
+
+    /// What it is.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+}
+
+/// Models of GPU of the nodes, by name; one without a name where none is told.
+fn models(history: &History) -> Vec<String> {
+    let mut models: Vec<String> = history.nodes.iter().filter_map(|n| n.gpu_model.clone()).collect();
+    models.sort_unstable();
+    models.dedup();
+    if models.is_empty() || history.nodes.iter().any(|n| n.gpu_model.is_none()) {
+        models.push("unknown".into());
+    }
+    models
+}
+
+/// The log's nodes: those for jobs, and those of each pool that serves. Parts of a GPU of a node count for nothing.
+fn nodes(history: &History, wanted: &Wanted, models: &[String]) -> (Vec<NodeSpec>, Vec<Vec<NodeSpec>>) {
+    let mut train = Vec::new();
+    let mut served = vec![Vec::new(); wanted.serves.len()];
+    let mut listed: Vec<&Node> = history.nodes.iter().filter(|n| n.gpus_milli >= 1_000).collect();
+    listed.sort_by(|a, b| a.node.cmp(&b.node));
+    for (i, node) in listed.into_iter().enumerate() {
+        let pools = node.pool.as_deref().unwrap_or("").split(',');
+        let serves = pools.filter_map(|pool| wanted.serves.iter().position(|name| name == pool)).next();
+        let model = node.gpu_model.as_deref().unwrap_or("unknown");
+        let spec = NodeSpec {
+            name: node.node.clone(),
+            model: models.iter().position(|name| name == model).unwrap_or(0) as u16,
+            gpus: (node.gpus_milli / 1_000) as u32,
+            rack: (i / 16) as u32,
+            pool: serves.map_or(0, |at| at + 1),
+        };
+        match serves {
+            Some(at) => served[at].push(spec),
+            None => train.push(spec),
+        }
+    }
+    if let Some(count) = wanted.train {
+        let node = |i| NodeSpec {
+            name: format!("asked-{i:05}"),
+            model: 0,
+            gpus: NODE_GPUS,
+            rack: (i / 16) as u32,
+            pool: 0,
+        };
+        train = (0..count).map(node).collect();
+    }
+    (train, served)
+}
+
+/// Nodes of 8 GPUs that hold so many.
+fn add_nodes(spec: &mut ClusterSpec, pool: usize, gpus: u32) {
+    let there = spec.nodes.len();
+    let node = |i: usize| NodeSpec {
+        name: format!("n{i:05}"),
+        model: 0,
+        gpus: NODE_GPUS,
+        rack: (i / 16) as u32,
+        pool,
+    };
+    spec.nodes.extend((there..there + gpus.div_ceil(NODE_GPUS).max(1) as usize).map(node));
+}
+
+/// The name of the one pool for jobs; of several, `train`.
+fn train_pool(history: &History, wanted: &Wanted) -> String {
+    let mut pools: Vec<&str> = history.attempts.iter().filter_map(|a| a.pool.as_deref()).collect();
+    pools.retain(|pool| !wanted.serves.iter().any(|name| name == pool));
+    pools.sort_unstable();
+    pools.dedup();
+    match pools[..] {
+        [pool] => pool.to_owned(),
+        _ => "train".into(),
+    }
+}
+
+/// Adds a pool that serves.
+fn serve(
+    history: &History,
+    spec: &mut ClusterSpec,
+    pool: &str,
+    nodes: Vec<NodeSpec>,
+) -> Result<(ServiceSpec, Service), TraceError> {
+    let (demand_from, demand_gpus) = demand::demand(history, pool).ok_or_else(|| TraceError::Shape {
+        what: format!("pool {pool} is to serve and has neither jobs nor samples between the two times; name pools that have, or leave it out"),
+    })?;
+    let (at, peak_gpus) = (spec.pools.len(), demand_gpus.iter().copied().max().unwrap_or(0));
+    spec.pools.push(PoolSpec { name: pool.to_owned(), floor_gpus: 0 });
+    let nodes_from = if nodes.is_empty() { Sized::Peak } else { Sized::Log };
+    match nodes.is_empty() {
+        true => add_nodes(spec, at, peak_gpus),
+        false => spec.nodes.extend(nodes),
+    }
+    let told = Service {
+        pool: pool.to_owned(),
+        nodes: spec.nodes.iter().filter(|n| n.pool == at).count(),
+        gpus: spec.pool_gpus(at),
+        nodes_from,
+        demand_from,
+        peak_gpus,
+    };
+    Ok((ServiceSpec { pool: at, demand_gpus, step_us: demand::STEP_US }, told))
+}
