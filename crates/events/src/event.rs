@@ -19,6 +19,7 @@ pub enum Event {
     NodeHealth(v1::NodeSignal),
     Forecast(v1::Forecast),
     Autopilot(v1::AutopilotEvent),
+    JobEnd(v1::JobEndSignal),
 }
 
 /// What a log stores of one event.
@@ -60,6 +61,7 @@ macro_rules! with_message {
             Event::NodeHealth($message) => $body,
             Event::Forecast($message) => $body,
             Event::Autopilot($message) => $body,
+            Event::JobEnd($message) => $body,
         }
     };
 }
@@ -79,6 +81,7 @@ impl Event {
             Self::NodeHealth(_) => SchemaId::NodeSignal,
             Self::Forecast(_) => SchemaId::Forecast,
             Self::Autopilot(_) => SchemaId::AutopilotEvent,
+            Self::JobEnd(_) => SchemaId::JobEndSignal,
         }
     }
 
@@ -98,6 +101,7 @@ impl Event {
             Self::Straggler(signal) => &signal.job_id,
             Self::NodeHealth(signal) => &signal.node,
             Self::Forecast(forecast) => &forecast.name,
+            Self::JobEnd(signal) => &signal.job_id,
             Self::Autopilot(_) => return self.envelope().map_or_else(String::new, |e| e.cluster.clone()),
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
@@ -164,6 +168,7 @@ impl Event {
             SchemaId::NodeSignal => v1::NodeSignal::decode(payload).map(Self::NodeHealth),
             SchemaId::Forecast => v1::Forecast::decode(payload).map(Self::Forecast),
             SchemaId::AutopilotEvent => v1::AutopilotEvent::decode(payload).map(Self::Autopilot),
+            SchemaId::JobEndSignal => v1::JobEndSignal::decode(payload).map(Self::JobEnd),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

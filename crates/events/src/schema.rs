@@ -15,6 +15,7 @@ pub enum SchemaId {
     NodeSignal = 9,
     Forecast = 10,
     AutopilotEvent = 11,
+    JobEndSignal = 12,
 }
 
 /// A record names a schema that this build does not know.
@@ -37,7 +38,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -49,6 +50,7 @@ impl SchemaId {
         Self::NodeSignal,
         Self::Forecast,
         Self::AutopilotEvent,
+        Self::JobEndSignal,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -65,6 +67,7 @@ impl SchemaId {
             Self::NodeSignal => "node_signal",
             Self::Forecast => "forecast",
             Self::AutopilotEvent => "autopilot_event",
+            Self::JobEndSignal => "job_end_signal",
         }
     }
 
@@ -74,10 +77,10 @@ impl SchemaId {
             Self::PoolSample
             | Self::DeadLetter
             | Self::StragglerSignal
-            | Self::NodeSignal
             | Self::Forecast
-            | Self::AutopilotEvent => 1,
-            Self::GpuSampleBatch => 2,
+            | Self::AutopilotEvent
+            | Self::JobEndSignal => 1,
+            Self::GpuSampleBatch | Self::NodeSignal => 2,
             Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::StepReport => 3,
         }
     }
@@ -91,7 +94,7 @@ impl SchemaId {
             Self::DeadLetter => "dead-letters",
             Self::GpuSampleBatch => "gpu-samples",
             Self::StepReport => "steps",
-            Self::StragglerSignal | Self::NodeSignal => "signals",
+            Self::StragglerSignal | Self::NodeSignal | Self::JobEndSignal => "signals",
             Self::Forecast => "forecasts",
             Self::AutopilotEvent => "autopilot",
         }
@@ -100,7 +103,9 @@ impl SchemaId {
     /// What the keys of its events are made of, see [`Event::key`](crate::Event::key).
     pub const fn key(self) -> &'static str {
         match self {
-            Self::JobEvent | Self::StepReport | Self::StragglerSignal => "cluster/job_id",
+            Self::JobEvent | Self::StepReport | Self::StragglerSignal | Self::JobEndSignal => {
+                "cluster/job_id"
+            }
             Self::CapacityEvent | Self::PoolSample => "cluster/owner",
             Self::NodeEvent | Self::GpuSampleBatch | Self::NodeSignal => "cluster/node",
             Self::Forecast => "cluster/name",
@@ -137,8 +142,8 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0001,
-                0xa_0001, 0xb_0001
+                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0002,
+                0xa_0001, 0xb_0001, 0xc_0001
             ]
         );
     }

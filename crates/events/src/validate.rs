@@ -103,6 +103,7 @@ impl Event {
                 filled("name", &forecast.name)?;
                 forecast_fits(forecast)
             }
+            Self::JobEnd(signal) => filled("job_id", &signal.job_id),
             Self::Autopilot(event) => {
                 use v1::AutopilotEventKind as Kind;
                 filled("holder", &event.holder)?;
