@@ -15,7 +15,7 @@ pub enum SchemaId {
     NodeSignal = 9,
     Forecast = 10,
     AutopilotEvent = 11,
-    JobEndSignal = 12,
+    JobEndSignal = 13,
 }
 
 /// A record names a schema that this build does not know.
@@ -143,7 +143,7 @@ mod tests {
             numbers,
             [
                 0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0002,
-                0xa_0001, 0xb_0001, 0xc_0001
+                0xa_0001, 0xb_0001, 0xd_0001
             ]
         );
     }

@@ -184,6 +184,12 @@ impl WatchedJob {
             Phase::Watching { .. } => {
                 if let Some(detector) = &mut self.detector {
                     detector.step(&told(&report, self.run, end_us));
+                    if !late {
+                        // A step that is whole need not wait for the tick: windows that ended by its end were told at ticks before
+                        // it. One that ends with a window does.
+                        detector.advance_whole(end_us - i64::from(end_us.rem_euclid(WINDOW_US) == 0));
+                        said.extend(self.collect());
+                    }
                 }
             }
             Phase::Gathering(gathering) => gathering.take(report, end_us),

@@ -34,7 +34,7 @@ pub struct Cause {
     pub evidence: Vec<Evidence>,
 }
 
-/// A device is not cleared up until the process that used it was ended: says that one was, and never why.
+/// "Preemptive cleanup, due to previous errors": says that a process was ended, and never why.
 const CLEARED_UP: u32 = 45;
 /// Faults this long before the end can have caused it; collectives time out after ten minutes, by default.
 const BEFORE_US: i64 = 660_000_000;
