@@ -1,5 +1,9 @@
 //! What happens to the nodes and jobs of a cluster beside its steps and samples: who holds what ([`Holds`]), which fault ended a job
 //! ([`Ends`]), which nodes fail again and again ([`Lemons`]). The three go by one clock: that of events.
+//!
+//! What comes late changes nothing that was said. A fault told late counts for ends that are not judged yet, and its hour from the next
+//! midnight on; an attempt that ended earlier than it was counted up to leaves its nodes those hours of use; one that is told to have
+//! begun after its end was told is not taken to run.
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,7 @@ const SILENT_US: i64 = 6 * 3_600 * US_PER_S;
 const MOST_RANKS: u32 = 1 << 16;
 
 /// Where a rank runs, as far as its reports tell; of a job without reports, a device that it holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub node: Option<String>,
     pub gpu_uuid: Option<String>,

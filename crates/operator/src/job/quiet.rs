@@ -18,8 +18,11 @@ impl WatchedJob {
     /// for a while is none. Only of a job that [is quiet](Self::is_quiet).
     pub fn watch_devices(&mut self, mut places: Vec<Place>, now_us: i64) -> Vec<Publication> {
         places.truncate(MOST_RANKS as usize);
-        let known = |place: &Place| self.ranks.contains(place);
-        let is_watched = matches!(self.phase, Phase::Quiet) && places.iter().all(known);
+        let is_watched = matches!(self.phase, Phase::Quiet)
+            && (self.ranks == places || {
+                let known: BTreeSet<&Place> = self.ranks.iter().collect();
+                places.iter().all(|place| known.contains(place))
+            });
         if is_watched || places.is_empty() || !self.is_quiet() {
             return Vec::new();
         }
