@@ -108,7 +108,7 @@ impl Held {
         }
         let hosts = self.nodes();
         let gpus = self.gpus_milli.filter(|milli| *milli > 0 && milli % 1_000 == 0).unwrap_or(0) / 1_000;
-        if hosts.is_empty() || gpus == 0 || gpus % hosts.len() as u64 != 0 {
+        if hosts.is_empty() || gpus == 0 || !gpus.is_multiple_of(hosts.len() as u64) {
             return Vec::new();
         }
         let each = gpus / hosts.len() as u64;

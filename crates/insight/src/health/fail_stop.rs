@@ -58,7 +58,8 @@ pub fn cause_of_end(end: &JobEnd, faults: &[Fault]) -> Option<Cause> {
         .collect();
     near.sort_unstable_by_key(|fault| (fault.time_us, fault.rank, fault.xid));
     near.dedup();
-    let (mut best, mut total): (Option<(f64, &Fault, [f64; 3])>, f64) = (None, 1.0);
+    let mut best: Option<(f64, &Fault, [f64; 3])> = None;
+    let mut total = 1.0;
     for (before, fault) in near.iter().enumerate() {
         let weight = fault.xid.map_or(2.0, |code| {
             let known = xid(code);
