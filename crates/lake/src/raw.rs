@@ -134,13 +134,6 @@ pub fn raw_tables() -> Vec<RawTable> {
             documented(insight::NODE_SIGNAL),
         ),
         table(
-            SchemaId::JobEndSignal,
-            "job_end_signals",
-            "Which fault Tidegate took to have ended an attempt of a job, one row per attempt that a fault can have ended.",
-            &["cluster", "job_id"],
-            documented(insight::JOB_END),
-        ),
-        table(
             SchemaId::Forecast,
             "forecasts",
             "Quantiles of demand (GPUs held and waited for) as foreseen, one row per series, time of issue and hour.",
@@ -153,6 +146,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             "Everything the autopilot thought and did, one row per step.",
             &["cluster"],
             documented(autopilot::EVENT),
+        ),
+        table(
+            SchemaId::JobEndSignal,
+            "job_end_signals",
+            "Which fault Tidegate took to have ended an attempt of a job, one row per attempt that a fault can have ended.",
+            &["cluster", "job_id"],
+            documented(insight::JOB_END),
         ),
     ]
 }
