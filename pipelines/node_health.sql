@@ -1,7 +1,8 @@
 --! name    = "node_health"
---! doc     = "How each node stands by its devices and faults, as last said; a node nothing was ever said of is not here."
---! question = "Which nodes are probably bad, since when, and what speaks against them?"
---! example  = "SELECT node, state, bad_ppm / 10000 AS bad_percent, gpu_uuid, since_time, evidence FROM node_health WHERE state <> 'HEALTHY' ORDER BY bad_ppm DESC LIMIT 50"
+--! version = 2
+--! doc     = "How each node stands by its devices and faults, as last said; a node nothing was ever said of is not here. Lemons, which fail again and again, are judged at midnight (UTC) by their last 28 days."
+--! question = "Which nodes are probably bad or fail again and again, since when, and what speaks against them?"
+--! example  = "SELECT node, state, bad_ppm / 10000 AS bad_percent, is_lemon, bad_hours, used_hours, gpu_uuid, since_time, evidence FROM node_health WHERE state <> 'HEALTHY' ORDER BY bad_ppm DESC LIMIT 50"
 --! sources = ["node_signals"]
 --! per     = ["cluster", "node"]
 --! key     = ["cluster", "node"]
@@ -17,10 +18,15 @@
 --! said_time   = "When it was last said."
 --! changes     = "How often its state changed so far."
 --! model       = "Version of the rules."
+--! is_lemon    = "1 for a lemon: with a probability above 0.95 its rate of bad hours is above three times the fleet's, so leave it out of jobs; 0 if it was one; NULL if it never was."
+--! lemon_ppm   = "That probability, millionths."
+--! lemon_least_milli = "Lower bound: with a probability of 0.95 its rate is at least so many thousandths of the fleet's; NULL if it is no lemon."
+--! used_hours  = "Hours of 28 days in which it held work."
+--! bad_hours   = "Of these, hours with a slow part of a job confirmed, an XID that is not the program's, a lost device, a fault, or a job that it ended."
 WITH compared AS (
     SELECT *,
            lag(state) OVER (PARTITION BY cluster, node ORDER BY event_time, state, bad_ppm) AS before,
-           row_number() OVER (PARTITION BY cluster, node ORDER BY event_time DESC, state DESC, bad_ppm DESC, evidence) AS place
+           row_number() OVER (PARTITION BY cluster, node ORDER BY event_time DESC, state DESC, bad_ppm DESC, evidence, lemon_ppm DESC) AS place
     FROM node_signals
 ), changed AS (
     SELECT cluster, node,
@@ -30,7 +36,9 @@ WITH compared AS (
     GROUP BY cluster, node
 )
 SELECT c.cluster, c.node, c.state, c.bad_ppm, c.gpu_uuid, c.gpu_index, c.evidence,
-       h.since_time, c.event_time AS said_time, h.changes, c.model
+       h.since_time, c.event_time AS said_time, h.changes, c.model,
+       CASE WHEN c.lemon_ppm > 950000 THEN 1 WHEN c.lemon_ppm IS NOT NULL THEN 0 END AS is_lemon,
+       c.lemon_ppm, c.lemon_least_milli, c.used_hours, c.bad_hours
 FROM compared c
 JOIN changed h ON h.cluster = c.cluster AND h.node = c.node
 WHERE c.place = 1

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const SCHEMAS: [&str; 13] = [
+const SCHEMAS: [&str; 14] = [
     "envelope.proto",
     "job_event.proto",
     "capacity_event.proto",
@@ -18,6 +18,7 @@ const SCHEMAS: [&str; 13] = [
     "forecast.proto",
     "autopilot_event.proto",
     "coverage_signal.proto",
+    "job_end_signal.proto",
 ];
 
 fn main() {

@@ -20,6 +20,7 @@ pub enum Event {
     Forecast(v1::Forecast),
     Autopilot(v1::AutopilotEvent),
     Coverage(v1::CoverageSignal),
+    JobEnd(v1::JobEndSignal),
 }
 
 /// What a log stores of one event.
@@ -62,6 +63,7 @@ macro_rules! with_message {
             Event::Forecast($message) => $body,
             Event::Autopilot($message) => $body,
             Event::Coverage($message) => $body,
+            Event::JobEnd($message) => $body,
         }
     };
 }
@@ -82,6 +84,7 @@ impl Event {
             Self::Forecast(_) => SchemaId::Forecast,
             Self::Autopilot(_) => SchemaId::AutopilotEvent,
             Self::Coverage(_) => SchemaId::CoverageSignal,
+            Self::JobEnd(_) => SchemaId::JobEndSignal,
         }
     }
 
@@ -102,6 +105,7 @@ impl Event {
             Self::NodeHealth(signal) => &signal.node,
             Self::Forecast(forecast) => &forecast.name,
             Self::Coverage(signal) => &signal.name,
+            Self::JobEnd(signal) => &signal.job_id,
             Self::Autopilot(_) => return self.envelope().map_or_else(String::new, |e| e.cluster.clone()),
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
@@ -169,6 +173,7 @@ impl Event {
             SchemaId::Forecast => v1::Forecast::decode(payload).map(Self::Forecast),
             SchemaId::AutopilotEvent => v1::AutopilotEvent::decode(payload).map(Self::Autopilot),
             SchemaId::CoverageSignal => v1::CoverageSignal::decode(payload).map(Self::Coverage),
+            SchemaId::JobEndSignal => v1::JobEndSignal::decode(payload).map(Self::JobEnd),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

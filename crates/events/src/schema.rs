@@ -16,6 +16,7 @@ pub enum SchemaId {
     Forecast = 10,
     AutopilotEvent = 11,
     CoverageSignal = 12,
+    JobEndSignal = 13,
 }
 
 /// A record names a schema that this build does not know.
@@ -38,7 +39,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -51,6 +52,7 @@ impl SchemaId {
         Self::Forecast,
         Self::AutopilotEvent,
         Self::CoverageSignal,
+        Self::JobEndSignal,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -68,6 +70,7 @@ impl SchemaId {
             Self::Forecast => "forecast",
             Self::AutopilotEvent => "autopilot_event",
             Self::CoverageSignal => "coverage_signal",
+            Self::JobEndSignal => "job_end_signal",
         }
     }
 
@@ -77,11 +80,11 @@ impl SchemaId {
             Self::PoolSample
             | Self::DeadLetter
             | Self::StragglerSignal
-            | Self::NodeSignal
             | Self::Forecast
             | Self::AutopilotEvent
-            | Self::CoverageSignal => 1,
-            Self::GpuSampleBatch => 2,
+            | Self::CoverageSignal
+            | Self::JobEndSignal => 1,
+            Self::GpuSampleBatch | Self::NodeSignal => 2,
             Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::StepReport => 3,
         }
     }
@@ -95,7 +98,7 @@ impl SchemaId {
             Self::DeadLetter => "dead-letters",
             Self::GpuSampleBatch => "gpu-samples",
             Self::StepReport => "steps",
-            Self::StragglerSignal | Self::NodeSignal | Self::CoverageSignal => "signals",
+            Self::StragglerSignal | Self::NodeSignal | Self::CoverageSignal | Self::JobEndSignal => "signals",
             Self::Forecast => "forecasts",
             Self::AutopilotEvent => "autopilot",
         }
@@ -104,7 +107,9 @@ impl SchemaId {
     /// What the keys of its events are made of, see [`Event::key`](crate::Event::key).
     pub const fn key(self) -> &'static str {
         match self {
-            Self::JobEvent | Self::StepReport | Self::StragglerSignal => "cluster/job_id",
+            Self::JobEvent | Self::StepReport | Self::StragglerSignal | Self::JobEndSignal => {
+                "cluster/job_id"
+            }
             Self::CapacityEvent | Self::PoolSample => "cluster/owner",
             Self::NodeEvent | Self::GpuSampleBatch | Self::NodeSignal => "cluster/node",
             Self::Forecast | Self::CoverageSignal => "cluster/name",
@@ -141,8 +146,8 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0001,
-                0xa_0001, 0xb_0001, 0xc_0001
+                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0002,
+                0xa_0001, 0xb_0001, 0xc_0001, 0xd_0001
             ]
         );
     }

@@ -109,6 +109,7 @@ impl Event {
                 known_kind(signal.state, v1::CoverageState::try_from)?;
                 filled("name", &signal.name)
             }
+            Self::JobEnd(signal) => filled("job_id", &signal.job_id),
             Self::Autopilot(event) => {
                 use v1::AutopilotEventKind as Kind;
                 filled("holder", &event.holder)?;

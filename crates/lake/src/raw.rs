@@ -154,6 +154,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             &["cluster", "kind", "name"],
             documented(insight::COVERAGE),
         ),
+        table(
+            SchemaId::JobEndSignal,
+            "job_end_signals",
+            "Which fault Tidegate took to have ended an attempt of a job, one row per attempt that a fault can have ended.",
+            &["cluster", "job_id"],
+            documented(insight::JOB_END),
+        ),
     ]
 }
 
@@ -183,6 +190,9 @@ impl RawRows {
             }
             SchemaId::NodeSignal => {
                 rows(insight::NODE_SIGNAL, |e| if let Event::NodeHealth(e) = e { Some(e) } else { None })
+            }
+            SchemaId::JobEndSignal => {
+                rows(insight::JOB_END, |e| if let Event::JobEnd(e) = e { Some(e) } else { None })
             }
             SchemaId::Forecast => {
                 rows(insight::FORECAST, |e| if let Event::Forecast(e) = e { Some(e) } else { None })
@@ -261,6 +271,7 @@ fn facts_of(event: &Event) -> Facts {
         | Event::GpuSamples(_)
         | Event::Forecast(_)
         | Event::Coverage(_)
+        | Event::JobEnd(_)
         | Event::Autopilot(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };

@@ -38,6 +38,7 @@ const FILES: &[(&str, &str)] = files![
     "idle_costs",
     "interference",
     "job_costs",
+    "job_ends",
     "job_energy",
     "job_facts",
     "job_intervals",

@@ -10,7 +10,9 @@ use tidegate_events::{Event, v1};
 
 use super::demand::{Demand, JobFact};
 use super::device::{WINDOW_US, Windows};
-use super::job::WatchedJob;
+use super::fleet::{Fleet, Passed};
+use super::holds::HoldFact;
+use super::job::{GATHER_US, WatchedJob};
 use super::node::WatchedNode;
 use super::{Publication, US_PER_MS, US_PER_S};
 
@@ -40,7 +42,9 @@ pub struct Counts {
 
 #[derive(Debug, Clone)]
 enum Told {
-    Job(Box<JobFact>),
+    /// With how it ended.
+    Job(Box<JobFact>, Option<String>),
+    Hold(Box<HoldFact>),
     Node(Box<v1::NodeEvent>),
     Samples(Box<v1::GpuSampleBatch>),
     Step(Box<v1::StepReport>),
@@ -65,6 +69,7 @@ pub struct Feed {
     windows: BTreeMap<Name, Windows>,
     nodes: BTreeMap<Name, WatchedNode>,
     demand: BTreeMap<String, Demand>,
+    fleets: BTreeMap<String, Fleet>,
     counts: Counts,
     out: Vec<Publication>,
 }
@@ -82,6 +87,7 @@ impl Feed {
             windows: BTreeMap::new(),
             nodes: BTreeMap::new(),
             demand: BTreeMap::new(),
+            fleets: BTreeMap::new(),
             counts: Counts::default(),
             out: Vec::new(),
         }
@@ -105,7 +111,7 @@ impl Feed {
         let event_ms = event.event_time_ms();
         let name_bytes = cluster.len().max(event.key().len() - cluster.len());
         let (order, at_us, told) = match event {
-            Event::Job(job) => (0, us(event_ms), Told::Job(Box::new(fact(job)?))),
+            Event::Job(job) => (0, us(event_ms), told_of_job(job)?),
             Event::Node(node) => (1, us(event_ms), Told::Node(Box::new(node))),
             Event::GpuSamples(batch) => (2, us(batch.first_tick_ms), Told::Samples(Box::new(batch))),
             // A step is known when it has ended.
@@ -143,6 +149,7 @@ impl Feed {
         if self.tick_us.is_some() {
             self.pass_ticks(watermark_us.saturating_add(1));
         }
+        self.pass_time(None, watermark_us);
         for demand in self.demand.values_mut() {
             demand.advance(watermark_us);
             self.out.append(&mut demand.take());
@@ -175,9 +182,58 @@ impl Feed {
             && !self.nodes.values().any(WatchedNode::is_active)
     }
 
+    /// What fleets find as time passes up to `now_us`: one cluster's, or all.
+    fn pass_time(&mut self, cluster: Option<&str>, now_us: i64) {
+        let fleets = self.fleets.iter_mut().filter(|(name, _)| cluster.is_none_or(|of| of == name.as_str()));
+        for (cluster, fleet) in fleets {
+            for passed in fleet.advance(now_us) {
+                self.out.push(match passed {
+                    Passed::End(publication) => publication,
+                    Passed::Lemon(midnight_us, node, lemon) => {
+                        let watched = self.nodes.entry((cluster.clone(), node.clone()));
+                        watched.or_insert_with(|| WatchedNode::new(cluster, &node)).found(lemon, midnight_us)
+                    }
+                });
+            }
+        }
+    }
+
+    /// The cluster's fleet, as it stands at `at_us`.
+    fn fleet(&mut self, cluster: &str, at_us: i64) -> &mut Fleet {
+        self.pass_time(Some(cluster), at_us);
+        self.fleets.entry(cluster.into()).or_insert_with(|| Fleet::new(cluster, at_us))
+    }
+
+    /// Jobs that report no steps are watched by what their devices show, which of `nodes` was just now.
+    fn watch_quiet_jobs(&mut self, nodes: &BTreeSet<Name>, now_us: i64) {
+        let mut jobs: BTreeSet<Name> = BTreeSet::new();
+        for (cluster, node) in nodes {
+            let on_node = self.fleets.get(cluster).into_iter().flat_map(|fleet| fleet.jobs_on(node));
+            jobs.extend(on_node.map(|job| (cluster.clone(), job.clone())));
+        }
+        for name in jobs {
+            let held = self.fleets.get(&name.0).and_then(|fleet| fleet.held(&name.1));
+            // Its first reports are waited for.
+            let held = held.filter(|held| now_us.saturating_sub(held.began_us) >= GATHER_US);
+            let is_quiet = self.jobs.get(&name).is_none_or(WatchedJob::is_quiet);
+            let Some(held) = held.filter(|_| is_quiet) else { continue };
+            let places = held.places(|node| {
+                let node = self.nodes.get(&(name.0.clone(), node.to_owned()));
+                node.map(WatchedNode::devices).unwrap_or_default()
+            });
+            self.change_job(&name, |job| job.watch_devices(places, now_us));
+        }
+    }
+
     fn tick(&mut self, now_us: i64) {
+        // Midnights first, whatever else falls on them.
+        self.pass_time(None, now_us);
+        let mut shown: BTreeSet<Name> = BTreeSet::new();
         for (name, windows) in &mut self.windows {
             for (uuid, showing) in windows.close(now_us) {
+                if !shown.contains(name) {
+                    shown.insert(name.clone());
+                }
                 for job in self.on_node.get(name).into_iter().flatten() {
                     if let Some(job) = self.jobs.get_mut(&(name.0.clone(), job.clone())) {
                         job.shown(&name.1, &uuid, &showing);
@@ -187,6 +243,7 @@ impl Feed {
                 node.or_insert_with(|| WatchedNode::new(&name.0, &name.1)).shown(&uuid, showing);
             }
         }
+        self.watch_quiet_jobs(&shown, now_us);
         for name in self.active.clone() {
             self.change_job(&name, |job| job.tick(now_us));
         }
@@ -200,23 +257,39 @@ impl Feed {
 
     fn use_event(&mut self, cluster: String, told: Told, at_us: i64, late: bool) {
         match told {
-            Told::Job(fact) => {
+            Told::Job(fact, final_state) => {
                 let demand = self.demand.entry(cluster.clone());
                 let demand = demand.or_insert_with(|| Demand::new(&cluster, self.learn_from_us));
                 demand.apply(&fact, at_us);
                 self.out.append(&mut demand.take());
                 let name = (cluster, fact.job_id.clone());
+                let fleet = self.fleet(&name.0, at_us);
                 match fact.kind {
                     v1::JobEventKind::Started | v1::JobEventKind::Resized => {
+                        fleet.started(&fact, at_us);
                         self.change_job(&name, |job| job.started(fact.attempt, fact.hosts.as_deref(), at_us));
                     }
-                    v1::JobEventKind::Ended if self.jobs.contains_key(&name) => {
-                        self.change_job(&name, |job| job.ended(fact.attempt, at_us));
+                    v1::JobEventKind::Ended => {
+                        let told = self.jobs.get(&name).map(|job| job.nodes().to_vec()).unwrap_or_default();
+                        if self.jobs.contains_key(&name) {
+                            self.change_job(&name, |job| job.ended(fact.attempt, at_us));
+                        }
+                        let fleet = self.fleet(&name.0, at_us);
+                        fleet.ended(&fact, final_state.as_deref(), &told, at_us);
                     }
                     _ => {}
                 }
             }
+            Told::Hold(hold) => {
+                if self.fleet(&cluster, at_us).hold(&hold, at_us) {
+                    let name = (cluster, hold.job_id.clone());
+                    if self.jobs.contains_key(&name) {
+                        self.change_job(&name, |job| job.released(at_us));
+                    }
+                }
+            }
             Told::Node(event) => {
+                self.fleet(&cluster, at_us).told(&event, at_us);
                 let name = (cluster, event.node.clone());
                 let is_fault = matches!(event.kind(), v1::NodeEventKind::Xid | v1::NodeEventKind::DeviceLost);
                 for job in self.on_node.get(&name).into_iter().flatten().filter(|_| is_fault) {
@@ -234,6 +307,7 @@ impl Feed {
                 self.windows.entry((cluster, batch.node.clone())).or_default().add(&batch, closed_us);
             }
             Told::Step(step) => {
+                self.fleet(&cluster, at_us).step(&step, at_us);
                 let name = (cluster, step.job_id.clone());
                 self.change_job(&name, |job| job.step(*step, at_us, late));
             }
@@ -246,6 +320,11 @@ impl Feed {
         let was_active = self.active.contains(name);
         let before = job.nodes().to_vec();
         let said = change(job);
+        for (node, at_us) in said.iter().flat_map(|publication| &publication.events).filter_map(blamed) {
+            if let Some(fleet) = self.fleets.get_mut(&name.0) {
+                fleet.confirmed(node, at_us);
+            }
+        }
         self.out.extend(said);
         let is_active = job.is_active();
         if was_active == is_active && before == job.nodes() {
@@ -269,7 +348,25 @@ impl Feed {
     }
 }
 
-/// What a job's event says to those here; `None` for steps of jobs, heartbeats and devices held.
+/// The node that a confirmed signal blames, and when.
+fn blamed(event: &Event) -> Option<(&str, i64)> {
+    match event {
+        Event::Straggler(signal) if signal.state() == v1::SignalState::Confirmed => {
+            Some((signal.node.as_deref()?, us(signal.said_ms)))
+        }
+        _ => None,
+    }
+}
+
+fn told_of_job(job: v1::JobEvent) -> Option<Told> {
+    if let Some(hold) = HoldFact::of(&job) {
+        return Some(Told::Hold(Box::new(hold)));
+    }
+    let final_state = job.final_state.clone();
+    Some(Told::Job(Box::new(fact(job)?), final_state))
+}
+
+/// What a job's event says to those here; `None` for steps of jobs and heartbeats.
 fn fact(job: v1::JobEvent) -> Option<JobFact> {
     let kind = job.kind();
     let counts = matches!(

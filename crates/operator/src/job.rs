@@ -1,5 +1,7 @@
 //! One job: which attempt runs, where its ranks are, and what its detector says of them, as events.
 
+mod quiet;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_events::{Event, v1};
@@ -13,18 +15,18 @@ use super::{Publication, US_PER_MS, US_PER_S, envelope, lines, ppm, source};
 /// Version of the detector, part of what is said.
 const MODEL: &str = "straggler-1";
 /// How long the first reports of an attempt are waited for, so that every rank's node is known.
-const GATHER_US: i64 = 60 * US_PER_S;
+pub const GATHER_US: i64 = 60 * US_PER_S;
 /// A job of which nothing is heard for so long is over.
 const SILENT_US: i64 = 6 * 3_600 * US_PER_S;
 /// Most ranks of a job, as in [`Settings`]; further ones are left out.
 const MOST_RANKS: u32 = 1 << 16;
 
-/// Where a rank runs, as far as its reports tell.
-#[derive(Debug, Clone, Default)]
-struct Place {
-    node: Option<String>,
-    gpu_uuid: Option<String>,
-    gpu_index: Option<u32>,
+/// Where a rank runs, as far as its reports tell; of a job without reports, a device that it holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub node: Option<String>,
+    pub gpu_uuid: Option<String>,
+    pub gpu_index: Option<u32>,
 }
 
 /// Reports of an attempt whose shape is not known yet.
@@ -41,6 +43,8 @@ enum Phase {
     /// No report of the current attempt yet, or none any more.
     Idle,
     Gathering(Gathering),
+    /// There was none so far, and its devices are watched instead.
+    Quiet,
     /// The detector knows the shape; `world` is the number of ranks that the reports name.
     Watching {
         world: Option<u32>,
@@ -70,6 +74,10 @@ pub struct WatchedJob {
     /// Number of the shape, as the detector counts them.
     run: u32,
     phase: Phase,
+    /// The attempt reported a step, so that counters alone say nothing of it any more.
+    has_steps: bool,
+    /// The shape is that of devices: their numbers are no ranks.
+    by_devices: bool,
     detector: Option<Detector>,
     ranks: Vec<Place>,
     nodes: Vec<String>,
@@ -89,6 +97,8 @@ impl WatchedJob {
             over: false,
             run: 0,
             phase: Phase::Idle,
+            has_steps: false,
+            by_devices: false,
             detector: None,
             ranks: Vec::new(),
             nodes: Vec::new(),
@@ -125,6 +135,7 @@ impl WatchedJob {
         let said = self.stop(at_us);
         self.become_attempt(attempt);
         (self.over, self.hosts, self.began_us) = (false, hosts, Some(at_us));
+        self.has_steps = false;
         said
     }
 
@@ -163,15 +174,26 @@ impl WatchedJob {
             // It goes on with other ranks.
             said.extend(self.stop(end_us));
         }
+        if let Phase::Quiet = self.phase {
+            // From now on steps say more than counters do.
+            said.extend(self.stop(end_us));
+        }
+        self.has_steps = true;
         self.newest_us = self.newest_us.max(end_us);
         match &mut self.phase {
             Phase::Watching { .. } => {
                 if let Some(detector) = &mut self.detector {
                     detector.step(&told(&report, self.run, end_us));
+                    if !late {
+                        // A step that is whole need not wait for the tick: windows that ended by its end were told at ticks before
+                        // it. One that ends with a window does.
+                        detector.advance_whole(end_us - i64::from(end_us.rem_euclid(WINDOW_US) == 0));
+                        said.extend(self.collect());
+                    }
                 }
             }
             Phase::Gathering(gathering) => gathering.take(report, end_us),
-            Phase::Idle => {
+            Phase::Idle | Phase::Quiet => {
                 let mut gathering =
                     Gathering { since_us: end_us, world, reports: Vec::new(), heard: BTreeSet::new() };
                 gathering.take(report, end_us);
@@ -189,6 +211,9 @@ impl WatchedJob {
     /// Takes what a device of one of its nodes showed.
     pub fn shown(&mut self, node: &str, uuid: &str, showing: &Showing) {
         let Some(rank) = self.rank_on(node, Some(uuid), Some(showing.index)) else { return };
+        if let Phase::Quiet = self.phase {
+            self.newest_us = self.newest_us.max(showing.start_us);
+        }
         if let Some(detector) = &mut self.detector {
             detector.device(&DeviceWindow {
                 rank,
@@ -223,7 +248,7 @@ impl WatchedJob {
         {
             self.begin();
         }
-        if let (Phase::Watching { .. }, Some(detector)) = (&self.phase, &mut self.detector) {
+        if let (Phase::Watching { .. } | Phase::Quiet, Some(detector)) = (&self.phase, &mut self.detector) {
             detector.advance(now_us);
         }
         self.collect()
@@ -244,7 +269,7 @@ impl WatchedJob {
         if let Phase::Gathering(_) = self.phase {
             self.begin();
         }
-        if let (Phase::Watching { .. }, Some(detector)) = (&self.phase, &mut self.detector) {
+        if let (Phase::Watching { .. } | Phase::Quiet, Some(detector)) = (&self.phase, &mut self.detector) {
             detector.advance(at_us);
             self.run += 1;
             // Without ranks there is nothing to watch until the next shape.
@@ -298,7 +323,7 @@ impl WatchedJob {
             stages: 1,
             micro_batches: 1,
         };
-        self.ranks = places;
+        (self.ranks, self.by_devices) = (places, false);
         match &mut self.detector {
             Some(detector) => detector.restart(shape),
             None => self.detector = Some(Detector::new(shape, Settings::default())),
@@ -358,7 +383,8 @@ impl WatchedJob {
             node: place.node,
             gpu_uuid: place.gpu_uuid,
             gpu_index: place.gpu_index,
-            rank: if let Blame::Rank(rank) = signal.blame { Some(rank) } else { None },
+            rank: if let Blame::Rank(rank) = signal.blame { Some(rank) } else { None }
+                .filter(|_| !self.by_devices),
             role: if let Blame::Role(role) = signal.blame { Some(role) } else { None },
             class: class(signal.class).into(),
             posterior_ppm: ppm(signal.posterior),

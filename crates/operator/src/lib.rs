@@ -2,13 +2,17 @@
 //!
 //! The files, in the order the data goes: `operator` (the log, the only one that does I/O) → `feed` (order of event time,
 //! the clock of ticks) → `job` (a detector each), `device` (windows of samples), `node` (health), `demand` (forecasts), `coverage` (whether
-//! they hold).
+//! they hold), `fleet` (who holds what: `holds`; which fault ended a job: `ends`; nodes that fail again and again: `lemons`).
 
 mod coverage;
 mod demand;
 mod device;
+mod ends;
 mod feed;
+mod fleet;
+mod holds;
 mod job;
+mod lemons;
 mod node;
 mod operator;
 

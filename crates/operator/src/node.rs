@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tidegate_events::{Event, v1};
-use tidegate_insight::health::{DeviceHealth, HealthPrior, State, node_health};
+use tidegate_insight::health::{DeviceHealth, HealthPrior, NodeHealth, State, node_health};
 use tidegate_insight::straggler::Fault;
 
 use super::device::{Showing, WINDOW_US};
+use super::lemons::LemonFound;
 use super::{Publication, envelope, lines, ppm, source};
 
 /// Version of the rules, part of what is said.
-const MODEL: &str = "node-1";
+const MODEL: &str = "node-2";
+/// Names what is said at midnight, which may be said beside what the minute brings.
+const LEMON: &str = "lemon-1";
 /// How long what a device showed counts, µs.
 const SHOWN_US: i64 = 600_000_000;
 /// How long a fault counts, µs.
@@ -37,6 +40,8 @@ pub struct WatchedNode {
     /// When, which device, which XID.
     faults: Vec<(i64, String, Option<u32>)>,
     said: Option<(State, u32, Option<String>)>,
+    /// What the last midnights found, if it is a lemon or was one.
+    lemon: Option<LemonFound>,
 }
 
 impl WatchedNode {
@@ -47,6 +52,7 @@ impl WatchedNode {
             devices: BTreeMap::new(),
             faults: Vec::new(),
             said: None,
+            lemon: None,
         }
     }
 
@@ -77,6 +83,20 @@ impl WatchedNode {
         }
     }
 
+    /// Its devices that showed something lately: UUID and number.
+    pub fn devices(&self) -> Vec<(String, u32)> {
+        let shown = self.devices.iter().filter(|(_, device)| !device.shown.is_empty());
+        shown.filter_map(|(uuid, device)| Some((uuid.clone(), device.index?))).collect()
+    }
+
+    /// At a midnight it was found to be a lemon, or to be none any more: says so.
+    pub fn found(&mut self, lemon: LemonFound, midnight_us: i64) -> Publication {
+        self.lemon = Some(lemon);
+        let found = self.look(midnight_us);
+        let source = source(&[LEMON, &self.cluster, &self.name, &midnight_us.to_string()]);
+        self.say(found, source, midnight_us)
+    }
+
     /// Whether time alone may change what is to be said.
     pub fn is_active(&self) -> bool {
         !self.faults.is_empty() || self.devices.values().any(|device| !device.shown.is_empty())
@@ -84,6 +104,22 @@ impl WatchedNode {
 
     /// How it stands at `now_us`, if that is another thing than was last said.
     pub fn judge(&mut self, now_us: i64) -> Option<Publication> {
+        let found = self.look(now_us);
+        let changed = match &self.said {
+            None => found.state != State::Healthy,
+            Some((state, said_ppm, whose)) => {
+                *state != found.state
+                    || (found.state != State::Healthy
+                        && (*whose != self.device_of(&found).map(|(uuid, _)| uuid)
+                            || said_ppm.abs_diff(ppm(found.bad)) >= WORTH_PPM))
+            }
+        };
+        let source = source(&[MODEL, &self.cluster, &self.name, &now_us.to_string()]);
+        changed.then(|| self.say(found, source, now_us))
+    }
+
+    /// Weighs what counts at `now_us`, and forgets what is older.
+    fn look(&mut self, now_us: i64) -> NodeHealth {
         self.faults.retain(|(at_us, ..)| now_us.saturating_sub(*at_us) < FAULT_US);
         for device in self.devices.values_mut() {
             let old = |shown: &Showing| now_us.saturating_sub(shown.start_us) > SHOWN_US + WINDOW_US;
@@ -98,22 +134,22 @@ impl WatchedNode {
             Some(Fault { rank, time_us: *time_us, xid: *xid })
         };
         let faults: Vec<Fault> = self.faults.iter().filter_map(fault).collect();
-        let found = node_health(&health, &faults, &HealthPrior::default());
+        let lemon = self.lemon.filter(|found| found.lemon.exclude);
+        let prior =
+            HealthPrior { lemon_times: lemon.map(|found| found.lemon.times), ..HealthPrior::default() };
+        node_health(&health, &faults, &prior)
+    }
+
+    /// Device of the strongest evidence: UUID and number.
+    fn device_of(&self, found: &NodeHealth) -> Option<(String, Option<u32>)> {
+        let (uuid, device) = self.devices.iter().nth(found.device?)?;
+        Some((uuid.clone(), device.index))
+    }
+
+    fn say(&mut self, found: NodeHealth, source: String, now_us: i64) -> Publication {
         let bad_ppm = ppm(found.bad);
-        let device = found.device.and_then(|at| uuids.get(at)).map(|uuid| (*uuid).clone());
-        let changed = match &self.said {
-            None => found.state != State::Healthy,
-            Some((state, said_ppm, whose)) => {
-                *state != found.state
-                    || (found.state != State::Healthy
-                        && (*whose != device || said_ppm.abs_diff(bad_ppm) >= WORTH_PPM))
-            }
-        };
-        if !changed {
-            return None;
-        }
-        let index = device.as_ref().and_then(|uuid| self.devices[uuid].index);
-        let source = source(&[MODEL, &self.cluster, &self.name, &now_us.to_string()]);
+        let (device, index) = self.device_of(&found).unzip();
+        let lemon = self.lemon;
         let signal = v1::NodeSignal {
             envelope: envelope(&self.cluster, &source, now_us, 0),
             state: match found.state {
@@ -126,12 +162,18 @@ impl WatchedNode {
             node: self.name.clone(),
             bad_ppm,
             gpu_uuid: device.clone(),
-            gpu_index: index,
+            gpu_index: index.flatten(),
             evidence: lines(&found.evidence),
             model: MODEL.into(),
+            lemon_ppm: lemon.map(|found| ppm(found.lemon.probability)),
+            lemon_least_milli: lemon
+                .filter(|found| found.lemon.exclude)
+                .map(|found| (found.lemon.least_times * 1e3).round() as u64),
+            used_hours: lemon.map(|found| found.hours),
+            bad_hours: lemon.map(|found| found.bad_hours),
         };
         self.said = Some((found.state, bad_ppm, device));
-        Some(Publication { source, events: vec![Event::NodeHealth(signal)] })
+        Publication { source, events: vec![Event::NodeHealth(signal)] }
     }
 }
 

@@ -49,6 +49,7 @@ fn with_field(event: &Event, field: &FieldDescriptor, value: prost_reflect::Valu
         Event::Forecast(_) => Event::Forecast(Message::decode(&*bytes).unwrap()),
         Event::Autopilot(_) => Event::Autopilot(Message::decode(&*bytes).unwrap()),
         Event::Coverage(_) => Event::Coverage(Message::decode(&*bytes).unwrap()),
+        Event::JobEnd(_) => Event::JobEnd(Message::decode(&*bytes).unwrap()),
     }
 }
 

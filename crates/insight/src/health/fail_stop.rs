@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::xid::{XidClass, xid};
-use crate::straggler::Fault;
+use crate::straggler::{Evidence, Fault};
 
 /// How a job ended and where its ranks were.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct JobEnd {
 }
 
 /// What ended it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
     /// The rank whose device reported it.
     pub rank: u32,
@@ -29,8 +29,13 @@ pub struct Cause {
     pub xid: Option<u32>,
     /// Probability that this ended the job, against the other faults and against none of them.
     pub probability: f64,
+    /// What the probability rests on: the fault itself, how long before the end it was (seconds), how many faults came before it, and
+    /// how many others can have been it (their weight together).
+    pub evidence: Vec<Evidence>,
 }
 
+/// "Preemptive cleanup, due to previous errors": says that a process was ended, and never why.
+const CLEARED_UP: u32 = 45;
 /// Faults this long before the end can have caused it; collectives time out after ten minutes, by default.
 const BEFORE_US: i64 = 660_000_000;
 /// The driver may log after the job has ended.
@@ -49,10 +54,12 @@ pub fn cause_of_end(end: &JobEnd, faults: &[Fault]) -> Option<Cause> {
     let mut near: Vec<&Fault> = faults
         .iter()
         .filter(|fault| (from_us..=to_us).contains(&fault.time_us) && (fault.rank as usize) < end.node.len())
+        .filter(|fault| fault.xid != Some(CLEARED_UP))
         .collect();
     near.sort_unstable_by_key(|fault| (fault.time_us, fault.rank, fault.xid));
     near.dedup();
-    let (mut best, mut total): (Option<(f64, &Fault)>, f64) = (None, 1.0);
+    let mut best: Option<(f64, &Fault, [f64; 3])> = None;
+    let mut total = 1.0;
     for (before, fault) in near.iter().enumerate() {
         let weight = fault.xid.map_or(2.0, |code| {
             let known = xid(code);
@@ -64,20 +71,36 @@ pub fn cause_of_end(end: &JobEnd, faults: &[Fault]) -> Option<Cause> {
             }
         });
         let ago_us = end.end_us.saturating_sub(fault.time_us).max(0);
-        let nearness = (-(ago_us as f64) / 300e6).exp();
-        let score = weight.exp() * nearness * 0.5_f64.powi(before.min(60) as i32);
+        let parts = [weight, -(ago_us as f64) / 300e6, 0.5_f64.ln() * before.min(60) as f64];
+        let score = parts.iter().sum::<f64>().exp();
         total += score;
-        if best.is_none_or(|(most, _)| score > most) {
-            best = Some((score, fault));
+        if best.is_none_or(|(most, ..)| score > most) {
+            best = Some((score, fault, parts));
         }
     }
-    let (score, fault) = best?;
+    let (score, fault, [weight, nearness, follows]) = best?;
+    let before = near.iter().take_while(|other| **other != fault).count() as f64;
+    let ago_s = end.end_us.saturating_sub(fault.time_us) as f64 / 1e6;
+    let rule = if fault.xid.is_some() { "xid" } else { "fault_without_code" };
+    let others = near.len() as f64 - 1.0;
+    let mut evidence = vec![
+        Evidence { rule, value: fault.xid.map_or(1.0, f64::from), weight },
+        Evidence { rule: "seconds_before_end", value: ago_s, weight: nearness },
+    ];
+    if before > 0.0 {
+        evidence.push(Evidence { rule: "faults_before_it", value: before, weight: follows });
+    }
+    if others > 0.0 {
+        let weight = -(total - score).ln();
+        evidence.push(Evidence { rule: "other_faults_or_none", value: others, weight });
+    }
     Some(Cause {
         rank: fault.rank,
         node: end.node[fault.rank as usize],
         time_us: fault.time_us,
         xid: fault.xid,
         probability: score / total,
+        evidence,
     })
 }
 
@@ -98,7 +121,24 @@ mod tests {
         let faults = [fault(0, 960, 45), fault(2, 950, 79), fault(1, 961, 45), fault(3, 100, 79)];
         let cause = cause_of_end(&end(false), &faults).unwrap();
         assert_eq!((cause.rank, cause.node, cause.xid), (2, 9, Some(79)));
-        assert!(cause.probability > 0.9);
+        // exp(4 + 1) at 50 s before the end, against none of them; that programs were ended is no cause.
+        let score = (5.0_f64 - 50.0 / 300.0).exp();
+        assert!((cause.probability - score / (score + 1.0)).abs() < 1e-12);
+        assert_eq!(
+            cause.evidence.iter().map(|item| item.rule).collect::<Vec<_>>(),
+            ["xid", "seconds_before_end"]
+        );
+    }
+
+    #[test]
+    fn what_follows_weighs_half_and_is_told() {
+        // 48 (3 + 1) at 40 s, then 74 (2.5) at 10 s before the end.
+        let cause = cause_of_end(&end(false), &[fault(0, 990, 74), fault(1, 960, 48)]).unwrap();
+        assert_eq!((cause.rank, cause.xid), (1, Some(48)));
+        let (first, second) = ((4.0_f64 - 40.0 / 300.0).exp(), (2.5_f64 - 10.0 / 300.0).exp() / 2.0);
+        assert!((cause.probability - first / (1.0 + first + second)).abs() < 1e-12);
+        let told: Vec<(&str, f64)> = cause.evidence.iter().map(|item| (item.rule, item.value)).collect();
+        assert_eq!(told, [("xid", 48.0), ("seconds_before_end", 40.0), ("other_faults_or_none", 1.0)]);
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub struct Lemon {
     pub rate: f64,
     /// Probability that its rate is above three times the fleet's.
     pub probability: f64,
+    /// Its rate over the fleet's.
+    pub times: f64,
+    /// With a probability of 0.95 its rate is at least so many times the fleet's.
+    pub least_times: f64,
     /// To be left out of jobs: the probability is above 0.95.
     pub exclude: bool,
 }
@@ -44,7 +48,14 @@ pub fn lemons(records: &[NodeRecord]) -> Vec<Lemon> {
     let usable = fleet > 0.0 && fleet < 1.0;
     let weight = if usable { prior_weight(records, fleet) } else { 1.0 };
     let judge = |record: &NodeRecord| {
-        let none = Lemon { node: record.node, rate: 0.0, probability: 0.0, exclude: false };
+        let none = Lemon {
+            node: record.node,
+            rate: 0.0,
+            probability: 0.0,
+            times: 0.0,
+            least_times: 0.0,
+            exclude: false,
+        };
         if !usable {
             return none;
         }
@@ -52,7 +63,16 @@ pub fn lemons(records: &[NodeRecord]) -> Vec<Lemon> {
             (fleet * weight + bad(record), (1.0 - fleet) * weight + f64::from(record.hours) - bad(record));
         let Ok(rate) = Beta::new(a, b) else { return none };
         let probability = 1.0 - rate.cdf((MULTIPLE * fleet).min(1.0));
-        Lemon { node: record.node, rate: a / (a + b), probability, exclude: probability > SURE }
+        let exclude = probability > SURE;
+        Lemon {
+            node: record.node,
+            rate: a / (a + b),
+            probability,
+            times: a / (a + b) / fleet,
+            // Found by bisection, so for those alone that somebody asks about.
+            least_times: if exclude { rate.inverse_cdf(1.0 - SURE) / fleet } else { 0.0 },
+            exclude,
+        }
     };
     records.iter().map(judge).collect()
 }
@@ -95,6 +115,10 @@ mod tests {
             [7]
         );
         assert!(often[7].rate < 12.0 / 600.0 && often[7].rate > often[8].rate);
+        // Excluded means just this: the bound is above three times.
+        assert!(often[7].least_times > MULTIPLE && often[7].least_times < often[7].times);
+        // The fleet has 10 + 12 bad hours in 60,000.
+        assert!((often[7].times - often[7].rate * 60_000.0 / 22.0).abs() < 1e-9);
     }
 
     #[test]

@@ -61,18 +61,21 @@ pub struct HealthPrior {
     pub bad: f64,
     /// Link retries a device has in the time looked at when its links are well.
     pub retries: f64,
+    /// Of a node that fails again and again ([`lemons`](super::lemons)): its rate of bad hours over the fleet's.
+    pub lemon_times: Option<f64>,
 }
 
 impl Default for HealthPrior {
     fn default() -> Self {
-        Self { bad: 0.01, retries: 1.0 }
+        Self { bad: 0.01, retries: 1.0, lemon_times: None }
     }
 }
 
 /// Weighs a node's devices and the faults of the time looked at (`rank` of a fault is the device's position).
 ///
 /// Naive Bayes in log odds: each device's strongest item of a kind counts once, so that one broken part told ten times is not ten
-/// parts. Values that no device can show are left out.
+/// parts. Values that no device can show are left out. A lemon is as many times as probably bad as it fails more often than others,
+/// whatever it shows now, and is watched at least.
 pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPrior) -> NodeHealth {
     let mut found: Vec<(usize, Evidence)> = Vec::new();
     let mut failed = false;
@@ -121,10 +124,20 @@ pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPri
         };
         found.push((fault.rank as usize, Evidence { rule, value, weight }));
     }
-    conclude(found, failed, prior)
+    let lemon = prior.lemon_times.filter(|times| *times > 1.0 && times.is_finite());
+    let mut health = conclude(found, failed, prior, lemon);
+    if lemon.is_some() {
+        health.state = health.state.max(State::Watch);
+    }
+    health
 }
 
-fn conclude(mut found: Vec<(usize, Evidence)>, failed: bool, prior: &HealthPrior) -> NodeHealth {
+fn conclude(
+    mut found: Vec<(usize, Evidence)>,
+    failed: bool,
+    prior: &HealthPrior,
+    lemon: Option<f64>,
+) -> NodeHealth {
     found.sort_by(|a, b| {
         let order = b.1.weight.total_cmp(&a.1.weight);
         order.then(a.1.rule.cmp(b.1.rule)).then(a.0.cmp(&b.0)).then(a.1.value.total_cmp(&b.1.value))
@@ -140,8 +153,15 @@ fn conclude(mut found: Vec<(usize, Evidence)>, failed: bool, prior: &HealthPrior
         }
         new
     });
+    let device = found.first().map(|item| item.0);
+    let mut evidence: Vec<Evidence> = found.into_iter().map(|item| item.1).collect();
+    if let Some(times) = lemon {
+        let item = Evidence { rule: "lemon", value: times, weight: times.ln() };
+        let at = evidence.partition_point(|other| other.weight >= item.weight);
+        evidence.insert(at, item);
+    }
     let prior = if prior.bad > 0.0 && prior.bad < 1.0 { prior.bad } else { HealthPrior::default().bad };
-    let odds = (prior / (1.0 - prior)).ln() + found.iter().map(|item| item.1.weight).sum::<f64>();
+    let odds = (prior / (1.0 - prior)).ln() + evidence.iter().map(|item| item.weight).sum::<f64>();
     let bad = 1.0 / (1.0 + (-odds).exp());
     let state = match bad {
         _ if failed => State::Failed,
@@ -149,8 +169,7 @@ fn conclude(mut found: Vec<(usize, Evidence)>, failed: bool, prior: &HealthPrior
         bad if bad >= 0.05 => State::Watch,
         _ => State::Healthy,
     };
-    let device = found.first().map(|item| item.0);
-    NodeHealth { bad, state, device, evidence: found.into_iter().map(|item| item.1).collect() }
+    NodeHealth { bad, state, device, evidence }
 }
 
 fn share(value: Option<f64>) -> Option<f64> {
@@ -205,6 +224,23 @@ mod tests {
     }
 
     #[test]
+    fn a_lemon_is_watched_and_counts_as_often_as_it_fails() {
+        let prior = |times| HealthPrior { lemon_times: Some(times), ..HealthPrior::default() };
+        // Odds 1 to 99, four times: 4 / 103.
+        let calm_now = node_health(&calm(), &[], &prior(4.0));
+        assert!((calm_now.bad - 4.0 / 103.0).abs() < 1e-12, "{}", calm_now.bad);
+        assert_eq!(
+            (calm_now.state, calm_now.device, calm_now.evidence[0].rule),
+            (State::Watch, None, "lemon")
+        );
+        // Its part that fails now weighs more and stands first.
+        let fault = Fault { rank: 2, time_us: 0, xid: Some(64) };
+        let failing = node_health(&calm(), &[fault], &prior(4.0));
+        let rules: Vec<&str> = failing.evidence.iter().map(|item| item.rule).collect();
+        assert_eq!((failing.state, failing.device, rules), (State::Bad, Some(2), vec!["xid", "lemon"]));
+    }
+
+    #[test]
     fn heat_alone_is_worse_than_heat_together_and_a_lost_device_has_failed() {
         let mut alone = calm();
         alone[2] = DeviceHealth { sm_clock_mhz: Some(1200.0), slowdown_share: Some(0.9), ..alone[2] };
@@ -221,7 +257,11 @@ mod tests {
             link_width_ratio: Some(-3.0),
             ..DeviceHealth::default()
         };
-        let health = node_health(&[odd; 3], &[], &HealthPrior { bad: f64::NAN, retries: f64::NAN });
+        let health = node_health(
+            &[odd; 3],
+            &[],
+            &HealthPrior { bad: f64::NAN, retries: f64::NAN, lemon_times: Some(f64::NAN) },
+        );
         assert_eq!(health.state, State::Healthy);
         assert!(health.bad.is_finite() && health.evidence.is_empty());
     }

@@ -74,7 +74,7 @@ impl Detector {
         if shape.attempt <= self.attempt {
             return;
         }
-        self.close_steps(i64::MAX);
+        self.close_steps(i64::MAX, false);
         self.job.end(&mut self.out);
         self.throttle.end(self.watermark_us, &mut self.out);
         self.attempt = shape.attempt;
@@ -104,7 +104,7 @@ impl Detector {
             Taken::Far => {
                 self.counts.far += 1;
                 if self.job.intake.left_behind() {
-                    self.close_steps(i64::MAX);
+                    self.close_steps(i64::MAX, false);
                     self.job.intake.jump();
                 }
             }
@@ -136,9 +136,15 @@ impl Detector {
             return;
         }
         self.watermark_us = watermark_us;
-        self.close_steps(watermark_us);
+        self.close_steps(watermark_us, false);
         // What no step has asked for yet: there may be no step reports at all.
         self.use_devices(watermark_us);
+    }
+
+    /// Decides on steps of which every rank has reported, in order, up to the first that is not whole; the watermark stays where it
+    /// is. What is said is what [`advance`](Self::advance) would say later, if all windows and faults up to `until_us` were told.
+    pub fn advance_whole(&mut self, until_us: i64) {
+        self.close_steps(until_us, true);
     }
 
     /// Hands over the signals since the last call, in the order they were decided.
@@ -151,14 +157,16 @@ impl Detector {
         self.counts
     }
 
-    /// Closes, in order, the steps that are whole and ended by `until_us`, or that the watermark has passed by the greatest skew.
-    fn close_steps(&mut self, until_us: i64) {
+    /// Closes, in order, the steps that are whole and ended by `until_us`, or, if not `only_whole`, that it has passed by the greatest
+    /// skew.
+    fn close_steps(&mut self, until_us: i64, only_whole: bool) {
         let ranks = self.job.layout.ranks();
         let skew_us = if until_us == i64::MAX { 0 } else { self.settings.skew_us.max(0) };
         let ends = &mut self.ends;
         while let Some(mut slot) = self.job.intake.close(|slot| {
-            let slack_us = if slot.count == ranks { 0 } else { skew_us };
-            slot.end(ends).saturating_add(slack_us) <= until_us
+            let is_whole = slot.count == ranks;
+            let slack_us = if is_whole { 0 } else { skew_us };
+            (is_whole || !only_whole) && slot.end(ends).saturating_add(slack_us) <= until_us
         }) {
             let end_us = slot.end(ends);
             if !self.devices.is_empty() || !self.faults.is_empty() {

@@ -1,8 +1,8 @@
 //! Columns of what Tidegate itself says: signals and forecasts.
 
 use tidegate_events::v1::{
-    CoverageSignal, CoverageState, Forecast, ForecastReach, NodeHealthState, NodeSignal, SeriesKind,
-    SignalState, StragglerSignal,
+    CoverageSignal, CoverageState, Forecast, ForecastReach, JobEndSignal, NodeHealthState, NodeSignal,
+    SeriesKind, SignalState, StragglerSignal,
 };
 
 use super::{CLUSTER_DOC, Columns, EPOCH_DOC, Read, SEQ_DOC, SOURCE_DOC, TIME_DOC, env, int};
@@ -83,6 +83,60 @@ pub(super) const NODE_SIGNAL: Columns<NodeSignal> = &[
         "evidence",
         Read::Lines(|e| &e.evidence),
         "What speaks against it, strongest first: rule, value and weight in log odds, `; ` between.",
+    ),
+    ("model", Read::Text(|e| Some(&e.model)), "Version of the rules."),
+    (
+        "lemon_ppm",
+        Read::Int(|e| e.lemon_ppm.map(i64::from)),
+        "Probability that its rate of bad hours is above three times the fleet's, millionths; NULL if it never was a lemon.",
+    ),
+    (
+        "lemon_least_milli",
+        Read::Int(|e| int(e.lemon_least_milli)),
+        "With a probability of 0.95 its rate of bad hours is at least so many thousandths of the fleet's.",
+    ),
+    ("used_hours", Read::Int(|e| e.used_hours.map(i64::from)), "Hours of 28 days in which it held work."),
+    (
+        "bad_hours",
+        Read::Int(|e| e.bad_hours.map(i64::from)),
+        "Of these, hours in which something bad happened.",
+    ),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+pub(super) const JOB_END: Columns<JobEndSignal> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    ("job_id", Read::Text(|e| Some(&e.job_id)), "Job."),
+    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
+    ("attempt_id", Read::Int(|e| e.attempt_id), "Attempt, as in attempts."),
+    ("end_time", Read::Time(|e| Some(e.end_ms)), "When the attempt ended."),
+    ("final_state", Read::Text(|e| Some(&e.final_state)), "How it ended, as the scheduler says."),
+    (
+        "cause",
+        Read::Text(|e| Some(&e.cause)),
+        "DEVICE_LOST, MEMORY, LINK, FIRMWARE, HOST, NODE (it went down), APPLICATION (the program's own mistake), or UNKNOWN (of an XID).",
+    ),
+    ("node", Read::Text(|e| Some(&e.node)), "Node of the fault."),
+    ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device of the fault, by its UUID."),
+    ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
+    ("xid", Read::Int(|e| e.xid.map(i64::from)), "NVIDIA's code, where it was an XID."),
+    ("fault_time", Read::Time(|e| Some(e.fault_ms)), "When the fault was reported."),
+    (
+        "probability_ppm",
+        Read::Int(|e| Some(e.probability_ppm.into())),
+        "Probability that this ended it, against the other faults and none of them, millionths.",
+    ),
+    (
+        "lost_gpu_ms",
+        Read::Int(|e| int(e.lost_gpu_ms)),
+        "GPU x ms from the last checkpoint that was reported to the end; NULL if none was.",
+    ),
+    (
+        "evidence",
+        Read::Lines(|e| &e.evidence),
+        "What the probability rests on: rule, value and weight in log odds, `; ` between.",
     ),
     ("model", Read::Text(|e| Some(&e.model)), "Version of the rules."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),

@@ -5,6 +5,8 @@ use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 
 use super::*;
 
+mod beside;
+
 /// 2026-01-01T00:00:00Z, ms.
 const START_MS: i64 = 1_767_225_600_000;
 const NOW_MS: i64 = START_MS + 30 * 86_400_000;
@@ -132,11 +134,15 @@ fn sorted(mut said: Vec<Publication>) -> Vec<Publication> {
 }
 
 fn all_at_once(events: impl IntoIterator<Item = Event>) -> (Vec<Publication>, Counts) {
+    all_until(events, end_us())
+}
+
+fn all_until(events: impl IntoIterator<Item = Event>, until_us: i64) -> (Vec<Publication>, Counts) {
     let mut feed = Feed::new(i64::MIN);
     for event in events {
         feed.push(event, NOW_MS);
     }
-    feed.advance(end_us());
+    feed.advance(until_us);
     (sorted(feed.take()), feed.counts())
 }
 
@@ -174,6 +180,23 @@ fn the_planted_straggler_is_found_named_and_cleared() {
 }
 
 #[test]
+fn a_whole_step_waits_for_no_tick() {
+    let (said, _) = all_at_once(told().concat());
+    let confirmed = stragglers(&said).into_iter().find(|s| s.state() == v1::SignalState::Confirmed).unwrap();
+    // Its step ended within this ms; the next tick is later.
+    let decided_us = (confirmed.said_ms + 1) * 1_000;
+    assert_ne!(confirmed.said_ms.rem_euclid(10_000), 0);
+    let mut feed = Feed::new(i64::MIN);
+    for event in told().concat() {
+        feed.push(event, NOW_MS);
+    }
+    feed.advance(decided_us - 1_000_000);
+    assert!(!stragglers(&feed.take()).contains(&confirmed));
+    feed.advance(decided_us);
+    assert!(stragglers(&feed.take()).contains(&confirmed));
+}
+
+#[test]
 fn a_fault_is_a_matter_of_the_node() {
     let (said, _) = all_at_once(told().concat());
     let nodes = said.iter().flat_map(|p| &p.events).filter_map(|event| match event {
@@ -186,33 +209,39 @@ fn a_fault_is_a_matter_of_the_node() {
 
 #[test]
 fn interleavings_duplicates_and_watermarks_change_nothing() {
-    let partitions = told();
-    let (expected, _) = all_at_once(partitions.concat());
-    assert!(!expected.is_empty());
+    assert!(!same_however_told(&told(), end_us()).is_empty());
+}
+
+/// What is said of partitions of a log, after seeing that it is the same in other interleavings, told twice in disorder, and with
+/// other watermarks.
+fn same_however_told(partitions: &[Vec<Event>], until_us: i64) -> Vec<Publication> {
+    let (expected, _) = all_until(partitions.concat(), until_us);
+    let parts = 0..partitions.len();
     // Another order of partitions, told twice, in disorder.
     let mut twice = partitions.concat();
     twice.extend(partitions.concat());
     twice.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
-    assert_eq!(all_at_once(twice).0, expected);
+    assert_eq!(all_until(twice, until_us).0, expected);
     // Bit by bit, the watermark behind the slowest partition.
     for seed in 2..5 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut feed = Feed::new(i64::MIN);
-        let (mut next, mut newest) = ([0; 5], [i64::MIN; 5]);
-        while (0..5).any(|p| next[p] < partitions[p].len()) {
-            let p = random.random_range(0..5);
+        let (mut next, mut newest) = (vec![0; parts.len()], vec![i64::MIN; parts.len()]);
+        while parts.clone().any(|p| next[p] < partitions[p].len()) {
+            let p = random.random_range(parts.clone());
             let piece = random.random_range(1..400);
             for event in partitions[p].iter().skip(next[p]).take(piece) {
                 newest[p] = newest[p].max(feed.push(event.clone(), NOW_MS).unwrap());
             }
             next[p] = (next[p] + piece).min(partitions[p].len());
-            let open = (0..5).filter(|p| next[*p] < partitions[*p].len());
-            feed.advance(open.map(|p| newest[p]).min().unwrap_or(i64::MAX).min(end_us()).saturating_sub(1));
+            let open = parts.clone().filter(|p| next[*p] < partitions[*p].len());
+            feed.advance(open.map(|p| newest[p]).min().unwrap_or(i64::MAX).min(until_us).saturating_sub(1));
         }
-        feed.advance(end_us());
+        feed.advance(until_us);
         assert_eq!(feed.counts().late, 0, "seed {seed}");
         assert_eq!(sorted(feed.take()), expected, "seed {seed}");
     }
+    expected
 }
 
 #[test]

@@ -157,6 +157,49 @@ fn a_planted_straggler_and_demand_are_said_once() {
 }
 
 #[test]
+fn the_fault_that_ended_a_job_stands_beside_its_end() {
+    let placed = |kind: v1::JobEventKind, final_state: &str, at_ms: i64| {
+        let Event::Job(message) = job(kind, "lost", 8, at_ms) else { unreachable!("a job's event") };
+        let ended = (kind == v1::JobEventKind::Ended).then(|| final_state.to_owned());
+        let message = v1::JobEvent { nodes: Some("n1".into()), final_state: ended, ..message };
+        event(Event::Job(message), at_ms)
+    };
+    let xid = v1::NodeEvent {
+        kind: v1::NodeEventKind::Xid.into(),
+        node: "n1".into(),
+        gpu_uuid: Some("GPU-3".into()),
+        gpu_index: Some(3),
+        xid: Some(79),
+        ..v1::NodeEvent::default()
+    };
+    let end_ms = START_MS + HOUR_MS;
+    let events = vec![
+        placed(v1::JobEventKind::Submitted, "", START_MS),
+        placed(v1::JobEventKind::Started, "", START_MS),
+        event(Event::Node(xid), end_ms - 30_000),
+        placed(v1::JobEventKind::Ended, "FAILED", end_ms),
+        // Time goes on: the minute after the end is over.
+        job(v1::JobEventKind::Submitted, "next", 8, end_ms + 300_000),
+    ];
+    let place = Place::new();
+    let data = tables_of(place.0.path(), events);
+    succeed(tidegate().args(["insight", "run", "--once", "--data"]).arg(&data));
+    let found = query(
+        &data,
+        "SELECT job_id, final_state, cause, node, gpu_uuid, xid, probability_ppm, lost_gpu_ms IS NULL AS unsaved FROM job_ends",
+    );
+    // e^(5 - 0.1) against one.
+    let score = 4.9_f64.exp();
+    let ppm = (score / (1.0 + score) * 1e6).round();
+    assert_eq!(
+        found,
+        format!(
+            "job_id,final_state,cause,node,gpu_uuid,xid,probability_ppm,unsaved\nlost,FAILED,DEVICE_LOST,n1,GPU-3,79,{ppm},true\n"
+        )
+    );
+}
+
+#[test]
 fn up_says_it_beside_the_pipelines_and_ends_when_told() {
     let place = Place::new();
     let data = tables_of(place.0.path(), scene());

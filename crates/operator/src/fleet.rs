@@ -1,0 +1,262 @@
+//! What happens to the nodes and jobs of a cluster beside its steps and samples: who holds what ([`Holds`]), which fault ended a job
+//! ([`Ends`]), which nodes fail again and again ([`Lemons`]). The three go by one clock: that of events.
+//!
+//! What comes late changes nothing that was said. A fault told late counts for ends that are not judged yet, and its hour from the next
+//! midnight on; an attempt that ended earlier than it was counted up to leaves its nodes those hours of use; one that is told to have
+//! begun after its end was told is not taken to run.
+
+use std::collections::BTreeSet;
+
+use tidegate_events::v1;
+use tidegate_insight::health::{XidClass, xid};
+
+use super::demand::JobFact;
+use super::ends::{Ended, Ends};
+use super::holds::{Held, HoldFact, Holds};
+use super::lemons::{LemonFound, Lemons};
+use super::{Publication, US_PER_S};
+
+const DAY_US: i64 = 86_400 * US_PER_S;
+/// Days after which nothing that happened counts any more; midnights after a longer silence are passed over.
+const MOST_DAYS: i64 = 30;
+
+/// What the passing of time brought.
+#[derive(Debug, Clone)]
+pub enum Passed {
+    /// The fault that ended a job.
+    End(Publication),
+    /// At a midnight (µs since 1970) a node was found to be a lemon, or to be none any more.
+    Lemon(i64, String, LemonFound),
+}
+
+/// One cluster.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    holds: Holds,
+    ends: Ends,
+    lemons: Lemons,
+    /// The next midnight to judge at.
+    midnight_us: i64,
+    /// When something last changed.
+    newest_us: i64,
+}
+
+impl Fleet {
+    /// A cluster that is first heard of at `at_us`.
+    pub fn new(cluster: &str, at_us: i64) -> Self {
+        Self {
+            holds: Holds::default(),
+            ends: Ends::new(cluster),
+            lemons: Lemons::default(),
+            midnight_us: next_midnight(at_us),
+            newest_us: at_us,
+        }
+    }
+
+    /// What a job holds, if it runs.
+    pub fn held(&self, job_id: &str) -> Option<&Held> {
+        self.holds.get(job_id)
+    }
+
+    /// Jobs that hold something of a node.
+    pub fn jobs_on(&self, node: &str) -> impl Iterator<Item = &String> {
+        self.holds.jobs_on(node)
+    }
+
+    /// An attempt began, or holds other devices from now on.
+    pub fn started(&mut self, fact: &JobFact, at_us: i64) {
+        self.newest_us = self.newest_us.max(at_us);
+        self.holds.started(fact, at_us);
+        self.count_used();
+    }
+
+    /// An attempt ended. `told`: the nodes that its ranks named; they count where nobody else names any.
+    pub fn ended(&mut self, fact: &JobFact, final_state: Option<&str>, told: &[String], at_us: i64) {
+        self.newest_us = self.newest_us.max(at_us);
+        let held = self.holds.ended(&fact.job_id, fact.attempt, at_us);
+        self.count_used();
+        let attempt = fact.attempt.or(held.as_ref().and_then(|held| held.attempt));
+        if self.holds.is_known_end(&fact.job_id, attempt, at_us) {
+            return;
+        }
+        let mut nodes: BTreeSet<String> = BTreeSet::new();
+        nodes.extend(held.iter().flat_map(|held| held.nodes()).map(str::to_owned));
+        if nodes.is_empty() {
+            let hosts = fact.hosts.as_deref().unwrap_or("").split(',').map(str::trim);
+            nodes.extend(hosts.filter(|host| !host.is_empty()).map(str::to_owned));
+        }
+        if nodes.is_empty() {
+            nodes.extend(told.iter().cloned());
+        }
+        self.ends.ended(Ended {
+            job_id: fact.job_id.clone(),
+            attempt,
+            end_us: at_us,
+            final_state: final_state.unwrap_or_default().into(),
+            nodes,
+            devices: held.iter().flat_map(Held::own_devices).cloned().collect(),
+            gpus_milli: held.as_ref().and_then(|held| held.gpus_milli).or(fact.gpus_milli),
+            saved_us: held.and_then(|held| held.saved_us),
+        });
+    }
+
+    /// A device is held, or no more; tells whether a job that no scheduler told of is over with it.
+    pub fn hold(&mut self, fact: &HoldFact, at_us: i64) -> bool {
+        self.newest_us = self.newest_us.max(at_us);
+        let is_over = self.holds.hold(fact, at_us);
+        self.count_used();
+        is_over
+    }
+
+    /// A rank's step ended.
+    pub fn step(&mut self, report: &v1::StepReport, end_us: i64) {
+        if report.checkpoint_us.is_some_and(|saving_us| saving_us > 0) {
+            self.holds.saved(&report.job_id, report.attempt_id, end_us);
+        }
+    }
+
+    /// Takes what was told of a node; only faults change something.
+    pub fn told(&mut self, event: &v1::NodeEvent, at_us: i64) {
+        let is_fault = match event.kind() {
+            v1::NodeEventKind::Xid | v1::NodeEventKind::DeviceLost | v1::NodeEventKind::FaultStarted => true,
+            v1::NodeEventKind::StateChanged => event.state.as_deref().is_some_and(is_down),
+            _ => false,
+        };
+        if !is_fault {
+            return;
+        }
+        self.newest_us = self.newest_us.max(at_us);
+        self.ends.fault(event, at_us);
+        if event.xid.is_none_or(|code| xid(code).class != XidClass::Application) {
+            self.lemons.bad(&event.node, at_us);
+        }
+    }
+
+    /// A slow part of a job was confirmed, and this node blamed for it.
+    pub fn confirmed(&mut self, node: &str, at_us: i64) {
+        self.newest_us = self.newest_us.max(at_us);
+        self.lemons.bad(node, at_us);
+    }
+
+    /// Everything before `now_us` was told: ends whose minute is over, and midnights up to then, in order of time.
+    pub fn advance(&mut self, now_us: i64) -> Vec<Passed> {
+        let mut passed = Vec::new();
+        while self.midnight_us <= now_us {
+            let at_us = self.midnight_us;
+            if at_us.saturating_sub(self.newest_us) > MOST_DAYS * DAY_US {
+                self.midnight_us = next_midnight(now_us);
+                break;
+            }
+            self.judge_ends(at_us, &mut passed);
+            self.ends.forget(at_us);
+            self.holds.count_up(at_us);
+            self.count_used();
+            let found = self.lemons.judge(at_us).into_iter();
+            passed.extend(found.map(|(node, of)| Passed::Lemon(at_us, node, of)));
+            self.midnight_us = at_us.saturating_add(DAY_US);
+        }
+        self.judge_ends(now_us, &mut passed);
+        passed
+    }
+
+    fn judge_ends(&mut self, now_us: i64, passed: &mut Vec<Passed>) {
+        for judged in self.ends.judge(now_us) {
+            if let Some((node, at_us)) = judged.bad {
+                self.lemons.bad(&node, at_us);
+            }
+            passed.push(Passed::End(judged.publication));
+        }
+    }
+
+    fn count_used(&mut self) {
+        for (node, from_us, to_us) in self.holds.take_used() {
+            self.lemons.used(&node, from_us, to_us);
+        }
+    }
+}
+
+fn next_midnight(at_us: i64) -> i64 {
+    at_us.div_euclid(DAY_US).saturating_add(1).saturating_mul(DAY_US)
+}
+
+/// Slurm's states of a node that is gone, e.g. `DOWN*` or `IDLE+FAIL`; one that is switched off to save power is not.
+fn is_down(state: &str) -> bool {
+    let words = state.split(['+', ',', ' ']).map(|word| word.trim_end_matches(['*', '~', '#', '$', '@']));
+    words.into_iter().any(|word| ["DOWN", "FAIL", "FAILING"].contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lemons_of(passed: Vec<Passed>) -> Vec<(i64, String)> {
+        let lemon = |passed| match passed {
+            Passed::Lemon(at_us, node, found) if found.lemon.exclude => Some((at_us / DAY_US, node)),
+            _ => None,
+        };
+        passed.into_iter().filter_map(lemon).collect()
+    }
+
+    /// Forty nodes in use; one loses a device every day.
+    fn fleet() -> Fleet {
+        let mut fleet = Fleet::new("c", 0);
+        let hosts: Vec<String> = (0..40).map(|n| format!("n{n:02}")).collect();
+        let fact = JobFact {
+            kind: v1::JobEventKind::Started,
+            job_id: "j".into(),
+            attempt: Some(1),
+            team: None,
+            pool: None,
+            gpus_milli: None,
+            hosts: Some(hosts.join(",")),
+            goes_on: false,
+        };
+        fleet.started(&fact, 0);
+        fleet
+    }
+
+    fn lost(node: &str) -> v1::NodeEvent {
+        v1::NodeEvent {
+            kind: v1::NodeEventKind::DeviceLost.into(),
+            node: node.into(),
+            ..v1::NodeEvent::default()
+        }
+    }
+
+    #[test]
+    fn midnights_say_the_same_however_time_passes() {
+        let run = |step_us: i64| {
+            let (mut fleet, mut found) = (fleet(), Vec::new());
+            for day in 0..6 {
+                for at_us in (day * DAY_US..(day + 1) * DAY_US).step_by(step_us as usize) {
+                    found.extend(lemons_of(fleet.advance(at_us)));
+                }
+                found.extend(lemons_of(fleet.advance(day * DAY_US + DAY_US / 2)));
+                fleet.told(&lost("n13"), day * DAY_US + DAY_US / 2);
+            }
+            found.extend(lemons_of(fleet.advance(90 * DAY_US)));
+            found
+        };
+        let found = run(DAY_US);
+        assert_eq!(found, run(DAY_US / 7));
+        assert!(found.iter().all(|(_, node)| node == "n13") && found.len() > 20, "{found:?}");
+        // Its last fault is of day 5: the midnight that begins day 34 has 28 days and the one that ends before it, 5 not among them.
+        assert_eq!(found.last().unwrap().0, 33);
+        let days: Vec<i64> = found.iter().map(|(day, _)| *day).collect();
+        assert!(days.windows(2).all(|pair| pair[1] == pair[0] + 1), "once a day: {days:?}");
+    }
+
+    #[test]
+    fn a_silence_of_years_is_passed_over() {
+        let mut fleet = fleet();
+        assert!(fleet.advance(i64::MAX / 2).is_empty());
+        fleet.told(&lost("n13"), i64::MAX / 2);
+        assert!(fleet.advance(i64::MAX).is_empty());
+    }
+
+    #[test]
+    fn states_of_nodes_that_are_gone() {
+        assert!(["DOWN", "DOWN*", "IDLE+FAIL", "DOWN+DRAIN"].into_iter().all(is_down));
+        assert!(!["IDLE", "POWERED_DOWN", "IDLE+POWERING_DOWN~", "MIXED+DRAIN"].into_iter().any(is_down));
+    }
+}
