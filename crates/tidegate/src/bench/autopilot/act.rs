@@ -269,11 +269,12 @@ impl Event {
     }
 }
 
-/// Half of the nodes train, with more jobs than fit; half serve, with three tenths of them needed up to the event and all from it on.
+/// Half of the nodes train, with jobs for two days that were all submitted before it begins; half serve, with three tenths of them needed up to
+/// the event and all from it on.
 fn setting(nodes: usize, event_us: i64, seed: u64) -> Setting {
     let train = nodes / 2;
     let gpus = (train * GPUS_PER_NODE) as u32;
-    let arrivals = Arrivals { span_us: DAY_US, load_gpus: gpus * 2, max_gpus: 32, ..Arrivals::default() };
+    let arrivals = Arrivals { span_us: BEGINS_US, load_gpus: gpus * 8, max_gpus: 32, ..Arrivals::default() };
     let mut setting =
         Setting::made_up(train, nodes - train, &arrivals, &Load { span_us: DAY_US, ..Load::default() }, seed);
     setting.spec.epoch_us = EPOCH_US;

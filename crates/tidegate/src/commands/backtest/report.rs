@@ -99,7 +99,7 @@ fn tell_log(about: &site::About) {
     let seen = &about.recorded;
     let waited = seen.queue_hours.map_or_else(|| "-".into(), |hours| format!("{hours:.2} h"));
     say!(
-        "recorded: {} jobs submitted then started, after {waited} in the mean; jobs held {:.0} GPU-hours, {} GPUs at most",
+        "recorded: of the jobs submitted then {} started, after {waited} in the mean; jobs held {:.0} GPU-hours, {} GPUs at most",
         seen.started,
         seen.held_gpu_hours,
         seen.most_gpus
