@@ -16,6 +16,7 @@ mod reclaim;
 mod reservation;
 mod resize;
 mod room;
+mod spare;
 mod victims;
 mod work;
 

@@ -28,6 +28,8 @@ pub(super) struct Work<'a> {
     pub(super) touched: BTreeSet<&'a JobId>,
     /// Free GPUs of a pool, outside of loans, that decisions of this plan have not given away.
     pub(super) free: BTreeMap<&'a PoolName, u32>,
+    /// GPUs of nodes of a pool that are neither lent nor take jobs.
+    out: BTreeMap<&'a PoolName, u32>,
     forecast: &'a dyn DemandForecast,
     /// Decisions of the parent that are not expired, by what they are about.
     held: BTreeMap<(Kind, Object), Vec<&'a Decision>>,
@@ -71,9 +73,12 @@ impl<'a> Work<'a> {
             loan_of.extend(loan.nodes.iter().map(|node| (node, id)));
         }
         let mut free: BTreeMap<&PoolName, u32> = BTreeMap::new();
-        for (name, node) in &state.nodes {
-            if node.takes_jobs() && !loan_of.contains_key(name) {
+        let mut out: BTreeMap<&PoolName, u32> = BTreeMap::new();
+        for (name, node) in state.nodes.iter().filter(|(name, _)| !loan_of.contains_key(name)) {
+            if node.takes_jobs() {
                 *free.entry(&node.pool).or_default() += node.gpus.saturating_sub(occupancy.held_on(name));
+            } else {
+                *out.entry(&node.pool).or_default() += node.gpus;
             }
         }
         let mut held: BTreeMap<(Kind, Object), Vec<&Decision>> = BTreeMap::new();
@@ -98,6 +103,7 @@ impl<'a> Work<'a> {
             loan_of,
             touched,
             free,
+            out,
             forecast,
             held,
             plan_id,
@@ -134,10 +140,7 @@ impl<'a> Work<'a> {
         if self.state.owners.values().filter(has).count() > 1 {
             return 0;
         }
-        let out = |(name, node): &(&NodeName, &crate::state::Node)| {
-            node.pool == of.pool && !node.takes_jobs() && !self.loan_of.contains_key(*name)
-        };
-        self.state.nodes.iter().filter(out).map(|(_, node)| node.gpus).sum()
+        self.out.iter().find(|(pool, _)| pool.as_str() == of.pool).map_or(0, |(_, gpus)| *gpus)
     }
 
     /// Where jobs of `owner` fit on what it has on loan and keeps.
