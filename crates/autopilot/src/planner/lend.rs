@@ -46,6 +46,11 @@ pub(super) fn promised(work: &mut Work<'_>, of: Series<'_>, within_ms: i64) -> O
     work.highest(of, work.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
 }
 
+/// What a service's floor by Erlang C adds to a reason.
+pub(super) fn promise_to_requests(gpus: u32) -> String {
+    if gpus == 0 { String::new() } else { format!(" ({gpus} by its promise to requests, Erlang C)") }
+}
+
 /// What the owner could lend of the pool, or why nothing.
 pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, String> {
     let rules = work.policy.lend.clone();
@@ -67,17 +72,19 @@ pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, 
     let sudden = promised(work, of, rules.reclaim_within_s * 1000).ok_or(far)?;
     let highest = bound.max(sudden).max(f64::from(demand));
     let keep = highest.ceil().clamp(0.0, 4e9) as i64 + i64::from(rules.buffer_gpus);
-    let floor = i64::from(share.floor_gpus);
+    let service = work.policy.service_floor(of.owner, of.pool, highest);
+    let floor = i64::from(share.floor_gpus.max(service));
     let lent = i64::from(work.state.lent_gpus(of.owner, of.pool));
     let away = work.out_of_service(of);
     let spare = i64::from(share.quota_gpus) - i64::from(away) - keep.max(floor) - lent;
     let why = format!(
         "{} of {} needs at most {bound:.1} GPUs within {} s at level {level:.3} (held: {coverage:.3}) and {sudden:.1} before a loan \
-         could be back, {} are kept back, {lent} are lent, {away} out of service",
+         could be back, {} are kept back{}, {lent} are lent, {away} out of service",
         of.owner,
         share.quota_gpus,
         within_ms / 1000,
-        keep.max(floor)
+        keep.max(floor),
+        promise_to_requests(service)
     );
     Ok(Headroom { spare, level, why })
 }

@@ -66,7 +66,9 @@ fn quota(
     let target = demand.ceil().clamp(0.0, 4e9) as u32;
     let (from, step) = (share.quota_gpus, rules.step_gpus);
     let lent = work.state.lent_gpus(owner, pool);
-    let least = share.floor_gpus.max(lent).max(share.demand_gpus.unwrap_or(from));
+    let needed = share.demand_gpus.unwrap_or(from);
+    let service = work.policy.service_floor(owner, pool, f64::from(needed));
+    let least = share.floor_gpus.max(lent).max(needed).max(service);
     let capacity = crate::guard::pool_gpus(work.state, pool);
     let to = if target + step <= from && from.saturating_sub(step) >= least {
         from - step

@@ -3,6 +3,7 @@
 mod capacity;
 mod jobs;
 mod nodes;
+mod services;
 mod whole;
 
 use super::*;

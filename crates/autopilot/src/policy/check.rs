@@ -18,6 +18,7 @@ pub(super) fn check(policy: &Policy) -> Result<(), PolicyError> {
     }
     ranges(policy)?;
     relations(policy)?;
+    services(policy)?;
     calendar(policy)
 }
 
@@ -180,6 +181,39 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
     for (source, age) in &policy.freshness.sources {
         if *age < 1 {
             return Err(wrong(&format!("freshness.sources.{source}"), age, "write seconds from 1"));
+        }
+    }
+    Ok(())
+}
+
+/// What services promise.
+fn services(policy: &Policy) -> Result<(), PolicyError> {
+    for (i, service) in policy.services.iter().enumerate() {
+        let key = |name: &str| format!("services[{i}].{name}");
+        for (name, value) in
+            [("requests_per_gpu", service.requests_per_gpu), ("service_s", service.service_s)]
+        {
+            if !(value > 0.0 && value <= 1e6) {
+                return Err(wrong(&key(name), value, "write a number above 0.0, to a million"));
+            }
+        }
+        if !(0.0..=1e6).contains(&service.wait_s) {
+            return Err(wrong(&key("wait_s"), service.wait_s, "write seconds from 0.0 to a million"));
+        }
+        if !(service.late_share > 0.0 && service.late_share < 1.0) {
+            let mend = "write a number above 0.0 and below 1.0";
+            return Err(wrong(&key("late_share"), service.late_share, mend));
+        }
+        // As many requests as a GPU serves at the most, by what each takes.
+        let most = f64::from(service.slots_per_gpu) / service.service_s;
+        if service.requests_per_gpu > most {
+            let mend = format!("write at most {most}: slots_per_gpu over service_s");
+            return Err(wrong(&key("requests_per_gpu"), service.requests_per_gpu, &mend));
+        }
+        let same = |other: &super::Service| other.owner == service.owner && other.pool == service.pool;
+        if policy.services[..i].iter().any(same) {
+            let mend = "write one service for an owner and pool";
+            return Err(wrong(&key("owner"), format!("{:?}", service.owner), mend));
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ mod calendar;
 mod check;
 mod overlay;
 mod sections;
+mod service;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ pub use sections::{
     Blast, Budget, DrainRules, Floors, Freshness, LendRules, PreemptRules, RecordRules, ReservationRules,
     ResizeRules, Stability, Worth,
 };
+pub use service::Service;
 
 use crate::action::Kind;
 use crate::state::{JobId, NodeName, OwnerName, PoolName};
@@ -121,6 +123,8 @@ pub struct Policy {
     pub calendar: Vec<Freeze>,
     /// Local time of the calendar: minutes east of UTC.
     pub utc_offset_minutes: i32,
+    /// Services whose requests may not wait.
+    pub services: Vec<Service>,
     /// Mode by kind.
     pub modes: BTreeMap<Kind, Mode>,
     /// Budget by kind.

@@ -13,7 +13,7 @@ pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     let user: Table = text.parse().map_err(syntax)?;
     lay_over(&mut whole, user, "")?;
     // Types of plain values are right by now; what is left are spellings of enums and entries of lists, by section.
-    for key in ["scopes", "calendar", "modes"] {
+    for key in ["scopes", "calendar", "services", "modes"] {
         entries(key, &whole)?;
     }
     let value = |e: toml::de::Error| PolicyError::Value {
@@ -76,6 +76,7 @@ fn entries(key: &str, whole: &Table) -> Result<(), PolicyError> {
             for (i, entry) in list.iter().enumerate() {
                 let read = match key {
                     "scopes" => entry.clone().try_into::<super::Scope>().map(drop),
+                    "services" => entry.clone().try_into::<super::Service>().map(drop),
                     _ => entry.clone().try_into::<super::Freeze>().map(drop),
                 };
                 read.map_err(|e| wrong(format!("{key}[{i}]"), entry, e))?;

@@ -55,6 +55,18 @@ fn errors_name_key_value_and_remedy() {
     assert!(refused("[freshness]\nsources = { slurm = 0 }").contains("freshness.sources.slurm"));
     assert!(refused("[floors]\npools = { a = \"x\" }").contains("floors.pools.a"));
     assert!(refused("format = 2").contains("format 1"));
+    let service = |rate: f64, late: f64| {
+        refused(&format!(
+            "services = [{{ owner = \"a\", pool = \"p\", requests_per_gpu = {rate:?}, service_s = 2.0, slots_per_gpu = 8, \
+             wait_s = 0.5, late_share = {late:?} }}]"
+        ))
+    };
+    assert_eq!(
+        service(4.5, 0.01),
+        "services[0].requests_per_gpu = 4.5: write at most 4: slots_per_gpu over service_s"
+    );
+    assert!(service(4.0, 1.0).starts_with("services[0].late_share = 1:"));
+    assert!(refused("services = [{ owner = \"a\" }]").starts_with("services[0] = "));
 }
 
 #[test]
