@@ -4,6 +4,7 @@
 //! Obligations come first: capacity is taken back before anything is given away, and a job or a GPU that a decision speaks for
 //! is left alone by the ones after it.
 
+mod ahead;
 mod cover;
 mod drain;
 mod gather;
@@ -57,6 +58,7 @@ pub fn plan(
     gather::plan(&mut work);
     resize::plan(&mut work);
     reservation::plan(&mut work);
+    ahead::plan(&mut work);
     for kind in Kind::ALL {
         work.say_if_silent(kind);
     }

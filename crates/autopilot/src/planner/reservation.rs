@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_insight::sizing::Prices;
+
 use super::plan::Alternative;
 use super::work::{Wanted, Work};
 use crate::action::{Adjust, Change, Fact, Kind};
@@ -126,7 +128,8 @@ fn commitment(work: &mut Work<'_>, pool: &PoolName) -> Result<(), String> {
     let Some(price) = work.state.pools[pool].price_micros_per_gpu_hour else {
         return Err(format!("no price of pool {pool} is known: nothing can be proposed to buy or give up"));
     };
-    let (level, horizon_ms) = (1.0 - rules.price_ratio, rules.horizon_s * 1000);
+    let prices = Prices::of_ratio(rules.price_ratio).map_err(|error| error.to_string())?;
+    let (level, horizon_ms) = (prices.critical_ratio(), rules.horizon_s * 1000);
     let owners: Vec<&OwnerName> = work
         .state
         .owners
@@ -154,7 +157,12 @@ fn commitment(work: &mut Work<'_>, pool: &PoolName) -> Result<(), String> {
     let saved = if to < from { idle * rules.price_ratio } else { idle * (1.0 - rules.price_ratio) };
     let mut predicted = work.predict(saved, 0.0, None, 0.7, rules.term_days as i64 * 86_400_000);
     predicted.net_micros = (saved / 3.6e6 * price as f64).round().min(9e18) as i64;
-    let reason = format!("{pool}: demand at level {level:.2} is {to} GPUs, {from} are there");
+    let reason = format!(
+        "{pool}: demand at the critical ratio {level:.2} is {to} GPUs, {from} are there; one pays if it is used in {:.0} % of the \
+         hours of {} days",
+        prices.break_even() * 100.0,
+        rules.term_days
+    );
     let proposal = |from_gpus, to_gpus| {
         Change::AdjustReservation(Adjust::Commitment {
             pool: pool.clone(),

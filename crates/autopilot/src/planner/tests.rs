@@ -1,5 +1,6 @@
 //! Plans worked out by hand.
 
+mod ahead;
 mod capacity;
 mod jobs;
 mod nodes;

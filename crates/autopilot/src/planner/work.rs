@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
 use super::room::Room;
-use crate::action::{Action, Change, Fact, Kind};
+use crate::action::{Action, Adjust, Change, Fact, Kind};
 use crate::fingerprint::fingerprint;
 use crate::forecast::{Answer, DemandForecast, Series, ppm};
 use crate::guard::reach;
@@ -351,12 +351,15 @@ fn milli(gpus: Option<f64>) -> Option<i64> {
     gpus.filter(|gpus| gpus.is_finite()).map(|gpus| (gpus * 1e3 - 1e-3).ceil().clamp(0.0, 9e15) as i64)
 }
 
-/// Whether two changes are the same decision: times of their ends aside.
+/// Whether two changes are the same decision: times at which they begin and end aside.
 fn same_change(a: &Change, b: &Change) -> bool {
     let timeless = |change: &Change| {
         let mut change = change.clone();
         if let Change::Lend { expires_us, .. } = &mut change {
             *expires_us = 0;
+        }
+        if let Change::AdjustReservation(Adjust::Reservation { start_us, end_us, .. }) = &mut change {
+            (*start_us, *end_us) = (0, 0);
         }
         if let Change::DrainNode { reason, .. } = &mut change {
             reason.clear();

@@ -89,6 +89,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("resize.hold_s", p.resize.hold_s, 1),
         ("resize.pause_s", p.resize.pause_s, 0),
         ("reservation.horizon_s", p.reservation.horizon_s, 3600),
+        ("reservation.ahead_s", p.reservation.ahead_s, 60),
         ("drain.good_for_s", p.drain.good_for_s, 0),
         ("drain.repair_s", p.drain.repair_s, 0),
         ("preempt.least_run_s", p.preempt.least_run_s, 0),
@@ -147,6 +148,13 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
             lend.term_s
         );
         return Err(wrong("lend.reclaim_within_s", lend.reclaim_within_s, &mend));
+    }
+    if policy.reservation.ahead_s < lend.reclaim_within_s {
+        let mend = format!(
+            "write at least lend.reclaim_within_s ({}), or what is lent is not back when the peak comes",
+            lend.reclaim_within_s
+        );
+        return Err(wrong("reservation.ahead_s", policy.reservation.ahead_s, &mend));
     }
     let mode = |kind: Kind| policy.modes.get(&kind).copied().unwrap_or(Mode::Observe);
     for (kind, needs) in [(Kind::Lend, Kind::Reclaim), (Kind::DrainNode, Kind::ReturnNode)] {

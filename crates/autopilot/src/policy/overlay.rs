@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::{Policy, PolicyError, SHIPPED};
 
 /// Tables whose keys users name: pools, owners, sources.
-const OPEN: [&str; 3] = ["floors.pools", "floors.owners", "freshness.sources"];
+const OPEN: [&str; 4] = ["floors.pools", "floors.owners", "freshness.sources", "reservation.ahead"];
 
 pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     let syntax = |e: toml::de::Error| PolicyError::Syntax { why: e.to_string().trim().to_owned() };

@@ -184,6 +184,10 @@ pub struct ReservationRules {
     pub price_ratio: f64,
     /// Term of a commitment, days.
     pub term_days: u32,
+    /// Owners for whom the scheduler reserves GPUs ahead of their peak, and how many at most.
+    pub ahead: BTreeMap<OwnerName, u32>,
+    /// How far ahead a peak is looked for, seconds.
+    pub ahead_s: i64,
 }
 
 /// Numbers of draining and returning.
