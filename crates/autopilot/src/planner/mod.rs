@@ -8,6 +8,7 @@ mod ahead;
 mod cover;
 mod drain;
 mod gather;
+mod growers;
 mod lend;
 mod loss;
 mod overdue;

@@ -92,7 +92,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
 }
 
 /// Why a job does not grow; `None`: it may.
-fn why_not(
+pub(super) fn why_not(
     work: &Work<'_>,
     id: &JobId,
     job: &Job,
@@ -136,7 +136,7 @@ fn why_not(
 }
 
 /// How long a job could use more GPUs: as long as they stay free, and as long as it has work at this size.
-fn hold_ms(work: &Work<'_>, job: &Job, gpus: u32) -> i64 {
+pub(super) fn hold_ms(work: &Work<'_>, job: &Job, gpus: u32) -> i64 {
     let hold = work.policy.resize.hold_s * 1000;
     let rate = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
     let left = job.remaining_work_ms.map(|work_ms| i128::from(work_ms) * 1_000_000 / i128::from(rate.max(1)));
@@ -157,6 +157,35 @@ fn next_step(work: &Work<'_>, at: usize, grower: &Grower<'_>, beside: &Beside) -
     larger.filter(|to| beside.fits(to - held)).map(step).filter(|step| step.gain > 0).max()
 }
 
+/// What growing a job comes to over a time: useful GPU time gained and lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gain {
+    /// GPUs more.
+    pub(super) more: u32,
+    pub(super) useful: i64,
+    pub(super) cost: i64,
+    /// Whether its cost is that of a checkpoint on notice.
+    notice: bool,
+}
+
+impl Gain {
+    pub(super) fn net(&self) -> i64 {
+        self.useful - self.cost
+    }
+}
+
+/// What growing to `to` GPUs gains in `hold_ms`, and what the pause or the restart costs.
+pub(super) fn gain(work: &Work<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64) -> Gain {
+    let held = job.held_gpus();
+    let useful = rate_ms(job, to, hold_ms) - rate_ms(job, held, hold_ms);
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
+    let (cost, notice) = match by {
+        GrowBy::Requeue => interruption(job, held, work.now_us, &work.policy.preempt).least(),
+        GrowBy::Resize | GrowBy::Satellites | GrowBy::Never => (rate_ms(job, held, pause_ms), false),
+    };
+    Gain { more: to - held, useful, cost, notice }
+}
+
 fn grow(work: &mut Work<'_>, id: &JobId, job: &Job, to: u32) {
     let held = job.held_gpus();
     let object = Object::Job(id.clone());
@@ -165,13 +194,8 @@ fn grow(work: &mut Work<'_>, id: &JobId, job: &Job, to: u32) {
         return work.noop(Kind::ResizeJob, Some(object), reason, None, Vec::new());
     }
     let hold = hold_ms(work, job, to);
-    let gain = rate_ms(job, to, hold) - rate_ms(job, held, hold);
-    let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
     let by = if let JobKind::Elastic { grow, .. } = job.kind { grow } else { GrowBy::Never };
-    let (cost, notice) = match by {
-        GrowBy::Requeue => interruption(job, held, work.now_us, &work.policy.preempt).least(),
-        GrowBy::Resize | GrowBy::Satellites | GrowBy::Never => (rate_ms(job, held, pause_ms), false),
-    };
+    let Gain { useful: gain, cost, notice, .. } = self::gain(work, job, by, to, hold);
     let predicted = work.predict(gain as f64, cost as f64, None, 0.8, hold);
     let reason = format!(
         "from {held} to {to} GPUs gains {:.2} GPU-hours in {} s and costs {:.2}",

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod capacity;
+mod growers;
 mod jobs;
 mod nodes;
 mod services;

@@ -152,6 +152,8 @@ pub struct LendRules {
     pub across_models: bool,
     /// Whether one job may run on its own and on lent nodes together.
     pub gangs_span: bool,
+    /// Whether loans are made for jobs that run and would grow.
+    pub for_growth: bool,
 }
 
 /// Numbers of resizing.
