@@ -4,6 +4,7 @@
 //! Obligations come first: capacity is taken back before anything is given away, and a job or a GPU that a decision speaks for
 //! is left alone by the ones after it.
 
+mod advice;
 mod ahead;
 mod cover;
 mod drain;
@@ -22,6 +23,7 @@ mod spare;
 mod victims;
 mod work;
 
+pub use advice::{Advice, Advised};
 pub use cover::{Choice, Group, cheapest};
 pub use loss::{Interruption, interruption};
 pub use plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
@@ -63,7 +65,8 @@ pub fn plan(
     for kind in Kind::ALL {
         work.say_if_silent(kind);
     }
-    let (decisions, report) = work.finish(&id);
+    let advice = advice::advise(&work);
+    let (decisions, report) = work.finish(&id, advice);
     let plan = Plan {
         id,
         cluster: state.cluster.clone(),

@@ -1,5 +1,6 @@
 //! Plans worked out by hand.
 
+mod advice;
 mod ahead;
 mod capacity;
 mod growers;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::advice::Advice;
 use super::plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
 use super::room::Room;
 use crate::action::{Action, Adjust, Change, Fact, Kind};
@@ -90,6 +91,7 @@ impl<'a> Work<'a> {
             plan: plan_id.to_owned(),
             considered: Vec::new(),
             answers: Vec::new(),
+            advice: Vec::new(),
             looked_at: BTreeMap::new(),
         };
         let (touched, decisions) = (BTreeSet::new(), Vec::new());
@@ -292,8 +294,8 @@ impl<'a> Work<'a> {
         &self.decisions
     }
 
-    pub(super) fn finish(self, id: &str) -> (Vec<Decision>, Report) {
-        (self.decisions, Report { plan: id.to_owned(), ..self.report })
+    pub(super) fn finish(self, id: &str, advice: Vec<Advice>) -> (Vec<Decision>, Report) {
+        (self.decisions, Report { plan: id.to_owned(), advice, ..self.report })
     }
 
     // Answers are rounded to what is recorded before they are used, so that the record gives the same plan.

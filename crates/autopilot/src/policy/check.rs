@@ -53,6 +53,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("lend.promise_quantile", p.lend.promise_quantile),
         ("reservation.quantile", p.reservation.quantile),
         ("reservation.price_ratio", p.reservation.price_ratio),
+        ("advice.keeps_share", p.advice.keeps_share),
         ("drain.bad", p.drain.bad),
     ];
     for (key, value) in inside {
