@@ -1,6 +1,6 @@
 //! Names for inputs: a hash of their JSON bytes.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3;
@@ -18,10 +18,16 @@ impl Write for Hashing {
     }
 }
 
+/// Bytes of JSON hashed at once: it is written in pieces of a few bytes, and each call of the hash costs as much as a hundred.
+const AT_ONCE: usize = 16 * 1024;
+
 /// Hash of `value` as JSON, 64 bits. What has no JSON (a map with keys that are no text) has none in this crate.
 pub(crate) fn fingerprint(value: &impl Serialize) -> u64 {
     let mut hashing = Hashing(Xxh3::new());
-    serde_json::to_writer(&mut hashing, value).expect("plain data has JSON, and a hash takes all bytes");
+    let mut writer = BufWriter::with_capacity(AT_ONCE, &mut hashing);
+    serde_json::to_writer(&mut writer, value).expect("plain data has JSON, and a hash takes all bytes");
+    writer.flush().expect("a hash takes all bytes");
+    drop(writer);
     hashing.0.digest()
 }
 

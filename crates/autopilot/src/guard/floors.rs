@@ -45,7 +45,8 @@ pub(super) fn floors(case: &Case<'_>) -> Option<Refusal> {
             if to_gpus < from_gpus =>
         {
             let share = case.state.share(owner, pool)?;
-            let least = share.floor_gpus.max(case.state.lent_gpus(owner, pool));
+            let service = case.policy.service_floor(owner, pool, f64::from(share.demand_gpus.unwrap_or(0)));
+            let least = share.floor_gpus.max(case.state.lent_gpus(owner, pool)).max(service);
             (*to_gpus < least).then_some(())?;
             refuse(Rule::Floor, format!("{owner} keeps at least {least} GPUs of {pool}, floor and loans"))
         }
@@ -100,7 +101,7 @@ fn lend(case: &Case<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal> {
         .sum();
     let more = u64::from(more) + opening;
     let lent = u64::from(case.state.lent_gpus(from, pool)) + more;
-    let least = share.floor_gpus.max(demand);
+    let least = share.floor_gpus.max(demand).max(case.policy.service_floor(from, pool, f64::from(demand)));
     if u64::from(share.quota_gpus) < lent + u64::from(least) {
         let quota = share.quota_gpus;
         return refuse(

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::growers::{Growers, candidates, growers};
 use super::plan::Alternative;
 use super::room::Room;
 use super::work::{Wanted, Work};
@@ -46,6 +47,11 @@ pub(super) fn promised(work: &mut Work<'_>, of: Series<'_>, within_ms: i64) -> O
     work.highest(of, work.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
 }
 
+/// What a service's floor by Erlang C adds to a reason.
+pub(super) fn promise_to_requests(gpus: u32) -> String {
+    if gpus == 0 { String::new() } else { format!(" ({gpus} by its promise to requests, Erlang C)") }
+}
+
 /// What the owner could lend of the pool, or why nothing.
 pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, String> {
     let rules = work.policy.lend.clone();
@@ -67,17 +73,19 @@ pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, 
     let sudden = promised(work, of, rules.reclaim_within_s * 1000).ok_or(far)?;
     let highest = bound.max(sudden).max(f64::from(demand));
     let keep = highest.ceil().clamp(0.0, 4e9) as i64 + i64::from(rules.buffer_gpus);
-    let floor = i64::from(share.floor_gpus);
+    let service = work.policy.service_floor(of.owner, of.pool, highest);
+    let floor = i64::from(share.floor_gpus.max(service));
     let lent = i64::from(work.state.lent_gpus(of.owner, of.pool));
     let away = work.out_of_service(of);
     let spare = i64::from(share.quota_gpus) - i64::from(away) - keep.max(floor) - lent;
     let why = format!(
         "{} of {} needs at most {bound:.1} GPUs within {} s at level {level:.3} (held: {coverage:.3}) and {sudden:.1} before a loan \
-         could be back, {} are kept back, {lent} are lent, {away} out of service",
+         could be back, {} are kept back{}, {lent} are lent, {away} out of service",
         of.owner,
         share.quota_gpus,
         within_ms / 1000,
-        keep.max(floor)
+        keep.max(floor),
+        promise_to_requests(service)
     );
     Ok(Headroom { spare, level, why })
 }
@@ -85,6 +93,7 @@ pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, 
 pub(super) fn plan(work: &mut Work<'_>) {
     let state = work.state;
     let mut waiting = waiting(work);
+    let growing = if work.policy.lend.for_growth { candidates(work) } else { Vec::new() };
     for (owner, entry) in &state.owners {
         for (pool, share) in entry.shares.iter().filter(|(_, share)| share.lendable) {
             work.look(Kind::Lend, 1);
@@ -94,7 +103,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
             if share.quota_gpus == 0 || work.stopped(Kind::Lend, &reach, object.clone()) {
                 continue;
             }
-            if let Err(why) = lend(work, of, &mut waiting) {
+            if let Err(why) = lend(work, of, &mut waiting, &growing) {
                 let net = 0;
                 let noop =
                     Alternative { what: "noop".to_owned(), net_gpu_ms: net, why_not: "taken".to_owned() };
@@ -161,7 +170,12 @@ fn may_use(work: &Work<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
     share.limit_gpus.is_none_or(|limit| work.occupancy.used(owner, pool) < limit)
 }
 
-fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<(), String> {
+fn lend(
+    work: &mut Work<'_>,
+    of: Series<'_>,
+    waiting: &mut Waiting,
+    growing: &[(&JobId, &Job)],
+) -> Result<(), String> {
     let rules = work.policy.lend.clone();
     let loans = || work.state.loans.values().filter(|loan| loan.from == of.owner && loan.pool == of.pool);
     if loans().any(|loan| loan.reclaiming_gpus > 0) || reclaims_now(work, of) {
@@ -191,11 +205,19 @@ fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<()
     let most = room.spare.min(most).min(i64::from(step));
     let most = u32::try_from(most).map_err(|_| format!("its floor of {owner_floor} GPUs leaves nothing"))?;
     let most_ever = u32::try_from(room.spare).unwrap_or(0);
-    let (to, wanted) = borrower(work, of, waiting, most_ever)?;
+    let found = borrower(work, of, waiting, most_ever);
+    let growers = if found.is_err() { grows_on_loan(work, of, most, growing) } else { None };
+    let (to, wanted) = match &growers {
+        Some(growers) => (growers.owner.clone(), growers.gpus()),
+        None => found?,
+    };
     let (gpus, nodes) = choose(work, of, most, wanted)?;
     let term_ms = rules.term_s * 1000;
     let lost = rules.reclaim_chance * rules.lost_per_lent;
-    let used = f64::from(gpus.min(wanted)) * term_ms as f64;
+    let used = match &growers {
+        Some(growers) => growers.gains(gpus),
+        None => f64::from(gpus.min(wanted)) * term_ms as f64,
+    };
     let predicted = work.predict(used * (1.0 - lost), room.risk(work, gpus), None, room.level, term_ms);
     if !work.worth_it(&predicted) {
         return Err(format!(
@@ -220,7 +242,8 @@ fn lend(work: &mut Work<'_>, of: Series<'_>, waiting: &mut Waiting) -> Result<()
     if !nodes.is_empty() {
         preconditions.push(Fact::NodesFree { nodes: nodes.clone() });
     }
-    let reason = format!("{}; {to} waits for {wanted} GPUs", room.why);
+    let what = if growers.is_some() { "would grow by" } else { "waits for" };
+    let reason = format!("{}; {to} {what} {wanted} GPUs", room.why);
     let change = Change::Lend {
         from: of.owner.to_owned(),
         to: to.clone(),
@@ -266,6 +289,19 @@ fn reclaims_now(work: &Work<'_>, of: Series<'_>) -> bool {
         }
         _ => false,
     })
+}
+
+/// Whose running jobs gain most by the loan; one loan to each in a plan, until its jobs have grown.
+fn grows_on_loan(work: &Work<'_>, of: Series<'_>, most: u32, growing: &[(&JobId, &Job)]) -> Option<Growers> {
+    let lent_now = |to: &OwnerName| {
+        work.decisions().iter().any(|decision| match &decision.action.change {
+            Change::Lend { to: other, extends: None, .. } => other == to,
+            _ => false,
+        })
+    };
+    let model = model_of(work, of.pool);
+    let fits = |pool: &PoolName| work.policy.lend.across_models || model == model_of(work, pool);
+    growers(work, of, most, growing, fits).filter(|growers| !lent_now(&growers.owner))
 }
 
 /// Who waits for most, and for how much, on GPUs like the pool's. Jobs that could not start on all that the lender could spare, with

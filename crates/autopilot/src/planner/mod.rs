@@ -4,9 +4,12 @@
 //! Obligations come first: capacity is taken back before anything is given away, and a job or a GPU that a decision speaks for
 //! is left alone by the ones after it.
 
+mod advice;
+mod ahead;
 mod cover;
 mod drain;
 mod gather;
+mod growers;
 mod lend;
 mod loss;
 mod overdue;
@@ -16,9 +19,11 @@ mod reclaim;
 mod reservation;
 mod resize;
 mod room;
+mod spare;
 mod victims;
 mod work;
 
+pub use advice::{Advice, Advised};
 pub use cover::{Choice, Group, cheapest};
 pub use loss::{Interruption, interruption};
 pub use plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
@@ -56,10 +61,12 @@ pub fn plan(
     gather::plan(&mut work);
     resize::plan(&mut work);
     reservation::plan(&mut work);
+    ahead::plan(&mut work);
     for kind in Kind::ALL {
         work.say_if_silent(kind);
     }
-    let (decisions, report) = work.finish(&id);
+    let advice = advice::advise(&work);
+    let (decisions, report) = work.finish(&id, advice);
     let plan = Plan {
         id,
         cluster: state.cluster.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::advice::Advice;
 use crate::action::{Action, Kind};
 use crate::forecast::Answer;
 use crate::policy::{Mode, Reach};
@@ -123,4 +124,7 @@ pub struct Report {
     pub answers: Vec<Answer>,
     /// Objects looked at, by kind.
     pub looked_at: BTreeMap<Kind, u32>,
+    /// What people may do; nothing of it is ever done unasked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<Advice>,
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cover::{Group, cheapest};
-use super::lend::{headroom, level_for, promised};
+use super::lend::{headroom, level_for, promise_to_requests, promised};
 use super::victims::{Cause, Way, open_to, others, take, ways};
 use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
@@ -83,6 +83,8 @@ fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Opti
     let have = (quota + coming).saturating_sub(lent).saturating_sub(work.out_of_service(of));
     let now = demand.unwrap_or(0).min(quota);
     let foreseen = bound.map_or(0, |bound| bound.ceil().clamp(0.0, f64::from(quota)) as u32);
+    let service = work.policy.service_floor(of.owner, of.pool, f64::from(foreseen.max(now)));
+    let floor = floor.max(service);
     let wanted = foreseen.max(now).saturating_add(buffer).min(quota).max(floor.min(quota));
     let mut gpus = wanted.saturating_sub(have);
     let mut ending = BTreeSet::new();
@@ -105,10 +107,11 @@ fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Opti
     gpus = gpus.max(ends).max(over.saturating_sub(coming)).min(available);
     let known = |gpus: Option<f64>| gpus.map_or("unknown".to_owned(), |gpus| format!("{gpus:.1}"));
     let why = format!(
-        "{} has {have} of {quota} GPUs; it needs {now} now, at most {} within {} s at level {level:.3}, and {} loans end",
+        "{} has {have} of {quota} GPUs; it needs {now} now, at most {} within {} s at level {level:.3}{}, and {} loans end",
         of.owner,
         known(bound),
         within_ms / 1000,
+        promise_to_requests(service),
         ending.len()
     );
     Some(Need { gpus, short_now: now.saturating_sub(have), ending, why, level })

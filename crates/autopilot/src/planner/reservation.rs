@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_insight::sizing::Prices;
+
 use super::plan::Alternative;
 use super::work::{Wanted, Work};
 use crate::action::{Adjust, Change, Fact, Kind};
@@ -66,7 +68,9 @@ fn quota(
     let target = demand.ceil().clamp(0.0, 4e9) as u32;
     let (from, step) = (share.quota_gpus, rules.step_gpus);
     let lent = work.state.lent_gpus(owner, pool);
-    let least = share.floor_gpus.max(lent).max(share.demand_gpus.unwrap_or(from));
+    let needed = share.demand_gpus.unwrap_or(from);
+    let service = work.policy.service_floor(owner, pool, f64::from(needed));
+    let least = share.floor_gpus.max(lent).max(needed).max(service);
     let capacity = crate::guard::pool_gpus(work.state, pool);
     let to = if target + step <= from && from.saturating_sub(step) >= least {
         from - step
@@ -124,7 +128,8 @@ fn commitment(work: &mut Work<'_>, pool: &PoolName) -> Result<(), String> {
     let Some(price) = work.state.pools[pool].price_micros_per_gpu_hour else {
         return Err(format!("no price of pool {pool} is known: nothing can be proposed to buy or give up"));
     };
-    let (level, horizon_ms) = (1.0 - rules.price_ratio, rules.horizon_s * 1000);
+    let prices = Prices::of_ratio(rules.price_ratio).map_err(|error| error.to_string())?;
+    let (level, horizon_ms) = (prices.critical_ratio(), rules.horizon_s * 1000);
     let owners: Vec<&OwnerName> = work
         .state
         .owners
@@ -152,7 +157,12 @@ fn commitment(work: &mut Work<'_>, pool: &PoolName) -> Result<(), String> {
     let saved = if to < from { idle * rules.price_ratio } else { idle * (1.0 - rules.price_ratio) };
     let mut predicted = work.predict(saved, 0.0, None, 0.7, rules.term_days as i64 * 86_400_000);
     predicted.net_micros = (saved / 3.6e6 * price as f64).round().min(9e18) as i64;
-    let reason = format!("{pool}: demand at level {level:.2} is {to} GPUs, {from} are there");
+    let reason = format!(
+        "{pool}: demand at the critical ratio {level:.2} is {to} GPUs, {from} are there; one pays if it is used in {:.0} % of the \
+         hours of {} days",
+        prices.break_even() * 100.0,
+        rules.term_days
+    );
     let proposal = |from_gpus, to_gpus| {
         Change::AdjustReservation(Adjust::Commitment {
             pool: pool.clone(),

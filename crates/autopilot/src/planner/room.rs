@@ -1,13 +1,11 @@
 //! Where gangs fit: free GPUs node by node. A job smaller than a node takes one node, a larger one whole nodes and, for the rest, one
 //! more; so GPUs that are free in many places may be of no use to a job that needs them in one.
 
-use std::collections::BTreeMap;
-
 /// Free GPUs of nodes that jobs can be put on together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Nodes by how many of their GPUs are free.
-    nodes: BTreeMap<u32, u32>,
+    /// GPUs that are free on a node and how many nodes have so many: rising, none of either 0. Few, as nodes have few GPUs.
+    nodes: Vec<(u32, u32)>,
     /// GPUs of its largest node.
     size: u32,
 }
@@ -16,17 +14,24 @@ impl Room {
     /// Adds a node of `size` GPUs of which `free` are free.
     pub(super) fn add(&mut self, free: u32, size: u32) {
         self.size = self.size.max(size);
-        if free > 0 {
-            *self.nodes.entry(free).or_default() += 1;
-        }
+        self.add_nodes(free, 1);
     }
 
     /// Adds GPUs that are lent by number: any of them go together.
     pub(super) fn add_loose(&mut self, gpus: u32) {
         self.size = self.size.max(1);
-        if gpus > 0 {
-            *self.nodes.entry(1).or_default() += gpus;
-        }
+        self.add_nodes(1, gpus);
+    }
+
+    /// Gives back `gpus` that were taken as whole nodes of its own size.
+    pub(super) fn give_back(&mut self, gpus: u32) {
+        self.add_nodes(self.size, gpus / self.size.max(1));
+    }
+
+    /// Becomes `other`, in the memory it has.
+    pub(super) fn set(&mut self, other: &Self) {
+        self.size = other.size;
+        self.nodes.clone_from(&other.nodes);
     }
 
     /// All its free GPUs.
@@ -34,43 +39,72 @@ impl Room {
         self.nodes.iter().map(|(free, nodes)| free * nodes).sum()
     }
 
+    /// Whether `gpus` are so many whole nodes of its own size.
+    pub(super) fn in_whole_nodes(&self, gpus: u32) -> bool {
+        self.size > 0 && gpus.is_multiple_of(self.size)
+    }
+
     /// Puts a job of `gpus` on it; `false`: it does not fit and nothing is taken.
     pub(super) fn take(&mut self, gpus: u32) -> bool {
-        let mut left = self.clone();
-        let fits = left.missing_after(gpus) == 0;
+        let fits = self.missing(gpus) == 0;
         if fits {
-            *self = left;
+            self.missing_after(gpus);
         }
         fits
     }
 
-    /// Takes what it has of use to a gang of `gpus`, and returns the GPUs that must come beside it, whole nodes of its own size.
-    pub(super) fn missing_after(&mut self, gpus: u32) -> u32 {
+    /// GPUs that must come beside what it has of use to a gang of `gpus`, whole nodes of its own size; 0: it fits.
+    pub(super) fn missing(&self, gpus: u32) -> u32 {
         if self.size == 0 {
             return gpus;
         }
         let (whole, rest) = (gpus / self.size, gpus % self.size);
-        let here = self.nodes.get(&self.size).copied().unwrap_or(0).min(whole);
-        self.remove(self.size, here);
-        let mut missing = (whole - here) * self.size;
-        if rest > 0 {
-            // Best fit: the node with the fewest free GPUs that has enough.
-            match self.nodes.range(rest..).next().map(|(free, _)| *free) {
-                Some(free) => {
-                    self.remove(free, 1);
-                    self.add(free - rest, 0);
-                }
-                None => missing += rest,
-            }
+        let full = self.full();
+        let here = full.min(whole);
+        let part =
+            rest == 0 || full > here || self.nodes.iter().any(|(free, _)| (rest..self.size).contains(free));
+        (whole - here) * self.size + if part { 0 } else { rest }
+    }
+
+    /// Takes what it has of use to a gang of `gpus`, and returns what [`Room::missing`] says.
+    pub(super) fn missing_after(&mut self, gpus: u32) -> u32 {
+        let missing = self.missing(gpus);
+        if self.size == 0 {
+            return missing;
+        }
+        let (whole, rest) = (gpus / self.size, gpus % self.size);
+        self.remove(self.size, self.full().min(whole));
+        // Best fit: the node with the fewest free GPUs that has enough.
+        let best = self.nodes.iter().map(|(free, _)| *free).find(|free| *free >= rest);
+        if let Some(free) = best.filter(|_| rest > 0) {
+            self.remove(free, 1);
+            self.add_nodes(free - rest, 1);
         }
         missing
     }
 
+    /// Nodes of its own size that are free whole.
+    fn full(&self) -> u32 {
+        self.nodes.last().filter(|(free, _)| *free == self.size).map_or(0, |(_, nodes)| *nodes)
+    }
+
+    fn add_nodes(&mut self, free: u32, nodes: u32) {
+        if free == 0 || nodes == 0 {
+            return;
+        }
+        let at = self.nodes.partition_point(|(other, _)| *other < free);
+        match self.nodes.get_mut(at).filter(|(other, _)| *other == free) {
+            Some((_, count)) => *count += nodes,
+            None => self.nodes.insert(at, (free, nodes)),
+        }
+    }
+
     fn remove(&mut self, free: u32, nodes: u32) {
-        if let Some(count) = self.nodes.get_mut(&free) {
+        let at = self.nodes.partition_point(|(other, _)| *other < free);
+        if let Some((_, count)) = self.nodes.get_mut(at).filter(|(other, _)| *other == free) {
             *count -= nodes;
             if *count == 0 {
-                self.nodes.remove(&free);
+                self.nodes.remove(at);
             }
         }
     }

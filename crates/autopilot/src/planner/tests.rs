@@ -1,8 +1,12 @@
 //! Plans worked out by hand.
 
+mod advice;
+mod ahead;
 mod capacity;
+mod growers;
 mod jobs;
 mod nodes;
+mod services;
 mod whole;
 
 use super::*;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::advice::Advice;
 use super::plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
 use super::room::Room;
-use crate::action::{Action, Change, Fact, Kind};
+use crate::action::{Action, Adjust, Change, Fact, Kind};
 use crate::fingerprint::fingerprint;
 use crate::forecast::{Answer, DemandForecast, Series, ppm};
 use crate::guard::reach;
@@ -28,6 +29,8 @@ pub(super) struct Work<'a> {
     pub(super) touched: BTreeSet<&'a JobId>,
     /// Free GPUs of a pool, outside of loans, that decisions of this plan have not given away.
     pub(super) free: BTreeMap<&'a PoolName, u32>,
+    /// GPUs of nodes of a pool that are neither lent nor take jobs.
+    out: BTreeMap<&'a PoolName, u32>,
     forecast: &'a dyn DemandForecast,
     /// Decisions of the parent that are not expired, by what they are about.
     held: BTreeMap<(Kind, Object), Vec<&'a Decision>>,
@@ -71,9 +74,12 @@ impl<'a> Work<'a> {
             loan_of.extend(loan.nodes.iter().map(|node| (node, id)));
         }
         let mut free: BTreeMap<&PoolName, u32> = BTreeMap::new();
-        for (name, node) in &state.nodes {
-            if node.takes_jobs() && !loan_of.contains_key(name) {
+        let mut out: BTreeMap<&PoolName, u32> = BTreeMap::new();
+        for (name, node) in state.nodes.iter().filter(|(name, _)| !loan_of.contains_key(name)) {
+            if node.takes_jobs() {
                 *free.entry(&node.pool).or_default() += node.gpus.saturating_sub(occupancy.held_on(name));
+            } else {
+                *out.entry(&node.pool).or_default() += node.gpus;
             }
         }
         let mut held: BTreeMap<(Kind, Object), Vec<&Decision>> = BTreeMap::new();
@@ -85,6 +91,7 @@ impl<'a> Work<'a> {
             plan: plan_id.to_owned(),
             considered: Vec::new(),
             answers: Vec::new(),
+            advice: Vec::new(),
             looked_at: BTreeMap::new(),
         };
         let (touched, decisions) = (BTreeSet::new(), Vec::new());
@@ -98,6 +105,7 @@ impl<'a> Work<'a> {
             loan_of,
             touched,
             free,
+            out,
             forecast,
             held,
             plan_id,
@@ -134,10 +142,7 @@ impl<'a> Work<'a> {
         if self.state.owners.values().filter(has).count() > 1 {
             return 0;
         }
-        let out = |(name, node): &(&NodeName, &crate::state::Node)| {
-            node.pool == of.pool && !node.takes_jobs() && !self.loan_of.contains_key(*name)
-        };
-        self.state.nodes.iter().filter(out).map(|(_, node)| node.gpus).sum()
+        self.out.iter().find(|(pool, _)| pool.as_str() == of.pool).map_or(0, |(_, gpus)| *gpus)
     }
 
     /// Where jobs of `owner` fit on what it has on loan and keeps.
@@ -289,8 +294,8 @@ impl<'a> Work<'a> {
         &self.decisions
     }
 
-    pub(super) fn finish(self, id: &str) -> (Vec<Decision>, Report) {
-        (self.decisions, Report { plan: id.to_owned(), ..self.report })
+    pub(super) fn finish(self, id: &str, advice: Vec<Advice>) -> (Vec<Decision>, Report) {
+        (self.decisions, Report { plan: id.to_owned(), advice, ..self.report })
     }
 
     // Answers are rounded to what is recorded before they are used, so that the record gives the same plan.
@@ -348,12 +353,15 @@ fn milli(gpus: Option<f64>) -> Option<i64> {
     gpus.filter(|gpus| gpus.is_finite()).map(|gpus| (gpus * 1e3 - 1e-3).ceil().clamp(0.0, 9e15) as i64)
 }
 
-/// Whether two changes are the same decision: times of their ends aside.
+/// Whether two changes are the same decision: times at which they begin and end aside.
 fn same_change(a: &Change, b: &Change) -> bool {
     let timeless = |change: &Change| {
         let mut change = change.clone();
         if let Change::Lend { expires_us, .. } = &mut change {
             *expires_us = 0;
+        }
+        if let Change::AdjustReservation(Adjust::Reservation { start_us, end_us, .. }) = &mut change {
+            (*start_us, *end_us) = (0, 0);
         }
         if let Change::DrainNode { reason, .. } = &mut change {
             reason.clear();

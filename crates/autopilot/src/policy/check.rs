@@ -18,6 +18,7 @@ pub(super) fn check(policy: &Policy) -> Result<(), PolicyError> {
     }
     ranges(policy)?;
     relations(policy)?;
+    services(policy)?;
     calendar(policy)
 }
 
@@ -52,6 +53,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("lend.promise_quantile", p.lend.promise_quantile),
         ("reservation.quantile", p.reservation.quantile),
         ("reservation.price_ratio", p.reservation.price_ratio),
+        ("advice.keeps_share", p.advice.keeps_share),
         ("drain.bad", p.drain.bad),
     ];
     for (key, value) in inside {
@@ -89,6 +91,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("resize.hold_s", p.resize.hold_s, 1),
         ("resize.pause_s", p.resize.pause_s, 0),
         ("reservation.horizon_s", p.reservation.horizon_s, 3600),
+        ("reservation.ahead_s", p.reservation.ahead_s, 60),
         ("drain.good_for_s", p.drain.good_for_s, 0),
         ("drain.repair_s", p.drain.repair_s, 0),
         ("preempt.least_run_s", p.preempt.least_run_s, 0),
@@ -148,6 +151,13 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
         );
         return Err(wrong("lend.reclaim_within_s", lend.reclaim_within_s, &mend));
     }
+    if policy.reservation.ahead_s < lend.reclaim_within_s {
+        let mend = format!(
+            "write at least lend.reclaim_within_s ({}), or what is lent is not back when the peak comes",
+            lend.reclaim_within_s
+        );
+        return Err(wrong("reservation.ahead_s", policy.reservation.ahead_s, &mend));
+    }
     let mode = |kind: Kind| policy.modes.get(&kind).copied().unwrap_or(Mode::Observe);
     for (kind, needs) in [(Kind::Lend, Kind::Reclaim), (Kind::DrainNode, Kind::ReturnNode)] {
         if mode(needs) < mode(kind) && mode(kind) >= Mode::Approve {
@@ -181,6 +191,39 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
     for (source, age) in &policy.freshness.sources {
         if *age < 1 {
             return Err(wrong(&format!("freshness.sources.{source}"), age, "write seconds from 1"));
+        }
+    }
+    Ok(())
+}
+
+/// What services promise.
+fn services(policy: &Policy) -> Result<(), PolicyError> {
+    for (i, service) in policy.services.iter().enumerate() {
+        let key = |name: &str| format!("services[{i}].{name}");
+        for (name, value) in
+            [("requests_per_gpu", service.requests_per_gpu), ("service_s", service.service_s)]
+        {
+            if !(value > 0.0 && value <= 1e6) {
+                return Err(wrong(&key(name), value, "write a number above 0.0, to a million"));
+            }
+        }
+        if !(0.0..=1e6).contains(&service.wait_s) {
+            return Err(wrong(&key("wait_s"), service.wait_s, "write seconds from 0.0 to a million"));
+        }
+        if !(service.late_share > 0.0 && service.late_share < 1.0) {
+            let mend = "write a number above 0.0 and below 1.0";
+            return Err(wrong(&key("late_share"), service.late_share, mend));
+        }
+        // As many requests as a GPU serves at the most, by what each takes.
+        let most = f64::from(service.slots_per_gpu) / service.service_s;
+        if service.requests_per_gpu > most {
+            let mend = format!("write at most {most}: slots_per_gpu over service_s");
+            return Err(wrong(&key("requests_per_gpu"), service.requests_per_gpu, &mend));
+        }
+        let same = |other: &super::Service| other.owner == service.owner && other.pool == service.pool;
+        if policy.services[..i].iter().any(same) {
+            let mend = "write one service for an owner and pool";
+            return Err(wrong(&key("owner"), format!("{:?}", service.owner), mend));
         }
     }
     Ok(())

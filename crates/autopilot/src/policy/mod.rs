@@ -4,6 +4,7 @@ mod calendar;
 mod check;
 mod overlay;
 mod sections;
+mod service;
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,10 @@ use serde::{Deserialize, Serialize};
 
 pub use calendar::{Day, Freeze};
 pub use sections::{
-    Blast, Budget, DrainRules, Floors, ForecastRules, ForecastSource, Freshness, LendRules, PreemptRules,
-    RecordRules, ReservationRules, ResizeRules, Stability, Worth,
+    AdviceRules, Blast, Budget, DrainRules, Floors, ForecastRules, ForecastSource, Freshness, LendRules,
+    PreemptRules, RecordRules, ReservationRules, ResizeRules, Stability, Worth,
 };
+pub use service::Service;
 
 use crate::action::Kind;
 use crate::state::{JobId, NodeName, OwnerName, PoolName};
@@ -105,7 +107,8 @@ pub struct Reach {
     pub jobs: Vec<JobId>,
 }
 
-/// A policy, complete and checked.
+/// A policy, complete and checked. In files every key comes from the shipped policy; what a record of an older program lacks is off, and
+/// is not written again, so that its plans keep their hashes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -121,6 +124,9 @@ pub struct Policy {
     pub calendar: Vec<Freeze>,
     /// Local time of the calendar: minutes east of UTC.
     pub utc_offset_minutes: i32,
+    /// Services whose requests may not wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
     /// Mode by kind.
     pub modes: BTreeMap<Kind, Mode>,
     /// Budget by kind.
@@ -148,6 +154,9 @@ pub struct Policy {
     pub drain: DrainRules,
     /// Numbers of stopping jobs for others.
     pub preempt: PreemptRules,
+    /// What people are advised.
+    #[serde(default, skip_serializing_if = "AdviceRules::are_default")]
+    pub advice: AdviceRules,
     /// When a kind of decision is promoted or demoted.
     pub record: RecordRules,
 }

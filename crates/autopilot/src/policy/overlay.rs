@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::{Policy, PolicyError, SHIPPED};
 
 /// Tables whose keys users name: pools, owners, sources.
-const OPEN: [&str; 3] = ["floors.pools", "floors.owners", "freshness.sources"];
+const OPEN: [&str; 4] = ["floors.pools", "floors.owners", "freshness.sources", "reservation.ahead"];
 
 pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     let syntax = |e: toml::de::Error| PolicyError::Syntax { why: e.to_string().trim().to_owned() };
@@ -13,7 +13,7 @@ pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     let user: Table = text.parse().map_err(syntax)?;
     lay_over(&mut whole, user, "")?;
     // Types of plain values are right by now; what is left are spellings of enums and entries of lists, by section.
-    for key in ["scopes", "calendar", "modes"] {
+    for key in ["scopes", "calendar", "services", "modes"] {
         entries(key, &whole)?;
     }
     if let Some(source) = whole.get("forecast").and_then(|forecast| forecast.get("source")) {
@@ -83,6 +83,7 @@ fn entries(key: &str, whole: &Table) -> Result<(), PolicyError> {
             for (i, entry) in list.iter().enumerate() {
                 let read = match key {
                     "scopes" => entry.clone().try_into::<super::Scope>().map(drop),
+                    "services" => entry.clone().try_into::<super::Service>().map(drop),
                     _ => entry.clone().try_into::<super::Freeze>().map(drop),
                 };
                 read.map_err(|e| wrong(format!("{key}[{i}]"), entry, e))?;

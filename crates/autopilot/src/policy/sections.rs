@@ -182,6 +182,9 @@ pub struct LendRules {
     pub across_models: bool,
     /// Whether one job may run on its own and on lent nodes together.
     pub gangs_span: bool,
+    /// Whether loans are made for jobs that run and would grow.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_growth: bool,
 }
 
 /// Numbers of resizing.
@@ -214,6 +217,18 @@ pub struct ReservationRules {
     pub price_ratio: f64,
     /// Term of a commitment, days.
     pub term_days: u32,
+    /// Owners for whom the scheduler reserves GPUs ahead of their peak, and how many at most.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ahead: BTreeMap<OwnerName, u32>,
+    /// How far ahead a peak is looked for, seconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ahead_s: i64,
+}
+
+// Serde passes a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// Numbers of draining and returning.
@@ -248,6 +263,22 @@ pub struct PreemptRules {
     pub restart_s: i64,
     /// Notice to write a checkpoint, seconds.
     pub notice_s: i64,
+}
+
+/// What people are advised in the report of a plan.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdviceRules {
+    /// Pieces of advice of a kind; 0: none.
+    pub most: u32,
+    /// Share of its throughput that a gang keeps with fewer GPUs.
+    pub keeps_share: f64,
+}
+
+impl AdviceRules {
+    pub(super) fn are_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// When a kind of decision is promoted or demoted.

@@ -34,6 +34,23 @@ fn a_short_file_changes_only_what_it_says() {
 }
 
 #[test]
+fn a_policy_on_record_from_before_a_key_was_there_stays_as_it_was_written() {
+    let mut old = serde_json::to_value(Policy::shipped()).unwrap();
+    old.as_object_mut().unwrap().remove("advice").unwrap();
+    let section = |old: &mut serde_json::Value, name: &str, key: &str| {
+        old[name].as_object_mut().unwrap().remove(key);
+    };
+    section(&mut old, "reservation", "ahead_s");
+    let read: Policy = serde_json::from_value(old.clone()).unwrap();
+    assert!(read.services.is_empty() && !read.lend.for_growth && read.reservation.ahead.is_empty());
+    assert_eq!(read.advice.most, 0);
+    assert_eq!(serde_json::to_value(&read).unwrap(), old);
+    for key in ["services", "ahead", "for_growth"] {
+        assert!(!old.to_string().contains(&format!("\"{key}\"")), "{key} is written only where it is set");
+    }
+}
+
+#[test]
 fn errors_name_key_value_and_remedy() {
     let unknown = refused("[lend]\nbufer_gpus = 3");
     assert!(
@@ -57,6 +74,18 @@ fn errors_name_key_value_and_remedy() {
     assert!(refused("format = 2").contains("format 1"));
     let source = refused("[forecast]\nsource = \"lg\"");
     assert!(source.starts_with("forecast.source = \"lg\"") && source.contains("`trailing`"), "{source}");
+    let service = |rate: f64, late: f64| {
+        refused(&format!(
+            "services = [{{ owner = \"a\", pool = \"p\", requests_per_gpu = {rate:?}, service_s = 2.0, slots_per_gpu = 8, \
+             wait_s = 0.5, late_share = {late:?} }}]"
+        ))
+    };
+    assert_eq!(
+        service(4.5, 0.01),
+        "services[0].requests_per_gpu = 4.5: write at most 4: slots_per_gpu over service_s"
+    );
+    assert!(service(4.0, 1.0).starts_with("services[0].late_share = 1:"));
+    assert!(refused("services = [{ owner = \"a\" }]").starts_with("services[0] = "));
 }
 
 #[test]

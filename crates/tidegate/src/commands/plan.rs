@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::actuator::Planned;
-use tidegate_autopilot::planner::{Considered, Decision};
+use tidegate_autopilot::planner::{Advice, Considered, Decision};
 use tidegate_server::QueryService;
 
 use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed};
@@ -119,8 +119,13 @@ async fn show(plan: Option<&str>, common: &Common) -> Result<(), CommandError> {
         struct Shown<'a> {
             plan: &'a tidegate_autopilot::planner::Plan,
             considered: &'a [Considered],
+            advice: &'a [Advice],
         }
-        let shown = Shown { plan: &planned.plan, considered: &planned.report.considered };
+        let shown = Shown {
+            plan: &planned.plan,
+            considered: &planned.report.considered,
+            advice: &planned.report.advice,
+        };
         say!("{}", serde_json::to_string_pretty(&shown)?);
         return Ok(());
     }
@@ -137,6 +142,9 @@ async fn show(plan: Option<&str>, common: &Common) -> Result<(), CommandError> {
     for considered in nothing {
         let object = considered.object.as_ref().map_or_else(String::new, |object| format!(" {object}"));
         say!("  nothing  {}{object}: {}", considered.kind, considered.reason);
+    }
+    for advice in &planned.report.advice {
+        say!("  advice   {}: {}", advice.object, advice.reason);
     }
     Ok(())
 }

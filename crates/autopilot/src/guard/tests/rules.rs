@@ -313,6 +313,13 @@ fn pools_owners_and_jobs_keep_their_floors() {
         rule(&acts("[floors]\nowners = { serving = 121 }"), &state, &on(), &lend(&["s00"])),
         Some(Rule::Floor)
     );
+    // At 40 erlangs one in a thousand waits with 62 servers: 66 are left, eight nodes.
+    let service = r#"services = [{ owner = "serving", pool = "serve", requests_per_gpu = 1.0, service_s = 1.0, slots_per_gpu = 1,
+        wait_s = 0.0, late_share = 0.001 }]"#;
+    let mut policy = acts("");
+    policy.services = crate::policy::Policy::parse(service).unwrap().services;
+    assert_eq!(rule(&policy, &state, &on(), &lend(&names[..8])), None);
+    assert_eq!(rule(&policy, &state, &on(), &lend(&names[..9])), Some(Rule::Floor));
     let share = |state: &mut ClusterState, change: &dyn Fn(&mut crate::state::Share)| {
         change(state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap());
     };

@@ -1,0 +1,113 @@
+//! What people could do better with their jobs, told in the report and never done: fewer GPUs by a job's own curve, fewer racks.
+//!
+//! How often to save, slices and sharing of GPUs, and the mix to buy need failures, usage and offers that a state does not have: tables
+//! and `tidegate_insight` tell those.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::work::Work;
+use crate::state::{Job, JobId, JobKind, Object, PoolName};
+
+/// What is advised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Advised {
+    /// Ask for fewer GPUs: most of them do little. Numbers are GPUs.
+    RightSize,
+    /// Ask for nodes that are closer together. Numbers are racks.
+    Placement,
+}
+
+/// Something that a person may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advice {
+    /// What.
+    pub what: Advised,
+    /// With which object.
+    pub object: Object,
+    /// What it has now.
+    pub now: u32,
+    /// What would be better.
+    pub better: u32,
+    /// Why.
+    pub reason: String,
+}
+
+pub(super) fn advise(work: &Work<'_>) -> Vec<Advice> {
+    let most = work.policy.advice.most as usize;
+    if most == 0 {
+        return Vec::new();
+    }
+    let gangs = work
+        .state
+        .jobs
+        .iter()
+        .filter(|(_, job)| matches!(job.kind, JobKind::Gang) && job.running_since_us().is_some());
+    let racks = racks(work);
+    let (mut sizes, mut places) = (Vec::new(), Vec::new());
+    for (id, job) in gangs {
+        sizes.extend(right_size(work, id, job).map(|advice| (advice.now - advice.better, advice)));
+        places.extend(placement(work, id, job, &racks).map(|advice| (job.held_gpus(), advice)));
+    }
+    let mut out = Vec::new();
+    for mut of_kind in [sizes, places] {
+        // What is about most GPUs first; ties go to the first job.
+        of_kind.sort_by_key(|(gpus, _): &(u32, Advice)| std::cmp::Reverse(*gpus));
+        out.extend(of_kind.into_iter().take(most).map(|(_, advice)| advice));
+    }
+    out
+}
+
+/// The smallest size of its curve at which a gang would keep the policy's share of its throughput.
+fn right_size(work: &Work<'_>, id: &JobId, job: &Job) -> Option<Advice> {
+    let (held, curve) = (job.held_gpus(), job.curve.as_ref()?);
+    let rate = curve.rate_ppm(held);
+    let keeps = |gpus: u32| curve.rate_ppm(gpus) as f64 / rate.max(1) as f64;
+    let points = curve.points().iter().map(|point| point.gpus).take_while(|gpus| *gpus < held);
+    let better = points.into_iter().find(|gpus| keeps(*gpus) >= work.policy.advice.keeps_share)?;
+    let reason = format!("{better} of its {held} GPUs do {:.0} % of the work", keeps(better) * 100.0);
+    Some(Advice { what: Advised::RightSize, object: Object::Job(id.clone()), now: held, better, reason })
+}
+
+/// GPUs of each rack of a pool, largest first.
+fn racks<'a>(work: &Work<'a>) -> BTreeMap<&'a PoolName, Vec<u32>> {
+    let mut gpus: BTreeMap<(&PoolName, &str), u32> = BTreeMap::new();
+    for node in work.state.nodes.values() {
+        if let Some(rack) = &node.rack {
+            *gpus.entry((&node.pool, rack)).or_default() += node.gpus;
+        }
+    }
+    let mut out: BTreeMap<&PoolName, Vec<u32>> = BTreeMap::new();
+    for ((pool, _), gpus) in gpus {
+        out.entry(pool).or_default().push(gpus);
+    }
+    out.values_mut().for_each(|racks| racks.sort_by_key(|gpus| std::cmp::Reverse(*gpus)));
+    out
+}
+
+/// A gang on more racks than its size takes; none where a node's rack is not known.
+fn placement(
+    work: &Work<'_>,
+    id: &JobId,
+    job: &Job,
+    racks: &BTreeMap<&PoolName, Vec<u32>>,
+) -> Option<Advice> {
+    let on: BTreeSet<&String> = job
+        .placement
+        .keys()
+        .map(|name| work.state.nodes.get(name).and_then(|node| node.rack.as_ref()))
+        .collect::<Option<_>>()?;
+    let held = job.held_gpus();
+    let mut left = held;
+    let fewest = racks.get(&job.pool)?.iter().take_while(|gpus| {
+        let takes = left > 0;
+        left = left.saturating_sub(**gpus);
+        takes
+    });
+    let (now, better) = (u32::try_from(on.len()).ok()?, u32::try_from(fewest.count()).ok()?);
+    let reason = format!("{held} GPUs are spread over {now} racks, {better} have as many");
+    let object = Object::Job(id.clone());
+    (now > better && left == 0).then_some(Advice { what: Advised::Placement, object, now, better, reason })
+}

@@ -1,0 +1,178 @@
+//! Reservations of the scheduler ahead of an owner's peak (4.5, 4.6): r = Q_q[max over h ≤ H of D(t+h)] - D(t) in whole nodes, at the
+//! level q at which demand is kept back when lending. It begins one time of taking back before demand may first ask for it, so that
+//! GPUs that come back to the pool by then are the owner's and nobody else's, and it ends by itself.
+//!
+//! Before it begins it follows the forecast. Then it only grows: the owner's jobs may be on it, and what is left of it ends soon.
+
+use super::lend::level_for;
+use super::work::{Wanted, Work};
+use crate::action::{Adjust, Change, Fact, Kind};
+use crate::forecast::Series;
+use crate::policy::Reach;
+use crate::state::{Object, Reservation, Share, Writer};
+
+/// Times to come at which demand is looked at, at most.
+const LOOKS: i64 = 24;
+
+pub(super) fn plan(work: &mut Work<'_>) {
+    let state = work.state;
+    for (owner, most) in work.policy.reservation.ahead.clone() {
+        let shares = state.owners.get(&owner).into_iter().flat_map(|owner| &owner.shares);
+        for (pool, share) in shares.filter(|(_, share)| share.quota_gpus > 0) {
+            work.look(Kind::AdjustReservation, 1);
+            let name = format!("ahead-{owner}-{pool}");
+            let object = Object::Reservation(name.clone());
+            let reach = Reach { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Reach::default() };
+            if work.stopped(Kind::AdjustReservation, &reach, object.clone()) {
+                continue;
+            }
+            if let Err(why) = ahead(work, Series { owner: &owner, pool }, share, &name, most) {
+                let reason = format!("{owner} in {pool}: {why}");
+                work.noop(Kind::AdjustReservation, Some(object), reason, None, Vec::new());
+            }
+        }
+    }
+}
+
+/// A rise of demand to come.
+struct Rise {
+    level: f64,
+    /// GPUs beyond demand now, and how many of them are needed every other time.
+    gpus: u32,
+    half: u32,
+    /// When it may begin and until when it was looked for.
+    from_us: i64,
+    until_us: i64,
+}
+
+impl Rise {
+    /// Of `gpus` more than now those that are needed, expected: up to the median every other time at least, from there to the bound
+    /// with a chance that falls evenly to the one that the level leaves, and beyond it with half of that.
+    fn needed(&self, gpus: u32) -> f64 {
+        let tail = 1.0 - self.level;
+        let (often, span) = (gpus.min(self.half), f64::from(self.gpus - self.half));
+        let between = f64::from(gpus.min(self.gpus).saturating_sub(self.half));
+        let falls = if span > 0.0 { (0.5 - tail) * between / span } else { 0.0 };
+        0.5 * f64::from(often)
+            + (0.5 - falls / 2.0) * between
+            + tail / 2.0 * f64::from(gpus.saturating_sub(self.gpus))
+    }
+}
+
+fn rise(work: &mut Work<'_>, of: Series<'_>, share: &Share) -> Result<Rise, String> {
+    let now = share.demand_gpus.ok_or("its demand is not known")?;
+    let rules = &work.policy.lend;
+    let (least, fresh_us) =
+        (rules.least_coverage, work.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000);
+    let ahead_ms = work.policy.reservation.ahead_s * 1000;
+    let looks = (ahead_ms / (rules.reclaim_within_s * 1000)).clamp(1, LOOKS);
+    let step_ms = ahead_ms / looks;
+    let as_of = work.as_of(of).ok_or("there is no forecast of its demand")?;
+    if work.now_us - as_of > fresh_us {
+        return Err(format!("the forecast ends {} s ago", (work.now_us - as_of) / 1_000_000));
+    }
+    let coverage = work.coverage(of).ok_or("too few forecasts have been held against what happened")?;
+    if coverage < least {
+        return Err(format!("only {coverage:.3} of the bounds foreseen held, {least} must"));
+    }
+    let level = level_for(work, Some(coverage));
+    let more = |bound: f64| (bound.ceil().clamp(0.0, 4e9) as u32).min(share.quota_gpus).saturating_sub(now);
+    let far = "the forecast does not reach that far";
+    let (mut gpus, mut begins) = (0, None);
+    for look in 1..=looks {
+        gpus = more(work.highest(of, level, look * step_ms).ok_or(far)?);
+        if gpus > 0 && begins.is_none() {
+            begins = Some(look - 1);
+        }
+    }
+    let half = more(work.highest(of, 0.5, ahead_ms).ok_or(far)?);
+    let from_us = work.now_us + begins.unwrap_or(0) * step_ms * 1000;
+    Ok(Rise {
+        level,
+        gpus,
+        half: half.min(gpus),
+        from_us,
+        until_us: work.now_us + (ahead_ms + step_ms) * 1000,
+    })
+}
+
+fn ahead(work: &mut Work<'_>, of: Series<'_>, share: &Share, name: &str, most: u32) -> Result<(), String> {
+    let there = work.state.reservations.get(name);
+    if there.is_some_and(|there| there.writer == Writer::Other) {
+        return Err(format!("somebody else wrote {name} last: it is theirs"));
+    }
+    let each = node_gpus(work, of.pool)?;
+    let rise = rise(work, of, share)?;
+    let wanted = (rise.gpus.div_ceil(each) * each).min(most / each * each);
+    let from = there.map_or(0, |there| there.gpus);
+    let begun = there.is_some_and(|there| there.start_us <= work.now_us);
+    let reason = format!(
+        "demand may rise by {} GPUs (level {:.3}), by {} every other time, from {} s on",
+        rise.gpus,
+        rise.level,
+        rise.half,
+        (rise.from_us - work.now_us) / 1_000_000
+    );
+    if wanted == from {
+        return Err(format!("{reason}: {from} are reserved"));
+    }
+    if wanted < from && (begun || from - wanted <= each) {
+        return Err(format!("{reason}: {from} are reserved, and it ends by itself"));
+    }
+    let (start_us, end_us) = times(there, &rise, wanted > from);
+    let over_ms = (end_us - start_us.max(work.now_us)) / 1000;
+    let (needed, gpus) =
+        ((rise.needed(wanted.max(from)) - rise.needed(wanted.min(from))), f64::from(wanted.abs_diff(from)));
+    let (missing, idle) = (needed * work.missing_ratio() * over_ms as f64, (gpus - needed) * over_ms as f64);
+    let (benefit, cost) = if wanted > from { (missing, idle) } else { (idle, missing) };
+    let predicted = work.predict(benefit, cost, None, rise.level, over_ms);
+    if !work.worth_it(&predicted) {
+        return Err(format!("{reason}: {wanted} reserved instead of {from} would not be worth it"));
+    }
+    let change = |from_gpus, to_gpus| {
+        Change::AdjustReservation(Adjust::Reservation {
+            name: name.to_owned(),
+            owner: of.owner.to_owned(),
+            pool: of.pool.to_owned(),
+            from_gpus,
+            to_gpus,
+            start_us,
+            end_us,
+        })
+    };
+    let before = match there {
+        Some(_) => Fact::ReservationIs { name: name.to_owned(), gpus: from },
+        None => Fact::NoReservation { name: name.to_owned() },
+    };
+    work.decide(Wanted {
+        change: change(from, wanted),
+        inverse: Some(change(wanted, from)),
+        preconditions: vec![before],
+        effect_ends_us: Some(end_us),
+        notice_ms: 0,
+        after: Vec::new(),
+        predicted,
+        reason: format!("{reason}: {wanted} are reserved instead of {from}"),
+        alternatives: Vec::new(),
+    });
+    Ok(())
+}
+
+/// When it begins and ends: what is there keeps its beginning, and its end where it does not grow.
+fn times(there: Option<&Reservation>, rise: &Rise, grows: bool) -> (i64, i64) {
+    let start_us = there.map_or(rise.from_us, |there| there.start_us);
+    let kept = there.and_then(|there| there.end_us).filter(|_| !grows);
+    (start_us, kept.unwrap_or(rise.until_us))
+}
+
+/// GPUs of a node of the pool; schedulers reserve whole ones.
+fn node_gpus(work: &Work<'_>, pool: &str) -> Result<u32, String> {
+    let mut sizes: Vec<u32> =
+        work.state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    match sizes[..] {
+        [each] if each > 0 => Ok(each),
+        _ => Err(format!("its nodes have {sizes:?} GPUs, and whole nodes of one size are reserved")),
+    }
+}

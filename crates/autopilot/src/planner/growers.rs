@@ -1,0 +1,109 @@
+//! Growth onto loans (4.2, 4.4): running elastic jobs that have no room to grow would use a loan too, for what they gain of it by their
+//! curves. Jobs that wait come first: only where none of them could use the loan do those that run count.
+
+use std::collections::BTreeSet;
+
+use super::resize::{Gain, gain, hold_ms, why_not};
+use super::spare::Spare;
+use super::work::Work;
+use crate::forecast::Series;
+use crate::state::{Job, JobId, JobKind, OwnerName, PoolName};
+
+/// What running jobs of an owner would gain by a loan.
+pub(super) struct Growers {
+    pub(super) owner: OwnerName,
+    /// Jobs by what they gain per GPU, most first, together within what can be lent.
+    jobs: Vec<Gain>,
+}
+
+impl Growers {
+    /// GPUs by which they would grow.
+    pub(super) fn gpus(&self) -> u32 {
+        self.jobs.iter().map(|job| job.more).sum()
+    }
+
+    /// Useful GPU time that `gpus` lent bring, pauses paid: of the jobs that find all that they grow by.
+    pub(super) fn gains(&self, gpus: u32) -> f64 {
+        let mut left = gpus;
+        let mut sum = 0;
+        for job in &self.jobs {
+            if job.more <= left {
+                left -= job.more;
+                sum += job.net();
+            }
+        }
+        sum as f64
+    }
+}
+
+/// Running jobs that would grow and have no room to, of owners for whom nobody waits: new loans are for what waits.
+pub(super) fn candidates<'a>(work: &Work<'a>) -> Vec<(&'a JobId, &'a Job)> {
+    let state = work.state;
+    let waits: BTreeSet<&OwnerName> =
+        state.jobs.values().filter(|job| job.pending_since_us().is_some()).map(|job| &job.owner).collect();
+    let mut spare = Spare::of(work);
+    let mut would = |(id, job): &(&JobId, &Job)| {
+        let JobKind::Elastic { grow, .. } = job.kind else { return false };
+        if job.running_since_us().is_none() || !job.preemptible || waits.contains(&job.owner) {
+            return false;
+        }
+        let (held, sizes) = (job.held_gpus(), job.sizes());
+        let larger = &sizes[sizes.partition_point(|size| *size <= held)..];
+        // It grows by none of this plan yet.
+        let beside = spare.beside(usize::MAX, spare.places(job));
+        let has_room = larger.iter().any(|to| beside.fits(to - held));
+        !has_room && why_not(work, id, job, grow, held, &sizes, u32::MAX).is_none()
+    };
+    state.jobs.iter().filter(|entry| would(entry)).collect()
+}
+
+/// The owner among those of `candidates` who gains most by up to `most` GPUs of a pool like its own (`fits`) over a term; `None`: nobody
+/// gains.
+pub(super) fn growers(
+    work: &Work<'_>,
+    of: Series<'_>,
+    most: u32,
+    candidates: &[(&JobId, &Job)],
+    fits: impl Fn(&PoolName) -> bool,
+) -> Option<Growers> {
+    let (term_ms, ratio) = (work.policy.lend.term_s * 1000, work.policy.resize.gain_ratio);
+    let mut all: Vec<(&OwnerName, Gain)> = Vec::new();
+    for (_, job) in candidates.iter().filter(|(_, job)| job.owner != of.owner && fits(&job.pool)) {
+        let JobKind::Elastic { grow, .. } = job.kind else { continue };
+        let (held, sizes) = (job.held_gpus(), job.sizes());
+        let limit = work.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus);
+        let left = limit.map(|limit| limit.saturating_sub(work.occupancy.used(&job.owner, &job.pool)));
+        let within = left.map_or(most, |left| most.min(left));
+        let larger = sizes.iter().filter(|to| **to > held && **to - held <= within);
+        let gains = larger.map(|to| gain(work, job, grow, *to, hold_ms(work, job, *to).min(term_ms)));
+        let worth = gains.filter(|gain| gain.useful as f64 > ratio * gain.cost as f64);
+        let best = worth.max_by_key(|gain| (gain.net(), std::cmp::Reverse(gain.more)));
+        all.extend(best.map(|gain| (&job.owner, gain)));
+    }
+    best(all, most)
+}
+
+/// The owner with the most to gain within `most` GPUs; ties go to the first.
+fn best(mut all: Vec<(&OwnerName, Gain)>, most: u32) -> Option<Growers> {
+    // More gain per GPU first: a.net / a.more > b.net / b.more without rounding.
+    all.sort_by(|(_, a), (_, b)| {
+        (i128::from(b.net()) * i128::from(a.more)).cmp(&(i128::from(a.net()) * i128::from(b.more)))
+    });
+    let owners: BTreeSet<&OwnerName> = all.iter().map(|(owner, _)| *owner).collect();
+    let mut best: Option<(i64, Growers)> = None;
+    for owner in owners {
+        let mut left = most;
+        let mut jobs = Vec::new();
+        for (_, gain) in all.iter().filter(|(other, _)| *other == owner) {
+            if gain.more <= left {
+                left -= gain.more;
+                jobs.push(*gain);
+            }
+        }
+        let net: i64 = jobs.iter().map(Gain::net).sum();
+        if net > best.as_ref().map_or(0, |(most, _)| *most) {
+            best = Some((net, Growers { owner: owner.clone(), jobs }));
+        }
+    }
+    best.map(|(_, growers)| growers)
+}
