@@ -82,6 +82,11 @@ impl<J: Journal> Pilot<J> {
         known.expect("what learns is called at once")
     }
 
+    /// Takes what another knew of demand for its own.
+    pub fn learn(&mut self, known: Foresight) {
+        self.actuator.learn(|foresight| *foresight = known);
+    }
+
     /// What has waited for a person for long enough.
     fn approved(&self, now_us: i64) -> Vec<(ActionId, String)> {
         let waits = |intent: &&Intent| {

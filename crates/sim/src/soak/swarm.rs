@@ -96,7 +96,7 @@ pub struct Swarm {
 #[derive(Debug, Clone, Copy)]
 struct Hang {
     at_us: i64,
-    /// Things it does in its step before: writes, and requests to the cluster.
+    /// Steps of actions it writes, and requests to the cluster, before.
     moments: u32,
     /// Looks of the other one meanwhile; its lease lasts three.
     looks: u32,
@@ -104,17 +104,24 @@ struct Hang {
 
 /// An actuator dies at a write.
 #[derive(Debug, Clone, Copy)]
+pub(super) struct Kill {
+    /// Writes that it has left.
+    pub(super) writes: u32,
+    /// Only those are counted that hold steps of actions: most of the others renew the lease.
+    pub(super) at_steps: bool,
+    /// Whether the last of them stands there.
+    pub(super) is_written: bool,
+}
+
+/// When actuators are killed.
+#[derive(Debug, Clone, Copy)]
 struct Death {
     at_us: i64,
     /// Nobody is started before.
     until_us: i64,
-    /// Writes that it has left.
-    writes: u32,
-    /// Whether the last of them stands there.
-    is_written: bool,
+    kill: Kill,
 }
 
-/// How often actuators look and are checked, one of these; what is tried again a look later is too late at the slower.
 const LOOKS_US: [i64; 2] = [20 * SECOND_US, MINUTE_US];
 /// How often they plan.
 const PLANS_US: i64 = 5 * MINUTE_US;
@@ -163,15 +170,18 @@ impl Swarm {
         let off_at = times(FaultKind::SwitchOff, 3);
         let hang = |at_us, rng: &mut ChaCha8Rng| Hang {
             at_us,
-            moments: rng.random_range(0..16),
+            moments: rng.random_range(0..12),
             looks: rng.random_range(1..20),
         };
         let hangs = hangs_at.into_iter().map(|at_us| hang(at_us, &mut rng)).collect();
         let death = |at_us, rng: &mut ChaCha8Rng| Death {
             at_us,
             until_us: at_us + rng.random_range(0..60) * 5 * MINUTE_US,
-            writes: rng.random_range(0..16),
-            is_written: rng.random_bool(0.5),
+            kill: Kill {
+                writes: rng.random_range(0..12),
+                at_steps: rng.random_bool(0.7),
+                is_written: rng.random_bool(0.5),
+            },
         };
         let deaths = deaths_at.into_iter().map(|at_us| death(at_us, &mut rng)).collect();
         let off = off_at
@@ -273,19 +283,23 @@ impl Swarm {
         }
     }
 
-    /// Whether the newest actuator hangs now: after how many things it does, and for how many looks.
+    /// Whether an actuator hangs soon: after how many things it does, and for how many looks.
     pub(super) fn hangs(&self, now_us: i64) -> Option<(u32, u32)> {
         let hang = self.hangs.iter().find(|hang| hang.at_us == now_us)?;
-        // Nobody who hangs between asking the switch and acting can know that it was turned meanwhile.
-        let wakes_us = now_us + i64::from(hang.looks) * self.habits.every_us;
-        let turned = self.off.iter().any(|(off, _)| off.start <= wakes_us && now_us <= off.end);
-        (!turned).then_some((hang.moments, hang.looks))
+        Some((hang.moments, hang.looks))
     }
 
-    /// Whether those who live die soon: writes they have left, and whether the last of them is written.
-    pub(super) fn kills(&self, now_us: i64) -> Option<(u32, bool)> {
-        let death = self.deaths.iter().find(|death| death.at_us == now_us)?;
-        Some((death.writes, death.is_written))
+    /// Whether one may hang for so long from now on. Nobody who hangs between asking the switch and acting can know that it was turned
+    /// meanwhile, and faults come to an end.
+    pub(super) fn may_hang(&self, now_us: i64, looks: u32) -> bool {
+        let wakes_us = now_us + i64::from(looks) * self.habits.every_us;
+        let turned = self.off.iter().any(|(off, _)| off.start <= wakes_us && now_us <= off.end);
+        !turned && wakes_us < self.span_us
+    }
+
+    /// Whether those who live die soon.
+    pub(super) fn kills(&self, now_us: i64) -> Option<Kill> {
+        self.deaths.iter().find(|death| death.at_us == now_us).map(|death| death.kill)
     }
 
     /// Whether nobody is started.
