@@ -33,7 +33,12 @@ fn cluster() -> SimTarget {
 }
 
 fn checker(journal: &InMemory) -> Checker {
-    Checker::new(1, Limits { budgets: [(Kind::Lend, (2, 3))].into() }, journal.reader(), vec![50..60])
+    Checker::new(
+        1,
+        Limits { budgets: [(Kind::Lend, (2, 3))].into() },
+        journal.reader(),
+        std::iter::once(50..60).collect(),
+    )
 }
 
 fn found(deeds: &[(&str, u64, i64)]) -> Vec<Invariant> {
