@@ -1,6 +1,10 @@
 //! Forecasts that are wrong without knowing it, as a fault of their own.
 
-use tidegate_autopilot::forecast::{DemandForecast, Series};
+use tidegate_autopilot::{
+    actuator::Foresees,
+    forecast::{DemandForecast, Series},
+    state::ClusterState,
+};
 
 use crate::PPM;
 
@@ -47,22 +51,37 @@ fn mixed(value: u64) -> u64 {
 }
 
 /// A forecast that errs. What it tells of its own record is that of the right one: nobody knows yet.
-#[derive(Clone, Copy)]
-pub struct Mistaken<'a> {
-    /// The one that is right.
-    pub right: &'a dyn DemandForecast,
-    pub error: ForecastError,
-    /// When it is asked, µs since 1970.
-    pub now_us: i64,
+#[derive(Debug, Clone)]
+pub struct Mistaken<F> {
+    right: F,
+    error: ForecastError,
+    /// When it was shown the cluster last, and what time it is, µs since 1970.
+    shown_us: i64,
+    now_us: i64,
 }
 
-impl std::fmt::Debug for Mistaken<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mistaken").field("error", &self.error).finish_non_exhaustive()
+impl<F> Mistaken<F> {
+    /// Errs as `error` says where `right` would be right.
+    pub fn new(right: F, error: ForecastError) -> Self {
+        Self { right, error, shown_us: 0, now_us: 0 }
+    }
+
+    /// Tells what time it is, µs since 1970.
+    pub fn set_now(&mut self, now_us: i64) {
+        self.now_us = now_us;
     }
 }
 
-impl DemandForecast for Mistaken<'_> {
+impl<F: Foresees> Foresees for Mistaken<F> {
+    fn observe(&mut self, state: &ClusterState) {
+        if self.error.learns(self.shown_us, self.now_us) {
+            self.right.observe(state);
+        }
+        self.shown_us = self.now_us;
+    }
+}
+
+impl<F: DemandForecast> DemandForecast for Mistaken<F> {
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         let key = within_ms as u64 ^ level.to_bits();
         self.right.highest_gpus(of, level, within_ms).map(|gpus| self.error.told(gpus, self.now_us, key))

@@ -366,3 +366,53 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     assert_eq!(by, ["anna"]);
     assert!(target.observe().unwrap().loans.len() == 1);
 }
+
+#[test]
+fn what_a_target_took_and_never_did_needs_no_undoing() {
+    let setting = setting(5);
+    let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
+    let mut target = SimTarget::new(sim, Control { lie_ppm: 1_000_000, ..Control::default() }, 1);
+    target.run_until(17 * HOUR_US);
+    let journal = InMemory::default();
+    let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
+    run(&mut actuator, &mut target, 22 * HOUR_US).unwrap();
+    assert_eq!(target.deeds().len(), 0);
+    let (known, _) = known(&journal);
+    let undone =
+        |intent: &&tidegate_autopilot::intent::Intent| matches!(intent.stage, Stage::Compensated { .. });
+    assert!(known.intents.all().filter(undone).count() > 0, "{:?}", known.intents);
+    // Fifteen minutes pass before it is given up; then nothing is left of it. What is only suggested waits for a person.
+    let before_us = EPOCH_US + 22 * HOUR_US - 20 * MINUTE_US;
+    let sent = known.intents.open().filter(|intent| intent.stage != Stage::Proposed);
+    for intent in sent {
+        assert!(intent.at_us() > before_us, "{intent:?}");
+    }
+}
+
+#[test]
+fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
+    let setting = setting(5);
+    let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+    let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
+    // Answers are lost, and of what was asked for half is not done: it is asked for again at the next look.
+    target.set_control(Control { unknown_ppm: 500_000, ..Control::default() });
+    while target.sim().now_us() < DAY_US {
+        let now_us = target.sim().now_us();
+        actuator.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
+        target.run_until(now_us + 20 * SECOND_US);
+    }
+    let (_, entries) = known(&journal);
+    let begun: Vec<(&str, i64)> = entries
+        .iter()
+        .filter_map(|entry| match &entry.what {
+            What::Step(event) => (event.what == Step::Applying).then_some((&*event.action, event.at_us)),
+            _ => None,
+        })
+        .collect();
+    let ids: BTreeSet<&str> = begun.iter().map(|(id, _)| *id).collect();
+    assert!(ids.len() + 3 < begun.len(), "some were tried again: {begun:?}");
+    assert!(target.deeds().len() > 10);
+    for deed in target.deeds().iter().filter(|deed| !deed.action.ends_with("-undo")) {
+        assert!(begun.contains(&(&*deed.action, EPOCH_US + deed.asked_us)), "{deed:?}");
+    }
+}

@@ -10,12 +10,11 @@ use tidegate_sim::{
     backtest::{Setting, play},
     generate::{Arrivals, Load},
     observe::Observer,
-    pilot::Autopilot,
     policy::Lyra,
     soak::{Limits, soak},
 };
 
-/// Everything that a run tells: events, an outcome, a soak with the product's planner.
+/// Everything that a run tells: events, an outcome, a soak of the product.
 #[test]
 #[ignore = "run by the other test, twice"]
 fn tells_all_it_does() {
@@ -31,8 +30,7 @@ fn tells_all_it_does() {
     let bytes: Vec<u8> = events.iter().flat_map(|event| event.encode_to_vec()).collect();
     println!("<<{bytes:?}>>");
     let policy = Policy::auto();
-    let make = |s: &Setting, life, before: Option<&Autopilot>| Autopilot::for_trial(&policy, s, life, before);
-    println!("<<{:?}>>", soak(3..5, &make, &Limits::default()).unwrap());
+    println!("<<{:?}>>", soak(3..5, &policy, &Limits::default()).unwrap());
 }
 
 #[test]

@@ -185,7 +185,11 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         match (judged, state) {
             // It was sent, and did not arrive. Whether it may still be done is asked anew.
             (Judged::Again, Some(state)) => match self.may_begin(intent, action, switch, state, now_us) {
-                Some(Ok(())) => self.apply(action, target, now_us),
+                Some(Ok(())) => {
+                    // Its budget is used now, not when it was sent in vain.
+                    self.record_step(&action.id, What::Applying, now_us)?;
+                    self.apply(action, target, now_us)
+                }
                 Some(Err(refusal)) if refusal.rule == Rule::Switch => Ok(Turn::Waits),
                 Some(Err(refusal)) => {
                     self.tell(&action.id, What::Failed { why: refusal.why, applied: false }, now_us)
@@ -233,10 +237,18 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
                 return self.tell(id, What::Compensated, now_us);
             }
             Ok(Effect::Partial { .. }) => return Ok(Turn::Waits),
-            Ok(Effect::Absent) if switch() == Switch::On => {}
-            Ok(Effect::Absent) => return Ok(Turn::Waits),
+            Ok(Effect::Absent) => {}
             Err(TargetError::StaleGeneration { .. }) => return Err(Stop::Fenced),
             Err(_) => return Ok(Turn::Waits),
+        }
+        match target.read_back(&intent.action()) {
+            // It never came to be, or what it did is gone: a target would refuse to undo that, for ever.
+            Ok(Effect::Absent | Effect::Overridden { .. }) => {
+                return self.tell(id, What::Compensated, now_us);
+            }
+            Ok(Effect::Done { .. } | Effect::Partial { .. }) if switch() == Switch::On => {}
+            Err(TargetError::StaleGeneration { .. }) => return Err(Stop::Fenced),
+            Ok(Effect::Done { .. } | Effect::Partial { .. }) | Err(_) => return Ok(Turn::Waits),
         }
         match target.apply(undoing) {
             Err(TargetError::StaleGeneration { .. }) => Err(Stop::Fenced),

@@ -103,18 +103,29 @@ pub trait Journal {
 pub struct InMemory {
     entries: Rc<RefCell<Vec<Entry>>>,
     next: usize,
+    brief: bool,
 }
 
 impl InMemory {
+    /// One that keeps of plans only what was decided, as a log does of clusters that are too large for it: nobody will ask why, or make
+    /// them again. Nothing that an actuator goes by is lost.
+    #[must_use]
+    pub fn brief() -> Self {
+        Self { brief: true, ..Self::default() }
+    }
+
     /// A new reader of the same entries, from the first on.
     #[must_use]
     pub fn reader(&self) -> Self {
-        Self { entries: Rc::clone(&self.entries), next: 0 }
+        Self { entries: Rc::clone(&self.entries), next: 0, brief: self.brief }
     }
 }
 
 impl Journal for InMemory {
-    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+    fn append(&mut self, mut entries: Vec<Entry>) -> Result<(), JournalError> {
+        if self.brief {
+            entries.iter_mut().for_each(shorten);
+        }
         self.entries.borrow_mut().extend(entries);
         Ok(())
     }
@@ -125,4 +136,12 @@ impl Journal for InMemory {
         self.next = entries.len();
         Ok(new)
     }
+}
+
+/// Leaves out of a plan what it was made from and why.
+fn shorten(entry: &mut Entry) {
+    let What::Planned(planned) = &mut entry.what else { return };
+    planned.state = ClusterState::default();
+    planned.report.considered.clear();
+    planned.report.answers.clear();
 }

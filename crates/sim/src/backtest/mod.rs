@@ -9,10 +9,11 @@ pub use quotas::{Owners, QuotaLender, QuotaRun, play_quotas};
 pub use setting::{Arrival, Setting, Terms, Unknowns};
 
 use serde::Serialize;
+use tidegate_autopilot::{actuator::InMemory, guard::Switch, policy::Policy as Rules};
 
 use crate::{
     DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
-    pilot::{self, Decide, Habits, Pilot},
+    pilot::{Habits, Pilot, unknowing},
     policy::{self, Clairvoyant, Policy},
     target::{Control, SimTarget},
 };
@@ -114,18 +115,16 @@ impl Metric {
 pub enum Contender {
     /// One that sees and changes the simulation itself.
     Policy(Box<dyn Policy>),
-    /// One that sees and acts through the target interface only, with all that goes wrong on the way.
+    /// The product: its planner, guard and actuator see and act through the target interface only, with all that goes wrong on the way.
     Pilot {
-        /// Who decides.
-        decider: Box<dyn Decide>,
+        /// The policy file it goes by.
+        rules: Box<Rules>,
         /// What goes wrong.
         control: Control,
-        /// How its actuator behaves.
+        /// How it is run.
         habits: Habits,
         /// How the scheduler is set up for it.
         schedule: Schedule,
-        /// How often it looks, µs.
-        every_us: i64,
     },
 }
 
@@ -221,22 +220,36 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
             go_on(&mut sim, policy.as_mut(), span_us, &mut at);
             sim.outcome()
         }
-        Contender::Pilot { decider, control, habits, every_us, .. } => {
+        Contender::Pilot { rules, control, habits, .. } => {
             let mut target = SimTarget::new(sim, control, seed);
-            let mut pilot = Pilot::new(decider, 1, habits);
-            pilot::fly(&mut target, &mut pilot, every_us, limit_us, &mut at);
-            // The service goes on where all jobs are done.
-            while target.sim().now_us() < span_us {
-                let now_us = target.sim().now_us();
-                pilot.step(&mut target, setting.spec.epoch_us + now_us);
-                target.run_until(span_us.min((now_us / every_us + 1) * every_us));
-                at(target.sim());
-            }
+            fly(&mut target, *rules, habits, (span_us, limit_us), &mut at);
             target.sim().outcome()
         }
     };
     let price_micros = setting.price_micros;
     Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us, price_micros })
+}
+
+/// Lets the product run a cluster until all jobs are done or it is `limit_us`; the service goes on to the end of the time under test.
+fn fly(
+    target: &mut SimTarget,
+    rules: Rules,
+    habits: Habits,
+    (span_us, limit_us): (i64, i64),
+    at: &mut dyn FnMut(&Sim),
+) {
+    let (epoch_us, every_us) = (target.sim().spec().epoch_us, habits.every_us.max(1));
+    let mut pilot = Pilot::new(rules, 1, habits, InMemory::brief(), unknowing());
+    loop {
+        let (sim, now_us) = (target.sim(), target.sim().now_us());
+        let until_us = if sim.jobs_done() < sim.jobs().len() { limit_us } else { span_us };
+        if now_us >= until_us {
+            return;
+        }
+        pilot.step(target, &mut || Switch::On, epoch_us + now_us).expect("memory can always be written");
+        target.run_until(((now_us / every_us + 1) * every_us).min(until_us));
+        at(target.sim());
+    }
 }
 
 /// Lets a policy run a cluster whose jobs are all done to the end of the time under test: services go on.
@@ -254,7 +267,7 @@ impl Contender {
     pub fn name(&self) -> String {
         match self {
             Self::Policy(policy) => policy.name(),
-            Self::Pilot { decider, .. } => decider.name(),
+            Self::Pilot { rules, .. } => format!("tidegate {}", rules.name),
         }
     }
 }

@@ -5,11 +5,13 @@ mod clairvoyant;
 mod gfs;
 mod grow;
 mod lend;
+mod lender;
 mod lyra;
 
 pub use clairvoyant::{Clairvoyant, fluid_bound_gpu_us};
 pub use gfs::Gfs;
 pub use grow::{Choice, Item, knapsack};
+pub use lender::Lender;
 pub use lyra::Lyra;
 
 use crate::{Backfill, ClusterSpec, JobSpec, MINUTE_US, Sim};

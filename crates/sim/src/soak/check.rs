@@ -1,11 +1,16 @@
-//! What must never happen, checked from outside: by the cluster alone, not by what an actuator believes.
+//! What must never happen, checked from outside: by the cluster and by the journal, not by what an actuator believes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use serde::Serialize;
-use tidegate_autopilot::action::Kind;
+use tidegate_autopilot::{action::Kind, actuator::InMemory, policy::Policy};
 
-use crate::{DAY_US, HOUR_US, MINUTE_US, Place, target::SimTarget};
+use super::records::Records;
+use crate::{
+    DAY_US, HOUR_US, MINUTE_US, Place,
+    target::{Deed, SimTarget},
+};
 
 /// What must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -27,6 +32,14 @@ pub enum Invariant {
     LoanEnds,
     /// Hours after the last fault, nothing is stuck half-way.
     Converges,
+    /// No effect that the journal did not tell of before.
+    Recorded,
+    /// No effect is asked for while the switch is off.
+    Switch,
+    /// What was decided, refused or failed says why.
+    Explained,
+    /// From the journal alone a plan comes out again as it was.
+    Rederived,
 }
 
 /// What an autopilot has promised to keep to.
@@ -34,6 +47,14 @@ pub enum Invariant {
 pub struct Limits {
     /// Effects of a kind in an hour and in 24 hours; kinds without an entry are not limited.
     pub budgets: BTreeMap<Kind, (u32, u32)>,
+}
+
+impl Limits {
+    /// What a policy promises.
+    pub fn of(policy: &Policy) -> Self {
+        let budget = |kind: Kind| (kind, (policy.budget(kind).per_hour, policy.budget(kind).per_day));
+        Self { budgets: Kind::ALL.into_iter().map(budget).collect() }
+    }
 }
 
 /// One violation.
@@ -48,7 +69,9 @@ pub struct Violation {
 pub(super) struct Checker {
     seed: u64,
     limits: Limits,
-    budgets: usize,
+    records: Records,
+    /// When the switch is off.
+    off: Vec<Range<i64>>,
     seen: usize,
     ids: BTreeSet<String>,
     generation: u64,
@@ -58,16 +81,18 @@ pub(super) struct Checker {
     violations: Vec<Violation>,
 }
 
+/// Longest that an action may be open when nothing goes wrong: a person may take an hour to approve it, and it fifteen minutes to be seen done.
+const STUCK_US: i64 = 2 * HOUR_US;
 /// Longest that a node may be on its way when nothing goes wrong: notice and checkpoint, kill, hand-over, load and some ticks.
 const ON_THE_WAY_US: i64 = HOUR_US;
 
 impl Checker {
-    /// `budgets`: how many budgets there are. One that lost its lease and does not know it yet has one of its own.
-    pub(super) fn new(seed: u64, limits: Limits, budgets: usize) -> Self {
+    pub(super) fn new(seed: u64, limits: Limits, journal: InMemory, off: Vec<Range<i64>>) -> Self {
         Self {
             seed,
             limits,
-            budgets,
+            records: Records::new(journal),
+            off,
             seen: 0,
             ids: BTreeSet::new(),
             generation: 0,
@@ -102,6 +127,10 @@ impl Checker {
                 self.found(now_us, Invariant::Floor, what);
             }
         }
+        let epoch_us = sim.spec().epoch_us;
+        for (at_us, invariant, what) in self.records.read() {
+            self.found(at_us - epoch_us, invariant, what);
+        }
         self.look_at_deeds(target);
         for (id, late_us) in target.overdue() {
             // A node that was broken, or a job that had to be told, may take this long.
@@ -121,10 +150,35 @@ impl Checker {
                 self.found(now_us, Invariant::Converges, what);
             }
         }
+        if is_quiet {
+            self.look_at_stuck(now_us, epoch_us);
+        }
+    }
+
+    /// Actions that were begun long ago and are not over; asked once all has been well for hours.
+    fn look_at_stuck(&mut self, now_us: i64, epoch_us: i64) {
+        let before_us = epoch_us + now_us - STUCK_US;
+        let stuck = self.records.stuck(before_us).next().map(|(id, stage)| format!("{id} is {stage:?}"));
+        if let Some(what) = stuck {
+            self.found(now_us, Invariant::Converges, what);
+        }
+    }
+
+    /// Whether it was on record before it was asked for, and asked for while the switch was on.
+    fn look_at_words(&mut self, deed: &Deed, epoch_us: i64) {
+        let begun_us = self.records.begun_us.get(&deed.action);
+        if begun_us.is_none_or(|at_us| *at_us > epoch_us + deed.asked_us) {
+            let what = format!("{} was asked for, and the journal says {begun_us:?}", deed.action);
+            self.found(deed.at_us, Invariant::Recorded, what);
+        }
+        if self.off.iter().any(|off| off.contains(&deed.asked_us)) {
+            self.found(deed.at_us, Invariant::Switch, format!("{} was asked for", deed.action));
+        }
     }
 
     fn look_at_deeds(&mut self, target: &SimTarget) {
         for deed in &target.deeds()[self.seen..] {
+            self.look_at_words(deed, target.sim().spec().epoch_us);
             if !self.ids.insert(deed.action.clone()) {
                 self.found(deed.at_us, Invariant::OneEffect, format!("{} had a second effect", deed.action));
             }
@@ -138,13 +192,16 @@ impl Checker {
                 let what = format!("{} let a loan go on {early_us} µs before its time", deed.action);
                 self.found(deed.at_us, Invariant::Prolong, what);
             }
-            let Some(counts_as) = deed.counts_as else { continue };
+            // What is undone was counted when it was done.
+            let Some(counts_as) = deed.counts_as.filter(|_| !deed.action.ends_with("-undo")) else {
+                continue;
+            };
             let times = self.by_kind.entry(counts_as).or_default();
             times.push(deed.asked_us);
             let within = |span_us: i64| times.iter().filter(|at| deed.asked_us - **at < span_us).count();
             let (hour, day) = (within(HOUR_US), within(DAY_US));
             if let Some((per_hour, per_day)) = self.limits.budgets.get(&counts_as)
-                && (hour > self.budgets * *per_hour as usize || day > self.budgets * *per_day as usize)
+                && (hour > *per_hour as usize || day > *per_day as usize)
             {
                 let what = format!(
                     "{hour} {} in an hour, {day} in a day; {per_hour} and {per_day} may be",
@@ -164,50 +221,15 @@ impl Checker {
         }
     }
 
-    pub(super) fn into_violations(self) -> Vec<Violation> {
-        self.violations
+    /// Plans that were made again.
+    pub(super) fn plans(&self) -> u64 {
+        self.records.plans
+    }
+
+    pub(super) fn take_violations(&mut self) -> Vec<Violation> {
+        std::mem::take(&mut self.violations)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        ClusterSpec, Sim,
-        target::{Control, Deed},
-    };
-
-    fn found(deeds: &[(&str, u64, i64)]) -> Vec<Invariant> {
-        let sim = Sim::new(ClusterSpec::uniform(&[1], 8), vec![], vec![]).unwrap();
-        let mut target = SimTarget::new(sim, Control::default(), 1);
-        for (action, generation, at_us) in deeds {
-            let kind = Kind::Lend;
-            target.forge(Deed {
-                at_us: *at_us,
-                asked_us: *at_us,
-                action: (*action).into(),
-                generation: *generation,
-                kind,
-                counts_as: (!action.starts_with("on")).then_some(kind),
-                early_us: action.starts_with("on").then_some(*at_us - 10),
-            });
-        }
-        let mut checker = Checker::new(1, Limits { budgets: [(Kind::Lend, (2, 3))].into() }, 1);
-        checker.look(&target, true);
-        checker.into_violations().iter().map(|v| v.invariant).collect()
-    }
-
-    #[test]
-    fn deeds_that_must_not_be_are_found() {
-        assert_eq!(found(&[("a", 1, 0), ("b", 1, 1), ("c", 2, HOUR_US + 1)]), []);
-        assert_eq!(found(&[("a", 1, 0), ("a", 1, 1)]), [Invariant::OneEffect]);
-        assert_eq!(found(&[("a", 2, 0), ("b", 1, 1)]), [Invariant::Generation]);
-        assert_eq!(found(&[("a", 1, 0), ("b", 1, 1), ("c", 1, HOUR_US - 1)]), [Invariant::Budget]);
-        let day = [("a", 1, 0), ("b", 1, 2 * HOUR_US), ("c", 1, 4 * HOUR_US), ("d", 1, 6 * HOUR_US)];
-        assert_eq!(found(&day), [Invariant::Budget]);
-        // What lets a loan go on is of no budget, but has its time.
-        let on = |at_us: i64| [("a", 1, 0), ("b", 1, 1), ("on1", 1, at_us), ("on2", 1, at_us)];
-        assert_eq!(found(&on(10)), []);
-        assert_eq!(found(&on(11)), [Invariant::Prolong]);
-    }
-}
+mod tests;

@@ -1,23 +1,29 @@
 //! Long random runs against what must never happen. Each seed draws a cluster, its jobs and demand, and a swarm of faults: a
-//! random choice of kinds (Groce et al., Swarm Testing, ISSTA 2012), so that kinds also meet alone.
+//! random choice of kinds (Groce et al., Swarm Testing, ISSTA 2012), so that kinds also meet alone. It is the product that acts: its
+//! planner, guard, forecast and actuator, over a journal that outlives them.
 
+mod cast;
 mod check;
+mod records;
 mod swarm;
 
 pub use check::{Invariant, Limits, Violation};
 pub use swarm::{FaultKind, Swarm};
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use serde::Serialize;
+use tidegate_autopilot::{actuator::InMemory, guard::Switch, policy::Policy};
 
 use crate::{
-    DAY_US, HOUR_US, MINUTE_US, Sim, SimError,
-    backtest::Setting,
+    DAY_US, HOUR_US, Sim, SimError,
     mistake::ForecastError,
-    pilot::{Decide, Ended, Pilot},
+    pilot::{asking, warmed},
     target::{Control, SimTarget},
 };
+use cast::Cast;
 use check::Checker;
 
 /// What a soak came to.
@@ -32,94 +38,112 @@ pub struct Soaked {
     pub deeds: u64,
     /// Loans that were opened and ended.
     pub loans: u64,
-    /// Actions refused to an actuator that had lost its lease.
+    /// Times that an actuator learnt in the midst of a step that it had lost its lease.
     pub fenced: u64,
+    /// Plans that were made again from the journal.
+    pub plans: u64,
     pub violations: Vec<Violation>,
 }
 
-/// Runs seeds one after the other. `make(setting, life, before)` gives the decider of an actuator's life: what the one before
-/// it has done and learned is on the log, so it may take that from it.
+/// Runs seeds one after the other by a policy, and checks it against `limits`.
 ///
 /// # Errors
 /// [`SimError`] if a made-up cluster does not fit together.
-pub fn soak<D: Decide>(
-    seeds: impl Iterator<Item = u64>,
-    make: &dyn Fn(&Setting, u64, Option<&D>) -> D,
-    limits: &Limits,
-) -> Result<Soaked, SimError> {
+pub fn soak(seeds: impl Iterator<Item = u64>, policy: &Policy, limits: &Limits) -> Result<Soaked, SimError> {
     let mut all = Soaked::default();
     for seed in seeds {
-        let one = soak_one(seed, make, limits)?;
+        let one = soak_one(seed, policy, limits)?;
         all.seeds += 1;
         all.simulated_us += one.simulated_us;
         one.faults.iter().for_each(|(kind, n)| *all.faults.entry(*kind).or_default() += n);
         all.deeds += one.deeds;
         all.loans += one.loans;
         all.fenced += one.fenced;
+        all.plans += one.plans;
         all.violations.extend(one.violations);
     }
     Ok(all)
 }
 
-/// How often the actuators act.
-const EVERY_US: i64 = 5 * MINUTE_US;
+/// After the last fault things have this long to settle before they have to be settled.
+const SETTLES_US: i64 = 6 * HOUR_US;
+/// After the last fault actuators live this long.
+const LIVES_ON_US: i64 = 12 * HOUR_US;
 
-fn soak_one<D: Decide>(
-    seed: u64,
-    make: &dyn Fn(&Setting, u64, Option<&D>) -> D,
-    limits: &Limits,
-) -> Result<Soaked, SimError> {
-    let swarm = Swarm::draw(seed);
-    let setting = swarm.setting();
-    let mut sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone())?;
-    swarm.plan(&mut sim);
-    let mut target = SimTarget::new(sim, swarm.control, seed);
-    let mut checker = Checker::new(seed, limits.clone(), 1 + usize::from(swarm.leaves_ghosts()));
-    let mut soaked = Soaked { seeds: 1, faults: swarm.counted(), ..Soaked::default() };
-    let epoch_us = target.sim().spec().epoch_us;
-    let error = ForecastError { until_us: epoch_us + swarm.forecast.until_us, ..swarm.forecast };
-    let make = |life: u64, before: Option<&D>| {
-        let mut decider = make(&setting, life, before);
-        decider.mislead(error);
-        decider
-    };
-    let mut life = 1;
-    let mut pilot = Pilot::new(make(life, None), life, swarm.habits);
-    // One that lost its lease and does not know it yet.
-    let mut ghost: Option<Pilot<D>> = None;
-    let quiet_us = swarm.span_us;
-    let dies_us = quiet_us + 12 * HOUR_US;
-    let end_us = dies_us + DAY_US;
-    while target.sim().now_us() < end_us {
-        let now_us = target.sim().now_us();
+/// A cluster, what goes wrong with it, the journal, and who checks. Shared by all who act.
+struct World {
+    swarm: Swarm,
+    epoch_us: i64,
+    target: RefCell<SimTarget>,
+    journal: InMemory,
+    checker: RefCell<Checker>,
+    fenced: Cell<u64>,
+}
+
+impl World {
+    /// Time of the simulation, µs.
+    fn now_us(&self) -> i64 {
+        self.target.borrow().sim().now_us()
+    }
+
+    fn switch(&self) -> Switch {
+        self.swarm.switch(self.now_us())
+    }
+
+    /// People do what they do, time goes on until the next look, and all is checked.
+    fn pass(&self) {
+        let (now_us, quiet_us) = (self.now_us(), self.swarm.span_us);
+        let mut target = self.target.borrow_mut();
         if now_us == quiet_us {
             target.set_control(Control::default());
             (0..target.sim().nodes().len() as u32).for_each(|n| target.drain_by_hand(n, false));
         }
-        if swarm.takes_over(now_us) {
-            life += 1;
-            let decider = make(life, Some(pilot.decider()));
-            let old = std::mem::replace(&mut pilot, Pilot::new(decider, life, swarm.habits));
-            ghost = swarm.leaves_ghosts().then_some(old);
-        }
-        swarm.by_hand(&mut target, now_us);
-        if now_us < dies_us && !swarm.is_dead(now_us) {
-            pilot.step(&mut target, epoch_us + now_us);
-        }
-        if let Some(ghost) = ghost.as_mut().filter(|_| now_us < dies_us) {
-            ghost.step(&mut target, epoch_us + now_us);
-            soaked.fenced += ghost.counts().get(&Ended::Fenced).copied().unwrap_or(0);
-        }
-        if ghost.as_ref().is_some_and(Pilot::is_fenced) {
-            ghost = None;
-        }
-        target.run_until(now_us + EVERY_US);
-        checker.look(&target, now_us >= quiet_us + 6 * HOUR_US && now_us < dies_us);
+        self.swarm.by_hand(&mut target, now_us);
+        target.run_until(now_us + self.swarm.habits.every_us);
+        let is_quiet = (quiet_us + SETTLES_US..quiet_us + LIVES_ON_US).contains(&now_us);
+        self.checker.borrow_mut().look(&target, is_quiet);
     }
+}
+
+fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<Soaked, SimError> {
+    let swarm = Swarm::draw(seed);
+    let setting = swarm.setting();
+    let mut sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone())?;
+    swarm.plan(&mut sim);
+    let epoch_us = setting.spec.epoch_us;
+    let error = ForecastError { until_us: epoch_us + swarm.forecast.until_us, ..swarm.forecast };
+    let policy = if swarm.habits.approval_us > 0 { asking(policy.clone()) } else { policy.clone() };
+    let journal = InMemory::default();
+    let checker = Checker::new(seed, limits.clone(), journal.reader(), swarm.switch_off());
+    let world = Rc::new(World {
+        epoch_us,
+        target: RefCell::new(SimTarget::new(sim, swarm.control, seed)),
+        journal,
+        checker: RefCell::new(checker),
+        fenced: Cell::new(0),
+        swarm,
+    });
+    let mut cast = Cast::new(Rc::clone(&world), policy, warmed(&setting, error));
+    let dies_us = world.swarm.span_us + LIVES_ON_US;
+    while world.now_us() < dies_us {
+        cast.act();
+        world.pass();
+    }
+    drop(cast);
+    while world.now_us() < dies_us + DAY_US {
+        world.pass();
+    }
+    let target = world.target.borrow();
+    let mut checker = world.checker.borrow_mut();
     checker.end(&target);
-    soaked.simulated_us = target.sim().now_us();
-    soaked.deeds = target.deeds().len() as u64;
-    soaked.loans = target.ended_loans().len() as u64;
-    soaked.violations = checker.into_violations();
-    Ok(soaked)
+    Ok(Soaked {
+        seeds: 1,
+        simulated_us: target.sim().now_us(),
+        faults: world.swarm.counted(),
+        deeds: target.deeds().len() as u64,
+        loans: target.ended_loans().len() as u64,
+        fenced: world.fenced.get(),
+        plans: checker.plans(),
+        violations: checker.take_violations(),
+    })
 }

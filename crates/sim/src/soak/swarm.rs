@@ -1,12 +1,13 @@
 //! What one seed draws: a cluster, its load, and which things go wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
+use tidegate_autopilot::guard::Switch;
 
-use super::EVERY_US;
 use crate::{
     Backfill, DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim,
     backtest::Setting,
@@ -43,9 +44,11 @@ pub enum FaultKind {
     ForecastNoise,
     /// The forecast learns late what happened.
     ForecastStale,
+    /// A person pauses everything, or the switch cannot be read.
+    SwitchOff,
 }
 
-const KINDS: [FaultKind; 19] = [
+const KINDS: [FaultKind; 20] = [
     FaultKind::NodesFail,
     FaultKind::RacksFail,
     FaultKind::Stragglers,
@@ -65,6 +68,7 @@ const KINDS: [FaultKind; 19] = [
     FaultKind::ForecastBias,
     FaultKind::ForecastNoise,
     FaultKind::ForecastStale,
+    FaultKind::SwitchOff,
 ];
 
 /// What one seed draws.
@@ -83,10 +87,44 @@ pub struct Swarm {
     pub forecast: ForecastError,
     slow: Vec<(i64, u32, u32)>,
     drains: Vec<(i64, u32, bool)>,
-    takeovers: Vec<i64>,
-    deaths: Vec<(i64, i64)>,
+    hangs: Vec<Hang>,
+    deaths: Vec<Death>,
+    off: Vec<(Range<i64>, Switch)>,
 }
 
+/// An actuator hangs, and another is started that acts meanwhile. It wakes up and goes on.
+#[derive(Debug, Clone, Copy)]
+struct Hang {
+    at_us: i64,
+    /// Steps of actions it writes, and requests to the cluster, before.
+    moments: u32,
+    /// Looks of the other one meanwhile; its lease lasts three.
+    looks: u32,
+}
+
+/// An actuator dies at a write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kill {
+    /// Writes that it has left.
+    pub(super) writes: u32,
+    /// Only those are counted that hold steps of actions: most of the others renew the lease.
+    pub(super) at_steps: bool,
+    /// Whether the last of them stands there.
+    pub(super) is_written: bool,
+}
+
+/// When actuators are killed.
+#[derive(Debug, Clone, Copy)]
+struct Death {
+    at_us: i64,
+    /// Nobody is started before.
+    until_us: i64,
+    kill: Kill,
+}
+
+const LOOKS_US: [i64; 2] = [20 * SECOND_US, MINUTE_US];
+/// How often they plan.
+const PLANS_US: i64 = 5 * MINUTE_US;
 const TRAIN: u32 = 8;
 const SERVE: u32 = 8;
 /// Nodes in a rack: four racks, two of each pool.
@@ -119,17 +157,40 @@ impl Swarm {
             let drawn: Vec<i64> =
                 (0..rng.random_range(1..=most)).map(|_| rng.random_range(0..span_us)).collect();
             let mut drawn: Vec<i64> = if kinds.contains(&kind) {
-                drawn.iter().map(|at| at / EVERY_US * EVERY_US).collect()
+                drawn.iter().map(|at| at / MINUTE_US * MINUTE_US).collect()
             } else {
                 Vec::new()
             };
             drawn.sort_unstable();
             drawn
         };
-        let takeovers = times(FaultKind::TwoActuators, 8);
-        let deaths = times(FaultKind::ActuatorDies, 4).into_iter().map(|at| (at, at + 5 * HOUR_US)).collect();
+        let (hangs_at, deaths_at) = (times(FaultKind::TwoActuators, 8), times(FaultKind::ActuatorDies, 8));
         let racks_at = times(FaultKind::RacksFail, 2);
         let (slow_at, drains_at) = (times(FaultKind::Stragglers, 10), times(FaultKind::PeopleDrain, 8));
+        let off_at = times(FaultKind::SwitchOff, 3);
+        let hang = |at_us, rng: &mut ChaCha8Rng| Hang {
+            at_us,
+            moments: rng.random_range(0..12),
+            looks: rng.random_range(1..20),
+        };
+        let hangs = hangs_at.into_iter().map(|at_us| hang(at_us, &mut rng)).collect();
+        let death = |at_us, rng: &mut ChaCha8Rng| Death {
+            at_us,
+            until_us: at_us + rng.random_range(0..60) * 5 * MINUTE_US,
+            kill: Kill {
+                writes: rng.random_range(0..12),
+                at_steps: rng.random_bool(0.7),
+                is_written: rng.random_bool(0.5),
+            },
+        };
+        let deaths = deaths_at.into_iter().map(|at_us| death(at_us, &mut rng)).collect();
+        let off = off_at
+            .into_iter()
+            .map(|at_us| {
+                let until_us = at_us + rng.random_range(1..60) * 5 * MINUTE_US;
+                (at_us..until_us, if rng.random_bool(0.5) { Switch::Paused } else { Switch::Unreadable })
+            })
+            .collect();
         let slow = slow_at
             .iter()
             .map(|at| (*at, rng.random_range(0..nodes), rng.random_range(300_000..950_000)))
@@ -155,7 +216,8 @@ impl Swarm {
             until_us: span_us,
             seed,
         };
-        let habits = Habits { approval_us, ..Habits::default() };
+        let every_us = LOOKS_US[usize::from(rng.random_bool(0.5))];
+        let habits = Habits { every_us, plan_every_us: PLANS_US, approval_us };
         Self {
             kinds,
             control,
@@ -167,8 +229,9 @@ impl Swarm {
             forecast,
             slow,
             drains,
-            takeovers,
+            hangs,
             deaths,
+            off,
         }
     }
 
@@ -220,19 +283,39 @@ impl Swarm {
         }
     }
 
-    /// Whether a new actuator takes the lease now.
-    pub(super) fn takes_over(&self, now_us: i64) -> bool {
-        self.takeovers.contains(&now_us) || self.deaths.iter().any(|d| d.1 == now_us)
+    /// Whether an actuator hangs soon: after how many things it does, and for how many looks.
+    pub(super) fn hangs(&self, now_us: i64) -> Option<(u32, u32)> {
+        let hang = self.hangs.iter().find(|hang| hang.at_us == now_us)?;
+        Some((hang.moments, hang.looks))
     }
 
-    /// Whether the one before goes on as if nothing had happened.
-    pub(super) fn leaves_ghosts(&self) -> bool {
-        self.kinds.contains(&FaultKind::TwoActuators)
+    /// Whether one may hang for so long from now on. Nobody who hangs between asking the switch and acting can know that it was turned
+    /// meanwhile, and faults come to an end.
+    pub(super) fn may_hang(&self, now_us: i64, looks: u32) -> bool {
+        let wakes_us = now_us + i64::from(looks) * self.habits.every_us;
+        let turned = self.off.iter().any(|(off, _)| off.start <= wakes_us && now_us <= off.end);
+        !turned && wakes_us < self.span_us
     }
 
-    /// Whether nobody acts.
+    /// Whether those who live die soon.
+    pub(super) fn kills(&self, now_us: i64) -> Option<Kill> {
+        self.deaths.iter().find(|death| death.at_us == now_us).map(|death| death.kill)
+    }
+
+    /// Whether nobody is started.
     pub(super) fn is_dead(&self, now_us: i64) -> bool {
-        self.deaths.iter().any(|d| (d.0..d.1).contains(&now_us))
+        self.deaths.iter().any(|death| (death.at_us..death.until_us).contains(&now_us))
+    }
+
+    /// The switch.
+    pub(super) fn switch(&self, now_us: i64) -> Switch {
+        let off = self.off.iter().find(|(off, _)| off.contains(&now_us));
+        off.map_or(Switch::On, |(_, switch)| *switch)
+    }
+
+    /// When it is off.
+    pub(super) fn switch_off(&self) -> Vec<Range<i64>> {
+        self.off.iter().map(|(off, _)| off.clone()).collect()
     }
 
     /// What people do to nodes now.
@@ -249,7 +332,8 @@ impl Swarm {
             FaultKind::RacksFail => self.racks.len(),
             FaultKind::Stragglers => self.slow.len(),
             FaultKind::ActuatorDies => self.deaths.len(),
-            FaultKind::TwoActuators => self.takeovers.len(),
+            FaultKind::TwoActuators => self.hangs.len(),
+            FaultKind::SwitchOff => self.off.len(),
             FaultKind::PeopleDrain => self.drains.len(),
             _ => 1,
         };

@@ -85,6 +85,10 @@ impl SimTarget {
     }
 
     fn carry_out(&mut self, action: &Action) -> Result<(), String> {
+        if self.is_over(&action.change) {
+            self.applied.insert(action.id.clone(), self.sim.now_us());
+            return Ok(());
+        }
         let (counts_as, early_us) = (self.counts_as(action), self.early_us(action));
         match &action.change {
             Change::ResizeJob { job, to_gpus, keep_nodes, .. } => self.resize(job, *to_gpus, keep_nodes)?,
@@ -126,6 +130,17 @@ impl SimTarget {
         let action = action.id.clone();
         self.deeds.push(Deed { at_us, asked_us, action, generation, kind, counts_as, early_us });
         Ok(())
+    }
+
+    /// Whether there is nothing to be done: the loan is over, the node is back already, or they never were.
+    fn is_over(&self, change: &Change) -> bool {
+        match change {
+            Change::Reclaim { loan, .. } => !self.loans.contains_key(loan),
+            Change::ReturnNode { node, .. } => {
+                self.node_number(node).is_some_and(|node| !self.drains.contains_key(&node))
+            }
+            _ => false,
+        }
     }
 
     fn early_us(&self, action: &Action) -> Option<i64> {

@@ -6,10 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::DAY_US;
-use tidegate_sim::pilot::Autopilot;
 use tidegate_sim::soak::{FaultKind, Invariant, Limits, Soaked, soak};
 
 use super::{CommandResult, policy, seeds};
@@ -29,7 +27,7 @@ enum Command {
   tidegate sim soak --seeds 0..1000 --policy site.toml --json
 
 Each seed draws a cluster, its jobs and demand, and a choice of faults: telemetry that is late or lost, a scheduler that refuses, is
-slow or lies, actuators that die or are alive twice, people who act beside it. The command fails if an invariant is violated.")]
+slow or lies, actuators that die at a write or hang while another acts, a switch that is off, people who act beside it. The command fails if an invariant is violated.")]
     Soak(SoakArgs),
 }
 
@@ -53,10 +51,12 @@ struct Report {
     days: i64,
     /// Faults that were injected, by kind.
     faults: BTreeMap<FaultKind, u64>,
-    /// Effects on clusters, loans that ended, and actions refused to an actuator that had lost its lease.
+    /// Effects on clusters, loans that ended, times that an actuator learnt in the midst of a step that it had lost its lease, and plans
+    /// that were made again from the journal.
     effects: u64,
     loans_ended: u64,
     fenced: u64,
+    plans_made_again: u64,
     violations: BTreeMap<Invariant, u64>,
     examples: Vec<String>,
 }
@@ -70,14 +70,8 @@ pub fn run(args: SimArgs) -> CommandResult {
         Some(file) => policy::read(file)?,
         None => Policy::auto(),
     };
-    let budget = |kind: Kind| (kind, (policy.budget(kind).per_hour, policy.budget(kind).per_day));
-    let limits = Limits { budgets: Kind::ALL.into_iter().map(budget).collect() };
     let (from, to) = args.seeds;
-    let soaked = soak(
-        from..to,
-        &|setting, life, before| Autopilot::for_trial(&policy, setting, life, before),
-        &limits,
-    )?;
+    let soaked = soak(from..to, &policy, &Limits::of(&policy))?;
     let report = Report::of(&soaked);
     if args.json {
         say!("{}", serde_json::to_string(&report)?);
@@ -100,6 +94,7 @@ impl Report {
             effects: soaked.deeds,
             loans_ended: soaked.loans,
             fenced: soaked.fenced,
+            plans_made_again: soaked.plans,
             violations,
             examples: soaked
                 .violations
@@ -112,9 +107,10 @@ impl Report {
 }
 
 fn tell(report: &Report) {
-    let Report { seeds, days, effects, loans_ended, fenced, .. } = report;
+    let Report { seeds, days, effects, loans_ended, fenced, plans_made_again, .. } = report;
     say!(
-        "{seeds} seeds, {days} simulated days: {effects} effects, {loans_ended} loans ended, {fenced} actions fenced"
+        "{seeds} seeds, {days} simulated days: {effects} effects, {loans_ended} loans ended, {fenced} times fenced, \
+         {plans_made_again} plans made again"
     );
     for (kind, times) in &report.faults {
         say!("  {kind:?} {times}");

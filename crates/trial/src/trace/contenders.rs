@@ -2,10 +2,10 @@
 
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
-    Backfill, MINUTE_US, Schedule,
+    Backfill, Schedule,
     backtest::{Contender, Setting},
-    pilot::{Autopilot, Decide, Habits, Lender},
-    policy::{Clairvoyant, Gfs, Lyra, Static},
+    pilot::Habits,
+    policy::{Clairvoyant, Gfs, Lender, Lyra, Static},
     target::Control,
 };
 
@@ -26,23 +26,18 @@ pub fn contender(name: &str) -> Option<Make> {
         "lyra" => Box::new(|_| Lyra::default().into()),
         "gfs" => Box::new(|_| Gfs::default().into()),
         "clairvoyant" => Box::new(|_| Clairvoyant::default().into()),
-        "lender" => Box::new(|_| piloted(Box::new(Lender::new(1)), 5 * MINUTE_US)),
+        "lender" => Box::new(|_| Lender::default().into()),
         "autopilot" => of_policy(Policy::auto()),
         _ => return None,
     })
 }
 
-/// The product's planner and guard by a policy.
+/// The product by a policy: planner, guard and actuator.
 pub fn of_policy(policy: Policy) -> Make {
-    Box::new(move |_| piloted(Box::new(Autopilot::new(policy.clone(), 1)), MINUTE_US))
-}
-
-fn piloted(decider: Box<dyn Decide>, every_us: i64) -> Contender {
-    Contender::Pilot {
-        decider,
+    Box::new(move |_| Contender::Pilot {
+        rules: Box::new(policy.clone()),
         control: Control::default(),
         habits: Habits::default(),
         schedule: Schedule { backfill: Backfill::Easy { depth: BACKFILL_DEPTH }, ..Schedule::default() },
-        every_us,
-    }
+    })
 }

@@ -1,0 +1,129 @@
+//! The product's actuator, with its planner, guard and forecast, on a simulated cluster: what it needs to run there, and the person who
+//! approves. It acts through the target interface alone.
+
+use tidegate_autopilot::{
+    action::ActionId,
+    actuator::{Actuator, Journal, JournalError, Settings, Stepped},
+    forecast::{Series, Trailing, TrailingConfig},
+    guard::Switch,
+    intent::{Intent, Limits, Stage},
+    policy::{Mode, Policy},
+    target::Target,
+};
+
+use crate::{
+    DAY_US, MINUTE_US,
+    backtest::Setting,
+    mistake::{ForecastError, Mistaken},
+};
+
+/// How it is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Habits {
+    /// How often it looks, µs. Its lease lasts three looks, the least that the product accepts.
+    pub every_us: i64,
+    /// How often it plans, µs.
+    pub plan_every_us: i64,
+    /// How long a person takes to approve what needs approval.
+    pub approval_us: i64,
+}
+
+impl Default for Habits {
+    /// It looks and plans each minute, and whoever is to approve does so by the next look.
+    fn default() -> Self {
+        Self { every_us: MINUTE_US, plan_every_us: MINUTE_US, approval_us: 0 }
+    }
+}
+
+/// What it foresees demand by.
+pub type Foresight = Mistaken<Trailing>;
+
+/// One life of the product's actuator.
+#[derive(Debug)]
+pub struct Pilot<J> {
+    actuator: Actuator<J, Foresight>,
+    approval_us: i64,
+}
+
+impl<J: Journal> Pilot<J> {
+    /// A life of that number, which has read nothing of its journal yet.
+    pub fn new(policy: Policy, life: u64, habits: Habits, journal: J, foresight: Foresight) -> Self {
+        let settings = Settings {
+            holder: format!("life-{life}"),
+            lease_ms: 3 * habits.every_us / 1_000,
+            plan_every_ms: habits.plan_every_us / 1_000,
+            limits: Limits { look_every_ms: habits.every_us / 1_000, ..Limits::default() },
+            seed: life,
+            ..Settings::default()
+        };
+        let actuator = Actuator::new(policy, settings, journal, foresight);
+        Self { actuator, approval_us: habits.approval_us }
+    }
+
+    /// Looks, plans, and takes each open action as far as it goes now.
+    ///
+    /// # Errors
+    /// The journal cannot be used.
+    pub fn step(
+        &mut self,
+        target: &mut dyn Target,
+        switch: &mut dyn FnMut() -> Switch,
+        now_us: i64,
+    ) -> Result<Stepped, JournalError> {
+        self.actuator.learn(|foresight| foresight.set_now(now_us));
+        let approved = self.approved(now_us);
+        self.actuator.step(target, switch, &approved, now_us)
+    }
+
+    /// What it knows of demand: whoever comes after it has it from the log.
+    pub fn foresight(&mut self) -> Foresight {
+        let mut known = None;
+        self.actuator.learn(|foresight| known = Some(foresight.clone()));
+        known.expect("what learns is called at once")
+    }
+
+    /// Takes what another knew of demand for its own.
+    pub fn learn(&mut self, known: Foresight) {
+        self.actuator.learn(|foresight| *foresight = known);
+    }
+
+    /// What has waited for a person for long enough.
+    fn approved(&self, now_us: i64) -> Vec<(ActionId, String)> {
+        let waits = |intent: &&Intent| {
+            intent.stage == Stage::Proposed
+                && intent.decision.mode == Mode::Approve
+                && now_us - intent.at_us() >= self.approval_us
+        };
+        let waiting = self.actuator.known().intents.open().filter(waits);
+        waiting.map(|intent| (intent.decision.action.id.clone(), "operator".to_owned())).collect()
+    }
+}
+
+/// A policy of which all that would be done alone waits for a person.
+pub fn asking(mut policy: Policy) -> Policy {
+    let modes = policy.modes.values_mut().chain(policy.scopes.iter_mut().map(|scope| &mut scope.mode));
+    modes.filter(|mode| **mode == Mode::Act).for_each(|mode| *mode = Mode::Approve);
+    policy
+}
+
+/// A forecast that knows nothing yet.
+pub fn unknowing() -> Foresight {
+    Mistaken::new(Trailing::new(TrailingConfig::default()), ForecastError::default())
+}
+
+/// A forecast for a trial on a made-up setting: it has seen a week of demand like that to come, and errs as `error` says.
+pub fn warmed(setting: &Setting, error: ForecastError) -> Foresight {
+    let mut trailing = Trailing::new(TrailingConfig::default());
+    for service in &setting.services {
+        let pool = &setting.spec.pools[service.pool].name;
+        let day = (DAY_US / service.step_us) as usize;
+        // Days of what is to come, so that it knows the tide and not the noise of a certain day.
+        let past = service.demand_gpus.iter().take(2 * day).cycle().take(7 * day);
+        let from_us = setting.spec.epoch_us - 7 * day as i64 * service.step_us;
+        for (step, gpus) in past.enumerate() {
+            let at_us = from_us + step as i64 * service.step_us;
+            trailing.observe(Series { owner: pool, pool }, at_us, f64::from(*gpus));
+        }
+    }
+    Mistaken::new(trailing, error)
+}

@@ -1,0 +1,219 @@
+//! Who acts in a soak: lives of the product's actuator over one journal, some of which die at a write, hang in the midst of a step while
+//! another takes over, or go on beside it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use tidegate_autopilot::{
+    action::Action,
+    actuator::{Entry, InMemory, Journal, JournalError, Role, What},
+    policy::Policy,
+    state::ClusterState,
+    target::{Capabilities, Effect, Notice, Receipt, Target, TargetError},
+};
+
+use super::{World, swarm::Kill};
+use crate::pilot::{Foresight, Pilot};
+
+/// What goes on for a while in the midst of a life's step.
+type Meanwhile = Box<dyn FnOnce()>;
+
+/// What is to happen to one life, at a moment that is counted in what it does.
+#[derive(Default)]
+struct Fate {
+    dies: Cell<Option<Kill>>,
+    /// Moments until it hangs, and what goes on meanwhile.
+    hangs: RefCell<Option<(u32, Meanwhile)>>,
+}
+
+impl Fate {
+    /// It is about to write a step of an action, or to ask the cluster for one: here it may hang.
+    fn moment(&self) {
+        let due = match &mut *self.hangs.borrow_mut() {
+            Some((0, _)) => true,
+            Some((left, _)) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        };
+        let hangs = due.then(|| self.hangs.borrow_mut().take()).flatten();
+        if let Some((_, meanwhile)) = hangs {
+            meanwhile();
+        }
+    }
+
+    /// Whether it dies at this write, and then whether the write arrives.
+    fn dies_now(&self, is_step: bool) -> Option<bool> {
+        let kill = self.dies.get().filter(|kill| is_step || !kill.at_steps)?;
+        self.dies.set(Some(Kill { writes: kill.writes.saturating_sub(1), ..kill }));
+        (kill.writes == 0).then_some(kill.is_written)
+    }
+}
+
+/// The journal of a life.
+struct Watched {
+    inner: InMemory,
+    fate: Rc<Fate>,
+}
+
+impl Journal for Watched {
+    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+        let is_step = entries.iter().any(|entry| matches!(entry.what, What::Step(_)));
+        if is_step {
+            self.fate.moment();
+        }
+        match self.fate.dies_now(is_step) {
+            None => self.inner.append(entries),
+            Some(is_written) => {
+                if is_written {
+                    self.inner.append(entries)?;
+                }
+                Err(JournalError("killed".to_owned()))
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
+        self.inner.read()
+    }
+}
+
+/// The cluster as a life reaches it.
+struct Reached {
+    world: Rc<World>,
+    fate: Rc<Fate>,
+}
+
+impl Target for Reached {
+    fn capabilities(&self) -> Capabilities {
+        self.world.target.borrow().capabilities()
+    }
+
+    fn observe(&mut self) -> Result<ClusterState, TargetError> {
+        self.world.target.borrow_mut().observe()
+    }
+
+    fn notify(&mut self, action: &Action) -> Result<Notice, TargetError> {
+        self.fate.moment();
+        self.world.target.borrow_mut().notify(action)
+    }
+
+    fn apply(&mut self, action: &Action) -> Result<Receipt, TargetError> {
+        self.fate.moment();
+        self.world.target.borrow_mut().apply(action)
+    }
+
+    fn read_back(&mut self, action: &Action) -> Result<Effect, TargetError> {
+        self.world.target.borrow_mut().read_back(action)
+    }
+}
+
+/// One life.
+struct Life {
+    pilot: Pilot<Watched>,
+    reached: Reached,
+    /// It is started once another hangs.
+    waits: bool,
+    /// It had the lease when it looked last.
+    acts: bool,
+    is_dead: bool,
+}
+
+impl Life {
+    fn step(&mut self) {
+        if self.is_dead || self.waits {
+            return;
+        }
+        let world = Rc::clone(&self.reached.world);
+        let now_us = world.epoch_us + world.now_us();
+        match self.pilot.step(&mut self.reached, &mut || world.switch(), now_us) {
+            Ok(stepped) => {
+                self.acts = matches!(stepped.role, Role::Acts { .. });
+                world.fenced.set(world.fenced.get() + u64::from(stepped.role == Role::Fenced));
+            }
+            Err(_) => self.is_dead = true,
+        }
+    }
+
+    /// Begins with what was learnt of demand before.
+    fn start(&mut self, foresight: &Foresight) {
+        if self.waits {
+            self.waits = false;
+            self.pilot.learn(foresight.clone());
+        }
+    }
+}
+
+type Shared = (Rc<RefCell<Life>>, Rc<Fate>);
+
+/// All who live, the newest last.
+pub(super) struct Cast {
+    world: Rc<World>,
+    policy: Policy,
+    /// What is known of demand: whoever comes next has it from the log.
+    foresight: Rc<RefCell<Foresight>>,
+    lives: Vec<Shared>,
+    born: u64,
+}
+
+impl Cast {
+    pub(super) fn new(world: Rc<World>, policy: Policy, foresight: Foresight) -> Self {
+        Self { world, policy, foresight: Rc::new(RefCell::new(foresight)), lives: Vec::new(), born: 0 }
+    }
+
+    /// Everybody who lives looks and acts, or what is to go wrong with them does.
+    pub(super) fn act(&mut self) {
+        let (world, now_us) = (Rc::clone(&self.world), self.world.now_us());
+        if let Some(kill) = world.swarm.kills(now_us) {
+            self.lives.iter().for_each(|(_, fate)| fate.dies.set(Some(kill)));
+        }
+        if self.lives.is_empty() && !world.swarm.is_dead(now_us) {
+            self.bear(false);
+        }
+        if let Some((moments, looks)) = world.swarm.hangs(now_us) {
+            self.let_hang(moments, looks);
+        }
+        self.lives.clone().iter().for_each(|(life, _)| life.borrow_mut().step());
+        let newest = self.lives.iter().rev().find(|(life, _)| !life.borrow().waits);
+        if let Some((newest, _)) = newest {
+            *self.foresight.borrow_mut() = newest.borrow_mut().pilot.foresight();
+        }
+        self.lives.retain(|(life, _)| !life.borrow().is_dead);
+        // Who was to come in when another hangs comes in when it has died too.
+        if self.lives.iter().all(|(life, _)| life.borrow().waits) {
+            self.lives.iter().for_each(|(life, _)| life.borrow_mut().start(&self.foresight.borrow()));
+        }
+    }
+
+    /// Lets the newest hang after so many moments, and another one act for so many looks meanwhile, and beside it from then on.
+    fn let_hang(&mut self, moments: u32, looks: u32) {
+        let acts = self.lives.iter().find(|(life, _)| life.borrow().acts).or(self.lives.first());
+        let Some((old, fate)) = acts.cloned() else { return };
+        // There are these two from then on.
+        self.lives.retain(|(life, _)| Rc::ptr_eq(life, &old));
+        let ((new, _), world, foresight) =
+            (self.bear(true), Rc::clone(&self.world), Rc::clone(&self.foresight));
+        let meanwhile = move || {
+            new.borrow_mut().start(&foresight.borrow());
+            let looks = if world.swarm.may_hang(world.now_us(), looks) { looks } else { 0 };
+            for _ in 0..looks {
+                world.pass();
+                new.borrow_mut().step();
+            }
+        };
+        *fate.hangs.borrow_mut() = Some((moments, Box::new(meanwhile)));
+    }
+
+    fn bear(&mut self, waits: bool) -> Shared {
+        self.born += 1;
+        let fate = Rc::new(Fate::default());
+        let journal = Watched { inner: self.world.journal.reader(), fate: Rc::clone(&fate) };
+        let (policy, foresight) = (self.policy.clone(), self.foresight.borrow().clone());
+        let pilot = Pilot::new(policy, self.born, self.world.swarm.habits, journal, foresight);
+        let reached = Reached { world: Rc::clone(&self.world), fate: Rc::clone(&fate) };
+        let life = (Rc::new(RefCell::new(Life { pilot, reached, waits, acts: false, is_dead: false })), fate);
+        self.lives.push(life.clone());
+        life
+    }
+}

@@ -1,0 +1,108 @@
+//! What the journal of a soak must show: every effect begun on record, every refusal with its reason, and plans that come out again.
+
+use std::collections::BTreeMap;
+
+use tidegate_autopilot::{
+    action::ActionId,
+    actuator::{Entry, InMemory, Journal, Known, Planned, What},
+    intent::{IntentEvent, Stage, What as Step},
+};
+
+use super::Invariant;
+
+/// The journal as far as it was read.
+pub(super) struct Records {
+    journal: InMemory,
+    known: Known,
+    /// When an action was first begun, or its undoing, µs since 1970.
+    pub(super) begun_us: BTreeMap<ActionId, i64>,
+    /// Plans that were made again.
+    pub(super) plans: u64,
+}
+
+/// Something that must not be: when (µs since 1970), what it is against, and in words.
+pub(super) type Found = (i64, Invariant, String);
+
+impl Records {
+    pub(super) fn new(journal: InMemory) -> Self {
+        Self { journal, known: Known::default(), begun_us: BTreeMap::new(), plans: 0 }
+    }
+
+    /// Reads on.
+    pub(super) fn read(&mut self) -> Vec<Found> {
+        let entries = self.journal.read().expect("memory can always be read");
+        entries.into_iter().flat_map(|entry| self.take(entry)).collect()
+    }
+
+    fn take(&mut self, entry: Entry) -> Vec<Found> {
+        let (at_us, before, parent) = (entry.at_us, self.known.rejected, self.known.plan.clone());
+        let what = entry.what.clone();
+        self.known.fold(entry);
+        // What somebody wrote who had lost the lease is nothing.
+        if self.known.rejected > before {
+            return Vec::new();
+        }
+        let wrong = match what {
+            What::Planned(planned) => {
+                self.plans += 1;
+                let (plan, report) = planned.again(parent.as_ref());
+                let same = plan == planned.plan && report == planned.report;
+                let other = (!same).then(|| format!("plan {} comes out otherwise", planned.plan.id));
+                other
+                    .map(|what| (Invariant::Rederived, what))
+                    .into_iter()
+                    .chain(unexplained(&planned))
+                    .collect()
+            }
+            What::Step(event) => {
+                self.step(&event).map(|what| vec![(Invariant::Explained, what)]).unwrap_or_default()
+            }
+            What::Lease(_) | What::Scored(_) => Vec::new(),
+        };
+        wrong.into_iter().map(|(invariant, what)| (at_us, invariant, what)).collect()
+    }
+
+    /// Takes a step; what is wrong with it.
+    fn step(&mut self, event: &IntentEvent) -> Option<String> {
+        let id = &event.action;
+        match &event.what {
+            Step::Applying => {
+                self.begun_us.entry(id.clone()).or_insert(event.at_us);
+                None
+            }
+            Step::Compensating => {
+                self.begun_us.entry(format!("{id}-undo")).or_insert(event.at_us);
+                None
+            }
+            Step::Dropped { refusal: Some(refusal) } => refusal
+                .why
+                .is_empty()
+                .then(|| format!("{id} was refused by {:?} without a word", refusal.rule)),
+            Step::Dropped { refusal: None } => {
+                let expires_us = self.known.intents.get(id)?.decision.action.expires_us;
+                (event.at_us < expires_us).then(|| format!("{id} was dropped in time, and nobody says why"))
+            }
+            Step::Failed { why, .. } => why.is_empty().then(|| format!("{id} failed, and nobody says why")),
+            _ => None,
+        }
+    }
+
+    /// Actions that something is still to be done about and that are older than `before_us`.
+    pub(super) fn stuck(&self, before_us: i64) -> impl Iterator<Item = (&ActionId, &Stage)> {
+        let old = self.known.intents.open().filter(move |intent| intent.at_us() < before_us);
+        old.map(|intent| (&intent.decision.action.id, &intent.stage))
+    }
+}
+
+/// Decisions of a plan of which its report does not say why.
+fn unexplained(planned: &Planned) -> Vec<(Invariant, String)> {
+    let told = |id: &ActionId| {
+        let about =
+            |considered: &&tidegate_autopilot::planner::Considered| considered.action.as_ref() == Some(id);
+        planned.report.considered.iter().find(about).is_some_and(|considered| !considered.reason.is_empty())
+    };
+    let ids = planned.plan.decisions.iter().map(|decision| &decision.action.id);
+    ids.filter(|id| !told(id))
+        .map(|id| (Invariant::Explained, format!("nobody says why {id} was decided")))
+        .collect()
+}
