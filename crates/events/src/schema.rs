@@ -73,12 +73,12 @@ impl SchemaId {
         match self {
             Self::PoolSample
             | Self::DeadLetter
-            | Self::StragglerSignal
             | Self::NodeSignal
             | Self::Forecast
             | Self::AutopilotEvent => 1,
-            Self::GpuSampleBatch => 2,
-            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::StepReport => 3,
+            Self::GpuSampleBatch | Self::StragglerSignal => 2,
+            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent => 3,
+            Self::StepReport => 4,
         }
     }
 
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0001,
+                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0004, 0x8_0002, 0x9_0001,
                 0xa_0001, 0xb_0001
             ]
         );

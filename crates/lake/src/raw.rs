@@ -645,6 +645,23 @@ const STEP: Columns<StepReport> = &[
         Read::Int(|e| int(e.data_epoch)),
         "Pass over the training data that the step is in, from 0 on.",
     ),
+    (
+        "pipeline_stage",
+        Read::Int(|e| e.pipeline_stage.map(i64::from)),
+        "Stage of the pipeline that the rank works in, from 0.",
+    ),
+    ("pipeline_stages", Read::Int(|e| e.pipeline_stages.map(i64::from)), "Stages of the pipeline."),
+    ("micro_batches", Read::Int(|e| e.micro_batches.map(i64::from)), "Micro-batches of a step, per replica."),
+    (
+        "expert_group",
+        Read::Int(|e| e.expert_group.map(i64::from)),
+        "Group of experts that the rank computes, from 0.",
+    ),
+    (
+        "squared_tokens",
+        Read::Int(|e| int(e.squared_tokens)),
+        "Sum of the squares of its sequences' lengths, in tokens.",
+    ),
     ("loss_ppm", Read::Int(|e| e.loss_ppm), "Loss, millionths."),
     ("node", Read::Text(|e| e.node.as_deref()), "Node the rank ran on."),
     ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device the rank ran on, by its UUID."),

@@ -296,4 +296,6 @@ fn us(ms: i64) -> i64 {
 }
 
 #[cfg(test)]
+mod pipeline_tests;
+#[cfg(test)]
 mod tests;

@@ -115,6 +115,8 @@ pub fn full_event(schema: SchemaId) -> Event {
             lost_gpu_ms: 340_000,
             evidence: vec!["clock_below_peers value=0.810 weight=3.00".into()],
             model: "straggler-1".into(),
+            pipeline_stage: Some(1),
+            cause: Some("LONG_STAGE".into()),
         }),
         SchemaId::NodeSignal => Event::NodeHealth(v1::NodeSignal {
             envelope,
@@ -246,6 +248,11 @@ fn step(envelope: Option<v1::Envelope>) -> v1::StepReport {
         dropped: Some(3),
         restore_us: Some(95_000),
         data_epoch: Some(2),
+        pipeline_stage: Some(1),
+        pipeline_stages: Some(4),
+        micro_batches: Some(16),
+        expert_group: Some(3),
+        squared_tokens: Some(268_435_456),
     }
 }
 

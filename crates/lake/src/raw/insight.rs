@@ -43,6 +43,16 @@ pub(super) const STRAGGLER: Columns<StragglerSignal> = &[
         Read::Text(|e| Some(&e.class)),
         "COMPUTE_THERMAL, COMPUTE_SILENT, LINK, HOST, DATA, COMMUNICATION, or STRUCTURAL (nobody's fault).",
     ),
+    (
+        "cause",
+        Read::Text(|e| e.cause.as_deref()),
+        "Of STRUCTURAL: LONG_STAGE, SEQUENCE_IMBALANCE, EXPERT_IMBALANCE or SLOWER_FROM_THE_START, whichever weighs most.",
+    ),
+    (
+        "pipeline_stage",
+        Read::Int(|e| e.pipeline_stage.map(i64::from)),
+        "Stage of the pipeline: of the rank or role that is blamed, or the long one.",
+    ),
     ("posterior_ppm", Read::Int(|e| Some(e.posterior_ppm.into())), "Probability of the class, millionths."),
     ("onset_time", Read::Time(|e| Some(e.onset_ms)), "Since when the part is slow."),
     ("detected_time", Read::Time(|e| Some(e.detected_ms)), "When it was suspected first, by event time."),
