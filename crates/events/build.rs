@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const SCHEMAS: [&str; 12] = [
+const SCHEMAS: [&str; 13] = [
     "envelope.proto",
     "job_event.proto",
     "capacity_event.proto",
@@ -17,6 +17,7 @@ const SCHEMAS: [&str; 12] = [
     "node_signal.proto",
     "forecast.proto",
     "autopilot_event.proto",
+    "scaling_curve.proto",
 ];
 
 fn main() {

@@ -1,5 +1,5 @@
-//! A target whose state has, beside what the scheduler tells, what the log tells of nodes: how healthy they are, and how much they slow
-//! down the jobs on them.
+//! A target whose state has, beside what the scheduler tells, what the log tells: how healthy nodes are, how much they slow down the jobs
+//! on them, and how jobs scale.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, 
 use tidegate_events::v1::{NodeHealthState, NodeSignal, SignalState, StragglerSignal};
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::{EventLog, LogError, TopicPartition};
+
+use crate::curves::Curves;
 
 /// Payload bytes read at a time.
 const READ_BYTES: usize = 4 << 20;
@@ -37,6 +39,7 @@ pub struct Informed<T> {
     cluster: String,
     cursors: Vec<(TopicPartition, u64)>,
     known: Known,
+    curves: Curves,
 }
 
 /// What signals said of nodes.
@@ -62,16 +65,17 @@ impl<T: Target> Informed<T> {
     /// # Errors
     /// The log cannot be reached.
     pub fn new(target: T, log: Arc<dyn EventLog>, cluster: &str) -> Result<Self, LogError> {
-        let topic = SchemaId::NodeSignal.topic();
-        let partitions = log.topics()?.into_iter().find(|(name, _)| name == topic);
-        let partitions = partitions.map_or(0, |(_, config)| config.partitions);
+        let read = [SchemaId::NodeSignal.topic(), SchemaId::JobEvent.topic()];
         let mut cursors = Vec::new();
-        for partition in 0..partitions {
-            let at = TopicPartition { topic: topic.into(), partition };
-            let start = log.extent(&at)?.start;
-            cursors.push((at, start));
+        for (topic, config) in log.topics()?.into_iter().filter(|(name, _)| read.contains(&name.as_str())) {
+            for partition in 0..config.partitions {
+                let at = TopicPartition { topic: topic.clone(), partition };
+                let start = log.extent(&at)?.start;
+                cursors.push((at, start));
+            }
         }
-        Ok(Self { target, log, cluster: cluster.to_owned(), cursors, known: Known::default() })
+        let (known, curves) = (Known::default(), Curves::default());
+        Ok(Self { target, log, cluster: cluster.to_owned(), cursors, known, curves })
     }
 
     fn read(&mut self) -> Result<(), LogError> {
@@ -87,6 +91,7 @@ impl<T: Target> Informed<T> {
                     };
                     if event.envelope().is_some_and(|envelope| envelope.cluster == self.cluster) {
                         self.known.take(&event);
+                        self.curves.take(&event);
                     }
                 }
             }
@@ -165,6 +170,7 @@ impl<T: Target> Target for Informed<T> {
             .map_err(|e| TargetError::Unreachable { target: "the log".to_owned(), why: e.to_string() })?;
         let mut state = self.target.observe()?;
         self.known.inform(&mut state);
+        self.curves.inform(&mut state);
         Ok(state)
     }
 

@@ -19,6 +19,7 @@ pub enum Event {
     NodeHealth(v1::NodeSignal),
     Forecast(v1::Forecast),
     Autopilot(v1::AutopilotEvent),
+    Scaling(v1::ScalingCurve),
 }
 
 /// What a log stores of one event.
@@ -60,6 +61,7 @@ macro_rules! with_message {
             Event::NodeHealth($message) => $body,
             Event::Forecast($message) => $body,
             Event::Autopilot($message) => $body,
+            Event::Scaling($message) => $body,
         }
     };
 }
@@ -79,10 +81,11 @@ impl Event {
             Self::NodeHealth(_) => SchemaId::NodeSignal,
             Self::Forecast(_) => SchemaId::Forecast,
             Self::Autopilot(_) => SchemaId::AutopilotEvent,
+            Self::Scaling(_) => SchemaId::ScalingCurve,
         }
     }
 
-    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`, `cluster` alone for what the autopilot does,
+    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`, `cluster/family`, `cluster` alone for what the autopilot does,
     /// or the origin of a dead letter.
     ///
     /// An [`OBSERVED`](v1::JobEventKind::Observed) heartbeat names no job, so its key is `cluster/`.
@@ -98,6 +101,7 @@ impl Event {
             Self::Straggler(signal) => &signal.job_id,
             Self::NodeHealth(signal) => &signal.node,
             Self::Forecast(forecast) => &forecast.name,
+            Self::Scaling(curve) => &curve.family,
             Self::Autopilot(_) => return self.envelope().map_or_else(String::new, |e| e.cluster.clone()),
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
@@ -164,6 +168,7 @@ impl Event {
             SchemaId::NodeSignal => v1::NodeSignal::decode(payload).map(Self::NodeHealth),
             SchemaId::Forecast => v1::Forecast::decode(payload).map(Self::Forecast),
             SchemaId::AutopilotEvent => v1::AutopilotEvent::decode(payload).map(Self::Autopilot),
+            SchemaId::ScalingCurve => v1::ScalingCurve::decode(payload).map(Self::Scaling),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

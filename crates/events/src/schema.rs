@@ -15,6 +15,7 @@ pub enum SchemaId {
     NodeSignal = 9,
     Forecast = 10,
     AutopilotEvent = 11,
+    ScalingCurve = 12,
 }
 
 /// A record names a schema that this build does not know.
@@ -37,7 +38,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -49,6 +50,7 @@ impl SchemaId {
         Self::NodeSignal,
         Self::Forecast,
         Self::AutopilotEvent,
+        Self::ScalingCurve,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -65,6 +67,7 @@ impl SchemaId {
             Self::NodeSignal => "node_signal",
             Self::Forecast => "forecast",
             Self::AutopilotEvent => "autopilot_event",
+            Self::ScalingCurve => "scaling_curve",
         }
     }
 
@@ -75,7 +78,8 @@ impl SchemaId {
             | Self::DeadLetter
             | Self::NodeSignal
             | Self::Forecast
-            | Self::AutopilotEvent => 1,
+            | Self::AutopilotEvent
+            | Self::ScalingCurve => 1,
             Self::GpuSampleBatch | Self::StragglerSignal => 2,
             Self::JobEvent | Self::CapacityEvent | Self::NodeEvent => 3,
             Self::StepReport => 4,
@@ -91,7 +95,7 @@ impl SchemaId {
             Self::DeadLetter => "dead-letters",
             Self::GpuSampleBatch => "gpu-samples",
             Self::StepReport => "steps",
-            Self::StragglerSignal | Self::NodeSignal => "signals",
+            Self::StragglerSignal | Self::NodeSignal | Self::ScalingCurve => "signals",
             Self::Forecast => "forecasts",
             Self::AutopilotEvent => "autopilot",
         }
@@ -104,6 +108,7 @@ impl SchemaId {
             Self::CapacityEvent | Self::PoolSample => "cluster/owner",
             Self::NodeEvent | Self::GpuSampleBatch | Self::NodeSignal => "cluster/node",
             Self::Forecast => "cluster/name",
+            Self::ScalingCurve => "cluster/family",
             Self::DeadLetter => "origin",
             Self::AutopilotEvent => "cluster",
         }
@@ -138,7 +143,7 @@ mod tests {
             numbers,
             [
                 0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0004, 0x8_0002, 0x9_0001,
-                0xa_0001, 0xb_0001
+                0xa_0001, 0xb_0001, 0xc_0001
             ]
         );
     }

@@ -147,6 +147,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             &["cluster"],
             documented(autopilot::EVENT),
         ),
+        table(
+            SchemaId::ScalingCurve,
+            "scaling_points",
+            "Scaling curves of families of jobs as fitted to their steps, one row per statement and size.",
+            &["cluster", "family"],
+            documented(insight::SCALING),
+        ),
     ]
 }
 
@@ -182,6 +189,9 @@ impl RawRows {
             }
             SchemaId::AutopilotEvent => {
                 rows(autopilot::EVENT, |e| if let Event::Autopilot(e) = e { Some(e) } else { None })
+            }
+            SchemaId::ScalingCurve => {
+                rows(insight::SCALING, |e| if let Event::Scaling(e) = e { Some(e) } else { None })
             }
             SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::samples"),
         };
@@ -250,7 +260,8 @@ fn facts_of(event: &Event) -> Facts {
         | Event::DeadLetter(_)
         | Event::GpuSamples(_)
         | Event::Forecast(_)
-        | Event::Autopilot(_) => (identity, time, Some(true)),
+        | Event::Autopilot(_)
+        | Event::Scaling(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
     let observed = match event {

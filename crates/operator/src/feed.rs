@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_events::{Event, v1};
+use tidegate_events::{Event, JobFamily, v1};
 
+use super::curves::Curves;
 use super::demand::{Demand, JobFact};
 use super::device::{WINDOW_US, Windows};
 use super::job::WatchedJob;
@@ -40,7 +41,7 @@ pub struct Counts {
 
 #[derive(Debug, Clone)]
 enum Told {
-    Job(Box<JobFact>),
+    Job(Box<JobFact>, Box<JobFamily>),
     Node(Box<v1::NodeEvent>),
     Samples(Box<v1::GpuSampleBatch>),
     Step(Box<v1::StepReport>),
@@ -65,6 +66,7 @@ pub struct Feed {
     windows: BTreeMap<Name, Windows>,
     nodes: BTreeMap<Name, WatchedNode>,
     demand: BTreeMap<String, Demand>,
+    curves: BTreeMap<String, Curves>,
     counts: Counts,
     out: Vec<Publication>,
 }
@@ -82,6 +84,7 @@ impl Feed {
             windows: BTreeMap::new(),
             nodes: BTreeMap::new(),
             demand: BTreeMap::new(),
+            curves: BTreeMap::new(),
             counts: Counts::default(),
             out: Vec::new(),
         }
@@ -105,7 +108,11 @@ impl Feed {
         let event_ms = event.event_time_ms();
         let name_bytes = cluster.len().max(event.key().len() - cluster.len());
         let (order, at_us, told) = match event {
-            Event::Job(job) => (0, us(event_ms), Told::Job(Box::new(fact(job)?))),
+            Event::Job(job) => {
+                let mut family = JobFamily::default();
+                family.learn(&job);
+                (0, us(event_ms), Told::Job(Box::new(fact(job)?), Box::new(family)))
+            }
             Event::Node(node) => (1, us(event_ms), Told::Node(Box::new(node))),
             Event::GpuSamples(batch) => (2, us(batch.first_tick_ms), Told::Samples(Box::new(batch))),
             // A step is known when it has ended.
@@ -200,7 +207,8 @@ impl Feed {
 
     fn use_event(&mut self, cluster: String, told: Told, at_us: i64, late: bool) {
         match told {
-            Told::Job(fact) => {
+            Told::Job(fact, family) => {
+                self.note_family(&cluster, &fact, &family, at_us);
                 let demand = self.demand.entry(cluster.clone());
                 let demand = demand.or_insert_with(|| Demand::new(&cluster, self.learn_from_us));
                 demand.apply(&fact, at_us);
@@ -234,10 +242,26 @@ impl Feed {
                 self.windows.entry((cluster, batch.node.clone())).or_default().add(&batch, closed_us);
             }
             Told::Step(step) => {
+                if !late {
+                    let curves = curves_of(&mut self.curves, &cluster);
+                    curves.step(&step, at_us);
+                    self.out.append(&mut curves.take());
+                }
                 let name = (cluster, step.job_id.clone());
                 self.change_job(&name, |job| job.step(*step, at_us, late));
             }
         }
+    }
+
+    /// What the job is a run of, for the curve of its family.
+    fn note_family(&mut self, cluster: &str, fact: &JobFact, family: &JobFamily, at_us: i64) {
+        let curves = curves_of(&mut self.curves, cluster);
+        if fact.kind == v1::JobEventKind::Ended && !fact.goes_on {
+            curves.ended(&fact.job_id);
+            return;
+        }
+        let hosts = fact.hosts.as_deref().unwrap_or("").split(',').filter(|host| !host.trim().is_empty());
+        curves.job(&fact.job_id, family, u32::try_from(hosts.count()).unwrap_or(u32::MAX), at_us);
     }
 
     /// Changes a job, and follows where its ranks are and whether it is active.
@@ -269,6 +293,10 @@ impl Feed {
     }
 }
 
+fn curves_of<'a>(curves: &'a mut BTreeMap<String, Curves>, cluster: &str) -> &'a mut Curves {
+    curves.entry(cluster.to_owned()).or_insert_with(|| Curves::new(cluster))
+}
+
 /// What a job's event says to those here; `None` for steps of jobs, heartbeats and devices held.
 fn fact(job: v1::JobEvent) -> Option<JobFact> {
     let kind = job.kind();
@@ -297,5 +325,7 @@ fn us(ms: i64) -> i64 {
 
 #[cfg(test)]
 mod pipeline_tests;
+#[cfg(test)]
+mod scaling_tests;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! Insight as a streaming operator: what jobs, steps, devices and nodes tell goes in, signals and forecasts come out, as events.
 //!
 //! The files, in the order the data goes: `operator` (the log, the only one that does I/O) → `feed` (order of event time,
-//! the clock of ticks) → `job` (a detector each; `roles`: whose peers its ranks are), `device` (windows of samples), `node` (health), `demand` (forecasts).
+//! the clock of ticks) → `job` (a detector each; `roles`: whose peers its ranks are), `device` (windows of samples), `node` (health), `demand` (forecasts), `curves` (scaling).
 
+mod curves;
 mod demand;
 mod device;
 mod feed;

@@ -48,6 +48,7 @@ fn with_field(event: &Event, field: &FieldDescriptor, value: prost_reflect::Valu
         Event::NodeHealth(_) => Event::NodeHealth(Message::decode(&*bytes).unwrap()),
         Event::Forecast(_) => Event::Forecast(Message::decode(&*bytes).unwrap()),
         Event::Autopilot(_) => Event::Autopilot(Message::decode(&*bytes).unwrap()),
+        Event::Scaling(_) => Event::Scaling(Message::decode(&*bytes).unwrap()),
     }
 }
 

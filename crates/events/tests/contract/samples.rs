@@ -139,6 +139,7 @@ pub fn full_event(schema: SchemaId) -> Event {
             gpus_milli: vec![52_000, 58_500, 64_250],
             model: "hybrid-1".into(),
         }),
+        SchemaId::ScalingCurve => Event::Scaling(scaling(envelope)),
         SchemaId::AutopilotEvent => Event::Autopilot(autopilot(envelope)),
     }
 }
@@ -253,6 +254,29 @@ fn step(envelope: Option<v1::Envelope>) -> v1::StepReport {
         micro_batches: Some(16),
         expert_group: Some(3),
         squared_tokens: Some(268_435_456),
+    }
+}
+
+fn scaling(envelope: Option<v1::Envelope>) -> v1::ScalingCurve {
+    v1::ScalingCurve {
+        envelope,
+        family: "vision/alice/pretrain/h100".into(),
+        team: Some("vision".into()),
+        user_name: Some("alice".into()),
+        job_name: Some("pretrain".into()),
+        gpu_model: Some("h100".into()),
+        job_id: Some("4711".into()),
+        unit: "TOKENS".into(),
+        form: "POLLUX".into(),
+        local_batch: 8_192,
+        gpus: 64,
+        nodes: 8,
+        rate_milli: 412_500_000,
+        low_milli: 395_000_000,
+        high_milli: 431_000_000,
+        seen_steps: 1_200,
+        points: 8,
+        model: "scaling-1".into(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Columns of what Tidegate itself says: signals and forecasts.
 
-use tidegate_events::v1::{Forecast, NodeHealthState, NodeSignal, SeriesKind, SignalState, StragglerSignal};
+use tidegate_events::v1::{
+    Forecast, NodeHealthState, NodeSignal, ScalingCurve, SeriesKind, SignalState, StragglerSignal,
+};
 
 use super::{CLUSTER_DOC, Columns, EPOCH_DOC, Read, SEQ_DOC, SOURCE_DOC, TIME_DOC, env, int};
 
@@ -135,6 +137,51 @@ pub(super) const FORECAST: Columns<Forecast> = &[
     ("p95_gpus_milli", Read::Int(|e| quantile(e, 950_000)), "Quantile 0.95, thousandths of a GPU."),
     ("p99_gpus_milli", Read::Int(|e| quantile(e, 990_000)), "Quantile 0.99, thousandths of a GPU."),
     ("model", Read::Text(|e| Some(&e.model)), "Version of the forecaster."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+pub(super) const SCALING: Columns<ScalingCurve> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    (
+        "family",
+        Read::Text(|e| Some(&e.family)),
+        "Jobs that scale alike: team/user/name/GPU model, `-` for what is not known, or job/ and the id of a job without a name.",
+    ),
+    (
+        "event_time",
+        Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)),
+        "When it was said; the latest statement of a family holds.",
+    ),
+    ("team", Read::Text(|e| e.team.as_deref()), "Team of the jobs."),
+    ("user_name", Read::Text(|e| e.user_name.as_deref()), "User of the jobs."),
+    ("job_name", Read::Text(|e| e.job_name.as_deref()), "Name of the jobs."),
+    ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "GPU model."),
+    (
+        "job_id",
+        Read::Text(|e| e.job_id.as_deref()),
+        "The job, where it has no name and is a family of its own.",
+    ),
+    (
+        "unit",
+        Read::Text(|e| Some(&e.unit)),
+        "What is counted: TOKENS, or STEPS of one GPU where reports tell no tokens.",
+    ),
+    ("form", Read::Text(|e| Some(&e.form)), "What was fitted: POLLUX or AMDAHL."),
+    ("local_batch", Read::Int(|e| int(Some(e.local_batch))), "Units that each GPU works through in a step."),
+    ("gpus", Read::Int(|e| Some(e.gpus.into())), "GPUs."),
+    ("nodes", Read::Int(|e| Some(e.nodes.into())), "Nodes they are spread over."),
+    ("rate_milli", Read::Int(|e| int(Some(e.rate_milli))), "Expected, thousandths of a unit a second."),
+    ("low_milli", Read::Int(|e| int(Some(e.low_milli))), "Quantile 10 %, the same way."),
+    ("high_milli", Read::Int(|e| int(Some(e.high_milli))), "Quantile 90 %, the same way."),
+    (
+        "seen_steps",
+        Read::Int(|e| int(Some(e.seen_steps))),
+        "Steps seen with so many GPUs; 0 where the curve foretells it.",
+    ),
+    ("points", Read::Int(|e| Some(e.points.into())), "Points that the statement has."),
+    ("model", Read::Text(|e| Some(&e.model)), "Version of the fit."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
