@@ -2,7 +2,7 @@
 --! version = 2
 --! doc     = "Slow ranks, nodes and networks of jobs: the latest statement of each episode, as `tidegate insight` and `tidegate up` make them from step reports; of jobs that send none, devices whose counters speak against them."
 --! question = "Which jobs are slowed down by one rank, node or network, since when, why, and what has it cost?"
---! example  = "SELECT job_id, episode, state, blame, node, rank, class, slowdown_ppm / 10000 AS slower_percent, onset_time, lost_gpu_ms / 3600000.0 AS lost_gpu_hours, evidence FROM stragglers WHERE confirmed_time IS NOT NULL ORDER BY lost_gpu_ms DESC LIMIT 20"
+--! example  = "SELECT job_id, episode, state, blame, node, rank, class, cause, pipeline_stage, slowdown_ppm / 10000 AS slower_percent, onset_time, lost_gpu_ms / 3600000.0 AS lost_gpu_hours, evidence FROM stragglers WHERE confirmed_time IS NOT NULL ORDER BY lost_gpu_ms DESC LIMIT 20"
 --! sources = ["straggler_signals"]
 --! per     = ["cluster", "job_id"]
 --! key     = ["cluster", "job_id", "episode"]
@@ -20,6 +20,8 @@
 --! rank           = "Rank that is blamed; NULL where the job reports no steps: the device is named."
 --! role           = "Role that is blamed, e.g. a stage of a pipeline."
 --! class          = "COMPUTE_THERMAL, COMPUTE_SILENT, LINK, HOST, DATA, COMMUNICATION, or STRUCTURAL (nobody's fault)."
+--! cause          = "Of STRUCTURAL: LONG_STAGE, SEQUENCE_IMBALANCE, EXPERT_IMBALANCE or SLOWER_FROM_THE_START, whichever weighs most; evidence has all of them."
+--! pipeline_stage = "Stage of the pipeline, from 0: of the rank or role that is blamed, or the long one; NULL where the job tells no stages."
 --! posterior_ppm  = "Probability of the class, millionths."
 --! onset_time     = "Since when the part is slow."
 --! detected_time  = "When it was suspected first."
@@ -39,7 +41,8 @@ WITH placed AS (
            min(detected_time) OVER (PARTITION BY cluster, job_id, episode) AS first_detected_time
     FROM straggler_signals
 )
-SELECT cluster, job_id, episode, revision, attempt_id, state, blame, node, gpu_uuid, gpu_index, rank, role, class, posterior_ppm,
+SELECT cluster, job_id, episode, revision, attempt_id, state, blame, node, gpu_uuid, gpu_index, rank, role, class,
+       cause, pipeline_stage, posterior_ppm,
        onset_time, first_detected_time AS detected_time, confirmed_time,
        CASE WHEN state = 'CLEARED' THEN said_time END AS cleared_time,
        slowdown_ppm, CASE WHEN evidence LIKE '%no_step_reports%' THEN NULL ELSE lost_gpu_ms END AS lost_gpu_ms, evidence, model

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const SCHEMAS: [&str; 14] = [
+const SCHEMAS: [&str; 15] = [
     "envelope.proto",
     "job_event.proto",
     "capacity_event.proto",
@@ -19,6 +19,7 @@ const SCHEMAS: [&str; 14] = [
     "autopilot_event.proto",
     "coverage_signal.proto",
     "job_end_signal.proto",
+    "scaling_curve.proto",
 ];
 
 fn main() {

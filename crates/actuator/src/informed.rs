@@ -1,5 +1,5 @@
-//! A target whose state has, beside what the scheduler tells, what the log tells of nodes: how healthy they are, and how much they slow
-//! down the jobs on them.
+//! A target whose state has, beside what the scheduler tells, what the log tells: how healthy nodes are, how much they slow down the jobs
+//! on them, and how jobs scale.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tidegate_events::v1::{NodeHealthState, NodeSignal, SignalState, StragglerSig
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::{EventLog, LogError};
 
+use super::curves::Curves;
 use super::tail::Tail;
 
 /// Kinds of evidence as policies count them, by what a rule's name has in it.
@@ -34,6 +35,7 @@ pub struct Informed<T> {
     target: T,
     tail: Tail,
     known: Known,
+    curves: Curves,
 }
 
 /// What signals said of nodes.
@@ -56,8 +58,9 @@ impl<T: Target> Informed<T> {
     /// # Errors
     /// The log cannot be reached.
     pub fn new(target: T, log: Arc<dyn EventLog>, cluster: &str) -> Result<Self, LogError> {
-        let tail = Tail::new(log, cluster, &[SchemaId::NodeSignal.topic()], None)?;
-        Ok(Self { target, tail, known: Known::default() })
+        let topics = [SchemaId::NodeSignal.topic(), SchemaId::JobEvent.topic()];
+        let tail = Tail::new(log, cluster, &topics, None)?;
+        Ok(Self { target, tail, known: Known::default(), curves: Curves::default() })
     }
 
     /// The target alone, for whoever has a simulated one and lets its time go on.
@@ -66,8 +69,11 @@ impl<T: Target> Informed<T> {
     }
 
     fn read(&mut self) -> Result<(), LogError> {
-        let Self { tail, known, .. } = self;
-        tail.read(|event| known.take(event))
+        let Self { tail, known, curves, .. } = self;
+        tail.read(|event| {
+            known.take(event);
+            curves.take(event);
+        })
     }
 }
 
@@ -141,6 +147,7 @@ impl<T: Target> Target for Informed<T> {
             .map_err(|e| TargetError::Unreachable { target: "the log".to_owned(), why: e.to_string() })?;
         let mut state = self.target.observe()?;
         self.known.inform(&mut state);
+        self.curves.inform(&mut state);
         Ok(state)
     }
 

@@ -1,7 +1,9 @@
 //! Where the autopilot's decisions reach real clusters: input and output at its edge. Its journal on the log, its switch and what people
-//! approved as files, what the log tells of nodes beside the scheduler's state, what it foresees of demand, and the schedulers themselves.
+//! approved as files, what the log tells of nodes and of how jobs scale beside the scheduler's state, what it foresees of demand, and the
+//! schedulers themselves.
 
 mod control;
+mod curves;
 mod event;
 mod foreseen;
 mod informed;

@@ -21,6 +21,7 @@ pub enum Event {
     Autopilot(v1::AutopilotEvent),
     Coverage(v1::CoverageSignal),
     JobEnd(v1::JobEndSignal),
+    Scaling(v1::ScalingCurve),
 }
 
 /// What a log stores of one event.
@@ -64,6 +65,7 @@ macro_rules! with_message {
             Event::Autopilot($message) => $body,
             Event::Coverage($message) => $body,
             Event::JobEnd($message) => $body,
+            Event::Scaling($message) => $body,
         }
     };
 }
@@ -85,10 +87,11 @@ impl Event {
             Self::Autopilot(_) => SchemaId::AutopilotEvent,
             Self::Coverage(_) => SchemaId::CoverageSignal,
             Self::JobEnd(_) => SchemaId::JobEndSignal,
+            Self::Scaling(_) => SchemaId::ScalingCurve,
         }
     }
 
-    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`, `cluster` alone for what the autopilot does,
+    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`, `cluster/family`, `cluster` alone for what the autopilot does,
     /// or the origin of a dead letter.
     ///
     /// An [`OBSERVED`](v1::JobEventKind::Observed) heartbeat names no job, so its key is `cluster/`.
@@ -106,6 +109,7 @@ impl Event {
             Self::Forecast(forecast) => &forecast.name,
             Self::Coverage(signal) => &signal.name,
             Self::JobEnd(signal) => &signal.job_id,
+            Self::Scaling(curve) => &curve.family,
             Self::Autopilot(_) => return self.envelope().map_or_else(String::new, |e| e.cluster.clone()),
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
@@ -174,6 +178,7 @@ impl Event {
             SchemaId::AutopilotEvent => v1::AutopilotEvent::decode(payload).map(Self::Autopilot),
             SchemaId::CoverageSignal => v1::CoverageSignal::decode(payload).map(Self::Coverage),
             SchemaId::JobEndSignal => v1::JobEndSignal::decode(payload).map(Self::JobEnd),
+            SchemaId::ScalingCurve => v1::ScalingCurve::decode(payload).map(Self::Scaling),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

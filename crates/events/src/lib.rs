@@ -38,6 +38,7 @@
 
 pub mod contract;
 mod event;
+mod family;
 mod id;
 mod schema;
 mod states;
@@ -45,6 +46,7 @@ mod units;
 mod validate;
 
 pub use event::{DecodeError, Event, EventRecord};
+pub use family::JobFamily;
 pub use id::EVENT_ID_BYTES;
 pub use schema::{SchemaId, UnknownSchema};
 pub use states::{FinalState, UnknownFinalState};

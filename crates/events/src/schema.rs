@@ -17,6 +17,7 @@ pub enum SchemaId {
     AutopilotEvent = 11,
     CoverageSignal = 12,
     JobEndSignal = 13,
+    ScalingCurve = 14,
 }
 
 /// A record names a schema that this build does not know.
@@ -39,7 +40,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -53,6 +54,7 @@ impl SchemaId {
         Self::AutopilotEvent,
         Self::CoverageSignal,
         Self::JobEndSignal,
+        Self::ScalingCurve,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -71,6 +73,7 @@ impl SchemaId {
             Self::AutopilotEvent => "autopilot_event",
             Self::CoverageSignal => "coverage_signal",
             Self::JobEndSignal => "job_end_signal",
+            Self::ScalingCurve => "scaling_curve",
         }
     }
 
@@ -79,13 +82,14 @@ impl SchemaId {
         match self {
             Self::PoolSample
             | Self::DeadLetter
-            | Self::StragglerSignal
             | Self::Forecast
             | Self::AutopilotEvent
             | Self::CoverageSignal
-            | Self::JobEndSignal => 1,
-            Self::GpuSampleBatch | Self::NodeSignal => 2,
-            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent | Self::StepReport => 3,
+            | Self::JobEndSignal
+            | Self::ScalingCurve => 1,
+            Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal => 2,
+            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent => 3,
+            Self::StepReport => 4,
         }
     }
 
@@ -98,7 +102,11 @@ impl SchemaId {
             Self::DeadLetter => "dead-letters",
             Self::GpuSampleBatch => "gpu-samples",
             Self::StepReport => "steps",
-            Self::StragglerSignal | Self::NodeSignal | Self::CoverageSignal | Self::JobEndSignal => "signals",
+            Self::StragglerSignal
+            | Self::NodeSignal
+            | Self::CoverageSignal
+            | Self::JobEndSignal
+            | Self::ScalingCurve => "signals",
             Self::Forecast => "forecasts",
             Self::AutopilotEvent => "autopilot",
         }
@@ -113,6 +121,7 @@ impl SchemaId {
             Self::CapacityEvent | Self::PoolSample => "cluster/owner",
             Self::NodeEvent | Self::GpuSampleBatch | Self::NodeSignal => "cluster/node",
             Self::Forecast | Self::CoverageSignal => "cluster/name",
+            Self::ScalingCurve => "cluster/family",
             Self::DeadLetter => "origin",
             Self::AutopilotEvent => "cluster",
         }
@@ -146,8 +155,8 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0003, 0x8_0001, 0x9_0002,
-                0xa_0001, 0xb_0001, 0xc_0001, 0xd_0001
+                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0004, 0x8_0002, 0x9_0002,
+                0xa_0001, 0xb_0001, 0xc_0001, 0xd_0001, 0xe_0001
             ]
         );
     }

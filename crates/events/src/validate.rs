@@ -119,6 +119,7 @@ impl Event {
                     _ => filled("action", event.action.as_deref().unwrap_or_default()),
                 }
             }
+            Self::Scaling(curve) => filled("family", &curve.family).and(filled("unit", &curve.unit)),
             Self::GpuSamples(batch) => filled("node", &batch.node).and_then(|()| samples::fits(batch)),
         }
     }

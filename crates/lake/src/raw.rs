@@ -161,6 +161,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             &["cluster", "job_id"],
             documented(insight::JOB_END),
         ),
+        table(
+            SchemaId::ScalingCurve,
+            "scaling_points",
+            "Scaling curves of families of jobs as fitted to their steps, one row per statement and size.",
+            &["cluster", "family"],
+            documented(insight::SCALING),
+        ),
     ]
 }
 
@@ -202,6 +209,9 @@ impl RawRows {
             }
             SchemaId::CoverageSignal => {
                 rows(insight::COVERAGE, |e| if let Event::Coverage(e) = e { Some(e) } else { None })
+            }
+            SchemaId::ScalingCurve => {
+                rows(insight::SCALING, |e| if let Event::Scaling(e) = e { Some(e) } else { None })
             }
             SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::samples"),
         };
@@ -272,6 +282,7 @@ fn facts_of(event: &Event) -> Facts {
         | Event::Forecast(_)
         | Event::Coverage(_)
         | Event::JobEnd(_)
+        | Event::Scaling(_)
         | Event::Autopilot(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
@@ -666,6 +677,23 @@ const STEP: Columns<StepReport> = &[
         "data_epoch",
         Read::Int(|e| int(e.data_epoch)),
         "Pass over the training data that the step is in, from 0 on.",
+    ),
+    (
+        "pipeline_stage",
+        Read::Int(|e| e.pipeline_stage.map(i64::from)),
+        "Stage of the pipeline that the rank works in, from 0.",
+    ),
+    ("pipeline_stages", Read::Int(|e| e.pipeline_stages.map(i64::from)), "Stages of the pipeline."),
+    ("micro_batches", Read::Int(|e| e.micro_batches.map(i64::from)), "Micro-batches of a step, per replica."),
+    (
+        "expert_group",
+        Read::Int(|e| e.expert_group.map(i64::from)),
+        "Group of experts that the rank computes, from 0.",
+    ),
+    (
+        "squared_tokens",
+        Read::Int(|e| int(e.squared_tokens)),
+        "Sum of the squares of its sequences' lengths, in tokens.",
     ),
     ("loss_ppm", Read::Int(|e| e.loss_ppm), "Loss, millionths."),
     ("node", Read::Text(|e| e.node.as_deref()), "Node the rank ran on."),

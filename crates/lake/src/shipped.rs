@@ -76,6 +76,7 @@ const FILES: &[(&str, &str)] = files![
     "reservations",
     "right_size",
     "run_costs",
+    "scaling_curves",
     "shared_devices",
     "sizing",
     "start_time_1m",

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_events::{Event, v1};
+use tidegate_events::{Event, JobFamily, v1};
 
+use super::curves::Curves;
 use super::demand::{Demand, JobFact};
 use super::device::{WINDOW_US, Windows};
 use super::fleet::{Fleet, Passed};
@@ -42,8 +43,8 @@ pub struct Counts {
 
 #[derive(Debug, Clone)]
 enum Told {
-    /// With how it ended.
-    Job(Box<JobFact>, Option<String>),
+    /// With how it ended, and whose family it is of.
+    Job(Box<JobFact>, Option<String>, Box<JobFamily>),
     Hold(Box<HoldFact>),
     Node(Box<v1::NodeEvent>),
     Samples(Box<v1::GpuSampleBatch>),
@@ -70,6 +71,7 @@ pub struct Feed {
     nodes: BTreeMap<Name, WatchedNode>,
     demand: BTreeMap<String, Demand>,
     fleets: BTreeMap<String, Fleet>,
+    curves: BTreeMap<String, Curves>,
     counts: Counts,
     out: Vec<Publication>,
 }
@@ -88,6 +90,7 @@ impl Feed {
             nodes: BTreeMap::new(),
             demand: BTreeMap::new(),
             fleets: BTreeMap::new(),
+            curves: BTreeMap::new(),
             counts: Counts::default(),
             out: Vec::new(),
         }
@@ -257,7 +260,8 @@ impl Feed {
 
     fn use_event(&mut self, cluster: String, told: Told, at_us: i64, late: bool) {
         match told {
-            Told::Job(fact, final_state) => {
+            Told::Job(fact, final_state, family) => {
+                self.note_family(&cluster, &fact, &family, at_us);
                 let demand = self.demand.entry(cluster.clone());
                 let demand = demand.or_insert_with(|| Demand::new(&cluster, self.learn_from_us));
                 demand.apply(&fact, at_us);
@@ -308,10 +312,26 @@ impl Feed {
             }
             Told::Step(step) => {
                 self.fleet(&cluster, at_us).step(&step, at_us);
+                if !late {
+                    let curves = curves_of(&mut self.curves, &cluster);
+                    curves.step(&step, at_us);
+                    self.out.append(&mut curves.take());
+                }
                 let name = (cluster, step.job_id.clone());
                 self.change_job(&name, |job| job.step(*step, at_us, late));
             }
         }
+    }
+
+    /// What the job is a run of, for the curve of its family.
+    fn note_family(&mut self, cluster: &str, fact: &JobFact, family: &JobFamily, at_us: i64) {
+        let curves = curves_of(&mut self.curves, cluster);
+        if fact.kind == v1::JobEventKind::Ended && !fact.goes_on {
+            curves.ended(&fact.job_id);
+            return;
+        }
+        let hosts = fact.hosts.as_deref().unwrap_or("").split(',').filter(|host| !host.trim().is_empty());
+        curves.job(&fact.job_id, family, u32::try_from(hosts.count()).unwrap_or(u32::MAX), at_us);
     }
 
     /// Changes a job, and follows where its ranks are and whether it is active.
@@ -363,10 +383,16 @@ fn told_of_job(job: v1::JobEvent) -> Option<Told> {
         return Some(Told::Hold(Box::new(hold)));
     }
     let final_state = job.final_state.clone();
-    Some(Told::Job(Box::new(fact(job)?), final_state))
+    let mut family = JobFamily::default();
+    family.learn(&job);
+    Some(Told::Job(Box::new(fact(job)?), final_state, Box::new(family)))
 }
 
-/// What a job's event says to those here; `None` for steps of jobs and heartbeats.
+fn curves_of<'a>(curves: &'a mut BTreeMap<String, Curves>, cluster: &str) -> &'a mut Curves {
+    curves.entry(cluster.to_owned()).or_insert_with(|| Curves::new(cluster))
+}
+
+/// What a job's event says to those here; `None` for steps of jobs, heartbeats and devices held.
 fn fact(job: v1::JobEvent) -> Option<JobFact> {
     let kind = job.kind();
     let counts = matches!(
@@ -392,5 +418,9 @@ fn us(ms: i64) -> i64 {
     ms.saturating_mul(US_PER_MS)
 }
 
+#[cfg(test)]
+mod pipeline_tests;
+#[cfg(test)]
+mod scaling_tests;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use tidegate_events::v1;
 
 use super::demand::JobFact;
 use super::job::Place;
+use super::roles::Told;
 
 /// For so long it is remembered that an attempt ended, µs.
 const KEPT_US: i64 = 7 * 86_400 * super::US_PER_S;
@@ -100,6 +101,7 @@ impl Held {
         let own: BTreeSet<_> = self.own_devices().map(|d| (&d.node, d.index, &d.uuid)).collect();
         if !own.is_empty() {
             let place = |(node, index, uuid): (&String, Option<u32>, &Option<String>)| Place {
+                told: Told::default(),
                 node: Some(node.clone()),
                 gpu_uuid: uuid.clone(),
                 gpu_index: index,
@@ -114,6 +116,7 @@ impl Held {
         let each = gpus / hosts.len() as u64;
         let whole = hosts.into_iter().map(|host| (host, devices_of(host)));
         let place = |(host, (uuid, index)): (&str, (String, u32))| Place {
+            told: Told::default(),
             node: Some(host.into()),
             gpu_uuid: Some(uuid),
             gpu_index: Some(index),

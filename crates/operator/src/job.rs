@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_events::{Event, v1};
 use tidegate_insight::straggler::{
-    Blame, Class, Detector, DeviceWindow, Fault, JobShape, Settings, Signal, Stage, StepReport,
+    Blame, Class, Detector, DeviceWindow, Evidence, Fault, JobShape, Settings, Signal, Stage, StepReport,
 };
 
 use super::device::{Showing, WINDOW_US};
+use super::roles::{Roles, Told};
 use super::{Publication, US_PER_MS, US_PER_S, envelope, lines, ppm, source};
 
 /// Version of the detector, part of what is said.
@@ -21,9 +22,10 @@ const SILENT_US: i64 = 6 * 3_600 * US_PER_S;
 /// Most ranks of a job, as in [`Settings`]; further ones are left out.
 const MOST_RANKS: u32 = 1 << 16;
 
-/// Where a rank runs, as far as its reports tell; of a job without reports, a device that it holds.
+/// Where a rank runs and what it works at, as far as its reports tell; of a job without reports, a device that it holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
+    pub told: Told,
     pub node: Option<String>,
     pub gpu_uuid: Option<String>,
     pub gpu_index: Option<u32>,
@@ -299,7 +301,18 @@ impl WatchedJob {
             place.node = place.node.take().or_else(|| report.node.clone());
             place.gpu_uuid = place.gpu_uuid.take().or_else(|| report.gpu_uuid.clone());
             place.gpu_index = place.gpu_index.or(report.gpu_index);
+            place.told.stage = place.told.stage.or(report.pipeline_stage);
+            place.told.expert_group = place.told.expert_group.or(report.expert_group);
         }
+        let standing: Vec<Told> = places.iter().map(|place| place.told).collect();
+        let first = |of: fn(&v1::StepReport) -> Option<u32>| {
+            gathering.reports.iter().find_map(|(report, _)| of(report).filter(|many| *many > 0))
+        };
+        let roles = Roles::new(
+            &standing,
+            first(|report| report.pipeline_stages),
+            first(|report| report.micro_batches),
+        );
         // Launchers give ranks to hosts in order, as many to each, where they tell nothing else.
         let hosts = self.hosts.len();
         if hosts > 0 && places.len().is_multiple_of(hosts) {
@@ -319,9 +332,9 @@ impl WatchedJob {
         let shape = JobShape {
             attempt: self.run,
             node: places.iter().enumerate().map(number).collect(),
-            role: vec![0; places.len()],
-            stages: 1,
-            micro_batches: 1,
+            role: roles.role,
+            stages: roles.stages,
+            micro_batches: roles.micro_batches,
         };
         (self.ranks, self.by_devices) = (places, false);
         match &mut self.detector {
@@ -395,6 +408,8 @@ impl WatchedJob {
             lost_gpu_ms: signal.lost_gpu_ms,
             evidence: lines(&signal.evidence),
             model: MODEL.into(),
+            pipeline_stage: signal.pipeline_stage,
+            cause: (signal.class == Class::Structural).then(|| cause(&signal.evidence)).flatten(),
         };
         Publication { source, events: vec![Event::Straggler(event)] }
     }
@@ -425,7 +440,7 @@ fn told(report: &v1::StepReport, run: u32, end_us: i64) -> StepReport {
         communication_us: report.communication_us,
         data_us: report.data_wait_us,
         tokens: report.tokens,
-        squared_tokens: None,
+        squared_tokens: report.squared_tokens,
     }
 }
 
@@ -437,6 +452,21 @@ fn blame(blame: &Blame) -> &'static str {
         Blame::Fabric => "FABRIC",
         Blame::Nobody => "NOBODY",
     }
+}
+
+/// What weighs most of the structural causes in evidence; of equal weights, the larger.
+fn cause(evidence: &[Evidence]) -> Option<String> {
+    let named = |rule| match rule {
+        "long_stage" => Some("LONG_STAGE"),
+        "sequence_imbalance" => Some("SEQUENCE_IMBALANCE"),
+        "expert_imbalance" => Some("EXPERT_IMBALANCE"),
+        "ranks_slower_from_the_start" => Some("SLOWER_FROM_THE_START"),
+        _ => None,
+    };
+    let causes = evidence.iter().filter_map(|evidence| Some((evidence, named(evidence.rule)?)));
+    let most =
+        causes.max_by(|(a, _), (b, _)| a.weight.total_cmp(&b.weight).then(a.value.total_cmp(&b.value)));
+    most.map(|(_, name)| name.to_owned())
 }
 
 fn class(class: Class) -> &'static str {

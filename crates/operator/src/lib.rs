@@ -1,10 +1,12 @@
 //! Insight as a streaming operator: what jobs, steps, devices and nodes tell goes in, signals and forecasts come out, as events.
 //!
 //! The files, in the order the data goes: `operator` (the log, the only one that does I/O) → `feed` (order of event time,
-//! the clock of ticks) → `job` (a detector each), `device` (windows of samples), `node` (health), `demand` (forecasts), `coverage` (whether
-//! they hold), `fleet` (who holds what: `holds`; which fault ended a job: `ends`; nodes that fail again and again: `lemons`).
+//! the clock of ticks) → `job` (a detector each; `roles`: whose peers its ranks are), `device` (windows of samples), `node` (health),
+//! `demand` (forecasts), `coverage` (whether they hold), `curves` (scaling), `fleet` (who holds what: `holds`; which fault ended a job:
+//! `ends`; nodes that fail again and again: `lemons`).
 
 mod coverage;
+mod curves;
 mod demand;
 mod device;
 mod ends;
@@ -15,6 +17,7 @@ mod job;
 mod lemons;
 mod node;
 mod operator;
+mod roles;
 
 use tidegate_events::Event;
 use tidegate_events::v1::Envelope;

@@ -43,7 +43,7 @@ impl Pace {
 pub struct Published {
     /// Records read.
     pub read: u64,
-    /// Signals and forecasts that the log did not hold yet.
+    /// Signals, curves and forecasts that the log did not hold yet.
     pub written: u64,
     /// That it held already: said before, by this or another process.
     pub known: u64,

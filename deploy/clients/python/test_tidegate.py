@@ -102,6 +102,17 @@ class Reports(WithSocket):
         self.assertEqual(receiver.lines, [expected])
         self.assertEqual(client.stats()["acked"], 1)
 
+    def test_the_place_in_the_pipeline_is_said_once_and_is_in_each_report(self):
+        receiver = self.receiver()
+        client = self.client(rank=5, pipeline_stage=1, pipeline_stages=4, micro_batches=16, expert_group=0)
+        with client.step_timer(1):
+            pass
+        client.step(2, duration_s=1, micro_batches=8, squared_tokens=4096)
+        self.assertTrue(client.flush(10))
+        place = ("pipeline_stage", "pipeline_stages", "micro_batches", "expert_group", "squared_tokens")
+        told = [tuple(line.get(field) for field in place) for line in receiver.lines]
+        self.assertEqual(told, [(1, 4, 16, 0, None), (1, 4, 8, 0, 4096)])
+
     def test_the_timer_measures_the_step_and_its_parts(self):
         receiver, client = self.receiver(), self.client()
         before = time.time()

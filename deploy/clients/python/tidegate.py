@@ -436,7 +436,11 @@ def _default():
 
 
 def configure(path=None, queue_reports=QUEUE_REPORTS, **defaults):
-    """Sets the agent's socket and fields of every report (job, rank, flops_convention, precision …). Call it first."""
+    """Sets the agent's socket and fields of every report (job, rank, flops_convention, precision …). Call it first.
+
+    A job with a pipeline gives pipeline_stage (from 0), pipeline_stages and micro_batches, one with experts expert_group: ranks
+    are compared with those that do the same work.
+    """
     global _client
     with _client_lock:
         before, _client = _client, Client(path, queue_reports, **defaults)

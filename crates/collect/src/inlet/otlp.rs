@@ -30,9 +30,20 @@ const PREFIX: &str = "tidegate.step.";
 /// Metrics with a duration, by what follows the prefix.
 const DURATIONS: [&str; 6] = ["duration", "compute", "communication", "data_wait", "checkpoint", "restore"];
 /// Metrics with another number.
-const NUMBERS: [&str; 4] = ["tokens", "model_flops", "loss", "dropped"];
+const NUMBERS: [&str; 5] = ["tokens", "squared_tokens", "model_flops", "loss", "dropped"];
 /// Attributes that are numbers; some languages send them as text.
-const NUMERIC: [&str; 6] = ["rank", "step", "start", "start_ms", "attempt", "world_size"];
+const NUMERIC: [&str; 10] = [
+    "rank",
+    "step",
+    "start",
+    "start_ms",
+    "attempt",
+    "world_size",
+    "pipeline_stage",
+    "pipeline_stages",
+    "micro_batches",
+    "expert_group",
+];
 const TEXTS: [&str; 5] = ["job", "gpu", "node", "precision", "flops_convention"];
 
 /// What makes points one report.

@@ -169,12 +169,24 @@ pub(super) fn from_json(fields: Map<String, Value>, node: &str) -> Result<(Event
         gpu_index,
         dropped: fields.whole("dropped", MAX_WHOLE)?,
         data_epoch: fields.whole("epoch", MAX_WHOLE)?,
+        pipeline_stage: fields.whole("pipeline_stage", u64::from(u32::MAX))?.map(|stage| stage as u32),
+        pipeline_stages: fields.whole("pipeline_stages", u64::from(u32::MAX))?.map(|stages| stages as u32),
+        micro_batches: fields.whole("micro_batches", u64::from(u32::MAX))?.map(|many| many as u32),
+        expert_group: fields.whole("expert_group", u64::from(u32::MAX))?.map(|group| group as u32),
+        squared_tokens: fields.whole("squared_tokens", MAX_WHOLE)?,
     };
     if report.world_size.is_some_and(|size| report.rank >= size) {
         return Err(format!(
             "rank {} is not below world_size {}",
             report.rank,
             report.world_size.unwrap_or(0)
+        ));
+    }
+    if let (Some(stage), Some(stages)) = (report.pipeline_stage, report.pipeline_stages)
+        && stage >= stages
+    {
+        return Err(format!(
+            "pipeline_stage {stage} is not below pipeline_stages {stages}; count stages from 0"
         ));
     }
     Ok((Event::Step(report), fields.rest()))
@@ -212,7 +224,8 @@ mod tests {
             r#"{"job":"4711_3","rank":1,"step":12,"start":1763712000.1234,"duration_s":0.5000004,"compute_s":0.4,
                 "communication_ms":80.5,"data_wait_us":7,"checkpoint_s":0,"restore_ms":1.5,"tokens":8192,"model_flops":1.5e15,
                 "flops_convention":"palm","precision":"bf16","loss":2.3456789,"world_size":8,"gpu":"GPU-1","dropped":3,
-                "los":1,"attempt":0,"epoch":2}"#,
+                "los":1,"attempt":0,"epoch":2,"pipeline_stage":1,"pipeline_stages":4,"micro_batches":16,"expert_group":0,
+                "squared_tokens":33554432}"#,
         )
         .unwrap();
         assert_eq!(report.envelope.unwrap().event_time_ms, 1_763_712_000_123);
@@ -227,6 +240,10 @@ mod tests {
         assert_eq!((report.loss_ppm, report.dropped, report.attempt_id), (Some(2_345_679), Some(3), Some(0)));
         assert_eq!((report.gpu_uuid.as_deref(), report.gpu_index), (Some("GPU-1"), None));
         assert_eq!((report.node.as_deref(), report.world_size), (Some("n1"), Some(8)));
+        let place =
+            (report.pipeline_stage, report.pipeline_stages, report.micro_batches, report.expert_group);
+        assert_eq!(place, (Some(1), Some(4), Some(16), Some(0)));
+        assert_eq!(report.squared_tokens, Some(33_554_432));
         assert_eq!(ignored, ["los"]);
     }
 
@@ -241,6 +258,7 @@ mod tests {
             (None, None, None, None)
         );
         assert_eq!(report.node.as_deref(), Some("n2"));
+        assert_eq!((report.pipeline_stage, report.pipeline_stages, report.expert_group), (None, None, None));
     }
 
     #[test]
@@ -255,6 +273,12 @@ mod tests {
             (json!({"rank": 1.5}), "rank is 1.5"),
             (json!({"rank": 4, "world_size": 4}), "rank 4 is not below world_size 4"),
             (json!({"rank": null}), "rank is missing"),
+            (
+                json!({"pipeline_stage": 2, "pipeline_stages": 2}),
+                "pipeline_stage 2 is not below pipeline_stages 2",
+            ),
+            (json!({"pipeline_stage": -1}), "pipeline_stage is -1"),
+            (json!({"micro_batches": 0.5}), "micro_batches is 0.5"),
             (json!({"step": -1}), "step is -1"),
             (json!({"tokens": 1e19}), "tokens is 1e"),
             (json!({"loss": 1e30}), "loss is 1"),

@@ -73,7 +73,9 @@ fn make_valid(message: &mut DynamicMessage) {
     envelope.set_field_by_name("event_id", Value::Bytes(vec![7; 16].into()));
     fill_if_empty(&mut envelope, "cluster");
     message.set_field_by_name("envelope", Value::Message(envelope));
-    for required in ["job_id", "owner", "node", "origin", "code", "holder", "plan", "action", "name"] {
+    for required in
+        ["job_id", "owner", "node", "origin", "code", "holder", "plan", "action", "name", "family", "unit"]
+    {
         fill_if_empty(message, required);
     }
     for required in ["kind", "state", "reach"] {

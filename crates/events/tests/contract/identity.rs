@@ -50,6 +50,7 @@ fn with_field(event: &Event, field: &FieldDescriptor, value: prost_reflect::Valu
         Event::Autopilot(_) => Event::Autopilot(Message::decode(&*bytes).unwrap()),
         Event::Coverage(_) => Event::Coverage(Message::decode(&*bytes).unwrap()),
         Event::JobEnd(_) => Event::JobEnd(Message::decode(&*bytes).unwrap()),
+        Event::Scaling(_) => Event::Scaling(Message::decode(&*bytes).unwrap()),
     }
 }
 

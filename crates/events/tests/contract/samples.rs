@@ -115,6 +115,8 @@ pub fn full_event(schema: SchemaId) -> Event {
             lost_gpu_ms: 340_000,
             evidence: vec!["clock_below_peers value=0.810 weight=3.00".into()],
             model: "straggler-1".into(),
+            pipeline_stage: Some(1),
+            cause: Some("LONG_STAGE".into()),
         }),
         SchemaId::NodeSignal => Event::NodeHealth(v1::NodeSignal {
             envelope,
@@ -158,6 +160,7 @@ pub fn full_event(schema: SchemaId) -> Event {
             gpus_milli: vec![52_000, 58_500, 64_250],
             model: "hybrid-1".into(),
         }),
+        SchemaId::ScalingCurve => Event::Scaling(scaling(envelope)),
         SchemaId::AutopilotEvent => Event::Autopilot(autopilot(envelope)),
         SchemaId::CoverageSignal => Event::Coverage(v1::CoverageSignal {
             envelope,
@@ -279,6 +282,34 @@ fn step(envelope: Option<v1::Envelope>) -> v1::StepReport {
         dropped: Some(3),
         restore_us: Some(95_000),
         data_epoch: Some(2),
+        pipeline_stage: Some(1),
+        pipeline_stages: Some(4),
+        micro_batches: Some(16),
+        expert_group: Some(3),
+        squared_tokens: Some(268_435_456),
+    }
+}
+
+fn scaling(envelope: Option<v1::Envelope>) -> v1::ScalingCurve {
+    v1::ScalingCurve {
+        envelope,
+        family: "vision/alice/pretrain/h100".into(),
+        team: Some("vision".into()),
+        user_name: Some("alice".into()),
+        job_name: Some("pretrain".into()),
+        gpu_model: Some("h100".into()),
+        job_id: Some("4711".into()),
+        unit: "TOKENS".into(),
+        form: "POLLUX".into(),
+        local_batch: 8_192,
+        gpus: 64,
+        nodes: 8,
+        rate_milli: 412_500_000,
+        low_milli: 395_000_000,
+        high_milli: 431_000_000,
+        seen_steps: 1_200,
+        points: 8,
+        model: "scaling-1".into(),
     }
 }
 

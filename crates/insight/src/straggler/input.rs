@@ -7,7 +7,8 @@ pub struct JobShape {
     pub attempt: u32,
     /// Node of each rank, by rank.
     pub node: Vec<u32>,
-    /// Role of each rank, by rank: ranks of one role do the same work (one pipeline stage, one expert group).
+    /// Role of each rank, by rank: ranks of one role do the same work (one pipeline stage, or one expert group of it). Roles are
+    /// numbered stage by stage, as many in each: `stage * groups + group`.
     pub role: Vec<u32>,
     /// Pipeline stages; 1 for plain data parallel.
     pub stages: u32,

@@ -26,8 +26,10 @@ pub(super) struct Layout {
     pub everyone: Option<u32>,
     /// Roles that live on one node each: none of their ranks has a peer elsewhere.
     pub lone_roles: Vec<u32>,
-    /// Stages of the pipeline, where roles are its stages and equally large; else 1.
+    /// Stages of the pipeline, where roles are its stages, or as many groups of each, and equally large; else 1.
     pub stages: usize,
+    /// Roles of each stage; 1 where roles do not fit the stages.
+    pub groups: usize,
     /// Micro-batches a step; 1 without a pipeline.
     pub micro_batches: usize,
 }
@@ -51,15 +53,41 @@ impl Layout {
             everyone: None,
             lone_roles: Vec::new(),
             stages: 1,
+            groups: 1,
             micro_batches: 1,
         };
         layout.classify(peers);
+        let (roles, stages) = (layout.roles.len(), shape.stages as usize);
         let equal = layout.roles.windows(2).all(|pair| pair[0].len() == pair[1].len());
-        if shape.stages > 1 && layout.roles.len() == shape.stages as usize && equal {
-            layout.stages = layout.roles.len();
+        if stages <= 1 {
+            layout.groups = roles.max(1);
+        } else if roles > 0 && roles.is_multiple_of(stages) && equal {
+            layout.stages = stages;
+            layout.groups = roles / stages;
             layout.micro_batches = (shape.micro_batches as usize).max(1);
         }
         layout
+    }
+
+    /// Roles of a stage.
+    pub fn roles_of(&self, stage: usize) -> std::ops::Range<usize> {
+        stage * self.groups..(stage + 1) * self.groups
+    }
+
+    /// Stage of a role; `None` without a pipeline.
+    pub fn stage_of(&self, role: u32) -> Option<u32> {
+        (self.stages > 1).then(|| role / self.groups as u32)
+    }
+
+    /// Rank at place `d * stages + s` of a worker table: replica `d`'s in stage `s`, in order of ranks, group by group.
+    pub fn worker_rank(&self, place: usize) -> usize {
+        if self.stages == 1 {
+            return place;
+        }
+        let (stage, replica) = (place % self.stages, place / self.stages);
+        // Groups are equally large.
+        let each = self.roles[0].len();
+        self.roles[stage * self.groups + replica / each][replica % each] as usize
     }
 
     pub fn ranks(&self) -> usize {
@@ -157,6 +185,18 @@ mod tests {
         let layout =
             Layout::new(&shape((0..16).map(|r| r / 8).collect(), (0..16).map(|r| r / 8).collect(), 2), 4, 99);
         assert_eq!((layout.lone_roles.len(), layout.stages, layout.micro_batches), (2, 2, 4));
+        // Two expert groups in each of two stages.
+        let groups = Layout::new(&shape(vec![0; 8], vec![0, 1, 0, 1, 2, 3, 2, 3], 2), 2, 99);
+        assert_eq!(
+            (groups.stages, groups.groups, groups.stage_of(1), groups.stage_of(2)),
+            (2, 2, Some(0), Some(1))
+        );
+        assert_eq!(groups.roles_of(1), 2..4);
+        // Replicas of a stage group by group: 0, 2, then 1, 3.
+        assert_eq!(
+            (0..8).map(|place| groups.worker_rank(place)).collect::<Vec<_>>(),
+            [0, 4, 2, 6, 1, 5, 3, 7]
+        );
         let small = Layout::new(&shape(vec![0; 6], vec![0, 0, 1, 1, 2, 2], 3), 4, 99);
         assert_eq!(small.classes, vec![(0..6).collect::<Vec<u32>>()]);
     }
@@ -164,7 +204,7 @@ mod tests {
     #[test]
     fn missing_roles_and_too_many_ranks_are_borne() {
         let layout = Layout::new(&shape(vec![1; 9], vec![3], 7), 4, 8);
-        assert_eq!((layout.ranks(), layout.stages), (8, 1));
+        assert_eq!((layout.ranks(), layout.stages, layout.groups, layout.stage_of(0)), (8, 1, 1, None));
         assert_eq!(Layout::new(&shape(vec![], vec![], 0), 4, 8).ranks(), 0);
     }
 }

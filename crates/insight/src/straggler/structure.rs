@@ -3,7 +3,7 @@
 //! device shows why is a straggler after all (rule 9).
 
 use super::event::{Decision, Event, Kind, Subject};
-use super::job::{Job, worker_rank};
+use super::job::Job;
 use super::order;
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
 use super::whatif::{StepTable, Verdict, what_if};
@@ -17,7 +17,7 @@ pub(super) fn look(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut Vec<
         return;
     }
     slow_from_the_start(job, seq, next_event, out);
-    let found = causes(job, seq);
+    let (found, long_stage) = causes(job, seq);
     if found.is_empty() {
         return;
     }
@@ -28,6 +28,7 @@ pub(super) fn look(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut Vec<
         class: Class::Structural,
         posterior: 1.0 - 1.0 / (1.0 + found.iter().map(|evidence| evidence.weight).sum::<f64>().exp()),
         blame: Blame::Nobody,
+        pipeline_stage: long_stage,
         since_us: job.history.begin_us(job.history.oldest()),
         said_us: job.history.step(seq).end_us,
         excess: strongest,
@@ -88,9 +89,9 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut 
     }
 }
 
-/// Structural causes with their size as a share of time.
-fn causes(job: &mut Job, seq: u64) -> Vec<Evidence> {
-    let mut found = Vec::new();
+/// Structural causes with their size as a share of time, and the long stage if one is among them.
+fn causes(job: &mut Job, seq: u64) -> (Vec<Evidence>, Option<u32>) {
+    let (mut found, mut long_stage) = (Vec::new(), None);
     let tables = tables(job, seq);
     let answer = what_if(&tables, None);
     let noise = answer.map_or(0.0, |answer| answer.peer_noise);
@@ -102,12 +103,16 @@ fn causes(job: &mut Job, seq: u64) -> Vec<Evidence> {
             let weight = if explained >= 0.5 { 4.0 } else { 2.0 };
             found.push(Evidence { rule: "sequence_imbalance", value: noise, weight });
         }
-        if job.layout.stages > 1 && answer.stage_share >= 0.5 && answer.slowdown >= 1.05 {
+        // A single slow worker makes its stage long too, and is no matter of the stage.
+        let is_one = answer.worker_share >= 0.5;
+        if job.layout.stages > 1 && answer.stage_share >= 0.5 && answer.slowdown >= 1.05 && !is_one {
             found.push(Evidence { rule: "long_stage", value: answer.slowdown - 1.0, weight: 4.0 });
+            long_stage = Some(answer.longest_stage as u32);
         }
     }
-    if job.layout.stages == 1 && job.layout.roles.len() > 1 {
-        let spread = spread_of_roles(job, seq);
+    if job.layout.groups > 1 {
+        let of_stages = (0..job.layout.stages).map(|stage| spread_of_groups(job, stage, seq));
+        let spread = of_stages.fold(0.0, f64::max);
         if spread >= 0.10 {
             found.push(Evidence { rule: "expert_imbalance", value: spread, weight: 3.0 });
         }
@@ -117,7 +122,7 @@ fn causes(job: &mut Job, seq: u64) -> Vec<Evidence> {
     if !slower.is_empty() {
         found.push(Evidence { rule: "ranks_slower_from_the_start", value: most, weight: 2.0 });
     }
-    found
+    (found, long_stage)
 }
 
 /// The last steps as tables of workers.
@@ -126,7 +131,7 @@ fn tables(job: &Job, seq: u64) -> Vec<StepTable> {
     (first..=seq)
         .map(|seq| {
             let row = job.history.compute.row(seq);
-            let time = |place| f64::from(row[worker_rank(&job.layout, place)]);
+            let time = |place| f64::from(row[job.layout.worker_rank(place)]);
             StepTable {
                 compute: (0..row.len()).map(time).collect(),
                 stages: job.layout.stages,
@@ -137,11 +142,11 @@ fn tables(job: &Job, seq: u64) -> Vec<StepTable> {
         .collect()
 }
 
-/// Greatest median time of a role over the median of all roles, less one, over the last steps.
-fn spread_of_roles(job: &Job, seq: u64) -> f64 {
+/// Greatest median time of a stage's expert groups over the median of all of them, less one, over the last steps.
+fn spread_of_groups(job: &Job, stage: usize, seq: u64) -> f64 {
     let first = (seq + 1).saturating_sub(100).max(job.history.oldest());
     let mut levels: Vec<f32> = Vec::new();
-    for ranks in &job.layout.roles {
+    for ranks in &job.layout.roles[job.layout.roles_of(stage)] {
         let mut times: Vec<f32> = (first..=seq)
             .flat_map(|seq| ranks.iter().map(move |&rank| (seq, rank)))
             .map(|(seq, rank)| job.history.compute.get(seq, rank as usize))

@@ -141,6 +141,8 @@ impl Slowed {
             class: Class::ComputeThermal,
             posterior: self.posterior,
             blame: Blame::Rank(rank),
+            // Nobody was told of stages without step reports.
+            pipeline_stage: None,
             since_us: self.since_us,
             said_us,
             excess: self.excess,

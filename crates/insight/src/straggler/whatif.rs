@@ -71,6 +71,8 @@ pub struct WhatIf {
     pub worker_share: f64,
     /// Share of the loss that the longest stage accounts for (M_S).
     pub stage_share: f64,
+    /// That stage.
+    pub longest_stage: usize,
     /// Time of the worst worker over the median of its stage.
     pub worker_ratio: f64,
     /// Median absolute deviation of workers from their stage's median, as a share: the noise among peers.
@@ -156,7 +158,16 @@ pub fn what_if(steps: &[StepTable], pairing: Option<f64>) -> Option<WhatIf> {
         Verdict::Unexplained
     };
     let steps = used.len();
-    Some(WhatIf { slowdown, worker_share, stage_share, worker_ratio, peer_noise, steps, verdict })
+    Some(WhatIf {
+        slowdown,
+        worker_share,
+        stage_share,
+        longest_stage: longest,
+        worker_ratio,
+        peer_noise,
+        steps,
+        verdict,
+    })
 }
 
 /// The worker whose median ratio to its stage is greatest, that ratio, and the noise among peers.

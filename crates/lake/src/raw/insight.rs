@@ -2,7 +2,7 @@
 
 use tidegate_events::v1::{
     CoverageSignal, CoverageState, Forecast, ForecastReach, JobEndSignal, NodeHealthState, NodeSignal,
-    SeriesKind, SignalState, StragglerSignal,
+    ScalingCurve, SeriesKind, SignalState, StragglerSignal,
 };
 
 use super::{CLUSTER_DOC, Columns, EPOCH_DOC, Read, SEQ_DOC, SOURCE_DOC, TIME_DOC, env, int};
@@ -45,6 +45,16 @@ pub(super) const STRAGGLER: Columns<StragglerSignal> = &[
         "class",
         Read::Text(|e| Some(&e.class)),
         "COMPUTE_THERMAL, COMPUTE_SILENT, LINK, HOST, DATA, COMMUNICATION, or STRUCTURAL (nobody's fault).",
+    ),
+    (
+        "cause",
+        Read::Text(|e| e.cause.as_deref()),
+        "Of STRUCTURAL: LONG_STAGE, SEQUENCE_IMBALANCE, EXPERT_IMBALANCE or SLOWER_FROM_THE_START, whichever weighs most.",
+    ),
+    (
+        "pipeline_stage",
+        Read::Int(|e| e.pipeline_stage.map(i64::from)),
+        "Stage of the pipeline: of the rank or role that is blamed, or the long one.",
     ),
     ("posterior_ppm", Read::Int(|e| Some(e.posterior_ppm.into())), "Probability of the class, millionths."),
     ("onset_time", Read::Time(|e| Some(e.onset_ms)), "Since when the part is slow."),
@@ -219,6 +229,51 @@ pub(super) const COVERAGE: Columns<CoverageSignal> = &[
     ),
     ("below95_ppm", Read::Int(|e| Some(e.below95_ppm.into())), "The same at or below quantile 0.95."),
     ("model", Read::Text(|e| Some(&e.model)), "Version of the forecaster."),
+    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
+    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
+    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
+];
+
+pub(super) const SCALING: Columns<ScalingCurve> = &[
+    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
+    (
+        "family",
+        Read::Text(|e| Some(&e.family)),
+        "Jobs that scale alike: team/user/name/GPU model, `-` for what is not known, or job/ and the id of a job without a name.",
+    ),
+    (
+        "event_time",
+        Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)),
+        "When it was said; the latest statement of a family holds.",
+    ),
+    ("team", Read::Text(|e| e.team.as_deref()), "Team of the jobs."),
+    ("user_name", Read::Text(|e| e.user_name.as_deref()), "User of the jobs."),
+    ("job_name", Read::Text(|e| e.job_name.as_deref()), "Name of the jobs."),
+    ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "GPU model."),
+    (
+        "job_id",
+        Read::Text(|e| e.job_id.as_deref()),
+        "The job, where it has no name and is a family of its own.",
+    ),
+    (
+        "unit",
+        Read::Text(|e| Some(&e.unit)),
+        "What is counted: TOKENS, or STEPS of one GPU where reports tell no tokens.",
+    ),
+    ("form", Read::Text(|e| Some(&e.form)), "What was fitted: POLLUX or AMDAHL."),
+    ("local_batch", Read::Int(|e| int(Some(e.local_batch))), "Units that each GPU works through in a step."),
+    ("gpus", Read::Int(|e| Some(e.gpus.into())), "GPUs."),
+    ("nodes", Read::Int(|e| Some(e.nodes.into())), "Nodes they are spread over."),
+    ("rate_milli", Read::Int(|e| int(Some(e.rate_milli))), "Expected, thousandths of a unit a second."),
+    ("low_milli", Read::Int(|e| int(Some(e.low_milli))), "Quantile 10 %, the same way."),
+    ("high_milli", Read::Int(|e| int(Some(e.high_milli))), "Quantile 90 %, the same way."),
+    (
+        "seen_steps",
+        Read::Int(|e| int(Some(e.seen_steps))),
+        "Steps seen with so many GPUs; 0 where the curve foretells it.",
+    ),
+    ("points", Read::Int(|e| Some(e.points.into())), "Points that the statement has."),
+    ("model", Read::Text(|e| Some(&e.model)), "Version of the fit."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),

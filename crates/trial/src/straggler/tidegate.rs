@@ -119,6 +119,7 @@ mod tests {
             class,
             posterior: 0.9,
             blame,
+            pipeline_stage: None,
             since_us: 1,
             said_us: 9,
             excess: 0.2,

@@ -2,7 +2,6 @@
 
 use super::Job;
 use crate::straggler::event::{Event, Kind, Subject};
-use crate::straggler::layout::Layout;
 use crate::straggler::whatif::step_time;
 
 impl Job {
@@ -27,13 +26,13 @@ impl Job {
         let (stages, many) = (self.layout.stages, self.layout.micro_batches);
         self.workers.clear();
         for place in 0..times.len() {
-            let rank = worker_rank(&self.layout, place);
+            let rank = self.layout.worker_rank(place);
             let wait = f64::from(waits[rank]) * unit;
             self.workers.push(f64::from(times[rank]) + if wait.is_finite() { wait } else { 0.0 });
         }
         let with = step_time(&self.workers, stages, many);
         for place in 0..times.len() {
-            let rank = worker_rank(&self.layout, place) as u32;
+            let rank = self.layout.worker_rank(place) as u32;
             let time = f64::from(times[rank as usize]);
             let slower = match event.kind {
                 Kind::Data if event.series.contains(&rank) => {
@@ -56,12 +55,4 @@ impl Job {
         }
         with - step_time(&self.workers, stages, many)
     }
-}
-
-/// Rank at place `d * stages + s` of a worker table.
-pub(in crate::straggler) fn worker_rank(layout: &Layout, place: usize) -> usize {
-    if layout.stages == 1 {
-        return place;
-    }
-    layout.roles[place % layout.stages][place / layout.stages] as usize
 }

@@ -7,7 +7,6 @@ mod loss;
 mod measure;
 mod words;
 
-pub(super) use loss::worker_rank;
 pub(super) use measure::reference;
 
 use super::device::Devices;

@@ -4,7 +4,7 @@ use super::Job;
 use crate::straggler::cause::Facts;
 use crate::straggler::event::{Event, Kind};
 use crate::straggler::order;
-use crate::straggler::signal::{Signal, Stage};
+use crate::straggler::signal::{Blame, Signal, Stage};
 
 impl Job {
     /// Class, posterior, blame and evidence of an event as of step `seq`.
@@ -54,6 +54,11 @@ impl Job {
             class: event.class,
             posterior: event.posterior,
             blame: event.blame.clone(),
+            pipeline_stage: match event.blame {
+                Blame::Rank(rank) => self.layout.stage_of(self.layout.role_of[rank as usize]),
+                Blame::Role(role) => self.layout.stage_of(role),
+                Blame::Node(_) | Blame::Fabric | Blame::Nobody => None,
+            },
             since_us: event.since_us,
             said_us: self.history.step(seq).end_us,
             excess: if share.is_finite() { share } else { 0.0 },

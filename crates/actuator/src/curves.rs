@@ -1,0 +1,210 @@
+//! How jobs scale, by what the log tells: which family a job is of, and the curve that was fitted to the family's steps.
+
+use std::collections::BTreeMap;
+
+use tidegate_autopilot::state::{ClusterState, CurvePoint, ScalingCurve};
+use tidegate_events::v1::JobEventKind;
+use tidegate_events::{Event, JobFamily, v1};
+
+/// Jobs and curves that the log tells of.
+#[derive(Debug, Default)]
+pub(crate) struct Curves {
+    /// Jobs that have not ended.
+    jobs: BTreeMap<String, JobFamily>,
+    /// Latest statement of each family and unit.
+    said: BTreeMap<(String, String), Statement>,
+}
+
+/// Points of one statement, by GPUs.
+#[derive(Debug)]
+struct Statement {
+    at_ms: i64,
+    points: BTreeMap<u32, v1::ScalingCurve>,
+}
+
+impl Curves {
+    /// Takes an event of the cluster; those that are about neither jobs nor curves change nothing.
+    pub fn take(&mut self, event: &Event) {
+        match event {
+            Event::Job(job) => self.job(job),
+            Event::Scaling(point) => self.point(point, event.event_time_ms()),
+            _ => {}
+        }
+    }
+
+    /// Gives jobs whose curve is not known that of their family.
+    pub fn inform(&self, state: &mut ClusterState) {
+        for (id, job) in &mut state.jobs {
+            if job.curve.is_none() {
+                job.curve = self.curve(id);
+            }
+        }
+    }
+
+    fn job(&mut self, job: &v1::JobEvent) {
+        if job.step_id.is_some() || job.job_id.is_empty() {
+            return;
+        }
+        let goes_on = matches!(job.final_state.as_deref(), Some("REQUEUED" | "RESIZED"));
+        if job.kind() == JobEventKind::Ended && !goes_on {
+            self.jobs.remove(&job.job_id);
+        } else {
+            self.jobs.entry(job.job_id.clone()).or_default().learn(job);
+        }
+    }
+
+    fn point(&mut self, point: &v1::ScalingCurve, at_ms: i64) {
+        let new = || Statement { at_ms, points: BTreeMap::new() };
+        let said = self.said.entry((point.family.clone(), point.unit.clone())).or_insert_with(new);
+        if at_ms > said.at_ms {
+            *said = new();
+        }
+        if at_ms == said.at_ms {
+            said.points.insert(point.gpus, point.clone());
+        }
+    }
+
+    /// Curve of a job, tokens before steps; `None` where its family has none, or not all of its points were read.
+    fn curve(&self, job_id: &str) -> Option<ScalingCurve> {
+        let nameless = JobFamily::default();
+        let family = self.jobs.get(job_id).unwrap_or(&nameless).name(job_id);
+        let of = |unit: &str| self.said.get(&(family.clone(), unit.to_owned())).and_then(Statement::curve);
+        of("TOKENS").or_else(|| of("STEPS"))
+    }
+}
+
+impl Statement {
+    /// Rates beside one GPU's. Beyond the largest size seen the lower bound counts: who grows into the unknown must gain even if it is
+    /// true.
+    fn curve(&self) -> Option<ScalingCurve> {
+        let whole = self.points.values().all(|point| point.points as usize == self.points.len());
+        let one = self.points.get(&1).map(|point| point.rate_milli).filter(|rate| whole && *rate > 0)?;
+        let most_seen =
+            self.points.values().filter(|point| point.seen_steps > 0).map(|point| point.gpus).max()?;
+        let points = self.points.values().map(|point| {
+            let rate = if point.gpus > most_seen { point.low_milli } else { point.rate_milli };
+            let rate_ppm = u128::from(rate) * 1_000_000 / u128::from(one);
+            CurvePoint { gpus: point.gpus, rate_ppm: u64::try_from(rate_ppm).unwrap_or(u64::MAX) }
+        });
+        ScalingCurve::new(points.collect()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_autopilot::state::{Checkpoint, Job, JobKind, JobState};
+
+    use super::*;
+
+    fn point(family: &str, unit: &str, at_ms: i64, gpus: u32, rates: [u64; 2], seen: bool) -> Event {
+        let envelope = v1::Envelope { cluster: "c".into(), event_time_ms: at_ms, ..v1::Envelope::default() };
+        Event::Scaling(v1::ScalingCurve {
+            envelope: Some(envelope),
+            family: family.into(),
+            unit: unit.into(),
+            gpus,
+            rate_milli: rates[0],
+            low_milli: rates[1],
+            seen_steps: if seen { 100 } else { 0 },
+            points: 3,
+            ..v1::ScalingCurve::default()
+        })
+    }
+
+    fn started(job_id: &str, name: &str, kind: JobEventKind) -> Event {
+        Event::Job(v1::JobEvent {
+            kind: kind.into(),
+            job_id: job_id.into(),
+            team: Some("t".into()),
+            job_name: Some(name.into()),
+            ..v1::JobEvent::default()
+        })
+    }
+
+    fn rates(curves: &Curves, job_id: &str) -> Option<Vec<(u32, u64)>> {
+        let curve = curves.curve(job_id)?;
+        Some(curve.points().iter().map(|point| (point.gpus, point.rate_ppm)).collect())
+    }
+
+    #[test]
+    fn a_job_has_the_curve_of_its_family() {
+        let mut curves = Curves::default();
+        curves.take(&started("7", "train", JobEventKind::Started));
+        curves.take(&started("8", "other", JobEventKind::Started));
+        // Two of three points: it is not told whole yet.
+        curves.take(&point("t/-/train/-", "STEPS", 5, 1, [1_000, 900], true));
+        curves.take(&point("t/-/train/-", "STEPS", 5, 4, [3_000, 2_800], true));
+        assert_eq!(rates(&curves, "7"), None);
+        curves.take(&point("t/-/train/-", "STEPS", 5, 8, [5_000, 4_000], false));
+        // Nobody ran on eight: the lower bound.
+        assert_eq!(rates(&curves, "7"), Some(vec![(1, 1_000_000), (4, 3_000_000), (8, 4_000_000)]));
+        assert_eq!(rates(&curves, "8"), None);
+        // A later statement holds, an earlier one does not; tokens go before steps.
+        for (at_ms, four) in [(9, 3_500), (4, 1)] {
+            for (gpus, rate) in [(1, 1_000), (2, 1_900), (4, four)] {
+                curves.take(&point("t/-/train/-", "STEPS", at_ms, gpus, [rate, rate], true));
+            }
+        }
+        assert_eq!(rates(&curves, "7"), Some(vec![(1, 1_000_000), (2, 1_900_000), (4, 3_500_000)]));
+        for (gpus, rate) in [(1, 500), (2, 900), (4, 1_500)] {
+            curves.take(&point("t/-/train/-", "TOKENS", 1, gpus, [rate, rate], true));
+        }
+        assert_eq!(rates(&curves, "7").unwrap()[2], (4, 3_000_000));
+        // An ended job is forgotten.
+        curves.take(&started("7", "train", JobEventKind::Ended));
+        assert_eq!((rates(&curves, "7"), curves.jobs.len()), (None, 1));
+    }
+
+    #[test]
+    fn a_curve_that_the_target_knows_stays_and_a_nameless_job_has_its_own() {
+        let mut curves = Curves::default();
+        for (gpus, rate) in [(1, 1_000), (2, 1_900), (4, 3_000)] {
+            curves.take(&point("job/9", "STEPS", 1, gpus, [rate, rate], true));
+        }
+        let mut state = ClusterState::default();
+        let known = ScalingCurve::new(vec![CurvePoint { gpus: 1, rate_ppm: 1_000_000 }]).unwrap();
+        state.jobs.insert("9".into(), job(None));
+        state.jobs.insert("10".into(), job(Some(known.clone())));
+        curves.inform(&mut state);
+        assert_eq!(state.jobs["9"].curve.as_ref().map(|curve| curve.rate_ppm(4)), Some(3_000_000));
+        assert_eq!(state.jobs["10"].curve, Some(known));
+    }
+
+    #[test]
+    fn without_one_gpu_or_with_nothing_seen_there_is_no_curve() {
+        let mut curves = Curves::default();
+        for gpus in [2, 4, 8] {
+            curves.take(&point("job/1", "STEPS", 1, gpus, [1_000, 900], true));
+        }
+        for gpus in [1, 2, 4] {
+            curves.take(&point("job/2", "STEPS", 1, gpus, [1_000, 900], false));
+            curves.take(&point("job/3", "STEPS", 1, gpus, [0, 0], true));
+        }
+        assert_eq!(["1", "2", "3"].map(|job| curves.curve(job)), [None, None, None]);
+    }
+
+    fn job(curve: Option<ScalingCurve>) -> Job {
+        Job {
+            owner: "t".into(),
+            pool: "p".into(),
+            queue: None,
+            priority: 0,
+            kind: JobKind::Gang,
+            gpus: 1,
+            state: JobState::Unknown,
+            placement: BTreeMap::new(),
+            anchor_node: None,
+            restarts: 0,
+            loan: None,
+            preemptible: false,
+            preemptions_24h: 0,
+            checkpoint: Checkpoint::default(),
+            curve,
+            remaining_work_ms: None,
+            expected_end_us: None,
+            resized_us: None,
+            opt_in: false,
+            do_not_disrupt: false,
+        }
+    }
+}
