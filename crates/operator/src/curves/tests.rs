@@ -61,13 +61,11 @@ fn a_family_seen_at_two_sizes_has_a_curve() {
     );
     assert_eq!(points.iter().map(|point| point.seen_steps).collect::<Vec<_>>(), [100, 0, 0, 100, 0]);
     assert_eq!(points.iter().map(|point| point.nodes).collect::<Vec<_>>(), [1, 1, 1, 1, 2]);
-    // 4,096 tokens in 0.8 s; 8 x 4,096 in 1.5 s: within the 2 % that a fit is given.
-    for (at, rate) in [(0, 5_120.0), (3, 21_845.3)] {
-        let found = points[at].rate_milli as f64 / 1e3;
-        assert!((found / rate - 1.0).abs() < 0.03, "{found} {rate}");
-        assert!(
-            points[at].low_milli < points[at].rate_milli && points[at].rate_milli < points[at].high_milli
-        );
+    // 4,096 tokens in 0.8 s; 8 x 4,096 in 1.5 s. The largest size counts most, and the smaller one is in its interval.
+    for (at, rate_milli, off) in [(0, 5_120_000_u64, 0.15), (3, 21_845_333, 0.03)] {
+        let point = &points[at];
+        assert!((point.rate_milli as f64 / rate_milli as f64 - 1.0).abs() < off, "{point:?}");
+        assert!((point.low_milli..point.high_milli).contains(&rate_milli), "{point:?}");
     }
     // Less is known where nobody was.
     let spread = |point: &v1::ScalingCurve| point.high_milli as f64 / point.low_milli as f64;
