@@ -24,6 +24,7 @@ const FILES: &[(&str, &str)] = files![
     "device_ledger_1m",
     "device_peaks",
     "device_time_1m",
+    "forecast_coverage",
     "forecast_scores",
     "fragmentation",
     "free_time_1m",
