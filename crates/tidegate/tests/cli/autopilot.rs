@@ -110,7 +110,7 @@ fn an_action_takes_few_appends_and_one_fsync_for_each() {
     // The event; the plan with what it proposes; approved, leased, applying, applied, verified; and a renewal of the lease.
     assert!(of("bad_node", "appends_per_action") <= 8.0, "{report}");
     assert!(
-        of("demand_jump", "actions") >= 3.0 && of("demand_jump", "appends_per_action") <= 60.0,
+        of("demand_jump", "actions") >= 3.0 && of("demand_jump", "appends_per_action") <= 16.0,
         "{report}"
     );
     for event in ["bad_node", "demand_jump"] {

@@ -191,7 +191,7 @@ impl Life {
             gpus,
             work_us: (work / i128::from(gpus.max(1))) as i64,
             ran_us,
-            open_us: stretches.iter().any(|s| is_open(&s)).then_some(ran_us),
+            open_us: stretches.iter().any(is_open).then_some(ran_us),
             held,
         }
     }
