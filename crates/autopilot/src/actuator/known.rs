@@ -109,22 +109,24 @@ impl Known {
         (Some(pruned(plan, &kept)), kept)
     }
 
-    /// How long it took to take `owner`'s GPUs of `pool` back, from the decision until they were free, milliseconds: the longest of those that
-    /// are remembered, which with a hundred or fewer is what was enough 99 times in 100. `None`: too few.
-    pub fn reclaim_took_ms(&self, owner: &str, pool: &str) -> Option<i64> {
-        let lent_by = |loan: &str| {
-            let change = self.intents.get(loan).map(|intent| &intent.decision.action.change);
-            matches!(change, Some(Change::Lend { from, pool: of, .. }) if from == owner && of == pool)
-        };
-        let took =
-            self.intents.all().filter_map(|intent| match (&intent.decision.action.change, &intent.stage) {
-                (Change::Reclaim { loan, .. }, Stage::Verified { at_us }) if lent_by(loan) => {
-                    Some((at_us - intent.at_us()) / 1000)
-                }
-                _ => None,
-            });
-        let took: Vec<i64> = took.collect();
-        took.iter().max().copied().filter(|_| took.len() >= MEASURED)
+    /// How long it took to take GPUs back, from the decision until they were free, milliseconds, by their owner and pool: the longest of those
+    /// that are remembered, which with a hundred or fewer is what was enough 99 times in 100. Who has too few is not in it.
+    pub fn reclaims_took_ms(&self) -> BTreeMap<(&str, &str), i64> {
+        let mut took: BTreeMap<(&str, &str), (i64, usize)> = BTreeMap::new();
+        for intent in self.intents.all() {
+            let (Change::Reclaim { loan, .. }, Stage::Verified { at_us }) =
+                (&intent.decision.action.change, &intent.stage)
+            else {
+                continue;
+            };
+            let lent = self.intents.get(loan).map(|intent| &intent.decision.action.change);
+            let Some(Change::Lend { from, pool, .. }) = lent else { continue };
+            let (longest_ms, count) = took.entry((from, pool)).or_insert((i64::MIN, 0));
+            *longest_ms = (*longest_ms).max((at_us - intent.at_us()) / 1000);
+            *count += 1;
+        }
+        let enough = took.into_iter().filter(|(_, (_, count))| *count >= MEASURED);
+        enough.map(|(of, (longest_ms, _))| (of, longest_ms)).collect()
     }
 
     /// How far each kind has come by its record: from the policy's own mode one down where it goes badly, and up again.

@@ -253,10 +253,11 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
 
     /// Adds what the record knows and the target does not tell.
     fn measured(&self, state: &mut ClusterState) {
+        let took = self.known.reclaims_took_ms();
         for (owner, entry) in &mut state.owners {
             for (pool, share) in entry.shares.iter_mut().filter(|(_, share)| share.reclaim_took_ms.is_none())
             {
-                share.reclaim_took_ms = self.known.reclaim_took_ms(owner, pool);
+                share.reclaim_took_ms = took.get(&(owner.as_str(), pool.as_str())).copied();
             }
         }
     }
