@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_autopilot::target::TargetError;
 use tidegate_collect::slurm::{CommandError, read::Programs};
 
-use super::config::SlurmConfig;
+use super::config::{SlurmConfig, is_word};
 
 /// Name of this target in errors.
 pub(super) const SLURM: &str = "slurm";
@@ -49,6 +49,15 @@ fn is_away(text: &str) -> bool {
 }
 
 impl Failed {
+    fn of(error: CommandError) -> Self {
+        match error {
+            CommandError::Spawn { .. } => Self::Away(error.to_string()),
+            CommandError::TimedOut { .. } | CommandError::Unusable { .. } => Self::Hung(error.to_string()),
+            CommandError::Failed { ref stderr, .. } if is_away(stderr) => Self::Away(error.to_string()),
+            CommandError::Failed { .. } => Self::Said(error.to_string()),
+        }
+    }
+
     /// As an error, where nothing of the change is there.
     pub(super) fn as_error(&self, action: &str) -> TargetError {
         match self {
@@ -92,11 +101,19 @@ impl Slurm {
 
     /// Tells Slurm to change something.
     pub(super) fn tell(&self, program: &str, args: &[&str]) -> Result<String, Failed> {
-        self.programs.text(program, args).map_err(|error| match error {
-            CommandError::Spawn { .. } => Failed::Away(error.to_string()),
-            CommandError::TimedOut { .. } | CommandError::Unusable { .. } => Failed::Hung(error.to_string()),
-            CommandError::Failed { ref stderr, .. } if is_away(stderr) => Failed::Away(error.to_string()),
-            CommandError::Failed { .. } => Failed::Said(error.to_string()),
-        })
+        self.programs.text(program, args).map_err(Failed::of)
+    }
+
+    /// Submits a script with its environment and nothing of ours; says the number of the job.
+    pub(super) fn submit(
+        &self,
+        args: &[String],
+        script: &str,
+        env: &[(&str, &str)],
+    ) -> Result<String, Failed> {
+        let args: Vec<&str> = ["--parsable"].into_iter().chain(args.iter().map(String::as_str)).collect();
+        let told = self.programs.submit(&args, script, env).map_err(Failed::of)?;
+        let job = told.trim().split(';').next().unwrap_or_default().to_owned();
+        if is_word(&job) { Ok(job) } else { Err(Failed::Hung(format!("sbatch gave no job but {told:?}"))) }
     }
 }

@@ -94,6 +94,20 @@ pub struct ShareConfig {
     pub floor_gpus: u32,
     /// Whether any of it may be lent.
     pub lendable: bool,
+    /// How it is lent.
+    pub lend_by: LendBy,
+}
+
+/// How an owner's capacity is lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LendBy {
+    /// Its nodes, by a reservation for the borrower. Slurm ends it by itself.
+    #[default]
+    Reservation,
+    /// A number of GPUs, where what an owner has is a limit and not nodes: added to the `GrpTRES` of the borrower's `quota_qos`. A
+    /// job of ours that begins when the loan ends takes it off again.
+    Qos,
 }
 
 /// How jobs are told that they will be disturbed, and how they say that they are ready.
@@ -122,6 +136,15 @@ pub struct NotesConfig {
     pub partition: Option<String>,
     /// QOS; none: the account's own.
     pub qos: Option<String>,
+}
+
+impl NotesConfig {
+    /// As sbatch takes it.
+    pub(super) fn options(&self) -> Vec<String> {
+        let options = [("account", &self.account), ("partition", &self.partition), ("qos", &self.qos)];
+        let given = options.into_iter().filter_map(|(option, value)| Some((option, value.as_ref()?)));
+        given.map(|(option, value)| format!("--{option}={value}")).collect()
+    }
 }
 
 /// A word that goes into a command of Slurm as it is: no blanks, quotes, commas or signs that Slurm reads.
@@ -154,6 +177,7 @@ impl SlurmConfig {
                 }
             }
         }
+        found.extend(self.problems_of_limits());
         if self.command_ms == 0 {
             found.push("command_ms is 0: no program answers in no time; the default is 20000".to_owned());
         }
@@ -165,6 +189,41 @@ impl SlurmConfig {
             found.push(format!("notice.signal: {signal:?} is no signal such as USR1"));
         }
         found
+    }
+
+    /// What is wrong with lending by limits.
+    fn problems_of_limits(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut limits: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+        for (owner, config) in &self.owners {
+            for (pool, share) in &config.shares {
+                let at = format!("owners.{owner}.shares.{pool}");
+                if let Some(qos) = &share.quota_qos {
+                    limits.entry(qos).or_default().push(at.clone());
+                }
+                let borrows = |of: &OwnerConfig| of.shares.get(pool).is_some_and(|s| s.quota_qos.is_some());
+                let borrower = self.owners.iter().any(|(other, of)| other != owner && borrows(of));
+                if share.lend_by == LendBy::Qos && !borrower {
+                    found.push(format!(
+                        "{at}: lend_by is qos, and no other owner has a quota_qos in {pool} to which GPUs could be lent"
+                    ));
+                }
+            }
+        }
+        for (qos, shares) in limits.iter().filter(|(_, shares)| shares.len() > 1) {
+            found.push(format!(
+                "QOS {qos} is the quota of {}: its limit counts GPUs of all of them; give each its own",
+                shares.join(" and ")
+            ));
+        }
+        found
+    }
+
+    /// The owner and pool whose quota a QOS is.
+    pub(super) fn of_qos<'a>(&'a self, qos: &str) -> Option<(&'a OwnerName, &'a PoolName)> {
+        let shares = self.owners.iter().flat_map(|(owner, of)| of.shares.iter().map(move |s| (owner, s)));
+        let mut of = shares.filter(|(_, (_, share))| share.quota_qos.as_deref() == Some(qos));
+        of.next().map(|(owner, (pool, _))| (owner, pool))
     }
 
     /// Accounts of an owner.
@@ -224,6 +283,22 @@ mod tests {
         let problems = config.problems();
         assert_eq!(problems.len(), 4, "{problems:#?}");
         assert!(problems[0].contains("exclude each other") && problems[1].contains("no pool infer"));
+    }
+
+    #[test]
+    fn a_limit_that_is_lent_is_one_borrowers() {
+        let share = |qos: Option<&str>, lend_by| {
+            let share = ShareConfig { quota_qos: qos.map(str::to_owned), lend_by, ..ShareConfig::default() };
+            OwnerConfig { shares: [("train".into(), share)].into(), ..OwnerConfig::default() }
+        };
+        let mut config = SlurmConfig::default();
+        config.owners.insert("serving".into(), share(None, LendBy::Qos));
+        assert!(config.problems()[0].contains("no other owner has a quota_qos in train"));
+        config.owners.insert("research".into(), share(Some("research"), LendBy::Reservation));
+        assert_eq!(config.problems(), Vec::<String>::new());
+        assert_eq!(config.of_qos("research"), Some((&"research".to_owned(), &"train".to_owned())));
+        config.owners.insert("spot".into(), share(Some("research"), LendBy::Reservation));
+        assert!(config.problems()[0].contains("research.shares.train and owners.spot"));
     }
 
     #[test]

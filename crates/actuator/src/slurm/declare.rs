@@ -5,7 +5,8 @@ use tidegate_autopilot::state::GrowBy;
 /// What a job declares by a word `tidegate:…` of its comment (`sbatch --comment`), options separated by commas:
 ///
 /// `elastic,min=8,max=32`: its GPUs may change between these. `sizes=8/16/32`: to these only. `grow=requeue`: it may be
-/// stopped and started larger (else it never grows). `preemptible`: it may be stopped for others. `notice`: it writes a
+/// stopped and started larger; `grow=satellites,satellite=/home/ada/join.sh`: jobs of one node may join it, from that script (else it
+/// never grows). `preemptible`: it may be stopped for others. `notice`: it writes a
 /// checkpoint when it is told and says when it has. `do-not-disrupt`: hands off, whatever else is said.
 ///
 /// Whoever writes any of it lets the autopilot change the job, `do-not-disrupt` aside. A word with an option that is not known
@@ -35,6 +36,8 @@ pub struct Elastic {
     pub sizes: Vec<u32>,
     /// How it is made larger.
     pub grow: GrowBy,
+    /// Script of the jobs that join it.
+    pub satellite: Option<String>,
 }
 
 impl Declared {
@@ -53,7 +56,7 @@ impl Declared {
 fn options_of(text: &str) -> Option<Declared> {
     let mut declared = Declared { opt_in: true, ..Declared::default() };
     let (mut elastic, mut least, mut most, mut sizes) = (false, None, None, Vec::new());
-    let mut grow = GrowBy::Never;
+    let (mut grow, mut satellite) = (GrowBy::Never, None);
     for option in text.split(',').filter(|option| !option.is_empty()) {
         match option.split_once('=').unwrap_or((option, "")) {
             ("elastic", "") => elastic = true,
@@ -63,6 +66,8 @@ fn options_of(text: &str) -> Option<Declared> {
                 sizes = value.split('/').map(|size| size.parse().ok()).collect::<Option<_>>()?
             }
             ("grow", "requeue") => grow = GrowBy::Requeue,
+            ("grow", "satellites") => grow = GrowBy::Satellites,
+            ("satellite", path) if path.starts_with('/') => satellite = Some(path.to_owned()),
             ("grow", "never") => grow = GrowBy::Never,
             ("preemptible", "") => declared.preemptible = true,
             ("notice", "") => declared.notice = true,
@@ -75,10 +80,11 @@ fn options_of(text: &str) -> Option<Declared> {
     if elastic {
         let min_gpus = least.or(sizes.first().copied())?;
         let max_gpus = most.or(sizes.last().copied())?;
-        if min_gpus == 0 || min_gpus > max_gpus {
+        let joined = grow == GrowBy::Satellites;
+        if min_gpus == 0 || min_gpus > max_gpus || joined != satellite.is_some() {
             return None;
         }
-        declared.elastic = Some(Elastic { min_gpus, max_gpus, sizes, grow });
+        declared.elastic = Some(Elastic { min_gpus, max_gpus, sizes, grow, satellite });
     }
     Some(declared)
 }
@@ -90,7 +96,8 @@ mod tests {
     #[test]
     fn comments_declare_what_they_spell_and_nothing_else() {
         let declared = Declared::read("run 7 tidegate:elastic,min=8,max=32,grow=requeue,notice of bert");
-        let elastic = Elastic { min_gpus: 8, max_gpus: 32, sizes: vec![], grow: GrowBy::Requeue };
+        let elastic =
+            Elastic { min_gpus: 8, max_gpus: 32, sizes: vec![], grow: GrowBy::Requeue, satellite: None };
         let expected = Declared { elastic: Some(elastic), notice: true, opt_in: true, ..Declared::default() };
         assert_eq!(declared, expected);
         let sizes = Declared::read("tidegate:elastic,sizes=32/8/16").elastic.unwrap();
@@ -101,9 +108,15 @@ mod tests {
             "tidegate:elastic,min=8,mx=32",
             "tidegate:elastic,min=9,max=8",
             "tidegate:elastic",
+            "tidegate:elastic,min=8,max=16,grow=satellites",
+            "tidegate:elastic,min=8,max=16,satellite=/join.sh",
         ] {
             assert_eq!(Declared::read(nothing), Declared::default(), "{nothing}");
         }
+        let joined = Declared::read("tidegate:elastic,min=8,max=16,grow=satellites,satellite=/join.sh")
+            .elastic
+            .unwrap();
+        assert_eq!((joined.grow, joined.satellite.as_deref()), (GrowBy::Satellites, Some("/join.sh")));
         let both = Declared::read("tidegate:elastik,do-not-disrupt");
         assert!(both.do_not_disrupt && !both.opt_in, "hands off holds beside what cannot be read");
     }

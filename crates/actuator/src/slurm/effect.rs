@@ -8,10 +8,13 @@ use tidegate_autopilot::target::Effect;
 use tidegate_collect::slurm::read::Phase;
 
 use super::act::{Act, Place};
+use super::lent;
 use super::loans::{self, Noted};
 use super::marker;
 use super::notes::Entry;
 use super::observe::{self, Look};
+use super::queue::QueueJob;
+use super::satellites;
 
 /// What stands in Slurm of `action`, of which `entry` is noted.
 pub(super) fn effect(act: &Act<'_>, look: &Look, entry: &Entry) -> Effect {
@@ -21,7 +24,7 @@ pub(super) fn effect(act: &Act<'_>, look: &Look, entry: &Entry) -> Effect {
     };
     match &action.change {
         Change::ResizeJob { job, to_gpus, from_gpus, keep_nodes, .. } => {
-            resized(look, job, *to_gpus, (to_gpus < from_gpus).then_some(keep_nodes), at_us)
+            resized(act, look, job, *to_gpus, (to_gpus < from_gpus).then_some(keep_nodes), at_us)
         }
         Change::Preempt { job, .. } => match look.job(job) {
             Some(job) if job.phase == Phase::Ending => partial("the job is being stopped"),
@@ -31,6 +34,12 @@ pub(super) fn effect(act: &Act<'_>, look: &Look, entry: &Entry) -> Effect {
         Change::Lend { extends, expires_us, .. } => {
             let loan = extends.as_ref().unwrap_or(&action.id);
             lent(act, look, loan, extends.as_ref().map(|_| *expires_us), at_us)
+        }
+        Change::Reclaim { loan, .. } if lent::of_loan(look, loan).is_some() => {
+            match loans::open(act.config, look).get(loan).map_or(0, |loan| loan.reclaiming_gpus) {
+                0 => Effect::Done { at_us },
+                gpus => partial(&format!("jobs still hold {gpus} GPUs of it")),
+            }
         }
         Change::Reclaim { .. } => {
             let busy = still_held(act, look, entry);
@@ -75,17 +84,31 @@ fn overridden(found: impl Into<String>) -> Effect {
     Effect::Overridden { found: found.into() }
 }
 
-fn resized(look: &Look, id: &str, to_gpus: u32, keep: Option<&BTreeSet<String>>, at_us: i64) -> Effect {
+fn resized(
+    act: &Act<'_>,
+    look: &Look,
+    id: &str,
+    to_gpus: u32,
+    keep: Option<&BTreeSet<String>>,
+    at_us: i64,
+) -> Effect {
     let Some(job) = look.job(id) else { return overridden("the job is gone") };
-    let held: u32 = job.placement.iter().flat_map(|held| held.values()).sum();
+    let placed = satellites::placement(&look.jobs, job).unwrap_or_default();
+    let held: u32 = placed.values().sum();
+    let nodes: BTreeSet<String> = placed.into_keys().collect();
+    let joins = |satellite: &QueueJob| {
+        let by = satellites::read(&satellite.name).map(|(_, action)| action);
+        by == Some(act.action.id.as_str()) && matches!(satellite.phase, Phase::Waiting | Phase::Starting)
+    };
     match job.phase {
-        Phase::Running if keep.is_none_or(|keep| job.nodes() == *keep) && held == to_gpus => {
-            Effect::Done { at_us }
+        Phase::Running if keep.is_none_or(|keep| nodes == *keep) && held == to_gpus => Effect::Done { at_us },
+        Phase::Running if satellites::of(&look.jobs, job).any(joins) => {
+            partial("what joins the job waits for GPUs")
         }
         Phase::Ending | Phase::Starting => partial("the job is being stopped or started"),
         Phase::Waiting if job.held => overridden(format!("the job is held: {}", job.reason)),
         Phase::Waiting if keep.is_none() => partial(&format!("the job waits for {to_gpus} GPUs")),
-        _ => overridden(format!("the job holds {held} GPUs on {:?}", job.nodes())),
+        _ => overridden(format!("the job holds {held} GPUs on {nodes:?}")),
     }
 }
 
@@ -122,11 +145,11 @@ fn adjusted(act: &Act<'_>, look: &Look, adjust: &Adjust, at_us: i64) -> Effect {
     match adjust {
         Adjust::Quota { owner, pool, to_gpus, .. } => {
             let found = match act.place(owner, pool) {
-                Some(Place::Account(name)) => look.limits.accounts.get(name),
-                Some(Place::Qos(name)) => look.limits.qos.get(name),
+                Some(Place::Account(name)) => look.limits.accounts.get(name).copied().flatten(),
+                Some(Place::Qos(name)) => look.limits.qos.get(name).and_then(lent::own_limit),
                 None => None,
             };
-            match found.copied().flatten() {
+            match found {
                 Some(found) if found == *to_gpus => Effect::Done { at_us },
                 found => overridden(format!("the quota is {found:?}")),
             }

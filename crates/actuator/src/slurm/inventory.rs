@@ -61,7 +61,15 @@ pub(super) struct SlurmReservation {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Limits {
     pub accounts: BTreeMap<String, Option<u32>>,
-    pub qos: BTreeMap<String, Option<u32>>,
+    pub qos: BTreeMap<String, QosLimit>,
+}
+
+/// A QOS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct QosLimit {
+    pub gpus: Option<u32>,
+    /// In lower case, as sacctmgr writes it.
+    pub description: String,
 }
 
 /// Nodes by name.
@@ -143,7 +151,7 @@ pub(super) fn limits(slurm: &Slurm, cluster: &str) -> Result<Limits, TargetError
     let cluster = format!("cluster={cluster}");
     let columns = "format=account,user,partition,grptres";
     let accounts = slurm.ask("sacctmgr", &["-nP", "show", "assoc", &cluster, columns])?;
-    let qos = slurm.ask("sacctmgr", &["-nP", "show", "qos", "format=name,grptres"])?;
+    let qos = slurm.ask("sacctmgr", &["-nP", "show", "qos", "format=name,grptres,description"])?;
     read_limits(&accounts, &qos)
 }
 
@@ -166,8 +174,11 @@ fn read_limits(accounts: &str, qos: &str) -> Result<Limits, TargetError> {
         }
     }
     for line in qos.lines().filter(|line| !line.is_empty()) {
-        let (name, tres) = line.split_once('|').ok_or_else(|| unreadable(line))?;
-        limits.qos.insert(name.to_owned(), gpus(tres)?);
+        let [name, tres, description] = line.splitn(3, '|').collect::<Vec<_>>()[..] else {
+            return Err(unreadable(line));
+        };
+        let limit = QosLimit { gpus: gpus(tres)?, description: description.to_owned() };
+        limits.qos.insert(name.to_owned(), limit);
     }
     if limits.accounts.is_empty() {
         return Err(unknown("sacctmgr tells no account at all"));
@@ -191,11 +202,12 @@ mod tests {
         assert_eq!(read_reservations("No reservations in the system\n").unwrap(), BTreeMap::new());
         assert!(read_reservations("").is_err(), "no answer is not an answer of none");
         let limits =
-            read_limits("root|||\nai|||cpu=8,gres/gpu=24\nai|bob||gres/gpu=2\n", "loan|gres/gpu=0\n")
+            read_limits("root|||\nai|||cpu=8,gres/gpu=24\nai|bob||gres/gpu=2\n", "loan|gres/gpu=0|of a|b\n")
                 .unwrap();
         assert_eq!(limits.accounts["ai"], Some(24));
-        assert_eq!((limits.accounts["root"], limits.qos["loan"]), (None, Some(0)));
-        assert!(read_limits("", "loan|\n").is_err());
+        let loan = QosLimit { gpus: Some(0), description: "of a|b".to_owned() };
+        assert_eq!((limits.accounts["root"], &limits.qos["loan"]), (None, &loan));
+        assert!(read_limits("", "loan||\n").is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tidegate_autopilot::state::{Loan, LoanId, Writer};
 
 use super::config::SlurmConfig;
 use super::inventory::SlurmReservation;
+use super::lent;
 use super::marker;
 use super::notes::Entry;
 use super::observe::Look;
@@ -24,13 +25,13 @@ pub(super) fn reservation<'a>(look: &'a Look, loan: &str) -> Option<(&'a String,
 #[derive(Debug, Default)]
 pub(super) struct Noted<'a> {
     /// The action that opened it.
-    lend: Option<&'a Entry>,
+    pub lend: Option<&'a Entry>,
     /// Nodes it was made of.
     lent: BTreeSet<String>,
     /// Those called back, and since when; of actions that are noted as done, and of all.
     pub called: BTreeSet<String>,
     called_for_sure: BTreeSet<String>,
-    called_since_us: Option<i64>,
+    pub called_since_us: Option<i64>,
     /// Ends that it may have by what we wrote, seconds.
     ends_s: BTreeSet<i64>,
     generation: u64,
@@ -54,6 +55,9 @@ impl<'a> Noted<'a> {
                     if entry.done_us.is_none() {
                         // Until it is known what became of it, the end before is ours too.
                         noted.ends_s.extend(reservation(look, loan).map(|(_, told)| told.end_s));
+                        noted
+                            .ends_s
+                            .extend(lent::of_loan(look, loan).map(|(.., lent)| lent.loans[loan].end_s));
                     }
                 }
                 Change::Reclaim { loan: of, nodes, to_gpus, .. } if of == loan => {
@@ -78,6 +82,11 @@ impl<'a> Noted<'a> {
         !self.lent.is_empty() && self.lent.is_subset(&self.called)
     }
 
+    /// Whether it ends then by what we wrote.
+    pub(super) fn may_end(&self, end_s: i64) -> bool {
+        self.ends_s.contains(&end_s)
+    }
+
     fn writer(&self, config: &SlurmConfig, told: &SlurmReservation) -> Writer {
         let Some(Change::Lend { to, .. }) = self.lend.map(|entry| &entry.change) else {
             return Writer::Other;
@@ -92,7 +101,7 @@ impl<'a> Noted<'a> {
                 || self.lent.is_empty());
         // What is called back as a whole is closed to everybody until the last job has left.
         let closed = self.is_over() && told.nodes.is_subset(&self.lent);
-        if (as_lent || closed) && self.ends_s.contains(&told.end_s) {
+        if (as_lent || closed) && self.may_end(told.end_s) {
             Writer::Autopilot { generation: self.generation }
         } else {
             Writer::Other
@@ -113,7 +122,7 @@ pub(super) fn occupied<'a>(
 
 /// Loans that are open, by the id of the action that opened each.
 pub(super) fn open(config: &SlurmConfig, look: &Look) -> BTreeMap<LoanId, Loan> {
-    let mut loans = BTreeMap::new();
+    let mut loans = lent::open(config, look);
     for (name, told) in &look.reservations {
         let Some((id, generation)) = marker::loan_of(name) else { continue };
         let noted = Noted::of(look, id);

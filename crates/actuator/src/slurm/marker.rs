@@ -24,13 +24,15 @@ pub(super) fn drain_reason(id: &str, generation: u64, reason: &str) -> String {
 
 /// Somebody's text with our marker instead of the one before, if there was one: what others write stays.
 pub(super) fn beside(text: &str, marker: &str) -> String {
+    let is_generation =
+        |word: &&str| word.strip_prefix('g').is_some_and(|number| number.parse::<u64>().is_ok());
     let mut kept: Vec<&str> = Vec::new();
-    let mut after_marker = false;
-    for word in text.split_whitespace() {
-        let is_generation =
-            after_marker && word.strip_prefix('g').is_some_and(|number| number.parse::<u64>().is_ok());
-        after_marker = word.starts_with("tidegate:") && word != "tidegate:do-not-disrupt";
-        if !after_marker && !is_generation {
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let is_marker = word.starts_with("tidegate:") && words.peek().is_some_and(is_generation);
+        if is_marker {
+            words.next();
+        } else {
             kept.push(word);
         }
     }
@@ -61,6 +63,8 @@ mod tests {
         assert_eq!(beside("", "tidegate:a g1"), "tidegate:a g1");
         let first = beside("rack 7 tidegate:do-not-disrupt", "tidegate:a g1");
         assert_eq!(beside(&first, "tidegate:b g2"), "rack 7 tidegate:do-not-disrupt tidegate:b g2");
+        let declared = "tidegate:elastic,min=8,max=16 of g7 tidegate:a g1";
+        assert_eq!(beside(declared, "tidegate:b g2"), "tidegate:elastic,min=8,max=16 of g7 tidegate:b g2");
         assert_eq!(loan_of(&loan_name("lend-0.g1", 12)), Some(("lend-0.g1", 12)));
         assert_eq!(loan_of("serving"), None);
     }

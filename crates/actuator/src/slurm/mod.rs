@@ -1,19 +1,20 @@
 //! The real Slurm as a target of the autopilot: looked at and changed with its own programs, whose every call has a time limit.
 //!
-//! What each kind of action takes, and what Slurm asks for it (as tried on 22.05). The notes, without which nothing is done, ask
-//! for Administrator on top: only they may write the `AdminComment` of a job.
+//! What each kind of action takes, and what Slurm asks for it (as tried on 22.05; `deploy/autopilot/rights.md` has its words).
 //!
 //! | kind | what is done | rights |
 //! |---|---|---|
-//! | `resize_job`, smaller | `scontrol update JobId= NodeList=` with the nodes to keep | Operator |
+//! | `resize_job`, smaller | `scontrol update JobId= NodeList=` with the nodes to keep; `scancel` of who joined | Operator |
 //! | `resize_job`, larger | `requeuehold`, `NumNodes=N-N StartTime=now+3`, `release`; only where the job declares it | Operator |
+//! | `resize_job`, larger | `sbatch` of jobs that join it; only where the job declares it | root, for others |
 //! | `preempt` | `requeue`, then `StartTime=now+3` (else it waits two minutes) | Operator |
 //! | `lend`, `reclaim` | a reservation with an end of its own; its nodes; see `loans` | Operator |
+//! | `lend`, `reclaim` | `GrpTRES` of the borrower's QOS, and a job that begins at the end; see `lent` | Administrator |
 //! | `adjust_reservation` | a reservation; `GrpTRES` of an account, or of a QOS | Operator; Administrator for a QOS |
 //! | `drain_node`, `return_node` | `State=DRAIN`, `State=UNDRAIN` | Administrator |
 //!
-//! Which action did it is written beside the effect: into the reason and `Extra` of a node, the `AdminComment` of a job, the
-//! name of a reservation. What was begun and what was done, and the greatest generation seen, stand in notes inside Slurm, see
+//! Which action did it is written beside the effect: into the reason and `Extra` of a node, the `AdminComment` of a job (of an
+//! Operator, the `Comment`), the name of a reservation or of jobs that join, the description of a QOS. What was begun and what was done, and the greatest generation seen, stand in notes inside Slurm, see
 //! `notes`: another process finds them there after a crash.
 
 mod act;
@@ -22,6 +23,7 @@ mod config;
 mod declare;
 mod effect;
 mod inventory;
+mod lent;
 mod loans;
 mod marker;
 mod notes;
@@ -29,8 +31,9 @@ mod notice;
 mod observe;
 mod probe;
 mod queue;
+mod satellites;
 
-use tidegate_autopilot::action::Action;
+use tidegate_autopilot::action::{Action, Change};
 use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
 
@@ -40,7 +43,7 @@ use notes::{Entry, Notes};
 use observe::Look;
 use probe::Setup;
 
-pub use config::{NotesConfig, NoticeConfig, OwnerConfig, PoolConfig, ShareConfig, SlurmConfig};
+pub use config::{LendBy, NotesConfig, NoticeConfig, OwnerConfig, PoolConfig, ShareConfig, SlurmConfig};
 pub use declare::{Declared, Elastic};
 
 /// A Slurm cluster that the autopilot may change.
@@ -71,7 +74,7 @@ impl SlurmTarget {
     fn look(&self) -> Result<Look, TargetError> {
         self.slurm.reach()?;
         let jobs = queue::jobs(&self.slurm)?;
-        let notes = Notes::of(&jobs)?;
+        let notes = Notes::of(&jobs, &self.setup.keeping)?;
         let in_slurm = |share: &ShareConfig| share.quota_account.is_some() || share.quota_qos.is_some();
         let asked = self.config.owners.values().flat_map(|owner| owner.shares.values()).any(in_slurm);
         let limits = if self.setup.accounting && asked {
@@ -122,7 +125,7 @@ impl SlurmTarget {
     /// Looks again whether a newer generation has come while this one was looking around. Whoever comes later still sees what
     /// this one noted.
     fn still_newest(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
-        let seen = Notes::of(&queue::jobs(&self.slurm)?)?.seen;
+        let seen = Notes::of(&queue::jobs(&self.slurm)?, &self.setup.keeping)?.seen;
         if seen <= action.generation {
             return Ok(());
         }
@@ -135,7 +138,7 @@ impl SlurmTarget {
     fn admit(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
         let kind = action.change.kind();
         if !probe::capabilities(&self.setup, &self.config).kinds.contains(&kind) {
-            let why = format!("{} has no rights for it in Slurm", self.setup.user);
+            let why = format!("{} has no rights for it in Slurm; see what is lacking", self.setup.user);
             return Err(TargetError::Unsupported { target: SLURM.to_owned(), kind, why });
         }
         let id_like = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+');
@@ -213,6 +216,9 @@ impl Target for SlurmTarget {
         let act = self.act(action);
         let effect = effect::effect(&act, &look, entry);
         // What is left of a loan goes when its last job has: nobody else comes back for it.
+        if let (Effect::Done { .. }, Change::Reclaim { loan, .. }) = (&effect, &action.change) {
+            act.forget(&look, loan);
+        }
         if let (Effect::Done { .. }, Some(name)) = (&effect, effect::left_over(action, &look)) {
             // One that is still in use, e.g. by a job of the lender, goes the next time, or by its own end.
             self.slurm.tell("scontrol", &["delete", &format!("ReservationName={name}")]).ok();

@@ -3,10 +3,12 @@
 //! The only text that slurmctld keeps for anybody, of any length, without slurmdbd and without rights to change the cluster, is
 //! a job's. So the notes are the `AdminComment` of a job that is submitted held and never runs, one for each generation of the
 //! lease. A generation writes into its own job only: whoever lost the lease cannot overwrite what a newer one wrote, and the
-//! greatest generation that has a job is the fence. Only administrators can write an `AdminComment`, so nobody else can raise it.
+//! greatest generation that has a job is the fence. Only Administrators can write an `AdminComment`, so nobody else can raise it.
+//! An Operator cannot (`Access/permission denied`): its notes are the `Comment` of its job, which the job's user, Operators and the
+//! coordinators of its account can write, and which counts only where that user is one of Slurm's own or we.
 //! slurmctld logs each change of it whole, so as little as is needed stands there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::action::{Action, ActionId, Adjust, Change};
@@ -53,9 +55,32 @@ struct Written {
     actions: BTreeMap<ActionId, Entry>,
 }
 
+/// Where notes are kept and whose are believed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Keeping {
+    /// In the `AdminComment`; else in the `Comment`.
+    pub as_administrator: bool,
+    /// Users whose jobs may hold notes in their `Comment`.
+    pub trusted: BTreeSet<String>,
+}
+
+impl Keeping {
+    fn field(&self) -> &'static str {
+        if self.as_administrator { "AdminComment" } else { "Comment" }
+    }
+
+    /// The notes that a job holds.
+    fn text<'a>(&self, job: &'a QueueJob) -> Option<&'a str> {
+        let noted = job.name == NAME && !job.admin_comment.is_empty();
+        let by_comment = job.name == NAME && job.comment.starts_with('{') && self.trusted.contains(&job.user);
+        if noted { Some(job.admin_comment.as_str()) } else { by_comment.then_some(job.comment.as_str()) }
+    }
+}
+
 /// All notes of all generations.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notes {
+    keeping: Keeping,
     /// Greatest generation that has notes.
     pub seen: u64,
     pub actions: BTreeMap<ActionId, Entry>,
@@ -65,17 +90,19 @@ pub(super) struct Notes {
 
 impl Notes {
     /// What the jobs of the queue hold. Of an action in several notes the newest state counts.
-    pub(super) fn of(jobs: &[QueueJob]) -> Result<Self, TargetError> {
-        let mut notes = Self::default();
-        for job in jobs.iter().filter(|job| job.name == NAME && !job.admin_comment.is_empty()) {
-            let written: Written = serde_json::from_str(&job.admin_comment).map_err(|error| {
+    pub(super) fn of(jobs: &[QueueJob], keeping: &Keeping) -> Result<Self, TargetError> {
+        let mut notes = Self { keeping: keeping.clone(), ..Self::default() };
+        for (job, text) in jobs.iter().filter_map(|job| Some((job, keeping.text(job)?))) {
+            let written: Written = serde_json::from_str(text).map_err(|error| {
                 unknown(format!(
-                    "the notes in the AdminComment of job {} cannot be read: {error}; cancel the job if they are not ours",
+                    "the notes in the comment of job {} cannot be read: {error}; cancel the job if they are not ours",
                     job.id
                 ))
             })?;
             notes.seen = notes.seen.max(written.tidegate_generation);
-            if job.phase == Phase::Waiting {
+            // An Operator cannot write where an Administrator wrote.
+            let can_write = keeping.as_administrator || job.admin_comment.is_empty();
+            if job.phase == Phase::Waiting && can_write {
                 notes.jobs.insert(written.tidegate_generation, job.id.clone());
             }
             for (id, entry) in written.actions {
@@ -103,12 +130,12 @@ impl Notes {
             return Err(stale(self.seen));
         }
         if !self.jobs.contains_key(&generation) {
-            let job = begin(slurm, config, action)?;
+            let job = begin(slurm, config, &self.keeping, action)?;
             self.seen = generation;
             self.jobs.insert(generation, job);
             self.write(slurm, action)?;
             // Whoever began at the same time is seen now, by at least one of the two.
-            let seen = Self::of(&queue::jobs(slurm)?)?.seen;
+            let seen = Self::of(&queue::jobs(slurm)?, &self.keeping)?.seen;
             if generation < seen {
                 return Err(stale(seen));
             }
@@ -140,7 +167,7 @@ impl Notes {
             return Err(refused(&action.id, why));
         }
         let job = self.jobs.get(&action.generation).cloned().unwrap_or_default();
-        let update = [format!("JobId={job}"), format!("AdminComment={text}")];
+        let update = [format!("JobId={job}"), format!("{}={text}", self.keeping.field())];
         let told = slurm.tell("scontrol", &["update", &update[0], &update[1]]);
         told.map(|_| ()).map_err(|failed| failed.as_error(&action.id))
     }
@@ -170,12 +197,18 @@ impl Notes {
 }
 
 /// A held job for the notes of the action's generation: one that was submitted before and got no notes yet, or a new one.
-fn begin(slurm: &Slurm, config: &NotesConfig, action: &Action) -> Result<String, TargetError> {
+fn begin(
+    slurm: &Slurm,
+    config: &NotesConfig,
+    keeping: &Keeping,
+    action: &Action,
+) -> Result<String, TargetError> {
     let comment = format!("notes of the autopilot: do not cancel (generation {})", action.generation);
     let left = queue::jobs(slurm)?.into_iter().find(|job| {
         job.name == NAME
             && job.phase == Phase::Waiting
             && job.admin_comment.is_empty()
+            && keeping.trusted.contains(&job.user)
             && job.comment == comment
     });
     if let Some(job) = left {
@@ -194,10 +227,7 @@ fn begin(slurm: &Slurm, config: &NotesConfig, action: &Action) -> Result<String,
         "--chdir=/".to_owned(),
         "--wrap=true".to_owned(),
     ];
-    let options = [("account", &config.account), ("partition", &config.partition), ("qos", &config.qos)];
-    for (option, value) in options {
-        args.extend(value.as_ref().map(|value| format!("--{option}={value}")));
-    }
+    args.extend(config.options());
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let told = slurm.tell("sbatch", &args).map_err(|failed| failed.as_error(&action.id))?;
     let job = told.trim().split(';').next().unwrap_or_default().to_owned();
@@ -240,12 +270,27 @@ mod tests {
             job("6", 7, &[], "CANCELLED"),
         ];
         let answer = format!(r#"{{"meta": {{}}, "errors": [], "jobs": [{}]}}"#, jobs.join(","));
-        let notes = Notes::of(&queue::read(answer.as_bytes()).unwrap()).unwrap();
+        let notes = Notes::of(&queue::read(answer.as_bytes()).unwrap(), &Keeping::default()).unwrap();
         assert_eq!(notes.seen, 7);
         assert_eq!(notes.actions["a"].done_us, Some(2));
         assert_eq!(notes.actions["b"].done_us, None);
         assert_eq!(notes.jobs, [(4, "3".to_owned()), (6, "5".to_owned())].into());
         let broken = answer.replace("tidegate_generation", "x");
-        assert!(Notes::of(&queue::read(broken.as_bytes()).unwrap()).is_err(), "never read as no notes");
+        let broken = queue::read(broken.as_bytes()).unwrap();
+        assert!(Notes::of(&broken, &Keeping::default()).is_err(), "never read as no notes");
+    }
+
+    #[test]
+    fn a_comment_holds_notes_only_of_those_who_may_change_others_jobs() {
+        let as_comment = job("3", 4, &[("a", entry(4, Some(2)))], "PENDING")
+            .replace("admin_comment", "comment")
+            .replace("\"submit_time\"", "\"user_name\": \"pilot\", \"submit_time\"");
+        let answer = format!(r#"{{"meta": {{}}, "errors": [], "jobs": [{as_comment}]}}"#);
+        let jobs = queue::read(answer.as_bytes()).unwrap();
+        let seen = |trusted: &[&str]| {
+            let trusted = trusted.iter().map(|name| (*name).to_owned()).collect();
+            Notes::of(&jobs, &Keeping { as_administrator: false, trusted }).unwrap().seen
+        };
+        assert_eq!((seen(&["pilot"]), seen(&["root"])), (4, 0));
     }
 }

@@ -4,18 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_autopilot::action::{ActionId, Adjust, Change};
 use tidegate_autopilot::state::{
-    Checkpoint, ClusterState, Drain, DrainedBy, Health, Job, JobKind, JobState, Node, NodeState, Owner, Pool,
-    Reservation, Share, Source, Writer,
+    Checkpoint, ClusterState, Drain, DrainedBy, Health, Job, JobKind, JobState, Loan, LoanId, Node,
+    NodeState, Owner, Pool, Reservation, Share, Source, Writer,
 };
 use tidegate_collect::slurm::read::Phase;
 
 use super::config::{ShareConfig, SlurmConfig};
 use super::declare::Declared;
 use super::inventory::{Limits, SlurmNode, SlurmReservation};
+use super::lent;
 use super::loans;
 use super::marker;
 use super::notes::Notes;
 use super::queue::QueueJob;
+use super::satellites;
 
 /// A word in a node's comment or extra that keeps the autopilot off it.
 const HANDS_OFF: &str = "tidegate:do-not-disrupt";
@@ -70,11 +72,12 @@ pub(super) fn state(config: &SlurmConfig, cluster: &str, look: &Look) -> Cluster
         }
     }
     state.loans = loans::open(config, look);
-    let on_loan: BTreeMap<&String, &String> =
-        state.loans.iter().flat_map(|(id, loan)| loan.nodes.iter().map(move |node| (node, id))).collect();
-    for job in &look.jobs {
+    for job in look.jobs.iter().filter(|job| !satellites::is_joined(look, job)) {
         if let Some(job_state) = job_state(job) {
-            state.jobs.insert(job.id.clone(), self::job(config, job, job_state, &on_loan));
+            let loan = loan_of(&state.loans, job);
+            let mut seen = self::job(config, job, job_state, loan);
+            seen.placement = satellites::placement(&look.jobs, job).unwrap_or_default();
+            state.jobs.insert(job.id.clone(), seen);
         }
     }
     for (name, reservation) in &look.reservations {
@@ -169,7 +172,16 @@ fn job_state(job: &QueueJob) -> Option<JobState> {
     })
 }
 
-fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, on_loan: &BTreeMap<&String, &String>) -> Job {
+/// The loan a job runs on: one whose nodes it is on, or of a number that it is counted for.
+fn loan_of(loans: &BTreeMap<LoanId, Loan>, job: &QueueJob) -> Option<LoanId> {
+    let on = |loan: &Loan| match loan.nodes.is_empty() {
+        true => loan.jobs.contains(&job.id),
+        false => job.placement.iter().flatten().any(|(node, _)| loan.nodes.contains(node)),
+    };
+    loans.iter().find(|(_, loan)| on(loan)).map(|(id, _)| id.clone())
+}
+
+fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, loan: Option<LoanId>) -> Job {
     let declared = Declared::read(&job.comment);
     let placement = job.placement.clone().unwrap_or_default();
     let held: u32 = placement.values().sum();
@@ -196,7 +208,7 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, on_loan: &BTreeMap
         kind,
         gpus: job.asked_gpus.unwrap_or(held),
         state,
-        loan: placement.keys().find_map(|node| on_loan.get(node)).map(|id| (*id).clone()),
+        loan,
         placement,
         anchor_node: job.batch_host.clone(),
         restarts: job.restarts,
@@ -272,7 +284,7 @@ fn share(
     let of_pool: u32 = state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).sum();
     let limit = match (&told.quota_account, &told.quota_qos) {
         (Some(account), _) => look.limits.accounts.get(account).copied().flatten(),
-        (_, Some(qos)) => look.limits.qos.get(qos).copied().flatten(),
+        (_, Some(qos)) => look.limits.qos.get(qos).and_then(lent::own_limit),
         _ => None,
     };
     let of_owner = || state.jobs.values().filter(|job| job.owner == owner && job.pool == pool);

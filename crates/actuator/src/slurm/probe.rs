@@ -6,15 +6,16 @@ use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::target::{Capabilities, TargetError};
 
 use super::ask::{Slurm, unknown, unreachable};
-use super::config::SlurmConfig;
+use super::config::{LendBy, ShareConfig, SlurmConfig};
 use super::inventory;
+use super::notes::Keeping;
 
 /// What a user of Slurm may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rights {
     /// Only with its own jobs.
     User,
-    /// Jobs of others, reservations, limits of accounts; not the `AdminComment` of a job, which the notes need.
+    /// Jobs of others, reservations, limits of accounts; not the `AdminComment` of a job.
     Operator,
     /// Nodes, partitions, QOS too.
     Administrator,
@@ -30,6 +31,9 @@ pub(super) struct Setup {
     pub rights: Rights,
     /// Whom we act as.
     pub user: String,
+    /// Only root submits jobs of others.
+    pub is_root: bool,
+    pub keeping: Keeping,
     pub lacking: Vec<String>,
 }
 
@@ -52,10 +56,16 @@ pub(super) fn probe(slurm: &Slurm, config: &SlurmConfig) -> Result<Setup, Target
         accounting,
         rights: Rights::User,
         user: user.clone(),
+        is_root: nix::unistd::Uid::effective().is_root(),
+        keeping: Keeping::default(),
         lacking: Vec::new(),
     };
     let slurm_user = value("SlurmUser").and_then(|text| text.split('(').next());
     setup.rights = rights(slurm, &user, slurm_user, accounting)?;
+    setup.keeping = Keeping {
+        as_administrator: setup.rights == Rights::Administrator,
+        trusted: trusted(slurm, &user, slurm_user, accounting)?,
+    };
     setup.lacking = lacking(&setup, &values);
     if setup.rights >= Rights::Operator {
         keeps_its_nodes(slurm, config, &mut setup)?;
@@ -88,10 +98,28 @@ fn rights(
     })
 }
 
+/// Users who may change jobs of others anyway, and we: their notes are believed.
+fn trusted(
+    slurm: &Slurm,
+    user: &str,
+    slurm_user: Option<&str>,
+    accounting: bool,
+) -> Result<BTreeSet<String>, TargetError> {
+    let own = [Some(user), Some("root"), slurm_user].into_iter().flatten();
+    let mut trusted: BTreeSet<String> = own.map(str::to_owned).collect();
+    if accounting {
+        let text = slurm.ask("sacctmgr", &["-nP", "show", "user", "format=user,adminlevel"])?;
+        let levels = text.lines().filter_map(|line| line.split_once('|'));
+        let may = levels.filter(|(_, level)| matches!(*level, "Administrator" | "Admin" | "Operator"));
+        trusted.extend(may.map(|(name, _)| name.to_owned()));
+    }
+    Ok(trusted)
+}
+
 fn lacking(setup: &Setup, values: &BTreeMap<&str, &str>) -> Vec<String> {
     let mut lacking = vec![
-        "growth of a running job: Slurm refuses it for jobs with GPUs; a job that declares grow=requeue starts again larger. \
-         Jobs that join it are not submitted: only root can submit a job as another user"
+        "growth of a running job: Slurm refuses it for jobs with GPUs; a job that declares grow=requeue starts again larger, one \
+         that declares grow=satellites is joined by jobs of one node"
             .to_owned(),
         "part of a node: a running job's GPUs on a node cannot be changed".to_owned(),
     ];
@@ -99,13 +127,19 @@ fn lacking(setup: &Setup, values: &BTreeMap<&str, &str>) -> Vec<String> {
     match setup.rights {
         Rights::Administrator => {}
         Rights::Operator => lacking.push(format!(
-            "everything but looking: {user} is Operator, and Slurm lets only Administrators write the AdminComment in which the \
-             notes stand; sacctmgr modify user {user} set adminlevel=Administrator"
+            "drain_node and return_node, and limits of QOS: {user} is Operator, and for `scontrol update NodeName=` Slurm says \
+             \"Invalid user id\", for `sacctmgr modify qos` \"Your user doesn't have privilege to perform this action\"; sacctmgr \
+             modify user {user} set adminlevel=Administrator"
         )),
         Rights::User => lacking.push(format!(
             "everything but looking: {user} has no rights over others' jobs; sacctmgr modify user {user} set \
-             adminlevel=Administrator"
+             adminlevel=Operator"
         )),
+    }
+    if !setup.is_root {
+        lacking.push(format!(
+            "grow=satellites for jobs of others than {user}: sbatch says \"--uid only permitted by root user\""
+        ));
     }
     if !setup.accounting {
         lacking.push("quotas, and a second resize of a job: there is no slurmdbd".to_owned());
@@ -129,7 +163,8 @@ fn keeps_its_nodes(slurm: &Slurm, config: &SlurmConfig, setup: &mut Setup) -> Re
     let (nodes, reservations) = (inventory::nodes(slurm)?, inventory::reservations(slurm)?);
     for (owner, told) in &config.owners {
         let accounts: BTreeSet<String> = config.accounts(owner).into_iter().collect();
-        for pool in told.shares.iter().filter(|(_, share)| share.lendable).map(|(pool, _)| pool) {
+        let by_nodes = |share: &ShareConfig| share.lendable && share.lend_by == LendBy::Reservation;
+        for pool in told.shares.iter().filter(|(_, share)| by_nodes(share)).map(|(pool, _)| pool) {
             let partition = config.partition(pool).to_owned();
             let of_pool = nodes.iter().filter(|(_, node)| node.partitions.contains(&partition));
             let missing: Vec<&str> = of_pool
@@ -157,14 +192,17 @@ fn keeps_its_nodes(slurm: &Slurm, config: &SlurmConfig, setup: &mut Setup) -> Re
 /// What this target can do here.
 pub(super) fn capabilities(setup: &Setup, config: &SlurmConfig) -> Capabilities {
     let mut kinds = BTreeSet::new();
-    if setup.rights == Rights::Administrator {
-        kinds.extend(Kind::ALL);
+    let on_nodes = |kind: &Kind| matches!(kind, Kind::DrainNode | Kind::ReturnNode);
+    match setup.rights {
+        Rights::Administrator => kinds.extend(Kind::ALL),
+        Rights::Operator => kinds.extend(Kind::ALL.into_iter().filter(|kind| !on_nodes(kind))),
+        Rights::User => {}
     }
     Capabilities {
         name: format!("Slurm {} ({})", setup.version, setup.cluster),
         kinds,
         grow_in_place: false,
-        grow_by_satellites: false,
+        grow_by_satellites: setup.is_root,
         shrink_by_nodes: true,
         shrink_within_node: false,
         native_expiry: true,

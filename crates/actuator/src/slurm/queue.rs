@@ -29,6 +29,8 @@ struct Told {
     het_job_offset: Number,
     name: Option<String>,
     account: Option<String>,
+    user_name: Option<String>,
+    group_name: Option<String>,
     partition: Option<String>,
     qos: Option<String>,
     comment: Option<String>,
@@ -40,6 +42,7 @@ struct Told {
     submit_time: Number,
     eligible_time: Number,
     start_time: Number,
+    end_time: Number,
     resize_time: Number,
     restart_cnt: Number,
     requeue: Option<bool>,
@@ -52,6 +55,7 @@ struct Told {
     tres_per_job: Option<String>,
     tres_per_node: Option<String>,
     tres_per_task: Option<String>,
+    current_working_directory: Option<String>,
 }
 
 /// A job, or one task of an array.
@@ -61,6 +65,8 @@ pub(super) struct QueueJob {
     pub id: String,
     pub name: String,
     pub account: String,
+    pub user: String,
+    pub group: String,
     /// As asked for: several, comma separated, while it waits.
     pub partition: String,
     pub qos: String,
@@ -76,6 +82,8 @@ pub(super) struct QueueJob {
     pub priority: i64,
     pub since_ms: i64,
     pub start_ms: Option<i64>,
+    /// When its time limit ends; `None`: it does not run, or has no limit.
+    pub limit_ms: Option<i64>,
     /// When it was last resized since it started.
     pub resized_ms: Option<i64>,
     pub restarts: u32,
@@ -87,6 +95,10 @@ pub(super) struct QueueJob {
     pub asked_gpus: Option<u32>,
     /// GPUs asked for on each node, where it asks so.
     pub gpus_per_node: Option<u32>,
+    /// The same as sbatch takes it, e.g. `gpu:h200:8`; empty where it does not ask so.
+    pub gres_per_node: String,
+    /// Where it was submitted.
+    pub folder: String,
 }
 
 impl QueueJob {
@@ -168,6 +180,8 @@ fn one(told: &Told, id: u64) -> Result<QueueJob, String> {
         id: id.to_string(),
         name: text(&told.name),
         account: text(&told.account),
+        user: text(&told.user_name),
+        group: text(&told.group_name),
         partition: text(&told.partition),
         qos: text(&told.qos),
         comment: text(&told.comment),
@@ -183,6 +197,7 @@ fn one(told: &Told, id: u64) -> Result<QueueJob, String> {
             .or(told.submit_time.time_ms())
             .ok_or_else(|| format!("job {id} has no submit_time"))?,
         start_ms,
+        limit_ms: told.end_time.time_ms().filter(|_| phase == Phase::Running),
         resized_ms: told.resize_time.time_ms().filter(|at| start_ms.is_some_and(|start| start <= *at)),
         restarts: told.restart_cnt.0.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
         requeues: told.requeue.unwrap_or(true),
@@ -190,7 +205,15 @@ fn one(told: &Told, id: u64) -> Result<QueueJob, String> {
         placement: placement(told, &nodes),
         asked_gpus: asked(told),
         gpus_per_node: per_node(told),
+        gres_per_node: gres(&text(&told.tres_per_node)),
+        folder: text(&told.current_working_directory),
     })
+}
+
+/// `gres:gpu:h200:8` as `gpu:h200:8`.
+fn gres(tres: &str) -> String {
+    let each = tres.split(',').map(|one| one.trim_start_matches("gres").trim_start_matches([':', '/']));
+    each.collect::<Vec<_>>().join(",")
 }
 
 fn per_node(told: &Told) -> Option<u32> {
@@ -242,6 +265,7 @@ mod tests {
         let job = read(SHRUNK.as_bytes()).unwrap().remove(0);
         assert_eq!(job.placement, Some([("n1".to_owned(), 8), ("n3".to_owned(), 4)].into()));
         assert_eq!((job.resized_ms, job.restarts, job.gpus_per_node), (Some(1_795_366_002_000), 0, Some(8)));
+        assert_eq!((gres("gres:gpu:h200:8").as_str(), job.gres_per_node.as_str()), ("gpu:h200:8", "gpu:8"));
         assert!(job.requeues && !job.held && job.batch_host.as_deref() == Some("n1"));
         let untold = SHRUNK.replace(r#""gpu:h200:8(IDX:0-7)", "gpu:h200:4(IDX:0-3)""#, "");
         let job = read(untold.as_bytes()).unwrap().remove(0);

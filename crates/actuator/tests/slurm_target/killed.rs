@@ -10,9 +10,10 @@ use tidegate_autopilot::target::{Effect, Target};
 
 use crate::cluster::wait_for;
 use crate::jobs::resize;
+use crate::limits;
 use crate::loans::lend;
 use crate::nodes::drain;
-use crate::site::{MINUTE_US, Site, action, now_us};
+use crate::site::{MINUTE_US, Site, action, names, now_us};
 
 const CHILD: &str = "TIDEGATE_SLURM_CHILD";
 /// Kills of each kind of action; with `TIDEGATE_LONG` seven.
@@ -71,13 +72,16 @@ fn next_delay_ms(delay_ms: u64, between: &Effect) -> u64 {
 
 #[test]
 fn an_action_killed_at_any_time_is_finished_once() {
-    let Some(site) = Site::start() else { return };
-    let kinds: [(&str, Once); 5] = [
+    let Some(mut site) = Site::start() else { return };
+    site.share_train();
+    let kinds: [(&str, Once); 7] = [
         ("shrink", shrinks_once),
         ("preempt", is_stopped_once),
         ("grow", grows_once),
         ("drain", drains_once),
         ("lend", lends_once),
+        ("lend by limit", lends_a_limit_once),
+        ("join", is_joined_once),
     ];
     // An action first looks around, which takes about as long whatever its kind.
     let (mut partial, mut delay_ms) = (0, 250);
@@ -157,6 +161,33 @@ fn lends_once(site: &Site, n: usize, delay_ms: u64) -> Effect {
     assert_eq!(state.loans.len(), 1, "{:?}", state.loans.keys());
     assert_eq!(state.loans[&id].expires_us, until_us / 1_000_000 * 1_000_000);
     site.cluster.run("scontrol", &["delete", &format!("ReservationName=tidegate-loan.{id}.g9")]);
+    between
+}
+
+fn lends_a_limit_once(site: &Site, n: usize, delay_ms: u64) -> Effect {
+    let own = site.limit();
+    let id = format!("lend-q{n}");
+    let change = of_this_lease(limits::lend(&id, 8, now_us() + 30 * MINUTE_US, None));
+    let between = killed_after(site, &change, delay_ms);
+    assert!(site.is_done(&change) && site.limit().starts_with("gres/gpu=24|"), "{}", site.limit());
+    let ends = site.cluster.run("squeue", &["--noheader", "--format=%j", "--states=PENDING"]);
+    assert_eq!(ends.matches(&format!("restore.{id}.")).count(), 1, "ended once");
+    let back = Change::Reclaim { loan: id, from_gpus: 8, to_gpus: 0, nodes: names(&[]) };
+    let back = action(&format!("reclaim-q{n}"), 9, back, vec![]);
+    site.apply(&back);
+    assert!(site.is_done(&back));
+    assert_eq!(site.limit(), own);
+    between
+}
+
+fn is_joined_once(site: &Site, n: usize, delay_ms: u64) -> Effect {
+    let job = site.submit_joined(&[]);
+    let change = of_this_lease(resize(&format!("resize_job-j{n}"), &job, 8, 24, &["n1"], vec![]));
+    let between = killed_after(site, &change, delay_ms);
+    wait_for("two to join", 60, || site.is_done(&change));
+    assert_eq!(site.joined(&job).len(), 2, "killed after {delay_ms} ms");
+    ends(site, &job);
+    wait_for("who joined to go too", 60, || site.joined(&job).is_empty());
     between
 }
 

@@ -1,6 +1,6 @@
 //! Runs Slurm's programs, each within a time limit.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -52,21 +52,55 @@ impl Programs {
     /// # Errors
     /// It could not be started, failed, or took too long and was killed: then what it asked for may have happened.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<Vec<u8>, CommandError> {
-        let path = self.folder.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
-        let mut command = Command::new(path);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = self.command(program);
         command.envs([("SLURM_TIME_FORMAT", "%s"), ("SLURM_BITSTR_LEN", "0"), ("LC_ALL", "C")]);
         // Filters and formats of whoever started the watcher would show a part for the whole.
         for variable in ["SQUEUE_FORMAT", "SQUEUE_STATES", "SQUEUE_USERS", "SQUEUE_PARTITION", "SACCT_FORMAT"]
         {
             command.env_remove(variable);
         }
+        self.answer(program, command.args(args), None)
+    }
+
+    /// What `sbatch` printed that was given the script. The job's environment is `env`, and `PATH` and `SLURM_CONF` as they are
+    /// here; nothing else of ours goes with it.
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    pub fn submit(&self, args: &[&str], script: &str, env: &[(&str, &str)]) -> Result<String, CommandError> {
+        let mut command = self.command("sbatch");
+        command.env_clear().args(args).arg("--export=ALL");
+        for name in ["PATH", "SLURM_CONF"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
+        command.envs(env.iter().copied());
+        let bytes = self.answer("sbatch", &mut command, Some(script.as_bytes().to_vec()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let path = self.folder.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
+        Command::new(path)
+    }
+
+    fn answer(
+        &self,
+        program: &str,
+        command: &mut Command,
+        input: Option<Vec<u8>>,
+    ) -> Result<Vec<u8>, CommandError> {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
         if let Some(conf) = &self.conf {
             command.env("SLURM_CONF", conf);
         }
         let failed = |source| CommandError::Spawn { program: program.to_owned(), source };
         let mut child = command.spawn().map_err(failed)?;
         let deadline = Instant::now() + self.time_limit;
+        if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+            // A program that does not read it says so by how it ends.
+            thread::spawn(move || stdin.write_all(&input));
+        }
         let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));
         let answer = wait(&mut child, deadline, &out, &err);
         let Some((succeeded, stdout, stderr)) = answer else {

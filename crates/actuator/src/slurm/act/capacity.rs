@@ -8,8 +8,10 @@ use super::{Act, Before};
 use crate::slurm::ask::{Failed, SLURM, unknown};
 use crate::slurm::config::is_word;
 use crate::slurm::inventory;
+use crate::slurm::lent::Lent;
 use crate::slurm::marker;
 use crate::slurm::observe::Look;
+use crate::slurm::probe::Rights;
 
 /// A time as Slurm takes it, in the zone of this machine, which its programs share; whole seconds, the rest is cut off.
 pub(super) fn time(us: i64) -> Result<String, TargetError> {
@@ -23,6 +25,11 @@ pub(super) fn time(us: i64) -> Result<String, TargetError> {
 pub(in crate::slurm) enum Place<'a> {
     Account(&'a str),
     Qos(&'a str),
+}
+
+fn has_loans(look: &Look, qos: &str) -> bool {
+    let told = look.limits.qos.get(qos).and_then(|told| Lent::read(&told.description));
+    told.is_some_and(|lent| !lent.loans.is_empty())
 }
 
 impl<'a> Act<'a> {
@@ -69,6 +76,11 @@ impl<'a> Act<'a> {
                 None => Err(unsupported(format!(
                     "the quota of {owner} in {pool} does not stand in Slurm: set quota_account or quota_qos"
                 ))),
+                Some(Place::Qos(qos)) if self.setup.rights < Rights::Administrator => Err(unsupported(
+                    format!("only Administrators change a QOS, here {qos}, and {} is not", self.setup.user),
+                )),
+                Some(Place::Qos(qos)) if has_loans(look, qos) => Err(self
+                    .refuse(format!("loans stand on QOS {qos}: its own limit changes when they are over"))),
                 Some(_) => Ok(Before::default()),
             },
             Adjust::Reservation { name, pool, owner, to_gpus, from_gpus, .. } => {

@@ -14,7 +14,8 @@ use crate::slurm::declare::Declared;
 use crate::slurm::marker;
 use crate::slurm::notes::Entry;
 use crate::slurm::observe::Look;
-use crate::slurm::queue::QueueJob;
+use crate::slurm::queue::{self, QueueJob};
+use crate::slurm::satellites;
 
 fn joined<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     names.into_iter().map(String::as_str).collect::<Vec<_>>().join(",")
@@ -37,7 +38,7 @@ impl Act<'_> {
         keep: &BTreeSet<String>,
     ) -> Result<Before, TargetError> {
         let job = self.running(look, id)?;
-        let Some(held) = &job.placement else {
+        let Some(held) = &satellites::placement(&look.jobs, job) else {
             return Err(self.refuse(format!("what job {id} holds on which node is not known")));
         };
         let kept: u32 = keep.iter().filter_map(|node| held.get(node)).sum();
@@ -50,7 +51,7 @@ impl Act<'_> {
             let host = job.batch_host.as_deref().unwrap_or("not known");
             return Err(self.refuse(format!("job {id} must keep the node its script runs on, {host}")));
         }
-        if job.resized_ms.is_some() && !self.setup.accounting {
+        if job.resized_ms.is_some() && !self.setup.accounting && !job.nodes().is_subset(keep) {
             return Err(
                 self.refuse(format!("job {id} was resized before; without slurmdbd Slurm does it once"))
             );
@@ -68,15 +69,15 @@ impl Act<'_> {
         if Some(job.restarts) != entry.restarts || job.phase != Phase::Running {
             return Err(self.refuse(format!("job {id} was stopped meanwhile")));
         }
-        if job.nodes() == *keep {
-            return Ok(format!("job {id} has only {} already", joined(keep)));
+        self.leave(&job, Some(keep))?;
+        if job.nodes().is_subset(keep) {
+            self.have_left(&job, keep)?;
+            return Ok(format!("job {id} has only {}", joined(keep)));
         }
+        // Of what joined it others hold their own nodes.
+        let keep = &job.nodes().intersection(keep).cloned().collect::<BTreeSet<String>>();
         self.wait_for_record(&job)?;
-        let update = [
-            format!("JobId={id}"),
-            format!("NodeList={}", joined(keep)),
-            format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker())),
-        ];
+        let update = [format!("JobId={id}"), format!("NodeList={}", joined(keep)), self.mark(&job)];
         let told = self.slurm.tell("scontrol", &["update", &update[0], &update[1], &update[2]]);
         let after = self.job_now(id)?;
         match (after, told) {
@@ -125,11 +126,14 @@ impl Act<'_> {
 
     pub(super) fn check_grow(&self, look: &Look, id: &str, to_gpus: u32) -> Result<Before, TargetError> {
         let job = self.running(look, id)?;
-        let declared = Declared::read(&job.comment).elastic;
-        if declared.is_none_or(|elastic| elastic.grow != GrowBy::Requeue) {
-            return Err(self.refuse(format!(
-                "job {id} does not declare grow=requeue, and Slurm adds no GPUs to a job that runs"
-            )));
+        match Declared::read(&job.comment).elastic.map(|elastic| elastic.grow) {
+            Some(GrowBy::Satellites) => return self.check_join(look, job, to_gpus),
+            Some(GrowBy::Requeue) => {}
+            _ => {
+                return Err(self.refuse(format!(
+                    "job {id} does not declare grow=requeue or grow=satellites, and Slurm adds no GPUs to a job that runs"
+                )));
+            }
         }
         if !job.requeues {
             return Err(self.refuse(format!("job {id} was submitted with --no-requeue")));
@@ -138,8 +142,24 @@ impl Act<'_> {
         Ok(Before { restarts: Some(job.restarts), nodes: Vec::new() })
     }
 
+    /// Waits until what joined the job is gone from all nodes but these.
+    fn have_left(&self, job: &QueueJob, keep: &BTreeSet<String>) -> Result<(), TargetError> {
+        let deadline = self.deadline();
+        loop {
+            let jobs = queue::jobs(self.slurm)?;
+            let held = satellites::placement(&jobs, job).unwrap_or_default();
+            if held.keys().all(|node| keep.contains(node)) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(unknown(format!("what joined job {} does not let go of its nodes", job.id)));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
     /// Nodes that make so many GPUs.
-    fn nodes_for(&self, job: &QueueJob, gpus: u32) -> Result<u32, TargetError> {
+    pub(super) fn nodes_for(&self, job: &QueueJob, gpus: u32) -> Result<u32, TargetError> {
         match job.gpus_per_node {
             Some(each) if gpus > 0 && gpus.is_multiple_of(each) => Ok(gpus / each),
             Some(each) => {
@@ -170,7 +190,7 @@ impl Act<'_> {
             // A single number may not be less than the most that was asked for before.
             format!("NumNodes={nodes}-{nodes}"),
             self.start(),
-            format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker())),
+            self.mark(&job),
         ];
         if !add.is_empty() {
             update.push(format!("ReqNodeList={}", joined(keep.union(add))));
@@ -205,16 +225,16 @@ impl Act<'_> {
     }
 
     pub(super) fn preempt(&self, id: &str, entry: &Entry) -> Result<String, TargetError> {
+        if let Some(job) = self.job_now(id)?.filter(|job| Some(job.restarts) == entry.restarts) {
+            self.leave(&job, None)?;
+        }
         let Some(job) = self.stopped(id, "requeue", entry)? else {
             return Ok(format!("job {id} is gone"));
         };
         if job.phase != Phase::Waiting {
             return Ok(format!("job {id} was stopped and runs again"));
         }
-        let update = [
-            format!("JobId={id}"),
-            format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker())),
-        ];
+        let update = [format!("JobId={id}"), self.mark(&job)];
         let start = self.start();
         let told = self.slurm.tell("scontrol", &["update", &update[0], &start, &update[1]]);
         match told {
@@ -224,6 +244,15 @@ impl Act<'_> {
             Err(failed) => {
                 Err(unknown(format!("job {id} was requeued; when it may start is not known: {failed:?}")))
             }
+        }
+    }
+
+    /// What is written beside a change of a job: into the `AdminComment`, or where we may not, into the `Comment`.
+    fn mark(&self, job: &QueueJob) -> String {
+        if self.setup.keeping.as_administrator {
+            format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker()))
+        } else {
+            format!("Comment={}", marker::beside(&job.comment, &self.marker()))
         }
     }
 

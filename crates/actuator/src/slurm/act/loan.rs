@@ -10,6 +10,7 @@ use super::{Act, Before};
 use crate::slurm::ask::{Failed, Slurm, unknown};
 use crate::slurm::config::SlurmConfig;
 use crate::slurm::inventory;
+use crate::slurm::lent;
 use crate::slurm::loans::{self, Noted};
 use crate::slurm::marker;
 use crate::slurm::notes::Entry;
@@ -22,12 +23,21 @@ impl Act<'_> {
         };
         let before = Before { restarts: None, nodes: nodes.iter().cloned().collect() };
         if let Some(loan) = extends {
+            if let Some((qos, told, _)) = lent::of_loan(look, loan) {
+                if !Noted::of(look, loan).called.is_empty() {
+                    return Err(self.refuse(format!("loan {loan} is being taken back")));
+                }
+                return self.check_reclaim_limit((qos, told), &BTreeSet::new());
+            }
             let (name, _) = loans::reservation(look, loan)
                 .ok_or_else(|| self.refuse(format!("there is no reservation of loan {loan}")))?;
             if Noted::of(look, loan).called.is_empty() {
                 return Ok(before);
             }
             return Err(self.refuse(format!("loan {loan} ({name}) is being taken back")));
+        }
+        if let Some(qos) = self.lends_by(from, to, pool)? {
+            return self.check_lend_by_limit(look, qos, *gpus);
         }
         self.words(nodes.iter().chain(&self.config.accounts(to)).chain(&self.config.accounts(from)))?;
         let wrong = nodes.iter().find(|node| look.pool_of(self.config, node).as_ref() != Some(pool));
@@ -47,9 +57,12 @@ impl Act<'_> {
     }
 
     pub(super) fn lend(&self, look: &Look, entry: &mut Entry) -> Result<String, TargetError> {
-        let Change::Lend { to, pool, gpus, nodes, expires_us, .. } = &self.action.change else {
+        let Change::Lend { from, to, pool, gpus, nodes, expires_us, .. } = &self.action.change else {
             return Err(self.refuse("it is no loan"));
         };
+        if let Some(qos) = self.lends_by(from, to, pool)? {
+            return self.lend_by_limit(qos, *gpus, *expires_us);
+        }
         let name = match loans::reservation(look, &self.action.id) {
             Some((name, _)) => name.clone(),
             None => {
@@ -81,7 +94,10 @@ impl Act<'_> {
         Ok(format!("reservation {name} of {}", entry.nodes.join(",")))
     }
 
-    pub(super) fn extend(&self, loan: &str, expires_us: i64) -> Result<String, TargetError> {
+    pub(super) fn extend(&self, look: &Look, loan: &str, expires_us: i64) -> Result<String, TargetError> {
+        if lent::of_loan(look, loan).is_some() {
+            return self.extend_limit(look, loan, expires_us);
+        }
         let found = |told: &std::collections::BTreeMap<String, inventory::SlurmReservation>| {
             let found = told.iter().find(|(name, _)| marker::loan_of(name).is_some_and(|(id, _)| id == loan));
             found.map(|(name, told)| (name.clone(), told.end_s))
@@ -102,6 +118,9 @@ impl Act<'_> {
         to_gpus: u32,
         nodes: &BTreeSet<String>,
     ) -> Result<Before, TargetError> {
+        if let Some((qos, told, _)) = lent::of_loan(look, loan) {
+            return self.check_reclaim_limit((qos, told), nodes);
+        }
         let (_, told) = loans::reservation(look, loan)
             .ok_or_else(|| self.refuse(format!("there is no reservation of loan {loan}")))?;
         self.words(nodes)?;
@@ -119,7 +138,10 @@ impl Act<'_> {
 
     /// What is called back leaves the reservation at once: jobs on it go on, and nothing of the borrower starts there. The last
     /// node cannot leave a reservation: where a job is on it nobody may use the reservation any more.
-    pub(super) fn reclaim(&self, look: &Look, loan: &str) -> Result<String, TargetError> {
+    pub(super) fn reclaim(&self, look: &Look, loan: &str, to_gpus: u32) -> Result<String, TargetError> {
+        if lent::of_loan(look, loan).is_some() {
+            return self.reclaim_limit(look, loan, to_gpus);
+        }
         let Some((name, told)) = loans::reservation(look, loan) else {
             return Ok(format!("loan {loan} is over"));
         };

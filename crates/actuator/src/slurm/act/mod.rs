@@ -2,6 +2,8 @@
 
 mod capacity;
 mod job;
+mod join;
+mod limit;
 mod loan;
 mod node;
 
@@ -10,10 +12,12 @@ pub(super) use capacity::Place;
 use std::time::{Duration, Instant};
 
 use tidegate_autopilot::action::{Action, Change};
+use tidegate_autopilot::state::GrowBy;
 use tidegate_autopilot::target::TargetError;
 
 use super::ask::{Slurm, refused};
 use super::config::{SlurmConfig, is_word};
+use super::declare::Declared;
 use super::notes::Entry;
 use super::observe::Look;
 use super::probe::Setup;
@@ -66,13 +70,18 @@ impl Act<'_> {
             Change::ResizeJob { job, from_gpus, to_gpus, keep_nodes, .. } if to_gpus < from_gpus => {
                 self.shrink(job, keep_nodes, entry)
             }
-            Change::ResizeJob { job, to_gpus, keep_nodes, add_nodes, .. } => {
+            Change::ResizeJob { job, from_gpus, to_gpus, keep_nodes, add_nodes } => {
+                let now = self.job_now(job)?;
+                let declared = now.and_then(|job| Declared::read(&job.comment).elastic);
+                if declared.is_some_and(|elastic| elastic.grow == GrowBy::Satellites) {
+                    return self.join(job, to_gpus - from_gpus, entry);
+                }
                 self.grow(job, *to_gpus, keep_nodes, add_nodes, entry)
             }
             Change::Preempt { job, .. } => self.preempt(job, entry),
-            Change::Lend { extends: Some(loan), expires_us, .. } => self.extend(loan, *expires_us),
+            Change::Lend { extends: Some(loan), expires_us, .. } => self.extend(look, loan, *expires_us),
             Change::Lend { .. } => self.lend(look, entry),
-            Change::Reclaim { loan, .. } => self.reclaim(look, loan),
+            Change::Reclaim { loan, to_gpus, .. } => self.reclaim(look, loan, *to_gpus),
             Change::AdjustReservation(adjust) => self.adjust(look, adjust),
             Change::DrainNode { node, reason } => self.drain(look, node, reason),
             Change::ReturnNode { node, drained_by } => self.give_back(look, node, drained_by),

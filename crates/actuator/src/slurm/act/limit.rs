@@ -1,0 +1,233 @@
+//! Loans of a number of GPUs: added to the limit of the borrower's QOS, and taken off again.
+
+use std::collections::BTreeSet;
+
+use tidegate_autopilot::action::Broken;
+use tidegate_autopilot::target::TargetError;
+use tidegate_collect::slurm::read::Phase;
+
+use super::capacity::time;
+use super::{Act, Before};
+use crate::slurm::ask::{Failed, SLURM, unknown};
+use crate::slurm::config::{LendBy, is_word};
+use crate::slurm::inventory::{self, QosLimit};
+use crate::slurm::lent::{self, Lent, Word};
+use crate::slurm::observe::Look;
+use crate::slurm::probe::Rights;
+use crate::slurm::queue;
+
+/// What runs when a loan ends.
+const RESTORE: &str = include_str!("restore.sh");
+
+/// A loan as it is to be made or prolonged.
+struct Wanted<'a> {
+    qos: &'a str,
+    id: &'a str,
+    gpus: u32,
+    end_us: i64,
+}
+
+impl Act<'_> {
+    /// The QOS to whose limit a loan of `from` to `to` is added; `None`: its nodes are lent.
+    pub(super) fn lends_by(&self, from: &str, to: &str, pool: &str) -> Result<Option<&str>, TargetError> {
+        let share = |owner: &str| self.config.owners.get(owner).and_then(|owner| owner.shares.get(pool));
+        if share(from).is_none_or(|share| share.lend_by != LendBy::Qos) {
+            return Ok(None);
+        }
+        if self.setup.rights < Rights::Administrator || !self.setup.accounting {
+            let why =
+                format!("{}, and {} is not", "only Administrators change a QOS in slurmdbd", self.setup.user);
+            return Err(TargetError::Unsupported {
+                target: SLURM.to_owned(),
+                kind: self.action.change.kind(),
+                why,
+            });
+        }
+        match share(to).and_then(|share| share.quota_qos.as_deref()).filter(|qos| is_word(qos)) {
+            Some(qos) => Ok(Some(qos)),
+            None => Err(self.refuse(format!("{to} has no quota_qos in {pool} to which GPUs could be lent"))),
+        }
+    }
+
+    pub(super) fn check_lend_by_limit(
+        &self,
+        look: &Look,
+        qos: &str,
+        gpus: u32,
+    ) -> Result<Before, TargetError> {
+        let told = look.limits.qos.get(qos).ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))?;
+        self.standing(qos, told)?;
+        // What goes into a list of `where`, and what sacctmgr would change on its way.
+        if gpus == 0 || self.action.id.contains(|c: char| c.is_ascii_uppercase() || c == '@') {
+            return Err(self.refuse("nothing is lent, or its id cannot stand in a description"));
+        }
+        if told.description.contains([',', '"', '\'', '`', '\\', '=']) {
+            return Err(self.refuse(format!(
+                "the description of QOS {qos} has signs that sacctmgr does not look for as they are: {:?}",
+                told.description
+            )));
+        }
+        Ok(Before::default())
+    }
+
+    /// What stands on a QOS, which must be what we wrote: a limit that a person changed is theirs.
+    fn standing(&self, qos: &str, told: &QosLimit) -> Result<Lent, TargetError> {
+        let gpus = told.gpus.ok_or_else(|| {
+            self.refuse(format!(
+                "QOS {qos} has no limit of gres/gpu: its jobs may use everything without a loan"
+            ))
+        })?;
+        let lent = Lent::read(&told.description).unwrap_or_else(|| Lent {
+            text: told.description.clone(),
+            base: gpus,
+            ..Lent::default()
+        });
+        if let Some(seen) = lent.loans.values().map(|word| word.generation).max()
+            && seen > self.action.generation
+        {
+            return Err(TargetError::StaleGeneration { generation: self.action.generation, seen });
+        }
+        if lent.limit() != gpus {
+            let expected = format!("the limit of QOS {qos} is {} with what is lent", lent.limit());
+            return Err(TargetError::Precondition(Broken { expected, found: format!("it is {gpus}") }));
+        }
+        Ok(lent)
+    }
+
+    fn qos_now(&self, qos: &str) -> Result<QosLimit, TargetError> {
+        let told = inventory::limits(self.slurm, &self.setup.cluster)?.qos.remove(qos);
+        told.ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))
+    }
+
+    /// Writes limit and description in one message, where the description is still the one that was read.
+    fn rewrite(&self, qos: &str, told: &QosLimit, wanted: &Lent) -> Result<String, TargetError> {
+        let (which, found) = (format!("name={qos}"), format!("description={}", told.description));
+        let (limit, text) = (wanted.limit(), wanted.description());
+        let set = [format!("GrpTRES=gres/gpu={limit}"), format!("Description={text}")];
+        let mut args = vec!["-i", "modify", "qos", "where", &which];
+        // sacctmgr cannot look for one that is empty.
+        if !told.description.is_empty() {
+            args.push(&found);
+        }
+        args.extend(["set", &set[0], &set[1]]);
+        let answer = self.slurm.tell("sacctmgr", &args);
+        let now = self.qos_now(qos)?;
+        match answer {
+            _ if now.description == text && now.gpus == Some(limit) => {
+                Ok(format!("sacctmgr modify qos {qos} set {}", set[0]))
+            }
+            Err(Failed::Said(_)) if now.description != told.description => {
+                let expected = format!("the description of QOS {qos} is {:?}", told.description);
+                Err(TargetError::Precondition(Broken {
+                    expected,
+                    found: format!("it is {:?}", now.description),
+                }))
+            }
+            Err(failed) => Err(failed.as_error(&self.action.id)),
+            Ok(_) => {
+                Err(unknown(format!("QOS {qos} was given {limit} GPUs, and what stands there is {now:?}")))
+            }
+        }
+    }
+
+    pub(super) fn lend_by_limit(&self, qos: &str, gpus: u32, end_us: i64) -> Result<String, TargetError> {
+        self.set_loan(&Wanted { qos, id: &self.action.id, gpus, end_us })
+    }
+
+    pub(super) fn extend_limit(&self, look: &Look, loan: &str, end_us: i64) -> Result<String, TargetError> {
+        let (qos, _, lent) =
+            lent::of_loan(look, loan).ok_or_else(|| self.refuse(format!("loan {loan} is over")))?;
+        self.set_loan(&Wanted { qos, id: loan, gpus: lent.loans[loan].to_gpus, end_us })
+    }
+
+    /// First what ends it, then the loan: no limit is raised that nobody would lower.
+    fn set_loan(&self, wanted: &Wanted<'_>) -> Result<String, TargetError> {
+        let Wanted { qos, id, gpus, end_us } = *wanted;
+        let told = self.qos_now(qos)?;
+        let mut lent = self.standing(qos, &told)?;
+        let end_s = end_us.div_euclid(1_000_000);
+        let word = Word { to_gpus: gpus, gpus, end_s, generation: self.action.generation };
+        if lent.loans.get(id).is_some_and(|there| (there.to_gpus, there.end_s) == (gpus, end_s)) {
+            return Ok(format!("loan {id} stands on QOS {qos} already"));
+        }
+        self.will_end(qos, id, end_us)?;
+        lent.loans.insert(id.to_owned(), word);
+        self.rewrite(qos, &told, &lent)
+    }
+
+    /// A job of ours that begins when the loan ends and takes it off the limit, see `restore.sh`; one is enough.
+    fn will_end(&self, qos: &str, id: &str, end_us: i64) -> Result<(), TargetError> {
+        let end_s = end_us.div_euclid(1_000_000).to_string();
+        let name = format!("{}.{end_s}", restore_name(id));
+        let there = |job: &queue::QueueJob| {
+            job.name == name && job.phase == Phase::Waiting && job.user == self.setup.user
+        };
+        if queue::jobs(self.slurm)?.iter().any(there) {
+            return Ok(());
+        }
+        let mut args = vec![
+            format!("--job-name={name}"),
+            format!("--begin={}", time(end_us)?),
+            format!("--comment=ends a loan of the autopilot: do not cancel ({})", self.marker()),
+            // What waits for GPUs must not be before what gives them back.
+            "--priority=4294967293".to_owned(),
+            "--requeue".to_owned(),
+        ];
+        args.extend(["--nodes=1", "--ntasks=1", "--mem=1", "--time=30"].map(str::to_owned));
+        args.extend(["--output=/dev/null", "--chdir=/"].map(str::to_owned));
+        args.extend(self.config.notes.options());
+        let programs = self.config.programs.as_ref().map(|folder| folder.display().to_string());
+        let env = [
+            ("TIDEGATE_QOS", qos),
+            ("TIDEGATE_END", end_s.as_str()),
+            ("TIDEGATE_PROGRAMS", programs.as_deref().unwrap_or_default()),
+        ];
+        let told = self.slurm.submit(&args, RESTORE, &env);
+        told.map(|_| ()).map_err(|failed| failed.as_error(&self.action.id))
+    }
+
+    pub(super) fn check_reclaim_limit(
+        &self,
+        (qos, told): (&str, &QosLimit),
+        nodes: &BTreeSet<String>,
+    ) -> Result<Before, TargetError> {
+        if !nodes.is_empty() {
+            return Err(self.refuse(format!("a number of GPUs was lent by QOS {qos}, and no nodes")));
+        }
+        self.standing(qos, told).map(|_| Before::default())
+    }
+
+    /// Lowers the limit: nothing more starts on what is called back. Who still holds it is for others to stop.
+    pub(super) fn reclaim_limit(&self, look: &Look, loan: &str, to_gpus: u32) -> Result<String, TargetError> {
+        let Some((qos, ..)) = lent::of_loan(look, loan) else { return Ok(format!("loan {loan} is over")) };
+        let told = self.qos_now(qos)?;
+        let mut lent = self.standing(qos, &told)?;
+        match lent.loans.get_mut(loan) {
+            Some(word) if word.to_gpus > to_gpus => {
+                (word.to_gpus, word.generation) = (to_gpus, self.action.generation);
+            }
+            _ => return Ok(format!("loan {loan} keeps {to_gpus} GPUs already")),
+        }
+        self.rewrite(qos, &told, &lent)
+    }
+
+    /// Forgets a loan that was called back as a whole and that nobody uses any more.
+    pub(in crate::slurm) fn forget(&self, look: &Look, loan: &str) {
+        let Some((qos, told, mut lent)) = lent::of_loan(look, loan) else { return };
+        let is_over = lent.loans.remove(loan).is_some_and(|word| word.to_gpus == 0);
+        if is_over && told.gpus == Some(lent.limit()) && self.rewrite(qos, told, &lent).is_ok() {
+            // What would have ended it has nothing to do any more; one that stays finds that out.
+            let name = format!("{}.", restore_name(loan));
+            for job in
+                look.jobs.iter().filter(|job| job.name.starts_with(&name) && job.user == self.setup.user)
+            {
+                self.slurm.tell("scancel", &["--state=PENDING", &job.id]).ok();
+            }
+        }
+    }
+}
+
+/// Name of the jobs that end a loan, up to the time.
+fn restore_name(loan: &str) -> String {
+    format!("tidegate-restore.{loan}")
+}
