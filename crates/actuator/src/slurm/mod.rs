@@ -130,7 +130,7 @@ impl SlurmTarget {
             return Ok(());
         }
         look.notes.actions.remove(&action.id);
-        look.notes.write(&self.slurm, action)?;
+        look.notes.write(&self.slurm, &self.config.notes, action)?;
         Err(TargetError::StaleGeneration { generation: action.generation, seen })
     }
 
@@ -179,7 +179,7 @@ impl Target for SlurmTarget {
             None => {
                 let entry = self.begin(&look, action)?;
                 look.notes.actions.insert(action.id.clone(), entry.clone());
-                look.notes.write(&self.slurm, action)?;
+                look.notes.write(&self.slurm, &self.config.notes, action)?;
                 self.still_newest(&mut look, action)?;
                 entry
             }
@@ -190,7 +190,9 @@ impl Target for SlurmTarget {
                 entry.done_us = Some(at_us);
                 look.notes.actions.insert(action.id.clone(), entry);
                 // Done and not noted is found by whoever asks next: each step looks first.
-                look.notes.write(&self.slurm, action).map_err(|error| ask::unknown(error.to_string()))?;
+                look.notes
+                    .write(&self.slurm, &self.config.notes, action)
+                    .map_err(|error| ask::unknown(error.to_string()))?;
                 Ok(receipt(at_us, false, done))
             }
             Err(error) => {
@@ -202,7 +204,7 @@ impl Target for SlurmTarget {
                 );
                 if nothing_done {
                     look.notes.actions.remove(&action.id);
-                    look.notes.write(&self.slurm, action)?;
+                    look.notes.write(&self.slurm, &self.config.notes, action)?;
                 }
                 Err(error)
             }

@@ -5,7 +5,8 @@
 //! lease. A generation writes into its own job only: whoever lost the lease cannot overwrite what a newer one wrote, and the
 //! greatest generation that has a job is the fence. Only Administrators can write an `AdminComment`, so nobody else can raise it.
 //! An Operator cannot (`Access/permission denied`): its notes are the `Comment` of its job, which the job's user, Operators and the
-//! coordinators of its account can write, and which counts only where that user is one of Slurm's own or we.
+//! coordinators of its account can write, and which counts only where that user is one of Slurm's own or we. A `Comment` has 1,024
+//! bytes, so there each action has a job of its own, beside the one that is the generation's fence.
 //! slurmctld logs each change of it whole, so as little as is needed stands there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,8 @@ pub(super) const NAME: &str = "tidegate-notes";
 const KEEP_US: i64 = 2 * 3_600 * 1_000_000;
 /// One argument of a program may have 128 KiB on Linux.
 const MOST_BYTES: usize = 100_000;
+/// Slurm takes no longer `Comment` (`Pathname of a file, directory or other parameter too long`).
+const MOST_COMMENT_BYTES: usize = 1_024;
 /// So many jobs of older generations are left: what they wrote last may not have been read when a newer one began.
 const KEEP_JOBS: usize = 3;
 
@@ -84,8 +87,10 @@ pub(super) struct Notes {
     /// Greatest generation that has notes.
     pub seen: u64,
     pub actions: BTreeMap<ActionId, Entry>,
-    /// Jobs that hold notes and can be written, by generation.
+    /// Jobs that hold notes and can be written, by generation; in a `Comment`, those that hold no action's.
     jobs: BTreeMap<u64, String>,
+    /// Jobs that hold one action's notes in their `Comment`, by action and generation.
+    by_action: BTreeMap<(ActionId, u64), String>,
 }
 
 impl Notes {
@@ -103,7 +108,12 @@ impl Notes {
             // An Operator cannot write where an Administrator wrote.
             let can_write = keeping.as_administrator || job.admin_comment.is_empty();
             if job.phase == Phase::Waiting && can_write {
-                notes.jobs.insert(written.tidegate_generation, job.id.clone());
+                let generation = written.tidegate_generation;
+                let one = written.actions.keys().next().filter(|_| !keeping.as_administrator);
+                match one {
+                    Some(id) => notes.by_action.insert((id.clone(), generation), job.id.clone()),
+                    None => notes.jobs.insert(generation, job.id.clone()),
+                };
             }
             for (id, entry) in written.actions {
                 let known = notes.actions.get(&id);
@@ -133,7 +143,7 @@ impl Notes {
             let job = begin(slurm, config, &self.keeping, action)?;
             self.seen = generation;
             self.jobs.insert(generation, job);
-            self.write(slurm, action)?;
+            self.write(slurm, config, action)?;
             // Whoever began at the same time is seen now, by at least one of the two.
             let seen = Self::of(&queue::jobs(slurm)?, &self.keeping)?.seen;
             if generation < seen {
@@ -146,7 +156,12 @@ impl Notes {
 
     /// Writes the notes of the action's generation; all that is remembered goes along, or the job of an older one would have to
     /// stay for ever.
-    pub(super) fn write(&mut self, slurm: &Slurm, action: &Action) -> Result<(), TargetError> {
+    pub(super) fn write(
+        &mut self,
+        slurm: &Slurm,
+        config: &NotesConfig,
+        action: &Action,
+    ) -> Result<(), TargetError> {
         let now = now_us();
         let open_loans: Vec<ActionId> = self.loans_in_use();
         self.actions.retain(|id, entry| {
@@ -155,21 +170,63 @@ impl Notes {
                 || matches!(&entry.change, Change::AdjustReservation(Adjust::Reservation { end_us, .. }) if *end_us > now)
                 || open_loans.contains(id)
         });
-        let actions = self.actions.clone();
+        if self.keeping.as_administrator {
+            let job = self.jobs.get(&action.generation).cloned().unwrap_or_default();
+            return self.write_into(slurm, &job, self.actions.clone(), action);
+        }
+        let Some(entry) = self.actions.get(&action.id).cloned() else {
+            let job = self.jobs.get(&action.generation).cloned().unwrap_or_default();
+            return self.write_into(slurm, &job, BTreeMap::new(), action);
+        };
+        let own = (action.id.clone(), action.generation);
+        let job = match self.by_action.get(&own) {
+            Some(job) => job.clone(),
+            None => begin(slurm, config, &self.keeping, action)?,
+        };
+        self.by_action.insert(own, job.clone());
+        self.write_into(slurm, &job, BTreeMap::from([(action.id.clone(), entry)]), action)?;
+        self.forget_over(slurm);
+        Ok(())
+    }
+
+    fn write_into(
+        &self,
+        slurm: &Slurm,
+        job: &str,
+        actions: BTreeMap<ActionId, Entry>,
+        action: &Action,
+    ) -> Result<(), TargetError> {
+        let (noted, most) = match self.keeping.as_administrator {
+            true => (actions.len(), MOST_BYTES),
+            false => (1, MOST_COMMENT_BYTES),
+        };
         let text = serde_json::to_string(&Written { tidegate_generation: action.generation, actions })
             .map_err(|error| refused(&action.id, format!("the notes cannot be written: {error}")))?;
-        if text.len() > MOST_BYTES {
+        if text.len() > most {
             let why = format!(
-                "the notes of {} actions need {} bytes of {MOST_BYTES}; nothing more is done until some have expired",
-                self.actions.len(),
-                text.len()
+                "the notes of {noted} actions need {} bytes and {} takes {most}; nothing more is done until some have expired, \
+                 and as Slurm's Administrator there would be {MOST_BYTES}",
+                text.len(),
+                self.keeping.field()
             );
             return Err(refused(&action.id, why));
         }
-        let job = self.jobs.get(&action.generation).cloned().unwrap_or_default();
         let update = [format!("JobId={job}"), format!("{}={text}", self.keeping.field())];
         let told = slurm.tell("scontrol", &["update", &update[0], &update[1]]);
         told.map(|_| ()).map_err(|failed| failed.as_error(&action.id))
+    }
+
+    /// Cancels the jobs of actions that need not be remembered any more.
+    fn forget_over(&mut self, slurm: &Slurm) {
+        let Self { by_action, actions, .. } = self;
+        by_action.retain(|(id, _), job| {
+            let stays = actions.contains_key(id);
+            if !stays {
+                // A job that stays is found again the next time.
+                slurm.tell("scancel", &[job]).ok();
+            }
+            stays
+        });
     }
 
     /// Reclaims of loans that are not over are needed to read the loans.
@@ -264,20 +321,21 @@ mod tests {
 
     #[test]
     fn the_greatest_generation_counts_also_of_a_cancelled_job_and_done_beats_begun() {
+        let keeping = Keeping { as_administrator: true, ..Keeping::default() };
         let jobs = [
             job("3", 4, &[("a", entry(4, Some(2))), ("b", entry(4, None))], "PENDING"),
             job("5", 6, &[("a", entry(4, None))], "PENDING"),
             job("6", 7, &[], "CANCELLED"),
         ];
         let answer = format!(r#"{{"meta": {{}}, "errors": [], "jobs": [{}]}}"#, jobs.join(","));
-        let notes = Notes::of(&queue::read(answer.as_bytes()).unwrap(), &Keeping::default()).unwrap();
+        let notes = Notes::of(&queue::read(answer.as_bytes()).unwrap(), &keeping).unwrap();
         assert_eq!(notes.seen, 7);
         assert_eq!(notes.actions["a"].done_us, Some(2));
         assert_eq!(notes.actions["b"].done_us, None);
         assert_eq!(notes.jobs, [(4, "3".to_owned()), (6, "5".to_owned())].into());
         let broken = answer.replace("tidegate_generation", "x");
         let broken = queue::read(broken.as_bytes()).unwrap();
-        assert!(Notes::of(&broken, &Keeping::default()).is_err(), "never read as no notes");
+        assert!(Notes::of(&broken, &keeping).is_err(), "never read as no notes");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) fn tell(
             told_us: None,
         });
         look.notes.actions.insert(action.id.clone(), Entry { told_us: Some(since_us), ..entry });
-        look.notes.write(slurm, action)?;
+        look.notes.write(slurm, &config.notes, action)?;
         if let Some(folder) = &ways.folder {
             fs::write(folder.join(format!("{id}.notice")), &text).map_err(|error| {
                 refused(&action.id, format!("the notice cannot be written to {}: {error}", folder.display()))
