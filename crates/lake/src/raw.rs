@@ -3,6 +3,7 @@
 
 mod autopilot;
 mod insight;
+mod scheduler;
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -12,10 +13,7 @@ use arrow::array::{
     TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::DataType;
-use tidegate_events::v1::{
-    CapacityEvent, CapacityEventKind, DeadLetter, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
-    PoolSample, SignalState, StepReport,
-};
+use tidegate_events::v1::{DeadLetter, Envelope, JobEvent, JobEventKind, SignalState, StepReport};
 use tidegate_events::{Event, SchemaId};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -81,28 +79,28 @@ pub fn raw_tables() -> Vec<RawTable> {
             "job_events",
             "Everything that happened to jobs, one row per event, as reported.",
             &["cluster", "job_id"],
-            documented(JOB),
+            documented(scheduler::JOB),
         ),
         table(
             SchemaId::CapacityEvent,
             "capacity_events",
             "Settings of quotas, reservations, limits, partitions and prices, as reported.",
             &["cluster", "owner"],
-            documented(CAPACITY),
+            documented(scheduler::CAPACITY),
         ),
         table(
             SchemaId::PoolSample,
             "pool_samples",
             "State of pools and quotas as a scheduler reported it, one row per sample.",
             &["cluster", "owner"],
-            documented(POOL),
+            documented(scheduler::POOL),
         ),
         table(
             SchemaId::NodeEvent,
             "node_events",
             "Everything that happened to nodes: registered, removed, faults.",
             &["cluster", "node"],
-            documented(NODE),
+            documented(scheduler::NODE),
         ),
         table(
             SchemaId::StepReport,
@@ -184,12 +182,18 @@ pub struct RawRows {
 impl RawRows {
     pub fn new(table: RawTable, partition: u32) -> Self {
         let columns: Box<dyn Rows> = match table.schema {
-            SchemaId::JobEvent => rows(JOB, |e| if let Event::Job(e) = e { Some(e) } else { None }),
-            SchemaId::CapacityEvent => {
-                rows(CAPACITY, |e| if let Event::Capacity(e) = e { Some(e) } else { None })
+            SchemaId::JobEvent => {
+                rows(scheduler::JOB, |e| if let Event::Job(e) = e { Some(e) } else { None })
             }
-            SchemaId::PoolSample => rows(POOL, |e| if let Event::PoolSample(e) = e { Some(e) } else { None }),
-            SchemaId::NodeEvent => rows(NODE, |e| if let Event::Node(e) = e { Some(e) } else { None }),
+            SchemaId::CapacityEvent => {
+                rows(scheduler::CAPACITY, |e| if let Event::Capacity(e) = e { Some(e) } else { None })
+            }
+            SchemaId::PoolSample => {
+                rows(scheduler::POOL, |e| if let Event::PoolSample(e) = e { Some(e) } else { None })
+            }
+            SchemaId::NodeEvent => {
+                rows(scheduler::NODE, |e| if let Event::Node(e) = e { Some(e) } else { None })
+            }
             SchemaId::DeadLetter => rows(DEAD, |e| if let Event::DeadLetter(e) = e { Some(e) } else { None }),
             SchemaId::StepReport => rows(STEP, |e| if let Event::Step(e) = e { Some(e) } else { None }),
             SchemaId::StragglerSignal => {
@@ -419,213 +423,6 @@ const TIME_DOC: &str = "When it happened.";
 const SOURCE_DOC: &str = "Who observed it.";
 const EPOCH_DOC: &str = "Life of the source.";
 const SEQ_DOC: &str = "Number of the event in that life; a gap is a loss.";
-
-const JOB: Columns<JobEvent> = &[
-    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
-    ("job_id", Read::Text(|e| Some(&e.job_id)), "Job the event is about; empty on OBSERVED."),
-    (
-        "kind",
-        Read::Text(|e| Some(JobEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "SUBMITTED, ELIGIBLE, WAITING, STARTED, RESIZED, SUSPENDED, RESUMED, ENDED, DEVICE_HELD, DEVICE_RELEASED, or OBSERVED (heartbeat: everything up to here was reported).",
-    ),
-    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
-    (
-        "attempt_id",
-        Read::Int(|e| e.attempt_id),
-        "Attempt: the source's index, or start time in ms where it has none.",
-    ),
-    ("step_id", Read::Text(|e| e.step_id.as_deref()), "Step inside the job; NULL for the job itself."),
-    ("array_job_id", Read::Text(|e| e.array_job_id.as_deref()), "Job array the job belongs to."),
-    ("array_task_id", Read::Int(|e| e.array_task_id), "Index in the job array."),
-    ("team", Read::Text(|e| e.team.as_deref()), "Account, group or virtual cluster."),
-    ("user_name", Read::Text(|e| e.user_name.as_deref()), "User who submitted the job."),
-    ("pool", Read::Text(|e| e.pool.as_deref()), "Partition, queue or node pool."),
-    ("qos", Read::Text(|e| e.qos.as_deref()), "Quality of service."),
-    ("job_name", Read::Text(|e| e.job_name.as_deref()), "Name given by the user."),
-    (
-        "gpus_milli",
-        Read::Int(|e| int(e.gpus_milli)),
-        "Thousandths of a GPU: asked for (SUBMITTED) or held (STARTED, RESIZED).",
-    ),
-    ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "GPU model asked for or held."),
-    ("nodes", Read::Text(|e| e.nodes.as_deref()), "Host names, comma separated."),
-    ("node_count", Read::Int(|e| e.node_count.map(i64::from)), "Number of hosts."),
-    (
-        "asked_node_count",
-        Read::Int(|e| e.asked_node_count.map(i64::from)),
-        "Nodes asked for, told while the job waits; NULL where the scheduler is free to choose.",
-    ),
-    (
-        "asked_gpus_per_node_milli",
-        Read::Int(|e| int(e.asked_gpus_per_node_milli)),
-        "Thousandths of a GPU asked for on each node; NULL where the scheduler is free to choose.",
-    ),
-    ("time_limit_ms", Read::Int(|e| int(e.time_limit_ms)), "Run time the scheduler allows, ms."),
-    ("reason", Read::Text(|e| e.reason.as_deref()), "Scheduler's reason while pending."),
-    (
-        "final_state",
-        Read::Text(|e| e.final_state.as_deref()),
-        "How it ended: COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED, REQUEUED, RESIZED (goes on with other devices as the next attempt) or UNKNOWN.",
-    ),
-    ("cancelled_by", Read::Text(|e| e.cancelled_by.as_deref()), "Who cancelled it."),
-    ("exit_code", Read::Int(|e| e.exit_code.map(i64::from)), "Exit code."),
-    ("exit_signal", Read::Int(|e| e.exit_signal.map(i64::from)), "Signal that ended it."),
-    ("priority", Read::Int(|e| e.priority), "Scheduler's priority."),
-    ("hold_id", Read::Text(|e| e.hold_id.as_deref()), "Joins a DEVICE_HELD with its DEVICE_RELEASED."),
-    ("node", Read::Text(|e| e.node.as_deref()), "Node of the device held."),
-    ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device held, by its UUID."),
-    ("mig_uuid", Read::Text(|e| e.mig_uuid.as_deref()), "MIG slice held; NULL for a whole device."),
-    ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
-    (
-        "hold_quality",
-        Read::Text(|e| e.hold_quality.as_deref()),
-        "EXACT: the device is the job's alone; SHARED_ESTIMATED: it has others too; UNKNOWN: a process was seen, nobody said whose the device is.",
-    ),
-    (
-        "hold_evidence",
-        Read::Text(|e| e.hold_evidence.as_deref()),
-        "How it is known: slurm, prolog, cgroup, pid, pod_resources.",
-    ),
-    ("share_milli", Read::Int(|e| e.share_milli.map(i64::from)), "Thousandths of the device held."),
-    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
-    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
-    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
-];
-
-const CAPACITY: Columns<CapacityEvent> = &[
-    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
-    (
-        "owner",
-        Read::Text(|e| Some(&e.owner)),
-        "Team or virtual cluster that is entitled; `total` is the whole cluster.",
-    ),
-    (
-        "kind",
-        Read::Text(|e| Some(CapacityEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "QUOTA_SET, RESERVATION_SET, RESERVATION_REMOVED, LIMIT_SET, PARTITION_SET, PARTITION_REMOVED or PRICE_SET.",
-    ),
-    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
-    ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the entitlement is in."),
-    ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "GPU model it is for."),
-    ("gpus_milli", Read::Int(|e| int(e.gpus_milli)), "Thousandths of a GPU from event_time on."),
-    ("name", Read::Text(|e| e.name.as_deref()), "Name of the reservation."),
-    ("start_time", Read::Time(|e| e.start_ms), "When the reservation begins."),
-    ("end_time", Read::Time(|e| e.end_ms), "When the reservation ends."),
-    ("nodes", Read::Text(|e| e.nodes.as_deref()), "Host names, comma separated."),
-    ("accounts", Read::Text(|e| e.accounts.as_deref()), "Accounts that may use it, comma separated."),
-    ("users", Read::Text(|e| e.users.as_deref()), "Users that may use it, comma separated."),
-    ("flags", Read::Text(|e| e.flags.as_deref()), "Flags as the scheduler names them, comma separated."),
-    ("state", Read::Text(|e| e.state.as_deref()), "State as the scheduler names it."),
-    ("contract", Read::Text(|e| e.contract.as_deref()), "PRICE_SET: reserved, on_demand, spot or owned."),
-    (
-        "price_micros_per_gpu_hour",
-        Read::Int(|e| int(e.price_micros_per_gpu_hour)),
-        "PRICE_SET: price of a GPU-hour from event_time on, millionths of the currency; NULL ends the entry.",
-    ),
-    ("currency", Read::Text(|e| e.currency.as_deref()), "Currency of the price, as in ISO 4217."),
-    (
-        "capital_micros_per_gpu",
-        Read::Int(|e| int(e.capital_micros_per_gpu)),
-        "What a GPU with its share of node and network was bought for, millionths of the currency.",
-    ),
-    (
-        "depreciation_months",
-        Read::Int(|e| e.depreciation_months.map(i64::from)),
-        "Over how many months it is written off.",
-    ),
-    (
-        "power_mw_per_gpu",
-        Read::Int(|e| int(e.power_mw_per_gpu)),
-        "Power of a GPU with its share of node and cooling, mW.",
-    ),
-    (
-        "energy_micros_per_kwh",
-        Read::Int(|e| int(e.energy_micros_per_kwh)),
-        "Price of energy, millionths of the currency per kWh.",
-    ),
-    (
-        "entered_time",
-        Read::Time(|e| e.entered_ms),
-        "When the price was entered: of several from one time on, the last one entered holds.",
-    ),
-    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
-    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
-    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
-];
-
-const POOL: Columns<PoolSample> = &[
-    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
-    ("owner", Read::Text(|e| Some(&e.owner)), "Team or virtual cluster the sample is about."),
-    ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the sample is about."),
-    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), "From when the sample holds."),
-    ("interval_ms", Read::Int(|e| int(Some(e.interval_ms))), "For how long it holds, ms."),
-    ("quota_gpus_milli", Read::Int(|e| int(e.quota_gpus_milli)), "Quota, thousandths of a GPU."),
-    ("held_gpus_milli", Read::Int(|e| int(e.held_gpus_milli)), "Held by running jobs, thousandths of a GPU."),
-    (
-        "queued_gpus_milli",
-        Read::Int(|e| int(e.queued_gpus_milli)),
-        "Asked for by waiting jobs, thousandths of a GPU.",
-    ),
-    ("running_jobs", Read::Int(|e| int(e.running_jobs)), "Jobs running."),
-    ("pending_jobs", Read::Int(|e| int(e.pending_jobs)), "Jobs waiting."),
-    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
-    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
-    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
-];
-
-const NODE: Columns<NodeEvent> = &[
-    ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
-    ("node", Read::Text(|e| Some(&e.node)), "Node the event is about."),
-    (
-        "kind",
-        Read::Text(|e| Some(NodeEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "NODE_REGISTERED, NODE_REMOVED, FAULT_STARTED, FAULT_ENDED, XID, DEVICE_LOST, DEVICE_FOUND, DEVICE_STALE, DEVICE_ANSWERS, \
-         MIG_CHANGED, DRIVER_CHANGED, CLOCK_STEPPED, CLOCK_SKEWED, COLLECTOR_STARTED, COLLECTOR_STOPPED, COLLECTOR_CONFLICT, \
-         RECORDS_DROPPED, STATE_CHANGED, DEVICE_EVENT or NODE_LABELED.",
-    ),
-    ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), TIME_DOC),
-    ("pool", Read::Text(|e| e.pool.as_deref()), "Pool the node is in."),
-    ("gpu_model", Read::Text(|e| e.gpu_model.as_deref()), "Model of its GPUs."),
-    ("gpus_milli", Read::Int(|e| int(e.gpus_milli)), "Its GPUs, thousandths."),
-    ("cpus_milli", Read::Int(|e| int(e.cpus_milli)), "Its CPU cores, thousandths."),
-    ("memory_bytes", Read::Int(|e| int(e.memory_bytes)), "Its memory, bytes."),
-    ("fault_id", Read::Text(|e| e.fault_id.as_deref()), "Joins the two ends of a fault."),
-    ("fault_level", Read::Text(|e| e.fault_level.as_deref()), "Severity as the source names it."),
-    ("fault_class", Read::Text(|e| e.fault_class.as_deref()), "Kind of fault as the source names it."),
-    ("description", Read::Text(|e| e.description.as_deref()), "What the source says of it."),
-    ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device it is about, by its UUID."),
-    ("mig_uuid", Read::Text(|e| e.mig_uuid.as_deref()), "MIG slice it is about."),
-    ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
-    ("pci_bus_id", Read::Text(|e| e.pci_bus_id.as_deref()), "PCI address of the device."),
-    ("xid", Read::Int(|e| e.xid.map(i64::from)), "XID error code of the driver."),
-    ("pid", Read::Int(|e| e.pid.map(i64::from)), "Process the driver named."),
-    (
-        "amount_ms",
-        Read::Int(|e| e.amount_ms),
-        "CLOCK_STEPPED: by how much; CLOCK_SKEWED: node's clock less the log's; ms.",
-    ),
-    ("count", Read::Int(|e| int(e.count)), "RECORDS_DROPPED: how many."),
-    ("state", Read::Text(|e| e.state.as_deref()), "State of the node as the scheduler names it."),
-    ("reason", Read::Text(|e| e.reason.as_deref()), "Why, as the scheduler says."),
-    ("driver_version", Read::Text(|e| e.driver_version.as_deref()), "Version of the GPU driver."),
-    ("boot_id", Read::Text(|e| e.boot_id.as_deref()), "The kernel's random id of this boot of the node."),
-    (
-        "evidence",
-        Read::Text(|e| e.evidence.as_deref()),
-        "Who said so, comma separated: nvml, kmsg, dcgm, slurm.",
-    ),
-    ("program_version", Read::Text(|e| e.program_version.as_deref()), "Version of the collector."),
-    ("rack", Read::Text(|e| e.rack.as_deref()), "NODE_LABELED: rack the node stands in."),
-    ("switch", Read::Text(|e| e.switch.as_deref()), "NODE_LABELED: switch the node is connected to."),
-    (
-        "switches_above",
-        Read::Text(|e| e.switches_above.as_deref()),
-        "NODE_LABELED: switches above that one, from the lowest up, comma separated.",
-    ),
-    ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
-    ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
-    ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
-];
 
 const STEP: Columns<StepReport> = &[
     ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
