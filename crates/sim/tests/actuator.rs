@@ -15,7 +15,8 @@ use tidegate_autopilot::{
     guard::Switch,
     intent::{Lease, Stage, What as Step},
     planner::Plan,
-    policy::Policy,
+    policy::{Mode, Policy},
+    record::Score,
     target::Target,
 };
 use tidegate_sim::{
@@ -415,4 +416,57 @@ fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
     for deed in target.deeds().iter().filter(|deed| !deed.action.ends_with("-undo")) {
         assert!(begun.contains(&(&*deed.action, EPOCH_US + deed.asked_us)), "{deed:?}");
     }
+}
+
+#[test]
+fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
+    let setting = setting(5);
+    let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+    let began_us = EPOCH_US + target.sim().now_us();
+    // Ten loans that did harm, by somebody whose lease is over.
+    let mut past = journal.reader();
+    let of = |what| Entry { at_us: began_us - HOUR_US, generation: 1, what };
+    let lease = Lease { holder: "before".into(), generation: 1, until_us: began_us - 1 };
+    let bad = |at: i64| Score {
+        action: format!("lend-{at}"),
+        kind: Kind::Lend,
+        decided_us: began_us - 2 * HOUR_US,
+        verified: true,
+        predicted_gpu_ms: 1_000,
+        realised_gpu_ms: Some(-1_000),
+        benefit_ratio_ppm: Some(0),
+        within: Some(false),
+    };
+    let scores = (0..10).map(|at| of(What::Scored(bad(at))));
+    past.append(std::iter::once(of(What::Lease(lease))).chain(scores).collect()).unwrap();
+
+    let mut actuator = Actuator::new(Policy::auto(), settings("two"), journal.clone(), warmed(&setting));
+    let (mut waited, mut lent) = (BTreeSet::new(), 0);
+    while target.sim().now_us() < 30 * HOUR_US {
+        let now_us = target.sim().now_us();
+        // Nobody says anything for six hours, and then yes to all.
+        let asked = |id: &&String| now_us > 23 * HOUR_US && actuator.known().intents.get(id).is_some();
+        let approved: Vec<_> =
+            waited.iter().filter(asked).map(|id: &String| (id.clone(), "anna".to_owned())).collect();
+        let stepped = actuator.step(&mut target, &mut on, &approved, EPOCH_US + now_us).unwrap();
+        for (id, what) in &stepped.steps {
+            let Some(intent) = actuator.known().intents.get(id).filter(|i| i.decision.kind == Kind::Lend)
+            else {
+                continue;
+            };
+            match *what {
+                "proposed" => assert_eq!(intent.decision.mode, Mode::Approve),
+                "verified" => lent += 1,
+                _ => assert!(now_us > 23 * HOUR_US || *what == "dropped", "{id} {what}"),
+            }
+        }
+        let waits = actuator.known().intents.open().filter(|i| i.decision.kind == Kind::Lend);
+        waited = waits.map(|intent| intent.decision.action.id.clone()).collect();
+        assert!(now_us > 23 * HOUR_US || lent == 0);
+        target.run_until(now_us + MINUTE_US);
+    }
+    assert!(lent > 0, "a person said yes");
+    // One that waits is told once, not each minute.
+    let told = known(&journal).0.intents.all().filter(|intent| intent.decision.kind == Kind::Lend).count();
+    assert!(told < 100, "{told} loans proposed in 13 hours");
 }

@@ -51,22 +51,22 @@ impl Meter {
 
 /// GPUs of useful work that there are now and would not be without the change, thousandths; `None`: cannot be said.
 ///
-/// Of a loan: what the borrower's jobs hold of it, which would be idle. Of a resize: the job's rate at its size less that at the size it
+/// Of a loan: what jobs that are not the lender's hold of it, which would be idle. Of a resize: the job's rate at its size less that at the size it
 /// had, by its curve. Of the others nobody can say from one cluster alone.
 fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
     match change {
-        Change::Lend { to, gpus, nodes, .. } => {
-            let borrowed = |job: &&Job| job.owner == *to && matches!(job.state, JobState::Running { .. });
-            let jobs = state.jobs.values().filter(borrowed);
+        Change::Lend { from, to, gpus, nodes, .. } => {
+            let running = state.jobs.values().filter(|job| matches!(job.state, JobState::Running { .. }));
             if nodes.is_empty() {
-                let held: u32 = jobs.map(Job::held_gpus).sum();
+                let held: u32 = running.filter(|job| job.owner == *to).map(Job::held_gpus).sum();
                 let quota: u32 = state.owners.get(to)?.shares.values().map(|share| share.quota_gpus).sum();
                 return Some(i64::from(held.saturating_sub(quota).min(*gpus)) * 1000);
             }
             let on = |job: &Job| -> u32 {
                 job.placement.iter().filter(|(node, _)| nodes.contains(*node)).map(|(_, gpus)| gpus).sum()
             };
-            Some(i64::from(jobs.map(on).sum::<u32>()) * 1000)
+            // Whom it was lent for may share it with others where the scheduler lets them.
+            Some(i64::from(running.filter(|job| job.owner != *from).map(on).sum::<u32>()) * 1000)
         }
         Change::ResizeJob { job, from_gpus, to_gpus, .. } => {
             // A job that is over gains nothing more.
@@ -124,7 +124,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         let cost_gpu_ms = match &action.change {
             Change::Lend { extends, .. } => {
                 let loan = extends.as_ref().unwrap_or(&action.id);
-                Some(self.known.intents.lost_to_reclaim(loan))
+                let (from_us, over_us) = (intent.at_us(), predicted.over_ms * 1000);
+                Some(self.known.intents.lost_to_reclaim(loan, from_us, from_us + over_us))
             }
             _ if verified => Some(predicted.cost_gpu_ms),
             _ => None,

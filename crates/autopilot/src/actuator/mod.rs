@@ -345,8 +345,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         self.planned_us = Some(now_us);
         let (parent, kept) = self.known.parent();
         let seed = self.settings.seed;
-        let (plan, report) =
-            planner::plan(&self.policy, state, &self.forecast, parent.as_ref(), now_us, seed);
+        // A kind whose record is bad is a person's to approve, and a decision that waits for one stands longer.
+        let policy = Policy { at_most: self.earned.clone(), ..self.policy.clone() };
+        let (plan, report) = planner::plan(&policy, state, &self.forecast, parent.as_ref(), now_us, seed);
         let proposals = self.proposals(&plan, state, switch, now_us);
         let before = self.known.plan.as_ref();
         let by_the_same = before.is_some_and(|before| before.policy_hash == plan.policy_hash);
@@ -354,7 +355,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             return Ok(None);
         }
         let told = (plan.id.clone(), plan.decisions.len());
-        let (policy, state) = (self.policy.clone(), state.clone());
+        let state = state.clone();
         let mut what = vec![What::Planned(Box::new(Planned { plan, report, policy, state, kept }))];
         what.extend(proposals.into_iter().map(|event| What::Step(Box::new(event))));
         self.record(what, now_us)?;

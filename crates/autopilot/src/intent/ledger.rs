@@ -1,6 +1,6 @@
 //! All intents, folded from their events: what goes on after a crash, and what the guard remembers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Intent, IntentEvent, Reject, Stage, What};
 use crate::action::{Action, ActionId, Change};
@@ -62,12 +62,16 @@ impl Intents {
         action.after.iter().any(|id| self.loan_of(id).is_some())
     }
 
-    /// Work that jobs lost because `loan` was taken back, GPUs × milliseconds, as expected of each when it was begun.
-    pub fn lost_to_reclaim(&self, loan: &str) -> i64 {
+    /// Work that jobs lost from `from_us` until `until_us` because `loan` was taken back, GPUs × milliseconds, as expected of each when
+    /// it was begun. What frees several loans is shared among them evenly.
+    pub fn lost_to_reclaim(&self, loan: &str, from_us: i64, until_us: i64) -> i64 {
         let begun = self.intents.values().filter(|intent| outcome(&intent.stage).is_some());
-        let takes = |id: &ActionId| self.loan_of(id) == Some(loan);
-        let freed = begun.filter(|intent| intent.decision.action.after.iter().any(takes));
-        freed.map(|intent| intent.past().lost_gpu_ms).sum()
+        let lost = begun.filter(|intent| (from_us..until_us).contains(&intent.past().at_us)).map(|intent| {
+            let after = intent.decision.action.after.iter();
+            let loans: BTreeSet<&str> = after.filter_map(|id| self.loan_of(id)).collect();
+            if loans.contains(loan) { intent.past().lost_gpu_ms / loans.len() as i64 } else { 0 }
+        });
+        lost.sum()
     }
 
     /// The loan that an action takes back.

@@ -355,3 +355,36 @@ fn what_is_over_is_forgotten_and_what_is_open_stays() {
     intents.forget(NOW + 1000 * S);
     assert!(intents.get("drain-1").is_none());
 }
+
+#[test]
+fn what_a_loan_cost_is_what_was_lost_for_it_in_its_time_and_shared_by_those_freed_with_it() {
+    let mut intents = Intents::default();
+    let mut begin = |id: &str, change: Change, after: &[&str], lost_gpu_ms: i64, at_s: i64| {
+        let mut begun = decision(Mode::Act, 0);
+        begun.action.id = id.into();
+        begun.action.change = change;
+        begun.action.after = after.iter().map(|id| (*id).into()).collect();
+        let past = Past::begun(&begun.action, &cluster(), lost_gpu_ms, NOW + at_s * S);
+        let of =
+            |at_s: i64, what| IntentEvent { action: id.into(), at_us: NOW + at_s * S, generation: 1, what };
+        let told = What::Proposed { decision: Box::new(begun), plan: "p".into(), past: Box::new(past) };
+        for what in [told, approved(), leased(), What::Applying] {
+            intents.fold(&of(at_s, what)).unwrap();
+        }
+    };
+    let reclaim = |loan: &str| Change::Reclaim {
+        loan: loan.into(),
+        from_gpus: 8,
+        to_gpus: 0,
+        nodes: std::collections::BTreeSet::new(),
+    };
+    let preempt = |job: &str| Change::Preempt { job: job.into(), frees_gpus: 8 };
+    begin("take-a", reclaim("a"), &[], 0, 1);
+    begin("take-b", reclaim("b"), &[], 0, 1);
+    begin("stop-1", preempt("1"), &["take-a", "take-b"], 100, 50);
+    begin("stop-2", preempt("2"), &["take-a"], 30, 70);
+    let lost =
+        |loan, from_s: i64, until_s: i64| intents.lost_to_reclaim(loan, NOW + from_s * S, NOW + until_s * S);
+    assert_eq!((lost("a", 0, 60), lost("a", 0, 100), lost("a", 60, 100)), (50, 80, 30));
+    assert_eq!((lost("b", 0, 100), lost("c", 0, 100)), (50, 0));
+}

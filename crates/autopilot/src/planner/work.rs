@@ -244,7 +244,11 @@ impl<'a> Work<'a> {
     pub(super) fn decide(&mut self, mut wanted: Wanted) -> String {
         let kind = wanted.change.kind();
         let reach = reach(&wanted.change, self.state);
+        // What gives back, and what follows another, is not held up by the record of its kind.
+        let is_free = matches!(kind, Kind::Reclaim | Kind::ReturnNode) || !wanted.after.is_empty();
         let mode = self.policy.mode(kind, &reach);
+        let most = self.policy.at_most.get(&kind).copied().filter(|_| !is_free);
+        let mode = most.map_or(mode, |most| mode.min(most));
         let object = wanted.change.object();
         let held = self.held.get(&(kind, object)).into_iter().flatten();
         let kept = held.copied().find(|decision| same_change(&decision.action.change, &wanted.change));
