@@ -19,13 +19,17 @@ fn what_does_not_answer_is_not_taken_for_an_empty_cluster() {
     let job = site.submit("research", &["--nodes=3", "--gres=gpu:8", "--nodelist=n1,n2,n3"]);
     site.cluster.wait_state(&job, &["R"]);
     site.apply(&resize("resize_job-1", &job, 24, 16, &["n1", "n2"], vec![]));
-    site.cluster.process("stop", "slurmdbd");
-    let again = resize("resize_job-2", &job, 16, 8, &["n1"], vec![]);
-    // The state needs the quotas, which are there.
-    assert!(matches!(site.target().apply(&again), Err(TargetError::Unreachable { .. })));
     let mut without_quotas = site.config.clone();
     without_quotas.owners.clear();
-    let refused = SlurmTarget::open(without_quotas).unwrap().apply(&again).unwrap_err();
+    let (mut open, mut without_quotas) = (site.target(), SlurmTarget::open(without_quotas).unwrap());
+    site.cluster.process("stop", "slurmdbd");
+    let again = resize("resize_job-2", &job, 16, 8, &["n1"], vec![]);
+    // Whose notes count is there, so nobody begins to act while it is away.
+    let began = SlurmTarget::open(site.config.clone());
+    assert!(matches!(began, Err(TargetError::Unreachable { .. })), "{began:?}");
+    // The state needs the quotas, which are there too.
+    assert!(matches!(open.apply(&again), Err(TargetError::Unreachable { .. })));
+    let refused = without_quotas.apply(&again).unwrap_err();
     assert!(matches!(refused, TargetError::Refused { .. }), "{refused}");
     assert!(refused.to_string().contains("slurmdbd"), "{refused}");
     assert_eq!(site.nodes_of(&job), "n[1-2]");
