@@ -12,7 +12,7 @@ use tidegate_autopilot::{
 };
 
 use crate::{
-    DAY_US, MINUTE_US,
+    DAY_US, HOUR_US, MINUTE_US,
     backtest::Setting,
     mistake::{ForecastError, Mistaken},
 };
@@ -106,9 +106,25 @@ pub fn asking(mut policy: Policy) -> Policy {
     policy
 }
 
-/// A forecast that knows nothing yet.
-pub fn unknowing() -> Foresight {
-    Mistaken::new(Trailing::new(TrailingConfig::default()), ForecastError::default())
+/// A forecast that has seen what is told of demand before the beginning, as it has where the autopilot is started on a cluster with a
+/// history: means of whole hours, each for all of its steps. Hours that are not whole are left out.
+pub fn experienced(setting: &Setting) -> Foresight {
+    let config = TrailingConfig::default();
+    let mut trailing = Trailing::new(config);
+    for (service, past) in setting.services.iter().zip(&setting.past_gpus) {
+        let pool = &setting.spec.pools[service.pool].name;
+        let in_hour = usize::try_from(HOUR_US / service.step_us.max(1)).unwrap_or(1).max(1);
+        let hours = past.rchunks_exact(in_hour).rev();
+        let from_us = setting.spec.epoch_us - hours.len() as i64 * HOUR_US;
+        for (hour, steps) in hours.enumerate() {
+            let mean = steps.iter().map(|gpus| f64::from(*gpus)).sum::<f64>() / in_hour as f64;
+            let began_us = from_us + hour as i64 * HOUR_US;
+            for at_us in (began_us..began_us + HOUR_US).step_by(config.step_ms as usize * 1000) {
+                trailing.observe(Series { owner: pool, pool }, at_us, mean);
+            }
+        }
+    }
+    Mistaken::new(trailing, ForecastError::default())
 }
 
 /// A forecast for a trial on a made-up setting: it has seen a week of demand like that to come, and errs as `error` says.

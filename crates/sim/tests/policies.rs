@@ -98,6 +98,7 @@ fn idle_quotas_are_lent_and_given_back_in_time() {
         spec,
         jobs,
         services: Vec::new(),
+        past_gpus: Vec::new(),
         faults: Vec::new(),
         span_us: DAY_US,
         drain_us: DAY_US,
@@ -151,4 +152,21 @@ fn owners_of_a_full_cluster_wait_no_longer_when_quotas_are_lent() {
     // neither more frequent nor longer.
     assert!(before.late > 10 && owners.late * 3 < before.late, "{before:?} {owners:?}");
     assert!(owners.longest_us < before.longest_us, "{before:?} {owners:?}");
+}
+
+#[test]
+fn an_autopilot_that_has_seen_a_week_lends_on_its_first_day() {
+    let arrivals = Arrivals { span_us: 2 * DAY_US, load_gpus: 260, ..Arrivals::default() };
+    let load = Load { span_us: 9 * DAY_US, peak_gpus: 130, ..Load::default() };
+    let mut seen = Setting::made_up(30, 20, &arrivals, &load, 1).after(7 * DAY_US);
+    seen.faults.clear();
+    assert_eq!((seen.past_gpus[0].len(), seen.services[0].demand_gpus.len()), (7 * 144, 2 * 144));
+    let strange = Setting { past_gpus: Vec::new(), ..seen.clone() };
+    let make = |setting: &Setting| {
+        let contender = policies()[6](setting);
+        play(setting, contender, 1).unwrap().at_span
+    };
+    let (seen, strange) = (make(&seen), make(&strange));
+    assert!(seen.useful_gpu_us > strange.useful_gpu_us, "{seen:?} {strange:?}");
+    assert!(seen.unmet_us <= strange.unmet_us);
 }

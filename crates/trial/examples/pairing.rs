@@ -1,13 +1,12 @@
 //! A trace of jobs beside a tide of demand, under several policies: `pairing --traces DIR [--jobs NAME] [--serving NAME] [--days N]
-//! [--seeds A..B] [--policy NAME]...`. What `tidegate backtest --trace DIR` runs, with the numbers that are compared first.
+//! [--history N] [--seeds A..B] [--policy NAME]...`. What `tidegate backtest --trace DIR` runs, with the numbers that are compared first.
 
 use std::{ops::Range, path::PathBuf, process::ExitCode};
 
 use tidegate_sim::backtest::{Contender, Interval, Metric, Setting, backtest};
 use tidegate_trial::trace::{Demand, Jobs, NAMES, Pairing, Shape, TraceError, contender, curves};
 
-const USAGE: &str =
-    "usage: pairing --traces DIR [--jobs NAME] [--serving NAME] [--days N] [--seeds A..B] [--policy NAME]...";
+const USAGE: &str = "usage: pairing --traces DIR [--jobs NAME] [--serving NAME] [--days N] [--history N] [--seeds A..B] [--policy NAME]...";
 /// Sizes up to which scaling curves go.
 const MOST_GPUS: u32 = 1_024;
 const SHOWN: [Metric; 5] = [
@@ -23,6 +22,7 @@ struct Asked {
     jobs: Jobs,
     serving: Demand,
     days: i64,
+    history_days: i64,
     seeds: Range<u64>,
     policies: Vec<String>,
 }
@@ -46,7 +46,8 @@ fn main() -> ExitCode {
 
 fn asked(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
     let (mut traces, mut policies) = (None, Vec::new());
-    let (mut jobs, mut serving, mut days, mut seeds) = (Jobs::Itp, Demand::Servegen, 14, 0..5);
+    let (mut jobs, mut serving, mut seeds) = (Jobs::Itp, Demand::Servegen, 0..5);
+    let (mut days, mut history_days) = (14, 0);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or(format!("{argument}: a value is missing"))?;
         let unknown = || format!("{argument} {value}: unknown");
@@ -55,6 +56,7 @@ fn asked(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--jobs" => jobs = named(&Jobs::NAMED, &value).ok_or_else(unknown)?,
             "--serving" => serving = named(&Demand::NAMED, &value).ok_or_else(unknown)?,
             "--days" => days = value.parse().map_err(|_| unknown())?,
+            "--history" => history_days = value.parse().map_err(|_| unknown())?,
             "--seeds" => seeds = range(&value).ok_or_else(unknown)?,
             "--policy" if NAMES.contains(&&*value) => policies.push(value),
             _ => return Err(unknown()),
@@ -63,7 +65,15 @@ fn asked(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
     if policies.is_empty() {
         policies = ["static", "autopilot", "clairvoyant"].map(str::to_owned).into();
     }
-    Ok(Asked { traces: traces.ok_or("--traces DIR is missing")?, jobs, serving, days, seeds, policies })
+    Ok(Asked {
+        traces: traces.ok_or("--traces DIR is missing")?,
+        jobs,
+        serving,
+        days,
+        history_days,
+        seeds,
+        policies,
+    })
 }
 
 fn named<T: Copy>(of: &[(&str, T)], name: &str) -> Option<T> {
@@ -78,7 +88,7 @@ fn range(text: &str) -> Option<Range<u64>> {
 fn run(asked: &Asked) -> Result<(), TraceError> {
     let measured = curves(&asked.traces, MOST_GPUS)?.into_iter().map(|(_, curve)| curve).collect();
     let (jobs, demand) = (asked.jobs.read(&asked.traces)?, asked.serving.read(&asked.traces)?);
-    let shape = Shape { days: asked.days, ..Shape::default() };
+    let shape = Shape { days: asked.days, history_days: asked.history_days, ..Shape::default() };
     let pairing = Pairing::new(jobs, Some(demand), measured, shape)?;
     let makers: Vec<_> = asked.policies.iter().filter_map(|name| contender(name)).collect();
     let makers: Vec<&dyn Fn(&Setting) -> Contender> =

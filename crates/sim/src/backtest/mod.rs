@@ -13,7 +13,7 @@ use tidegate_autopilot::{actuator::InMemory, guard::Switch, policy::Policy as Ru
 
 use crate::{
     DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
-    pilot::{Habits, Pilot, unknowing},
+    pilot::{Habits, Pilot, experienced},
     policy::{self, Clairvoyant, Policy},
     target::{Control, SimTarget},
 };
@@ -222,7 +222,8 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
         }
         Contender::Pilot { rules, control, habits, .. } => {
             let mut target = SimTarget::new(sim, control, seed);
-            fly(&mut target, *rules, habits, (span_us, limit_us), &mut at);
+            let pilot = Pilot::new(*rules, 1, habits, InMemory::brief(), experienced(setting));
+            fly(&mut target, pilot, habits.every_us, (span_us, limit_us), &mut at);
             target.sim().outcome()
         }
     };
@@ -233,13 +234,12 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
 /// Lets the product run a cluster until all jobs are done or it is `limit_us`; the service goes on to the end of the time under test.
 fn fly(
     target: &mut SimTarget,
-    rules: Rules,
-    habits: Habits,
+    mut pilot: Pilot<InMemory>,
+    every_us: i64,
     (span_us, limit_us): (i64, i64),
     at: &mut dyn FnMut(&Sim),
 ) {
-    let (epoch_us, every_us) = (target.sim().spec().epoch_us, habits.every_us.max(1));
-    let mut pilot = Pilot::new(rules, 1, habits, InMemory::brief(), unknowing());
+    let (epoch_us, every_us) = (target.sim().spec().epoch_us, every_us.max(1));
     loop {
         let (sim, now_us) = (target.sim(), target.sim().now_us());
         let until_us = if sim.jobs_done() < sim.jobs().len() { limit_us } else { span_us };

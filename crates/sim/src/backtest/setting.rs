@@ -80,6 +80,9 @@ pub struct Setting {
     pub spec: ClusterSpec,
     pub jobs: Vec<JobSpec>,
     pub services: Vec<ServiceSpec>,
+    /// Demand of each service, in order, in the steps before the beginning, the last one right before it: what a forecast has seen. Of
+    /// services beyond its end nobody has seen anything.
+    pub past_gpus: Vec<Vec<u32>>,
     pub faults: Vec<Fault>,
     /// Time under test.
     pub span_us: i64,
@@ -127,7 +130,27 @@ impl Setting {
             spec.teams = named;
         }
         let faults = generate::faults(spec.nodes.len() as u32, span_us, unknowns.faults_ppm, seed);
-        Self { spec, jobs, services, faults, span_us, drain_us: span_us, price_micros: None }
+        Self {
+            spec,
+            jobs,
+            services,
+            past_gpus: Vec::new(),
+            faults,
+            span_us,
+            drain_us: span_us,
+            price_micros: None,
+        }
+    }
+
+    /// The first `past_us` of the demand are before the beginning: forecasts have seen them, and what is tried begins behind them.
+    pub fn after(mut self, past_us: i64) -> Self {
+        let cut = |service: &mut ServiceSpec| {
+            let steps = usize::try_from(past_us / service.step_us.max(1)).unwrap_or(0);
+            let rest = service.demand_gpus.split_off(steps.min(service.demand_gpus.len()));
+            std::mem::replace(&mut service.demand_gpus, rest)
+        };
+        self.past_gpus = self.services.iter_mut().map(cut).collect();
+        self
     }
 
     /// Made-up jobs and load on `train` and `serve` nodes of 8 GPUs, for when there is no trace.
@@ -139,7 +162,16 @@ impl Setting {
         let faults = generate::faults(spec.nodes.len() as u32, arrivals.span_us, PPM, seed);
         let services = vec![generate::load(load, 1, seed)];
         let span_us = arrivals.span_us;
-        Self { spec, jobs, services, faults, span_us, drain_us: span_us, price_micros: None }
+        Self {
+            spec,
+            jobs,
+            services,
+            past_gpus: Vec::new(),
+            faults,
+            span_us,
+            drain_us: span_us,
+            price_micros: None,
+        }
     }
 }
 

@@ -20,6 +20,8 @@ const SERVE: usize = 1;
 pub struct Shape {
     /// Days in which jobs arrive; a window of that length is drawn for each seed.
     pub days: i64,
+    /// Days of demand before those, which forecasts have seen.
+    pub history_days: i64,
     /// Nodes for jobs; `None` is as many as the trace's mean load fills to `load_ppm`.
     pub train: Option<usize>,
     /// Nodes of 8 GPUs for the service; `None` is as many GPUs as there are for jobs.
@@ -34,7 +36,15 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { days: 7, train: None, serve: None, load_ppm: 900_000, peak_ppm: 900_000, price_micros: None }
+        Self {
+            days: 7,
+            history_days: 0,
+            train: None,
+            serve: None,
+            load_ppm: 900_000,
+            peak_ppm: 900_000,
+            price_micros: None,
+        }
     }
 }
 
@@ -71,6 +81,8 @@ pub struct About {
     pub peak_gpus: u32,
     /// Days of a window.
     pub days: i64,
+    /// Days of demand before it that forecasts have seen.
+    pub history_days: i64,
     /// Scaling curves that elastic jobs draw from.
     pub curves: usize,
 }
@@ -100,6 +112,19 @@ impl Pairing {
         if shape.load_ppm == 0 || shape.peak_ppm > 1_000_000 {
             let what = "the load must be above 0 and the peak at most all of the service's GPUs".into();
             return Err(TraceError::Shape { what });
+        }
+        if let Some(demand) = demand.as_ref().filter(|_| shape.history_days != 0) {
+            let all_us = shape.history_days.saturating_add(shape.days).saturating_mul(DAY_US);
+            if shape.history_days < 0 || all_us > demand.length_us() {
+                let what = format!(
+                    "{} has {:.1} days of demand, and {} to be seen before {} are asked for; ask for fewer",
+                    demand.file,
+                    demand.length_us() as f64 / DAY_US as f64,
+                    shape.history_days,
+                    shape.days
+                );
+                return Err(TraceError::Shape { what });
+            }
         }
         let train = train_nodes(&jobs, demand.is_none(), &shape);
         let train_gpus: u32 = train.iter().sum();
@@ -132,7 +157,7 @@ impl Pairing {
     }
 
     /// What a seed is tried on: windows of whole days of both traces, and what they do not tell. A trace of demand that is no
-    /// longer than the window is turned by whole days instead.
+    /// longer than the window is turned by whole days instead; one with days before that were seen never is.
     ///
     /// # Panics
     /// Never: the shape was checked.
@@ -142,20 +167,24 @@ impl Pairing {
         let mut from_us =
             |length_us: i64| rng.random_range(0..=((length_us - span_us) / DAY_US).max(0)) * DAY_US;
         let jobs_from_us = from_us(self.jobs.length_us);
-        let services = self.demand.iter().map(|demand| {
+        let past_us = self.shape.history_days * DAY_US;
+        let (mut services, mut past_gpus) = (Vec::new(), Vec::new());
+        if let Some(demand) = &self.demand {
             // One that is too short has a beginning on each of its days.
-            let length_us = demand.length_us();
-            let room_us = if length_us < span_us + DAY_US { length_us - DAY_US + span_us } else { length_us };
-            let demand_gpus = demand.window(from_us(room_us), span_us, self.peak_gpus);
-            ServiceSpec { pool: SERVE, demand_gpus, step_us: demand.step_us }
-        });
-        let services = services.collect();
+            let length_us = demand.length_us() - past_us;
+            let turns = past_us == 0 && length_us < span_us + DAY_US;
+            let room_us = if turns { length_us - DAY_US + span_us } else { length_us };
+            let from_us = past_us + from_us(room_us);
+            let demand_gpus = demand.window(from_us, span_us, self.peak_gpus);
+            services.push(ServiceSpec { pool: SERVE, demand_gpus, step_us: demand.step_us });
+            past_gpus.push(demand.window(from_us - past_us, past_us, self.peak_gpus));
+        }
         let arrivals = window(&self.jobs.arrivals, jobs_from_us, span_us);
         // Of quotas alone the question is who waits for whom; the trace's run times hold what failures cost there.
         let faults_ppm = if self.demand.is_some() { Unknowns::default().faults_ppm } else { 0 };
         let unknowns = Unknowns { faults_ppm, ..Unknowns::default() };
         let setting = Setting::from_trace(self.spec.clone(), &arrivals, services, &unknowns, span_us, seed);
-        Setting { price_micros: self.shape.price_micros, ..setting }
+        Setting { past_gpus, price_micros: self.shape.price_micros, ..setting }
     }
 
     /// What it is made of.
@@ -172,6 +201,7 @@ impl Pairing {
             serve_gpus: self.spec.pool_gpus(SERVE),
             peak_gpus: self.peak_gpus,
             days: self.shape.days,
+            history_days: self.shape.history_days,
             curves: self.spec.curves.len(),
         }
     }

@@ -201,6 +201,34 @@ fn demand_is_a_share_of_its_greatest() {
     assert_eq!(dlrm.length_us(), 31 * DAY_US);
 }
 
+#[test]
+fn what_forecasts_have_seen_is_what_came_before() {
+    let jobs = JobTrace::of("no jobs", Vec::new(), 9 * DAY_US, Rows::default());
+    let steps = 9 * 144;
+    let shares = (0..steps).map(|step| f64::from(step) / f64::from(steps - 1)).collect();
+    let demand = DemandTrace { file: "counts", shares, step_us: 10 * MINUTE_US, rows: Rows::default() };
+    let shape = |days, history_days| Shape {
+        days,
+        history_days,
+        train: Some(1),
+        serve: Some(1_000),
+        peak_ppm: 1_000_000,
+        ..Shape::default()
+    };
+    let pairing = |shape| Pairing::new(jobs.clone(), Some(demand.clone()), Vec::new(), shape);
+    let made = pairing(shape(2, 3)).unwrap();
+    for seed in 0..10 {
+        let setting = made.setting(seed);
+        let (past, demand) = (&setting.past_gpus[0], &setting.services[0].demand_gpus);
+        assert_eq!((past.len(), demand.len()), (3 * 144, 2 * 144));
+        // It grows by 8000 / 1295 GPUs a step, and never begins again.
+        assert!(past.iter().chain(demand).is_sorted_by(|a, b| (6..=7).contains(&(b - a))), "seed {seed}");
+    }
+    let refused = pairing(shape(7, 3)).unwrap_err().to_string();
+    assert!(refused.contains("counts has 9.0 days of demand, and 3 to be seen before 7"), "{refused}");
+    assert!(pairing(shape(7, -1)).is_err());
+}
+
 /// Minutes of one virtual cluster: GPUs and jobs that run and wait, large ones only.
 fn level(running: u32, waiting: u32, jobs_running: u32, jobs_waiting: u32) -> helios::Level {
     helios::Level { running, waiting, jobs_running, jobs_waiting }

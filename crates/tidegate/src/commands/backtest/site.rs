@@ -156,6 +156,10 @@ impl Part<'_> {
                 [] => Vec::new(),
                 _ => self.rows(service, SAMPLES).await?,
             },
+            past: match self.serves {
+                [] => Vec::new(),
+                _ => self.rows(service, PAST).await?,
+            },
             price_micros: self.price(service).await?,
         })
     }
@@ -223,6 +227,14 @@ FROM pool_samples
 WHERE cluster = {cluster} AND coalesce(pool, owner) IN ({serves}) AND held_gpus_milli IS NOT NULL
       AND event_time < {to} AND event_time > {from} - INTERVAL '1 day'
 ORDER BY pool, event_time, owner";
+
+/// What the autopilot itself begins with.
+const PAST: &str = "
+SELECT pool, CAST(window_start AS BIGINT) AS at_us, sum(gpu_ms_held + gpu_ms_queued) / 3600 AS gpus_milli
+FROM usage_1h
+WHERE cluster = {cluster} AND pool IN ({serves}) AND window_start < {from} AND window_start >= {from} - INTERVAL '28 days'
+GROUP BY pool, window_start
+ORDER BY pool, window_start";
 
 const PRICES: &str = "
 SELECT DISTINCT price_micros_per_gpu_hour AS price, currency FROM price_of

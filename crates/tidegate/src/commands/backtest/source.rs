@@ -53,6 +53,9 @@ pub struct SourceArgs {
     /// Days in which jobs arrive
     #[arg(long, default_value_t = 7, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=365))]
     days: u16,
+    /// Days of demand before those that the autopilot has seen; 0: it begins knowing nothing. On a log, up to 28 days before --from
+    #[arg(long, value_name = "DAYS", default_value_t = 0, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(0..=365))]
+    history: u16,
     /// What a GPU costs an hour; by default the log's price book, where one price holds for all; without a price no money is told
     #[arg(long, value_name = "PRICE", value_parser = micros)]
     price: Option<i64>,
@@ -68,7 +71,7 @@ fn micros(text: &str) -> Result<i64, String> {
 #[derive(Debug)]
 pub enum Source {
     /// Drawn anew for each seed.
-    MadeUp { train: u16, serve: u16, days: u16, price_micros: Option<i64> },
+    MadeUp { train: u16, serve: u16, days: u16, history: u16, price_micros: Option<i64> },
     /// Traces.
     Traced(Box<Pairing>),
     /// The site's own log.
@@ -80,7 +83,8 @@ impl Source {
     pub fn open(args: &SourceArgs) -> Result<Self, CommandError> {
         if args.trace == MADE_UP {
             let (train, serve) = (args.train.unwrap_or(TRAIN), args.serve.unwrap_or(SERVE));
-            return Ok(Self::MadeUp { train, serve, days: args.days, price_micros: args.price });
+            let SourceArgs { days, history, price, .. } = *args;
+            return Ok(Self::MadeUp { train, serve, days, history, price_micros: price });
         }
         if let Ok(shipped) = demo::Trace::from_str(&args.trace, false) {
             let folder = tempfile::tempdir()?;
@@ -109,13 +113,17 @@ impl Source {
         match self {
             Self::Traced(pairing) => pairing.setting(seed),
             Self::Site(site) => site.setting(seed),
-            Self::MadeUp { train, serve, days, price_micros } => {
-                let span_us = i64::from(*days) * DAY_US;
+            Self::MadeUp { train, serve, days, history, price_micros } => {
+                let (span_us, past_us) = (i64::from(*days) * DAY_US, i64::from(*history) * DAY_US);
                 let gpus = |nodes: u16| u32::from(nodes) * GPUS_PER_NODE;
                 let arrivals = Arrivals { span_us, load_gpus: gpus(*train), ..Arrivals::default() };
-                let load = Load { span_us, peak_gpus: gpus(*serve) * 85 / 100, ..Load::default() };
+                let load = Load {
+                    span_us: past_us + span_us,
+                    peak_gpus: gpus(*serve) * 85 / 100,
+                    ..Load::default()
+                };
                 let made = Setting::made_up((*train).into(), (*serve).into(), &arrivals, &load, seed);
-                Setting { price_micros: *price_micros, ..made }
+                Setting { price_micros: *price_micros, ..made.after(past_us) }
             }
         }
     }
@@ -165,6 +173,7 @@ impl SourceArgs {
     fn shape(&self) -> Shape {
         Shape {
             days: self.days.into(),
+            history_days: self.history.into(),
             train: self.train.map(usize::from),
             serve: self.serve.map(usize::from),
             load_ppm: u32::from(self.load) * 10_000,

@@ -1,7 +1,7 @@
 //! What the owner of a pool that serves needed, from what was held and waited for there.
 
 use serde::Serialize;
-use tidegate_sim::{MINUTE_US, SECOND_US};
+use tidegate_sim::{DAY_US, HOUR_US, MINUTE_US, SECOND_US};
 
 use super::super::demand::most_in_steps;
 use super::jobs::whole;
@@ -9,6 +9,8 @@ use super::rows::{Attempt, History, Sample};
 
 /// Length of a step, µs.
 pub const STEP_US: i64 = 10 * MINUTE_US;
+/// Steps before the history that are looked at: four weeks.
+const MOST_STEPS: i64 = 28 * DAY_US / STEP_US;
 
 /// Where a demand is known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -35,6 +37,24 @@ pub fn demand(history: &History, pool: &str) -> Option<(Known, Vec<u32>)> {
         return None;
     }
     Some((Known::Samples, gpus(&bridged(&levels(&samples, history), &told))))
+}
+
+/// GPUs that `pool` needed in each step up to the beginning of the history, from the first hour that is told: the hour's mean, rounded up.
+/// In hours between that nobody tells of, nothing was held or waited for.
+pub fn before(history: &History, pool: &str) -> Vec<u32> {
+    let hours: Vec<_> = history.past.iter().filter(|hour| hour.pool == pool).collect();
+    let Some(first) = hours.first() else { return Vec::new() };
+    let steps = (history.from_us - first.at_us).div_euclid(STEP_US).clamp(0, MOST_STEPS) as usize;
+    let mut gpus = vec![0; steps];
+    for hour in hours {
+        let from = (hour.at_us - (history.from_us - steps as i64 * STEP_US)).div_euclid(STEP_US);
+        for step in from..from + HOUR_US / STEP_US {
+            if let Some(known) = usize::try_from(step).ok().and_then(|step| gpus.get_mut(step)) {
+                *known = whole(hour.gpus_milli);
+            }
+        }
+    }
+    gpus
 }
 
 /// When a job held GPUs or waited for them.

@@ -14,6 +14,7 @@
 //! - **Pools**: those named as serving are each a pool with a service; its demand in steps of ten minutes is the most that was held and
 //!   waited for there. All others are one pool for jobs: who may use which of them is not looked at. Where the cluster has several models of GPU, a job needs
 //!   the one it ran on.
+//! - **Before** the first of the two times, demand is what hours in the tables say; forecasts have seen it when the time begins.
 //! - A **quota** holds if the team kept to it: one that the log shows exceeded was no limit.
 
 mod demand;
@@ -26,14 +27,15 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use tidegate_sim::{
-    ClusterSpec, NodeSpec, PoolSpec, ServiceSpec, TeamSpec, amdahl,
+    ClusterSpec, HOUR_US, NodeSpec, PoolSpec, ServiceSpec, TeamSpec, amdahl,
     backtest::{Setting, Unknowns},
 };
 
 pub use demand::Known;
 pub use jobs::Recorded;
-pub use rows::{Attempt, History, Node, Quota, Sample};
+pub use rows::{Attempt, History, Hour, Node, Quota, Sample};
 
+use self::demand::STEP_US;
 use self::jobs::{Jobs, whole};
 use super::{Rows, TraceError};
 
@@ -79,6 +81,8 @@ pub struct Service {
     pub demand_from: Known,
     /// The greatest demand, GPUs.
     pub peak_gpus: u32,
+    /// Hours before the time that is looked at in which its demand is known: forecasts have seen them.
+    pub seen_hours: usize,
 }
 
 /// What a history is, for reports.
@@ -122,6 +126,7 @@ pub struct Site {
     jobs: Jobs,
     spec: ClusterSpec,
     services: Vec<ServiceSpec>,
+    past_gpus: Vec<Vec<u32>>,
     about: About,
 }
 
@@ -184,10 +189,11 @@ impl Site {
             add_nodes(&mut spec, 0, jobs.recorded.most_gpus.max(largest));
         }
         (about.train_nodes, about.train_gpus) = (spec.nodes.len(), spec.pool_gpus(0));
-        let mut services = Vec::new();
+        let (mut services, mut past_gpus) = (Vec::new(), Vec::new());
         for (pool, nodes) in wanted.serves.iter().zip(served) {
             let (service, told) = serve(history, &mut spec, pool, nodes)?;
             services.push(service);
+            past_gpus.push(demand::before(history, pool));
             about.services.push(told);
         }
         spec.curves = vec![amdahl(SERIAL_PPM, about.train_gpus)];
@@ -206,7 +212,7 @@ impl Site {
         }
         let too_large = jobs.told.iter().filter(|told| told.arrival.gpus > about.train_gpus).count();
         about.job_rows.turn("used", "larger than all nodes for jobs together", too_large);
-        Ok(Self { jobs, spec, services, about })
+        Ok(Self { jobs, spec, services, past_gpus, about })
     }
 
     /// What a seed is tried on: the same jobs, nodes and demand, with what the log does not tell drawn.
@@ -223,7 +229,7 @@ impl Site {
             span_us,
             seed,
         );
-        Setting { price_micros: self.about.price_micros, ..setting }
+        Setting { past_gpus: self.past_gpus.clone(), price_micros: self.about.price_micros, ..setting }
     }
 
     /// What it is.
@@ -327,6 +333,7 @@ fn serve(
         nodes_from,
         demand_from,
         peak_gpus,
+        seen_hours: demand::before(history, pool).len() * STEP_US as usize / HOUR_US as usize,
     };
     Ok((ServiceSpec { pool: at, demand_gpus, step_us: demand::STEP_US }, told))
 }

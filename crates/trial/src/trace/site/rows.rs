@@ -72,6 +72,17 @@ pub struct Sample {
     pub gpus_milli: i64,
 }
 
+/// What was held and waited for in a pool in an hour before the time that is looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub struct Hour {
+    /// The pool.
+    pub pool: String,
+    /// When the hour began, µs since 1970.
+    pub at_us: i64,
+    /// Thousandths of a GPU, its mean.
+    pub gpus_milli: i64,
+}
+
 /// All of it, of one cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
@@ -89,6 +100,8 @@ pub struct History {
     pub quotas: Vec<Quota>,
     /// Samples of pools that serve.
     pub samples: Vec<Sample>,
+    /// Hours of pools that serve, before `from_us`, in order; where nothing was held or waited for there may be none.
+    pub past: Vec<Hour>,
     /// What a GPU cost an hour then, millionths of the currency, mean over nodes; `None` is not known.
     pub price_micros: Option<i64>,
 }

@@ -168,6 +168,19 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
         (Some(0), Some(1), None)
     );
 
+    assert_eq!((&setting.past_gpus[..], service.seen_hours), (&[Vec::new()][..], 0));
+
+    // Two hours before, a mean of 4.5 GPUs, nothing told of the hour after; then 2 GPUs in another pool.
+    let hour = |pool: &str, before: i64, gpus_milli| Hour {
+        pool: pool.into(),
+        at_us: FROM_US - before * HOUR_US,
+        gpus_milli,
+    };
+    history.past = vec![hour("serve", 2, 4_500), hour("batch", 1, 2_000)];
+    let seen = Site::new(&history, &wanted).unwrap();
+    assert_eq!(seen.setting(0).past_gpus, [[5, 5, 5, 5, 5, 5, 0, 0, 0, 0, 0, 0]]);
+    assert_eq!(seen.about().services[0].seen_hours, 2);
+
     // The same from samples: 40 minutes of 4 GPUs from 60 on, nothing told before and behind.
     history.attempts.retain(|a| a.pool.as_deref() != Some("serve"));
     history.samples = (0..4)
