@@ -4,6 +4,7 @@
 
 mod architecture;
 mod autopilot;
+mod autopilot_slurm;
 mod backlog;
 mod bad_input;
 /// The brokers that the tests of the log bring, of which not everything is used here.
@@ -29,6 +30,10 @@ mod program;
 mod reference;
 mod schema;
 mod sim;
+/// A real Slurm, of which not everything is used here.
+#[allow(dead_code)]
+#[path = "../../../collect/tests/slurm/cluster.rs"]
+mod slurm;
 mod sql;
 mod support;
 mod told;
