@@ -50,6 +50,9 @@ pub struct Decision {
     pub kind: Kind,
     /// Mode of the policy for it.
     pub mode: Mode,
+    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<String>,
     /// What it touches.
     pub reach: Reach,
     /// GPUs it touches.
@@ -75,6 +78,9 @@ pub struct Plan {
     pub policy: String,
     /// Hash of the policy.
     pub policy_hash: String,
+    /// Hash of the candidate that decided for some owners; `None`: none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary_hash: Option<String>,
     /// Hash of the state.
     pub state_hash: String,
     /// The plan before, if there was one.
