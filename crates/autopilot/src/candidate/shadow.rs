@@ -13,7 +13,7 @@ use crate::actuator::Planned;
 use crate::fingerprint::fingerprint;
 use crate::forecast::{Answer, DemandForecast, Recorded};
 use crate::guard::{self, History, Refusal, Rule, Switch, Verdict};
-use crate::planner::{self, Decision, Plan, Predicted, Report, same_change};
+use crate::planner::{self, Decision, Plan, Predicted, Report};
 use crate::policy::{Mode, Policy};
 use crate::state::{ClusterState, Object};
 
@@ -166,9 +166,7 @@ impl Shadow {
         let (now_us, seed) = (seen.plan.made_us, seen.plan.seed);
         let (plan, report) = planner::plan(&policy, seen.state, seen.forecast, None, now_us, seed);
         let acting = &seen.plan.decisions;
-        let same_as = |decision: &Decision| {
-            acting.iter().find(|other| same_change(&other.action.change, &decision.action.change))
-        };
+        let same_as = |decision: &Decision| acting.iter().find(|other| other.is_same(decision));
         // The switch is about acting, and it never acts: what its policy's own rules say is asked as if it were on.
         let history = History { switch: Switch::On, earned: at_most.clone(), ..seen.history.clone() };
         let id = format!("{MARK}{}", plan.id);

@@ -37,7 +37,6 @@ use crate::policy::Policy;
 use crate::state::ClusterState;
 use part::Part;
 use work::Work;
-pub(crate) use work::same_change;
 
 /// Kinds of decision in the order in which they are made: what is owed comes first.
 const STAGES: [fn(&mut Work<'_>); 11] = [

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
+use super::work::same_change;
 use crate::action::{Action, Kind};
 use crate::forecast::Answer;
 use crate::policy::{Mode, Reach};
@@ -61,6 +62,13 @@ pub struct Decision {
     pub predicted: Predicted,
     /// Why, and why now.
     pub reason: String,
+}
+
+impl Decision {
+    /// Whether another decision changes the same in the same way, leaving aside when it begins and ends.
+    pub fn is_same(&self, other: &Self) -> bool {
+        same_change(&self.action.change, &other.action.change)
+    }
 }
 
 /// What to do with a cluster.

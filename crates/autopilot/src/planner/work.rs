@@ -375,7 +375,7 @@ fn milli(gpus: Option<f64>) -> Option<i64> {
 }
 
 /// Whether two changes are the same decision: times at which they begin and end aside.
-pub(crate) fn same_change(a: &Change, b: &Change) -> bool {
+pub(super) fn same_change(a: &Change, b: &Change) -> bool {
     let timeless = |change: &Change| {
         let mut change = change.clone();
         if let Change::Lend { expires_us, .. } = &mut change {
