@@ -10,7 +10,7 @@
 --! decided_time  = "When it was decided."
 --! decision_kind = "resize_job, lend, reclaim, adjust_reservation, drain_node, return_node, or preempt."
 --! object        = "What it changes, as kind:name."
---! mode          = "suggest (told), approve (done when a person says so), or act."
+--! mode          = "suggest (told), approve (done when a person says so), or act; of a shadow's also observe."
 --! gpus          = "GPUs it touches."
 --! benefit_gpu_ms     = "Useful GPU x ms it gains against doing nothing, expected."
 --! benefit_low_gpu_ms = "The cautious end of that."
