@@ -219,9 +219,10 @@ impl Shadow {
         Thought { planned, decisions }
     }
 
-    /// Whether a thought holds what was not told within `every_us`.
+    /// Whether a thought holds what was not told within `every_us` and the acting plan does not decide: for that it has to be recorded.
     pub fn has_news(&self, thought: &Thought, every_us: i64) -> bool {
-        thought.decisions.iter().any(|own| self.is_news(own, thought.planned.made_us, every_us))
+        let mut alone = thought.decisions.iter().filter(|own| own.same_as.is_none());
+        alone.any(|own| self.is_news(own, thought.planned.made_us, every_us))
     }
 
     fn is_news(&self, decided: &Decided, now_us: i64, every_us: i64) -> bool {

@@ -284,7 +284,7 @@ fn lend() -> Change {
 
 #[test]
 fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
-    let rules = RollbackRules::default();
+    let rules = RollbackRules { failures: 3, ..RollbackRules::default() };
     let failed = || Step::Failed { why: "no".into(), applied: false };
     let mut intents = Intents::default();
     let told = |intents: &Intents, trips, now| why(&rules, &of("candidate", &[], intents, trips), now);
@@ -433,7 +433,21 @@ fn a_shadow_that_thinks_the_same_costs_few_bytes() {
     // Another generation may be read by who never saw the first; after ten minutes what stands is told again.
     assert_eq!(shadow.tell(again.clone(), 2, 600 * S).len(), 2);
     again.planned.made_us = thought.planned.made_us + 600 * S;
-    assert!(shadow.has_news(&again, 600 * S));
+    assert_eq!(shadow.tell(again.clone(), 2, 600 * S).len(), 2);
+}
+
+#[test]
+fn only_what_the_acting_plan_does_not_decide_is_news() {
+    let (_, same) = thought(&Policy::shipped(), &Policy::auto());
+    let mut shadow = Shadow::new(Policy::auto());
+    assert!(!shadow.has_news(&same, 600 * S), "the acting plan is recorded for itself");
+    let (_, mut alone) = thought(&candidate("[lend]\nbuffer_gpus = 100\n"), &Policy::auto());
+    assert!(alone.decisions[0].same_as.is_none() && shadow.has_news(&alone, 600 * S));
+    shadow.tell(alone.clone(), 1, 600 * S);
+    alone.planned.made_us += 599 * S;
+    assert!(!shadow.has_news(&alone, 600 * S));
+    alone.planned.made_us += S;
+    assert!(shadow.has_news(&alone, 600 * S));
 }
 
 #[test]

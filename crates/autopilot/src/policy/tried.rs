@@ -59,7 +59,7 @@ pub struct RollbackRules {
 impl Default for RollbackRules {
     /// As shipped.
     fn default() -> Self {
-        Self { decisions: 10, worse: 0.2, loss_gpu_hours: 16.0, failures: 3, breaker_trips: 1, unmet: 1 }
+        Self { decisions: 10, worse: 0.2, loss_gpu_hours: 16.0, failures: 2, breaker_trips: 1, unmet: 1 }
     }
 }
 

@@ -113,13 +113,13 @@ fn strays(decision: &Decision, planned: &Planned) -> bool {
         return false;
     }
     let theirs = is_of(&decision.action.change, &planned.state, &canary.owners);
-    decision.canary.is_some() != theirs
+    theirs.is_some_and(|theirs| decision.canary.is_some() != theirs)
 }
 
-/// Whether a change is about what is these owners'.
-fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) -> bool {
+/// Whether a change is about what is these owners'; `None`: of a job on a node that is drained both may say something.
+fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) -> Option<bool> {
     let lender = |loan: &String| state.loans.get(loan).is_some_and(|loan| owners.contains(&loan.from));
-    match change {
+    let theirs = match change {
         Change::Lend { from, .. } => owners.contains(from),
         Change::Reclaim { loan, .. } => lender(loan),
         Change::AdjustReservation(Adjust::Quota { owner, .. } | Adjust::Reservation { owner, .. }) => {
@@ -129,7 +129,11 @@ fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) ->
         | Change::DrainNode { .. }
         | Change::ReturnNode { .. } => false,
         Change::ResizeJob { job, .. } | Change::Preempt { job, .. } => {
-            let Some(job) = state.jobs.get(job) else { return false };
+            let job = state.jobs.get(job)?;
+            let drained = |name| state.nodes.get(name).is_some_and(|node| node.drain.is_some());
+            if job.placement.keys().any(drained) {
+                return None;
+            }
             // Who leaves a loan that is being taken back leaves it for its lender.
             let on = |node| state.loans.values().find(|loan| loan.reclaiming_nodes.contains(node));
             match job.placement.keys().find_map(on) {
@@ -137,5 +141,6 @@ fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) ->
                 None => owners.contains(&job.owner),
             }
         }
-    }
+    };
+    Some(theirs)
 }
