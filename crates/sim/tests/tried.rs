@@ -12,7 +12,7 @@ use tidegate_autopilot::{
     candidate::{Canary, Candidates, Told, shadow::Told as Thinks, summary::summary},
     forecast::{Series, Trailing, TrailingConfig},
     guard::Switch,
-    policy::{Policy, RollbackRules},
+    policy::{Mode, Policy, RollbackRules},
 };
 use tidegate_sim::{
     DAY_US, HOUR_US, MINUTE_US, Sim,
@@ -107,7 +107,9 @@ fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
     let setting = setting();
     let (mut target, journal) = (cluster(&setting), InMemory::default());
     let tried = Candidates { shadow: Some(named("shadow")), canary: None };
-    let mut actuator = pilot(Policy::shipped(), "one", journal.clone(), tried, &setting);
+    let mut base = named("base");
+    base.modes.values_mut().for_each(|mode| *mode = Mode::Observe);
+    let mut actuator = pilot(base, "one", journal.clone(), tried, &setting);
     run(&mut actuator, &mut target, 30 * HOUR_US);
     assert!(target.deeds().is_empty());
     let (known, entries) = read(&journal);
