@@ -1,10 +1,12 @@
 //! Entries of the autopilot's journal as events: the whole entry as JSON for whoever reads it back, and columns for people and SQL.
 
+mod tried;
+
 use std::collections::BTreeMap;
 
 use tidegate_autopilot::action::{Action, Kind};
 use tidegate_autopilot::actuator::{Entry, Planned, What};
-use tidegate_autopilot::guard::Refusal;
+use tidegate_autopilot::guard::{Refusal, Rule};
 use tidegate_autopilot::intent::{IntentEvent, What as Step};
 use tidegate_autopilot::planner::Decision;
 use tidegate_autopilot::record::Score;
@@ -53,6 +55,8 @@ pub fn event_of(entry: &Entry, cluster: &str, holder: &str, seq: u64) -> Result<
         What::Planned(planned) => tell_plan(&mut event, planned),
         What::Step(step) => tell_step(&mut event, step),
         What::Scored(score) => tell_score(&mut event, score),
+        What::Shadow(told) => tried::tell_shadow(&mut event, told),
+        What::Canary(told) => tried::tell_canary(&mut event, told),
     }
     Ok(Event::Autopilot(event))
 }
@@ -120,7 +124,7 @@ fn tell_step(event: &mut AutopilotEvent, step: &IntentEvent) {
         Step::Approved { by } => event.holder.clone_from(by),
         Step::Applied { receipt } => event.why = Some(receipt.done.clone()),
         Step::Dropped { refusal: Some(Refusal { rule, why }) } => {
-            event.rule = serde_json::to_value(rule).ok().and_then(|name| Some(name.as_str()?.to_owned()));
+            event.rule = rule_name(*rule);
             event.why = Some(why.clone());
         }
         Step::Dropped { refusal: None } => event.why = Some("its time was over".to_owned()),
@@ -128,6 +132,10 @@ fn tell_step(event: &mut AutopilotEvent, step: &IntentEvent) {
         Step::Yielded { found } => event.why = Some(found.clone()),
         _ => {}
     }
+}
+
+fn rule_name(rule: Rule) -> Option<String> {
+    serde_json::to_value(rule).ok().and_then(|name| Some(name.as_str()?.to_owned()))
 }
 
 fn tell_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
@@ -148,6 +156,12 @@ fn tell_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
     event.expires_ms = Some(expires_us.div_euclid(1_000));
     event.effect_ends_ms = effect_ends_us.map(|us| us.div_euclid(1_000));
     event.why = Some(reason.clone());
+    tell_canary(event, decision.canary.as_ref());
+}
+
+fn tell_canary(event: &mut AutopilotEvent, canary: Option<&String>) {
+    event.role = canary.map(|_| tried::CANARY.to_owned());
+    event.policy = canary.cloned();
 }
 
 fn tell_score(event: &mut AutopilotEvent, score: &Score) {
@@ -159,6 +173,7 @@ fn tell_score(event: &mut AutopilotEvent, score: &Score) {
     event.realised_gpu_ms = score.realised_gpu_ms;
     event.benefit_ratio_ppm = score.benefit_ratio_ppm;
     event.within = score.within;
+    tell_canary(event, score.canary.as_ref());
 }
 
 fn object(object: &Object) -> String {

@@ -7,6 +7,7 @@
 
 pub mod action;
 pub mod actuator;
+pub mod candidate;
 mod fingerprint;
 #[cfg(test)]
 mod fixture;

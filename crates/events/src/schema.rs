@@ -83,11 +83,10 @@ impl SchemaId {
             Self::PoolSample
             | Self::DeadLetter
             | Self::Forecast
-            | Self::AutopilotEvent
             | Self::CoverageSignal
             | Self::JobEndSignal
             | Self::ScalingCurve => 1,
-            Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal => 2,
+            Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal | Self::AutopilotEvent => 2,
             Self::JobEvent | Self::CapacityEvent | Self::NodeEvent => 3,
             Self::StepReport => 4,
         }
@@ -156,7 +155,7 @@ mod tests {
             numbers,
             [
                 0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0004, 0x8_0002, 0x9_0002,
-                0xa_0001, 0xb_0001, 0xc_0001, 0xd_0001, 0xe_0001
+                0xa_0001, 0xb_0002, 0xc_0001, 0xd_0001, 0xe_0001
             ]
         );
     }

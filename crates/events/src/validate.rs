@@ -116,6 +116,14 @@ impl Event {
                 match known_kind(event.kind, Kind::try_from)? {
                     Kind::LeaseTaken => Ok(()),
                     Kind::Planned => filled("plan", event.plan.as_deref().unwrap_or_default()),
+                    Kind::ShadowPolicy => {
+                        filled("policy_hash", event.policy_hash.as_deref().unwrap_or_default())
+                    }
+                    Kind::ShadowPlanned => filled("plan", event.plan.as_deref().unwrap_or_default())
+                        .and(filled("beside_plan", event.beside_plan.as_deref().unwrap_or_default())),
+                    Kind::CanaryBegan | Kind::CanaryEnded => {
+                        filled("canary", event.canary.as_deref().unwrap_or_default())
+                    }
                     _ => filled("action", event.action.as_deref().unwrap_or_default()),
                 }
             }

@@ -4,6 +4,7 @@
 use tidegate_autopilot::{
     action::ActionId,
     actuator::{Actuator, Journal, JournalError, Settings, Stepped},
+    candidate::Candidates,
     forecast::{Series, Trailing, TrailingConfig},
     guard::Switch,
     intent::{Intent, Limits, Stage},
@@ -58,6 +59,12 @@ impl<J: Journal> Pilot<J> {
         };
         let actuator = Actuator::new(policy, settings, journal, foresight);
         Self { actuator, approval_us: habits.approval_us }
+    }
+
+    /// Tries these beside its policy.
+    #[must_use]
+    pub fn beside(self, candidates: Candidates) -> Self {
+        Self { actuator: self.actuator.beside(candidates), ..self }
     }
 
     /// Looks, plans, and takes each open action as far as it goes now.

@@ -186,6 +186,7 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
             What::Planned(_) => "planned",
             What::Lease(_) => "lease",
             What::Scored(_) => "scored",
+            What::Shadow(_) | What::Canary(_) => "beside",
         });
         killed.insert((at, is_written));
         let died_us = target.sim().now_us();
@@ -436,6 +437,7 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
         realised_gpu_ms: Some(-1_000),
         benefit_ratio_ppm: Some(0),
         within: Some(false),
+        canary: None,
     };
     let scores = (0..10).map(|at| of(What::Scored(bad(at))));
     past.append(std::iter::once(of(What::Lease(lease))).chain(scores).collect()).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{Actuator, Foresees, Journal, Meter, Stop};
 use crate::action::{Action, ActionId};
-use crate::guard::{self, Refusal, Rule, Switch, Verdict};
+use crate::guard::{Refusal, Rule, Switch, Verdict};
 use crate::intent::{Intent, Judged, Stage, Step, What};
 use crate::state::ClusterState;
 use crate::target::{Effect, Notice, Target, TargetError};
@@ -107,7 +107,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         let mut history = self.history(switch(), now_us);
         // Sent before with the answer lost: its own beginning is no reason against it.
         history.past.retain(|past| past.id != intent.decision.action.id);
-        match guard::verdict(&self.policy, state, &history, action, now_us) {
+        match self.judge(&intent.decision, action, state, &history, now_us) {
             Verdict::Allowed => Some(Ok(())),
             Verdict::Refused(refusal) => Some(Err(refusal)),
         }

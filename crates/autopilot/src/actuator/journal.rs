@@ -6,6 +6,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use crate::action::ActionId;
+use crate::candidate::{self, Canary, shadow};
 use crate::forecast::Recorded;
 use crate::intent::{IntentEvent, Lease};
 use crate::planner::{self, Plan, Report};
@@ -22,6 +23,9 @@ pub struct Planned {
     pub report: Report,
     /// The policy.
     pub policy: Policy,
+    /// The candidate that decided for its owners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Box<Canary>>,
     /// The state as it was observed.
     pub state: ClusterState,
     /// Decisions of the plan before that had not come to nothing: those are the ones it was told of.
@@ -33,8 +37,9 @@ impl Planned {
     pub fn again(&self, parent: Option<&Plan>) -> (Plan, Report) {
         let parent = parent.map(|parent| pruned(parent, &self.kept));
         let forecast = Recorded { answers: self.report.answers.clone() };
-        planner::plan(
+        planner::plan_beside(
             &self.policy,
+            self.canary.as_deref(),
             &self.state,
             &forecast,
             parent.as_ref(),
@@ -63,6 +68,10 @@ pub enum What {
     Step(Box<IntentEvent>),
     /// What an action came to.
     Scored(Score),
+    /// A policy that only thinks did.
+    Shadow(Box<shadow::Told>),
+    /// A policy that acts for some owners began or ended.
+    Canary(Box<candidate::Told>),
 }
 
 /// An entry of the journal.

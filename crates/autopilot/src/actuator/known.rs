@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::{Entry, What, pruned};
 use crate::action::{ActionId, Change, Kind};
+use crate::candidate::Canaries;
 use crate::intent::{self, Intent, Intents, Lease, Stage};
 use crate::planner::Plan;
 use crate::policy::{Mode, Policy};
@@ -25,6 +26,8 @@ pub struct Known {
     pub planned_us: Option<i64>,
     /// Scores, oldest first.
     pub scores: Vec<Score>,
+    /// Policies that act or acted for some owners.
+    pub canaries: Canaries,
     scored: BTreeSet<ActionId>,
     /// Entries that changed nothing: written by somebody who had lost the lease, or told twice.
     pub rejected: u64,
@@ -62,12 +65,15 @@ impl Known {
                     self.proposals += 1;
                     self.order.entry(event.action.clone()).or_insert(self.proposals);
                 }
-                if self.intents.fold(&event).is_err() {
-                    self.rejected += 1;
+                match self.intents.fold(&event) {
+                    Ok(()) => self.canaries.fold_step(&event, &self.intents),
+                    Err(_) => self.rejected += 1,
                 }
             }
             What::Scored(score) if self.scored.insert(score.action.clone()) => self.scores.push(score),
             What::Scored(_) => self.rejected += 1,
+            What::Canary(told) => self.canaries.fold(&told, entry.at_us),
+            What::Shadow(_) => {}
         }
     }
 
@@ -132,10 +138,21 @@ impl Known {
     /// How far each kind has come by its record: from the policy's own mode one down where it goes badly, and up again.
     /// Looked at after each fifth of the decisions that it takes to be trusted, so that one bad hour counts once.
     pub fn earned(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
+        // What a candidate did for some owners is no fault of the policy that acts for the rest.
+        self.earned_by(policy, |score| score.canary.is_none())
+    }
+
+    /// The same for a candidate, by all scores: a kind that goes badly under any policy is not trusted under it.
+    pub fn earned_beside(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
+        self.earned_by(policy, |_| true)
+    }
+
+    fn earned_by(&self, policy: &Policy, counts: impl Fn(&Score) -> bool) -> BTreeMap<Kind, Mode> {
         let every = (policy.record.decisions / 5).max(1) as usize;
         let mut earned = BTreeMap::new();
         for kind in Kind::ALL {
-            let scores: Vec<Score> = self.scores.iter().filter(|score| score.kind == kind).cloned().collect();
+            let of_kind = self.scores.iter().filter(|score| score.kind == kind && counts(score));
+            let scores: Vec<Score> = of_kind.cloned().collect();
             let most = most(policy, kind);
             let mut mode = most;
             for count in (every..=scores.len()).step_by(every) {

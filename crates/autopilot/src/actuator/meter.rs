@@ -131,6 +131,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             _ => None,
         };
         let realised = Realised { verified, benefit_gpu_ms, cost_gpu_ms };
-        score(&action.id, *kind, intent.at_us(), predicted, &realised)
+        let canary = intent.decision.canary.clone();
+        Score { canary, ..score(&action.id, *kind, intent.at_us(), predicted, &realised) }
     }
 }

@@ -5,6 +5,7 @@
 //! Pure but for the target and the journal it is given: no clock, no network of its own. The same code runs on a simulated
 //! cluster and on a real one.
 
+mod beside;
 mod drive;
 mod journal;
 mod known;
@@ -19,6 +20,8 @@ pub use known::Known;
 use meter::Meter;
 
 use crate::action::{ActionId, Kind};
+use crate::candidate::Canary;
+use crate::candidate::shadow::Shadow;
 use crate::forecast::{Chosen, DemandForecast, Series, Trailing};
 use crate::guard::{self, Past, Rule, Switch, Verdict};
 use crate::intent::{self, HeldBy, IntentEvent, Lease, Limits};
@@ -137,6 +140,10 @@ pub struct Actuator<J, F> {
     meters: BTreeMap<ActionId, Meter>,
     forgot_us: i64,
     steps: Vec<(ActionId, &'static str)>,
+    /// A policy that only thinks beside it.
+    shadow: Option<Shadow>,
+    /// A policy that acts for some owners, unless its record has ended it.
+    canary: Option<Canary>,
 }
 
 /// Why a step ends early.
@@ -169,6 +176,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             meters: BTreeMap::new(),
             forgot_us: 0,
             steps: Vec::new(),
+            shadow: None,
+            canary: None,
         }
     }
 
@@ -233,6 +242,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
                 self.forecast.inform(&mut state);
                 self.measured(&mut state);
                 self.meters.values_mut().for_each(|meter| meter.observe(&state));
+                self.tend_canary(approved, &state, now_us)?;
                 stepped.planned = self.plan(&state, switch(), now_us)?;
                 self.drive_all(target, switch, Some(&state), now_us)?;
                 self.score(now_us)?;
@@ -347,16 +357,31 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         let seed = self.settings.seed;
         // A kind whose record is bad is a person's to approve, and a decision that waits for one stands longer.
         let policy = Policy { at_most: self.earned.clone(), ..self.policy.clone() };
-        let (plan, report) = planner::plan(&policy, state, &self.forecast, parent.as_ref(), now_us, seed);
+        let canary = self.planning_canary();
+        let (plan, report) = planner::plan_beside(
+            &policy,
+            canary.as_ref(),
+            state,
+            &self.forecast,
+            parent.as_ref(),
+            now_us,
+            seed,
+        );
+        let thought = self.shadow_thinks(state, &plan, &report);
         let proposals = self.proposals(&plan, state, switch, now_us);
         let before = self.known.plan.as_ref();
-        let by_the_same = before.is_some_and(|before| before.policy_hash == plan.policy_hash);
-        if proposals.is_empty() && by_the_same && !due(self.known.planned_us, self.settings.repeat_every_ms) {
+        let by_the_same = before.is_some_and(|before| {
+            (&before.policy_hash, &before.canary_hash) == (&plan.policy_hash, &plan.canary_hash)
+        });
+        let is_news = !proposals.is_empty() || !by_the_same || self.is_news(thought.as_ref());
+        if !is_news && !due(self.known.planned_us, self.settings.repeat_every_ms) {
             return Ok(None);
         }
         let told = (plan.id.clone(), plan.decisions.len());
         let state = state.clone();
-        let mut what = vec![What::Planned(Box::new(Planned { plan, report, policy, state, kept }))];
+        let canary = canary.map(Box::new);
+        let mut what = vec![What::Planned(Box::new(Planned { plan, report, policy, canary, state, kept }))];
+        what.extend(self.tell_thought(thought));
         what.extend(proposals.into_iter().map(|event| What::Step(Box::new(event))));
         self.record(what, now_us)?;
         Ok(Some(told))
@@ -385,7 +410,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             if !action.after.iter().all(begun) {
                 continue;
             }
-            let verdict = guard::verdict(&self.policy, state, &history, action, now_us);
+            let verdict = self.judge(decision, action, state, &history, now_us);
             // What has to come first is proposed beside it, and what a person has to say is not said yet.
             let refusal = match verdict {
                 Verdict::Refused(refusal) if !matches!(refusal.rule, Rule::Order | Rule::Mode) => {

@@ -22,7 +22,7 @@ fn decision(mode: Mode, notice_ms: i64) -> Decision {
     };
     let kind = action.change.kind();
     let (reach, predicted) = (Reach::default(), Predicted::default());
-    Decision { action, kind, mode, reach, gpus: 8, predicted, reason: "ecc".into() }
+    Decision { action, kind, mode, canary: None, reach, gpus: 8, predicted, reason: "ecc".into() }
 }
 
 fn event(generation: u64, at_s: i64, what: What) -> IntentEvent {

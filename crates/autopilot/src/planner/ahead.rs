@@ -16,7 +16,10 @@ const LOOKS: i64 = 24;
 
 pub(super) fn plan(work: &mut Work<'_>) {
     let state = work.state;
-    for (owner, most) in work.policy.reservation.ahead.clone() {
+    let part = work.part;
+    for (owner, most) in
+        work.policy.reservation.ahead.clone().into_iter().filter(|(owner, _)| part.has(owner))
+    {
         let shares = state.owners.get(&owner).into_iter().flat_map(|owner| &owner.shares);
         for (pool, share) in shares.filter(|(_, share)| share.quota_gpus > 0) {
             work.look(Kind::AdjustReservation, 1);

@@ -27,6 +27,9 @@ struct Case<'a> {
 }
 
 pub(super) fn plan_drains(work: &mut Work<'_>) {
+    if !work.part.has_nodes() {
+        return;
+    }
     let state = work.state;
     work.look(Kind::DrainNode, state.nodes.len());
     let mut cases: Vec<Case<'_>> = Vec::new();
@@ -218,6 +221,9 @@ fn move_gang(work: &mut Work<'_>, case: &Case<'_>, after: Vec<String>) {
 
 /// Gangs that are still on a slow node that we drained: the move was refused or came too late, and is tried again.
 pub(super) fn plan_moves(work: &mut Work<'_>) {
+    if !work.part.has_nodes() {
+        return;
+    }
     let state = work.state;
     let slow_ppm = work.policy.drain.slowdown * 1e6;
     for (name, node) in &state.nodes {
@@ -244,6 +250,9 @@ pub(super) fn plan_moves(work: &mut Work<'_>) {
 }
 
 pub(super) fn plan_returns(work: &mut Work<'_>) {
+    if !work.part.has_nodes() {
+        return;
+    }
     let state = work.state;
     for (name, node) in &state.nodes {
         let Some(drain) = &node.drain else { continue };

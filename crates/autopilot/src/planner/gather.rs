@@ -15,8 +15,9 @@ use crate::state::{Job, JobId, JobKind, Node, NodeName, Object, PoolName};
 pub(super) fn plan(work: &mut Work<'_>) {
     let state = work.state;
     let mut first: BTreeMap<&PoolName, (&JobId, &Job, i64)> = BTreeMap::new();
+    let ours = state.jobs.iter().filter(|(_, job)| work.part.has(&job.owner));
     let mut order: Vec<(&JobId, &Job, i64)> =
-        state.jobs.iter().filter_map(|(id, job)| Some((id, job, job.pending_since_us()?))).collect();
+        ours.filter_map(|(id, job)| Some((id, job, job.pending_since_us()?))).collect();
     order.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
     for (id, job, since) in order {
         first.entry(&job.pool).or_insert((id, job, since));
@@ -158,6 +159,7 @@ fn movable(work: &Work<'_>, id: &JobId, job: &Job) -> bool {
     let rules = &work.policy.preempt;
     let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);
     matches!(job.kind, JobKind::Gang)
+        && work.part.has(&job.owner)
         && job.preemptible
         && job.placement.len() == 1
         && job.preemptions_24h < rules.per_job_per_day

@@ -95,9 +95,10 @@ pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, 
 
 pub(super) fn plan(work: &mut Work<'_>) {
     let state = work.state;
-    let mut waiting = waiting(work);
+    let mut waiting = work.waiting.take().unwrap_or_else(|| waiting(work));
     let growing = if work.policy.lend.for_growth { candidates(work) } else { Vec::new() };
-    for (owner, entry) in &state.owners {
+    let part = work.part;
+    for (owner, entry) in state.owners.iter().filter(|(owner, _)| part.has(owner)) {
         for (pool, share) in entry.shares.iter().filter(|(_, share)| share.lendable) {
             work.look(Kind::Lend, 1);
             let of = Series { owner, pool };
@@ -114,17 +115,18 @@ pub(super) fn plan(work: &mut Work<'_>) {
             }
         }
     }
+    work.waiting = Some(waiting);
 }
 
 /// A job that waits and could run on a loan: GPUs that must be lent for it to start, and GPUs it could use of a loan.
 #[derive(Debug, Clone, Copy)]
-struct Waits {
+pub(super) struct Waits {
     needs: u32,
     uses: u32,
 }
 
 /// Who waits for a loan: jobs by owner and pool they wait in, in the order in which they will start.
-type Waiting = BTreeMap<OwnerName, BTreeMap<PoolName, Vec<Waits>>>;
+pub(super) type Waiting = BTreeMap<OwnerName, BTreeMap<PoolName, Vec<Waits>>>;
 
 /// Jobs that may be stopped, and that neither their pool's free GPUs nor what their owner has on loan can start. One that may not be
 /// stopped is no borrower: what it holds could not be taken back.

@@ -13,6 +13,7 @@ mod growers;
 mod lend;
 mod loss;
 mod overdue;
+mod part;
 mod plan;
 mod preempt;
 mod reclaim;
@@ -29,11 +30,28 @@ pub use loss::{Interruption, interruption};
 pub use plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
 
 use crate::action::Kind;
+use crate::candidate::Canary;
 use crate::fingerprint::fingerprint;
 use crate::forecast::DemandForecast;
 use crate::policy::Policy;
 use crate::state::ClusterState;
+use part::Part;
 use work::Work;
+
+/// Kinds of decision in the order in which they are made: what is owed comes first.
+const STAGES: [fn(&mut Work<'_>); 11] = [
+    overdue::plan,
+    reclaim::plan,
+    drain::plan_returns,
+    drain::plan_moves,
+    drain::plan_drains,
+    preempt::plan,
+    lend::plan,
+    gather::plan,
+    resize::plan,
+    reservation::plan,
+    ahead::plan,
+];
 
 /// Makes a plan. The same arguments give the same bytes.
 ///
@@ -46,22 +64,41 @@ pub fn plan(
     now_us: i64,
     seed: u64,
 ) -> (Plan, Report) {
+    plan_beside(policy, None, state, forecast, parent, now_us, seed)
+}
+
+/// Makes a plan in which a candidate decides for its owners, and `policy` for the rest. They take turns at each kind of decision and
+/// leave alone what the other speaks for. The one that acts for the rest goes first: what it does is what it would do without anybody
+/// beside it, and the candidate has what is left.
+pub fn plan_beside(
+    policy: &Policy,
+    canary: Option<&Canary>,
+    state: &ClusterState,
+    forecast: &dyn DemandForecast,
+    parent: Option<&Plan>,
+    now_us: i64,
+    seed: u64,
+) -> (Plan, Report) {
     let policy_hash = format!("{:016x}", fingerprint(policy));
+    let canary_hash = canary.map(|canary| format!("{:016x}", fingerprint(canary)));
     let state_hash = format!("{:016x}", fingerprint(state));
     let parent_id = parent.map(|parent| parent.id.clone());
-    let id = format!("{:016x}", fingerprint(&(&policy_hash, &state_hash, &parent_id, now_us, seed)));
+    let made_from = (&policy_hash, &state_hash, &parent_id, now_us, seed);
+    let id = match &canary_hash {
+        None => fingerprint(&made_from),
+        Some(canary_hash) => fingerprint(&(made_from, canary_hash)),
+    };
+    let id = format!("{id:016x}");
     let mut work = Work::new(policy, state, forecast, parent, &id, now_us, seed);
-    overdue::plan(&mut work);
-    reclaim::plan(&mut work);
-    drain::plan_returns(&mut work);
-    drain::plan_moves(&mut work);
-    drain::plan_drains(&mut work);
-    preempt::plan(&mut work);
-    lend::plan(&mut work);
-    gather::plan(&mut work);
-    resize::plan(&mut work);
-    reservation::plan(&mut work);
-    ahead::plan(&mut work);
+    for stage in STAGES {
+        work.turn_to(policy, canary.map_or(Part::All, |canary| Part::Rest(&canary.owners)), None);
+        stage(&mut work);
+        if let Some(canary) = canary {
+            work.turn_to(&canary.policy, Part::Of(&canary.owners), Some(&canary.policy.name));
+            stage(&mut work);
+        }
+    }
+    work.turn_to(policy, Part::All, None);
     for kind in Kind::ALL {
         work.say_if_silent(kind);
     }
@@ -74,6 +111,7 @@ pub fn plan(
         observed_us: state.at_us,
         policy: policy.name.clone(),
         policy_hash,
+        canary_hash,
         state_hash,
         parent: parent_id,
         seed,

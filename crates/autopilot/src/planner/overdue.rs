@@ -11,7 +11,7 @@ use crate::state::{Job, JobId, Loan, LoanId, NodeName, Object, Writer};
 pub(super) fn plan(work: &mut Work<'_>) {
     let state = work.state;
     for (id, loan) in state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus > 0) {
-        if loan.writer == Writer::Other {
+        if loan.writer == Writer::Other || !work.part.has(&loan.from) {
             continue;
         }
         if loan.nodes.is_empty() { number(work, id, loan) } else { nodes(work, id, loan) }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
+use super::work::same_change;
 use crate::action::{Action, Kind};
 use crate::forecast::Answer;
 use crate::policy::{Mode, Reach};
@@ -50,6 +51,9 @@ pub struct Decision {
     pub kind: Kind,
     /// Mode of the policy for it.
     pub mode: Mode,
+    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<String>,
     /// What it touches.
     pub reach: Reach,
     /// GPUs it touches.
@@ -58,6 +62,13 @@ pub struct Decision {
     pub predicted: Predicted,
     /// Why, and why now.
     pub reason: String,
+}
+
+impl Decision {
+    /// Whether another decision changes the same in the same way, leaving aside when it begins and ends.
+    pub fn is_same(&self, other: &Self) -> bool {
+        same_change(&self.action.change, &other.action.change)
+    }
 }
 
 /// What to do with a cluster.
@@ -75,6 +86,9 @@ pub struct Plan {
     pub policy: String,
     /// Hash of the policy.
     pub policy_hash: String,
+    /// Hash of the candidate that decided for some owners; `None`: none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary_hash: Option<String>,
     /// Hash of the state.
     pub state_hash: String,
     /// The plan before, if there was one.

@@ -18,7 +18,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
     let after_us = work.policy.preempt.after_wait_s * 1_000_000;
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &state.jobs {
-        let Some(since) = job.pending_since_us() else { continue };
+        let Some(since) = job.pending_since_us().filter(|_| work.part.has(&job.owner)) else { continue };
         work.look(Kind::Preempt, 1);
         // Work that may be stopped itself stops nobody.
         if work.now_us - since >= after_us && !job.preemptible {
@@ -78,7 +78,7 @@ fn make_room<'a>(
     let hold_ms = work.policy.resize.hold_s * 1000;
     let mut options: BTreeMap<&JobId, Vec<Way>> = BTreeMap::new();
     for (victim, other) in running.iter().copied().filter(|(_, other)| open_to(work, id, other)) {
-        if work.touched.contains(victim) || !may_yield(other, job) {
+        if work.touched.contains(victim) || !work.part.has(&other.owner) || !may_yield(other, job) {
             continue;
         }
         let wanted: BTreeSet<&NodeName> = other.placement.keys().collect();

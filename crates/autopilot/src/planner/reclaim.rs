@@ -14,9 +14,10 @@ use crate::state::{JobId, Loan, LoanId, NodeName, Object, Writer};
 
 pub(super) fn plan(work: &mut Work<'_>) {
     let state = work.state;
-    work.look(Kind::Reclaim, state.loans.len());
-    let lenders: BTreeSet<(&String, &String)> =
-        state.loans.values().map(|loan| (&loan.from, &loan.pool)).collect();
+    let part = work.part;
+    let ours = || state.loans.values().filter(|loan| part.has(&loan.from));
+    work.look(Kind::Reclaim, ours().count());
+    let lenders: BTreeSet<(&String, &String)> = ours().map(|loan| (&loan.from, &loan.pool)).collect();
     for (owner, pool) in lenders {
         let mut loans: Vec<(&LoanId, &Loan)> = Vec::new();
         for (id, loan) in state.loans.iter().filter(|(_, loan)| (&loan.from, &loan.pool) == (owner, pool)) {

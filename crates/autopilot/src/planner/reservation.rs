@@ -24,7 +24,8 @@ pub(super) fn plan(work: &mut Work<'_>) {
             *quotas.entry(pool).or_default() += share.quota_gpus;
         }
     }
-    for (owner, entry) in &state.owners {
+    let part = work.part;
+    for (owner, entry) in state.owners.iter().filter(|(owner, _)| part.has(owner)) {
         for (pool, share) in entry.shares.iter().filter(|(_, share)| share.quota_gpus > 0) {
             work.look(Kind::AdjustReservation, 1);
             let object = Object::Owner(owner.clone());
@@ -44,7 +45,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
             }
         }
     }
-    let pools: Vec<&PoolName> = state.pools.keys().collect();
+    let pools: Vec<&PoolName> = state.pools.keys().filter(|_| part.has_nodes()).collect();
     for pool in pools {
         if let Err(why) = commitment(work, pool) {
             let object = Object::Pool(pool.clone());

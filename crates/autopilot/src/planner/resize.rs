@@ -60,6 +60,9 @@ pub(super) fn plan(work: &mut Work<'_>) {
     let mut growers: Vec<Grower<'_>> = Vec::new();
     for (id, job) in &state.jobs {
         let JobKind::Elastic { grow, .. } = job.kind else { continue };
+        if !work.part.has(&job.owner) {
+            continue;
+        }
         work.look(Kind::ResizeJob, 1);
         if job.running_since_us().is_none() {
             continue;

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use super::plan::Decision;
 use super::room::Room;
 use super::work::Work;
 use crate::action::Change;
-use crate::state::{Job, LoanId, OwnerName, PoolName};
+use crate::state::{Job, JobId, LoanId, OwnerName, PoolName};
 
 /// GPUs beyond what waits, and where they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,6 +115,11 @@ impl<'a> Spare<'a> {
         for job in work.state.jobs.values().filter(|job| job.pending_since_us().is_some()) {
             let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
             places.into_iter().flatten().for_each(|free| free.gpus = free.gpus.saturating_sub(job.gpus));
+        }
+        // Where jobs grow already by the policy that decides first, the other one waits until they have.
+        for job in work.decisions().iter().filter_map(grows).filter_map(|id| work.state.jobs.get(id)) {
+            let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
+            places.into_iter().flatten().for_each(|free| free.gpus = 0);
         }
         for free in pools.values_mut() {
             free.gpus = free.gpus.saturating_sub(work.policy.resize.spare_gpus);
@@ -243,6 +249,14 @@ fn lent<'a>(work: &Work<'a>) -> BTreeMap<&'a OwnerName, Free> {
         }
     }
     loans
+}
+
+/// The job that a decision makes larger.
+fn grows(decision: &Decision) -> Option<&JobId> {
+    match &decision.action.change {
+        Change::ResizeJob { job, from_gpus, to_gpus, .. } => (to_gpus > from_gpus).then_some(job),
+        _ => None,
+    }
 }
 
 fn taken_back(work: &Work<'_>, id: &LoanId) -> bool {

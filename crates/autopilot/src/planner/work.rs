@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::advice::Advice;
+use super::lend::Waiting;
+use super::part::Part;
 use super::plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
 use super::room::Room;
 use crate::action::{Action, Adjust, Change, Fact, Kind};
@@ -17,6 +19,10 @@ const ALTERNATIVES: usize = 8;
 
 pub(super) struct Work<'a> {
     pub(super) policy: &'a Policy,
+    /// What is for this policy to decide about.
+    pub(super) part: Part<'a>,
+    /// Name of the candidate whose turn it is.
+    canary: Option<&'a str>,
     pub(super) state: &'a ClusterState,
     pub(super) occupancy: Occupancy<'a>,
     pub(super) now_us: i64,
@@ -37,6 +43,8 @@ pub(super) struct Work<'a> {
     plan_id: &'a str,
     decisions: Vec<Decision>,
     report: Report,
+    /// Who waits for a loan and has got none of this plan; `None`: nobody looked yet.
+    pub(super) waiting: Option<Waiting>,
 }
 
 /// What is asked of a decision besides the change itself.
@@ -97,6 +105,8 @@ impl<'a> Work<'a> {
         let (touched, decisions) = (BTreeSet::new(), Vec::new());
         Self {
             policy,
+            part: Part::All,
+            canary: None,
             state,
             occupancy,
             now_us,
@@ -111,7 +121,13 @@ impl<'a> Work<'a> {
             plan_id,
             decisions,
             report,
+            waiting: None,
         }
+    }
+
+    /// From here on `policy` decides, about that part.
+    pub(super) fn turn_to(&mut self, policy: &'a Policy, part: Part<'a>, canary: Option<&'a str>) {
+        (self.policy, self.part, self.canary) = (policy, part, canary);
     }
 
     /// Where jobs fit, by pool: outside of loans, and not on what this plan lends or drains.
@@ -290,7 +306,8 @@ impl<'a> Work<'a> {
         });
         let gpus = crate::guard::gpus_touched(&action.change, self.state);
         let (predicted, reason) = (wanted.predicted, wanted.reason);
-        self.decisions.push(Decision { action, kind, mode, reach, gpus, predicted, reason });
+        let canary = self.canary.map(str::to_owned);
+        self.decisions.push(Decision { action, kind, mode, canary, reach, gpus, predicted, reason });
         id
     }
 
@@ -358,7 +375,7 @@ fn milli(gpus: Option<f64>) -> Option<i64> {
 }
 
 /// Whether two changes are the same decision: times at which they begin and end aside.
-fn same_change(a: &Change, b: &Change) -> bool {
+pub(super) fn same_change(a: &Change, b: &Change) -> bool {
     let timeless = |change: &Change| {
         let mut change = change.clone();
         if let Change::Lend { expires_us, .. } = &mut change {

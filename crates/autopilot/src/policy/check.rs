@@ -1,11 +1,11 @@
 //! Values that are numbers and still make no sense.
 
-use super::{Mode, Policy, PolicyError, calendar::minute_of_day};
+use super::{Mode, Policy, PolicyError, calendar::minute_of_day, tried};
 use crate::action::Kind;
 
 const YEAR_S: f64 = 366.0 * 86_400.0;
 
-fn wrong(key: &str, value: impl std::fmt::Display, mend: &str) -> PolicyError {
+pub(super) fn wrong(key: &str, value: impl std::fmt::Display, mend: &str) -> PolicyError {
     PolicyError::Value { key: key.to_owned(), value: value.to_string(), mend: mend.to_owned() }
 }
 
@@ -19,6 +19,7 @@ pub(super) fn check(policy: &Policy) -> Result<(), PolicyError> {
     ranges(policy)?;
     relations(policy)?;
     services(policy)?;
+    tried::check(&policy.shadow, &policy.canary)?;
     calendar(policy)
 }
 

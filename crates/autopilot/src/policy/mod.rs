@@ -5,6 +5,7 @@ mod check;
 mod overlay;
 mod sections;
 mod service;
+mod tried;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ pub use sections::{
     PreemptRules, RecordRules, ReservationRules, ResizeRules, Stability, Worth,
 };
 pub use service::Service;
+pub use tried::{CanaryRules, RollbackRules, ShadowRules};
 
 use crate::action::Kind;
 use crate::state::{JobId, NodeName, OwnerName, PoolName};
@@ -162,6 +164,12 @@ pub struct Policy {
     pub advice: AdviceRules,
     /// When a kind of decision is promoted or demoted.
     pub record: RecordRules,
+    /// A policy that only thinks beside this one.
+    #[serde(default, skip_serializing_if = "ShadowRules::is_off")]
+    pub shadow: ShadowRules,
+    /// A policy that acts for some owners instead of this one.
+    #[serde(default, skip_serializing_if = "CanaryRules::is_off")]
+    pub canary: CanaryRules,
 }
 
 /// What is wrong with a policy.

@@ -37,6 +37,9 @@ pub struct Score {
     pub benefit_ratio_ppm: Option<i64>,
     /// Whether the realised net lay between the cautious end of the prediction and its mirror.
     pub within: Option<bool>,
+    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<String>,
 }
 
 /// Scores a decision.
@@ -56,6 +59,7 @@ pub fn score(action: &str, kind: Kind, decided_us: i64, predicted: &Predicted, r
         realised_gpu_ms: net,
         benefit_ratio_ppm: realised.benefit_gpu_ms.filter(|_| predicted.benefit_gpu_ms > 0).map(ratio),
         within: net.map(|net| net >= low && net - expected <= expected - low),
+        canary: None,
     }
 }
 

@@ -349,5 +349,10 @@ fn autopilot(envelope: Option<v1::Envelope>) -> v1::AutopilotEvent {
         benefit_ratio_ppm: Some(960_000),
         within: Some(true),
         body: r#"{"at_us":1763712000500000}"#.into(),
+        role: Some("shadow".into()),
+        beside_plan: Some("0123456789abcdee".into()),
+        same_as: Some("0123456789abcdee-0".into()),
+        refused_why: Some("4 of 4 actions of the hour are used".into()),
+        canary: Some("canary-0123456789abcdef".into()),
     }
 }

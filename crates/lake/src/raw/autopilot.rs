@@ -11,7 +11,8 @@ pub(super) const EVENT: Columns<AutopilotEvent> = &[
         "kind",
         Read::Text(|e| Some(AutopilotEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
         "LEASE_TAKEN, PLANNED, or a step of an action: PROPOSED, APPROVED, LEASED, NOTICED, ACKNOWLEDGED, APPLYING, APPLIED, VERIFIED, \
-         DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED.",
+         DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED; SHADOW_POLICY, SHADOW_PLANNED, \
+         SHADOW_DECIDED; CANARY_BEGAN, CANARY_ENDED.",
     ),
     ("generation", Read::Int(|e| int(Some(e.generation))), "Generation of the lease it was written under."),
     ("holder", Read::Text(|e| Some(&e.holder)), "Who wrote it; of APPROVED, who approved."),
@@ -72,6 +73,23 @@ pub(super) const EVENT: Columns<AutopilotEvent> = &[
         Read::Int(|e| e.within.map(i64::from)),
         "SCORED: 1 if it lay within the bounds of the prediction.",
     ),
+    (
+        "role",
+        Read::Text(|e| e.role.as_deref()),
+        "shadow or canary where it is not the policy that acts; policy is then its name.",
+    ),
+    (
+        "beside_plan",
+        Read::Text(|e| e.beside_plan.as_deref()),
+        "SHADOW_PLANNED: the acting plan of the same cycle.",
+    ),
+    (
+        "same_as",
+        Read::Text(|e| e.same_as.as_deref()),
+        "SHADOW_DECIDED: the same decision of the acting plan.",
+    ),
+    ("refused_why", Read::Text(|e| e.refused_why.as_deref()), "SHADOW_DECIDED: what the guard's rule says."),
+    ("canary", Read::Text(|e| e.canary.as_deref()), "CANARY_BEGAN, CANARY_ENDED: a hash of all that it is."),
     ("body", Read::Text(|e| Some(&e.body)), "All of it as JSON: `tidegate explain decision` reads it."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use tidegate_autopilot::{
     action::Action,
     actuator::{Entry, InMemory, Journal, JournalError, Role, What},
+    candidate::Candidates,
     policy::Policy,
     state::ClusterState,
     target::{Capabilities, Effect, Notice, Receipt, Target, TargetError},
@@ -151,6 +152,7 @@ type Shared = (Rc<RefCell<Life>>, Rc<Fate>);
 pub(super) struct Cast {
     world: Rc<World>,
     policy: Policy,
+    tried: Candidates,
     /// What is known of demand: whoever comes next has it from the log.
     foresight: Rc<RefCell<Foresight>>,
     lives: Vec<Shared>,
@@ -158,8 +160,8 @@ pub(super) struct Cast {
 }
 
 impl Cast {
-    pub(super) fn new(world: Rc<World>, policy: Policy, foresight: Foresight) -> Self {
-        Self { world, policy, foresight: Rc::new(RefCell::new(foresight)), lives: Vec::new(), born: 0 }
+    pub(super) fn new(world: Rc<World>, policy: Policy, tried: Candidates, foresight: Foresight) -> Self {
+        Self { world, policy, tried, foresight: Rc::new(RefCell::new(foresight)), lives: Vec::new(), born: 0 }
     }
 
     /// Everybody who lives looks and acts, or what is to go wrong with them does.
@@ -210,7 +212,8 @@ impl Cast {
         let fate = Rc::new(Fate::default());
         let journal = Watched { inner: self.world.journal.reader(), fate: Rc::clone(&fate) };
         let (policy, foresight) = (self.policy.clone(), self.foresight.borrow().clone());
-        let pilot = Pilot::new(policy, self.born, self.world.swarm.habits, journal, foresight);
+        let pilot = Pilot::new(policy, self.born, self.world.swarm.habits, journal, foresight)
+            .beside(self.tried.clone());
         let reached = Reached { world: Rc::clone(&self.world), fate: Rc::clone(&fate) };
         let life = (Rc::new(RefCell::new(Life { pilot, reached, waits, acts: false, is_dead: false })), fate);
         self.lives.push(life.clone());

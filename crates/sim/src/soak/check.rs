@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Serialize;
-use tidegate_autopilot::{action::Kind, actuator::InMemory, policy::Policy};
+use tidegate_autopilot::{action::Kind, actuator::InMemory, candidate::shadow::MARK, policy::Policy};
 
 use super::records::Records;
 use crate::{
@@ -38,8 +38,12 @@ pub enum Invariant {
     Switch,
     /// What was decided, refused or failed says why.
     Explained,
-    /// From the journal alone a plan comes out again as it was.
+    /// From the journal alone a plan comes out again as it was, a shadow's too.
     Rederived,
+    /// A policy that only thinks never acts: no step and no effect is its.
+    Shadow,
+    /// A canary decides about its owners alone, and begins nothing but what gives back once it has ended.
+    Canary,
 }
 
 /// What an autopilot has promised to keep to.
@@ -178,6 +182,9 @@ impl Checker {
 
     fn look_at_deeds(&mut self, target: &SimTarget) {
         for deed in &target.deeds()[self.seen..] {
+            if deed.action.starts_with(MARK) {
+                self.found(deed.at_us, Invariant::Shadow, format!("{} had an effect", deed.action));
+            }
             self.look_at_words(deed, target.sim().spec().epoch_us);
             if !self.ids.insert(deed.action.clone()) {
                 self.found(deed.at_us, Invariant::OneEffect, format!("{} had a second effect", deed.action));
@@ -224,6 +231,11 @@ impl Checker {
     /// Plans that were made again.
     pub(super) fn plans(&self) -> u64 {
         self.records.plans
+    }
+
+    /// Plans of shadows that were made again, and canaries that their record ended.
+    pub(super) fn tried(&self) -> (u64, u64) {
+        (self.records.tried.thoughts, self.records.tried.ended)
     }
 
     pub(super) fn take_violations(&mut self) -> Vec<Violation> {

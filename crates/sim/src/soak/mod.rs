@@ -6,6 +6,7 @@ mod cast;
 mod check;
 mod records;
 mod swarm;
+mod tried;
 
 pub use check::{Invariant, Limits, Violation};
 pub use swarm::{FaultKind, Swarm};
@@ -42,6 +43,10 @@ pub struct Soaked {
     pub fenced: u64,
     /// Plans that were made again from the journal.
     pub plans: u64,
+    /// Plans of shadows that were made again.
+    pub thoughts: u64,
+    /// Canaries that their record ended.
+    pub rolled_back: u64,
     pub violations: Vec<Violation>,
 }
 
@@ -60,6 +65,8 @@ pub fn soak(seeds: impl Iterator<Item = u64>, policy: &Policy, limits: &Limits) 
         all.loans += one.loans;
         all.fenced += one.fenced;
         all.plans += one.plans;
+        all.thoughts += one.thoughts;
+        all.rolled_back += one.rolled_back;
         all.violations.extend(one.violations);
     }
     Ok(all)
@@ -114,6 +121,9 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<Soaked, SimEr
     let error = ForecastError { until_us: epoch_us + swarm.forecast.until_us, ..swarm.forecast };
     let policy = if swarm.habits.approval_us > 0 { asking(policy.clone()) } else { policy.clone() };
     let journal = InMemory::default();
+    let teams = setting.spec.teams.iter().map(|team| team.name.clone());
+    let owners: Vec<String> = teams.chain([setting.spec.pools[1].name.clone()]).collect();
+    let tried = tried::draw(seed, &policy, &owners);
     let checker = Checker::new(seed, limits.clone(), journal.reader(), swarm.switch_off());
     let world = Rc::new(World {
         epoch_us,
@@ -123,7 +133,7 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<Soaked, SimEr
         fenced: Cell::new(0),
         swarm,
     });
-    let mut cast = Cast::new(Rc::clone(&world), policy, warmed(&setting, error));
+    let mut cast = Cast::new(Rc::clone(&world), policy, tried, warmed(&setting, error));
     let dies_us = world.swarm.span_us + LIVES_ON_US;
     while world.now_us() < dies_us {
         cast.act();
@@ -136,6 +146,7 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<Soaked, SimEr
     let target = world.target.borrow();
     let mut checker = world.checker.borrow_mut();
     checker.end(&target);
+    let (thoughts, rolled_back) = checker.tried();
     Ok(Soaked {
         seeds: 1,
         simulated_us: target.sim().now_us(),
@@ -144,6 +155,8 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<Soaked, SimEr
         loans: target.ended_loans().len() as u64,
         fenced: world.fenced.get(),
         plans: checker.plans(),
+        thoughts,
+        rolled_back,
         violations: checker.take_violations(),
     })
 }

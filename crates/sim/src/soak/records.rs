@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use tidegate_autopilot::{
     action::ActionId,
     actuator::{Entry, InMemory, Journal, Known, Planned, What},
+    candidate::Told,
     intent::{IntentEvent, Stage, What as Step},
 };
 
 use super::Invariant;
+use super::tried::{Tried, wrong_step};
 
 /// The journal as far as it was read.
 pub(super) struct Records {
@@ -18,6 +20,7 @@ pub(super) struct Records {
     pub(super) begun_us: BTreeMap<ActionId, i64>,
     /// Plans that were made again.
     pub(super) plans: u64,
+    pub(super) tried: Tried,
 }
 
 /// Something that must not be: when (µs since 1970), what it is against, and in words.
@@ -25,7 +28,13 @@ pub(super) type Found = (i64, Invariant, String);
 
 impl Records {
     pub(super) fn new(journal: InMemory) -> Self {
-        Self { journal, known: Known::default(), begun_us: BTreeMap::new(), plans: 0 }
+        Self {
+            journal,
+            known: Known::default(),
+            begun_us: BTreeMap::new(),
+            plans: 0,
+            tried: Tried::default(),
+        }
     }
 
     /// Reads on.
@@ -52,10 +61,17 @@ impl Records {
                     .map(|what| (Invariant::Rederived, what))
                     .into_iter()
                     .chain(unexplained(&planned))
+                    .chain(self.tried.plan(&planned))
                     .collect()
             }
             What::Step(event) => {
-                self.step(&event).map(|what| vec![(Invariant::Explained, what)]).unwrap_or_default()
+                let wrong = self.step(&event).map(|what| (Invariant::Explained, what));
+                wrong.into_iter().chain(wrong_step(&event, &self.known)).collect()
+            }
+            What::Shadow(told) => self.tried.shadow(&told),
+            What::Canary(told) => {
+                self.tried.ended += u64::from(matches!(*told, Told::Ended { rolled_back: true, .. }));
+                Vec::new()
             }
             What::Lease(_) | What::Scored(_) => Vec::new(),
         };

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
 use tidegate_actuator::{Control, Informed, LogForecasts, LogJournal};
 use tidegate_autopilot::actuator::{Actuator, Role, Settings, Stepped};
+use tidegate_autopilot::candidate::{Candidates, fits};
 use tidegate_autopilot::forecast::{Chosen, Series};
 use tidegate_autopilot::intent::Limits;
 use tidegate_autopilot::policy::Policy;
@@ -44,6 +45,9 @@ pub struct Config {
     slurm: Option<SlurmConfig>,
     #[serde(skip)]
     folder: PathBuf,
+    /// Policy that only thinks, by name or file, instead of the policy's own.
+    #[serde(skip)]
+    shadow: Option<String>,
 }
 
 fn shipped() -> String {
@@ -100,6 +104,23 @@ impl Config {
         }
     }
 
+    /// Lets another policy think beside it, by name or file.
+    #[must_use]
+    pub fn shadowed_by(self, shadow: Option<String>) -> Self {
+        Self { shadow, ..self }
+    }
+
+    /// What is tried beside the policy, taken out of it.
+    fn tried(&self, policy: &mut Policy) -> Result<Candidates, CommandError> {
+        let mut tried = policy::candidates(policy, &self.folder.join(&self.policy))?;
+        if let Some(name) = &self.shadow {
+            let shadow = policy::named(name)?;
+            fits(policy, &shadow).map_err(|why| format!("--shadow {name}: {why}"))?;
+            tried.shadow = Some(shadow);
+        }
+        Ok(tried)
+    }
+
     fn policy(&self) -> Result<Policy, CommandError> {
         match Policy::named(&self.policy) {
             Some(policy) => Ok(policy),
@@ -115,6 +136,8 @@ pub struct Live {
     forecasts: LogForecasts,
     target: Informed<SlurmTarget>,
     control: Control,
+    /// What is tried beside its policy, for people.
+    beside: Vec<String>,
 }
 
 impl Live {
@@ -123,7 +146,8 @@ impl Live {
     /// # Errors
     /// The policy is wrong, the cluster cannot be reached, or the log has no topic for it.
     pub fn open(config: Config, data: &Path, log: &Arc<dyn EventLog>) -> Result<Self, CommandError> {
-        let policy = config.policy()?;
+        let mut policy = config.policy()?;
+        let tried = config.tried(&mut policy)?;
         let slurm = SlurmTarget::open(config.slurm.clone().unwrap_or_default())?;
         let begun = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
@@ -140,10 +164,17 @@ impl Live {
         let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
         let forecast = Chosen::new(policy.forecast, names);
         let forecasts = LogForecasts::new(Arc::clone(log), &config.cluster, begun)?;
-        let target = Informed::new(slurm, Arc::clone(log), &config.cluster)?;
+        let mut target = Informed::new(slurm, Arc::clone(log), &config.cluster)?;
         let control = Control::of(data);
-        let actuator = Actuator::new(policy, settings, journal, forecast);
-        Ok(Self { actuator, forecasts, target, control, config })
+        let mut beside: Vec<String> =
+            tried.shadow.iter().map(|shadow| format!("shadow  {}: it only thinks", shadow.name)).collect();
+        if let Some(canary) = &tried.canary {
+            canary.known_in(&target.observe()?)?;
+            let owners: Vec<&str> = canary.owners.iter().map(String::as_str).collect();
+            beside.push(format!("canary  {} for {}", canary.policy.name, owners.join(", ")));
+        }
+        let actuator = Actuator::new(policy, settings, journal, forecast).beside(tried);
+        Ok(Self { actuator, forecasts, target, control, config, beside })
     }
 
     /// What it can do, by what policy, and whether it may: for people.
@@ -155,6 +186,7 @@ impl Live {
             format!("policy  {}", self.actuator.policy().name),
             format!("switch  {}", self.control.told().unwrap_or_else(|e| format!("cannot be read: {e}"))),
         ];
+        told.extend(self.beside.iter().cloned());
         told.extend(capabilities.lacking.iter().map(|lacking| format!("lacks   {lacking}")));
         told
     }
@@ -309,5 +341,19 @@ mod tests {
         assert!(config.policy().unwrap_err().to_string().contains("own.toml"));
         std::fs::write(folder.path().join("own.toml"), "name = \"own\"\n").unwrap();
         assert_eq!(config.policy().unwrap().name, "own");
+        // What it tries beside itself stands beside it, and is named by whoever cannot find it.
+        let own = "name = \"own\"\n[shadow]\npolicy = \"auto\"\n[canary]\npolicy = \"next.toml\"\nowners = [\"a\"]\n";
+        std::fs::write(folder.path().join("own.toml"), own).unwrap();
+        let tried = |config: &Config| config.tried(&mut config.policy().unwrap());
+        let error = tried(&config).unwrap_err().to_string();
+        assert!(error.contains("own.toml: canary.policy") && error.contains("next.toml"), "{error}");
+        std::fs::write(folder.path().join("next.toml"), "name = \"next\"\n").unwrap();
+        let found = tried(&config).unwrap();
+        let names = (found.shadow.map(|policy| policy.name), found.canary.map(|canary| canary.policy.name));
+        assert_eq!(names, (Some("auto".to_owned()), Some("next".to_owned())));
+        let found = tried(&config.clone().shadowed_by(Some("default".to_owned()))).unwrap();
+        assert_eq!(found.shadow.unwrap().name, "default");
+        let mine = folder.path().join("own.toml").display().to_string();
+        assert!(tried(&config.shadowed_by(Some(mine))).unwrap_err().to_string().contains("--shadow"));
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, DataArgs, LogArgs, Opened, ask, block_on, chain, committed, policy,
-    stop_on_signals,
+    stop_on_signals, tried,
 };
 use crate::autopilot::live::{Config, Live};
 
@@ -40,6 +40,7 @@ enum Command {
     #[command(after_help = "Examples:
   tidegate autopilot run --config deploy/autopilot/slurm.toml --log kafka://localhost:9092
   tidegate autopilot run --config autopilot.toml --once
+  tidegate autopilot run --config autopilot.toml --shadow candidate.toml
 
 Several may run: one holds the lease and acts, the others take over when it is gone. With the log in a data folder,
 `tidegate up --autopilot FILE` runs it beside the pipelines. By the shipped policy nothing is done: it suggests.")]
@@ -50,6 +51,9 @@ Several may run: one holds the lease and acts, the others take over when it is g
         /// One look and what follows from it
         #[arg(long)]
         once: bool,
+        /// Policy that plans beside the one that acts, on all that is seen, and never acts; instead of the policy's own [shadow]
+        #[arg(long, value_name = "FILE|NAME")]
+        shadow: Option<String>,
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
@@ -86,11 +90,15 @@ Several may run: one holds the lease and acts, the others take over when it is g
         #[command(flatten)]
         data: DataArgs,
     },
+    /// What a policy that only thinks beside the one that acts would have done
+    Shadow(tried::ShadowArgs),
+    /// Policies that act for some owners, and why they ended
+    Canary(tried::CanaryArgs),
 }
 
 pub fn run(args: AutopilotArgs) -> CommandResult {
     match args.command {
-        Command::Run { config, once, data, log } => act(&config, once, &data, &log)?,
+        Command::Run { config, once, shadow, data, log } => act(&config, once, shadow, &data, &log)?,
         Command::Pause { why, data } => {
             let control = Control::of(&data.data);
             control.set(&Control::paused(&who(), &now(), why.as_deref()))?;
@@ -103,12 +111,20 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
         }
         Command::Approve { action, data } => approve(&action, &data)?,
         Command::Record { policy, json, data } => record(policy.as_deref(), json, &data)?,
+        Command::Shadow(args) => tried::shadow(&args)?,
+        Command::Canary(args) => tried::canary(&args, &who())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn act(config: &Path, once: bool, data: &DataArgs, log: &LogArgs) -> Result<(), CommandError> {
-    let config = Config::read(config)?;
+fn act(
+    config: &Path,
+    once: bool,
+    shadow: Option<String>,
+    data: &DataArgs,
+    log: &LogArgs,
+) -> Result<(), CommandError> {
+    let config = Config::read(config)?.shadowed_by(shadow);
     let opened = Opened::open(&data.data, log)?;
     opened.create_topics()?;
     let mut live = Live::open(config, &data.data, &opened.log)?;

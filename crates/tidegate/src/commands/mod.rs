@@ -16,6 +16,7 @@ pub mod sim;
 pub mod sql;
 pub mod status;
 pub mod topology;
+mod tried;
 pub mod up;
 
 use std::error::Error;

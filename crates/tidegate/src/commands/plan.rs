@@ -9,7 +9,7 @@ use tidegate_autopilot::actuator::Planned;
 use tidegate_autopilot::planner::{Advice, Considered, Decision};
 use tidegate_server::QueryService;
 
-use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed};
+use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed, tried};
 use crate::autopilot::record;
 
 /// Show what the autopilot would do, and why
@@ -18,6 +18,7 @@ use crate::autopilot::record;
   tidegate plan show
   tidegate plan why n017
   tidegate plan diff 0123456789abcdef fedcba9876543210
+  tidegate plan diff --shadow
 
 Plans are those on record: that decided something new, and every ten minutes one that did not. Times are UTC.")]
 pub struct PlanArgs {
@@ -47,6 +48,9 @@ enum Command {
         from: Option<String>,
         /// The plan after; by default the newest on record
         to: Option<String>,
+        /// What the acting plan decides and the shadow's of the same cycle does not, and the other way round; of the plan named, or the newest
+        #[arg(long, conflicts_with = "to")]
+        shadow: bool,
         #[command(flatten)]
         common: Common,
     },
@@ -75,7 +79,11 @@ pub fn run(args: PlanArgs) -> CommandResult {
         match &args.command {
             Command::Show { plan, common } => show(plan.as_deref(), common).await,
             Command::Why { object, common } => why(object, common).await,
-            Command::Diff { from, to, common } => diff(from.as_deref(), to.as_deref(), common).await,
+            Command::Diff { from, shadow: true, common, .. } => {
+                let service = committed(&common.data).await?;
+                tried::diff(&service, from.as_deref(), common.json).await
+            }
+            Command::Diff { from, to, common, .. } => diff(from.as_deref(), to.as_deref(), common).await,
         }
     })??;
     Ok(ExitCode::SUCCESS)
@@ -84,7 +92,7 @@ pub fn run(args: PlanArgs) -> CommandResult {
 async fn made(service: &QueryService, limit: usize) -> Result<Vec<Made>, CommandError> {
     let newest: Vec<Made> = ask(
         service,
-        &format!("SELECT plan, made_time FROM plans ORDER BY made_time DESC, generation DESC LIMIT {limit}"),
+        &format!("SELECT plan, made_time FROM plans WHERE role <> 'shadow' ORDER BY made_time DESC, generation DESC LIMIT {limit}"),
     )
     .await?;
     match newest.is_empty() {

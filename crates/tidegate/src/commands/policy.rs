@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use tidegate_autopilot::candidate::{Canary, Candidates};
 use tidegate_autopilot::policy::{NAMED, Policy};
 
 use super::CommandResult;
@@ -39,8 +40,20 @@ enum Command {
 pub fn run(args: PolicyArgs) -> CommandResult {
     match args.command {
         Command::Check { file } => {
-            let policy = read(&file)?;
+            let mut policy = read(&file)?;
+            let tried = candidates(&mut policy, &file)?;
             say!("{}: {} can be used", file.display(), policy.name);
+            if let Some(shadow) = &tried.shadow {
+                say!("shadow  {}, which only thinks", shadow.name);
+            }
+            if let Some(Canary { policy, owners, .. }) = &tried.canary {
+                let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
+                say!(
+                    "canary  {} for {}: the cluster says whether it knows them",
+                    policy.name,
+                    owners.join(", ")
+                );
+            }
         }
         Command::Show { name } => {
             let texts = NAMED.iter().filter(|(known, _)| *known == name);
@@ -56,6 +69,16 @@ pub fn named(name: &str) -> Result<Policy, super::CommandError> {
         Some(policy) => Ok(policy),
         None => read(std::path::Path::new(name)),
     }
+}
+
+/// What a policy of `file` tries beside it, taken out of it: by the names of policies, or files beside it.
+pub fn candidates(policy: &mut Policy, file: &std::path::Path) -> Result<Candidates, super::CommandError> {
+    let folder = file.parent().unwrap_or(std::path::Path::new(""));
+    let found = Candidates::of(policy, |named| match Policy::named(named) {
+        Some(policy) => Ok(policy),
+        None => read(&folder.join(named)).map_err(|e| super::chain(e.as_ref())),
+    });
+    found.map_err(|e| format!("{}: {e}", file.display()).into())
 }
 
 /// The policy of a file.

@@ -141,6 +141,19 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
         &["a_score_compares_with_the_prediction_and_with_doing_nothing"],
     ),
     (
+        27,
+        "a second policy on live events that never acts; canary by tenant; rolled back by its own record",
+        &[
+            "a_shadow_says_what_it_would_do_and_its_plan_comes_out_again_from_the_one_beside_it",
+            "each_policy_decides_for_its_owners_and_a_job_that_waits_gets_one_loan",
+            "no_gpu_node_or_job_is_spoken_for_twice",
+            "a_canary_needs_the_leave_of_both_policies_and_its_own_modes",
+            "a_canary_ends_where_its_record_is_worse_than_the_others_or_than_nothing",
+            "a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise",
+            "a_canary_that_its_record_ended_stays_so_until_it_begins_again",
+        ],
+    ),
+    (
         28,
         "calendars",
         &["a_freeze_holds_for_all_but_giving_back", "a_day_begins_and_ends_at_its_local_minutes"],
@@ -160,6 +173,7 @@ const TESTS: &[&str] = &[
     include_str!("../../planner/tests/whole.rs"),
     include_str!("../../intent/tests.rs"),
     include_str!("../../record/tests.rs"),
+    include_str!("../../candidate/tests.rs"),
 ];
 
 #[test]

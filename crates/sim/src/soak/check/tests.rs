@@ -122,7 +122,7 @@ fn plans_that_come_out_otherwise_and_refusals_without_words_are_found() {
     let (target, policy) = (cluster(), Policy::auto());
     let state = target.state();
     let (plan, report) = planner::plan(&policy, &state, &Recorded::default(), None, 0, 7);
-    let planned = Planned { plan, report, policy, state, kept: Vec::new() };
+    let planned = Planned { plan, report, policy, canary: None, state, kept: Vec::new() };
     let found = |what: Vec<What>| {
         let mut journal = InMemory::default();
         journal

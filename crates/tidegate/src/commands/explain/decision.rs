@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use tidegate_autopilot::action::{Adjust, Change};
 use tidegate_autopilot::actuator::{Planned, What};
+use tidegate_autopilot::candidate::shadow::MARK;
 use tidegate_autopilot::intent::What as Step;
 use tidegate_autopilot::planner::{Considered, Decision};
 use tidegate_autopilot::record::Score;
@@ -13,6 +14,7 @@ use tidegate_autopilot::state::ForeseenBy;
 use tidegate_server::QueryService;
 
 use crate::autopilot::record::{Told, entries, plan, steps};
+use crate::commands::tried::{Again, again};
 use crate::commands::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
 
 /// Other objects of the same kind that are told of.
@@ -40,7 +42,10 @@ pub(super) struct DecisionArgs {
 struct Explanation {
     action: String,
     plan: String,
+    /// Name of the policy that decided it.
     policy: String,
+    /// base: it acts; canary: it acts for some owners; shadow: it only thinks.
+    role: &'static str,
     decision: Decision,
     /// What was thought of its object: alternatives are in it.
     considered: Option<Considered>,
@@ -65,6 +70,9 @@ pub(super) fn run(args: &DecisionArgs) -> CommandResult {
 
 async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     let service = committed(&args.data).await?;
+    if let Some(id) = args.action.strip_prefix(MARK) {
+        return thought(&service, &args.action, id).await;
+    }
     let of = format!("action = {}", quoted(&args.action));
     let mut proposed = None;
     let mut score = None;
@@ -76,7 +84,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
                 }
             }
             What::Scored(scored) => score = Some(scored),
-            What::Lease(_) | What::Planned(_) => {}
+            _ => {}
         }
     }
     let Some((decision, plan_id)) = proposed else { return Err(unknown(&service, &args.action).await?) };
@@ -95,7 +103,8 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     Ok(Explanation {
         action: args.action.clone(),
         plan: plan_id,
-        policy: planned.plan.policy.clone(),
+        policy: decision.canary.clone().unwrap_or_else(|| planned.plan.policy.clone()),
+        role: if decision.canary.is_some() { "canary" } else { "base" },
         considered: own.into_iter().next(),
         others: others.into_iter().take(OTHERS).collect(),
         decision,
@@ -103,6 +112,40 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
         same_bytes,
         steps: steps(&service, &args.action).await?,
         score,
+    })
+}
+
+/// What a shadow would have done: its plan is made again, as it is not on record whole.
+async fn thought(service: &QueryService, action: &str, id: &str) -> Result<Explanation, CommandError> {
+    let made_it = format!(
+        "plan = (SELECT max(plan) FROM autopilot_events WHERE kind = 'SHADOW_DECIDED' AND action = {})",
+        quoted(action)
+    );
+    let Ok(Again { shadowed, beside, plan, report, same_bytes }) = again(service, &made_it).await else {
+        return Err(unknown(service, action).await?);
+    };
+    let decision = plan.decisions.iter().find(|decision| decision.action.id == id).cloned();
+    let decision = decision.ok_or_else(|| {
+        format!(
+            "plan {}, made again from the record, does not hold {action}: was it made by another version?",
+            shadowed.plan
+        )
+    })?;
+    let (own, others): (Vec<Considered>, Vec<Considered>) = (report.considered.into_iter())
+        .filter(|considered| considered.kind == decision.kind)
+        .partition(|considered| considered.action.as_deref() == Some(id));
+    Ok(Explanation {
+        action: action.to_owned(),
+        plan: shadowed.plan,
+        policy: shadowed.policy,
+        role: "shadow",
+        considered: own.into_iter().next(),
+        others: others.into_iter().take(OTHERS).collect(),
+        foreseen: foreseen(&beside, &decision.action.change),
+        decision,
+        same_bytes,
+        steps: steps(service, action).await?,
+        score: None,
     })
 }
 
@@ -136,8 +179,11 @@ async fn unknown(service: &QueryService, action: &str) -> Result<CommandError, C
     struct Row {
         action: String,
     }
-    let newest: Vec<Row> =
-        ask(service, "SELECT action FROM decisions ORDER BY decided_time DESC LIMIT 3").await?;
+    let newest: Vec<Row> = ask(
+        service,
+        "SELECT action FROM decisions WHERE role <> 'shadow' ORDER BY decided_time DESC LIMIT 3",
+    )
+    .await?;
     let newest: Vec<&str> = newest.iter().map(|row| &*row.action).collect();
     let hint = match newest.is_empty() {
         true => "nothing was decided yet".to_owned(),
@@ -160,7 +206,12 @@ fn print(told: &Explanation) {
         hours(predicted.cost_gpu_ms),
         hours(predicted.net_low_gpu_ms()),
     );
-    say!("policy  {}, mode {}", told.policy, decision.mode.name());
+    let role = match told.role {
+        "shadow" => " (a shadow, which only thinks: this is never done)",
+        "canary" => " (a canary, which acts for some owners)",
+        _ => "",
+    };
+    say!("policy  {}{role}, mode {}", told.policy, decision.mode.name());
     let alternatives = considered.iter().flat_map(|considered| &considered.alternatives);
     for (at, other) in alternatives.enumerate() {
         let head = if at == 0 { "instead" } else { "       " };

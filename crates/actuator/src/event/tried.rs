@@ -1,0 +1,79 @@
+//! What is told of policies that are tried beside the one that acts.
+
+use tidegate_autopilot::candidate::shadow::{Decided, Shadowed, Told as Thinks};
+use tidegate_autopilot::candidate::{Canary, Told};
+use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind};
+
+use super::{object, rule_name};
+
+const SHADOW: &str = "shadow";
+/// What stands in `role` of what a candidate decides for its owners.
+pub(super) const CANARY: &str = "canary";
+
+pub(super) fn tell_shadow(event: &mut AutopilotEvent, told: &Thinks) {
+    event.role = Some(SHADOW.to_owned());
+    match told {
+        Thinks::Policy { hash, policy } => {
+            event.set_kind(EventKind::ShadowPolicy);
+            event.policy = Some(policy.name.clone());
+            event.policy_hash = Some(hash.clone());
+        }
+        Thinks::Planned(planned) => tell_plan(event, planned),
+        Thinks::Decided(decided) => tell_decision(event, decided),
+    }
+}
+
+fn tell_plan(event: &mut AutopilotEvent, planned: &Shadowed) {
+    event.set_kind(EventKind::ShadowPlanned);
+    event.plan = Some(planned.plan.clone());
+    event.beside_plan = Some(planned.beside.clone());
+    event.policy = Some(planned.policy.clone());
+    event.policy_hash = Some(planned.policy_hash.clone());
+    event.decisions = Some(planned.decisions);
+    let only_acting = planned.only_acting.len();
+    event.why = Some(format!("{} of the acting plan too, {only_acting} only there", planned.same));
+}
+
+fn tell_decision(event: &mut AutopilotEvent, decided: &Decided) {
+    let predicted = &decided.predicted;
+    event.set_kind(EventKind::ShadowDecided);
+    event.action = Some(decided.id.clone());
+    event.plan = Some(decided.plan.clone());
+    event.policy = Some(decided.policy.clone());
+    event.decision_kind = Some(decided.kind.name().to_owned());
+    event.object = Some(object(&decided.object));
+    event.mode = Some(decided.mode.name().to_owned());
+    event.gpus = Some(decided.gpus);
+    event.benefit_gpu_ms = Some(predicted.benefit_gpu_ms);
+    event.benefit_low_gpu_ms = Some(predicted.benefit_low_gpu_ms);
+    event.cost_gpu_ms = Some(predicted.cost_gpu_ms);
+    event.cost_high_gpu_ms = Some(predicted.cost_high_gpu_ms);
+    event.net_micros = Some(predicted.net_micros);
+    event.confidence_ppm = Some(predicted.confidence_ppm);
+    event.over_ms = Some(predicted.over_ms);
+    event.why = Some(decided.reason.clone());
+    event.same_as.clone_from(&decided.same_as);
+    event.rule = decided.refusal.as_ref().and_then(|refusal| rule_name(refusal.rule));
+    event.refused_why = decided.refusal.as_ref().map(|refusal| refusal.why.clone());
+}
+
+pub(super) fn tell_canary(event: &mut AutopilotEvent, told: &Told) {
+    event.role = Some(CANARY.to_owned());
+    match told {
+        Told::Began { what, by } => {
+            let Canary { policy, owners, .. } = &**what;
+            let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
+            let by = by.as_ref().map_or_else(String::new, |by| format!(", started anew by {by}"));
+            event.set_kind(EventKind::CanaryBegan);
+            event.canary = Some(what.id());
+            event.policy = Some(policy.name.clone());
+            event.why = Some(format!("it acts for {}{by}", owners.join(", ")));
+        }
+        Told::Ended { id, policy, why, .. } => {
+            event.set_kind(EventKind::CanaryEnded);
+            event.canary = Some(id.clone());
+            event.policy = Some(policy.clone());
+            event.why = Some(why.clone());
+        }
+    }
+}

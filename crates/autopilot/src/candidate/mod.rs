@@ -1,0 +1,161 @@
+//! Policies that are tried beside the one that acts: a [`shadow`] that only thinks, on live events, and a [`Canary`] that acts for some
+//! owners, until its own record ends it ([`rollback`]).
+
+mod canaries;
+pub mod rollback;
+pub mod shadow;
+pub mod summary;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+pub use canaries::{Canaries, Stands, Told};
+
+use crate::action::Action;
+use crate::fingerprint::fingerprint;
+use crate::guard::{self, History, Verdict};
+use crate::policy::{CanaryRules, Policy, RollbackRules, ShadowRules};
+use crate::state::{ClusterState, OwnerName};
+
+/// A policy that acts for some owners instead of the one that acts for the rest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Canary {
+    /// The policy.
+    pub policy: Policy,
+    /// For whom.
+    pub owners: BTreeSet<OwnerName>,
+    /// When it ends by itself.
+    pub rollback: RollbackRules,
+}
+
+/// What is tried beside a policy.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Candidates {
+    /// Only thinks.
+    pub shadow: Option<Policy>,
+    /// Acts for some owners.
+    pub canary: Option<Canary>,
+}
+
+/// A candidate that cannot be tried.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CandidateError {
+    /// Its policy cannot be read or is wrong.
+    #[error("{key} = {named:?}: {why}")]
+    Policy {
+        /// The key that names it.
+        key: &'static str,
+        /// What it names.
+        named: String,
+        /// What is wrong, and how to mend it.
+        why: String,
+    },
+    /// Nobody knows these owners.
+    #[error("canary.owners: the cluster has no {unknown}; it knows {known}")]
+    Owners {
+        /// Those that are unknown.
+        unknown: String,
+        /// Those that are known.
+        known: String,
+    },
+}
+
+impl Candidates {
+    /// Takes out of a policy what it says of others that are tried beside it, so that trying changes nothing of how it plans itself.
+    /// `read` finds a policy by the name or file that it gives.
+    ///
+    /// # Errors
+    /// A policy that is named cannot be read, has the name of this one, or tries others itself.
+    pub fn of(
+        policy: &mut Policy,
+        mut read: impl FnMut(&str) -> Result<Policy, String>,
+    ) -> Result<Self, CandidateError> {
+        let ShadowRules { policy: thinks } = std::mem::take(&mut policy.shadow);
+        let CanaryRules { policy: acts, owners, rollback } = std::mem::take(&mut policy.canary);
+        let mut named = |key: &'static str, named: String| {
+            let wrong = |why: String| CandidateError::Policy { key, named: named.clone(), why };
+            if named.is_empty() {
+                return Ok(None);
+            }
+            let candidate = read(&named).map_err(wrong)?;
+            fits(policy, &candidate).map_err(wrong)?;
+            Ok(Some(candidate))
+        };
+        let shadow = named("shadow.policy", thinks)?;
+        let acting = named("canary.policy", acts)?;
+        let canary = acting.map(|policy| Canary { policy, owners: owners.into_iter().collect(), rollback });
+        Ok(Self { shadow, canary })
+    }
+}
+
+/// Whether a candidate can be tried beside a policy.
+///
+/// # Errors
+/// Why not, and how to mend it.
+pub fn fits(policy: &Policy, candidate: &Policy) -> Result<(), String> {
+    if candidate.name == policy.name {
+        return Err(format!(
+            "it is called {:?} as the policy beside it; give it a `name` of its own: what it decides is recorded under it",
+            candidate.name
+        ));
+    }
+    if *candidate
+        != (Policy { shadow: ShadowRules::default(), canary: CanaryRules::default(), ..candidate.clone() })
+    {
+        return Err("it has a [shadow] or a [canary] of its own; only the policy that acts may".to_owned());
+    }
+    Ok(())
+}
+
+impl Canary {
+    /// Its id: other content is another canary. It is written as an action's id, so that a person may approve that it begins anew.
+    pub fn id(&self) -> String {
+        format!("canary-{:016x}", fingerprint(self))
+    }
+
+    /// What the guard says of an action of it: the first refusal by its policy, and else by that of the rest (`base`) with its modes. So of
+    /// budgets, floors and all else the stricter holds, and how far each kind goes is the candidate's to say.
+    pub fn verdict(
+        &self,
+        base: &Policy,
+        state: &ClusterState,
+        history: &History,
+        action: &Action,
+        now_us: i64,
+    ) -> Verdict {
+        let own = guard::verdict(&self.policy, state, history, action, now_us);
+        if own != Verdict::Allowed {
+            return own;
+        }
+        let (modes, scopes) = (self.policy.modes.clone(), self.policy.scopes.clone());
+        let base = Policy { modes, scopes, ..base.clone() };
+        guard::verdict(&base, state, history, action, now_us)
+    }
+
+    /// Whether the cluster knows its owners: by a share of a pool, or a job.
+    ///
+    /// # Errors
+    /// [`CandidateError::Owners`].
+    pub fn known_in(&self, state: &ClusterState) -> Result<(), CandidateError> {
+        let mut known: BTreeSet<&OwnerName> = state.owners.keys().collect();
+        known.extend(state.jobs.values().map(|job| &job.owner));
+        let list =
+            |names: Vec<&OwnerName>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let unknown: Vec<&OwnerName> = self.owners.iter().filter(|owner| !known.contains(owner)).collect();
+        match unknown.is_empty() {
+            true => Ok(()),
+            false => {
+                let known = if known.is_empty() {
+                    "nobody yet".to_owned()
+                } else {
+                    list(known.into_iter().collect())
+                };
+                Err(CandidateError::Owners { unknown: list(unknown), known })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Whether a canary has done badly enough to end.
+
+use crate::action::Change;
+use crate::intent::{Intent, Intents, Stage};
+use crate::policy::RollbackRules;
+use crate::record::Score;
+
+/// Shares this much apart are the same: they are quotients of sums.
+const ROUNDING: f64 = 1e-9;
+
+/// What there is to judge it by.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Name of the candidate.
+    pub policy: &'a str,
+    /// When it began: nothing before counts.
+    pub began_us: i64,
+    /// All scores that are remembered, oldest first.
+    pub scores: &'a [Score],
+    /// All actions that are remembered.
+    pub intents: &'a Intents,
+    /// Its decisions that the breaker refused since it began.
+    pub breaker_trips: usize,
+    /// Scores of a kind and side that are looked back on.
+    pub window: u32,
+}
+
+impl Record<'_> {
+    fn is_own(&self, canary: Option<&String>, at_us: i64) -> bool {
+        canary.is_some_and(|policy| policy == self.policy) && at_us >= self.began_us
+    }
+
+    fn own(&self) -> impl Iterator<Item = &Intent> {
+        self.intents.all().filter(|intent| self.is_own(intent.decision.canary.as_ref(), intent.at_us()))
+    }
+}
+
+/// Why it has to end; `None`: it may go on. The first rule that is broken is told.
+pub fn why(rules: &RollbackRules, record: &Record<'_>, now_us: i64) -> Option<String> {
+    failures(rules, record)
+        .or_else(|| trips(rules, record))
+        .or_else(|| unmet(rules, record, now_us))
+        .or_else(|| loss(rules, record))
+        .or_else(|| worse(rules, record))
+}
+
+/// Its newest actions that are over failed, one after the other.
+fn failures(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
+    let mut over: Vec<(i64, &str, bool)> = record.own().filter_map(outcome).collect();
+    over.sort_unstable_by(|a, b| b.cmp(a));
+    let failed = over.iter().take_while(|(_, _, failed)| *failed).count();
+    (failed >= rules.failures as usize).then(|| {
+        format!("its last {failed} actions failed, {} are the most", rules.failures.saturating_sub(1))
+    })
+}
+
+/// When an action was begun, its id, and whether it failed; `None`: it was not begun, or is not over.
+fn outcome(intent: &Intent) -> Option<(i64, &str, bool)> {
+    let failed = match intent.stage {
+        Stage::Verified { .. } => false,
+        Stage::Failed { .. } | Stage::Compensating { .. } | Stage::Compensated { .. } => true,
+        _ => return None,
+    };
+    Some((intent.at_us(), &intent.decision.action.id, failed))
+}
+
+fn trips(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
+    let trips = record.breaker_trips;
+    (trips >= rules.breaker_trips as usize)
+        .then(|| format!("the breaker refused {trips} of its decisions, {} end it", rules.breaker_trips))
+}
+
+/// Reclaims of it that took, or have been taking, longer than the loan's owner was promised.
+fn unmet(rules: &RollbackRules, record: &Record<'_>, now_us: i64) -> Option<String> {
+    let late: Vec<&str> =
+        record.own().filter(|intent| is_late(intent, record.intents, now_us)).map(id).collect();
+    (late.len() >= rules.unmet as usize).then(|| {
+        format!(
+            "{} of its reclaims took longer than was promised, {} end it: {}",
+            late.len(),
+            rules.unmet,
+            late.join(", ")
+        )
+    })
+}
+
+fn id(intent: &Intent) -> &str {
+    &intent.decision.action.id
+}
+
+fn is_late(intent: &Intent, intents: &Intents, now_us: i64) -> bool {
+    let Change::Reclaim { loan, .. } = &intent.decision.action.change else { return false };
+    let back_us = match intent.stage {
+        Stage::Verified { at_us } => at_us,
+        Stage::Applying { .. } => now_us,
+        _ => return false,
+    };
+    let promised_ms = intents.get(loan).and_then(|lent| match lent.decision.action.change {
+        Change::Lend { reclaim_within_ms, .. } => Some(reclaim_within_ms),
+        _ => None,
+    });
+    promised_ms.is_some_and(|promised_ms| back_us - intent.at_us() > promised_ms * 1000)
+}
+
+/// Net of its scores that could be said, GPUs × milliseconds.
+fn loss(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
+    let own = record.scores.iter().filter(|score| record.is_own(score.canary.as_ref(), score.decided_us));
+    let net: i64 = own.filter_map(|score| score.realised_gpu_ms).fold(0, i64::saturating_add);
+    let hours = net as f64 / 3.6e6;
+    (net < 0 && -hours >= rules.loss_gpu_hours).then(|| {
+        format!(
+            "its decisions lost {:.1} GPU-hours against doing nothing, {} end it",
+            -hours, rules.loss_gpu_hours
+        )
+    })
+}
+
+/// Realised over predicted net of all that could be said, on both sides: Σ realised / Σ predicted.
+fn worse(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
+    let own = share(record, |score| record.is_own(score.canary.as_ref(), score.decided_us));
+    let base = share(record, |score| score.canary.is_none());
+    let ((own, own_count), (base, base_count)) = own.zip(base)?;
+    if own_count.min(base_count) < rules.decisions as usize || own > base - rules.worse - ROUNDING {
+        return None;
+    }
+    Some(format!(
+        "its {own_count} scored decisions came to {own:.2} of what they promised, the {base_count} of the others to {base:.2}: more than {} less",
+        rules.worse
+    ))
+}
+
+/// The share of what was promised that the newest scores came to, and how many they are; `None`: nothing was promised.
+fn share(record: &Record<'_>, of: impl Fn(&Score) -> bool) -> Option<(f64, usize)> {
+    let newest = record.scores.iter().rev().filter(|score| of(score));
+    let said: Vec<(i64, i64)> = newest
+        .filter_map(|score| Some((score.realised_gpu_ms?, score.predicted_gpu_ms)))
+        .take(record.window as usize)
+        .collect();
+    let sum = |of: fn(&(i64, i64)) -> i64| said.iter().map(|pair| of(pair) as f64).sum::<f64>();
+    let promised = sum(|(_, predicted)| *predicted);
+    (promised > 0.0).then(|| (sum(|(realised, _)| *realised) / promised, said.len()))
+}

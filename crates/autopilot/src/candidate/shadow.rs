@@ -1,0 +1,283 @@
+//! A policy that only thinks: it plans on the state and the forecast that the acting one planned on, asks the guard, and is written down.
+//! It is given no target and no journal, and what comes of it holds no [`crate::action::Action`]: there is nothing of it that could be done.
+//!
+//! Its plan is not written whole. State and answers stand in the plan beside it, so what is written is what the two differ by, and a hash
+//! by which the plan made again is known to be the same.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::action::{ActionId, Kind};
+use crate::actuator::Planned;
+use crate::fingerprint::fingerprint;
+use crate::forecast::{Answer, DemandForecast, Recorded};
+use crate::guard::{self, History, Refusal, Rule, Switch, Verdict};
+use crate::planner::{self, Decision, Plan, Predicted, Report};
+use crate::policy::{Mode, Policy};
+use crate::state::{ClusterState, Object};
+
+/// What stands before the ids of its plans and decisions: no target was ever asked for one.
+pub const MARK: &str = "shadow-";
+
+/// What is told of a shadow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "shadow", rename_all = "snake_case")]
+pub enum Told {
+    /// Its policy, whole: once in each generation.
+    Policy {
+        /// Hash of it, by which its plans name it.
+        hash: String,
+        /// The policy.
+        policy: Box<Policy>,
+    },
+    /// It made a plan beside an acting one.
+    Planned(Shadowed),
+    /// It decided on something that was not told lately.
+    Decided(Box<Decided>),
+}
+
+/// A plan of it, by what it has beyond the plan beside it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shadowed {
+    /// Its id.
+    pub plan: String,
+    /// The acting plan of the same cycle, which stands right before it.
+    pub beside: String,
+    /// When it was made.
+    pub made_us: i64,
+    /// Name of its policy.
+    pub policy: String,
+    /// Hash of its policy as it was told.
+    pub policy_hash: String,
+    /// How far the record of each kind lets it go.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at_most: BTreeMap<Kind, Mode>,
+    /// Hash of plan and report.
+    pub print: String,
+    /// What the forecast answered it, and not the acting plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<Answer>,
+    /// Decisions of it.
+    pub decisions: u32,
+    /// Of them those that the acting plan takes too.
+    pub same: u32,
+    /// Decisions of the acting plan that it does not take.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only_acting: Vec<Missed>,
+}
+
+/// A decision that a shadow does not take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// The action.
+    pub action: ActionId,
+    /// Its kind.
+    pub kind: Kind,
+    /// What it is expected to come to, GPUs × milliseconds.
+    pub net_gpu_ms: i64,
+}
+
+/// What a shadow would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// Its id.
+    pub id: String,
+    /// The plan.
+    pub plan: String,
+    /// Name of its policy.
+    pub policy: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// What it would change.
+    pub object: Object,
+    /// Mode of its policy for it.
+    pub mode: Mode,
+    /// GPUs it would touch.
+    pub gpus: u32,
+    /// What it is expected to come to.
+    pub predicted: Predicted,
+    /// Why, and why now.
+    pub reason: String,
+    /// What the guard says of it by its policy; `None`: it would be let.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
+    /// The same decision of the acting plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<ActionId>,
+}
+
+/// What a shadow is shown.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    /// The cluster.
+    pub state: &'a ClusterState,
+    /// The forecast.
+    pub forecast: &'a dyn DemandForecast,
+    /// What was really done lately.
+    pub history: &'a History,
+    /// The acting plan.
+    pub plan: &'a Plan,
+    /// Its report.
+    pub report: &'a Report,
+}
+
+impl std::fmt::Debug for Seen<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seen").field("plan", &self.plan.id).finish_non_exhaustive()
+    }
+}
+
+/// A policy that only thinks, and what of it was told lately.
+#[derive(Debug, Clone)]
+pub struct Shadow {
+    policy: Policy,
+    hash: String,
+    /// Generation in which its policy was told.
+    told_in: Option<u64>,
+    /// When a decision was told last.
+    told: BTreeMap<String, i64>,
+}
+
+/// A plan and what it decides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thought {
+    /// The plan.
+    pub planned: Shadowed,
+    /// All that it decides.
+    pub decisions: Vec<Decided>,
+}
+
+impl Shadow {
+    /// One that has thought nothing yet.
+    pub fn new(policy: Policy) -> Self {
+        let hash = format!("{:016x}", fingerprint(&policy));
+        Self { policy, hash, told_in: None, told: BTreeMap::new() }
+    }
+
+    /// Its policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Plans on what it is shown. `at_most`: how far the record of each kind lets its policy go.
+    pub fn think(&self, seen: Seen<'_>, at_most: &BTreeMap<Kind, Mode>) -> Thought {
+        let policy = Policy { at_most: at_most.clone(), ..self.policy.clone() };
+        let (now_us, seed) = (seen.plan.made_us, seen.plan.seed);
+        let (plan, report) = planner::plan(&policy, seen.state, seen.forecast, None, now_us, seed);
+        let acting = &seen.plan.decisions;
+        let same_as = |decision: &Decision| acting.iter().find(|other| other.is_same(decision));
+        // The switch is about acting, and it never acts: what its policy's own rules say is asked as if it were on.
+        let history = History { switch: Switch::On, earned: at_most.clone(), ..seen.history.clone() };
+        let id = format!("{MARK}{}", plan.id);
+        let decided = |decision: &Decision| {
+            let refusal = match guard::verdict(&policy, seen.state, &history, &decision.action, now_us) {
+                // What must come first would be begun before it, and a person was not asked.
+                Verdict::Refused(refusal) if !matches!(refusal.rule, Rule::Order | Rule::Mode) => {
+                    Some(refusal)
+                }
+                _ => None,
+            };
+            Decided {
+                id: format!("{MARK}{}", decision.action.id),
+                plan: id.clone(),
+                policy: policy.name.clone(),
+                kind: decision.kind,
+                object: decision.action.change.object(),
+                mode: decision.mode,
+                gpus: decision.gpus,
+                predicted: decision.predicted,
+                reason: decision.reason.clone(),
+                refusal,
+                same_as: same_as(decision).map(|other| other.action.id.clone()),
+            }
+        };
+        let decisions: Vec<Decided> = plan.decisions.iter().map(decided).collect();
+        let taken = |decision: &&Decision| {
+            decisions.iter().any(|own| own.same_as.as_ref() == Some(&decision.action.id))
+        };
+        let only_acting = acting.iter().filter(|decision| !taken(decision)).map(|decision| Missed {
+            action: decision.action.id.clone(),
+            kind: decision.kind,
+            net_gpu_ms: decision.predicted.net_gpu_ms(),
+        });
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let known = |answer: &&Answer| !seen.report.answers.contains(answer);
+        let planned = Shadowed {
+            plan: id.clone(),
+            beside: seen.plan.id.clone(),
+            made_us: now_us,
+            policy: policy.name.clone(),
+            policy_hash: self.hash.clone(),
+            at_most: at_most.clone(),
+            print: print(&plan, &report),
+            answers: report.answers.iter().filter(known).cloned().collect(),
+            decisions: count(decisions.len()),
+            same: count(decisions.iter().filter(|own| own.same_as.is_some()).count()),
+            only_acting: only_acting.collect(),
+        };
+        Thought { planned, decisions }
+    }
+
+    /// Whether a thought holds what was not told within `every_us` and the acting plan does not decide: for that it has to be recorded.
+    pub fn has_news(&self, thought: &Thought, every_us: i64) -> bool {
+        let mut alone = thought.decisions.iter().filter(|own| own.same_as.is_none());
+        alone.any(|own| self.is_news(own, thought.planned.made_us, every_us))
+    }
+
+    fn is_news(&self, decided: &Decided, now_us: i64, every_us: i64) -> bool {
+        self.told.get(&key(decided)).is_none_or(|at_us| now_us - at_us >= every_us)
+    }
+
+    /// What is to be told of a thought in that generation: the plan, and what was not told within `every_us`.
+    pub fn tell(&mut self, thought: Thought, generation: u64, every_us: i64) -> Vec<Told> {
+        let now_us = thought.planned.made_us;
+        let mut told = Vec::new();
+        if self.told_in != Some(generation) {
+            self.told_in = Some(generation);
+            told.push(Told::Policy { hash: self.hash.clone(), policy: Box::new(self.policy.clone()) });
+        }
+        told.push(Told::Planned(thought.planned));
+        for decided in thought.decisions {
+            if self.is_news(&decided, now_us, every_us) {
+                self.told.insert(key(&decided), now_us);
+                told.push(Told::Decided(Box::new(decided)));
+            }
+        }
+        self.told.retain(|_, at_us| now_us - *at_us < every_us);
+        told
+    }
+}
+
+/// By what a decision is the one that was told before: the same of the acting plan, or the object, as long as the guard says the same.
+/// How many GPUs it is about may change from plan to plan.
+fn key(decided: &Decided) -> String {
+    match &decided.same_as {
+        Some(action) => action.clone(),
+        None => format!(
+            "{} {} {:?}",
+            decided.kind,
+            decided.object,
+            decided.refusal.as_ref().map(|refusal| refusal.rule)
+        ),
+    }
+}
+
+fn print(plan: &Plan, report: &Report) -> String {
+    format!("{:016x}", fingerprint(&(plan, report)))
+}
+
+impl Shadowed {
+    /// Makes the plan again: by the policy as it was told, and the acting plan beside which it was made.
+    pub fn again(&self, policy: &Policy, beside: &Planned) -> (Plan, Report) {
+        let policy = Policy { at_most: self.at_most.clone(), ..policy.clone() };
+        let answers = beside.report.answers.iter().chain(&self.answers).cloned().collect();
+        let (made_us, seed) = (beside.plan.made_us, beside.plan.seed);
+        planner::plan(&policy, &beside.state, &Recorded { answers }, None, made_us, seed)
+    }
+
+    /// Whether a plan that was made again is this one, byte for byte.
+    pub fn is(&self, plan: &Plan, report: &Report) -> bool {
+        self.plan == format!("{MARK}{}", plan.id) && self.print == print(plan, report)
+    }
+}

@@ -1,0 +1,146 @@
+//! Policies that are tried beside the one that acts in a soak, and what must hold of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tidegate_autopilot::{
+    action::{Adjust, Change},
+    actuator::{Known, Planned},
+    candidate::{
+        Canary, Candidates,
+        shadow::{MARK, Shadowed, Told},
+    },
+    intent::{IntentEvent, What as Step},
+    planner::Decision,
+    policy::{Policy, RollbackRules},
+    state::{ClusterState, OwnerName},
+};
+
+use super::Invariant;
+
+/// Two in five seeds have a shadow, two in five a canary. Drawn apart from all else, so that a seed's faults stay what they were.
+pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Candidates {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0xca7);
+    let mut other = |name: &str| {
+        let mut other = Policy { name: name.to_owned(), ..policy.clone() };
+        other.lend.buffer_gpus = rng.random_range(other.lend.reclaim_buffer_gpus..=32);
+        other.lend.promise_quantile = if rng.random_bool(0.5) { 0.99 } else { 0.999 };
+        other.resize.gain_ratio = rng.random_range(1.0..3.0);
+        (rng.random_bool(0.4), other)
+    };
+    let ((has_shadow, shadow), (has_canary, policy)) = (other("shadow"), other("canary"));
+    let mut theirs: BTreeSet<OwnerName> = owners.iter().filter(|_| rng.random_bool(0.5)).cloned().collect();
+    theirs.extend(owners.last().cloned().filter(|_| theirs.is_empty()));
+    let rollback = RollbackRules { decisions: 3, ..RollbackRules::default() };
+    Candidates {
+        shadow: has_shadow.then_some(shadow),
+        canary: has_canary.then_some(Canary { policy, owners: theirs, rollback }),
+    }
+}
+
+/// What was read of them.
+#[derive(Default)]
+pub(super) struct Tried {
+    shadows: BTreeMap<String, Policy>,
+    /// The acting plan recorded last.
+    beside: Option<Planned>,
+    /// Plans of shadows that were made again.
+    pub(super) thoughts: u64,
+    /// Canaries that their record ended.
+    pub(super) ended: u64,
+}
+
+impl Tried {
+    /// Takes a plan; what is wrong with it.
+    pub(super) fn plan(&mut self, planned: &Planned) -> Vec<(Invariant, String)> {
+        let strays = planned.plan.decisions.iter().filter(|decision| strays(decision, planned));
+        let wrong = strays.map(|decision| {
+            let what = format!("{} was decided by {:?}", decision.action.id, decision.canary);
+            (Invariant::Canary, what)
+        });
+        let wrong = wrong.collect();
+        self.beside = Some(planned.clone());
+        wrong
+    }
+
+    /// Takes what is told of a shadow; what is wrong with it.
+    pub(super) fn shadow(&mut self, told: &Told) -> Vec<(Invariant, String)> {
+        match told {
+            Told::Policy { hash, policy } => drop(self.shadows.insert(hash.clone(), (**policy).clone())),
+            Told::Planned(planned) => {
+                self.thoughts += 1;
+                if !self.comes_out_again(planned) {
+                    let what = format!("shadow plan {} comes out otherwise", planned.plan);
+                    return vec![(Invariant::Rederived, what)];
+                }
+            }
+            Told::Decided(decided) if decided.reason.is_empty() => {
+                return vec![(Invariant::Explained, format!("nobody says why {} was decided", decided.id))];
+            }
+            Told::Decided(_) => {}
+        }
+        Vec::new()
+    }
+
+    fn comes_out_again(&self, planned: &Shadowed) -> bool {
+        let beside = self.beside.as_ref().filter(|beside| beside.plan.id == planned.beside);
+        let Some((beside, policy)) = beside.zip(self.shadows.get(&planned.policy_hash)) else { return false };
+        let (plan, report) = planned.again(policy, beside);
+        planned.is(&plan, &report)
+    }
+}
+
+/// A step that no candidate may take; `known` has taken it already.
+pub(super) fn wrong_step(event: &IntentEvent, known: &Known) -> Option<(Invariant, String)> {
+    let id = &event.action;
+    if id.starts_with(MARK) {
+        return Some((Invariant::Shadow, format!("{id} is {}", event.what.name())));
+    }
+    let decision = &known.intents.get(id)?.decision;
+    let canary = decision.canary.as_ref().filter(|_| event.what == Step::Applying)?;
+    let acts = known.canaries.acting().any(|(_, stands)| stands.policy == *canary);
+    let gives_back = matches!(decision.action.change, Change::Reclaim { .. } | Change::ReturnNode { .. })
+        || known.intents.frees_a_loan(&decision.action);
+    (!acts && !gives_back).then(|| (Invariant::Canary, format!("{id} was begun when {canary} had ended")))
+}
+
+/// Whether a decision is about what the one who decided it has no say in.
+fn strays(decision: &Decision, planned: &Planned) -> bool {
+    let Some(canary) = &planned.canary else { return decision.canary.is_some() };
+    // What follows another decision is made by whoever made that.
+    if !decision.action.after.is_empty() {
+        return false;
+    }
+    let theirs = is_of(&decision.action.change, &planned.state, &canary.owners);
+    theirs.is_some_and(|theirs| decision.canary.is_some() != theirs)
+}
+
+/// Whether a change is about what is these owners'; `None`: of a job on a node that is drained both may say something.
+fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) -> Option<bool> {
+    let lender = |loan: &String| state.loans.get(loan).is_some_and(|loan| owners.contains(&loan.from));
+    let theirs = match change {
+        Change::Lend { from, .. } => owners.contains(from),
+        Change::Reclaim { loan, .. } => lender(loan),
+        Change::AdjustReservation(Adjust::Quota { owner, .. } | Adjust::Reservation { owner, .. }) => {
+            owners.contains(owner)
+        }
+        Change::AdjustReservation(Adjust::Commitment { .. })
+        | Change::DrainNode { .. }
+        | Change::ReturnNode { .. } => false,
+        Change::ResizeJob { job, .. } | Change::Preempt { job, .. } => {
+            let job = state.jobs.get(job)?;
+            let drained = |name| state.nodes.get(name).is_some_and(|node| node.drain.is_some());
+            if job.placement.keys().any(drained) {
+                return None;
+            }
+            // Who leaves a loan that is being taken back leaves it for its lender.
+            let on = |node| state.loans.values().find(|loan| loan.reclaiming_nodes.contains(node));
+            match job.placement.keys().find_map(on) {
+                Some(loan) => owners.contains(&loan.from),
+                None => owners.contains(&job.owner),
+            }
+        }
+    };
+    Some(theirs)
+}

@@ -1,0 +1,249 @@
+//! Policies tried beside the one that acts, on a simulated cluster: one that only thinks, and one that acts for an owner until its record
+//! ends it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use tidegate_autopilot::{
+    action::{Change, Kind},
+    actuator::{Actuator, Entry, Foresees, InMemory, Journal, Known, Settings, What},
+    candidate::{Canary, Candidates, Told, shadow::Told as Thinks, summary::summary},
+    forecast::{Series, Trailing, TrailingConfig},
+    guard::Switch,
+    policy::{Mode, Policy, RollbackRules},
+};
+use tidegate_sim::{
+    DAY_US, HOUR_US, MINUTE_US, Sim,
+    backtest::Setting,
+    generate::{Arrivals, Load},
+    target::{Control, SimTarget},
+};
+
+const EPOCH_US: i64 = 1_760_000_000_000_000;
+
+fn setting() -> Setting {
+    let arrivals = Arrivals { span_us: 2 * DAY_US, load_gpus: 90, max_gpus: 32, ..Arrivals::default() };
+    let load = Load { span_us: 2 * DAY_US, peak_gpus: 50, ..Load::default() };
+    let mut setting = Setting::made_up(8, 8, &arrivals, &load, 5);
+    setting.spec.epoch_us = EPOCH_US;
+    setting
+}
+
+fn cluster(setting: &Setting) -> SimTarget {
+    let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
+    let mut target = SimTarget::new(sim, Control::default(), 1);
+    target.run_until(17 * HOUR_US);
+    target
+}
+
+/// A forecast that has seen a week of such days.
+fn warmed(setting: &Setting) -> Trailing {
+    let mut forecast = Trailing::new(TrailingConfig::default());
+    let service = &setting.services[0];
+    let pool = &setting.spec.pools[service.pool].name;
+    let day = (DAY_US / service.step_us) as usize;
+    for step in 0..7 * day {
+        let at_us = EPOCH_US - 7 * DAY_US + step as i64 * service.step_us;
+        forecast.observe(
+            Series { owner: pool, pool },
+            at_us,
+            f64::from(service.demand_gpus[step % (2 * day)]),
+        );
+    }
+    forecast
+}
+
+fn pilot(
+    policy: Policy,
+    holder: &str,
+    journal: InMemory,
+    tried: Candidates,
+    setting: &Setting,
+) -> Actuator<InMemory, Trailing> {
+    let settings = Settings { holder: holder.to_owned(), lease_ms: 90_000, ..Settings::default() };
+    Actuator::new(policy, settings, journal, warmed(setting)).beside(tried)
+}
+
+/// Runs until `until_us` after the beginning, looking each minute.
+fn run<F: Foresees>(actuator: &mut Actuator<InMemory, F>, target: &mut SimTarget, until_us: i64) {
+    while target.sim().now_us() < until_us {
+        step(actuator, target, &[]);
+    }
+}
+
+fn step<F: Foresees>(
+    actuator: &mut Actuator<InMemory, F>,
+    target: &mut SimTarget,
+    approved: &[(String, String)],
+) {
+    let now_us = target.sim().now_us();
+    actuator.step(target, &mut || Switch::On, approved, EPOCH_US + now_us).unwrap();
+    target.run_until((now_us / MINUTE_US + 1) * MINUTE_US);
+}
+
+fn read(journal: &InMemory) -> (Known, Vec<Entry>) {
+    let entries = journal.reader().read().unwrap();
+    let mut known = Known::default();
+    entries.iter().cloned().for_each(|entry| known.fold(entry));
+    (known, entries)
+}
+
+fn thoughts(entries: &[Entry]) -> Vec<&Thinks> {
+    let told = entries.iter().filter_map(|entry| match &entry.what {
+        What::Shadow(told) => Some(&**told),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn named(name: &str) -> Policy {
+    Policy { name: name.to_owned(), ..Policy::auto() }
+}
+
+#[test]
+fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
+    let setting = setting();
+    let (mut target, journal) = (cluster(&setting), InMemory::default());
+    let tried = Candidates { shadow: Some(named("shadow")), canary: None };
+    let mut base = named("base");
+    base.modes.values_mut().for_each(|mode| *mode = Mode::Observe);
+    let mut actuator = pilot(base, "one", journal.clone(), tried, &setting);
+    run(&mut actuator, &mut target, 30 * HOUR_US);
+    assert!(target.deeds().is_empty());
+    let (known, entries) = read(&journal);
+    assert_eq!(known.rejected, 0);
+    assert!(known.intents.all().all(|intent| !intent.decision.action.id.starts_with("shadow")));
+    let told = thoughts(&entries);
+    // It thinks the same, and both lend in its thoughts alone.
+    let found = summary("shadow", told.iter().copied(), known.scores.iter());
+    assert!(found.plans > 60 && found.kinds[&Kind::Lend].both > 10, "{found:?}");
+    assert_eq!((found.alike, found.kinds[&Kind::Lend].only_shadow), (found.plans, 0), "{found:?}");
+    // What a cycle costs: a plan that thinks the same is far below the one beside it.
+    let bytes = |entry: &Entry| serde_json::to_vec(entry).unwrap().len();
+    let of = |is: fn(&What) -> bool| {
+        let all: Vec<usize> = entries.iter().filter(|entry| is(&entry.what)).map(bytes).collect();
+        all.iter().sum::<usize>() / all.len().max(1)
+    };
+    let acting = of(|what| matches!(what, What::Planned(_)));
+    let shadow = of(|what| matches!(what, What::Shadow(told) if matches!(**told, Thinks::Planned(_))));
+    println!("{acting} bytes a plan, {shadow} that of a shadow beside it");
+    assert!(shadow < 600 && acting > 20 * shadow, "{acting} and {shadow}");
+}
+
+#[test]
+fn with_a_shadow_beside_it_what_is_done_is_the_same() {
+    let setting = setting();
+    let careful = Policy::parse("name = \"careful\"\n[lend]\nbuffer_gpus = 40\n").unwrap();
+    let done = |shadow: Option<Policy>| {
+        let (mut target, journal) = (cluster(&setting), InMemory::default());
+        let tried = Candidates { shadow, canary: None };
+        let mut actuator = pilot(Policy::auto(), "one", journal.clone(), tried, &setting);
+        run(&mut actuator, &mut target, 26 * HOUR_US);
+        let done: Vec<_> = target.deeds().iter().map(|deed| (deed.kind, deed.asked_us)).collect();
+        (done, journal)
+    };
+    let ((alone, _), (beside, journal)) = (done(None), done(Some(careful)));
+    assert!(alone.len() > 10, "{alone:?}");
+    assert_eq!(alone, beside);
+    let (known, entries) = read(&journal);
+    let found = summary("careful", thoughts(&entries).into_iter(), known.scores.iter());
+    assert!(found.kinds[&Kind::Lend].only_acting > 0, "{found:?}");
+}
+
+/// The policy that acts, by which failures do not make an object rest for long: what is tried here is what ends a canary.
+fn patient(name: &str) -> Policy {
+    let mut policy = named(name);
+    (policy.stability.failures, policy.blast.failures) = (99, 99);
+    (policy.stability.cooldown_s, policy.stability.cooldown_most_s) = (60, 60);
+    policy
+}
+
+/// A canary for the owner that serves.
+fn canary(setting: &Setting, failures: u32) -> Canary {
+    let owners: BTreeSet<String> = [setting.spec.pools[1].name.clone()].into();
+    let rollback = RollbackRules { failures, unmet: 99, breaker_trips: 99, ..RollbackRules::default() };
+    Canary { policy: patient("bold"), owners, rollback }
+}
+
+/// Who decided on the loans of that time.
+fn lends(known: &Known, time: Range<i64>) -> Vec<Option<String>> {
+    let of = known.intents.all().filter(|intent| time.contains(&intent.at_us()));
+    let lends = of.filter(|intent| matches!(intent.decision.action.change, Change::Lend { .. }));
+    lends.map(|intent| intent.decision.canary.clone()).collect()
+}
+
+fn told(entries: &[Entry]) -> Vec<&Told> {
+    let told = entries.iter().filter_map(|entry| match &entry.what {
+        What::Canary(told) => Some(&**told),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
+    let setting = setting();
+    let (mut target, journal) = (cluster(&setting), InMemory::default());
+    let bold = canary(&setting, 3);
+    let tried = Candidates { shadow: None, canary: Some(bold.clone()) };
+    let mut first = pilot(patient("base"), "first", journal.clone(), tried.clone(), &setting);
+    // All that it begins comes to nothing: the scheduler says yes and does nothing.
+    target.set_control(Control { lie_ppm: 1_000_000, ..Control::default() });
+    while first.acting_canary().is_some() || target.sim().now_us() < 18 * HOUR_US {
+        step(&mut first, &mut target, &[]);
+        assert!(target.sim().now_us() < 30 * HOUR_US, "it goes on for ever");
+    }
+    let (known, entries) = read(&journal);
+    let ended =
+        |entry: &&Entry| matches!(&entry.what, What::Canary(told) if matches!(**told, Told::Ended { .. }));
+    let ended_us = entries.iter().find(ended).unwrap().at_us;
+    let before = lends(&known, 0..ended_us);
+    assert!(before.len() > 2 && before.iter().all(|by| by.as_deref() == Some("bold")), "{before:?}");
+    let events = told(&entries);
+    assert!(matches!(events[0], Told::Began { by: None, .. }) && events.len() == 2, "{events:?}");
+    let Told::Ended { why, rolled_back: true, .. } = events[1] else { panic!("{events:?}") };
+    assert!(why.contains("last 3 actions failed"), "{why}");
+    // From the next plan on the base acts for its owner; killed and started again it stays so.
+    drop(first);
+    target.set_control(Control::default());
+    target.run_until(target.sim().now_us() + 2 * MINUTE_US);
+    let mut second = pilot(patient("base"), "second", journal.reader(), tried.clone(), &setting);
+    run(&mut second, &mut target, 26 * HOUR_US);
+    assert!(second.acting_canary().is_none());
+    let (known, entries) = read(&journal);
+    assert_eq!(told(&entries).len(), 2);
+    let after = lends(&known, ended_us..i64::MAX);
+    assert!(!after.is_empty() && after.iter().all(Option::is_none), "{after:?}");
+    assert!(target.deeds().iter().any(|deed| deed.kind == Kind::Lend));
+    // A person starts it anew, as they approve an action.
+    let approved = [(bold.id(), "anna".to_owned())];
+    step(&mut second, &mut target, &approved);
+    assert!(second.acting_canary().is_some());
+    let (_, entries) = read(&journal);
+    assert!(matches!(told(&entries)[2], Told::Began { by: Some(by), .. } if by == "anna"));
+    // Other content is another canary, and one that nobody names any more ends without fault.
+    drop(second);
+    target.run_until(target.sim().now_us() + 2 * MINUTE_US);
+    let tried = Candidates { shadow: None, canary: Some(canary(&setting, 4)) };
+    let mut third = pilot(patient("base"), "third", journal.reader(), tried, &setting);
+    step(&mut third, &mut target, &[]);
+    assert!(third.acting_canary().is_some());
+    let (_, entries) = read(&journal);
+    assert!(matches!(told(&entries)[3], Told::Ended { rolled_back: false, .. }));
+}
+
+#[test]
+fn a_canary_of_owners_that_nobody_knows_never_begins() {
+    let setting = setting();
+    let (mut target, journal) = (cluster(&setting), InMemory::default());
+    let stranger = Canary { owners: ["stranger".to_owned()].into(), ..canary(&setting, 3) };
+    let tried = Candidates { shadow: None, canary: Some(stranger) };
+    let mut actuator = pilot(patient("base"), "one", journal.clone(), tried, &setting);
+    run(&mut actuator, &mut target, 20 * HOUR_US);
+    let (known, entries) = read(&journal);
+    assert!(told(&entries).is_empty() && actuator.acting_canary().is_none());
+    let lends = lends(&known, 0..i64::MAX);
+    assert!(!lends.is_empty() && lends.iter().all(Option::is_none));
+}

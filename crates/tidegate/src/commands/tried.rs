@@ -1,0 +1,309 @@
+//! What the autopilot tries beside its policy, from its record: a shadow that only thinks, a canary that acts for some owners.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use tidegate_actuator::Control;
+use tidegate_autopilot::actuator::{Entry, Planned, What};
+use tidegate_autopilot::candidate::shadow::{MARK, Shadowed, Told as Thinks};
+use tidegate_autopilot::candidate::summary::{Side, Summary, summary};
+use tidegate_autopilot::candidate::{Canaries, Told};
+use tidegate_autopilot::planner::{Decision, Plan, Report};
+use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::record::Score;
+use tidegate_server::QueryService;
+
+use super::{CommandError, DataArgs, ask, block_on, committed, quoted};
+use crate::autopilot::record::{entries, plan};
+
+/// A shadow beside the policy that acts.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate autopilot shadow
+  tidegate autopilot shadow --days 30 --policy careful --json
+
+A decision that stands from plan to plan is counted once in ten minutes. What both decided and was done is scored; of what only the shadow
+would have done one cluster cannot say what it would have come to: `tidegate backtest` does.")]
+pub struct ShadowArgs {
+    /// Days up to the newest entry on record
+    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// Name of the shadow's policy; by default the one that thought last
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+/// A policy that acts for some owners.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate autopilot canary
+  tidegate autopilot canary --restart
+
+A canary that its record ended stays so over restarts of the autopilot. It begins anew when you say so, or when its policy, its owners or its
+rules in the policy file say something else.")]
+pub struct CanaryArgs {
+    /// Lets the canary that its record ended last begin anew
+    #[arg(long)]
+    restart: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "restart")]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+fn thoughts(entries: Vec<Entry>) -> Vec<Thinks> {
+    let of = |entry: Entry| match entry.what {
+        What::Shadow(told) => Some(*told),
+        _ => None,
+    };
+    entries.into_iter().filter_map(of).collect()
+}
+
+pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
+    let since = format!(
+        "event_time >= (SELECT max(event_time) FROM autopilot_events) - INTERVAL '{} days'",
+        args.days
+    );
+    let (told, scored) = block_on(async {
+        let service = committed(&args.data).await?;
+        let kinds = "kind IN ('SHADOW_PLANNED', 'SHADOW_DECIDED')";
+        let told = entries(&service, &format!("{kinds} AND {since}")).await?;
+        let scored = entries(&service, &format!("kind = 'SCORED' AND {since}")).await?;
+        Ok::<_, CommandError>((thoughts(told), scored))
+    })??;
+    let newest = told.iter().rev().find_map(|told| match told {
+        Thinks::Planned(planned) => Some(planned.policy.clone()),
+        _ => None,
+    });
+    let Some(policy) = args.policy.clone().or(newest) else {
+        return Err(format!(
+            "no shadow thought in the last {} days: name one in the policy's [shadow] or by `tidegate autopilot run --shadow FILE`",
+            args.days
+        )
+        .into());
+    };
+    let scores: Vec<Score> = scored
+        .into_iter()
+        .filter_map(|entry| match entry.what {
+            What::Scored(score) => Some(score),
+            _ => None,
+        })
+        .collect();
+    let found = summary(&policy, told.iter(), scores.iter());
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&found)?);
+        return Ok(());
+    }
+    tell(&policy, args.days, &found);
+    Ok(())
+}
+
+fn tell(policy: &str, days: u32, found: &Summary) {
+    say!(
+        "shadow {policy}, {days} days: {} plans made by both and on record, {} of them alike",
+        found.plans,
+        found.alike
+    );
+    let hours = |gpu_ms: i64| gpu_ms as f64 / 3.6e6;
+    for (kind, side) in &found.kinds {
+        let Side { both, scored, only_acting, only_shadow, .. } = side;
+        say!(
+            "{:18} both {both:4} ({:+.1} GPU-hours predicted), only acting {only_acting:4} ({:+.1}), only shadow {only_shadow:4} ({:+.1})",
+            kind.name(),
+            hours(side.both_net_gpu_ms),
+            hours(side.only_acting_net_gpu_ms),
+            hours(side.only_shadow_net_gpu_ms),
+        );
+        if *scored > 0 {
+            say!("{:18} {scored} of both are scored: {:+.1} GPU-hours", "", hours(side.realised_gpu_ms));
+        }
+        for (rule, times) in &side.refused {
+            let rule = serde_json::to_value(rule).ok().and_then(|name| Some(name.as_str()?.to_owned()));
+            say!("{:18} the guard would refuse {times} by {}", "", rule.unwrap_or_default());
+        }
+    }
+}
+
+/// A canary as it stands.
+#[derive(Debug, Serialize)]
+struct Line {
+    canary: String,
+    policy: String,
+    owners: Vec<String>,
+    acts: bool,
+    rolled_back: bool,
+    why: Option<String>,
+    began_us: i64,
+}
+
+pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
+    let told: Vec<(i64, Told)> = block_on(async {
+        let service = committed(&args.data).await?;
+        let found = entries(&service, "kind IN ('CANARY_BEGAN', 'CANARY_ENDED')").await?;
+        let of = |entry: Entry| match entry.what {
+            What::Canary(told) => Some((entry.at_us, *told)),
+            _ => None,
+        };
+        Ok::<_, CommandError>(found.into_iter().filter_map(of).collect())
+    })??;
+    let lines = stand(&told);
+    if args.restart {
+        let ended = lines.iter().filter(|line| line.rolled_back).max_by_key(|line| line.began_us);
+        let Some(line) = ended else { return Err("no canary was ended by its record".into()) };
+        Control::of(&args.data.data).approve(&line.canary, by)?;
+        say!(
+            "{} acts for {} again from the next look on, if the policy still names it",
+            line.policy,
+            line.owners.join(", ")
+        );
+        return Ok(());
+    }
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&lines)?);
+        return Ok(());
+    }
+    if lines.is_empty() {
+        say!("no canary was ever begun: name one in the policy's [canary]");
+    }
+    for line in &lines {
+        let stands = if line.acts { "acts" } else { "has ended" };
+        let why = line.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        say!("{}  {} for {} {stands}{why}", line.canary, line.policy, line.owners.join(", "));
+    }
+    Ok(())
+}
+
+/// How each canary that was ever begun stands, by id.
+fn stand(told: &[(i64, Told)]) -> Vec<Line> {
+    let mut canaries = Canaries::default();
+    let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (at_us, told) in told {
+        canaries.fold(told, *at_us);
+        if let Told::Began { what, .. } = told {
+            owners.insert(what.id(), what.owners.iter().cloned().collect());
+        }
+    }
+    let line = |(id, stands): (&String, &tidegate_autopilot::candidate::Stands)| Line {
+        canary: id.clone(),
+        policy: stands.policy.clone(),
+        owners: owners.get(id).cloned().unwrap_or_default(),
+        acts: stands.ended.is_none(),
+        rolled_back: stands.ended.as_ref().is_some_and(|(_, _, by_record)| *by_record),
+        why: stands.ended.as_ref().map(|(_, why, _)| why.clone()),
+        began_us: stands.began_us,
+    };
+    canaries.all().map(line).collect()
+}
+
+/// A plan of a shadow, made again.
+pub struct Again {
+    /// As it is on record.
+    pub shadowed: Shadowed,
+    /// The acting plan of the same cycle.
+    pub beside: Planned,
+    /// The plan itself.
+    pub plan: Plan,
+    /// Why it is so.
+    pub report: Report,
+    /// It is the one that was recorded, byte for byte; `None`: the state that both were made from is not on record.
+    pub same_bytes: Option<bool>,
+}
+
+/// The shadow's plan that `condition` picks, the newest of them, made again from the record.
+///
+/// # Errors
+/// There is none, or what it was made from is not on record any more.
+pub async fn again(service: &QueryService, condition: &str) -> Result<Again, CommandError> {
+    #[derive(Deserialize)]
+    struct Row {
+        plan: String,
+    }
+    let newest: Vec<Row> = ask(
+        service,
+        &format!(
+            "SELECT plan FROM autopilot_events WHERE kind = 'SHADOW_PLANNED' AND {condition} ORDER BY epoch DESC, seq DESC LIMIT 1"
+        ),
+    )
+    .await?;
+    let Some(Row { plan: id }) = newest.into_iter().next() else {
+        return Err("no such plan of a shadow is on record: `tidegate sql \"SELECT plan, made_time FROM plans WHERE role = 'shadow'\"` lists them".into());
+    };
+    let found = entries(service, &format!("kind = 'SHADOW_PLANNED' AND plan = {}", quoted(&id))).await?;
+    let shadowed = thoughts(found).into_iter().find_map(|told| match told {
+        Thinks::Planned(planned) => Some(planned),
+        _ => None,
+    });
+    let shadowed = shadowed.ok_or_else(|| format!("plan {id} is not on record any more"))?;
+    let hash = quoted(&shadowed.policy_hash);
+    let found = entries(service, &format!("kind = 'SHADOW_POLICY' AND policy_hash = {hash}")).await?;
+    let policy: Option<Policy> = thoughts(found).into_iter().find_map(|told| match told {
+        Thinks::Policy { policy, .. } => Some(*policy),
+        _ => None,
+    });
+    let policy =
+        policy.ok_or_else(|| format!("policy {} of {id} is not on record any more", shadowed.policy))?;
+    let beside = plan(service, &shadowed.beside).await?;
+    let beside =
+        beside.ok_or_else(|| format!("plan {} beside {id} is not on record any more", shadowed.beside))?;
+    let (plan, report) = shadowed.again(&policy, &beside);
+    let has_inputs = !beside.state.cluster.is_empty() || !beside.state.nodes.is_empty();
+    let same_bytes = has_inputs.then(|| shadowed.is(&plan, &report));
+    Ok(Again { shadowed, beside, plan, report, same_bytes })
+}
+
+/// `tidegate plan diff --shadow`: what the acting plan of a cycle decides and the shadow's does not, and the other way round.
+pub async fn diff(service: &QueryService, plan: Option<&str>, json: bool) -> Result<(), CommandError> {
+    #[derive(Serialize)]
+    struct Diff<'a> {
+        acting: &'a str,
+        shadow: &'a str,
+        policy: &'a str,
+        only_acting: Vec<&'a Decision>,
+        only_shadow: Vec<&'a Decision>,
+        same: usize,
+    }
+    let condition = plan.map_or_else(
+        || "plan IS NOT NULL".to_owned(),
+        |plan| format!("(plan = {0} OR beside_plan = {0})", quoted(plan)),
+    );
+    let Again { shadowed, beside, plan, same_bytes, .. } = again(service, &condition).await?;
+    if same_bytes.is_none() {
+        return Err(format!(
+            "the state that {} was made from is not on record, so it cannot be made again",
+            shadowed.plan
+        )
+        .into());
+    }
+    let (acting, thought) = (&beside.plan.decisions, &plan.decisions);
+    let lacks = |others: &[Decision], own: &Decision| !others.iter().any(|other| other.is_same(own));
+    let only_acting: Vec<&Decision> = acting.iter().filter(|own| lacks(thought, own)).collect();
+    let only_shadow: Vec<&Decision> = thought.iter().filter(|own| lacks(acting, own)).collect();
+    let same = thought.len() - only_shadow.len();
+    let told = Diff {
+        acting: &beside.plan.id,
+        shadow: &shadowed.plan,
+        policy: &shadowed.policy,
+        only_acting,
+        only_shadow,
+        same,
+    };
+    if json {
+        say!("{}", serde_json::to_string_pretty(&told)?);
+        return Ok(());
+    }
+    say!("from {} to {}, shadow {}: {same} decisions are the same", told.acting, told.shadow, told.policy);
+    for (sign, mark, decisions) in [("-", "", &told.only_acting), ("+", MARK, &told.only_shadow)] {
+        for decision in decisions {
+            let Decision { kind, action, gpus, reason, .. } = decision;
+            say!("{sign} {kind} of {}, {gpus} GPUs: {reason}  [{mark}{}]", action.change.object(), action.id);
+        }
+    }
+    Ok(())
+}
