@@ -32,7 +32,7 @@ pub enum Told {
         policy: Box<Policy>,
     },
     /// It made a plan beside an acting one.
-    Planned(Shadowed),
+    Planned(Box<Shadowed>),
     /// It decided on something that was not told lately.
     Decided(Box<Decided>),
 }
@@ -237,7 +237,7 @@ impl Shadow {
             self.told_in = Some(generation);
             told.push(Told::Policy { hash: self.hash.clone(), policy: Box::new(self.policy.clone()) });
         }
-        told.push(Told::Planned(thought.planned));
+        told.push(Told::Planned(Box::new(thought.planned)));
         for decided in thought.decisions {
             if self.is_news(&decided, now_us, every_us) {
                 self.told.insert(key(&decided), now_us);

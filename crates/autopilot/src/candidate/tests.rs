@@ -458,7 +458,7 @@ fn a_summary_counts_what_both_took_once_and_what_only_one_did() {
             kind: Kind::Lend,
             net_gpu_ms: *net_gpu_ms,
         });
-        Thinks::Planned(Shadowed {
+        Thinks::Planned(Box::new(Shadowed {
             plan: "shadow-1".into(),
             beside: "1".into(),
             made_us: NOW,
@@ -470,7 +470,7 @@ fn a_summary_counts_what_both_took_once_and_what_only_one_did() {
             decisions,
             same,
             only_acting: only_acting.collect(),
-        })
+        }))
     };
     let decided = |policy: &str, same_as: Option<&str>, net: i64, rule: Option<Rule>| {
         Thinks::Decided(Box::new(Decided {

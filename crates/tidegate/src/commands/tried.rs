@@ -237,7 +237,7 @@ pub async fn again(service: &QueryService, condition: &str) -> Result<Again, Com
     };
     let found = entries(service, &format!("kind = 'SHADOW_PLANNED' AND plan = {}", quoted(&id))).await?;
     let shadowed = thoughts(found).into_iter().find_map(|told| match told {
-        Thinks::Planned(planned) => Some(planned),
+        Thinks::Planned(planned) => Some(*planned),
         _ => None,
     });
     let shadowed = shadowed.ok_or_else(|| format!("plan {id} is not on record any more"))?;

@@ -97,6 +97,29 @@ fn the_switch_is_a_file_that_says_who_and_why() {
     assert!(refused.status == Some(1) && refused.stderr.contains("nonesuch.toml"), "{}", refused.stderr);
 }
 
+#[test]
+fn a_policy_is_checked_with_what_it_tries() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let check = || run(tidegate().args(["policy", "check"]).arg(folder.path().join("site.toml")));
+    let site = "name = \"site\"\n[shadow]\npolicy = \"auto\"\n[canary]\npolicy = \"next.toml\"\nowners = [\"team-a\"]\n";
+    write("site.toml", site);
+    let missing = check();
+    assert!(missing.status == Some(1) && missing.stderr.contains("canary.policy"), "{}", missing.stderr);
+    write("next.toml", "name = \"site\"\n");
+    assert!(check().stderr.contains("a `name` of its own"));
+    write("next.toml", "name = \"next\"\n");
+    let said = check().stdout;
+    assert!(said.contains("shadow  auto") && said.contains("canary  next for team-a"), "{said}");
+    write("site.toml", "[canary]\npolicy = \"next.toml\"\n");
+    assert!(check().stderr.contains("name the owners"));
+    // Nobody tried anything yet, and that is said.
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let shadow = run(tidegate().args(["autopilot", "shadow", "--data"]).arg(&data));
+    assert_eq!(shadow.status, Some(1), "{}", shadow.stdout);
+}
+
 /// Costs that are counted, the same on every machine; how long they take is for people to look at.
 #[test]
 fn an_action_takes_few_appends_and_one_fsync_for_each() {
