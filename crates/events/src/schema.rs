@@ -83,11 +83,10 @@ impl SchemaId {
             Self::PoolSample
             | Self::DeadLetter
             | Self::Forecast
-            | Self::AutopilotEvent
             | Self::CoverageSignal
             | Self::JobEndSignal
             | Self::ScalingCurve => 1,
-            Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal => 2,
+            Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal | Self::AutopilotEvent => 2,
             Self::JobEvent | Self::CapacityEvent | Self::NodeEvent => 3,
             Self::StepReport => 4,
         }

@@ -2,6 +2,7 @@
 
 mod calendar;
 mod check;
+mod direction;
 mod overlay;
 mod sections;
 mod service;
@@ -11,9 +12,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use calendar::{Day, Freeze};
+pub use direction::{Changed, changes, signers_needed};
 pub use sections::{
     AdviceRules, Blast, Budget, DrainRules, Floors, ForecastRules, ForecastSource, Freshness, LendRules,
-    PreemptRules, RecordRules, ReservationRules, ResizeRules, Stability, Worth,
+    PreemptRules, RecordRules, ReservationRules, ResizeRules, SloRules, Stability, Worth,
 };
 pub use service::Service;
 
@@ -162,6 +164,9 @@ pub struct Policy {
     pub advice: AdviceRules,
     /// When a kind of decision is promoted or demoted.
     pub record: RecordRules,
+    /// What the autopilot promises of itself.
+    #[serde(default, skip_serializing_if = "SloRules::are_default")]
+    pub slo: SloRules,
 }
 
 /// What is wrong with a policy.

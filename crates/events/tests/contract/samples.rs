@@ -349,5 +349,14 @@ fn autopilot(envelope: Option<v1::Envelope>) -> v1::AutopilotEvent {
         benefit_ratio_ppm: Some(960_000),
         within: Some(true),
         body: r#"{"at_us":1763712000500000}"#.into(),
+        signed_by: vec!["anna@example.com SHA256:xqwyVLcevY4AEKPkDnFJYZMIPXIdFzN90R5lT6/rT/U".into()],
+        widens: vec!["budgets.lend.per_hour".into()],
+        objective: Some("promises".into()),
+        severity: Some("page".into()),
+        firing: Some(true),
+        since_ms: Some(1_763_711_990_000),
+        burn_rate_milli: Some(33_300),
+        cycles_made: Some(10),
+        cycles_missed: Some(1),
     }
 }

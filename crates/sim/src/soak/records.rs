@@ -57,7 +57,9 @@ impl Records {
             What::Step(event) => {
                 self.step(&event).map(|what| vec![(Invariant::Explained, what)]).unwrap_or_default()
             }
-            What::Lease(_) | What::Scored(_) => Vec::new(),
+            What::Lease(_) | What::Scored(_) | What::Policy(_) | What::Alert(_) | What::Cycles(_) => {
+                Vec::new()
+            }
         };
         wrong.into_iter().map(|(invariant, what)| (at_us, invariant, what)).collect()
     }

@@ -76,7 +76,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
                 }
             }
             What::Scored(scored) => score = Some(scored),
-            What::Lease(_) | What::Planned(_) => {}
+            _ => {}
         }
     }
     let Some((decision, plan_id)) = proposed else { return Err(unknown(&service, &args.action).await?) };
@@ -187,6 +187,11 @@ fn print(told: &Explanation) {
         let why = match step.kind.as_str() {
             "PROPOSED" => String::new(),
             "APPROVED" => format!(" by {}", step.holder),
+            "APPROVAL_REFUSED" => format!(
+                " of {}{}",
+                step.holder,
+                step.why.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+            ),
             _ => step.why.as_ref().map_or_else(String::new, |why| format!(": {why}")),
         };
         say!("{head} {}  {}{rule}{why}", step.event_time, step.kind.to_lowercase());
