@@ -103,6 +103,26 @@ fn the_switch_is_a_file_that_says_who_and_why() {
     assert!(refused.status == Some(1) && refused.stderr.contains("nonesuch.toml"), "{}", refused.stderr);
 }
 
+#[test]
+fn a_policy_is_checked_for_what_it_widens_and_who_signed_it() {
+    let carried = concat!(env!("CARGO_MANIFEST_DIR"), "/../actuator/tests/fixtures/authority");
+    let policy = format!("{carried}/policy.toml");
+    let signers = format!("{carried}/allowed_signers");
+    let said =
+        succeed(tidegate().args(["policy", "check", &policy, "--against", "default", "--signers", &signers]));
+    assert!(said.contains("budgets.lend.per_hour: 12 to 13  lets the autopilot do more"), "{said}");
+    assert!(
+        said.contains("two people's") && said.contains("signed by anna@example.com SHA256:xqwyVLcev"),
+        "{said}"
+    );
+    assert!(said.contains("signed by ben@example.com"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("policy.toml");
+    fs::copy(&policy, &alone).unwrap();
+    let refused = run(tidegate().args(["policy", "check"]).arg(alone).args(["--signers", &signers]));
+    assert!(refused.status == Some(1) && refused.stderr.contains("ssh-keygen -Y sign"), "{}", refused.stderr);
+}
+
 /// Costs that are counted, the same on every machine; how long they take is for people to look at.
 #[test]
 fn an_action_takes_few_appends_and_one_fsync_for_each() {
