@@ -98,7 +98,7 @@ impl Control {
                 let file = file.ok()?;
                 let action = file.file_name().into_string().ok().filter(|name| is_id(name))?;
                 let text = fs::read_to_string(file.path()).ok()?;
-                let (by, signature) = text.split_once('\n').unwrap_or((&text, ""));
+                let (by, signature) = text.split_once('\n').unwrap_or((text.as_str(), ""));
                 let signature = Some(signature.trim().to_owned()).filter(|text| !text.is_empty());
                 Some(Approval { action, by: by.trim().to_owned(), signature })
             })
