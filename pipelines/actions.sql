@@ -13,7 +13,7 @@
 --! state         = "Its newest step: APPLYING, APPLIED, VERIFIED, ACTION_FAILED, YIELDED (somebody else changed it), COMPENSATING or COMPENSATED (undone)."
 --! generation    = "Generation of the lease it was carried out under."
 --! holder        = "Who took its newest step."
---! approved_by   = "Who approved it; policy: nobody had to."
+--! approved_by   = "Who approved it: a login, or principals and fingerprint of the key that signed; policy: nobody had to."
 --! decided_time  = "When it was decided."
 --! noticed_time  = "When the jobs it disturbs were told."
 --! acknowledged_time = "When they had written their checkpoint."
@@ -27,7 +27,7 @@
 WITH steps AS (
     SELECT *, row_number() OVER (PARTITION BY cluster, action ORDER BY epoch DESC, seq DESC) AS place
     FROM autopilot_events
-    WHERE action IS NOT NULL AND kind <> 'SCORED'
+    WHERE action IS NOT NULL AND kind NOT IN ('SCORED', 'APPROVAL_REFUSED')
 )
 SELECT cluster, action,
        max(plan) AS plan,

@@ -22,7 +22,8 @@
 --! over_ms       = "Time over which it is reckoned, ms."
 --! expires_time  = "It is begun by then or not at all."
 --! state         = "Its newest step: PROPOSED, APPROVED, LEASED, NOTICED, ACKNOWLEDGED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, or COMPENSATED; of a shadow's SHADOW_DECIDED."
---! approved_by   = "Who approved it; policy: nobody had to."
+--! approved_by   = "Who approved it: a login, or principals and fingerprint of the key that signed; policy: nobody had to."
+--! approval_refused = "Why an approval did not count: it was not signed, or not by somebody who may."
 --! rule          = "The guard's rule that refused it."
 --! refused_why   = "What the rule said."
 --! why           = "Why, and why now."
@@ -30,13 +31,14 @@
 --! policy        = "Name of the policy, where role is canary or shadow; else the plan's."
 --! same_as       = "Of a shadow's: the same decision of the policy that acts; NULL: that one did not take it."
 WITH steps AS (
-    SELECT *, row_number() OVER (PARTITION BY cluster, action ORDER BY epoch DESC, seq DESC) AS place
+    SELECT *, row_number() OVER (PARTITION BY cluster, action ORDER BY kind = 'APPROVAL_REFUSED', epoch DESC, seq DESC) AS place
     FROM autopilot_events
     WHERE action IS NOT NULL AND kind <> 'SCORED'
 ), became AS (
     SELECT cluster, action,
            max(kind) FILTER (WHERE place = 1) AS state,
            max(holder) FILTER (WHERE kind = 'APPROVED') AS approved_by,
+           max(holder || ': ' || why) FILTER (WHERE kind = 'APPROVAL_REFUSED') AS approval_refused,
            max(rule) FILTER (WHERE kind = 'DROPPED') AS rule,
            max(why) FILTER (WHERE kind = 'DROPPED') AS refused_why
     FROM steps
@@ -44,7 +46,7 @@ WITH steps AS (
 )
 SELECT p.cluster, p.action, p.plan, p.event_time AS decided_time, p.decision_kind, p.object, p.mode, p.gpus,
        p.benefit_gpu_ms, p.benefit_low_gpu_ms, p.cost_gpu_ms, p.cost_high_gpu_ms, p.benefit_gpu_ms - p.cost_gpu_ms AS net_gpu_ms,
-       p.net_micros, p.confidence_ppm, p.over_ms, p.expires_time, b.state, b.approved_by, coalesce(b.rule, p.rule) AS rule, coalesce(b.refused_why, p.refused_why) AS refused_why, p.why,
+       p.net_micros, p.confidence_ppm, p.over_ms, p.expires_time, b.state, b.approved_by, b.approval_refused, coalesce(b.rule, p.rule) AS rule, coalesce(b.refused_why, p.refused_why) AS refused_why, p.why,
        coalesce(p.role, 'base') AS role, p.policy, p.same_as
 FROM steps p
 JOIN became b ON b.cluster = p.cluster AND b.action = p.action

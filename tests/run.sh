@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every check of the repository: format, lints, tests, and the answers against another engine.
 #
-# Needs Rust (rustup), a C toolchain and make. Installs Python's venv module, a Java runtime, kcat, strace and Slurm if they are missing
+# Needs Rust (rustup), a C toolchain and make. Installs Python's venv module, ssh-keygen, a Java runtime, kcat, strace and Slurm if they are missing
 # (Debian: as root or with sudo), and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka/broker.sh) and Python packages from PyPI
 # (tests/kafka/read_topic.py) for the tests of the log.
 # Build folder: TIDEGATE_TARGET_DIR, by default a cache outside the clone. Further traces: TIDEGATE_SHARED_DATA.
@@ -42,6 +42,11 @@ install_python() {
     has_python || { echo "Python 3.11 or newer with the venv module is needed" >&2; return 1; }
 }
 
+# Signatures of policies and approvals are checked with OpenSSH itself.
+install_ssh_keygen() {
+    command -v ssh-keygen >/dev/null || tests/install.sh openssh-client
+}
+
 answers() {
     local binary="$CARGO_TARGET_DIR/debug/tidegate"
     local folders=(--data-dir crates/tidegate/demo)
@@ -59,6 +64,7 @@ need cc "install a C toolchain, on Debian: apt-get install build-essential"
 need make "install a C toolchain, on Debian: apt-get install build-essential"
 
 section "python" install_python
+section "ssh-keygen" install_ssh_keygen
 section "format" cargo fmt --all --check
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "kafka" tests/kafka/broker.sh install

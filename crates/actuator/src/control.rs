@@ -10,6 +10,17 @@ use tidegate_autopilot::guard::Switch;
 
 const ON: &str = "on";
 
+/// What somebody approved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approval {
+    /// The action.
+    pub action: ActionId,
+    /// Who, as far as they say.
+    pub by: String,
+    /// Their signature, armoured, where they signed.
+    pub signature: Option<String>,
+}
+
 /// The folder with the switch.
 #[derive(Debug, Clone)]
 pub struct Control {
@@ -64,36 +75,41 @@ impl Control {
         format!("paused by {by} at {at}{}", why.map_or_else(String::new, |why| format!(": {why}")))
     }
 
-    /// Writes down that `by` approves an action.
+    /// Writes down that `by` approves an action, with their signature where they signed. It is there whole or not at all.
     ///
     /// # Errors
     /// The file cannot be written, or the id is no action's.
-    pub fn approve(&self, action: &str, by: &str) -> io::Result<()> {
+    pub fn approve(&self, action: &str, by: &str, signature: Option<&str>) -> io::Result<()> {
         if !is_id(action) {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{action:?} is no id of an action")));
         }
         let folder = self.folder.join("approved");
         fs::create_dir_all(&folder)?;
-        fs::write(folder.join(action), by)
+        let new = folder.join(format!("{action}.{}", std::process::id()));
+        fs::write(&new, format!("{}\n{}", by.replace('\n', " "), signature.unwrap_or_default()))?;
+        fs::rename(new, folder.join(action))
     }
 
     /// What people approved and nobody has taken up yet.
-    pub fn approved(&self) -> Vec<(ActionId, String)> {
+    pub fn approved(&self) -> Vec<Approval> {
         let Ok(files) = fs::read_dir(self.folder.join("approved")) else { return Vec::new() };
-        let mut approved: Vec<(ActionId, String)> = files
+        let mut approved: Vec<Approval> = files
             .filter_map(|file| {
                 let file = file.ok()?;
                 let action = file.file_name().into_string().ok().filter(|name| is_id(name))?;
-                Some((action, fs::read_to_string(file.path()).ok()?.trim().to_owned()))
+                let text = fs::read_to_string(file.path()).ok()?;
+                let (by, signature) = text.split_once('\n').unwrap_or((text.as_str(), ""));
+                let signature = Some(signature.trim().to_owned()).filter(|text| !text.is_empty());
+                Some(Approval { action, by: by.trim().to_owned(), signature })
             })
             .collect();
-        approved.sort();
+        approved.sort_by(|a, b| a.action.cmp(&b.action));
         approved
     }
 
     /// Forgets approvals that are on record now.
-    pub fn took_up(&self, approved: &[(ActionId, String)]) {
-        for (action, _) in approved {
+    pub fn took_up(&self, approved: &[Approval]) {
+        for Approval { action, .. } in approved {
             // One that stays is taken up again, which changes nothing.
             fs::remove_file(self.folder.join("approved").join(action)).ok();
         }
@@ -136,10 +152,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let control = Control::of(folder.path());
         assert!(control.approved().is_empty());
-        control.approve("lend-1b491e8c244329c8", "anna").unwrap();
-        assert!(control.approve("../switch", "anna").is_err());
+        let of = |action: &str, by: &str, signature: Option<&str>| {
+            let (action, by) = (action.to_owned(), by.to_owned());
+            Approval { action, by, signature: signature.map(str::to_owned) }
+        };
+        control.approve("lend-1b491e8c244329c8", "anna", None).unwrap();
+        control.approve("lend-2", "ben", Some("-----BEGIN\nAAAA\n")).unwrap();
+        assert!(control.approve("../switch", "anna", None).is_err());
         let approved = control.approved();
-        assert_eq!(approved, [("lend-1b491e8c244329c8".to_owned(), "anna".to_owned())]);
+        let signed = of("lend-2", "ben", Some("-----BEGIN\nAAAA"));
+        assert_eq!(approved, [of("lend-1b491e8c244329c8", "anna", None), signed]);
         control.took_up(&approved);
         assert!(control.approved().is_empty());
     }

@@ -5,11 +5,12 @@ mod tried;
 use std::collections::BTreeMap;
 
 use tidegate_autopilot::action::{Action, Kind};
-use tidegate_autopilot::actuator::{Entry, Planned, What};
+use tidegate_autopilot::actuator::{Entry, Planned, PolicyTaken, What};
 use tidegate_autopilot::guard::{Refusal, Rule};
 use tidegate_autopilot::intent::{IntentEvent, What as Step};
 use tidegate_autopilot::planner::Decision;
 use tidegate_autopilot::record::Score;
+use tidegate_autopilot::slo::Alert;
 use tidegate_autopilot::state::Object;
 use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind, Envelope};
 use tidegate_events::{Event, SchemaId};
@@ -57,6 +58,12 @@ pub fn event_of(entry: &Entry, cluster: &str, holder: &str, seq: u64) -> Result<
         What::Scored(score) => tell_score(&mut event, score),
         What::Shadow(told) => tried::tell_shadow(&mut event, told),
         What::Canary(told) => tried::tell_canary(&mut event, told),
+        What::Policy(taken) => tell_policy(&mut event, taken),
+        What::Alert(alert) => tell_alert(&mut event, alert),
+        What::Cycles(cycles) => {
+            event.set_kind(EventKind::Cycles);
+            (event.cycles_made, event.cycles_missed) = (Some(cycles.made), Some(cycles.missed));
+        }
     }
     Ok(Event::Autopilot(event))
 }
@@ -107,6 +114,7 @@ fn tell_step(event: &mut AutopilotEvent, step: &IntentEvent) {
     event.set_kind(match &step.what {
         Step::Proposed { .. } => EventKind::Proposed,
         Step::Approved { .. } => EventKind::Approved,
+        Step::ApprovalRefused { .. } => EventKind::ApprovalRefused,
         Step::Leased { .. } => EventKind::Leased,
         Step::Noticed => EventKind::Noticed,
         Step::Acknowledged => EventKind::Acknowledged,
@@ -122,6 +130,10 @@ fn tell_step(event: &mut AutopilotEvent, step: &IntentEvent) {
     match &step.what {
         Step::Proposed { decision, plan, .. } => tell_decision(event, decision, plan),
         Step::Approved { by } => event.holder.clone_from(by),
+        Step::ApprovalRefused { by, why } => {
+            event.holder.clone_from(by);
+            event.why = Some(why.clone());
+        }
         Step::Applied { receipt } => event.why = Some(receipt.done.clone()),
         Step::Dropped { refusal: Some(Refusal { rule, why }) } => {
             event.rule = rule_name(*rule);
@@ -174,6 +186,24 @@ fn tell_score(event: &mut AutopilotEvent, score: &Score) {
     event.benefit_ratio_ppm = score.benefit_ratio_ppm;
     event.within = score.within;
     tell_canary(event, score.canary.as_ref());
+}
+
+fn tell_policy(event: &mut AutopilotEvent, taken: &PolicyTaken) {
+    event.set_kind(EventKind::PolicyTaken);
+    event.policy = Some(taken.policy.clone());
+    event.signed_by.clone_from(&taken.signed_by);
+    event.widens = taken.changes.iter().filter(|key| key.widens).map(|key| key.key.clone()).collect();
+}
+
+fn tell_alert(event: &mut AutopilotEvent, alert: &Alert) {
+    event.set_kind(EventKind::Alert);
+    event.objective = Some(alert.series.objective.name().to_owned());
+    event.decision_kind = alert.series.kind.map(|kind| kind.name().to_owned());
+    event.severity = Some(alert.burn.severity().to_owned());
+    event.firing = Some(alert.firing);
+    event.since_ms = Some(alert.since_us.div_euclid(1_000));
+    event.burn_rate_milli = Some(alert.burn_rate_milli);
+    event.why = Some(alert.why.clone());
 }
 
 fn object(object: &Object) -> String {

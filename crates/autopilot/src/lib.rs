@@ -17,5 +17,6 @@ pub mod intent;
 pub mod planner;
 pub mod policy;
 pub mod record;
+pub mod slo;
 pub mod state;
 pub mod target;

@@ -91,6 +91,11 @@ pub enum LogError {
     InvalidKafkaProperty { property: String },
 
     #[error(
+        "{key} is a secret, which other users see on a command line; write KEY=VALUE into a file and name it with --kafka-config"
+    )]
+    SecretOnCommandLine { key: String },
+
+    #[error(
         "Kafka at {servers} did not get done in {seconds} s: {doing} ({reason}); check that the address is right, that its brokers run and that their disks are not full. Nothing acknowledged is lost, and an append may be repeated"
     )]
     KafkaUnavailable { servers: String, doing: String, seconds: u64, reason: String },

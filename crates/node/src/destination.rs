@@ -123,7 +123,7 @@ impl DestinationArgs {
         if let Some(file) = &self.kafka_config {
             options.read_properties(file)?;
         }
-        self.properties.iter().try_for_each(|property| options.add_property(property))?;
+        self.properties.iter().try_for_each(|property| options.add_argument(property))?;
         Ok(options)
     }
 

@@ -19,5 +19,5 @@ pub use error::QueryError;
 pub use format::Format;
 pub use http::{MAX_BODY_BYTES, serve};
 pub use ingest::Ingest;
-pub use metrics::Metrics;
+pub use metrics::{AutopilotKept, Metrics, ObjectiveKept};
 pub use query::{Overrides, QueryLimits, QueryService, Rows};

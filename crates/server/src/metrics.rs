@@ -1,5 +1,7 @@
 //! What monitoring asks of a process that keeps tables, in the OpenMetrics text format.
 
+mod autopilot;
+
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -11,6 +13,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tidegate_lake::runner::{PartitionProgress, Progress};
+
+pub use autopilot::{AutopilotKept, ObjectiveKept};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Partition {
@@ -33,11 +37,14 @@ pub struct Metrics {
     lag: Family<Partition, Gauge>,
     offset: Family<Partition, Gauge>,
     watermark: Family<Partition, Gauge>,
+    autopilot: autopilot::Gauges,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("tidegate_pipeline");
+        let mut whole = Registry::default();
+        let autopilot = autopilot::Gauges::register(&mut whole);
+        let registry = whole.sub_registry_with_prefix("tidegate_pipeline");
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -61,7 +68,8 @@ impl Default for Metrics {
         let offset = gauges("offset", "Offset up to which the partition is taken in");
         let watermark = gauges("watermark_seconds", "Newest event time taken in, seconds since the epoch");
         Self {
-            registry,
+            autopilot,
+            registry: whole,
             last: Mutex::default(),
             records,
             undecodable,
@@ -78,6 +86,11 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Shows how an autopilot does from now on.
+    pub fn observe_autopilot(&self, kept: &AutopilotKept) {
+        self.autopilot.observe(kept);
+    }
+
     /// Shows the runner's progress from now on.
     pub fn observe(&self, progress: &Progress) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -187,6 +187,9 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
             What::Lease(_) => "lease",
             What::Scored(_) => "scored",
             What::Shadow(_) | What::Canary(_) => "beside",
+            What::Policy(_) => "policy",
+            What::Alert(_) => "alert",
+            What::Cycles(_) => "cycles",
         });
         killed.insert((at, is_written));
         let died_us = target.sim().now_us();

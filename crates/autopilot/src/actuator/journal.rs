@@ -10,8 +10,9 @@ use crate::candidate::{self, Canary, shadow};
 use crate::forecast::Recorded;
 use crate::intent::{IntentEvent, Lease};
 use crate::planner::{self, Plan, Report};
-use crate::policy::Policy;
+use crate::policy::{Changed, Policy};
 use crate::record::Score;
+use crate::slo::{Alert, Cycles};
 use crate::state::ClusterState;
 
 /// A plan with everything it was made from.
@@ -72,6 +73,25 @@ pub enum What {
     Shadow(Box<shadow::Told>),
     /// A policy that acts for some owners began or ended.
     Canary(Box<candidate::Told>),
+    /// A policy holds from now on, by whose signatures.
+    Policy(PolicyTaken),
+    /// An alert about the autopilot itself began or ended.
+    Alert(Box<Alert>),
+    /// Plans that were made, and that were missing.
+    Cycles(Cycles),
+}
+
+/// A policy that holds from now on, where policies are signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyTaken {
+    /// Its name.
+    pub policy: String,
+    /// The file it was read from.
+    pub file: String,
+    /// Who signed it: principals and the key's fingerprint of each.
+    pub signed_by: Vec<String>,
+    /// What it changes against the policy before it.
+    pub changes: Vec<Changed>,
 }
 
 /// An entry of the journal.

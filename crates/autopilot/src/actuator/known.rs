@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::journal::{Entry, What, pruned};
 use crate::action::{ActionId, Change, Kind};
 use crate::candidate::Canaries;
-use crate::intent::{self, Intent, Intents, Lease, Stage};
+use crate::intent::{self, Intent, IntentEvent, Intents, Lease, Stage};
 use crate::planner::Plan;
 use crate::policy::{Mode, Policy};
 use crate::record::{Score, summary, trust};
+use crate::slo::Slo;
 
 /// Times of taking back that say something of the next.
 const MEASURED: usize = 20;
@@ -24,10 +25,16 @@ pub struct Known {
     pub plan: Option<Plan>,
     /// When it was made.
     pub planned_us: Option<i64>,
+    /// The policy it was made by: the last that acted.
+    pub policy: Option<Policy>,
     /// Scores, oldest first.
     pub scores: Vec<Score>,
     /// Policies that act or acted for some owners.
     pub canaries: Canaries,
+    /// How well the autopilot itself does.
+    pub slo: Slo,
+    /// When something was written last by whoever held the lease.
+    pub alive_us: Option<i64>,
     scored: BTreeSet<ActionId>,
     /// Entries that changed nothing: written by somebody who had lost the lease, or told twice.
     pub rejected: u64,
@@ -44,6 +51,7 @@ impl Known {
             self.rejected += 1;
             return;
         }
+        let at_us = entry.at_us;
         match entry.what {
             What::Lease(lease) => {
                 let renews = self
@@ -52,6 +60,7 @@ impl Known {
                     .is_some_and(|own| own.generation == lease.generation && own.holder == lease.holder);
                 if lease.generation > generation || renews {
                     self.lease = Some(lease);
+                    self.alive_us = self.alive_us.max(Some(at_us));
                 } else {
                     self.rejected += 1;
                 }
@@ -59,21 +68,39 @@ impl Known {
             What::Planned(planned) => {
                 self.planned_us = Some(planned.plan.made_us);
                 self.plan = Some(planned.plan);
+                self.policy = Some(planned.policy);
             }
             What::Step(event) => {
                 if let intent::What::Proposed { .. } = event.what {
                     self.proposals += 1;
                     self.order.entry(event.action.clone()).or_insert(self.proposals);
                 }
+                let before = self.intents.get(&event.action).map(|intent| intent.stage.clone());
                 match self.intents.fold(&event) {
-                    Ok(()) => self.canaries.fold_step(&event, &self.intents),
+                    Ok(()) => {
+                        self.canaries.fold_step(&event, &self.intents);
+                        self.count(&event, before.as_ref());
+                    }
                     Err(_) => self.rejected += 1,
                 }
             }
             What::Scored(score) if self.scored.insert(score.action.clone()) => self.scores.push(score),
             What::Scored(_) => self.rejected += 1,
-            What::Canary(told) => self.canaries.fold(&told, entry.at_us),
-            What::Shadow(_) => {}
+            What::Canary(told) => self.canaries.fold(&told, at_us),
+            What::Shadow(_) | What::Policy(_) => {}
+            What::Alert(alert) => self.slo.fold(*alert),
+            What::Cycles(cycles) => self.slo.tallies.cycles(cycles, at_us),
+        }
+    }
+
+    /// Counts what an event says of the autopilot itself.
+    fn count(&mut self, event: &IntentEvent, before: Option<&Stage>) {
+        let Self { intents, slo, policy, .. } = self;
+        if let (Some(intent), Some(before)) = (intents.get(&event.action), before) {
+            // A decision stands behind its plan, which holds the policy.
+            let within_s =
+                policy.as_ref().map_or(i64::MAX / 1_000_000_000, |policy| policy.lend.reclaim_within_s);
+            slo.tallies.take(event, before, &intent.decision, within_s * 1000);
         }
     }
 
@@ -163,12 +190,19 @@ impl Known {
                 earned.insert(kind, mode);
             }
         }
+        // One mode further down while its error budget burns fast.
+        for (kind, _) in self.slo.steps_down(&policy.slo) {
+            let stepped = most(policy, kind).down();
+            let mode = earned.entry(kind).or_insert(stepped);
+            *mode = (*mode).min(stepped);
+        }
         earned
     }
 
     /// Forgets what ended before `before_us`, and all scores but the newest that are looked back on.
     pub fn forget(&mut self, before_us: i64, policy: &Policy) {
         self.intents.forget(before_us);
+        self.slo.tallies.forget(before_us);
         let Self { intents, order, scored, .. } = self;
         order.retain(|id, _| intents.get(id).is_some());
         scored.retain(|id| intents.get(id).is_some());

@@ -10,12 +10,13 @@ mod drive;
 mod journal;
 mod known;
 mod meter;
+mod watch;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use journal::{Entry, InMemory, Journal, JournalError, Planned, What};
+pub use journal::{Entry, InMemory, Journal, JournalError, Planned, PolicyTaken, What};
 pub use known::Known;
 use meter::Meter;
 
@@ -27,6 +28,7 @@ use crate::guard::{self, Past, Rule, Switch, Verdict};
 use crate::intent::{self, HeldBy, IntentEvent, Lease, Limits};
 use crate::planner::{self, Plan};
 use crate::policy::{Mode, Policy};
+use crate::slo::Cycles;
 use crate::state::ClusterState;
 use crate::target::{Target, TargetError};
 
@@ -133,9 +135,9 @@ pub struct Actuator<J, F> {
     /// Generation that is held.
     mine: Option<u64>,
     planned_us: Option<i64>,
-    /// What the record of `scores_seen` scores lets each kind do.
+    /// What the record lets each kind do, after so many scores and alerts.
     earned: BTreeMap<Kind, Mode>,
-    scores_seen: usize,
+    earned_of: (usize, u64),
     refused: BTreeMap<(String, Rule), i64>,
     meters: BTreeMap<ActionId, Meter>,
     forgot_us: i64,
@@ -144,6 +146,11 @@ pub struct Actuator<J, F> {
     shadow: Option<Shadow>,
     /// A policy that acts for some owners, unless its record has ended it.
     canary: Option<Canary>,
+    /// What whoever runs it wants on record.
+    notes: Vec<What>,
+    /// Plans that are not on record yet, and since when the next is due.
+    cycles: Cycles,
+    cycle_us: Option<i64>,
 }
 
 /// Why a step ends early.
@@ -171,14 +178,22 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             mine: None,
             planned_us: None,
             earned: BTreeMap::new(),
-            scores_seen: 0,
+            earned_of: (0, 0),
             refused: BTreeMap::new(),
             meters: BTreeMap::new(),
             forgot_us: 0,
             steps: Vec::new(),
             shadow: None,
             canary: None,
+            notes: Vec::new(),
+            cycles: Cycles::default(),
+            cycle_us: None,
         }
+    }
+
+    /// Puts something on record as soon as it acts: a policy that was taken, an approval that does not count.
+    pub fn note(&mut self, what: What) {
+        self.notes.push(what);
     }
 
     /// What follows from the journal as far as it was read.
@@ -235,6 +250,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         if !matches!(stepped.role, Role::Acts { .. }) {
             return Ok(());
         }
+        self.tell_notes(now_us)?;
         self.approve(approved, now_us)?;
         match target.observe() {
             Ok(mut state) => {
@@ -249,9 +265,11 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             }
             Err(error) => {
                 stepped.blind = Some(error);
+                self.cycle(now_us, false)?;
                 self.drive_all(target, switch, None, now_us)?;
             }
         }
+        self.watch_itself(now_us)?;
         if now_us - self.forgot_us > KEPT_US / 8 {
             self.forgot_us = now_us;
             self.known.forget(now_us - KEPT_US, &self.policy);
@@ -274,8 +292,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
 
     fn catch_up(&mut self) -> Result<(), JournalError> {
         self.journal.read()?.into_iter().for_each(|entry| self.known.fold(entry));
-        if self.known.scores.len() != self.scores_seen {
-            self.scores_seen = self.known.scores.len();
+        let seen = (self.known.scores.len(), self.known.slo.alerts());
+        if seen != self.earned_of {
+            self.earned_of = seen;
             self.earned = self.known.earned(&self.policy);
         }
         Ok(())
@@ -315,6 +334,10 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             }
         };
         let generation = lease.generation;
+        if self.mine != Some(generation) {
+            // The time without anybody who planned counts.
+            self.cycle_us = self.known.alive_us;
+        }
         let held = self.known.lease.as_ref().filter(|_| self.mine == Some(generation));
         // A third of it may pass before it is renewed.
         if held.is_none_or(|held| held.until_us - now_us < lease_ms * 1000 * 2 / 3) {
@@ -353,6 +376,7 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             return Ok(None);
         }
         self.planned_us = Some(now_us);
+        self.cycle(now_us, true)?;
         let (parent, kept) = self.known.parent();
         let seed = self.settings.seed;
         // A kind whose record is bad is a person's to approve, and a decision that waits for one stands longer.
@@ -380,7 +404,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         let told = (plan.id.clone(), plan.decisions.len());
         let state = state.clone();
         let canary = canary.map(Box::new);
-        let mut what = vec![What::Planned(Box::new(Planned { plan, report, policy, canary, state, kept }))];
+        let cycles = What::Cycles(std::mem::take(&mut self.cycles));
+        let planned = Planned { plan, report, policy, canary, state, kept };
+        let mut what = vec![What::Planned(Box::new(planned)), cycles];
         what.extend(self.tell_thought(thought));
         what.extend(proposals.into_iter().map(|event| What::Step(Box::new(event))));
         self.record(what, now_us)?;

@@ -118,6 +118,7 @@ impl Intent {
                 Stage::Compensating { why: why.clone() }
             }
             (Stage::Compensating { why }, What::Compensated) => Stage::Compensated { why: why.clone() },
+            (_, What::ApprovalRefused { .. }) => self.stage.clone(),
             _ if self.tells_again(&event.what) => self.stage.clone(),
             _ => {
                 let what = event.what.name().to_owned();
@@ -138,7 +139,8 @@ impl Intent {
             What::Yielded { .. } => self.stage == Stage::Yielded,
             What::Compensating => matches!(self.stage, Stage::Compensating { .. }),
             What::Compensated => matches!(self.stage, Stage::Compensated { .. }),
-            What::Leased { .. }
+            What::ApprovalRefused { .. }
+            | What::Leased { .. }
             | What::Noticed
             | What::Acknowledged
             | What::Applying
@@ -153,6 +155,7 @@ impl What {
         match self {
             Self::Proposed { .. } => "proposed",
             Self::Approved { .. } => "approved",
+            Self::ApprovalRefused { .. } => "approval_refused",
             Self::Leased { .. } => "leased",
             Self::Noticed => "noticed",
             Self::Acknowledged => "acknowledged",

@@ -49,8 +49,15 @@ pub enum What {
     },
     /// It may be done.
     Approved {
-        /// Who said so; `policy` where its mode is act.
+        /// Who said so: the login, or where approvals are signed the principals and the key's fingerprint; `policy` where its mode is act.
         by: String,
+    },
+    /// Somebody approved it in a way that does not count, e.g. without a signature: nothing is changed by it.
+    ApprovalRefused {
+        /// Who, as far as they said.
+        by: String,
+        /// Why it does not count.
+        why: String,
     },
     /// Somebody is about to do it; also takes over what another left behind.
     Leased {

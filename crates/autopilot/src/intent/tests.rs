@@ -388,3 +388,19 @@ fn what_a_loan_cost_is_what_was_lost_for_it_in_its_time_and_shared_by_those_free
     assert_eq!((lost("a", 0, 60), lost("a", 0, 100), lost("a", 60, 100)), (50, 80, 30));
     assert_eq!((lost("b", 0, 100), lost("c", 0, 100)), (50, 0));
 }
+
+#[test]
+fn an_approval_that_does_not_count_is_told_and_changes_nothing() {
+    let refused = || What::ApprovalRefused { by: "mallory".into(), why: "it is not signed".into() };
+    let mut intents = Intents::default();
+    intents.fold(&proposed(decision(Mode::Approve, 0))).unwrap();
+    intents.fold(&event(1, 1, refused())).unwrap();
+    let intent = intents.get("drain-1").unwrap();
+    assert_eq!((&intent.stage, &intent.approved_by), (&Stage::Proposed, &None));
+    assert!(intents.history(NOW + 2 * S, Switch::On).approvals.is_empty());
+    // Also where it was begun meanwhile.
+    let mut begun = applying();
+    let stage = begun.stage.clone();
+    begun.fold(&event(1, 9, refused())).unwrap();
+    assert_eq!(begun.stage, stage);
+}

@@ -38,6 +38,13 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("record.verified_down", p.record.verified_down),
         ("drain.slowdown", p.drain.slowdown),
     ];
+    let objectives =
+        [("slo.promises", p.slo.promises), ("slo.verified", p.slo.verified), ("slo.cycles", p.slo.cycles)];
+    for (key, value) in objectives {
+        if !(0.0..1.0).contains(&value) {
+            return Err(wrong(key, value, "write a share from 0.0, which asks for none, and below 1.0"));
+        }
+    }
     for (key, value) in shares {
         if !(0.0..=1.0).contains(&value) {
             return Err(wrong(key, value, "write a share from 0.0 to 1.0"));
@@ -116,6 +123,8 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("drain.families", p.drain.families),
         ("record.decisions", p.record.decisions),
         ("record.window", p.record.window),
+        ("slo.window_days", p.slo.window_days),
+        ("slo.least_bad", p.slo.least_bad),
     ];
     for (key, value) in counts {
         if value == 0 {
@@ -185,6 +194,9 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
     if record.verified_down > record.verified || record.realised_down > record.realised {
         let mend = "write at most the number for promotion, or a kind is promoted and demoted in turn";
         return Err(wrong("record.verified_down and realised_down", record.verified_down, mend));
+    }
+    if policy.slo.window_days > 30 {
+        return Err(wrong("slo.window_days", policy.slo.window_days, "write 1 to 30"));
     }
     if record.window < record.decisions {
         return Err(wrong("record.window", record.window, "write at least record.decisions"));

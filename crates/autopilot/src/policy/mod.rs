@@ -2,6 +2,7 @@
 
 mod calendar;
 mod check;
+mod direction;
 mod overlay;
 mod sections;
 mod service;
@@ -12,9 +13,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use calendar::{Day, Freeze};
+pub use direction::{Changed, changes, signers_needed};
 pub use sections::{
     AdviceRules, Blast, Budget, DrainRules, Floors, ForecastRules, ForecastSource, Freshness, LendRules,
-    PreemptRules, RecordRules, ReservationRules, ResizeRules, Stability, Worth,
+    PreemptRules, RecordRules, ReservationRules, ResizeRules, SloRules, Stability, Worth,
 };
 pub use service::Service;
 pub use tried::{CanaryRules, RollbackRules, ShadowRules};
@@ -170,6 +172,9 @@ pub struct Policy {
     /// A policy that acts for some owners instead of this one.
     #[serde(default, skip_serializing_if = "CanaryRules::is_off")]
     pub canary: CanaryRules,
+    /// What the autopilot promises of itself.
+    #[serde(default, skip_serializing_if = "SloRules::are_default")]
+    pub slo: SloRules,
 }
 
 /// What is wrong with a policy.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::slo::Objective;
 use crate::state::{OwnerName, PoolName};
 
 /// How much of a kind may happen.
@@ -278,6 +279,41 @@ pub struct AdviceRules {
 impl AdviceRules {
     pub(super) fn are_default(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// What the autopilot promises of itself: see [`crate::slo`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SloRules {
+    /// Share of promises to owners that are kept in time; 0: none is asked for.
+    pub promises: f64,
+    /// Share of the actions of a kind that are read back as done; 0: none is asked for.
+    pub verified: f64,
+    /// Share of plans that are made in time; 0: none is asked for.
+    pub cycles: f64,
+    /// Days that the error budget is for.
+    pub window_days: u32,
+    /// Failures in the long window that an alert takes at least.
+    pub least_bad: u32,
+    /// Whether a kind goes one mode down while its budget burns fast.
+    pub step_down: bool,
+}
+
+impl SloRules {
+    pub(super) fn are_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The objective, millionths; `None`: there is none.
+    pub fn objective_ppm(&self, objective: Objective) -> Option<u64> {
+        let share = match objective {
+            Objective::Promises => self.promises,
+            Objective::Verified => self.verified,
+            Objective::Cycles => self.cycles,
+        };
+        // From 0 to a million.
+        (share > 0.0 && share < 1.0).then(|| (share * 1e6).round() as u64)
     }
 }
 

@@ -10,12 +10,16 @@ pub(super) const EVENT: Columns<AutopilotEvent> = &[
     (
         "kind",
         Read::Text(|e| Some(AutopilotEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "LEASE_TAKEN, PLANNED, or a step of an action: PROPOSED, APPROVED, LEASED, NOTICED, ACKNOWLEDGED, APPLYING, APPLIED, VERIFIED, \
-         DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED; SHADOW_POLICY, SHADOW_PLANNED, \
-         SHADOW_DECIDED; CANARY_BEGAN, CANARY_ENDED.",
+        "LEASE_TAKEN, PLANNED, POLICY_TAKEN, ALERT, CYCLES, or a step of an action: PROPOSED, APPROVED, APPROVAL_REFUSED, LEASED, \
+         NOTICED, ACKNOWLEDGED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED; \
+         SHADOW_POLICY, SHADOW_PLANNED, SHADOW_DECIDED; CANARY_BEGAN, CANARY_ENDED.",
     ),
     ("generation", Read::Int(|e| int(Some(e.generation))), "Generation of the lease it was written under."),
-    ("holder", Read::Text(|e| Some(&e.holder)), "Who wrote it; of APPROVED, who approved."),
+    (
+        "holder",
+        Read::Text(|e| Some(&e.holder)),
+        "Who wrote it; of APPROVED and APPROVAL_REFUSED, who approved: a login, or principals and fingerprint of the key that signed.",
+    ),
     ("until_time", Read::Time(|e| e.until_ms), "LEASE_TAKEN: until when."),
     ("plan", Read::Text(|e| e.plan.as_deref()), "Plan: a hash of everything it was made from."),
     ("parent_plan", Read::Text(|e| e.parent_plan.as_deref()), "The plan before."),
@@ -73,6 +77,23 @@ pub(super) const EVENT: Columns<AutopilotEvent> = &[
         Read::Int(|e| e.within.map(i64::from)),
         "SCORED: 1 if it lay within the bounds of the prediction.",
     ),
+    ("signed_by", Read::Lines(|e| &e.signed_by), "POLICY_TAKEN: principals and key of each who signed it."),
+    (
+        "widens",
+        Read::Lines(|e| &e.widens),
+        "POLICY_TAKEN: keys by which it lets the autopilot do more than the policy before.",
+    ),
+    ("objective", Read::Text(|e| e.objective.as_deref()), "ALERT: promises, verified or cycles."),
+    ("severity", Read::Text(|e| e.severity.as_deref()), "ALERT: page or ticket."),
+    ("firing", Read::Int(|e| e.firing.map(i64::from)), "ALERT: 1 if it began, 0 if it is over."),
+    ("since_time", Read::Time(|e| e.since_ms), "ALERT: since when it stood."),
+    (
+        "burn_rate_milli",
+        Read::Int(|e| int(e.burn_rate_milli)),
+        "ALERT: how many times as fast as the objective lets them failures came, thousandths.",
+    ),
+    ("cycles_made", Read::Int(|e| int(e.cycles_made)), "CYCLES: plans that were made."),
+    ("cycles_missed", Read::Int(|e| int(e.cycles_missed)), "CYCLES: plans that were missing."),
     (
         "role",
         Read::Text(|e| e.role.as_deref()),

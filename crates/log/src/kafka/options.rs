@@ -73,6 +73,19 @@ impl KafkaOptions {
         }
     }
 
+    /// Adds a librdkafka property of a command line, `KEY=VALUE`: no secret.
+    ///
+    /// # Errors
+    /// It is none, or holds a secret; the value is not told.
+    pub fn add_argument(&mut self, property: &str) -> Result<(), LogError> {
+        let key = property.split('=').next().unwrap_or_default().trim();
+        let secret = ["password", "passphrase", "secret", "key.pem", "oauthbearer.config", "jaas.config"];
+        if secret.iter().any(|end| key.ends_with(end)) {
+            return Err(LogError::SecretOnCommandLine { key: key.into() });
+        }
+        self.add_property(property)
+    }
+
     /// Refuses what this build cannot do, before the client library does so in words that name no remedy of ours.
     pub(super) fn check_build(&self) -> Result<(), LogError> {
         let refuse = |property: &str, value: &str, mend: &str| {
@@ -203,5 +216,36 @@ impl KafkaOptions {
     /// Without transactions, whose ends take offsets: what is sent stands in one piece, or the producer stops for good.
     pub(super) fn dense_producer(&self) -> ClientConfig {
         self.idempotent(&[("enable.gapless.guarantee", "true"), ("message.timeout.ms", "0")])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_on_the_command_line_is_refused() {
+        let mut options = KafkaOptions::new("kafka://localhost:9092".parse().unwrap());
+        for key in [
+            "sasl.password",
+            "ssl.key.password",
+            "ssl.keystore.password",
+            "sasl.oauthbearer.client.secret",
+            "ssl.key.pem",
+        ] {
+            let error = options.add_argument(&format!("{key} = hunter2")).unwrap_err().to_string();
+            assert!(
+                error.contains(key) && error.contains("--kafka-config") && !error.contains("hunter2"),
+                "{error}"
+            );
+        }
+        options.add_argument("sasl.username=me").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kafka.conf");
+        fs::write(&file, "sasl.password = hunter2\n").unwrap();
+        options.read_properties(&file).unwrap();
+        let properties = options.properties.into_iter().collect::<Vec<_>>();
+        let of = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(properties, [of("sasl.password", "hunter2"), of("sasl.username", "me")]);
     }
 }

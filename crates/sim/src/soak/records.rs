@@ -73,7 +73,9 @@ impl Records {
                 self.tried.ended += u64::from(matches!(*told, Told::Ended { rolled_back: true, .. }));
                 Vec::new()
             }
-            What::Lease(_) | What::Scored(_) => Vec::new(),
+            What::Lease(_) | What::Scored(_) | What::Policy(_) | What::Alert(_) | What::Cycles(_) => {
+                Vec::new()
+            }
         };
         wrong.into_iter().map(|(invariant, what)| (at_us, invariant, what)).collect()
     }

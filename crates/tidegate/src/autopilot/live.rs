@@ -6,16 +6,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
+use tidegate_actuator::authority::Signers;
 use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
-use tidegate_actuator::{Control, Informed, LogForecasts, LogJournal};
-use tidegate_autopilot::actuator::{Actuator, Role, Settings, Stepped};
+use tidegate_actuator::{Approval, Control, Informed, LogForecasts, LogJournal, Pager, PagerConfig};
+use tidegate_autopilot::action::ActionId;
+use tidegate_autopilot::actuator::{Actuator, Journal, Known, PolicyTaken, Role, Settings, Stepped, What};
 use tidegate_autopilot::candidate::{Candidates, fits};
 use tidegate_autopilot::forecast::{Chosen, Series};
-use tidegate_autopilot::intent::Limits;
+use tidegate_autopilot::intent::{IntentEvent, Limits, What as Step};
 use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::slo::Standing;
 use tidegate_autopilot::target::Target;
 use tidegate_log::EventLog;
-use tidegate_server::QueryService;
+use tidegate_server::{AutopilotKept, Metrics, ObjectiveKept, QueryService};
 use tokio::sync::watch;
 
 use crate::commands::{CommandError, ask, policy};
@@ -43,11 +46,23 @@ pub struct Config {
     lease_s: u64,
     /// The Slurm it acts on.
     slurm: Option<SlurmConfig>,
+    /// Who signs policies and approvals; where it is left out nobody has to.
+    authority: Option<Authority>,
+    /// Where alerts about the autopilot itself go.
+    pager: Option<PagerConfig>,
     #[serde(skip)]
     folder: PathBuf,
     /// Policy that only thinks, by name or file, instead of the policy's own.
     #[serde(skip)]
     shadow: Option<String>,
+}
+
+/// Whose word counts. It stands here and not in the policy: a policy must not say who may sign it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Authority {
+    /// File in OpenSSH's `allowed_signers` format, beside this one.
+    signers: PathBuf,
 }
 
 fn shipped() -> String {
@@ -98,6 +113,7 @@ impl Config {
                 config.lease_s, config.look_every_s
             ));
         }
+        problems.extend(config.pager.iter().flat_map(PagerConfig::problems));
         match problems.is_empty() {
             true => Ok(config),
             false => Err(format!("{at}: {}", problems.join("; ")).into()),
@@ -127,6 +143,60 @@ impl Config {
             None => policy::read(&self.folder.join(&self.policy)),
         }
     }
+
+    fn signers(&self) -> Result<Option<Signers>, CommandError> {
+        let file = self.authority.as_ref().map(|authority| self.folder.join(&authority.signers));
+        Ok(file.map(|file| Signers::read(&file)).transpose()?)
+    }
+
+    /// The policy, if its signatures suffice for what it changes against `before`, the last that acted.
+    fn signed_policy(
+        &self,
+        signers: &Signers,
+        before: &Policy,
+    ) -> Result<(Policy, PolicyTaken), CommandError> {
+        if Policy::named(&self.policy).is_some() {
+            let name = &self.policy;
+            return Err(format!(
+                "policy {name:?} comes with the program and nobody signed it, but [authority] asks for signatures: write it to a file \
+                 (tidegate policy show {name} > policy.toml), sign that and name it"
+            )
+            .into());
+        }
+        let file = self.folder.join(&self.policy);
+        // What is signed is what is used, also if somebody writes the file meanwhile.
+        let text = std::fs::read_to_string(&file).map_err(|e| format!("read {}: {e}", file.display()))?;
+        let policy = Policy::parse(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+        let signed = signers.admit(&file, text.as_bytes(), &policy, before, chrono::Utc::now())?;
+        let taken = PolicyTaken {
+            policy: policy.name.clone(),
+            file: file.display().to_string(),
+            signed_by: signed.by.iter().map(ToString::to_string).collect(),
+            changes: signed.changes,
+        };
+        Ok((policy, taken))
+    }
+
+    /// Says no to a candidate that acts for some owners and is not signed for what it changes against the policy beside it.
+    fn signed_canary(
+        &self,
+        signers: &Signers,
+        name: &str,
+        canary: &Policy,
+        beside: &Policy,
+    ) -> Result<(), CommandError> {
+        let file = self.folder.join(&self.policy).with_file_name(name);
+        if Policy::named(name).is_some() {
+            return Err(format!("canary {name:?} comes with the program and nobody signed it, but [authority] asks for signatures").into());
+        }
+        let text = std::fs::read_to_string(&file).map_err(|e| format!("read {}: {e}", file.display()))?;
+        let policy = Policy::parse(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+        if policy != *canary {
+            return Err(format!("{} was written while it was read: start again", file.display()).into());
+        }
+        signers.admit(&file, text.as_bytes(), &policy, beside, chrono::Utc::now())?;
+        Ok(())
+    }
 }
 
 /// An autopilot that has looked at its cluster once, ready to run.
@@ -138,16 +208,30 @@ pub struct Live {
     control: Control,
     /// What is tried beside its policy, for people.
     beside: Vec<String>,
+    signers: Option<Signers>,
+    pager: Option<Pager>,
 }
 
 impl Live {
     /// Opens everything; nothing is changed on the cluster, but that Slurm keeps a held job with the autopilot's notes.
     ///
     /// # Errors
-    /// The policy is wrong, the cluster cannot be reached, or the log has no topic for it.
+    /// The policy is wrong or lacks signatures, the cluster cannot be reached, or the log has no topic for it.
     pub fn open(config: Config, data: &Path, log: &Arc<dyn EventLog>) -> Result<Self, CommandError> {
-        let mut policy = config.policy()?;
+        let signers = config.signers()?;
+        let (mut policy, taken) = match &signers {
+            None => (config.policy()?, None),
+            Some(signers) => {
+                let before = last_policy(log, &config.cluster)?;
+                let (policy, taken) = config.signed_policy(signers, &before)?;
+                (policy, Some(taken))
+            }
+        };
+        let named = policy.canary.policy.clone();
         let tried = config.tried(&mut policy)?;
+        if let (Some(signers), Some(canary)) = (&signers, &tried.canary) {
+            config.signed_canary(signers, &named, &canary.policy, &policy)?;
+        }
         let slurm = SlurmTarget::open(config.slurm.clone().unwrap_or_default())?;
         let begun = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
@@ -173,8 +257,13 @@ impl Live {
             let owners: Vec<&str> = canary.owners.iter().map(String::as_str).collect();
             beside.push(format!("canary  {} for {}", canary.policy.name, owners.join(", ")));
         }
-        let actuator = Actuator::new(policy, settings, journal, forecast).beside(tried);
-        Ok(Self { actuator, forecasts, target, control, config, beside })
+        let mut actuator = Actuator::new(policy, settings, journal, forecast).beside(tried);
+        if let Some(taken) = taken {
+            actuator.note(What::Policy(taken));
+        }
+        let pager = config.pager.as_ref().map(|pager| Pager::start(pager, &config.folder, &config.cluster));
+        let pager = pager.transpose()?;
+        Ok(Self { actuator, forecasts, target, control, signers, pager, config, beside })
     }
 
     /// What it can do, by what policy, and whether it may: for people.
@@ -187,6 +276,12 @@ impl Live {
             format!("switch  {}", self.control.told().unwrap_or_else(|e| format!("cannot be read: {e}"))),
         ];
         told.extend(self.beside.iter().cloned());
+        told.push(match &self.signers {
+            Some(signers) => format!("signers {}", signers.told()),
+            None => {
+                "signers none: policies and approvals count unsigned, an approval by its login".to_owned()
+            }
+        });
         told.extend(capabilities.lacking.iter().map(|lacking| format!("lacks   {lacking}")));
         told
     }
@@ -229,14 +324,22 @@ impl Live {
         }
     }
 
-    /// Runs until told to stop; with `once` a single look.
+    /// Runs until told to stop; with `once` a single look. `metrics` show how it does.
     ///
     /// # Errors
     /// The log is broken for good. That it cannot be reached for a while is waited for.
-    pub fn run(mut self, stopped: &watch::Receiver<bool>, once: bool) -> Result<(), CommandError> {
+    pub fn run(
+        mut self,
+        stopped: &watch::Receiver<bool>,
+        once: bool,
+        metrics: &Metrics,
+    ) -> Result<(), CommandError> {
         let mut role = None;
         while !*stopped.borrow() {
-            let approved = self.control.approved();
+            let given = self.control.approved();
+            // Before the first look nothing is known of what was decided, and no signature can be checked.
+            let looks = matches!(role, Some(Role::Acts { .. }));
+            let approved = self.judged(&given, looks);
             let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
             let Self { forecasts, actuator, .. } = &mut self;
             actuator.learn(|forecast| {
@@ -249,8 +352,14 @@ impl Live {
             match self.actuator.step(&mut self.target, &mut || control.switch(), &approved, now_us) {
                 Ok(stepped) => {
                     if matches!(stepped.role, Role::Acts { .. }) {
-                        control.took_up(&approved);
+                        if self.signers.is_none() || looks {
+                            control.took_up(&given);
+                        }
+                        if let Some(pager) = &self.pager {
+                            pager.tell(self.actuator.known().slo.firing().cloned().collect());
+                        }
                     }
+                    metrics.observe_autopilot(&self.kept(matches!(stepped.role, Role::Acts { .. }), now_us));
                     tell(&stepped, &mut role);
                 }
                 Err(error) => tracing::warn!("the autopilot waits, and begins nothing: {error}"),
@@ -263,10 +372,60 @@ impl Live {
         Ok(())
     }
 
+    /// How it does, for monitoring.
+    fn kept(&self, acts: bool, now_us: i64) -> AutopilotKept {
+        let standings = self.actuator.known().slo.standings(&self.actuator.policy().slo, now_us);
+        let kept = |standing: &Standing| ObjectiveKept {
+            objective: standing.series.objective.name(),
+            kind: standing.series.kind.map_or("all", |kind| kind.name()),
+            attained_ppm: standing.attained_ppm,
+            budget_left_ppm: standing.budget_left_ppm,
+            burn_rate_milli: standing.burn_rate_milli,
+            alerts: standing.burning.iter().map(|burn| burn.severity()).collect(),
+        };
+        AutopilotKept {
+            cluster: self.config.cluster.clone(),
+            stepped_s: now_us.div_euclid(1_000_000),
+            acts,
+            objectives: standings.iter().map(kept).collect(),
+        }
+    }
+
+    /// Approvals that count, with who gave them. Where they are signed, those that do not count are noted with the reason.
+    fn judged(&mut self, given: &[Approval], looks: bool) -> Vec<(ActionId, String)> {
+        if let Some(why) = self.pager.as_ref().and_then(Pager::trouble) {
+            tracing::warn!(
+                "the pager does not take what it is told, and is asked again until it does: {why}"
+            );
+        }
+        let Some(signers) = &self.signers else {
+            return given.iter().map(|approval| (approval.action.clone(), approval.by.clone())).collect();
+        };
+        let mut counted = Vec::new();
+        for approval in given.iter().filter(|_| looks) {
+            let action = &approval.action;
+            let Some(intent) = self.actuator.known().intents.get(action) else {
+                tracing::warn!("{action} was approved by {}, and nobody decided on it", approval.by);
+                continue;
+            };
+            match signers.approval(approval, &self.config.cluster, &intent.plan, chrono::Utc::now()) {
+                Ok(signer) => counted.push((action.clone(), signer.to_string())),
+                Err(why) => {
+                    tracing::warn!("the approval of {action} by {} does not count: {why}", approval.by);
+                    let what = Step::ApprovalRefused { by: approval.by.clone(), why };
+                    // When and by whose lease is written where it is recorded.
+                    let event = IntentEvent { action: action.clone(), at_us: 0, generation: 0, what };
+                    self.actuator.note(What::Step(Box::new(event)));
+                }
+            }
+        }
+        counted
+    }
+
     /// Runs on a thread of its own. That it fails stops nothing else, and is said.
-    pub fn spawn(self, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+    pub fn spawn(self, stopped: watch::Receiver<bool>, metrics: Arc<Metrics>) -> JoinHandle<()> {
         std::thread::spawn(move || {
-            if let Err(error) = self.run(&stopped, false) {
+            if let Err(error) = self.run(&stopped, false, &metrics) {
                 tracing::error!(
                     "the autopilot has stopped, all else goes on: {}",
                     crate::commands::chain(error.as_ref())
@@ -274,6 +433,13 @@ impl Live {
             }
         })
     }
+}
+
+/// The policy that acted last on the cluster by its journal; before the first one the shipped, which acts nowhere.
+fn last_policy(log: &Arc<dyn EventLog>, cluster: &str) -> Result<Policy, CommandError> {
+    let mut known = Known::default();
+    LogJournal::open(Arc::clone(log), cluster, "")?.read()?.into_iter().for_each(|entry| known.fold(entry));
+    Ok(known.policy.unwrap_or_else(Policy::shipped))
 }
 
 fn tell(stepped: &Stepped, before: &mut Option<Role>) {
@@ -331,6 +497,7 @@ mod tests {
             ("cluster = \"c\"\nlook_every_s = 20\n[slurm]\n", "outlast three looks"),
             ("cluster = \"c\"\nleas_s = 20\n[slurm]\n", "leas_s"),
             ("cluster = \"c\"\n[slurm]\ncommand_ms = 0\n", "command_ms is 0"),
+            ("cluster = \"c\"\n[pager]\n[slurm]\n", "takes one of url, url_file and url_env"),
         ] {
             std::fs::write(&file, text).unwrap();
             let error = Config::read(&file).unwrap_err().to_string();
@@ -355,5 +522,33 @@ mod tests {
         assert_eq!(found.shadow.unwrap().name, "default");
         let mine = folder.path().join("own.toml").display().to_string();
         assert!(tried(&config.shadowed_by(Some(mine))).unwrap_err().to_string().contains("--shadow"));
+    }
+
+    #[test]
+    fn where_signers_are_named_a_policy_takes_their_signatures() {
+        let carried = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../actuator/tests/fixtures/authority"));
+        let folder = tempfile::tempdir().unwrap();
+        let copy = |name: &str| std::fs::copy(carried.join(name), folder.path().join(name)).unwrap();
+        for name in ["policy.toml", "allowed_signers", "policy.toml.anna.sig"] {
+            copy(name);
+        }
+        let file = folder.path().join("autopilot.toml");
+        let config = |policy: &str| {
+            let text = format!(
+                "cluster = \"c\"\npolicy = \"{policy}\"\n[authority]\nsigners = \"allowed_signers\"\n[slurm]\n"
+            );
+            std::fs::write(&file, text).unwrap();
+            Config::read(&file).unwrap()
+        };
+        let signers = config("policy.toml").signers().unwrap().unwrap();
+        let taken = |policy: &str| config(policy).signed_policy(&signers, &Policy::shipped());
+        // It lends more often than the shipped policy.
+        assert!(taken("policy.toml").unwrap_err().to_string().contains("two people"));
+        copy("policy.toml.ben.sig");
+        let (policy, taken_by) = taken("policy.toml").unwrap();
+        assert_eq!((policy.name.as_str(), taken_by.signed_by.len()), ("night", 2));
+        assert!(taken("auto").unwrap_err().to_string().contains("nobody signed it"));
+        std::fs::remove_file(folder.path().join("allowed_signers")).unwrap();
+        assert!(config("policy.toml").signers().unwrap_err().to_string().contains("allowed_signers"));
     }
 }

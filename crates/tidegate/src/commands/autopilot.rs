@@ -1,20 +1,24 @@
 //! `tidegate autopilot`: switch it on and off, approve what it asks for, and see whether it is worth it.
 
+mod slo;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use tidegate_actuator::Control;
+use tidegate_actuator::{Control, authority};
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::actuator::{Entry, Known, What};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::record::{summary, trust};
+use tidegate_server::{Metrics, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, ask, block_on, chain, committed, policy,
+    CommandError, CommandResult, DataArgs, LogArgs, Opened, ask, bind, block_on, chain, committed, policy,
     stop_on_signals, tried,
 };
 use crate::autopilot::live::{Config, Live};
@@ -25,7 +29,9 @@ use crate::autopilot::live::{Config, Live};
   tidegate autopilot pause --why \"maintenance of rack 7\"
   tidegate autopilot resume
   tidegate autopilot approve drain_node-1b491e8c244329c8
+  tidegate autopilot approve drain_node-1b491e8c244329c8 --key ~/.ssh/id_ed25519
   tidegate autopilot record --policy site.toml
+  tidegate autopilot slo --policy site.toml
 
 The switch is a file in the data folder, DIR/autopilot/switch, outside the data path: it is read anew before everything that changes
 the cluster, and whatever is not plainly `on` is off. Pausing begins nothing more; it undoes nothing, and loans end by themselves.")]
@@ -54,6 +60,9 @@ Several may run: one holds the lease and acts, the others take over when it is g
         /// Policy that plans beside the one that acts, on all that is seen, and never acts; instead of the policy's own [shadow]
         #[arg(long, value_name = "FILE|NAME")]
         shadow: Option<String>,
+        /// Answer GET /metrics, and SQL on the tables as they are when it starts, on this address
+        #[arg(long, value_name = "HOST:PORT")]
+        listen: Option<String>,
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
@@ -76,6 +85,9 @@ Several may run: one holds the lease and acts, the others take over when it is g
     Approve {
         /// The action, as the table `decisions` names it
         action: String,
+        /// SSH key to sign with, where the site asks for signatures; a public one for a key of an agent or a security key
+        #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY")]
+        key: Option<PathBuf>,
         #[command(flatten)]
         data: DataArgs,
     },
@@ -94,11 +106,25 @@ Several may run: one holds the lease and acts, the others take over when it is g
     Shadow(tried::ShadowArgs),
     /// Policies that act for some owners, and why they ended
     Canary(tried::CanaryArgs),
+    /// How well the autopilot itself does: promises kept, actions verified and plans made in time, against its objectives
+    Slo {
+        /// Policy whose objectives count; by default the shipped one's
+        #[arg(long, value_name = "FILE|NAME")]
+        policy: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        data: DataArgs,
+    },
 }
 
 pub fn run(args: AutopilotArgs) -> CommandResult {
     match args.command {
-        Command::Run { config, once, shadow, data, log } => act(&config, once, shadow, &data, &log)?,
+        Command::Run { config, once, shadow, listen, data, log } => {
+            let config = Config::read(&config)?.shadowed_by(shadow);
+            act(config, once, listen.as_deref(), &data, &log)?;
+        }
         Command::Pause { why, data } => {
             let control = Control::of(&data.data);
             control.set(&Control::paused(&who(), &now(), why.as_deref()))?;
@@ -109,22 +135,22 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
             control.set(&Control::on(&who(), &now()))?;
             say!("{}", control.told()?);
         }
-        Command::Approve { action, data } => approve(&action, &data)?,
-        Command::Record { policy, json, data } => record(policy.as_deref(), json, &data)?,
         Command::Shadow(args) => tried::shadow(&args)?,
         Command::Canary(args) => tried::canary(&args, &who())?,
+        Command::Approve { action, key, data } => approve(&action, key.as_deref(), &data)?,
+        Command::Record { policy, json, data } => record(&named(policy.as_deref())?, json, &data)?,
+        Command::Slo { policy, json, data } => slo::run(&named(policy.as_deref())?, json, &data)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn act(
-    config: &Path,
+    config: Config,
     once: bool,
-    shadow: Option<String>,
+    listen: Option<&str>,
     data: &DataArgs,
     log: &LogArgs,
 ) -> Result<(), CommandError> {
-    let config = Config::read(config)?.shadowed_by(shadow);
     let opened = Opened::open(&data.data, log)?;
     opened.create_topics()?;
     let mut live = Live::open(config, &data.data, &opened.log)?;
@@ -132,11 +158,22 @@ fn act(
     block_on(async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
+        let metrics = Arc::new(Metrics::default());
         match committed(data).await {
-            Ok(service) => live.learn_from(&service).await,
+            Ok(service) => {
+                live.learn_from(&service).await;
+                if let Some(listen) = listen {
+                    let listener = bind(listen).await?;
+                    say!("metrics http://{}/metrics", listener.local_addr()?);
+                    let mut until = stopped.clone();
+                    let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
+                    tokio::spawn(serve(listener, service, Arc::clone(&metrics), None, until));
+                }
+            }
+            Err(error) if listen.is_some() => return Err(error),
             Err(error) => tracing::warn!("the forecast begins with nothing: {}", chain(error.as_ref())),
         }
-        tokio::task::spawn_blocking(move || live.run(&stopped, once)).await?
+        tokio::task::spawn_blocking(move || live.run(&stopped, once, &metrics)).await?
     })?
 }
 
@@ -149,9 +186,11 @@ fn now() -> String {
     chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
 }
 
-fn approve(action: &str, data: &DataArgs) -> Result<(), CommandError> {
+fn approve(action: &str, key: Option<&Path>, data: &DataArgs) -> Result<(), CommandError> {
     #[derive(Deserialize)]
     struct Row {
+        cluster: String,
+        plan: String,
         state: String,
         mode: String,
         object: String,
@@ -159,7 +198,11 @@ fn approve(action: &str, data: &DataArgs) -> Result<(), CommandError> {
     let found: Vec<Row> = block_on(async {
         let service = committed(data).await?;
         let action = super::quoted(action);
-        ask(&service, &format!("SELECT state, mode, object FROM decisions WHERE action = {action}")).await
+        ask(
+            &service,
+            &format!("SELECT cluster, plan, state, mode, object FROM decisions WHERE action = {action}"),
+        )
+        .await
     })??;
     let Some(row) = found.first() else {
         return Err(format!("there is no decision {action}: `tidegate sql \"SELECT action, object, state FROM decisions WHERE state = 'PROPOSED'\"` lists what waits").into());
@@ -168,11 +211,14 @@ fn approve(action: &str, data: &DataArgs) -> Result<(), CommandError> {
         let (state, mode) = (row.state.to_lowercase(), &row.mode);
         return Err(format!("{action} waits for nobody: its mode is {mode}, and it is {state}").into());
     }
-    Control::of(&data.data).approve(action, &who())?;
+    let text = authority::approval_text(&row.cluster, action, &row.plan);
+    let signature = key.map(|key| authority::sign(key, authority::APPROVE, &text)).transpose()?;
+    Control::of(&data.data).approve(action, &who(), signature.as_deref())?;
     say!(
-        "{action} of {} is approved by {}: the next look begins it, if the guard lets it",
+        "{action} of {} is approved by {}{}: the next look begins it, if the guard lets it",
         row.object,
-        who()
+        who(),
+        if signature.is_some() { ", signed" } else { "" }
     );
     Ok(())
 }
@@ -190,21 +236,22 @@ struct Line {
     why: String,
 }
 
-fn record(named: Option<&str>, json: bool, data: &DataArgs) -> Result<(), CommandError> {
-    let policy = match named {
-        Some(name) => policy::named(name)?,
-        None => Policy::shipped(),
-    };
+/// The policy of that name or file; the shipped one where none is named.
+fn named(name: Option<&str>) -> Result<Policy, CommandError> {
+    name.map_or_else(|| Ok(Policy::shipped()), policy::named)
+}
+
+fn record(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandError> {
     let entries: Vec<Entry> = block_on(async {
         let service = committed(data).await?;
-        crate::autopilot::record::entries(&service, "kind = 'SCORED'").await
+        crate::autopilot::record::entries(&service, "kind IN ('SCORED', 'ALERT')").await
     })??;
     let mut known = Known::default();
     entries
         .into_iter()
-        .filter(|entry| matches!(entry.what, What::Scored(_)))
+        .filter(|entry| matches!(entry.what, What::Scored(_) | What::Alert(_)))
         .for_each(|entry| known.fold(entry));
-    let earned = known.earned(&policy);
+    let earned = known.earned(policy);
     let lines: Vec<Line> = Kind::ALL
         .into_iter()
         .filter(|kind| known.scores.iter().any(|score| score.kind == *kind))

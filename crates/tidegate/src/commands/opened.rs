@@ -77,7 +77,9 @@ impl PlaceArgs {
         if let Some(file) = &self.kafka_config {
             options.read_properties(file)?;
         }
-        options.properties.extend(self.properties.iter().cloned());
+        self.properties
+            .iter()
+            .try_for_each(|(key, value)| options.add_argument(&format!("{key}={value}")))?;
         Ok(KafkaLog::open(options)?)
     }
 }

@@ -1,13 +1,14 @@
 //! `tidegate policy`: what the autopilot may do, as a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use tidegate_actuator::authority::Signers;
 use tidegate_autopilot::candidate::{Canary, Candidates};
-use tidegate_autopilot::policy::{NAMED, Policy};
+use tidegate_autopilot::policy::{Changed, NAMED, Policy, changes};
 
-use super::CommandResult;
+use super::{CommandError, CommandResult};
 
 /// Checks and shows policies of the autopilot
 #[derive(Debug, Args)]
@@ -19,11 +20,23 @@ pub struct PolicyArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Says whether a policy can be used, and if not what is wrong with which key
-    #[command(after_help = "Example:
-  tidegate policy check site.toml")]
+    #[command(after_help = "Examples:
+  tidegate policy check site.toml
+  tidegate policy check site.toml --against today.toml
+  tidegate policy check site.toml --against today.toml --signers allowed_signers
+
+What lets the autopilot do more than before takes the signatures of two people, all else of one, where the site asks for signatures:
+  ssh-keygen -Y sign -n tidegate-policy -f ~/.ssh/id_ed25519 site.toml && mv site.toml.sig site.toml.anna.sig")]
     Check {
         /// TOML file, laid over the shipped policy
         file: PathBuf,
+        /// Policy it follows on: says what changes, and which keys let the autopilot do more
+        #[arg(long, value_name = "FILE|NAME")]
+        against: Option<String>,
+        /// File in OpenSSH's allowed_signers format: says whether the signatures beside the policy suffice; without --against against the
+        /// shipped policy
+        #[arg(long, value_name = "FILE")]
+        signers: Option<PathBuf>,
     },
     /// Prints a policy that comes with the program
     #[command(after_help = "Examples:
@@ -39,28 +52,46 @@ enum Command {
 
 pub fn run(args: PolicyArgs) -> CommandResult {
     match args.command {
-        Command::Check { file } => {
-            let mut policy = read(&file)?;
-            let tried = candidates(&mut policy, &file)?;
-            say!("{}: {} can be used", file.display(), policy.name);
-            if let Some(shadow) = &tried.shadow {
-                say!("shadow  {}, which only thinks", shadow.name);
-            }
-            if let Some(Canary { policy, owners, .. }) = &tried.canary {
-                let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
-                say!(
-                    "canary  {} for {}: the cluster says whether it knows them",
-                    policy.name,
-                    owners.join(", ")
-                );
-            }
-        }
+        Command::Check { file, against, signers } => check(&file, against.as_deref(), signers.as_deref())?,
         Command::Show { name } => {
             let texts = NAMED.iter().filter(|(known, _)| *known == name);
             texts.for_each(|(_, text)| say!("{}", text.trim_end()));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn check(file: &Path, against: Option<&str>, signers: Option<&Path>) -> Result<(), CommandError> {
+    let policy = read(file)?;
+    let tried = candidates(&mut policy.clone(), file)?;
+    say!("{}: {} can be used", file.display(), policy.name);
+    if let Some(shadow) = &tried.shadow {
+        say!("shadow  {}, which only thinks", shadow.name);
+    }
+    if let Some(Canary { policy, owners, .. }) = &tried.canary {
+        let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
+        say!("canary  {} for {}: the cluster says whether it knows them", policy.name, owners.join(", "));
+    }
+    if let Some(name) = against {
+        let changes = changes(&named(name)?, &policy);
+        for Changed { key, before, after, widens } in &changes {
+            let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
+            let wider = if *widens { "  lets the autopilot do more" } else { "" };
+            say!("  {key}: {} to {}{wider}", value(before), value(after));
+        }
+        let two = changes.iter().any(|changed| changed.widens);
+        say!(
+            "signatures needed where the site asks for them: {}",
+            if two { "two people's" } else { "one person's" }
+        );
+    }
+    if let Some(signers) = signers {
+        let before = against.map_or_else(|| Ok(Policy::shipped()), named)?;
+        let text = std::fs::read(file)?;
+        let signed = Signers::read(signers)?.admit(file, &text, &policy, &before, chrono::Utc::now())?;
+        signed.by.iter().for_each(|signer| say!("signed by {signer}"));
+    }
+    Ok(())
 }
 
 /// The policy of that name that comes with the program, or else of that file.

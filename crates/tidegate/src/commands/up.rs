@@ -161,7 +161,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         let autopilot = match live {
             Some(mut live) => {
                 live.learn_from(&service).await;
-                Some(live.spawn(stopped.clone()))
+                Some(live.spawn(stopped.clone(), Arc::clone(&metrics)))
             }
             None => None,
         };

@@ -27,9 +27,15 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
             "127.0.0.1:0",
             "--data",
         ]);
+        // Secrets as a site has them: none may be on record.
+        for name in ["SLURM_JWT", "SASL_PASSWORD", "PAGER_URL"] {
+            command.env(name, format!("https://hunter2-{name}"));
+        }
         succeed(command.arg(data))
     };
     let said = up();
+    let secrets = "SELECT count(*) AS n FROM autopilot_events WHERE body LIKE '%hunter2%' OR holder LIKE '%hunter2%' OR why LIKE '%hunter2%'";
+    assert_eq!(query(data, secrets), serde_json::json!([{"n": 0}]));
     assert!(said.contains("The autopilot on a simulated cluster") && said.contains("taken back"), "{said}");
     let count = "SELECT count(*) AS n, count(*) FILTER (WHERE decision_kind = 'lend' AND verified_time IS NOT NULL) AS lent, \
                  count(*) FILTER (WHERE decision_kind = 'reclaim' AND verified_time IS NOT NULL) AS back FROM actions";
@@ -118,6 +124,23 @@ fn a_policy_is_checked_with_what_it_tries() {
     fs::create_dir(&data).unwrap();
     let shadow = run(tidegate().args(["autopilot", "shadow", "--data"]).arg(&data));
     assert_eq!(shadow.status, Some(1), "{}", shadow.stdout);
+fn a_policy_is_checked_for_what_it_widens_and_who_signed_it() {
+    let carried = concat!(env!("CARGO_MANIFEST_DIR"), "/../actuator/tests/fixtures/authority");
+    let policy = format!("{carried}/policy.toml");
+    let signers = format!("{carried}/allowed_signers");
+    let said =
+        succeed(tidegate().args(["policy", "check", &policy, "--against", "default", "--signers", &signers]));
+    assert!(said.contains("budgets.lend.per_hour: 12 to 13  lets the autopilot do more"), "{said}");
+    assert!(
+        said.contains("two people's") && said.contains("signed by anna@example.com SHA256:xqwyVLcev"),
+        "{said}"
+    );
+    assert!(said.contains("signed by ben@example.com"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("policy.toml");
+    fs::copy(&policy, &alone).unwrap();
+    let refused = run(tidegate().args(["policy", "check"]).arg(alone).args(["--signers", &signers]));
+    assert!(refused.status == Some(1) && refused.stderr.contains("ssh-keygen -Y sign"), "{}", refused.stderr);
 }
 
 /// Costs that are counted, the same on every machine; how long they take is for people to look at.

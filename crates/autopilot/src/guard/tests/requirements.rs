@@ -158,7 +158,33 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
         "calendars",
         &["a_freeze_holds_for_all_but_giving_back", "a_day_begins_and_ends_at_its_local_minutes"],
     ),
+    (
+        29,
+        "who approved, signed policies, two people for what widens, no secret on record",
+        &[
+            "every_key_of_a_policy_has_a_direction",
+            "what_raises_a_budget_lowers_a_floor_acts_or_opts_in_for_others_takes_two",
+            "signatures_of_openssh_are_known_by_principal_and_fingerprint",
+            "what_widens_takes_two_people_and_what_tightens_one",
+            "the_same_person_twice_is_one",
+            "an_approval_that_does_not_count_is_told_and_changes_nothing",
+            "a_secret_on_the_command_line_is_refused",
+            "an_address_with_a_secret_goes_by_reference",
+            "a_policy_has_no_place_for_a_secret",
+        ],
+    ),
     (30, "killed at every step", &["an_intent_killed_at_any_step_goes_on_from_its_record"]),
+    (
+        32,
+        "objectives of the automation itself, burn-rate alerts, a way to a pager",
+        &[
+            "an_alert_takes_both_windows_and_two_failures",
+            "promises_run_from_the_approval_until_the_gpus_are_free",
+            "a_fast_burn_takes_a_kind_one_mode_down_until_it_is_over",
+            "alerts_are_told_until_they_are_taken_and_again_when_they_end",
+            "the_sign_of_life_ends_with_the_last_step",
+        ],
+    ),
 ];
 
 const TESTS: &[&str] = &[
@@ -174,6 +200,11 @@ const TESTS: &[&str] = &[
     include_str!("../../intent/tests.rs"),
     include_str!("../../record/tests.rs"),
     include_str!("../../candidate/tests.rs"),
+    include_str!("../../policy/direction/tests.rs"),
+    include_str!("../../slo/tests.rs"),
+    include_str!("../../../../actuator/src/authority/tests.rs"),
+    include_str!("../../../../actuator/src/pager/tests.rs"),
+    include_str!("../../../../log/src/kafka/options.rs"),
 ];
 
 #[test]

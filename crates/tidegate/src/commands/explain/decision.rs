@@ -238,6 +238,11 @@ fn print(told: &Explanation) {
         let why = match step.kind.as_str() {
             "PROPOSED" => String::new(),
             "APPROVED" => format!(" by {}", step.holder),
+            "APPROVAL_REFUSED" => format!(
+                " of {}{}",
+                step.holder,
+                step.why.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+            ),
             _ => step.why.as_ref().map_or_else(String::new, |why| format!(": {why}")),
         };
         say!("{head} {}  {}{rule}{why}", step.event_time, step.kind.to_lowercase());

@@ -1,0 +1,279 @@
+//! The way to whoever is on call: alerts about the autopilot itself as Alertmanager takes them (API v2, `POST /api/v2/alerts`), and a sign of
+//! life that ends when the autopilot does, so that a dead one pages too.
+//!
+//! It runs on a thread of its own: the loop hands over what stands and goes on. Each alert is told until it was taken once, and then again
+//! and again while it stands, as Alertmanager expects; one that is over is told as such until that was taken.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidegate_autopilot::slo::Alert;
+use ureq::Agent;
+use ureq::tls::{RootCerts, TlsConfig};
+
+/// Time for one delivery.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// First wait after a delivery that failed; twice as long after each further one, up to the time between repeats.
+const RETRY: Duration = Duration::from_secs(1);
+/// Name of the alert that stands while the autopilot lives.
+pub const ALIVE: &str = "TidegateAutopilotAlive";
+
+/// Where pages go: `[pager]` of the deployment file. One of the three says where; an address that holds a secret is given by file or
+/// environment, so that it stands in no file that people share and is never on record.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PagerConfig {
+    /// The address, e.g. `http://alertmanager:9093/api/v2/alerts`.
+    url: Option<String>,
+    /// File that holds it, beside the deployment file.
+    url_file: Option<PathBuf>,
+    /// Environment variable that holds it.
+    url_env: Option<String>,
+    /// Alerts that stand and the sign of life are told so often, seconds; 60 where it is left out.
+    repeat_every_s: Option<u64>,
+    /// The sign of life ends so long after the autopilot's last step, seconds; 300 where it is left out.
+    dead_after_s: Option<u64>,
+}
+
+impl PagerConfig {
+    /// What is wrong with it, in words.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let ways = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
+        if ways.iter().filter(|way| **way).count() != 1 {
+            problems.push("[pager] takes one of url, url_file and url_env".to_owned());
+        }
+        if let Some(url) = &self.url {
+            if url.contains('@') || url.contains('?') {
+                let mend = "give an address that holds a secret by url_file or url_env";
+                problems.push(format!("[pager] url holds a user name or a query: {mend}"));
+            }
+            problems.extend(not_http(url).map(|why| format!("[pager] url {why}")));
+        }
+        for (name, value, most) in
+            [("repeat_every_s", self.repeat_every_s, 3_600), ("dead_after_s", self.dead_after_s, 86_400)]
+        {
+            if value.is_some_and(|value| !(1..=most).contains(&value)) {
+                problems.push(format!("[pager] {name} is {}; use 1 to {most}", value.unwrap_or_default()));
+            }
+        }
+        problems
+    }
+
+    /// The address. `folder`: that of the deployment file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none; what it says is not told, as it may be a secret.
+    fn address(&self, folder: &Path) -> Result<String, String> {
+        let (from, url) = match (&self.url, &self.url_file, &self.url_env) {
+            (Some(url), ..) => ("[pager] url".to_owned(), url.clone()),
+            (_, Some(file), _) => {
+                let file = folder.join(file);
+                let text =
+                    std::fs::read_to_string(&file).map_err(|e| format!("read {}: {e}", file.display()))?;
+                (file.display().to_string(), text.trim().to_owned())
+            }
+            (_, _, Some(name)) => {
+                let value = std::env::var(name).map_err(|_| format!("[pager] url_env: {name} is not set"))?;
+                (name.clone(), value)
+            }
+            _ => return Err("[pager] takes one of url, url_file and url_env".to_owned()),
+        };
+        match not_http(&url) {
+            Some(why) => Err(format!("{from} {why}")),
+            None => Ok(url),
+        }
+    }
+}
+
+fn not_http(url: &str) -> Option<String> {
+    let http = url.starts_with("http://") || url.starts_with("https://");
+    (!http).then(|| "is no address; write http://HOST:PORT/api/v2/alerts or https://...".to_owned())
+}
+
+/// What is to be told.
+#[derive(Debug, Default)]
+struct Told {
+    standing: Vec<Alert>,
+    /// Over, and not told yet.
+    ended: Vec<Alert>,
+    /// When it acted last.
+    alive: Option<DateTime<Utc>>,
+    /// Something is new since the last delivery began.
+    news: bool,
+    /// Why the first delivery of a row failed, for whoever asks next.
+    trouble: Option<String>,
+    stops: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    told: Mutex<Told>,
+    news: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pager at work.
+#[derive(Debug)]
+pub struct Pager {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pager {
+    /// Begins to page for `cluster`. `folder`: that of the deployment file.
+    ///
+    /// # Errors
+    /// There is no address.
+    pub fn start(config: &PagerConfig, folder: &Path, cluster: &str) -> Result<Self, String> {
+        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let agent = Agent::config_builder().timeout_global(Some(PATIENCE)).tls_config(tls).build();
+        let line = Line {
+            url: config.address(folder)?,
+            agent: Agent::new_with_config(agent),
+            cluster: cluster.to_owned(),
+            repeat: Duration::from_secs(config.repeat_every_s.unwrap_or(60)),
+            dead_after: chrono::Duration::seconds(config.dead_after_s.unwrap_or(300).cast_signed()),
+            since: Utc::now(),
+        };
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("pager".to_owned()).spawn(move || line.run(&theirs));
+        Ok(Self { shared, thread: Some(thread.map_err(|e| format!("start the pager: {e}"))?) })
+    }
+
+    /// Says what stands now, after a step in which the autopilot acted. Waits for nobody.
+    pub fn tell(&self, standing: Vec<Alert>) {
+        let mut told = self.shared.lock();
+        let over = |alert: &Alert| !standing.iter().any(|now| is_same(now, alert));
+        let ended: Vec<Alert> = told.standing.iter().filter(|alert| over(alert)).cloned().collect();
+        told.news |=
+            !ended.is_empty() || standing.len() != told.standing.len() - ended.len() || told.alive.is_none();
+        told.ended.extend(ended);
+        told.standing = standing;
+        told.alive = Some(Utc::now());
+        self.shared.news.notify_one();
+    }
+
+    /// That deliveries began to fail, and why; told once.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.lock().trouble.take()
+    }
+}
+
+impl Drop for Pager {
+    /// What is being delivered is waited for; a sign of life is not taken back: who stops the autopilot for good silences its alert.
+    fn drop(&mut self) {
+        self.shared.lock().stops = true;
+        self.shared.news.notify_one();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+fn is_same(one: &Alert, other: &Alert) -> bool {
+    (one.series, one.burn, one.since_us) == (other.series, other.burn, other.since_us)
+}
+
+/// The thread's own.
+struct Line {
+    url: String,
+    agent: Agent,
+    cluster: String,
+    repeat: Duration,
+    dead_after: chrono::Duration,
+    since: DateTime<Utc>,
+}
+
+impl Line {
+    fn run(&self, shared: &Shared) {
+        let mut wait = self.repeat;
+        let mut failing = false;
+        loop {
+            let mut told = shared.lock();
+            if !told.stops && (failing || !told.news) {
+                // After a failure news do not shorten the wait.
+                let quiet = |told: &mut Told| !told.stops && (failing || !told.news);
+                told = match shared.news.wait_timeout_while(told, wait, quiet) {
+                    Ok((told, _)) => told,
+                    Err(poisoned) => poisoned.into_inner().0,
+                };
+            }
+            let stops = told.stops;
+            let (standing, ended, alive) = (told.standing.clone(), told.ended.clone(), told.alive);
+            told.news = false;
+            drop(told);
+            if let Some(alive) = alive {
+                match self.deliver(&standing, &ended, alive) {
+                    Ok(()) => {
+                        shared.lock().ended.retain(|alert| !ended.contains(alert));
+                        (wait, failing) = (self.repeat, false);
+                    }
+                    Err(why) => {
+                        if !failing {
+                            shared.lock().trouble = Some(why);
+                        }
+                        wait = if failing { (wait * 2).min(self.repeat) } else { RETRY.min(self.repeat) };
+                        failing = true;
+                    }
+                }
+            }
+            if stops {
+                return;
+            }
+        }
+    }
+
+    /// The error names no address: it may hold a secret.
+    fn deliver(&self, standing: &[Alert], ended: &[Alert], alive: DateTime<Utc>) -> Result<(), String> {
+        let text = self.body(standing, ended, alive, Utc::now()).to_string();
+        let sent = self.agent.post(&self.url).header("Content-Type", "application/json").send(text);
+        sent.map(drop).map_err(|error| match error {
+            ureq::Error::StatusCode(code) => format!("it says {code}"),
+            ureq::Error::Timeout(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+            ureq::Error::Io(error) => error.kind().to_string(),
+            _ => "it cannot be reached".to_owned(),
+        })
+    }
+
+    /// Alerts as Alertmanager takes them. Those that stand end by themselves if they are not told again.
+    fn body(&self, standing: &[Alert], ended: &[Alert], alive: DateTime<Utc>, now: DateTime<Utc>) -> Value {
+        let at = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Millis, true);
+        let one = |alert: &Alert, ends: DateTime<Utc>| {
+            let kind = alert.series.kind.map(|kind| kind.name());
+            let since = DateTime::from_timestamp_micros(alert.since_us).unwrap_or(now);
+            json!({
+                "labels": {
+                    "alertname": "TidegateAutopilotSlo", "cluster": self.cluster, "severity": alert.burn.severity(),
+                    "objective": alert.series.objective.name(), "kind": kind.unwrap_or("all"), "burn": alert.burn.name(),
+                },
+                "annotations": {"summary": alert.why},
+                "startsAt": at(since),
+                "endsAt": at(ends),
+            })
+        };
+        let living = json!({
+            "labels": {"alertname": ALIVE, "cluster": self.cluster, "severity": "none"},
+            "annotations": {"summary": "the autopilot acts; page when this ends"},
+            "startsAt": at(self.since),
+            "endsAt": at(alive + self.dead_after),
+        });
+        let standing = standing.iter().map(|alert| one(alert, now + self.dead_after));
+        let ended = ended.iter().map(|alert| one(alert, now));
+        Value::Array(standing.chain(ended).chain([living]).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

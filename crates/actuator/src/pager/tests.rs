@@ -1,0 +1,135 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use tidegate_autopilot::action::Kind;
+use tidegate_autopilot::slo::{Burn, Objective, Series};
+
+use super::*;
+
+fn alert(since_us: i64) -> Alert {
+    Alert {
+        series: Series { objective: Objective::Verified, kind: Some(Kind::Lend) },
+        burn: Burn::Fast,
+        firing: true,
+        since_us,
+        burn_rate_milli: 20_000,
+        why: "2 of 10 lend not verified".to_owned(),
+    }
+}
+
+/// A receiver that answers each delivery with the next of `codes`, and tells what it was sent.
+fn receiver(codes: &'static [u16]) -> (String, mpsc::Receiver<Value>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/api/v2/alerts", listener.local_addr().unwrap());
+    let (send, sent) = mpsc::channel();
+    std::thread::spawn(move || {
+        for code in codes {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut text = Vec::new();
+            let body = loop {
+                let mut piece = [0; 4096];
+                let length = stream.read(&mut piece).unwrap();
+                text.extend(&piece[..length]);
+                let whole = String::from_utf8_lossy(&text).into_owned();
+                let Some((head, body)) = whole.split_once("\r\n\r\n") else { continue };
+                let length = head.lines().find_map(|line| {
+                    let (name, value) = line.split_once(':')?;
+                    name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+                });
+                if Some(body.len()) == length {
+                    break body.to_owned();
+                }
+            };
+            write!(stream, "HTTP/1.1 {code} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+            send.send(serde_json::from_str(&body).unwrap()).unwrap();
+        }
+    });
+    (url, sent)
+}
+
+fn pager(url: &str) -> Pager {
+    let config =
+        PagerConfig { url: Some(url.to_owned()), repeat_every_s: Some(3_600), ..PagerConfig::default() };
+    assert!(config.problems().is_empty());
+    Pager::start(&config, Path::new("."), "prod").unwrap()
+}
+
+fn next(sent: &mpsc::Receiver<Value>) -> Value {
+    sent.recv_timeout(Duration::from_secs(30)).unwrap()
+}
+
+#[test]
+fn alerts_are_told_until_they_are_taken_and_again_when_they_end() {
+    let (url, sent) = receiver(&[503, 200, 200]);
+    let pager = pager(&url);
+    let begun = Instant::now();
+    pager.tell(vec![alert(1_000_000)]);
+    assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits for the pager");
+    let first = next(&sent);
+    // The receiver was out of order: the same again, though nothing was new.
+    let second = next(&sent);
+    for told in [&first, &second] {
+        let labels = &told[0]["labels"];
+        assert_eq!(
+            (labels["alertname"].as_str(), labels["severity"].as_str()),
+            (Some("TidegateAutopilotSlo"), Some("page"))
+        );
+        assert_eq!((labels["kind"].as_str(), labels["cluster"].as_str()), (Some("lend"), Some("prod")));
+        assert_eq!(told[0]["startsAt"], "1970-01-01T00:00:01.000Z");
+        assert_eq!(told[1]["labels"]["alertname"], ALIVE);
+    }
+    pager.tell(Vec::new());
+    let over = next(&sent);
+    let ends: DateTime<Utc> = over[0]["endsAt"].as_str().unwrap().parse().unwrap();
+    assert!(over[0]["labels"] == first[0]["labels"] && ends <= Utc::now(), "{over}");
+}
+
+#[test]
+fn the_sign_of_life_ends_with_the_last_step() {
+    let line = Line {
+        url: String::new(),
+        agent: Agent::new_with_defaults(),
+        cluster: "prod".to_owned(),
+        repeat: Duration::from_secs(60),
+        dead_after: chrono::Duration::seconds(300),
+        since: DateTime::UNIX_EPOCH,
+    };
+    let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+    // However late it is told: it ends five minutes after the last step.
+    let told = line.body(&[], &[], at("2026-11-23T00:00:00Z"), at("2026-11-23T00:04:00Z"));
+    assert_eq!(told[0]["endsAt"], "2026-11-23T00:05:00.000Z");
+    assert_eq!(told.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn an_address_with_a_secret_goes_by_reference() {
+    let config =
+        |text: &str| serde_json::from_value::<PagerConfig>(serde_json::from_str(text).unwrap()).unwrap();
+    for (text, said) in [
+        ("{}", "takes one of"),
+        (r#"{"url": "http://a/", "url_env": "B"}"#, "takes one of"),
+        (r#"{"url": "https://me:secret@a/"}"#, "url_file or url_env"),
+        (r#"{"url": "https://a/?token=secret"}"#, "url_file or url_env"),
+        (r#"{"url": "alertmanager:9093"}"#, "is no address"),
+        (r#"{"url": "http://a/", "repeat_every_s": 0}"#, "repeat_every_s is 0"),
+    ] {
+        let problems = config(text).problems().join("; ");
+        assert!(problems.contains(said) && !problems.contains("secret"), "{text}: {problems}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("page"), "https://a/?token=secret\n").unwrap();
+    let by_file = config(r#"{"url_file": "page"}"#);
+    assert!(by_file.problems().is_empty());
+    assert_eq!(by_file.address(folder.path()).unwrap(), "https://a/?token=secret");
+    std::fs::write(folder.path().join("page"), "secret").unwrap();
+    let error = by_file.address(folder.path()).unwrap_err();
+    assert!(error.contains("is no address") && !error.contains("secret"), "{error}");
+    assert!(
+        config(r#"{"url_env": "TIDEGATE_NONESUCH"}"#)
+            .address(folder.path())
+            .unwrap_err()
+            .contains("is not set")
+    );
+}

@@ -1,0 +1,147 @@
+//! What went well and what badly, counted by the minute from the entries of the journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{DAY_US, MINUTE_US, Objective, Series};
+use crate::action::{ActionId, Change};
+use crate::intent::{IntentEvent, Stage, What};
+use crate::planner::Decision;
+
+/// Minutes are kept so long.
+const KEPT_US: i64 = 31 * DAY_US;
+
+/// What went well and what badly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Well.
+    pub good: u64,
+    /// Badly.
+    pub bad: u64,
+}
+
+impl Counts {
+    /// All that happened.
+    pub fn all(&self) -> u64 {
+        self.good + self.bad
+    }
+}
+
+/// Cycles of the loop: how many plans were made, and how many were missing between them, since it was told last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cycles {
+    /// Made.
+    pub made: u64,
+    /// Missing.
+    pub missed: u64,
+}
+
+impl Cycles {
+    /// Plans that are missing after `since_us` without one, where one is due every `every_ms`. Up to half an interval late is in time, as the
+    /// loop looks at its own pace.
+    pub fn missing(since_us: i64, every_ms: i64) -> u64 {
+        let every_us = every_ms.max(1) * 1000;
+        u64::try_from((since_us - every_us / 2).div_euclid(every_us)).unwrap_or(0)
+    }
+}
+
+/// A reclaim whose promise is not decided yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Asked {
+    at_us: i64,
+    within_ms: i64,
+}
+
+/// Counts by series and minute.
+#[derive(Debug, Clone, Default)]
+pub struct Tallies {
+    minutes: BTreeMap<Series, BTreeMap<i64, Counts>>,
+    open: BTreeMap<ActionId, Asked>,
+}
+
+impl Tallies {
+    /// Counts an event of the journal that an intent has taken. `before` is where it stood; `within_ms` the promised time to take back,
+    /// which runs from when it may be done: what a person thinks over is not the autopilot's delay.
+    pub fn take(&mut self, event: &IntentEvent, before: &Stage, decision: &Decision, within_ms: i64) {
+        let verified = Series { objective: Objective::Verified, kind: Some(decision.kind) };
+        let IntentEvent { action, at_us, .. } = event;
+        match &event.what {
+            What::Approved { .. } if *before == Stage::Proposed => {
+                if matches!(decision.action.change, Change::Reclaim { .. }) {
+                    self.open.insert(action.clone(), Asked { at_us: *at_us, within_ms });
+                }
+            }
+            What::Verified | What::Failed { .. } if matches!(before, Stage::Applying { .. }) => {
+                let done = matches!(event.what, What::Verified);
+                self.add(verified, *at_us, done);
+                self.decided(action, *at_us, done);
+            }
+            What::Dropped { .. } | What::Yielded { .. } => drop(self.open.remove(action)),
+            _ => {}
+        }
+    }
+
+    /// Promises whose time is over at `now_us` and that are not kept: they are broken, whatever comes of them later.
+    pub fn expire(&mut self, now_us: i64) {
+        let late = |asked: &Asked| now_us > asked.at_us + asked.within_ms * 1000;
+        let broken: Vec<ActionId> =
+            self.open.iter().filter(|(_, asked)| late(asked)).map(|(id, _)| id.clone()).collect();
+        for id in broken {
+            self.decided(&id, now_us, false);
+        }
+    }
+
+    fn decided(&mut self, action: &str, at_us: i64, done: bool) {
+        let Some(asked) = self.open.remove(action) else { return };
+        let until_us = asked.at_us + asked.within_ms * 1000;
+        let kept = done && at_us <= until_us;
+        // A broken promise is broken when its time is over, or when it failed before that.
+        let at_us = if kept { at_us } else { at_us.min(until_us) };
+        self.add(Series { objective: Objective::Promises, kind: None }, at_us, kept);
+    }
+
+    /// Takes what the journal tells of cycles at `at_us`.
+    pub fn cycles(&mut self, cycles: Cycles, at_us: i64) {
+        let minute = self.minute(Series { objective: Objective::Cycles, kind: None }, at_us);
+        minute.good += cycles.made;
+        minute.bad += cycles.missed;
+    }
+
+    fn add(&mut self, series: Series, at_us: i64, good: bool) {
+        let minute = self.minute(series, at_us);
+        match good {
+            true => minute.good += 1,
+            false => minute.bad += 1,
+        }
+    }
+
+    fn minute(&mut self, series: Series, at_us: i64) -> &mut Counts {
+        self.minutes.entry(series).or_default().entry(at_us.div_euclid(MINUTE_US)).or_default()
+    }
+
+    /// What is counted.
+    pub fn series(&self) -> BTreeSet<Series> {
+        self.minutes.keys().copied().collect()
+    }
+
+    /// What happened behind `from_us`, until `to_us`, by whole minutes: the minute of `from_us` is not in it.
+    pub fn counts(&self, series: Series, from_us: i64, to_us: i64) -> Counts {
+        let (from, to) = (from_us.div_euclid(MINUTE_US) + 1, to_us.div_euclid(MINUTE_US));
+        let mut sum = Counts::default();
+        if let Some(minutes) = self.minutes.get(&series).filter(|_| from <= to) {
+            for counts in minutes.range(from..=to).map(|(_, counts)| counts) {
+                sum.good += counts.good;
+                sum.bad += counts.bad;
+            }
+        }
+        sum
+    }
+
+    /// Forgets what is older than any window at `now_us`.
+    pub fn forget(&mut self, now_us: i64) {
+        let from = (now_us - KEPT_US).div_euclid(MINUTE_US);
+        self.minutes.values_mut().for_each(|minutes| *minutes = minutes.split_off(&from));
+        self.minutes.retain(|_, minutes| !minutes.is_empty());
+    }
+}
