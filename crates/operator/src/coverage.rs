@@ -173,22 +173,27 @@ mod tests {
         let mut issued = Issued::new(1, &[1]);
         // Above 0.95 each hour: ln(0.15 / 0.05) = 1.0986 a score, 6.908 are passed by the seventh; said again at midnight.
         assert_eq!(feed(&mut issued, 0..24, 9_501), [(7, Drift::TooLow, 7), (24, Drift::TooLow, 7)]);
-        // Its sum stands at 10.36; ln(0.95 / 0.85) = 0.1112 is taken by each that holds: at zero after 94. Those inside take ln(0.8 / 0.65)
-        // = 0.2076 from the other sum, which is at zero after 50, and the third one, that they are inside too often, has passed its alarm
-        // by the 50th (ln(0.92 / 0.8) = 0.1398). So what was too low is too wide from the hour 24 + 94 on.
-        let said = feed(&mut issued, 24..24 + 94, 5_000);
-        assert_eq!(said.last(), Some(&(118, Drift::TooWide, 118)));
-        assert!(
-            said[..said.len() - 1].iter().all(|(hour, drift, _)| hour % 24 == 0 && *drift == Drift::TooLow)
+        // Each that holds speaks against it with ln(0.95 / 0.85) = 0.1112: 4.605 are passed by the 42nd. The other sum, that they are
+        // outside too often, is over by then (0.2076 each), and the third one, that they are inside too often, has passed its alarm by
+        // the 50th (ln(0.92 / 0.8) = 0.1398).
+        let said = feed(&mut issued, 24..24 + 50, 5_000);
+        assert_eq!(
+            said,
+            [
+                (48, Drift::TooLow, 7),
+                (24 + 42, Drift::None, 66),
+                (72, Drift::None, 66),
+                (24 + 50, Drift::TooWide, 74)
+            ]
         );
-        // Two in four outside, below 0.1, wear that off: ln(0.2 / 0.08) = 0.9163 less 0.1398 a pair.
+        // One in two outside, below 0.1, speaks against that: ln(0.2 / 0.08) = 0.9163 less 0.1398 a pair, and before it the first inside
+        // nothing. 0.9163 + 5 x 0.7765 = 4.799 are passed by the sixth pair, by then outside too often is not (0.3520 a pair).
         let mut last = Vec::new();
-        for pair in 0..8 {
-            last.extend(feed(&mut issued, 118 + 2 * pair..119 + 2 * pair, 5_000));
-            last.extend(feed(&mut issued, 119 + 2 * pair..120 + 2 * pair, 0));
+        for pair in 0..6 {
+            last.extend(feed(&mut issued, 74 + 2 * pair..75 + 2 * pair, 5_000));
+            last.extend(feed(&mut issued, 75 + 2 * pair..76 + 2 * pair, 0));
         }
-        // The sum stands at 10.36: not below zero before 10.36 / 0.7765 = 13.3 pairs.
-        assert!(last.iter().all(|(_, drift, since)| (*drift, *since) == (Drift::TooWide, 118)), "{last:?}");
+        assert_eq!(last.last(), Some(&(86, Drift::None, 86)), "{last:?}");
     }
 
     #[test]

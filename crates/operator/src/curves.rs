@@ -1,21 +1,33 @@
 //! How families of jobs scale: their steps by size, and the curve fitted to them when they show something new.
 //!
 //! A window of steps at one size becomes one observation, its median step: a slow step in between moves it little. Fits are of all
-//! windows of a family, so what was learnt of a size stays; they are made when a size is new and when windows have doubled.
+//! windows of a family, so what was learnt of a size stays; they are made when a size is new, when windows have doubled, and once a day.
+//!
+//! A window in which a part of the job was slow says nothing of how it scales and is left out (`slow`). Of one size, windows fade with
+//! time, so that a family that was made faster is believed.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod slow;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidegate_events::{Event, JobFamily, v1};
 use tidegate_insight::advice::scaling::{Curve, Form, Observations, Size};
 
-use super::{Publication, envelope, source};
+use super::{Publication, US_PER_S, envelope, source};
+use slow::{KNOWN_US, Slow};
 
 /// Version of the fit, part of what is said.
-const MODEL: &str = "scaling-1";
+const MODEL: &str = "scaling-2";
 /// Steps of a window.
 const WINDOW_STEPS: usize = 100;
 /// Windows of a family after which it is looked at again and again, where the last doubling was long ago.
 const LOOKED_AT_EVERY: u64 = 64;
+/// … and a window that comes so long after the last look.
+const LOOKED_AT_AFTER_US: i64 = 86_400 * US_PER_S;
+/// Time after which a window counts for half. Of a family that was made faster nine tenths are believed after log2 10 x 2 = 6.6 days,
+/// and one odd day among steady ones is less than a third of the truth (1 - 2^-0.5 = 0.29). Windows are hundreds a day, so their noise
+/// is not what asks for more.
+const HALF_LIFE_US: i64 = 2 * 86_400 * US_PER_S;
 /// A rate that changed by less is not said again, as a share.
 const CHANGE: f64 = 0.01;
 /// Sizes kept of a family, families and jobs of a cluster. Further sizes are not learned; of families and jobs the one that was
@@ -25,6 +37,8 @@ const MOST_FAMILIES: usize = 1_024;
 const MOST_JOBS: usize = 4_096;
 /// Most GPUs that are spoken of, and nodes that are told apart.
 const MOST_GPUS: u32 = 1 << 16;
+/// A window waits so long: until what is counted against it was said, whatever the order in which jobs' signals and steps are used.
+const RIPE_US: i64 = KNOWN_US + 30 * US_PER_S;
 /// GPUs of a node, where neither reports nor the allocation name nodes.
 const USUAL_NODE_GPUS: u32 = 8;
 
@@ -38,6 +52,18 @@ struct Window {
     tokens: u128,
     tells_tokens: bool,
     nodes: BTreeSet<String>,
+    /// From the begin of its first step to the end of its last, µs since 1970.
+    span_us: Option<(i64, i64)>,
+}
+
+/// A window that is whole. It waits until it is known whether the job was slow.
+#[derive(Debug, Clone)]
+struct Whole {
+    size: Size,
+    median_s: f64,
+    steps: u64,
+    tells_tokens: bool,
+    span_us: (i64, i64),
 }
 
 #[derive(Debug, Clone)]
@@ -46,15 +72,18 @@ struct Run {
     /// Nodes of the allocation; 0: not told.
     hosts: u32,
     window: Option<Window>,
+    whole: VecDeque<Whole>,
+    slow: Slow,
     newest_us: i64,
 }
 
 #[derive(Debug, Clone)]
 struct Family {
     observed: Observations,
-    /// Steps by size.
-    steps: BTreeMap<Size, u64>,
+    /// By size: steps, and when the last of them were.
+    steps: BTreeMap<Size, (u64, i64)>,
     windows: u64,
+    looked_us: i64,
     /// What was said: rate by GPUs.
     said: BTreeMap<u32, u64>,
     newest_us: i64,
@@ -84,9 +113,19 @@ impl Curves {
         }
     }
 
-    /// The job is over.
-    pub fn ended(&mut self, job_id: &str) {
-        self.runs.remove(job_id);
+    /// The job is over at `at_us`.
+    pub fn ended(&mut self, job_id: &str, at_us: i64) {
+        let Some(mut run) = self.runs.remove(job_id) else { return };
+        for whole in std::mem::take(&mut run.whole) {
+            self.close(job_id, &run, &whole, at_us);
+        }
+    }
+
+    /// Takes what is said of a slow part of a job.
+    pub fn slowed(&mut self, signal: &v1::StragglerSignal) {
+        if let Some(run) = self.runs.get_mut(&signal.job_id) {
+            run.slow.told(signal);
+        }
     }
 
     /// Takes one rank's report of a step that ended at `end_us`.
@@ -102,12 +141,19 @@ impl Curves {
         let mut window = window.unwrap_or_else(|| Window::new(world));
         let whole = (window.steps.len() == WINDOW_STEPS && !window.steps.contains_key(&report.step))
             .then(|| std::mem::replace(&mut window, Window::new(world)));
-        window.take(report, took_us);
+        window.take(report, took_us, end_us);
         run.window = Some(window);
-        let about = whole.map(|whole| (run.family.clone(), run.hosts, whole));
-        if let Some((family, hosts, whole)) = about {
-            self.close(&report.job_id, &family, hosts, &whole, end_us);
+        run.whole.extend(whole.and_then(|window| window.whole(run.hosts)));
+        let is_ripe = |whole: &Whole| end_us.saturating_sub(whole.span_us.1) >= RIPE_US;
+        if !run.whole.front().is_some_and(is_ripe) {
+            return;
         }
+        let Some(mut run) = self.runs.remove(&report.job_id) else { return };
+        while let Some(whole) = run.whole.pop_front_if(|whole| is_ripe(whole)) {
+            self.close(&report.job_id, &run, &whole, end_us);
+            run.slow.forget(whole.span_us.1);
+        }
+        self.runs.insert(report.job_id.clone(), run);
     }
 
     /// Hands over what was said since the last call.
@@ -124,14 +170,25 @@ impl Curves {
                 self.runs.remove(&oldest);
             }
         }
-        let new = || Run { family: JobFamily::default(), hosts: 0, window: None, newest_us: at_us };
+        let new = || Run {
+            family: JobFamily::default(),
+            hosts: 0,
+            window: None,
+            whole: VecDeque::new(),
+            slow: Slow::default(),
+            newest_us: at_us,
+        };
         let run = self.runs.entry(job_id.to_owned()).or_insert_with(new);
         run.newest_us = run.newest_us.max(at_us);
         run
     }
 
-    /// A window is whole: it is an observation of its family.
-    fn close(&mut self, job_id: &str, of: &JobFamily, hosts: u32, window: &Window, at_us: i64) {
+    /// It is known whether the job was slow in a window: if not, it is an observation of its family.
+    fn close(&mut self, job_id: &str, run: &Run, window: &Whole, at_us: i64) {
+        if run.slow.touches(window.span_us) {
+            return;
+        }
+        let of = &run.family;
         let name = of.name(job_id);
         let key = (name.clone(), window.tells_tokens);
         if !self.families.contains_key(&key) && self.families.len() >= MOST_FAMILIES {
@@ -142,21 +199,27 @@ impl Curves {
         }
         let family = self.families.entry(key).or_insert_with(|| Family::new(at_us));
         family.newest_us = at_us;
-        let size = window.size(hosts);
-        let is_new = !family.steps.contains_key(&size);
-        if is_new && family.steps.len() >= MOST_SIZES {
+        let Whole { size, median_s, steps, .. } = *window;
+        let before = family.steps.get(&size).copied();
+        if before.is_none() && family.steps.len() >= MOST_SIZES {
             return;
         }
-        let steps = window.steps.len() as u64;
-        if family.observed.add(size, window.median_s(), steps).is_err() {
+        let newest_us = window.span_us.1;
+        let age_us = before.map_or(0, |(_, last_us)| newest_us.saturating_sub(last_us).max(0));
+        let keep = 0.5_f64.powf(age_us as f64 / HALF_LIFE_US as f64);
+        if family.observed.add_fading(size, median_s, steps, keep).is_err() {
             return;
         }
-        *family.steps.entry(size).or_default() += steps;
+        let (sum, last_us) = before.unwrap_or((0, newest_us));
+        family.steps.insert(size, (sum.saturating_add(steps), last_us.max(newest_us)));
         family.windows += 1;
-        let is_due = family.windows.is_power_of_two() || family.windows.is_multiple_of(LOOKED_AT_EVERY);
-        if !is_new && !is_due {
+        let is_due = family.windows.is_power_of_two()
+            || family.windows.is_multiple_of(LOOKED_AT_EVERY)
+            || at_us.saturating_sub(family.looked_us) >= LOOKED_AT_AFTER_US;
+        if before.is_some() && !is_due {
             return;
         }
+        family.looked_us = at_us;
         let Some((curve, points)) = family.points() else { return };
         if !family.is_news(&points) {
             return;
@@ -200,10 +263,14 @@ impl Window {
             tokens: 0,
             tells_tokens: false,
             nodes: BTreeSet::new(),
+            span_us: None,
         }
     }
 
-    fn take(&mut self, report: &v1::StepReport, took_us: u64) {
+    fn take(&mut self, report: &v1::StepReport, took_us: u64, end_us: i64) {
+        let begin_us = end_us.saturating_sub(i64::try_from(report.duration_us).unwrap_or(i64::MAX));
+        let (from_us, to_us) = self.span_us.unwrap_or((begin_us, end_us));
+        self.span_us = Some((from_us.min(begin_us), to_us.max(end_us)));
         let longest = self.steps.entry(report.step).or_default();
         *longest = (*longest).max(took_us);
         self.reports += 1;
@@ -214,6 +281,16 @@ impl Window {
         {
             self.nodes.insert(node.clone());
         }
+    }
+
+    fn whole(&self, hosts: u32) -> Option<Whole> {
+        Some(Whole {
+            size: self.size(hosts),
+            median_s: self.median_s(),
+            steps: self.steps.len() as u64,
+            tells_tokens: self.tells_tokens,
+            span_us: self.span_us?,
+        })
     }
 
     /// Seconds of the median step.
@@ -251,6 +328,7 @@ impl Family {
             observed: Observations::default(),
             steps: BTreeMap::new(),
             windows: 0,
+            looked_us: at_us,
             said: BTreeMap::new(),
             newest_us: at_us,
         }
@@ -264,7 +342,7 @@ impl Family {
         let curve = Curve::fit(&self.observed).ok()?;
         let usual = |gpus: Option<u32>| {
             let sizes = self.steps.iter().filter(|(size, _)| gpus.is_none_or(|gpus| size.gpus == gpus));
-            sizes.max_by_key(|(size, steps)| (**steps, std::cmp::Reverse(**size))).map(|(size, _)| *size)
+            sizes.max_by_key(|(size, (steps, _))| (*steps, std::cmp::Reverse(**size))).map(|(size, _)| *size)
         };
         let local_batch = usual(None)?.local_batch;
         let per_node = self.steps.keys().map(|size| size.gpus.div_ceil(size.nodes)).max()?;
@@ -275,7 +353,8 @@ impl Family {
             let nodes = usual(Some(gpus)).map_or(gpus.div_ceil(per_node), |size| size.nodes);
             let rate = curve.throughput(Size { gpus, nodes, local_batch }).ok()?;
             let milli = |rate: f64| (rate * 1e3).round() as u64;
-            let steps = self.steps.iter().filter(|(size, _)| size.gpus == gpus).map(|(_, steps)| steps).sum();
+            let steps =
+                self.steps.iter().filter(|(size, _)| size.gpus == gpus).map(|(_, (steps, _))| steps).sum();
             Some(v1::ScalingCurve {
                 local_batch: local_batch.into(),
                 gpus,

@@ -3,6 +3,10 @@
 //! What came is held until the watermark passes it, and used in order of event time; between events a clock of ticks runs, every
 //! ten seconds of event time. So how partitions are interleaved, and how often the watermark moves, changes nothing that is said.
 //! What comes after the watermark has passed it is used at once, and may change what is said from then on.
+//!
+//! Reports of steps alone do not wait for the watermark (`ahead`).
+
+mod ahead;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +52,8 @@ enum Told {
     Hold(Box<HoldFact>),
     Node(Box<v1::NodeEvent>),
     Samples(Box<v1::GpuSampleBatch>),
-    Step(Box<v1::StepReport>),
+    /// With the run of its job in which the detector was told it ahead of the order.
+    Step(Box<v1::StepReport>, Option<u32>),
 }
 
 /// Place in the order of events: time, kind, cluster and identity.
@@ -60,6 +65,10 @@ type Name = (String, String);
 pub struct Feed {
     learn_from_us: i64,
     waiting: BTreeMap<Place, (String, Told)>,
+    /// Of what waits: reports of steps, and what else changes a job, by job.
+    lines: BTreeMap<Name, BTreeSet<Place>>,
+    /// Jobs that were told something since they last ran ahead.
+    touched: BTreeSet<Name>,
     /// The last tick: everything up to it was used.
     tick_us: Option<i64>,
     jobs: BTreeMap<Name, WatchedJob>,
@@ -82,6 +91,8 @@ impl Feed {
         Self {
             learn_from_us,
             waiting: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            touched: BTreeSet::new(),
             tick_us: None,
             jobs: BTreeMap::new(),
             active: BTreeSet::new(),
@@ -120,7 +131,7 @@ impl Feed {
             // A step is known when it has ended.
             Event::Step(step) => {
                 let end_us = us(event_ms).saturating_add(i64::try_from(step.duration_us).unwrap_or(i64::MAX));
-                (3, end_us, Told::Step(Box::new(step)))
+                (3, end_us, Told::Step(Box::new(step), None))
             }
             _ => return None,
         };
@@ -131,18 +142,20 @@ impl Feed {
             self.counts.refused += 1;
             return None;
         }
-        self.waiting.insert((at_us, order, id), (cluster, told));
+        self.line_up((at_us, order, id), cluster, told);
         Some(at_us)
     }
 
     /// Everything up to `watermark_us` was pushed: uses it. A watermark below the last one changes nothing.
     pub fn advance(&mut self, watermark_us: i64) {
         while let Some(entry) = self.waiting.first_entry() {
-            let at_us = entry.key().0;
+            let place = *entry.key();
+            let at_us = place.0;
             if at_us > watermark_us {
                 break;
             }
             let (cluster, told) = entry.remove();
+            self.leave_line(&cluster, &told, place);
             self.pass_ticks(at_us);
             let late = self.tick_us.is_some_and(|tick_us| at_us <= tick_us);
             self.counts.used += 1;
@@ -153,6 +166,9 @@ impl Feed {
             self.pass_ticks(watermark_us.saturating_add(1));
         }
         self.pass_time(None, watermark_us);
+        for name in std::mem::take(&mut self.touched) {
+            self.run_ahead(&name, watermark_us);
+        }
         for demand in self.demand.values_mut() {
             demand.advance(watermark_us);
             self.out.append(&mut demand.take());
@@ -248,6 +264,7 @@ impl Feed {
         }
         self.watch_quiet_jobs(&shown, now_us);
         for name in self.active.clone() {
+            self.run_ahead(&name, now_us);
             self.change_job(&name, |job| job.tick(now_us));
         }
         if now_us.rem_euclid(JUDGED_EVERY_US) == 0 {
@@ -310,7 +327,7 @@ impl Feed {
                 let closed_us = self.tick_us.unwrap_or(i64::MIN);
                 self.windows.entry((cluster, batch.node.clone())).or_default().add(&batch, closed_us);
             }
-            Told::Step(step) => {
+            Told::Step(step, ran_in) => {
                 self.fleet(&cluster, at_us).step(&step, at_us);
                 if !late {
                     let curves = curves_of(&mut self.curves, &cluster);
@@ -318,7 +335,12 @@ impl Feed {
                     self.out.append(&mut curves.take());
                 }
                 let name = (cluster, step.job_id.clone());
-                self.change_job(&name, |job| job.step(*step, at_us, late));
+                let job =
+                    ran_in.and_then(|run| self.jobs.get_mut(&name).filter(|job| job.runs() == Some(run)));
+                match job {
+                    Some(job) => job.heard(at_us),
+                    None => self.change_job(&name, |job| job.step(*step, at_us, late)),
+                }
             }
         }
     }
@@ -327,11 +349,25 @@ impl Feed {
     fn note_family(&mut self, cluster: &str, fact: &JobFact, family: &JobFamily, at_us: i64) {
         let curves = curves_of(&mut self.curves, cluster);
         if fact.kind == v1::JobEventKind::Ended && !fact.goes_on {
-            curves.ended(&fact.job_id);
+            curves.ended(&fact.job_id, at_us);
+            self.out.append(&mut curves.take());
             return;
         }
         let hosts = fact.hosts.as_deref().unwrap_or("").split(',').filter(|host| !host.trim().is_empty());
         curves.job(&fact.job_id, family, u32::try_from(hosts.count()).unwrap_or(u32::MAX), at_us);
+    }
+
+    /// Puts what was said of a job out.
+    fn say(&mut self, name: &Name, said: Vec<Publication>) {
+        for event in said.iter().flat_map(|publication| &publication.events) {
+            if let (Some((node, at_us)), Some(fleet)) = (blamed(event), self.fleets.get_mut(&name.0)) {
+                fleet.confirmed(node, at_us);
+            }
+            if let Event::Straggler(signal) = event {
+                curves_of(&mut self.curves, &name.0).slowed(signal);
+            }
+        }
+        self.out.extend(said);
     }
 
     /// Changes a job, and follows where its ranks are and whether it is active.
@@ -340,14 +376,11 @@ impl Feed {
         let was_active = self.active.contains(name);
         let before = job.nodes().to_vec();
         let said = change(job);
-        for (node, at_us) in said.iter().flat_map(|publication| &publication.events).filter_map(blamed) {
-            if let Some(fleet) = self.fleets.get_mut(&name.0) {
-                fleet.confirmed(node, at_us);
-            }
-        }
-        self.out.extend(said);
-        let is_active = job.is_active();
-        if was_active == is_active && before == job.nodes() {
+        let (is_active, after) = (job.is_active(), job.nodes().to_vec());
+        self.say(name, said);
+        // What waits may be of the shape that it has now.
+        self.touched.insert(name.clone());
+        if was_active == is_active && before == after {
             return;
         }
         let key = |node: &String| (name.0.clone(), node.clone());
@@ -357,7 +390,7 @@ impl Feed {
             }
         }
         if is_active {
-            for node in job.nodes() {
+            for node in &after {
                 self.on_node.entry(key(node)).or_default().insert(name.1.clone());
             }
             self.active.insert(name.clone());
@@ -368,11 +401,11 @@ impl Feed {
     }
 }
 
-/// The node that a confirmed signal blames, and when.
+/// The node that a confirmed signal blames, and since when: the same of all that is said of an episode.
 fn blamed(event: &Event) -> Option<(&str, i64)> {
     match event {
         Event::Straggler(signal) if signal.state() == v1::SignalState::Confirmed => {
-            Some((signal.node.as_deref()?, us(signal.said_ms)))
+            Some((signal.node.as_deref()?, us(signal.onset_ms)))
         }
         _ => None,
     }

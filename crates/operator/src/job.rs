@@ -1,5 +1,6 @@
 //! One job: which attempt runs, where its ranks are, and what its detector says of them, as events.
 
+mod ahead;
 mod quiet;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use super::roles::{Roles, Told};
 use super::{Publication, US_PER_MS, US_PER_S, envelope, lines, ppm, source};
 
 /// Version of the detector, part of what is said.
-const MODEL: &str = "straggler-1";
+const MODEL: &str = "straggler-2";
 /// How long the first reports of an attempt are waited for, so that every rank's node is known.
 pub const GATHER_US: i64 = 60 * US_PER_S;
 /// A job of which nothing is heard for so long is over.
@@ -85,6 +86,8 @@ pub struct WatchedJob {
     nodes: Vec<String>,
     said: BTreeMap<u64, Said>,
     newest_us: i64,
+    /// Reports heard ahead of the order.
+    reports: u64,
 }
 
 impl WatchedJob {
@@ -106,6 +109,7 @@ impl WatchedJob {
             nodes: Vec::new(),
             said: BTreeMap::new(),
             newest_us: i64::MIN,
+            reports: 0,
         }
     }
 
@@ -186,13 +190,9 @@ impl WatchedJob {
             Phase::Watching { .. } => {
                 if let Some(detector) = &mut self.detector {
                     detector.step(&told(&report, self.run, end_us));
-                    if !late {
-                        // A step that is whole need not wait for the tick: windows that ended by its end were told at ticks before
-                        // it. One that ends with a window does.
-                        detector.advance_whole(end_us - i64::from(end_us.rem_euclid(WINDOW_US) == 0));
-                        said.extend(self.collect());
-                    }
+                    detector.advance_whole(end_us);
                 }
+                said.extend(self.collect());
             }
             Phase::Gathering(gathering) => gathering.take(report, end_us),
             Phase::Idle | Phase::Quiet => {

@@ -25,12 +25,12 @@ const SAID: [SchemaId; 2] = [SchemaId::StragglerSignal, SchemaId::Forecast];
 pub enum Pace {
     /// Nothing more comes: 2 s, so that reports of the last step are whole.
     Once,
-    /// Agents send what they read in batches of ten seconds: 20 s.
+    /// Agents send what they read in batches of ten seconds: 20 s. Steps run that far [ahead](super::feed).
     Live,
 }
 
 impl Pace {
-    fn lag_us(self) -> i64 {
+    pub(crate) fn lag_us(self) -> i64 {
         match self {
             Self::Once => 2 * US_PER_S,
             Self::Live => 20 * US_PER_S,

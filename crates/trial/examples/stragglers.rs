@@ -1,5 +1,5 @@
 //! Trial of the straggler detector and its rivals: `stragglers [--seeds A..B] [--regimes ABC] [--hours H] [--easy] [--no-rivals]
-//! [--threads N] [--json]`. With `--list`, the events of each job and the detector's alarms, in the order of their times.
+//! [--threads N] [--evidence-lag SECONDS] [--json]`. With `--list`, the events of each job and the detector's alarms, in the order of their times.
 
 use std::process::ExitCode;
 
@@ -109,6 +109,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
                 options.regimes = regimes.collect::<Result<_, _>>()?;
             }
             "--hours" => options.hours = Some(value()?.parse().map_err(|error| format!("--hours: {error}"))?),
+            "--evidence-lag" => {
+                options.evidence_lag_s =
+                    value()?.parse().map_err(|error| format!("--evidence-lag: {error}"))?
+            }
             "--threads" => {
                 options.threads = value()?.parse().map_err(|error| format!("--threads: {error}"))?
             }

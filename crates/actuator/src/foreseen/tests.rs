@@ -8,7 +8,7 @@ use tidegate_autopilot::forecast::{Chosen, SeriesNames};
 use tidegate_autopilot::guard::{Rule, Switch};
 use tidegate_autopilot::intent;
 use tidegate_autopilot::planner::{Plan, Report};
-use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::policy::{ForecastSource, Policy};
 use tidegate_autopilot::state::{
     Checkpoint, ClusterState, ForeseenBy, Health, Job, JobKind, JobState, Node, NodeState, Owner, Pool,
     Share, Source,
@@ -160,8 +160,9 @@ struct Pilot {
 }
 
 impl Pilot {
-    fn new(log: &Arc<dyn EventLog>) -> Self {
+    fn new(log: &Arc<dyn EventLog>, source: ForecastSource) -> Self {
         let mut policy = Policy::auto();
+        policy.forecast.source = source;
         policy.stability.dwell_s = 0;
         policy.lend.step_every_s = 0;
         let journal = LogJournal::open(Arc::clone(log), "c", "test").unwrap();
@@ -198,22 +199,29 @@ fn by(planned: &Planned) -> &ForeseenBy {
     &planned.state.foreseen["serving"]["serve"]
 }
 
-#[test]
-fn a_plan_uses_what_was_published_and_the_guard_refuses_where_it_drifts() {
-    let folder = tempfile::tempdir().unwrap();
-    let log: Arc<dyn EventLog> =
-        Arc::new(EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap());
+fn opened(folder: &std::path::Path) -> Arc<dyn EventLog> {
+    let log: Arc<dyn EventLog> = Arc::new(EmbeddedLog::open(folder, EmbeddedOptions::default()).unwrap());
     for schema in [SchemaId::AutopilotEvent, SchemaId::Forecast, SchemaId::CoverageSignal] {
         let config = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
         log.create_topic(schema.topic(), config).unwrap();
     }
-    let mut pilot = Pilot::new(&log);
-    let minute = |n: i64| ISSUED_MS + n * 60_000;
+    log
+}
+
+fn minute(n: i64) -> i64 {
+    ISSUED_MS + n * 60_000
+}
+
+#[test]
+fn a_plan_uses_what_was_published_and_the_past_where_it_drifts() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = opened(folder.path());
+    let mut pilot = Pilot::new(&log, ForecastSource::Best);
 
     // Nothing was published, and the past is too short: nothing is lent.
     let (planned, _) = pilot.step(minute(1));
     assert!(
-        matches!(by(&planned), ForeseenBy::Past { why } if why.contains("TEAM serving")),
+        matches!(by(&planned), ForeseenBy::Past { why, .. } if why.contains("TEAM serving")),
         "{:?}",
         by(&planned)
     );
@@ -223,7 +231,7 @@ fn a_plan_uses_what_was_published_and_the_guard_refuses_where_it_drifts() {
     forecast(log.as_ref());
     let (before, _) = pilot.step(minute(12));
     let planned = &before;
-    assert!(matches!(by(planned), ForeseenBy::Past { why } if why.contains("hold")), "{:?}", by(planned));
+    assert!(matches!(by(planned), ForeseenBy::Past { why, .. } if why.contains("hold")), "{:?}", by(planned));
     assert!(lent(planned).is_empty());
 
     // It holds: of 128 GPUs those beyond the bound and 8 are lent, at most 64 at once.
@@ -238,6 +246,31 @@ fn a_plan_uses_what_was_published_and_the_guard_refuses_where_it_drifts() {
     let bytes = |made: (&Plan, &Report)| serde_json::to_vec(&made).unwrap();
     let (plan, report) = planned.again(Some(&before.plan));
     assert_eq!(bytes((&plan, &report)), bytes((&planned.plan, &planned.report)));
+
+    // The bounds are too low: the past is asked, which is too short to lend on.
+    say(log.as_ref(), CoverageState::TooLow, 900_000, minute(30));
+    let (planned, steps) = pilot.step(minute(34));
+    assert!(
+        matches!(by(&planned), ForeseenBy::Past { why, .. } if why.contains("TEAM serving do not hold")),
+        "{:?}",
+        by(&planned)
+    );
+    assert!(lent(&planned).is_empty());
+    assert!(!steps.iter().any(|what| matches!(what, intent::What::Applying)), "{steps:?}");
+
+    // Good again.
+    say(log.as_ref(), CoverageState::Holds, 950_000, minute(40));
+    let (planned, steps) = pilot.step(minute(45));
+    assert_eq!(lent(&planned), [64]);
+    assert!(steps.iter().any(|what| matches!(what, intent::What::Applying)), "{steps:?}");
+}
+
+#[test]
+fn the_guard_refuses_where_the_policy_has_the_log_alone_and_it_drifts() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = opened(folder.path());
+    let mut pilot = Pilot::new(&log, ForecastSource::Log);
+    forecast(log.as_ref());
 
     // The bounds are too low, though not by the share that the planner itself would stop at.
     say(log.as_ref(), CoverageState::TooLow, 900_000, minute(30));

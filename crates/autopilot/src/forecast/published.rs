@@ -183,6 +183,10 @@ impl Published {
         Err(why.unwrap_or_default())
     }
 
+    pub(super) fn now_us(&self) -> i64 {
+        self.now_us
+    }
+
     /// Time of the newest demand that was seen of the series; else of the issue.
     pub(super) fn as_of_us(&self, of: Series<'_>, told: &Told) -> i64 {
         self.seen.get(of).map_or(told.issued_us, |(at_us, _)| *at_us)
@@ -231,7 +235,7 @@ impl Published {
     pub(super) fn off(&self, told: &Told) -> Vec<BoundsOff> {
         let off =
             told.standing.keys().filter_map(|reach| Some((*reach, told.standing(*reach, self.now_us)?)));
-        off.filter(|(_, standing)| matches!(standing.drift, Drift::TooLow | Drift::TooNarrow))
+        off.filter(|(_, standing)| is_dangerous(standing.drift))
             .map(|(reach, standing)| BoundsOff {
                 reach,
                 drift: standing.drift,
@@ -243,7 +247,17 @@ impl Published {
     }
 }
 
+fn is_dangerous(drift: Drift) -> bool {
+    matches!(drift, Drift::TooLow | Drift::TooNarrow)
+}
+
 impl Told {
+    /// Dangerous drift of what reaches up to a day, and else of what reaches further.
+    pub(super) fn drifts(&self, now_us: i64) -> Option<(Reach, Drift)> {
+        let drift = |reach: &Reach| Some((*reach, self.standing(*reach, now_us)?.drift));
+        self.standing.keys().filter_map(drift).find(|(_, drift)| is_dangerous(*drift))
+    }
+
     pub(super) fn issued_us(&self) -> i64 {
         self.issued_us
     }

@@ -70,7 +70,7 @@ pub(super) fn disagreement(case: &Case<'_>) -> Option<Refusal> {
     None
 }
 
-/// Nothing is lent, and no quota changed, on published bounds that drift. A forecast that is used may be as old as the policy lets it,
+/// Nothing is lent, and no quota changed, on published bounds that drift, nor on a past whose own bounds did not hold. A forecast that is used may be as old as the policy lets it,
 /// so what it is used for lies that much further ahead.
 pub(super) fn forecast(case: &Case<'_>) -> Option<Refusal> {
     let policy = case.policy;
@@ -81,8 +81,22 @@ pub(super) fn forecast(case: &Case<'_>) -> Option<Refusal> {
         }
         _ => return None,
     };
-    let ForeseenBy::Published { series, off, .. } = case.state.foreseen.get(owner)?.get(pool)? else {
-        return None;
+    let (series, off) = match case.state.foreseen.get(owner)?.get(pool)? {
+        ForeseenBy::Published { series, off, .. } => (series, off),
+        ForeseenBy::Past { held_ppm, .. } => {
+            let least = policy.lend.least_coverage;
+            let why = match held_ppm.map(|ppm| f64::from(ppm) / 1e6) {
+                Some(held) if held >= least => return None,
+                Some(held) => {
+                    format!("of the bounds told from {owner}'s own past {held:.3} held, {least} must")
+                }
+                None => {
+                    format!("too few bounds told from {owner}'s own past have been held against what was")
+                }
+            };
+            return refuse(Rule::Forecast, why);
+        }
+        ForeseenBy::Nobody { .. } => return None,
     };
     let ahead_s = within_s + policy.forecast.most_age_s;
     let begins_s = |reach: Reach| match reach {

@@ -125,7 +125,7 @@ pub struct Worth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForecastSource {
-    /// Those that were published on the log where there are fresh ones, else the past that the autopilot saw.
+    /// Those that were published on the log where there are fresh ones whose bounds hold, else the past that the autopilot saw.
     #[default]
     Best,
     /// Those that were published alone.

@@ -15,11 +15,17 @@ pub enum ForeseenBy {
         issued_us: i64,
         /// Bounds of it that do not hold.
         off: Vec<BoundsOff>,
+        /// Why what reaches further than a day is told from the past.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        far: Option<String>,
     },
     /// Its own past, as the autopilot saw it.
     Past {
         /// Why not what was published.
         why: String,
+        /// Share of the bounds told from it that held, millionths; `None` while too few are over.
+        #[serde(default)]
+        held_ppm: Option<u32>,
     },
     /// Nothing.
     Nobody {

@@ -4,6 +4,11 @@
 //! not in 0.2; or in 0.08; or above quantile 0.95 in 0.15 and not in 0.05. An alarm at ln 1000 is at least 1,000 independent scores
 //! apart while the promise holds (Lorden 1971). Forecasts that overlap err together, so each score counts by its share of an independent
 //! one: the geometric mean of dependent likelihood ratios has no greater mean than one of them, and the bound stands.
+//!
+//! That it is over is found by the same test the other way round, begun anew at the alarm: that the promise holds against what was
+//! alarmed about, at ln 100. Scores that speak for one speak against the other, so nobody can be sure sooner: for the bound of 0.95 a
+//! score that holds to its promise tells 0.051 nats in the mean, and ln 100 are 91 scores. Bounds that were good for so short a time
+//! begin at half the alarm, and a relapse is found in half the time.
 
 use std::collections::BTreeMap;
 
@@ -55,6 +60,8 @@ pub struct Coverage {
 
 /// Sum at which drift is said: ln 1000.
 const ALARM: f64 = 6.907_755_278_982_137;
+/// Sum the other way at which it is over: ln 100.
+const OVER: f64 = 4.605_170_185_988_092;
 /// Days in which a score fades by half.
 const HALF_LIFE_DAYS: f64 = 14.0;
 
@@ -63,6 +70,7 @@ const HALF_LIFE_DAYS: f64 = 14.0;
 struct Cusum {
     miss: f64,
     hit: f64,
+    /// For drift, and while it lasts against it.
     sum: f64,
     is_up: bool,
 }
@@ -77,11 +85,14 @@ impl Cusum {
         }
     }
 
-    /// Drift begins at the alarm and ends at zero.
     fn observe(&mut self, is_miss: bool, weight: f64) {
-        let ratio = if is_miss { self.miss } else { self.hit };
-        self.sum = (self.sum + weight * ratio).clamp(0.0, 1.5 * ALARM);
-        self.is_up = if self.is_up { self.sum > 0.0 } else { self.sum > ALARM };
+        let ratio = weight * if is_miss { self.miss } else { self.hit };
+        self.sum = (self.sum + if self.is_up { -ratio } else { ratio }).max(0.0);
+        if self.is_up && self.sum > OVER {
+            (self.is_up, self.sum) = (false, 0.5 * ALARM);
+        } else if !self.is_up && self.sum > ALARM {
+            (self.is_up, self.sum) = (true, 0.0);
+        }
     }
 }
 
@@ -238,14 +249,54 @@ mod tests {
         // ln(0.35 / 0.2) = 0.5596 a miss: 6.908 is passed by the thirteenth. Below quantile 0.1, so none is above 0.95.
         let mut watch = CoverageWatch::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, true); 20]), vec![(12, Drift::TooNarrow)]);
-        // The sum stands at 1.5 x 6.908 (the nineteenth passed it); a hit takes ln(0.8 / 0.65) = 0.2076: at zero after fifty.
-        assert_eq!(feed(&mut watch, 1, 20, &[(true, true); 55]), vec![(20 + 49, Drift::TooWide)]);
+        // A hit speaks against it with ln(0.8 / 0.65) = 0.2076: 4.605 are passed by the 23rd. Fifty hits are too many.
+        let said = feed(&mut watch, 1, 20, &[(true, true); 55]);
+        assert_eq!(said, vec![(20 + 22, Drift::None), (20 + 49, Drift::TooWide)]);
+        // Begun at half of 6.908, a relapse is there after seven misses (0.5596 each).
+        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        feed(&mut watch, 1, 0, &[(false, true); 13]);
+        assert_eq!(feed(&mut watch, 1, 13, &[(true, true); 23]), vec![(13 + 22, Drift::None)]);
+        assert_eq!(feed(&mut watch, 1, 36, &[(false, true); 7]), vec![(36 + 6, Drift::TooNarrow)]);
         // ln(0.15 / 0.05) = 1.0986 a truth above the bound: seven.
         let mut watch = CoverageWatch::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, false); 7]), vec![(6, Drift::TooLow)]);
         // ln(0.92 / 0.8) = 0.1398 a hit: fifty.
         let mut watch = CoverageWatch::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(true, true); 60]), vec![(49, Drift::TooWide)]);
+    }
+
+    /// From an alarm on, scores of which a share `above` is above the bound: scores to the first return, and the share of `scores` in
+    /// which it is said that bounds hold.
+    fn after_an_alarm(seed: u64, above: f64, scores: usize) -> (Option<usize>, f64) {
+        let mut cusum = Cusum::new(0.05, 0.15);
+        (0..7).for_each(|_| cusum.observe(true, 1.0));
+        assert!(cusum.is_up);
+        let (mut state, mut first, mut holds) = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, None, 0);
+        for at in 0..scores {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            cusum.observe(((state >> 33) as f64 / f64::from(1_u32 << 31)) < above, 1.0);
+            if !cusum.is_up {
+                first = first.or(Some(at + 1));
+                holds += 1;
+            }
+        }
+        (first, f64::from(holds) / scores as f64)
+    }
+
+    #[test]
+    fn drift_is_over_in_time_and_seldom_by_mistake() {
+        // A thousand times bounds hold again: the mean is near ln 100 over 0.0507 nats a score, as the module says.
+        let (wald, seeds) = (OVER / (0.95 * (0.95_f64 / 0.85).ln() - 0.05 * 3.0_f64.ln()), 0..1_000);
+        let times: Vec<f64> =
+            seeds.clone().map(|seed| after_an_alarm(seed, 0.05, 2_000).0.unwrap() as f64).collect();
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        assert!((0.5 * wald..1.1 * wald).contains(&mean), "{mean} of {wald}");
+        // A thousand times they are as wrong as was said, for a thousand scores each (a year at reach of a day).
+        let wrong: Vec<(Option<usize>, f64)> = seeds.map(|seed| after_an_alarm(seed, 0.15, 1_000)).collect();
+        let returns = wrong.iter().filter(|(first, _)| first.is_some()).count();
+        let share = wrong.iter().map(|(_, share)| share).sum::<f64>() / wrong.len() as f64;
+        println!("over after {mean:.1} scores; wrong returns {returns} of 1000, {share:.4} of the time");
+        assert!(share < 0.05, "{share}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::input::{DeviceWindow, Fault, JobShape, StepReport};
 use super::intake::Taken;
-use super::job::Job;
+use super::job::{Job, Known};
 use super::late;
 use super::layout::Layout;
 use super::settings::Settings;
@@ -74,7 +74,7 @@ impl Detector {
         if shape.attempt <= self.attempt {
             return;
         }
-        self.close_steps(i64::MAX, false);
+        self.close_steps(i64::MAX, Ready::Passed);
         self.job.end(&mut self.out);
         self.throttle.end(self.watermark_us, &mut self.out);
         self.attempt = shape.attempt;
@@ -104,7 +104,7 @@ impl Detector {
             Taken::Far => {
                 self.counts.far += 1;
                 if self.job.intake.left_behind() {
-                    self.close_steps(i64::MAX, false);
+                    self.close_steps(i64::MAX, Ready::Passed);
                     self.job.intake.jump();
                 }
             }
@@ -136,15 +136,27 @@ impl Detector {
             return;
         }
         self.watermark_us = watermark_us;
-        self.close_steps(watermark_us, false);
+        self.close_steps(watermark_us, Ready::Passed);
         // What no step has asked for yet: there may be no step reports at all.
         self.use_devices(watermark_us);
     }
 
-    /// Decides on steps of which every rank has reported, in order, up to the first that is not whole; the watermark stays where it
-    /// is. What is said is what [`advance`](Self::advance) would say later, if all windows and faults up to `until_us` were told.
+    /// Decides on steps that ended by `until_us` and of which every rank has reported, in order, up to the first that is not whole; the
+    /// watermark stays where it is. What is said is what [`advance`](Self::advance) would say later, if all windows and faults up to
+    /// [`Settings::evidence_lag_us`] before `until_us` were told.
     pub fn advance_whole(&mut self, until_us: i64) {
-        self.close_steps(until_us, true);
+        self.close_steps(until_us, Ready::Whole);
+    }
+
+    /// The same, with steps that are not whole and will not be: every rank that is missing has reported a later one, or nothing for long.
+    /// Looks at each rank, so not to be called for each report. Ranks' own reports are to come in order.
+    pub fn advance_settled(&mut self, until_us: i64) {
+        self.close_steps(until_us, Ready::Settled);
+    }
+
+    /// Ranks of the job.
+    pub fn ranks(&self) -> usize {
+        self.job.layout.ranks()
     }
 
     /// Hands over the signals since the last call, in the order they were decided.
@@ -157,22 +169,29 @@ impl Detector {
         self.counts
     }
 
-    /// Closes, in order, the steps that are whole and ended by `until_us`, or, if not `only_whole`, that it has passed by the greatest
-    /// skew.
-    fn close_steps(&mut self, until_us: i64, only_whole: bool) {
+    /// Closes, in order, the steps that ended by `until_us` and are `ready`; one that is passed has to be so by the greatest skew.
+    fn close_steps(&mut self, until_us: i64, ready: Ready) {
         let ranks = self.job.layout.ranks();
+        let lag_us = self.settings.evidence_lag_us.max(0);
         let skew_us = if until_us == i64::MAX { 0 } else { self.settings.skew_us.max(0) };
         let ends = &mut self.ends;
-        while let Some(mut slot) = self.job.intake.close(|slot| {
+        while let Some(mut slot) = self.job.intake.close(|slot, tellers| {
             let is_whole = slot.count == ranks;
-            let slack_us = if is_whole { 0 } else { skew_us };
-            (is_whole || !only_whole) && slot.end(ends).saturating_add(slack_us) <= until_us
+            let slack_us = if is_whole || ready != Ready::Passed { 0 } else { skew_us };
+            let is_ready = match ready {
+                Ready::Passed => true,
+                Ready::Whole => is_whole,
+                Ready::Settled => is_whole || tellers.expects_no_more_of(slot),
+            };
+            is_ready && slot.end(ends).saturating_add(slack_us) <= until_us
         }) {
             let end_us = slot.end(ends);
+            let known_us = end_us.saturating_sub(lag_us);
+            self.job.evidence = Known { until_us: known_us, is_news: false };
             if !self.devices.is_empty() || !self.faults.is_empty() {
-                apply_devices(
+                self.job.evidence.is_news = apply_devices(
                     (&mut self.devices, &mut self.faults),
-                    end_us,
+                    known_us,
                     (&mut self.job, None),
                     (&mut self.next_event, &mut self.counts, &mut self.out),
                 );
@@ -206,17 +225,32 @@ fn run_of(shape: &JobShape, settings: &Settings) -> (Job, Throttle) {
     (Job::new(layout, settings), throttle)
 }
 
-/// Uses the windows and faults that ended by `until_us`, in an order that does not depend on their arrival.
+/// Which steps are closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    /// All that the watermark passed.
+    Passed,
+    /// Those that every rank has reported.
+    Whole,
+    /// Those, and others that no rank will tell more of.
+    Settled,
+}
+
+/// Uses the windows and faults that ended by `until_us`, in an order that does not depend on their arrival. Tells whether there were
+/// any.
 fn apply_devices(
     (devices, faults): (&mut Vec<DeviceWindow>, &mut Vec<Fault>),
     until_us: i64,
     (job, mut throttle): (&mut Job, Option<&mut Throttle>),
     (next_event, counts, out): (&mut u64, &mut Counts, &mut Vec<Signal>),
-) {
+) -> bool {
+    let mut is_news = false;
     let mut due: Vec<Fault> = faults.extract_if(.., |fault| fault.time_us <= until_us).collect();
     due.sort_unstable_by_key(|fault| (fault.time_us, fault.rank, fault.xid));
     for fault in &due {
-        counts.devices_unused += u64::from(!job.devices.fault(fault));
+        let is_new = job.devices.fault(fault);
+        is_news |= is_new;
+        counts.devices_unused += u64::from(!is_new);
     }
     let mut due: Vec<DeviceWindow> = devices.extract_if(.., |window| window.end_us <= until_us).collect();
     due.sort_by(|a, b| {
@@ -226,11 +260,15 @@ fn apply_devices(
     for window in &due {
         if !job.devices.take(window) {
             counts.devices_unused += 1;
-        } else if let Some(throttle) = throttle.as_deref_mut() {
+            continue;
+        }
+        is_news = true;
+        if let Some(throttle) = throttle.as_deref_mut() {
             let known = (&job.layout, &job.devices, &job.settings);
             throttle.look(window.rank, window.end_us, known, next_event, out);
         }
     }
+    is_news
 }
 
 /// Tells windows of the same rank and time apart that say different things.

@@ -61,6 +61,20 @@ pub(super) struct Event {
     pub posterior: f64,
     pub blame: Blame,
     pub evidence: Vec<Evidence>,
+    pub weighed: Weighed,
+}
+
+/// What an event was weighed by, beside what devices showed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Weighed {
+    /// End of the step it was weighed after, µs since 1970.
+    pub at_us: i64,
+    pub excess: f32,
+    /// As in [`Facts`](super::cause::Facts).
+    pub level_shift: f64,
+    pub companion: bool,
+    /// What devices showed up to then was known.
+    pub is_informed: bool,
 }
 
 /// Where an event moves after a step.
@@ -187,6 +201,7 @@ mod tests {
             posterior: 0.0,
             blame: Blame::Rank(0),
             evidence: Vec::new(),
+            weighed: Weighed::default(),
         }
     }
 

@@ -107,6 +107,29 @@ pub(super) fn seconds(time_us: Option<u64>, zero: bool) -> f32 {
     }
 }
 
+/// Steps after which a rank that told nothing is not waited for any more: some launchers let one rank of a node report.
+const SILENT_STEPS: u64 = 64;
+
+/// Who told what last.
+#[derive(Debug, Clone)]
+pub(super) struct Tellers {
+    /// By rank: one more than the last step that it told; 0: none.
+    next: Vec<u64>,
+    /// Steps closed.
+    closed: u64,
+}
+
+impl Tellers {
+    /// Each rank that is missing in the step told a later one, or nothing for long.
+    pub fn expects_no_more_of(&self, slot: &Slot) -> bool {
+        let missing = self.next.iter().zip(&slot.seen).filter(|(_, seen)| !**seen);
+        missing.map(|(next, _)| *next).all(|next| match next {
+            0 => self.closed >= SILENT_STEPS,
+            next => next > slot.step || slot.step - next >= SILENT_STEPS,
+        })
+    }
+}
+
 /// Open steps, by number.
 #[derive(Debug, Clone)]
 pub(super) struct Intake {
@@ -121,6 +144,7 @@ pub(super) struct Intake {
     /// Slots to use again; the last freed first, it is the warmest in the cache.
     free: Vec<u32>,
     open: usize,
+    tellers: Tellers,
     /// Last step each rank reported far from the open ones.
     far: Vec<Option<u64>>,
     far_count: usize,
@@ -136,6 +160,7 @@ impl Intake {
             slots: Vec::new(),
             free: Vec::new(),
             open: 0,
+            tellers: Tellers { next: vec![0; ranks], closed: 0 },
             far: vec![None; ranks],
             far_count: 0,
         }
@@ -167,6 +192,8 @@ impl Intake {
             return Taken::Duplicate;
         }
         self.slots[slot].store(report);
+        let next = &mut self.tellers.next[report.rank as usize];
+        *next = (*next).max(report.step.saturating_add(1));
         Taken::Stored
     }
 
@@ -221,11 +248,13 @@ impl Intake {
         }
         self.far.fill(None);
         self.far_count = 0;
+        // Steps may be counted anew.
+        self.tellers.next.fill(0);
         self.closed = self.base > 0;
     }
 
     /// Takes out the lowest open step, if `ready` finds it so.
-    pub fn close(&mut self, mut ready: impl FnMut(&mut Slot) -> bool) -> Option<Slot> {
+    pub fn close(&mut self, mut ready: impl FnMut(&mut Slot, &Tellers) -> bool) -> Option<Slot> {
         if self.open == 0 {
             return None;
         }
@@ -235,12 +264,13 @@ impl Intake {
         })?;
         let place = (step % width) as usize;
         let slot = self.slot_of[place]? as usize;
-        if !ready(&mut self.slots[slot]) {
+        if !ready(&mut self.slots[slot], &self.tellers) {
             return None;
         }
         self.slot_of[place] = None;
         self.free.push(slot as u32);
         self.open -= 1;
+        self.tellers.closed += 1;
         self.base = step.saturating_add(1);
         self.closed = true;
         if self.far_count > 0 {
@@ -286,7 +316,7 @@ mod tests {
     }
 
     fn next(intake: &mut Intake) -> Option<(u64, usize)> {
-        let slot = intake.close(|_| true)?;
+        let slot = intake.close(|_, _| true)?;
         let seen = (slot.step, slot.count);
         intake.give_back(slot);
         Some(seen)
@@ -319,6 +349,33 @@ mod tests {
         intake.take(&report(2, 3));
         intake.jump();
         assert_eq!(intake.take(&report(3, 3)), Taken::Stored);
+    }
+
+    #[test]
+    fn a_step_that_no_rank_will_tell_more_of_is_settled() {
+        let mut intake = Intake::new(3, 8);
+        let settled = |intake: &mut Intake| {
+            let slot = intake.close(|slot, tellers| tellers.expects_no_more_of(slot))?;
+            let seen = (slot.step, slot.count);
+            intake.give_back(slot);
+            Some(seen)
+        };
+        for (rank, step) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            intake.take(&report(rank, step));
+        }
+        assert_eq!(settled(&mut intake), None, "rank 2 may tell the first step yet");
+        intake.take(&report(2, 1));
+        assert_eq!((settled(&mut intake), settled(&mut intake)), (Some((0, 2)), Some((1, 3))));
+        // It told step 1 last, and is waited for up to step 65.
+        for step in 2..66 {
+            intake.take(&report(0, step));
+            intake.take(&report(1, step));
+            assert_eq!(settled(&mut intake), None, "{step}");
+            assert_eq!(next(&mut intake), Some((step, 2)));
+        }
+        intake.take(&report(0, 66));
+        intake.take(&report(1, 66));
+        assert_eq!(settled(&mut intake), Some((66, 2)));
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub struct Settings {
     pub ranks: usize,
     /// Age up to which a fault counts as evidence.
     pub fault_age_us: i64,
+    /// How long after a window or fault of a device it is evidence, µs of event time. Agents send samples in batches of ten seconds, so
+    /// a step is decided on before they come; with a fixed lag what it rests on does not depend on when they did.
+    pub evidence_lag_us: i64,
     /// SM clock against the node's other devices below which it is evidence.
     pub clock_ratio: f64,
     /// Share of the time slowed down above which it is evidence.
@@ -119,6 +122,7 @@ impl Default for Settings {
             open_steps: 128,
             ranks: 1 << 16,
             fault_age_us: 600_000_000,
+            evidence_lag_us: 20_000_000,
             clock_ratio: 0.95,
             slowdown_share: 0.3,
         }

@@ -2,7 +2,7 @@
 //! slower from their first step. Looked at once a run, when there is enough to see; a rank that was slow from the start *and* whose
 //! device shows why is a straggler after all (rule 9).
 
-use super::event::{Decision, Event, Kind, Subject};
+use super::event::{Decision, Event, Kind, Subject, Weighed};
 use super::job::Job;
 use super::order;
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
@@ -77,12 +77,15 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut 
             posterior: 0.0,
             blame: Blame::Rank(rank),
             evidence: Vec::new(),
+            weighed: Weighed::default(),
         };
         *next_event += 1;
         // Its baseline is its peers from now on, so that the event ends when it is as fast as they are.
         job.compute.rebase(rank as usize, 0.0);
         job.compute.hold(rank as usize, true);
         job.weigh(&mut event, seq, base);
+        // It rests on what its device showed all along.
+        event.weighed.is_informed = true;
         event.evidence.push(Evidence { rule: "slow_from_the_start", value: f64::from(base), weight: 0.0 });
         out.push(job.say(&event, Stage::Confirmed, seq, base));
         job.events.push(event);

@@ -30,7 +30,7 @@ fn run(curves: &mut Curves, job_id: &str, world: u32, steps: u64, at_us: i64) {
             curves.step(&report(job_id, world, rank, step), at_us + (step * step_us(world)) as i64);
         }
     }
-    curves.ended(job_id);
+    curves.ended(job_id, at_us + (steps * step_us(world)) as i64);
 }
 
 fn points(said: &[Publication]) -> Vec<v1::ScalingCurve> {
@@ -117,6 +117,8 @@ fn jobs_without_a_name_are_families_of_their_own_and_grow_by_their_sizes() {
                 .step(&v1::StepReport { tokens, ..report(job_id, world, 0, step) }, step as i64 * 1_000_000);
         }
     }
+    curves.ended("b", 500_000_000);
+    curves.ended("a", 500_000_000);
     let points = points(&curves.take());
     assert_eq!((points[0].family.as_str(), points[0].job_id.as_deref()), ("job/a", Some("a")));
     // Steps of one GPU: two in 0.9 s.
@@ -135,7 +137,7 @@ fn what_is_kept_is_bounded() {
     assert!(!curves.runs.contains_key("j0") && curves.runs.contains_key("j60"));
     for world in 1..60 {
         for step in 0..101 {
-            curves.step(&report("many", world, 0, step), 5_000);
+            curves.step(&report("many", world, 0, step), 5_000 + i64::from(world) * RIPE_US);
         }
     }
     assert_eq!(curves.families[&("job/many".to_owned(), true)].steps.len(), MOST_SIZES);
@@ -145,4 +147,130 @@ fn what_is_kept_is_bounded() {
 fn batches_are_rounded_to_five_bits() {
     assert_eq!([0, 1, 31, 33, 8_192, 8_300, 8_500].map(rounded), [1, 1, 31, 34, 8_192, 8_192, 8_704]);
     assert_eq!(rounded(u128::MAX >> 1), u32::MAX);
+}
+
+fn said_of(
+    job_id: &str,
+    revision: u32,
+    state: v1::SignalState,
+    onset_s: i64,
+    said_s: i64,
+) -> v1::StragglerSignal {
+    v1::StragglerSignal {
+        job_id: job_id.into(),
+        episode: 1,
+        revision,
+        state: state.into(),
+        class: "COMPUTE_THERMAL".into(),
+        onset_ms: onset_s * 1_000,
+        said_ms: said_s * 1_000,
+        ..v1::StragglerSignal::default()
+    }
+}
+
+/// Steps of 1 s on two GPUs, 1.5 s from the 150th to the 250th, and `signals` of it; and one GPU at 1 s a step. Rates of one and two.
+fn with_a_slow_part(signals: &[v1::StragglerSignal]) -> [u64; 2] {
+    let mut curves = Curves::new("c");
+    for (job_id, world) in [("two", 2), ("one", 1)] {
+        curves.job(job_id, &family("train"), 0, 0);
+        let mut end_us = 0;
+        for step in 0..401 {
+            let slow = job_id == "two" && (150..250).contains(&step);
+            let duration_us = if slow { 1_500_000 } else { 1_000_000 };
+            end_us += duration_us as i64;
+            curves.step(
+                &v1::StepReport { duration_us, tokens: None, ..report(job_id, world, 0, step) },
+                end_us,
+            );
+            let said = signals.iter().filter(|s| s.job_id == job_id && s.said_ms * 1_000 == end_us);
+            said.for_each(|signal| curves.slowed(signal));
+        }
+        curves.ended(job_id, end_us);
+    }
+    let mut last = [0; 2];
+    for point in curves.take().iter().flat_map(|said| points(std::slice::from_ref(said))) {
+        if let Some(rate) = last.get_mut(point.gpus as usize - 1) {
+            *rate = point.rate_milli;
+        }
+    }
+    last
+}
+
+#[test]
+fn windows_in_which_a_part_was_slow_are_left_out() {
+    use v1::SignalState::{Cleared, Confirmed, Suspect};
+    // Slow from second 150 to 300; steps 0 to 99, 100 to 199, 200 to 299 end at 100, 225, 350 s, the last at 450 s.
+    let told = [
+        said_of("two", 0, Suspect, 150, 165),
+        said_of("two", 1, Confirmed, 150, 240),
+        said_of("two", 2, Cleared, 150, 310),
+    ];
+    // A step is 1 s in what is left: 1.000 and 2.000 a second.
+    let [one, two] = with_a_slow_part(&told);
+    assert!(one.abs_diff(1_000) <= 10 && two.abs_diff(2_000) <= 20, "{one} {two}");
+    // Nobody said anything: the medians of the four windows are 1, 1.5, 1.5 and 1 s, and 2 / sqrt 1.5 is 1.633.
+    let [_, unsaid] = with_a_slow_part(&[]);
+    assert!(unsaid.abs_diff(1_633) <= 50, "{unsaid}");
+    // What is nobody's fault is how the job scales.
+    let structural = told.map(|signal| v1::StragglerSignal { class: "STRUCTURAL".into(), ..signal });
+    assert_eq!(with_a_slow_part(&structural)[1], unsaid);
+}
+
+#[test]
+fn a_window_is_touched_by_what_was_open_in_it_and_said_in_time() {
+    use v1::SignalState::{Cleared, Suspect};
+    let mut slow = Slow::default();
+    slow.told(&said_of("j", 1, Cleared, 100, 200));
+    slow.told(&said_of("j", 0, Suspect, 100, 120));
+    let touches = |from_s: i64, to_s: i64| slow.touches((from_s * 1_000_000, to_s * 1_000_000));
+    assert!(touches(0, 100) && touches(150, 160) && touches(200, 300));
+    assert!(!touches(0, 99) && !touches(201, 300));
+    // Suspected at 120 s: too late to count for a window that ended more than KNOWN_US before.
+    assert!(slow.touches((0, 110_000_000)) && KNOWN_US == 60_000_000);
+    let mut late = Slow::default();
+    late.told(&said_of("j", 0, Suspect, 100, 171));
+    assert!(late.touches((0, 111_000_000)) && !late.touches((0, 110_999_999)));
+    slow.forget(200_000_000);
+    assert!(slow.touches((0, 110_000_000)), "it may be asked about yet");
+    slow.forget(200_000_001);
+    assert!(!slow.touches((0, 110_000_000)));
+}
+
+#[test]
+fn a_family_that_was_made_faster_is_believed_in_days() {
+    const DAY: i64 = 86_400_000_000;
+    let mut curves = Curves::new("c");
+    // A window an hour at each of two sizes: a step takes 2 s for 40 days, and 1 s from then on.
+    let mut rates: Vec<(i64, u64)> = Vec::new();
+    for hour in 0..(48 * 24) {
+        let at_us = hour * 3_600_000_000;
+        let duration_us = if at_us < 40 * DAY { 2_000_000 } else { 1_000_000 };
+        for world in [1, 2] {
+            let job_id = format!("{world}/{hour}");
+            curves.job(&job_id, &family("train"), 0, at_us);
+            for step in 0..101 {
+                let end_us = at_us + (step as i64 + 1) * duration_us as i64;
+                curves.step(
+                    &v1::StepReport { duration_us, tokens: None, ..report(&job_id, world, 0, step) },
+                    end_us,
+                );
+            }
+            curves.ended(&job_id, at_us + 300_000_000);
+        }
+        for said in curves.take() {
+            rates.extend(points(&[said]).iter().filter(|p| p.gpus == 1).map(|p| (at_us / DAY, p.rate_milli)));
+        }
+    }
+    // After d days the old counts for 2^(-d / 2): ln of a step is 2^(-d / 2) ln 2, so the rate 2^(-2^(-d / 2)) a second.
+    let expected = |days: f64| 1_000.0 * 0.5_f64.powf(0.5_f64.powf(days / 2.0));
+    let on = |day: i64| {
+        rates.iter().filter(|(at, _)| *at <= day).map(|(_, rate)| *rate as f64).next_back().unwrap()
+    };
+    assert!((on(39) - 500.0).abs() < 5.0, "{}", on(39));
+    for (day, days) in [(42, 2.0), (44, 4.0), (47, 7.0)] {
+        // It is looked at once a day at least, somewhere in the day.
+        let (least, most) = (expected(days) * 0.98, expected(days + 1.0) * 1.02);
+        assert!((least..=most).contains(&on(day)), "day {day}: {}, not {least} to {most}", on(day));
+    }
+    assert!(on(47) > 900.0);
 }

@@ -6,6 +6,7 @@ use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 use super::*;
 
 mod beside;
+mod live;
 
 /// 2026-01-01T00:00:00Z, ms.
 const START_MS: i64 = 1_767_225_600_000;
@@ -64,21 +65,20 @@ fn samples(node: &str, at_ms: i64, slow: bool) -> Event {
 
 /// One job of 16 ranks with a straggler, by partition: jobs, nodes, steps, samples of each node.
 fn told() -> [Vec<Event>; 5] {
+    told_where(600, &|step| if SLOW_STEPS.contains(&step) { 1.25 } else { 1.0 })
+}
+
+/// The same with so many steps, each so much slower on the slow rank.
+fn told_where(steps: u64, slower: &dyn Fn(u64) -> f64) -> [Vec<Event>; 5] {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut partitions: [Vec<Event>; 5] = Default::default();
     partitions[0].push(job_event(v1::JobEventKind::Submitted, START_MS - 60_000));
     partitions[0].push(job_event(v1::JobEventKind::Started, START_MS));
-    let (mut at_us, mut slow_ms) = (START_MS * 1_000, 0..0);
-    for step in 0..600_u64 {
-        let is_slow = SLOW_STEPS.contains(&step);
-        if step == SLOW_STEPS.start {
-            slow_ms = at_us / 1_000..i64::MAX;
-        } else if step == SLOW_STEPS.end {
-            slow_ms.end = at_us / 1_000;
-        }
+    let (mut at_us, mut slow_ms) = (START_MS * 1_000, Vec::new());
+    for step in 0..steps {
         let compute: Vec<u64> = (0..RANKS)
             .map(|rank| {
-                let slower = if is_slow && rank == SLOW_RANK { 1.25 } else { 1.0 };
+                let slower = if rank == SLOW_RANK { slower(step) } else { 1.0 };
                 (1_500_000.0 * slower * random.random_range(0.995..1.005)) as u64
             })
             .collect();
@@ -102,12 +102,19 @@ fn told() -> [Vec<Event>; 5] {
             };
             partitions[2].push(sealed(Event::Step(report), at_us / 1_000));
         }
+        if slower(step) > 1.0 {
+            slow_ms.push(at_us / 1_000..(at_us + duration_us as i64) / 1_000);
+        }
         at_us += duration_us as i64;
     }
     let end_ms = at_us / 1_000;
     for at_ms in (START_MS..end_ms).step_by(10_000) {
         for node in 0..2 {
-            partitions[3 + node].push(samples(&format!("n{node}"), at_ms, slow_ms.contains(&at_ms)));
+            partitions[3 + node].push(samples(
+                &format!("n{node}"),
+                at_ms,
+                slow_ms.iter().any(|slow| slow.contains(&at_ms)),
+            ));
         }
     }
     let xid = v1::NodeEvent {
@@ -180,19 +187,19 @@ fn the_planted_straggler_is_found_named_and_cleared() {
 }
 
 #[test]
-fn a_whole_step_waits_for_no_tick() {
+fn a_whole_step_waits_for_no_tick_and_no_watermark() {
     let (said, _) = all_at_once(told().concat());
     let confirmed = stragglers(&said).into_iter().find(|s| s.state() == v1::SignalState::Confirmed).unwrap();
-    // Its step ended within this ms; the next tick is later.
-    let decided_us = (confirmed.said_ms + 1) * 1_000;
+    // Its step ended within this ms; the watermark is 20 s behind.
+    let watermark_us = (confirmed.said_ms + 1) * 1_000 - ahead::AHEAD_US;
     assert_ne!(confirmed.said_ms.rem_euclid(10_000), 0);
     let mut feed = Feed::new(i64::MIN);
     for event in told().concat() {
         feed.push(event, NOW_MS);
     }
-    feed.advance(decided_us - 1_000_000);
+    feed.advance(watermark_us - 1_000_000);
     assert!(!stragglers(&feed.take()).contains(&confirmed));
-    feed.advance(decided_us);
+    feed.advance(watermark_us);
     assert!(stragglers(&feed.take()).contains(&confirmed));
 }
 

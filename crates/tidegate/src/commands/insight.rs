@@ -16,8 +16,8 @@ use super::{
 };
 use tidegate_operator::{Operator, Pace, Published};
 
-/// How often the log is looked at for more.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the log is looked at for more: what a step shows is said as soon as its last report is seen.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Say who is slow and why, how nodes stand, and what demand will be
 #[derive(Debug, Args)]

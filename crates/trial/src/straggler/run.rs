@@ -13,6 +13,7 @@ use super::rivals;
 use super::scene::{Care, Noise, Plan, Regime, Stream, Truth};
 use super::score::{JobScore, score};
 use super::tidegate::Tidegate;
+use tidegate_insight::straggler::Settings;
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,6 +30,8 @@ pub struct Options {
     pub rivals: bool,
     /// How far the watermark lags the clock of arrivals, s. Reports later than this are late.
     pub lag_s: f64,
+    /// How long after a window of a device Tidegate's detector may use it, s.
+    pub evidence_lag_s: f64,
     /// Threads; the report does not depend on them.
     #[serde(skip)]
     pub threads: usize,
@@ -43,6 +46,7 @@ impl Default for Options {
             noise: Noise::Hard,
             rivals: true,
             lag_s: 2.0,
+            evidence_lag_s: Settings::default().evidence_lag_us as f64 / 1e6,
             threads: 1,
         }
     }
@@ -60,10 +64,14 @@ struct Job {
 pub fn run(options: Options) -> Report {
     run_with(options, |options| {
         let mut judges: Vec<Box<dyn Judge>> =
-            vec![Box::new(Tidegate::new()), Box::new(Tidegate::by_counters())];
+            vec![Box::new(Tidegate::with(settings(options))), Box::new(Tidegate::by_counters())];
         judges.extend(if options.rivals { rivals::all() } else { Vec::new() });
         judges
     })
+}
+
+fn settings(options: &Options) -> Settings {
+    Settings { evidence_lag_us: (options.evidence_lag_s * 1e6) as i64, ..Settings::default() }
 }
 
 /// Runs other detectors, made afresh for each job.

@@ -5,10 +5,11 @@ use tidegate_insight::straggler::{Blame, Class, Detector, Settings, Signal, Stag
 use super::judge::{Alarm, Judge, Level, Target};
 use super::scene::{Told, What};
 
-/// The detector with its default thresholds.
+/// The detector, by default with its default thresholds.
 #[derive(Debug, Default)]
 pub struct Tidegate {
     detector: Option<Detector>,
+    settings: Settings,
     is_deaf: bool,
 }
 
@@ -16,6 +17,11 @@ impl Tidegate {
     /// A fresh one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A fresh one with other thresholds.
+    pub fn with(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
     }
 
     /// One that hears no step reports: what devices show is all it has.
@@ -54,9 +60,7 @@ impl Judge for Tidegate {
 
     fn hear(&mut self, told: &Told) {
         match (&told.what, &mut self.detector) {
-            (What::Shape(shape), None) => {
-                self.detector = Some(Detector::new(shape.clone(), Settings::default()))
-            }
+            (What::Shape(shape), None) => self.detector = Some(Detector::new(shape.clone(), self.settings)),
             (What::Shape(shape), Some(detector)) => detector.restart(shape.clone()),
             (What::Step(report), Some(detector)) if !self.is_deaf => detector.step(report),
             (What::Step(_), _) => {}

@@ -98,7 +98,7 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
         let mut seen = state(NOW, 15);
         chosen.inform(&mut seen);
         match &seen.foreseen["serving"]["serve"] {
-            ForeseenBy::Past { why } | ForeseenBy::Nobody { why } => why.clone(),
+            ForeseenBy::Past { why, .. } | ForeseenBy::Nobody { why } => why.clone(),
             ForeseenBy::Published { series, .. } => series.clone(),
         }
     };
@@ -151,8 +151,14 @@ fn who_answers_is_chosen_for_each_series() {
     assert_eq!(best.coverage(OF), Some(0.91));
     let mut seen = state(at, 15);
     best.inform(&mut seen);
-    let ForeseenBy::Published { issued_us, off, .. } = &seen.foreseen["serving"]["serve"] else { panic!() };
-    assert_eq!((*issued_us, off.len(), off[0].reach, off[0].drift), (ISSUED, 1, Reach::Week, Drift::TooLow));
+    let ForeseenBy::Published { issued_us, off, far, .. } = &seen.foreseen["serving"]["serve"] else {
+        panic!()
+    };
+    assert_eq!((*issued_us, off.len()), (ISSUED, 0));
+    assert!(far.as_ref().is_some_and(|why| why.contains("beyond a day")), "{far:?}");
+    // An hour ahead it is published still, at 0.95 as by hand above; what may be 24 hours ahead is told from the past, which is too short.
+    near(best.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
+    assert_eq!(best.highest_gpus(OF, 0.9, 18 * 3_600_000), None);
     assert!(matches!(&seen.foreseen["research"]["train"], ForeseenBy::Past { .. }));
 }
 
@@ -167,4 +173,52 @@ fn older_issues_and_words_change_nothing() {
     new.issued(team(), ISSUED, ISSUED + 9 * HOUR, HOUR, Vec::new());
     new.held(team(), Reach::Day, standing(Drift::TooLow, ISSUED - 1));
     assert_eq!(format!("{new:?}"), before);
+}
+
+/// A day of the past with a demand of 15 every minute.
+fn with_past(source: ForecastSource, at_us: i64) -> Chosen {
+    let mut chosen = Chosen::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
+    published(chosen.published());
+    for minute in 0..24 * 60 {
+        chosen.past().observe(OF, at_us - (24 * 60 - minute) * 60 * S, 15.0);
+    }
+    chosen.observe(&state(at_us, 15));
+    chosen
+}
+
+#[test]
+fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
+    let at = ISSUED + 600 * S;
+    let say = |chosen: &mut Chosen, reach: Reach, drift: Drift, at_us: i64| {
+        chosen.published().held(Named::Team("serving".into()), reach, standing(drift, at_us));
+    };
+    let by = |chosen: &Chosen| {
+        let mut seen = state(at, 15);
+        chosen.inform(&mut seen);
+        seen.foreseen["serving"]["serve"].clone()
+    };
+    for (reach, drift) in [(Reach::Day, Drift::TooLow), (Reach::Step, Drift::TooNarrow)] {
+        let mut best = with_past(ForecastSource::Best, at);
+        near(best.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
+        say(&mut best, reach, drift, at);
+        // It never rose in a day, and all bounds told from it held.
+        near(best.highest_gpus(OF, 0.9, 15 * 60_000), 15.0);
+        near(best.typical_gpus(OF, 0.9, 15 * 60_000), 15.0);
+        assert_eq!(best.coverage(OF), Some(1.0));
+        let ForeseenBy::Past { why, held_ppm } = by(&best) else { panic!() };
+        assert!(why.contains("TEAM serving do not hold within a day"), "{why}");
+        assert_eq!(held_ppm, Some(1_000_000));
+        // They hold again.
+        say(&mut best, reach, Drift::None, at);
+        assert!(matches!(by(&best), ForeseenBy::Published { off, far: None, .. } if off.is_empty()));
+        // Who asked for the log alone has it, drift and all.
+        let mut log = with_past(ForecastSource::Log, at);
+        say(&mut log, reach, drift, at);
+        near(log.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
+        assert!(matches!(by(&log), ForeseenBy::Published { off, far: None, .. } if off.len() == 1));
+    }
+    // Bounds that are too wide are safe.
+    let mut wide = with_past(ForecastSource::Best, at);
+    say(&mut wide, Reach::Day, Drift::TooWide, at);
+    assert!(matches!(by(&wide), ForeseenBy::Published { off, far: None, .. } if off.is_empty()));
 }

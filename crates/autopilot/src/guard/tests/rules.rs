@@ -207,7 +207,12 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
             inside80_ppm: 640_000,
             below95_ppm: 900_000,
         });
-        let by = ForeseenBy::Published { series: "TEAM serving".into(), issued_us: NOW, off: off.collect() };
+        let by = ForeseenBy::Published {
+            series: "TEAM serving".into(),
+            issued_us: NOW,
+            off: off.collect(),
+            far: None,
+        };
         let mut state = cluster();
         loan(&mut state, &["s00"]);
         state.foreseen.insert("serving".into(), [("serve".to_owned(), by)].into());
@@ -237,11 +242,19 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
     let week = published(&[(Reach::Week, Drift::TooNarrow)]);
     assert_eq!(refused(&week, &lend(&["s01"])), None);
     assert_eq!(refused(&week, &quota).is_some(), acts("").reservation.horizon_s > 86_400);
-    // What the past of the series says is none of it.
-    let mut past = low;
-    past.foreseen
-        .insert("serving".into(), [("serve".to_owned(), ForeseenBy::Past { why: "x".into() })].into());
-    assert_eq!(refused(&past, &lend(&["s01"])), None);
+    // The past of the series has its own record: 0.9 of its bounds must have held.
+    let past = |held_ppm: Option<u32>| {
+        let mut past = low.clone();
+        let by = ForeseenBy::Past { why: "x".into(), held_ppm };
+        past.foreseen.insert("serving".into(), [("serve".to_owned(), by)].into());
+        past
+    };
+    let least_ppm = (acts("").lend.least_coverage * 1e6).round() as u32;
+    assert_eq!(refused(&past(Some(least_ppm)), &lend(&["s01"])), None);
+    assert_eq!(refused(&past(Some(least_ppm)), &quota), None);
+    assert!(refused(&past(Some(least_ppm - 1)), &lend(&["s01"])).unwrap().contains("own past"));
+    assert!(refused(&past(None), &lend(&["s01"])).unwrap().contains("too few"));
+    assert_eq!(rule(&acts(""), &past(None), &on(), &reclaim(&["s00"], 8)), None);
 }
 
 #[test]

@@ -42,7 +42,8 @@ impl Size {
 /// Steps seen at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct Cell {
-    steps: u64,
+    /// Steps that the mean rests on; those that faded count in part.
+    steps: f64,
     /// Mean of the logarithm of a step's seconds: a few slow steps move it less than the mean.
     log_mean: f64,
 }
@@ -69,14 +70,23 @@ impl Observations {
     /// # Errors
     /// A size without GPUs, batch or a sensible number of nodes; a time that is not above 0; no steps.
     pub fn add(&mut self, size: Size, step_s: f64, steps: u64) -> Result<(), AdviceError> {
+        self.add_fading(size, step_s, steps, 1.0)
+    }
+
+    /// The same, where what was seen at this size before counts for a share `keep` (0 to 1) of what it did.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add), and of a share that is none.
+    pub fn add_fading(&mut self, size: Size, step_s: f64, steps: u64, keep: f64) -> Result<(), AdviceError> {
         size.check()?;
         parameter("a step in seconds", step_s, "above 0 and at most a year", |step| {
             step > 0.0 && step < 3.2e7
         })?;
         parameter("the number of steps", steps as f64, "1 or more", |steps| steps >= 1.0)?;
-        let cell = self.cells.entry(size).or_insert(Cell { steps: 0, log_mean: 0.0 });
-        cell.steps = cell.steps.saturating_add(steps);
-        cell.log_mean += (step_s.ln() - cell.log_mean) * (steps as f64 / cell.steps as f64);
+        parameter("the share that is kept", keep, "0 to 1", |keep| (0.0..=1.0).contains(&keep))?;
+        let cell = self.cells.entry(size).or_insert(Cell { steps: 0.0, log_mean: 0.0 });
+        cell.steps = cell.steps * keep + steps as f64;
+        cell.log_mean += (step_s.ln() - cell.log_mean) * (steps as f64 / cell.steps);
         Ok(())
     }
 

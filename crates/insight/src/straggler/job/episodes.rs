@@ -1,7 +1,7 @@
 //! Events of a run: what raises one, whom it is about, what confirms it and what ends it.
 
 use super::Job;
-use crate::straggler::event::{Event, Kind, Move, Subject};
+use crate::straggler::event::{Event, Kind, Move, Subject, Weighed};
 use crate::straggler::history;
 use crate::straggler::signal::{Blame, Class, Evidence, Signal, Stage};
 
@@ -33,7 +33,7 @@ impl Job {
                 _ => 0,
             };
             match event.judge(self.tracks(event.kind), &settings, held, (fast, burst), seq + 1) {
-                Move::Stay => {}
+                Move::Stay => self.reconsider(event, seq, out),
                 Move::Confirm(decision) => {
                     event.decision = Some(decision);
                     let excess = decision.excess;
@@ -127,6 +127,7 @@ impl Job {
                 posterior: 0.0,
                 blame: Blame::Nobody,
                 evidence: Vec::new(),
+                weighed: Weighed::default(),
             };
             self.hold(&event, true);
             let excess = self.tracks(kind).window(&event.series, since, seq + 1).median;

@@ -24,6 +24,15 @@ use super::workload::Workload;
 /// In the order they are looked at: a node before its ranks.
 const KINDS: [Kind; 5] = [Kind::Node, Kind::Compute, Kind::Data, Kind::Drift, Kind::Transfer];
 
+/// Which of what devices showed is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    /// What ended by then, µs since 1970.
+    pub until_us: i64,
+    /// Some of it was not known at the step before.
+    pub is_news: bool,
+}
+
 /// Everything known of the run.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
@@ -33,6 +42,7 @@ pub(super) struct Job {
     pub workload: Workload,
     pub history: History,
     pub devices: Devices,
+    pub evidence: Known,
     pub compute: Tracks,
     pub data: Tracks,
     /// Median of each node's ranks: a host that slows all of them shows long before any one of them does in noise.
@@ -78,6 +88,7 @@ impl Job {
             workload: Workload::new(layout.roles.len()),
             history: History::new(ranks, layout.classes.len()),
             devices: Devices::new(ranks),
+            evidence: Known { until_us: i64::MIN, is_news: false },
             compute: Tracks::new(ranks, ranks, of_ranks(0.5), settings),
             data: Tracks::new(ranks, ranks, of_data, settings),
             nodes: Tracks::new(nodes, ranks, Tuning { centred: true, ..of_ranks(0.5) }, settings),

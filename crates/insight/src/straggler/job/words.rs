@@ -2,28 +2,53 @@
 
 use super::Job;
 use crate::straggler::cause::Facts;
-use crate::straggler::event::{Event, Kind};
+use crate::straggler::event::{Event, Kind, Weighed};
 use crate::straggler::order;
-use crate::straggler::signal::{Blame, Signal, Stage};
+use crate::straggler::signal::{Blame, Class, Signal, Stage};
 
 impl Job {
     /// Class, posterior, blame and evidence of an event as of step `seq`.
     pub fn weigh(&mut self, event: &mut Event, seq: u64, excess: f32) {
         let level_shift = if event.kind == Kind::Transfer { self.level_shift(event.since, seq) } else { 0.0 };
         let companion = event.kind == Kind::Transfer && self.has_companion(event);
-        let facts = Facts {
+        let at_us = self.history.step(seq).end_us;
+        event.weighed = Weighed { at_us, excess, level_shift, companion, is_informed: false };
+        (event.class, event.posterior, event.evidence, event.blame) = self.facts(event, at_us).weigh();
+    }
+
+    /// What devices showed comes later than steps: until all of it up to an event's last statement is known, the event is weighed
+    /// again with what is new, and said again if its class or whom it blames is another one.
+    pub(super) fn reconsider(&self, event: &mut Event, seq: u64, out: &mut Vec<Signal>) {
+        if event.weighed.is_informed || !self.evidence.is_news {
+            return;
+        }
+        // As long again, because of windows that began before it.
+        let lag_us = self.settings.evidence_lag_us.max(0);
+        event.weighed.is_informed = self.evidence.until_us >= event.weighed.at_us.saturating_add(lag_us);
+        let (class, posterior, evidence, blame) = self.facts(event, self.history.step(seq).end_us).weigh();
+        // That it is nobody's fault is for a confirmation to find.
+        if class == Class::Structural || (class, &blame) == (event.class, &event.blame) {
+            return;
+        }
+        (event.class, event.posterior, event.evidence, event.blame) = (class, posterior, evidence, blame);
+        let stage = if event.decision.is_some() { Stage::Confirmed } else { Stage::Suspect };
+        out.push(self.say(event, stage, seq, event.weighed.excess));
+    }
+
+    /// What speaks for and against classes of an event, with what devices showed up to `now_us`.
+    fn facts(&self, event: &Event, now_us: i64) -> Facts<'_> {
+        Facts {
             layout: &self.layout,
             devices: &self.devices,
             settings: &self.settings,
             kind: event.kind,
             subject: event.subject,
-            excess: f64::from(excess),
+            excess: f64::from(event.weighed.excess),
             since_us: event.since_us,
-            now_us: self.history.step(seq).end_us,
-            level_shift,
-            companion,
-        };
-        (event.class, event.posterior, event.evidence, event.blame) = facts.weigh();
+            now_us,
+            level_shift: event.weighed.level_shift,
+            companion: event.weighed.companion,
+        }
     }
 
     /// Another event is open that began within ten steps of this one, or ranks wait for input: who waits comes late to collectives.

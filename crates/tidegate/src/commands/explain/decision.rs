@@ -218,12 +218,12 @@ fn print(told: &Explanation) {
         say!("{head} {}: {:+.1} GPU-hours, {}", other.what, hours(other.net_gpu_ms), other.why_not);
     }
     match &told.foreseen {
-        Some(ForeseenBy::Published { series, issued_us, off }) => {
+        Some(ForeseenBy::Published { series, issued_us, off, .. }) => {
             let issued = chrono::DateTime::from_timestamp_micros(*issued_us).unwrap_or_default();
             let held = if off.is_empty() { "its bounds hold" } else { "its bounds do not hold" };
             say!("demand  foreseen by {series} on the log, issued {}; {held}", issued.format("%FT%TZ"));
         }
-        Some(ForeseenBy::Past { why }) => say!("demand  foreseen from its own past: {why}"),
+        Some(ForeseenBy::Past { why, .. }) => say!("demand  foreseen from its own past: {why}"),
         Some(ForeseenBy::Nobody { why }) => say!("demand  foreseen by nobody: {why}"),
         None => {}
     }
