@@ -14,7 +14,7 @@ const READ_BYTES: usize = 4 << 20;
 /// Forecasts learn from so much of the past: what the job table looks back over.
 const LEARNED_US: i64 = 42 * 86_400 * US_PER_S;
 /// Topics whose history may come in any order: an export is imported as its rows stand.
-const SPARSE: [SchemaId; 2] = [SchemaId::JobEvent, SchemaId::NodeEvent];
+const SPARSE: [SchemaId; 3] = [SchemaId::JobEvent, SchemaId::NodeEvent, SchemaId::CapacityEvent];
 /// Topics that come as it happens, much of it.
 const DENSE: [SchemaId; 2] = [SchemaId::StepReport, SchemaId::GpuSampleBatch];
 /// Topics that this writes.
@@ -43,7 +43,7 @@ impl Pace {
 pub struct Published {
     /// Records read.
     pub read: u64,
-    /// Signals, curves and forecasts that the log did not hold yet.
+    /// Signals, curves, forecasts and advice that the log did not hold yet.
     pub written: u64,
     /// That it held already: said before, by this or another process.
     pub known: u64,
@@ -169,8 +169,8 @@ impl Operator {
     fn look(&mut self) -> Result<(), LogError> {
         for (topic, config) in self.log.topics()? {
             self.partitions.insert(topic.clone(), config.partitions);
-            let of = |schemas: [SchemaId; 2]| schemas.iter().any(|schema| schema.topic() == topic);
-            let cursors = match (of(SPARSE), of(DENSE)) {
+            let of = |schemas: &[SchemaId]| schemas.iter().any(|schema| schema.topic() == topic);
+            let cursors = match (of(&SPARSE), of(&DENSE)) {
                 (true, _) => &mut self.sparse,
                 (_, true) => &mut self.dense,
                 _ => continue,
