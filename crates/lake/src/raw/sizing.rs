@@ -193,7 +193,11 @@ pub(super) const SIZING: Columns<SizingAdvice> = &[
         Read::Int(|e| regret(e, "PEAK_672H")),
         "Regret over them of the peak of four weeks: cost over that of the best, less one, millionths.",
     ),
-    ("regret_rule_ppm", Read::Int(|e| regret(e, e.rule.as_deref()?)), "The same of the rule above."),
+    (
+        "regret_rule_ppm",
+        Read::Int(|e| regret(e, e.rule.as_deref()?)),
+        "Regret over them of the rule that is followed: cost over that of the best, less one, millionths.",
+    ),
     (
         "mix_hours",
         Read::Int(|e| e.mix_hours.map(i64::from)),

@@ -2,6 +2,7 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tidegate_insight::sizing::Sample;
 
 use super::*;
 
@@ -277,10 +278,11 @@ fn the_mix_of_all_that_can_be_bought() {
 
 #[test]
 fn the_interval_of_a_year_holds_the_year_that_comes() {
+    const CASES: u64 = 30;
     let prices = Prices::new(2.0, 4.0, 0.0).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let (mut costs, mut sizes) = (0, 0);
-    for case in 0..20 {
+    for case in 0..CASES {
         let (growth, mut level) = (random.random_range(-0.25..0.35_f64), 0.0);
         let hours: Vec<f64> = (0..(40 + 53) * WEEK_HOURS)
             .map(|hour| {
@@ -299,17 +301,14 @@ fn the_interval_of_a_year_holds_the_year_that_comes() {
         let basis = Basis { hours: known, prices: &prices, node_gpus: 8, seed: case };
         let reason = advise::by_paths(&mut advice, basis, &InForce::default()).unwrap();
         assert_eq!(reason, None);
-        let cost = prices.total(advice.advised_gpus.unwrap() as f64, truth) * 1.0;
+        let cost = prices.total(advice.advised_gpus.unwrap() as f64, truth);
         let range = advice.expected_low_micros.unwrap() as f64..=advice.expected_high_micros.unwrap() as f64;
         costs += u32::from(range.contains(&cost));
-        let best = (0..200).map(|nodes| 8 * nodes).min_by(|one, other| {
-            prices.total(f64::from(*one), truth).total_cmp(&prices.total(f64::from(*other), truth))
-        });
-        let best = best.unwrap() as u64;
+        let best = u64::from(Sample::new(truth.to_vec()).unwrap().cheapest(&prices, 8, None));
         sizes += u32::from((advice.gpus_low.unwrap()..=advice.gpus_high.unwrap()).contains(&best));
     }
-    // Intervals of 80 %: 16 of 20, give or take two standard deviations of 1.8.
-    assert!((13..=20).contains(&costs) && (13..=20).contains(&sizes), "{costs} and {sizes} of 20");
+    // Intervals of 80 %: 24 of 30, give or take two standard deviations of 2.2. Of 200 such years they held 144 costs and 158 sizes.
+    assert!((20..=28).contains(&costs) && (20..=28).contains(&sizes), "{costs} and {sizes} of {CASES}");
 }
 
 #[test]
@@ -327,5 +326,6 @@ fn a_long_silence_ends_the_hours_and_nothing_is_said_of_before() {
     // Decisions before a time are not spoken of, but their hours count.
     let mut later = Sizing { say_from_us: MONDAY_US + 20 * DAY_US, ..priced() };
     let said = run(&mut later, 0..21);
-    assert_eq!((said.len(), said[0].known_hours), (3, 504));
+    // The midnight it begins at, as its prices were not said yet, and Monday.
+    assert_eq!((said.len(), said[0].known_hours, said[3].known_hours), (6, 480, 504));
 }
