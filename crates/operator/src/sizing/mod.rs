@@ -153,9 +153,6 @@ impl Sizing {
 
     /// Says at a midnight what is due; `again`: what stands is said once more, where its prices are others.
     fn say(&mut self, at_us: i64, again: bool) {
-        if at_us < self.say_from_us {
-            return;
-        }
         // 1970-01-05 was a Monday.
         let is_monday = (at_us.div_euclid(DAY_US) - 4).rem_euclid(7) == 0;
         for ((kind, name), series) in &mut self.series {
@@ -168,6 +165,11 @@ impl Sizing {
             let node_gpus = self.nodes.size(pool);
             let is_other = series.said.as_ref().is_none_or(|said| !said.is_same(&prices));
             if !is_other && (again || !is_monday && known >= NEW_HOURS) {
+                continue;
+            }
+            // What is due does not depend on when a life of the operator began to speak.
+            series.said = Some(prices.clone());
+            if at_us < self.say_from_us {
                 continue;
             }
             let entered = prices.entered_ms.map_or("-".to_owned(), |ms| ms.to_string());
@@ -190,7 +192,6 @@ impl Sizing {
             });
             let events = events.collect();
             self.out.push(Publication { source, events });
-            series.said = Some(prices);
         }
     }
 }
