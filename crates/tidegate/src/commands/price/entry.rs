@@ -158,7 +158,7 @@ impl Entry {
                 "interruptions, lost minutes and spot share are of spot GPUs; write the contract spot".into(),
             );
         }
-        if told % 3 != 0 {
+        if !told.is_multiple_of(3) {
             return Err("interruptions, lost minutes and spot share go together".into());
         }
         let ppm = |name: &str, text: &Option<String>, most: u64| -> Result<Option<u32>, CommandError> {
