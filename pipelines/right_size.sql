@@ -1,5 +1,5 @@
 --! name    = "right_size"
---! doc     = "The smallest MIG slice that would have held what a job used: by job, GPU model and size of what it held. Memory: the 99.9th percentile of the minutes' greatest used memory, plus 10 %; that is not under the percentile of the samples, and of less than 1000 minutes it is the greatest of all. Multiprocessors: the 95th percentile of the minutes' mean SM activity, plus 20 %, as multiprocessors kept busy. Both by nearest rank, of the device that needed most, from whole minutes in which the job alone held it. A candidate, no promise: bandwidth and L2 of a slice are smaller too, and shorter peaks than a minute are not in the mean."
+--! doc     = "The smallest MIG slice that would have held what a job used: by job, GPU model and size of what it held. Memory: the 99.9th percentile of the minutes' greatest used memory, plus 15 %; that is not under the percentile of the samples, and of less than 1000 minutes it is the greatest of all. Multiprocessors: the 95th percentile of the minutes' mean SM activity, plus 20 %, as multiprocessors kept busy. Both by nearest rank, of the device that needed most, from whole minutes in which the job alone held it. A candidate, no promise: bandwidth and L2 of a slice are smaller too, and shorter peaks than a minute are not in the mean."
 --! question = "Which jobs hold a whole GPU where a slice would do?"
 --! example  = "SELECT job_id, gpu_model, held, fits, needed_memory_bytes / 1048576 AS needs_mib, needed_sms_milli / 1000.0 AS needs_sms, saved_gpu_milli / 1000.0 AS saved_gpus FROM right_size WHERE saved_gpu_milli > 0 ORDER BY saved_gpu_milli DESC LIMIT 20"
 --! sources = ["gpu_spans", "gpu_1m", "mig_profiles"]
@@ -14,7 +14,7 @@
 --! shared_minutes        = "Minutes x devices in which another job held them too, left out: whose memory and activity it is nobody can tell."
 --! memory_minutes        = "Of minutes, those in which used memory is known."
 --! memory_p999_bytes     = "99.9th percentile over minutes of the greatest used memory in each, of the device that used most, bytes."
---! needed_memory_bytes   = "That and 10 %, rounded up."
+--! needed_memory_bytes   = "That and 15 %, rounded up."
 --! sm_minutes            = "Of minutes, those in which SM activity is known."
 --! sm_p95_ppm            = "95th percentile over minutes of the mean SM activity of each, of the busiest device, millionths of what was held."
 --! needed_sms_milli      = "Multiprocessors that that keeps busy, and 20 %, thousandths, rounded up."
@@ -95,7 +95,7 @@ WITH spans AS (
     FROM profiled
     WINDOW of_size AS (PARTITION BY cluster, job_id, gpu_model, is_slice, slices)
 ), needed AS (
-    SELECT *, (memory_p999_bytes * 11 + 9) / 10                  AS needed_memory_bytes,
+    SELECT *, (memory_p999_bytes * 115 + 99) / 100               AS needed_memory_bytes,
            (sm_p95_ppm * held_sms * 12 + 9999) / 10000           AS needed_sms_milli
     FROM held
 ), fitting AS (

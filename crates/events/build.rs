@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const SCHEMAS: [&str; 15] = [
+const SCHEMAS: [&str; 16] = [
     "envelope.proto",
     "job_event.proto",
     "capacity_event.proto",
@@ -20,6 +20,7 @@ const SCHEMAS: [&str; 15] = [
     "coverage_signal.proto",
     "job_end_signal.proto",
     "scaling_curve.proto",
+    "sizing_advice.proto",
 ];
 
 fn main() {

@@ -22,6 +22,7 @@ pub enum Event {
     Coverage(v1::CoverageSignal),
     JobEnd(v1::JobEndSignal),
     Scaling(v1::ScalingCurve),
+    Sizing(v1::SizingAdvice),
 }
 
 /// What a log stores of one event.
@@ -66,6 +67,7 @@ macro_rules! with_message {
             Event::Coverage($message) => $body,
             Event::JobEnd($message) => $body,
             Event::Scaling($message) => $body,
+            Event::Sizing($message) => $body,
         }
     };
 }
@@ -88,6 +90,7 @@ impl Event {
             Self::Coverage(_) => SchemaId::CoverageSignal,
             Self::JobEnd(_) => SchemaId::JobEndSignal,
             Self::Scaling(_) => SchemaId::ScalingCurve,
+            Self::Sizing(_) => SchemaId::SizingAdvice,
         }
     }
 
@@ -110,6 +113,7 @@ impl Event {
             Self::Coverage(signal) => &signal.name,
             Self::JobEnd(signal) => &signal.job_id,
             Self::Scaling(curve) => &curve.family,
+            Self::Sizing(advice) => &advice.name,
             Self::Autopilot(_) => return self.envelope().map_or_else(String::new, |e| e.cluster.clone()),
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
@@ -179,6 +183,7 @@ impl Event {
             SchemaId::CoverageSignal => v1::CoverageSignal::decode(payload).map(Self::Coverage),
             SchemaId::JobEndSignal => v1::JobEndSignal::decode(payload).map(Self::JobEnd),
             SchemaId::ScalingCurve => v1::ScalingCurve::decode(payload).map(Self::Scaling),
+            SchemaId::SizingAdvice => v1::SizingAdvice::decode(payload).map(Self::Sizing),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

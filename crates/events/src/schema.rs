@@ -18,6 +18,7 @@ pub enum SchemaId {
     CoverageSignal = 12,
     JobEndSignal = 13,
     ScalingCurve = 14,
+    SizingAdvice = 15,
 }
 
 /// A record names a schema that this build does not know.
@@ -40,7 +41,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -55,6 +56,7 @@ impl SchemaId {
         Self::CoverageSignal,
         Self::JobEndSignal,
         Self::ScalingCurve,
+        Self::SizingAdvice,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -74,6 +76,7 @@ impl SchemaId {
             Self::CoverageSignal => "coverage_signal",
             Self::JobEndSignal => "job_end_signal",
             Self::ScalingCurve => "scaling_curve",
+            Self::SizingAdvice => "sizing_advice",
         }
     }
 
@@ -85,10 +88,11 @@ impl SchemaId {
             | Self::Forecast
             | Self::CoverageSignal
             | Self::JobEndSignal
-            | Self::ScalingCurve => 1,
+            | Self::ScalingCurve
+            | Self::SizingAdvice => 1,
             Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal | Self::AutopilotEvent => 2,
-            Self::JobEvent | Self::CapacityEvent | Self::NodeEvent => 3,
-            Self::StepReport => 4,
+            Self::JobEvent | Self::NodeEvent => 3,
+            Self::CapacityEvent | Self::StepReport => 4,
         }
     }
 
@@ -105,7 +109,8 @@ impl SchemaId {
             | Self::NodeSignal
             | Self::CoverageSignal
             | Self::JobEndSignal
-            | Self::ScalingCurve => "signals",
+            | Self::ScalingCurve
+            | Self::SizingAdvice => "signals",
             Self::Forecast => "forecasts",
             Self::AutopilotEvent => "autopilot",
         }
@@ -119,7 +124,7 @@ impl SchemaId {
             }
             Self::CapacityEvent | Self::PoolSample => "cluster/owner",
             Self::NodeEvent | Self::GpuSampleBatch | Self::NodeSignal => "cluster/node",
-            Self::Forecast | Self::CoverageSignal => "cluster/name",
+            Self::Forecast | Self::CoverageSignal | Self::SizingAdvice => "cluster/name",
             Self::ScalingCurve => "cluster/family",
             Self::DeadLetter => "origin",
             Self::AutopilotEvent => "cluster",
@@ -154,8 +159,8 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                0x1_0003, 0x2_0003, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0004, 0x8_0002, 0x9_0002,
-                0xa_0001, 0xb_0002, 0xc_0001, 0xd_0001, 0xe_0001
+                0x1_0003, 0x2_0004, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0004, 0x8_0002, 0x9_0002,
+                0xa_0001, 0xb_0002, 0xc_0001, 0xd_0001, 0xe_0001, 0xf_0001
             ]
         );
     }

@@ -54,6 +54,8 @@ pub enum InvalidEvent {
         "{levels} levels and {values} values; send one value for each level, and levels that rise from 1 to 999999"
     )]
     ForecastLevels { levels: usize, values: usize },
+    #[error("{rules} rules and {values} regrets; send one value for each rule")]
+    Regrets { rules: usize, values: usize },
     #[error("{devices} devices × {ticks} ticks are more than {MAX_SAMPLES} samples; send smaller batches")]
     TooManySamples { devices: usize, ticks: usize },
 }
@@ -125,6 +127,17 @@ impl Event {
                         filled("canary", event.canary.as_deref().unwrap_or_default())
                     }
                     _ => filled("action", event.action.as_deref().unwrap_or_default()),
+                }
+            }
+            Self::Sizing(advice) => {
+                known_kind(advice.kind, v1::SeriesKind::try_from)?;
+                filled("name", &advice.name).and(filled("term", &advice.term))?;
+                match advice.regret_rule.len() == advice.regret_ppm.len() {
+                    true => Ok(()),
+                    false => Err(InvalidEvent::Regrets {
+                        rules: advice.regret_rule.len(),
+                        values: advice.regret_ppm.len(),
+                    }),
                 }
             }
             Self::Scaling(curve) => filled("family", &curve.family).and(filled("unit", &curve.unit)),

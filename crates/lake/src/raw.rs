@@ -4,6 +4,7 @@
 mod autopilot;
 mod insight;
 mod scheduler;
+mod sizing;
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -166,6 +167,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             &["cluster", "family"],
             documented(insight::SCALING),
         ),
+        table(
+            SchemaId::SizingAdvice,
+            "sizing_advice",
+            "How much of a pool to commit to for a term, as advised by its demand and the prices of the time: one row per statement and term.",
+            &["cluster", "kind", "name"],
+            documented(sizing::SIZING),
+        ),
     ]
 }
 
@@ -216,6 +224,9 @@ impl RawRows {
             }
             SchemaId::ScalingCurve => {
                 rows(insight::SCALING, |e| if let Event::Scaling(e) = e { Some(e) } else { None })
+            }
+            SchemaId::SizingAdvice => {
+                rows(sizing::SIZING, |e| if let Event::Sizing(e) = e { Some(e) } else { None })
             }
             SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::samples"),
         };
@@ -287,6 +298,7 @@ fn facts_of(event: &Event) -> Facts {
         | Event::Coverage(_)
         | Event::JobEnd(_)
         | Event::Scaling(_)
+        | Event::Sizing(_)
         | Event::Autopilot(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };

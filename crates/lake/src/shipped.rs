@@ -79,6 +79,7 @@ const FILES: &[(&str, &str)] = files![
     "run_costs",
     "scaling_curves",
     "shared_devices",
+    "sharing",
     "sizing",
     "start_time_1m",
     "step_parts",

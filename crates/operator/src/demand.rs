@@ -40,6 +40,15 @@ pub struct JobFact {
     pub goes_on: bool,
 }
 
+/// Demand of a series is higher by so much from a time on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Kind of the series, as in [`SeriesKind`], and its name.
+    pub name: (i32, String),
+    pub more_milli: i64,
+    pub at_us: i64,
+}
+
 #[derive(Debug, Clone)]
 struct OpenJob {
     id: u64,
@@ -77,6 +86,7 @@ pub struct Demand {
     /// When jobs left that did so lately: what is told of them again, or late, does not bring them back.
     left: BTreeMap<String, i64>,
     series: BTreeMap<(i32, String), Series>,
+    changes: Vec<Change>,
     out: Vec<Publication>,
 }
 
@@ -93,6 +103,7 @@ impl Demand {
             next_id: 0,
             left: BTreeMap::new(),
             series: BTreeMap::new(),
+            changes: Vec::new(),
             out: Vec::new(),
         }
     }
@@ -132,6 +143,11 @@ impl Demand {
     /// Hands over what was issued since the last call.
     pub fn take(&mut self) -> Vec<Publication> {
         std::mem::take(&mut self.out)
+    }
+
+    /// Hands over what changed since the last call, in order.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
     }
 
     fn enter(&mut self, fact: &JobFact, at_us: i64, starts: bool) {
@@ -178,6 +194,7 @@ impl Demand {
     /// Adds to the demand of the job's series from `at_us` on.
     fn add(&mut self, job: &OpenJob, more_milli: i64, at_us: i64) {
         for name in names(job) {
+            self.changes.push(Change { name: name.clone(), more_milli, at_us });
             if !self.series.contains_key(&name) && self.series.len() >= MOST_SERIES {
                 continue;
             }

@@ -19,6 +19,7 @@ use super::fleet::{Fleet, Passed};
 use super::holds::HoldFact;
 use super::job::{GATHER_US, WatchedJob};
 use super::node::WatchedNode;
+use super::sizing::Sizing;
 use super::{Publication, US_PER_MS, US_PER_S};
 
 /// The clock's tick, µs: windows of devices close and detectors move on.
@@ -51,6 +52,7 @@ enum Told {
     Job(Box<JobFact>, Option<String>, Box<JobFamily>),
     Hold(Box<HoldFact>),
     Node(Box<v1::NodeEvent>),
+    Capacity(Box<v1::CapacityEvent>),
     Samples(Box<v1::GpuSampleBatch>),
     /// With the run of its job in which the detector was told it ahead of the order.
     Step(Box<v1::StepReport>, Option<u32>),
@@ -79,6 +81,7 @@ pub struct Feed {
     windows: BTreeMap<Name, Windows>,
     nodes: BTreeMap<Name, WatchedNode>,
     demand: BTreeMap<String, Demand>,
+    sizing: BTreeMap<String, Sizing>,
     fleets: BTreeMap<String, Fleet>,
     curves: BTreeMap<String, Curves>,
     counts: Counts,
@@ -100,6 +103,7 @@ impl Feed {
             windows: BTreeMap::new(),
             nodes: BTreeMap::new(),
             demand: BTreeMap::new(),
+            sizing: BTreeMap::new(),
             fleets: BTreeMap::new(),
             curves: BTreeMap::new(),
             counts: Counts::default(),
@@ -116,8 +120,8 @@ impl Feed {
         self.learn_from_us = from_us;
     }
 
-    /// Takes an event in, and tells its time in the order of events, µs since 1970; `None` if it changes nothing here. `now_ms`:
-    /// the clock of who takes it in.
+    /// Takes an event in, and tells its time in the order of events, µs since 1970; `None` if it does not tell how far time has come:
+    /// it changes nothing here, or, like a price, may be of a time to come. `now_ms`: the clock of who takes it in.
     pub fn push(&mut self, event: Event, now_ms: i64) -> Option<i64> {
         let envelope = event.envelope()?;
         let id = envelope.event_id.first_chunk().map_or(0, |id| u128::from_be_bytes(*id));
@@ -125,25 +129,29 @@ impl Feed {
         let event_ms = event.event_time_ms();
         let name_bytes = cluster.len().max(event.key().len() - cluster.len());
         let (order, at_us, told) = match event {
-            Event::Job(job) => (0, us(event_ms), told_of_job(job)?),
-            Event::Node(node) => (1, us(event_ms), Told::Node(Box::new(node))),
-            Event::GpuSamples(batch) => (2, us(batch.first_tick_ms), Told::Samples(Box::new(batch))),
+            // A price holds for what happens at its time.
+            Event::Capacity(event) => (0, us(event_ms), told_of_capacity(event)?),
+            Event::Job(job) => (1, us(event_ms), told_of_job(job)?),
+            Event::Node(node) => (2, us(event_ms), Told::Node(Box::new(node))),
+            Event::GpuSamples(batch) => (3, us(batch.first_tick_ms), Told::Samples(Box::new(batch))),
             // A step is known when it has ended.
             Event::Step(step) => {
                 let end_us = us(event_ms).saturating_add(i64::try_from(step.duration_us).unwrap_or(i64::MAX));
-                (3, end_us, Told::Step(Box::new(step), None))
+                (4, end_us, Told::Step(Box::new(step), None))
             }
             _ => return None,
         };
         let at_ms = at_us.div_euclid(US_PER_MS);
         let observed_ms = if observed_ms > 0 { observed_ms.min(now_ms) } else { now_ms };
         let believed = YEARS_MS.contains(&at_ms) && YEARS_MS.contains(&event_ms);
-        if !believed || at_ms.saturating_sub(observed_ms) > MOST_AHEAD_MS || name_bytes > MOST_NAME_BYTES {
+        let is_ahead = at_ms.saturating_sub(observed_ms) > MOST_AHEAD_MS;
+        let tells_time = !matches!(told, Told::Capacity(_));
+        if !believed || is_ahead && tells_time || name_bytes > MOST_NAME_BYTES {
             self.counts.refused += 1;
             return None;
         }
         self.line_up((at_us, order, id), cluster, told);
-        Some(at_us)
+        tells_time.then_some(at_us)
     }
 
     /// Everything up to `watermark_us` was pushed: uses it. A watermark below the last one changes nothing.
@@ -172,6 +180,10 @@ impl Feed {
         for demand in self.demand.values_mut() {
             demand.advance(watermark_us);
             self.out.append(&mut demand.take());
+        }
+        for sizing in self.sizing.values_mut() {
+            sizing.advance(watermark_us);
+            self.out.append(&mut sizing.take());
         }
     }
 
@@ -283,6 +295,11 @@ impl Feed {
                 let demand = demand.or_insert_with(|| Demand::new(&cluster, self.learn_from_us));
                 demand.apply(&fact, at_us);
                 self.out.append(&mut demand.take());
+                let changes = demand.take_changes();
+                let sizing = self.sizing_of(&cluster);
+                changes.into_iter().for_each(|change| sizing.change(change));
+                let said = sizing.take();
+                self.out.extend(said);
                 let name = (cluster, fact.job_id.clone());
                 let fleet = self.fleet(&name.0, at_us);
                 match fact.kind {
@@ -309,7 +326,9 @@ impl Feed {
                     }
                 }
             }
+            Told::Capacity(event) => self.sizing_of(&cluster).capacity(*event, at_us),
             Told::Node(event) => {
+                self.sizing_of(&cluster).node(&event);
                 self.fleet(&cluster, at_us).told(&event, at_us);
                 let name = (cluster, event.node.clone());
                 let is_fault = matches!(event.kind(), v1::NodeEventKind::Xid | v1::NodeEventKind::DeviceLost);
@@ -343,6 +362,11 @@ impl Feed {
                 }
             }
         }
+    }
+
+    fn sizing_of(&mut self, cluster: &str) -> &mut Sizing {
+        let new = || Sizing::new(cluster, self.learn_from_us);
+        self.sizing.entry(cluster.to_owned()).or_insert_with(new)
     }
 
     /// What the job is a run of, for the curve of its family.
@@ -421,6 +445,13 @@ fn told_of_job(job: v1::JobEvent) -> Option<Told> {
     Some(Told::Job(Box::new(fact(job)?), final_state, Box::new(family)))
 }
 
+/// Prices, and what partitions have.
+fn told_of_capacity(event: v1::CapacityEvent) -> Option<Told> {
+    use v1::CapacityEventKind::{PartitionRemoved, PartitionSet, PriceSet};
+    let counts = matches!(event.kind(), PriceSet | PartitionSet | PartitionRemoved);
+    counts.then(|| Told::Capacity(Box::new(event)))
+}
+
 fn curves_of<'a>(curves: &'a mut BTreeMap<String, Curves>, cluster: &str) -> &'a mut Curves {
     curves.entry(cluster.to_owned()).or_insert_with(|| Curves::new(cluster))
 }
@@ -455,5 +486,7 @@ fn us(ms: i64) -> i64 {
 mod pipeline_tests;
 #[cfg(test)]
 mod scaling_tests;
+#[cfg(test)]
+mod sizing_tests;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //!
 //! The files, in the order the data goes: `operator` (the log, the only one that does I/O) → `feed` (order of event time,
 //! the clock of ticks) → `job` (a detector each; `roles`: whose peers its ranks are), `device` (windows of samples), `node` (health),
-//! `demand` (forecasts), `coverage` (whether they hold), `curves` (scaling), `fleet` (who holds what: `holds`; which fault ended a job:
+//! `demand` (forecasts), `coverage` (whether they hold), `sizing` (what to commit to), `curves` (scaling), `fleet` (who holds what: `holds`; which fault ended a job:
 //! `ends`; nodes that fail again and again: `lemons`).
 
 mod coverage;
@@ -18,6 +18,7 @@ mod lemons;
 mod node;
 mod operator;
 mod roles;
+mod sizing;
 
 use tidegate_events::Event;
 use tidegate_events::v1::Envelope;

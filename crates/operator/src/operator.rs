@@ -14,7 +14,7 @@ const READ_BYTES: usize = 4 << 20;
 /// Forecasts learn from so much of the past: what the job table looks back over.
 const LEARNED_US: i64 = 42 * 86_400 * US_PER_S;
 /// Topics whose history may come in any order: an export is imported as its rows stand.
-const SPARSE: [SchemaId; 2] = [SchemaId::JobEvent, SchemaId::NodeEvent];
+const SPARSE: [SchemaId; 3] = [SchemaId::JobEvent, SchemaId::NodeEvent, SchemaId::CapacityEvent];
 /// Topics that come as it happens, much of it.
 const DENSE: [SchemaId; 2] = [SchemaId::StepReport, SchemaId::GpuSampleBatch];
 /// Topics that this writes.
@@ -43,7 +43,7 @@ impl Pace {
 pub struct Published {
     /// Records read.
     pub read: u64,
-    /// Signals, curves and forecasts that the log did not hold yet.
+    /// Signals, curves, forecasts and advice that the log did not hold yet.
     pub written: u64,
     /// That it held already: said before, by this or another process.
     pub known: u64,
@@ -169,8 +169,8 @@ impl Operator {
     fn look(&mut self) -> Result<(), LogError> {
         for (topic, config) in self.log.topics()? {
             self.partitions.insert(topic.clone(), config.partitions);
-            let of = |schemas: [SchemaId; 2]| schemas.iter().any(|schema| schema.topic() == topic);
-            let cursors = match (of(SPARSE), of(DENSE)) {
+            let of = |schemas: &[SchemaId]| schemas.iter().any(|schema| schema.topic() == topic);
+            let cursors = match (of(&SPARSE), of(&DENSE)) {
                 (true, _) => &mut self.sparse,
                 (_, true) => &mut self.dense,
                 _ => continue,
@@ -306,5 +306,71 @@ mod tests {
         let beside = catch_up(true);
         assert_eq!((beside.written, beside.known), (0, 64));
         assert_eq!(records(log.as_ref()), 64);
+    }
+
+    fn append(log: &dyn EventLog, mut event: Event, source: &str) {
+        let at = TopicPartition { topic: event.schema().topic().into(), partition: 0 };
+        let producer = Producer { source: source.into(), epoch: 0 };
+        let records = vec![event.record().unwrap().into()];
+        log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
+    }
+
+    fn advice(log: &dyn EventLog) -> Vec<v1::SizingAdvice> {
+        let read = |partition| {
+            let at = TopicPartition { topic: SchemaId::SizingAdvice.topic().into(), partition };
+            log.read(&at, 0, 1 << 20).unwrap()
+        };
+        let events = (0..2)
+            .flat_map(read)
+            .map(|stored| Event::decode(stored.record.schema, &stored.record.payload).unwrap());
+        let advice = events.filter_map(|event| if let Event::Sizing(it) = event { Some(it) } else { None });
+        advice.collect()
+    }
+
+    #[test]
+    fn prices_of_the_log_are_answered_and_said_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log_with_jobs(folder.path());
+        let config = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
+        log.create_topic(SchemaId::CapacityEvent.topic(), config).unwrap();
+        let envelope = |at_ms| {
+            Some(v1::Envelope { cluster: "c".into(), event_time_ms: at_ms, ..v1::Envelope::default() })
+        };
+        let heartbeat = v1::JobEvent {
+            envelope: envelope(50 * HOUR_MS),
+            kind: v1::JobEventKind::Submitted.into(),
+            job_id: "last".into(),
+            ..v1::JobEvent::default()
+        };
+        append(log.as_ref(), Event::Job(heartbeat), "last");
+        let catch_up =
+            || Operator::new(Arc::clone(&log)).unwrap().catch_up(Pace::Once, 100 * HOUR_MS).unwrap();
+        catch_up();
+        // Of the total, at the second midnight: the first has seen 23 hours.
+        let said = advice(log.as_ref());
+        assert_eq!(said.iter().map(|it| it.term.as_str()).collect::<Vec<_>>(), ["WEEK", "MONTH", "YEAR"]);
+        assert!(said.iter().all(|it| it.reason.as_deref() == Some("NO_RESERVED_PRICE")), "{said:?}");
+        // Prices for all models of any pool, and for one, that hold since the first hour and were entered now.
+        let mut operator = Operator::new(Arc::clone(&log)).unwrap();
+        operator.catch_up(Pace::Once, 100 * HOUR_MS).unwrap();
+        let price = |contract: &str, micros, entered_ms, at_ms| {
+            Event::Capacity(v1::CapacityEvent {
+                envelope: envelope(at_ms),
+                kind: v1::CapacityEventKind::PriceSet.into(),
+                owner: "total".into(),
+                contract: Some(contract.into()),
+                price_micros_per_gpu_hour: Some(micros),
+                currency: Some("EUR".into()),
+                entered_ms: Some(entered_ms),
+                ..v1::CapacityEvent::default()
+            })
+        };
+        append(log.as_ref(), price("on_demand", 4_000_000, 1, HOUR_MS), "price#1");
+        operator.catch_up(Pace::Once, 100 * HOUR_MS).unwrap();
+        let said = advice(log.as_ref());
+        assert_eq!((said.len(), said[3].on_demand_micros_per_gpu_hour), (6, Some(4_000_000)));
+        assert_eq!(said[3].envelope.as_ref().unwrap().event_time_ms, 48 * HOUR_MS);
+        // A life that reads it all anew says the second alone, which is known.
+        assert_eq!((catch_up().written, advice(log.as_ref()).len()), (0, 6));
     }
 }

@@ -73,9 +73,10 @@ fn make_valid(message: &mut DynamicMessage) {
     envelope.set_field_by_name("event_id", Value::Bytes(vec![7; 16].into()));
     fill_if_empty(&mut envelope, "cluster");
     message.set_field_by_name("envelope", Value::Message(envelope));
-    for required in
-        ["job_id", "owner", "node", "origin", "code", "holder", "plan", "action", "name", "family", "unit"]
-    {
+    for required in [
+        "job_id", "owner", "node", "origin", "code", "holder", "plan", "action", "name", "family", "unit",
+        "term",
+    ] {
         fill_if_empty(message, required);
     }
     for required in ["kind", "state", "reach"] {
@@ -86,6 +87,10 @@ fn make_valid(message: &mut DynamicMessage) {
     if message.get_field_by_name("level_ppm").is_some() {
         message.set_field_by_name("level_ppm", Value::List([100_000, 900_000].map(Value::U32).to_vec()));
         message.set_field_by_name("gpus_milli", Value::List([7, 9].map(Value::U64).to_vec()));
+    }
+    if message.get_field_by_name("regret_rule").is_some() {
+        message.set_field_by_name("regret_rule", Value::List(vec![Value::String("LAST".into())]));
+        message.set_field_by_name("regret_ppm", Value::List(vec![Value::I64(-3)]));
     }
     if message.get_field_by_name("columns").is_some() {
         fit_samples(message);

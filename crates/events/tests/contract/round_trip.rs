@@ -198,6 +198,25 @@ fn a_batch_that_would_be_too_large_as_a_table_is_refused() {
 }
 
 #[test]
+fn advice_has_a_regret_for_each_of_its_rules_and_a_term() {
+    let advice = |term: &str, rules: &[&str], regret_ppm: &[i64]| {
+        let mut event = Event::Sizing(v1::SizingAdvice {
+            envelope: Some(v1::Envelope { cluster: "c".into(), ..Default::default() }),
+            kind: v1::SeriesKind::Pool.into(),
+            name: "p".into(),
+            term: term.into(),
+            regret_rule: rules.iter().map(|rule| (*rule).to_owned()).collect(),
+            regret_ppm: regret_ppm.to_vec(),
+            ..Default::default()
+        });
+        event.record().map(|record| record.key)
+    };
+    assert_eq!(advice("WEEK", &["LAST"], &[-7]).unwrap(), "c/p");
+    assert_eq!(advice("WEEK", &["LAST"], &[]), Err(InvalidEvent::Regrets { rules: 1, values: 0 }));
+    assert_eq!(advice("", &[], &[]), Err(InvalidEvent::MissingField { field: "term" }));
+}
+
+#[test]
 fn a_forecast_has_a_value_for_each_of_its_rising_levels() {
     let forecast = |levels: &[u32], values: &[u64]| {
         let mut event = Event::Forecast(v1::Forecast {

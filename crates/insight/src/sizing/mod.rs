@@ -19,7 +19,8 @@ pub use mix::{Mix, MixShare, Offer, OwnedCost, SpotTerms, buying_mix};
 pub use paths::{Growth, GrowthPrior, PathPlan, growth, scenario_paths};
 pub use prices::Prices;
 pub use reservation::{
-    Comparison, Reservation, Spread, Term, compare, reserve_by_forecast, reserve_by_paths, reserve_by_sample,
+    Comparison, Reservation, Spread, Term, compare, hold_by_paths, hold_by_sample, reserve_by_forecast,
+    reserve_by_paths, reserve_by_sample,
 };
 pub use rules::Rule;
 pub use sample::{Marginals, Sample};

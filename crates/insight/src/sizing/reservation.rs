@@ -84,7 +84,20 @@ pub struct ReservationSpread {
 /// A term of 0, nodes of 0 GPUs; [`Sample::new`] checks the demand.
 pub fn reserve_by_sample(sample: &Sample, prices: &Prices, term: Term) -> Result<Reservation, SizingError> {
     let term = term.check()?;
-    let gpus = sample.cheapest(prices, term.node_gpus, term.limit_gpus);
+    hold_by_sample(sample, prices, term, sample.cheapest(prices, term.node_gpus, term.limit_gpus))
+}
+
+/// What a commitment of `gpus`, however it was found, means for demand as it was seen.
+///
+/// # Errors
+/// As [`reserve_by_sample`].
+pub fn hold_by_sample(
+    sample: &Sample,
+    prices: &Prices,
+    term: Term,
+    gpus: u32,
+) -> Result<Reservation, SizingError> {
+    let term = term.check()?;
     let hours = f64::from(term.hours);
     let size = f64::from(gpus);
     let marginal = (gpus > 0).then(|| sample.share_above(size - f64::from(term.node_gpus)));
@@ -130,15 +143,40 @@ pub fn reserve_by_forecast(
 /// No paths, or one that is empty or holds no demand; a term of 0.
 pub fn reserve_by_paths(paths: &[Vec<f64>], prices: &Prices, term: Term) -> Result<Reservation, SizingError> {
     let all = Sample::new(paths.concat())?;
-    let mut advice = reserve_by_sample(&all, prices, term)?;
-    let (mut gpus, mut costs) = (Vec::new(), Vec::new());
+    let gpus = all.cheapest(prices, term.node_gpus, term.limit_gpus);
+    over_paths(&all, paths, prices, term, gpus)
+}
+
+/// What a commitment of `gpus`, however it was found, costs over scenario paths, with what would have been cheapest path by path.
+///
+/// # Errors
+/// As [`reserve_by_paths`].
+pub fn hold_by_paths(
+    paths: &[Vec<f64>],
+    prices: &Prices,
+    term: Term,
+    gpus: u32,
+) -> Result<Reservation, SizingError> {
+    over_paths(&Sample::new(paths.concat())?, paths, prices, term, gpus)
+}
+
+/// `all`: the hours of all `paths`.
+fn over_paths(
+    all: &Sample,
+    paths: &[Vec<f64>],
+    prices: &Prices,
+    term: Term,
+    gpus: u32,
+) -> Result<Reservation, SizingError> {
+    let mut advice = hold_by_sample(all, prices, term, gpus)?;
+    let (mut cheapest, mut costs) = (Vec::new(), Vec::new());
     for path in paths {
         let sample = Sample::new(path.clone())?;
-        gpus.push(f64::from(sample.cheapest(prices, term.node_gpus, term.limit_gpus)));
+        cheapest.push(f64::from(sample.cheapest(prices, term.node_gpus, term.limit_gpus)));
         costs.push(sample.cost(prices, f64::from(advice.gpus)) * f64::from(term.hours));
     }
     advice.spread =
-        Spread::of(gpus).zip(Spread::of(costs)).map(|(gpus, cost)| ReservationSpread { gpus, cost });
+        Spread::of(cheapest).zip(Spread::of(costs)).map(|(gpus, cost)| ReservationSpread { gpus, cost });
     Ok(advice)
 }
 
@@ -254,5 +292,9 @@ mod tests {
         let spread = advice.spread.unwrap();
         assert_eq!((spread.gpus.low, spread.gpus.high), (2.0, 10.0));
         assert!(spread.cost.low < advice.cost && advice.cost < spread.cost.high);
+        // Another number than the cheapest, 2: 0.5 x 2 and the mean of 0, 0, 1 to 9 an hour.
+        let held = hold_by_paths(&paths, &Prices::of_ratio(0.5).unwrap(), TERM, 2).unwrap();
+        assert!((held.cost - 10.0 * (1.0 + 45.0 / 11.0)).abs() < 1e-9, "{held:?}");
+        assert_eq!((held.gpus, held.spread.unwrap().gpus), (2, spread.gpus));
     }
 }

@@ -134,6 +134,26 @@ pub(super) const CAPACITY: Columns<CapacityEvent> = &[
         Read::Time(|e| e.entered_ms),
         "When the price was entered: of several from one time on, the last one entered holds.",
     ),
+    (
+        "lend_micros_per_gpu_hour",
+        Read::Int(|e| int(e.lend_micros_per_gpu_hour)),
+        "Of a reserved or owned GPU: earned for an hour in which it is idle and lent out, millionths of the currency.",
+    ),
+    (
+        "interruptions_ppm_per_gpu_hour",
+        Read::Int(|e| e.interruptions_ppm_per_gpu_hour.map(i64::from)),
+        "Of a spot GPU: interruptions per GPU-hour, millionths.",
+    ),
+    (
+        "lost_ms_per_interruption",
+        Read::Int(|e| int(e.lost_ms_per_interruption)),
+        "Of a spot GPU: time of it lost in each: work since the last checkpoint, restart, waiting.",
+    ),
+    (
+        "spot_share_ppm",
+        Read::Int(|e| e.spot_share_ppm.map(i64::from)),
+        "Share of the demand above commitments that can run on spot GPUs, millionths.",
+    ),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
     ("epoch", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.epoch)))), EPOCH_DOC),
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),

@@ -34,7 +34,8 @@ use entry::Entry;
 A price holds from its time on, until the next one for the same pool and model. Of several that fit a GPU the most specific
 holds: of its pool and model, then of its model, then of its pool, then of all. Entered again for the same time, the last
 one entered holds. Columns of a file: from_time, cluster, pool, gpu_model, contract, price_per_gpu_hour, currency,
-capital_per_gpu, depreciation_months, watts_per_gpu, energy_price_per_kwh; a file with a wrong line enters nothing.
+capital_per_gpu, depreciation_months, watts_per_gpu, energy_price_per_kwh, lend_per_gpu_hour, interruptions_per_gpu_hour,
+lost_minutes, spot_share; a file with a wrong line enters nothing.
 
 While `tidegate up` has the data folder open, send with --log http://HOST:PORT (it takes events with --ingest).")]
 pub struct PriceArgs {

@@ -124,6 +124,9 @@ fn a_policy_is_checked_with_what_it_tries() {
     fs::create_dir(&data).unwrap();
     let shadow = run(tidegate().args(["autopilot", "shadow", "--data"]).arg(&data));
     assert_eq!(shadow.status, Some(1), "{}", shadow.stdout);
+}
+
+#[test]
 fn a_policy_is_checked_for_what_it_widens_and_who_signed_it() {
     let carried = concat!(env!("CARGO_MANIFEST_DIR"), "/../actuator/tests/fixtures/authority");
     let policy = format!("{carried}/policy.toml");

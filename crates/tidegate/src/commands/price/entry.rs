@@ -58,6 +58,18 @@ pub struct Entry {
     /// Owned: price of a kWh
     #[arg(long, value_name = "AMOUNT")]
     energy_price: Option<String>,
+    /// Reserved or owned: what an idle GPU-hour earns by being lent out
+    #[arg(long, value_name = "AMOUNT")]
+    lend: Option<String>,
+    /// Spot: interruptions per GPU-hour, e.g. 0.02
+    #[arg(long, value_name = "RATE")]
+    interruptions: Option<String>,
+    /// Spot: minutes of a GPU lost in each: work since the last checkpoint, restart, waiting
+    #[arg(long, value_name = "MINUTES")]
+    lost_minutes: Option<String>,
+    /// Spot: share of the demand above commitments that can run on it, from 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    spot_share: Option<String>,
 }
 
 impl Scope {
@@ -122,12 +134,46 @@ impl Entry {
         if parts[0] != parts[1] || parts[2] != parts[3] {
             return Err("capital and months go together, and so do watts and energy price".into());
         }
+        self.sizing_terms(&mut event)?;
         if event.price_micros_per_gpu_hour.is_none() {
             event.price_micros_per_gpu_hour = Some(from_parts(&event).ok_or(
                 "the price is missing; write it, or of owned GPUs capital and months, watts and energy price",
             )?);
         }
         Ok(Event::Capacity(event))
+    }
+
+    /// What only the table `sizing` asks for.
+    fn sizing_terms(&self, event: &mut v1::CapacityEvent) -> Result<(), CommandError> {
+        let amount = |name: &str, text: &Option<String>| text.as_deref().map(|t| micros(name, t)).transpose();
+        let contract = self.contract.as_str();
+        event.lend_micros_per_gpu_hour = amount("lend", &self.lend)?;
+        if self.lend.is_some() && !["reserved", "owned"].contains(&contract) {
+            return Err("lend is of reserved or owned GPUs; write one of these contracts".into());
+        }
+        let spot = [&self.interruptions, &self.lost_minutes, &self.spot_share];
+        let told = spot.iter().filter(|text| text.is_some()).count();
+        if told > 0 && contract != "spot" {
+            return Err(
+                "interruptions, lost minutes and spot share are of spot GPUs; write the contract spot".into(),
+            );
+        }
+        if !told.is_multiple_of(3) {
+            return Err("interruptions, lost minutes and spot share go together".into());
+        }
+        let ppm = |name: &str, text: &Option<String>, most: u64| -> Result<Option<u32>, CommandError> {
+            let Some(ppm) = amount(name, text)? else { return Ok(None) };
+            if ppm > most * MICROS {
+                return Err(format!("{name} is more than {most}; write a number from 0 to {most}").into());
+            }
+            Ok(u32::try_from(ppm).ok())
+        };
+        event.interruptions_ppm_per_gpu_hour = ppm("interruptions", &self.interruptions, 1_000)?;
+        event.spot_share_ppm = ppm("spot share", &self.spot_share, 1)?;
+        // A minute is 60,000 ms as a unit has 1,000,000 millionths: 3 ms are 50 of them.
+        event.lost_ms_per_interruption =
+            amount("lost minutes", &self.lost_minutes)?.map(|micros| micros / 50 * 3 + micros % 50 * 3 / 50);
+        Ok(())
     }
 }
 
@@ -168,7 +214,7 @@ fn months(text: &str) -> Result<u32, CommandError> {
 }
 
 /// Columns of a file.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 15] = [
     "from_time",
     "cluster",
     "pool",
@@ -180,6 +226,10 @@ const COLUMNS: [&str; 11] = [
     "depreciation_months",
     "watts_per_gpu",
     "energy_price_per_kwh",
+    "lend_per_gpu_hour",
+    "interruptions_per_gpu_hour",
+    "lost_minutes",
+    "spot_share",
 ];
 
 /// The entries of a file; all that is wrong with it is said at once.
@@ -224,6 +274,10 @@ pub fn read(file: &Path, text: &str, cluster: Option<&str>, now_ms: i64) -> Resu
             months: cell("depreciation_months"),
             watts: cell("watts_per_gpu"),
             energy_price: cell("energy_price_per_kwh"),
+            lend: cell("lend_per_gpu_hour"),
+            interruptions: cell("interruptions_per_gpu_hour"),
+            lost_minutes: cell("lost_minutes"),
+            spot_share: cell("spot_share"),
             scope,
         };
         match entry.event(now_ms) {
@@ -282,7 +336,7 @@ mod tests {
             months: Some("48".into()),
             watts: Some("1100".into()),
             energy_price: Some("0.185".into()),
-            price: None,
+            ..Entry::default()
         };
         let Event::Capacity(event) = entry.event(0).unwrap() else { panic!("another event") };
         assert_eq!(event.price_micros_per_gpu_hour, Some(898_357 + 203_500));
@@ -291,5 +345,27 @@ mod tests {
         assert!(reserved.event(0).unwrap_err().to_string().contains("of owned GPUs"));
         let half = Entry { months: None, ..entry };
         assert!(half.event(0).unwrap_err().to_string().contains("go together"));
+    }
+
+    #[test]
+    fn what_spot_and_lending_are_worth() {
+        let spot = Entry {
+            scope: Scope { cluster: "c".into(), ..Scope::default() },
+            contract: "spot".into(),
+            currency: "EUR".into(),
+            price: Some("1.20".into()),
+            interruptions: Some("0.02".into()),
+            lost_minutes: Some("7.5".into()),
+            spot_share: Some("0.6".into()),
+            ..Entry::default()
+        };
+        let Event::Capacity(event) = spot.event(0).unwrap() else { panic!("another event") };
+        assert_eq!(event.interruptions_ppm_per_gpu_hour, Some(20_000));
+        assert_eq!((event.lost_ms_per_interruption, event.spot_share_ppm), (Some(450_000), Some(600_000)));
+        let refused = |entry: Entry| entry.event(0).unwrap_err().to_string();
+        assert!(refused(Entry { spot_share: None, ..spot.clone() }).contains("go together"));
+        assert!(refused(Entry { spot_share: Some("1.1".into()), ..spot.clone() }).contains("from 0 to 1"));
+        assert!(refused(Entry { contract: "reserved".into(), ..spot.clone() }).contains("of spot GPUs"));
+        assert!(refused(Entry { lend: Some("0.3".into()), ..spot }).contains("of reserved or owned"));
     }
 }
