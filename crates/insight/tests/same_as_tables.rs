@@ -9,17 +9,17 @@ struct Rows(Vec<Vec<(String, String)>>);
 impl Rows {
     fn read(csv: &str) -> Self {
         let mut lines = csv.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
-        let names = lines.next().unwrap();
+        let names = lines.next().expect("a line of names");
         Self(lines.map(|cells| names.iter().cloned().zip(cells).collect()).collect())
     }
 }
 
 fn cell<'a>(row: &'a [(String, String)], name: &str) -> &'a str {
-    &row.iter().find(|(known, _)| known == name).unwrap().1
+    &row.iter().find(|(known, _)| known == name).expect("a column of the case").1
 }
 
 fn number(row: &[(String, String)], name: &str) -> f64 {
-    cell(row, name).parse().unwrap()
+    cell(row, name).parse().expect("a number")
 }
 
 /// The profiles of a model, as shares of what is held, and the device itself.
@@ -28,7 +28,7 @@ fn slices(model: &str) -> Vec<Slice> {
     let mut slices = Vec::new();
     for line in table.lines().filter(|line| line.trim_start().starts_with(&format!("('{model}'"))) {
         let cells: Vec<&str> = line.trim().trim_start_matches('(').split(", ").collect();
-        let number = |at: usize| cells[at].parse::<f64>().unwrap();
+        let number = |at: usize| cells[at].parse::<f64>().expect("a number");
         let milli = |part: f64, of: f64| (1_000.0 * part / of).ceil();
         slices.push(Slice {
             name: cells[1].trim_matches('\'').to_owned(),
