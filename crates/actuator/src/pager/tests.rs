@@ -110,22 +110,22 @@ fn an_address_with_a_secret_goes_by_reference() {
     for (text, said) in [
         ("{}", "takes one of"),
         (r#"{"url": "http://a/", "url_env": "B"}"#, "takes one of"),
-        (r#"{"url": "https://me:secret@a/"}"#, "url_file or url_env"),
-        (r#"{"url": "https://a/?token=secret"}"#, "url_file or url_env"),
+        (r#"{"url": "https://me:hunter2@a/"}"#, "url_file or url_env"),
+        (r#"{"url": "https://a/?token=hunter2"}"#, "url_file or url_env"),
         (r#"{"url": "alertmanager:9093"}"#, "is no address"),
         (r#"{"url": "http://a/", "repeat_every_s": 0}"#, "repeat_every_s is 0"),
     ] {
         let problems = config(text).problems().join("; ");
-        assert!(problems.contains(said) && !problems.contains("secret"), "{text}: {problems}");
+        assert!(problems.contains(said) && !problems.contains("hunter2"), "{text}: {problems}");
     }
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("page"), "https://a/?token=secret\n").unwrap();
+    std::fs::write(folder.path().join("page"), "https://a/?token=hunter2\n").unwrap();
     let by_file = config(r#"{"url_file": "page"}"#);
     assert!(by_file.problems().is_empty());
-    assert_eq!(by_file.address(folder.path()).unwrap(), "https://a/?token=secret");
-    std::fs::write(folder.path().join("page"), "secret").unwrap();
+    assert_eq!(by_file.address(folder.path()).unwrap(), "https://a/?token=hunter2");
+    std::fs::write(folder.path().join("page"), "hunter2").unwrap();
     let error = by_file.address(folder.path()).unwrap_err();
-    assert!(error.contains("is no address") && !error.contains("secret"), "{error}");
+    assert!(error.contains("is no address") && !error.contains("hunter2"), "{error}");
     assert!(
         config(r#"{"url_env": "TIDEGATE_NONESUCH"}"#)
             .address(folder.path())
