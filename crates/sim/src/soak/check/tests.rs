@@ -64,6 +64,7 @@ fn deeds_that_must_not_be_are_found() {
     let on = |at_us: i64| [("a", 1, 0), ("b", 1, 1), ("on1", 1, at_us), ("on2", 1, at_us)];
     assert_eq!(found(&on(10)), []);
     assert_eq!(found(&on(11)), [Invariant::Prolong]);
+    assert_eq!(found(&[("shadow-a", 1, 0)]), [Invariant::Shadow]);
     // From 50 to 60 the switch is off.
     assert_eq!(found(&[("a", 1, 49), ("b", 1, 60)]), []);
     assert_eq!(found(&[("a", 1, 50)]), [Invariant::Switch]);
