@@ -185,9 +185,9 @@ impl Slo {
     /// window does not burn so fast any more, so that a kind is not trusted again after five quiet minutes.
     pub fn due(&self, rules: &SloRules, now_us: i64) -> Vec<Alert> {
         let mut due = Vec::new();
-        let counted = self.tallies.series();
-        let stands = self.firing.keys().map(|(series, _)| *series).filter(|series| !counted.contains(series));
-        for series in counted.iter().copied().chain(stands) {
+        let mut counted = self.tallies.series();
+        counted.extend(self.firing.keys().map(|(series, _)| *series));
+        for series in counted {
             let objective_ppm = rules.objective_ppm(series.objective);
             for burn in Burn::ALL {
                 let (long_us, short_us, rate_milli) = burn.windows();
