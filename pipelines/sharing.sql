@@ -111,7 +111,7 @@ WITH spans AS (
     GROUP BY cluster, job_id
 )
 SELECT f.cluster, f.first_job_id, f.second_job_id, f.team, f.user_name, f.gpu_model, f.minutes, f.memory_ppm, f.peak_sm_ppm, f.peak_dram_ppm,
-       f.complementarity_ppm, f.place, CASE WHEN a.place = f.place AND b.place = f.place THEN 1 ELSE 0 END AS is_best
+       f.complementarity_ppm, CAST(f.place AS BIGINT) AS place, CASE WHEN a.place = f.place AND b.place = f.place THEN 1 ELSE 0 END AS is_best
 FROM fitting f
 JOIN best a ON a.cluster = f.cluster AND a.job_id = f.first_job_id
 JOIN best b ON b.cluster = f.cluster AND b.job_id = f.second_job_id
