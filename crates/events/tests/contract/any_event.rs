@@ -74,8 +74,21 @@ fn make_valid(message: &mut DynamicMessage) {
     fill_if_empty(&mut envelope, "cluster");
     message.set_field_by_name("envelope", Value::Message(envelope));
     for required in [
-        "job_id", "owner", "node", "origin", "code", "holder", "plan", "action", "name", "family", "unit",
+        "job_id",
+        "owner",
+        "node",
+        "origin",
+        "code",
+        "holder",
+        "plan",
+        "action",
+        "name",
+        "family",
+        "unit",
         "term",
+        "policy_hash",
+        "beside_plan",
+        "canary",
     ] {
         fill_if_empty(message, required);
     }
