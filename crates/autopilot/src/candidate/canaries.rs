@@ -43,6 +43,13 @@ pub struct Stands {
     pub ended: Option<(i64, String, bool)>,
 }
 
+impl Stands {
+    /// What whoever starts it anew signs in the place of a plan: this beginning and no later one.
+    pub fn beginning(&self) -> String {
+        format!("canary begun {}", self.began_us)
+    }
+}
+
 /// All canaries that the journal tells of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Canaries {

@@ -133,6 +133,7 @@ fn reclaim() -> Decision {
         gpus: 8,
         predicted: Predicted::default(),
         reason: "demand".into(),
+        canary: None,
     }
 }
 

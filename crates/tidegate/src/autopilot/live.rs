@@ -404,14 +404,21 @@ impl Live {
         let mut counted = Vec::new();
         for approval in given.iter().filter(|_| looks) {
             let action = &approval.action;
-            let Some(intent) = self.actuator.known().intents.get(action) else {
+            let known = self.actuator.known();
+            let plan = known.intents.get(action).map(|intent| intent.plan.clone());
+            // A canary is started anew the same way.
+            let begun = known.canaries.get(action).map(|stands| stands.beginning());
+            let Some(about) = plan.clone().or(begun) else {
                 tracing::warn!("{action} was approved by {}, and nobody decided on it", approval.by);
                 continue;
             };
-            match signers.approval(approval, &self.config.cluster, &intent.plan, chrono::Utc::now()) {
+            match signers.approval(approval, &self.config.cluster, &about, chrono::Utc::now()) {
                 Ok(signer) => counted.push((action.clone(), signer.to_string())),
                 Err(why) => {
                     tracing::warn!("the approval of {action} by {} does not count: {why}", approval.by);
+                    if plan.is_none() {
+                        continue;
+                    }
                     let what = Step::ApprovalRefused { by: approval.by.clone(), why };
                     // When and by whose lease is written where it is recorded.
                     let event = IntentEvent { action: action.clone(), at_us: 0, generation: 0, what };

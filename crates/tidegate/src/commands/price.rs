@@ -48,7 +48,7 @@ enum What {
     /// Enter a price that holds from a time on
     Set {
         #[command(flatten)]
-        entry: Entry,
+        entry: Box<Entry>,
         #[command(flatten)]
         to: ToArgs,
     },

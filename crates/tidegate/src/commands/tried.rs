@@ -1,10 +1,11 @@
 //! What the autopilot tries beside its policy, from its record: a shadow that only thinks, a canary that acts for some owners.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate_actuator::Control;
+use tidegate_actuator::{Control, authority};
 use tidegate_autopilot::actuator::{Entry, Planned, What};
 use tidegate_autopilot::candidate::shadow::{MARK, Shadowed, Told as Thinks};
 use tidegate_autopilot::candidate::summary::{Side, Summary, summary};
@@ -51,6 +52,9 @@ pub struct CanaryArgs {
     /// Lets the canary that its record ended last begin anew
     #[arg(long)]
     restart: bool,
+    /// SSH key to sign that with, where the site asks for signatures; a public one for a key of an agent or a security key
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY")]
+    key: Option<PathBuf>,
     /// Print JSON
     #[arg(long, conflicts_with = "restart")]
     json: bool,
@@ -141,6 +145,8 @@ struct Line {
     rolled_back: bool,
     why: Option<String>,
     began_us: i64,
+    #[serde(skip)]
+    beginning: String,
 }
 
 pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
@@ -157,7 +163,8 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
     if args.restart {
         let ended = lines.iter().filter(|line| line.rolled_back).max_by_key(|line| line.began_us);
         let Some(line) = ended else { return Err("no canary was ended by its record".into()) };
-        Control::of(&args.data.data).approve(&line.canary, by)?;
+        let signature = args.key.as_deref().map(|key| signature(key, line, &args.data)).transpose()?;
+        Control::of(&args.data.data).approve(&line.canary, by, signature.as_deref())?;
         say!(
             "{} acts for {} again from the next look on, if the policy still names it",
             line.policy,
@@ -180,6 +187,22 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Signs that a canary is to begin anew: for the cluster it is of, and this once.
+fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, CommandError> {
+    #[derive(Deserialize)]
+    struct Of {
+        cluster: String,
+    }
+    let found: Vec<Of> = block_on(async {
+        let sql =
+            format!("SELECT DISTINCT cluster FROM autopilot_events WHERE canary = {}", quoted(&line.canary));
+        ask(&committed(data).await?, &sql).await
+    })??;
+    let Some(of) = found.first() else { return Err(format!("{} is of no cluster", line.canary).into()) };
+    let text = authority::approval_text(&of.cluster, &line.canary, &line.beginning);
+    Ok(authority::sign(key, authority::APPROVE, &text)?)
+}
+
 /// How each canary that was ever begun stands, by id.
 fn stand(told: &[(i64, Told)]) -> Vec<Line> {
     let mut canaries = Canaries::default();
@@ -198,6 +221,7 @@ fn stand(told: &[(i64, Told)]) -> Vec<Line> {
         rolled_back: stands.ended.as_ref().is_some_and(|(_, _, by_record)| *by_record),
         why: stands.ended.as_ref().map(|(_, why, _)| why.clone()),
         began_us: stands.began_us,
+        beginning: stands.beginning(),
     };
     canaries.all().map(line).collect()
 }

@@ -31,7 +31,7 @@ good_for_s = 1
 
 /// Says on a log that nobody has open that n3 is bad or well.
 fn signal(data: &Path, seq: u64, is_bad: bool) {
-    let log = EmbeddedLog::open(&data.join("log"), EmbeddedOptions::default()).unwrap();
+    let log = EmbeddedLog::open(data.join("log"), EmbeddedOptions::default()).unwrap();
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
     let mut event = Event::NodeHealth(NodeSignal {
         envelope: Some(Envelope {

@@ -222,7 +222,7 @@ fn what_forecasts_have_seen_is_what_came_before() {
         let (past, demand) = (&setting.past_gpus[0], &setting.services[0].demand_gpus);
         assert_eq!((past.len(), demand.len()), (3 * 144, 2 * 144));
         // It grows by 8000 / 1295 GPUs a step, and never begins again.
-        assert!(past.iter().chain(demand).is_sorted_by(|a, b| (6..=7).contains(&(b - a))), "seed {seed}");
+        assert!(past.iter().chain(demand).is_sorted_by(|a, b| (6..=7).contains(&(**b - **a))), "seed {seed}");
     }
     let refused = pairing(shape(7, 3)).unwrap_err().to_string();
     assert!(refused.contains("counts has 9.0 days of demand, and 3 to be seen before 7"), "{refused}");
