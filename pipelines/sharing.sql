@@ -59,59 +59,53 @@ WITH spans AS (
     FROM met
     WHERE kind = 'alone'
 ), by_hour AS (
-    SELECT cluster, job_id, gpu_model, hour,
-           max(CASE WHEN sm_place = (sm_minutes * 95 + 99) / 100 THEN sm_ppm END)         AS sm_ppm,
-           max(CASE WHEN dram_place = (dram_minutes * 95 + 99) / 100 THEN dram_ppm END)   AS dram_ppm
+    SELECT cluster, job_id, gpu_model, hour, count(*) AS minutes,
+           max(CASE WHEN memory_place = (memory_minutes * 999 + 999) / 1000 THEN memory_ppm END) AS memory_ppm,
+           max(CASE WHEN sm_place = (sm_minutes * 95 + 99) / 100 THEN sm_ppm END)                AS sm_ppm,
+           max(CASE WHEN dram_place = (dram_minutes * 95 + 99) / 100 THEN dram_ppm END)          AS dram_ppm
     FROM ranked
     GROUP BY cluster, job_id, gpu_model, hour
 ), by_job AS (
-    SELECT cluster, job_id, gpu_model, count(*) AS minutes,
-           max(CASE WHEN memory_place = (memory_minutes * 999 + 999) / 1000 THEN memory_ppm END) AS memory_ppm
-    FROM ranked
-    GROUP BY cluster, job_id, gpu_model
-), peaks AS (
-    SELECT cluster, job_id, gpu_model, max(sm_ppm) AS sm_ppm, max(dram_ppm) AS dram_ppm FROM by_hour GROUP BY cluster, job_id, gpu_model
-), neighbours AS (
-    SELECT j.*, b.gpu_model, b.minutes, b.memory_ppm, p.sm_ppm, p.dram_ppm
-    FROM jobs j
-    JOIN by_job b ON b.cluster = j.cluster AND b.job_id = j.job_id
-    JOIN peaks p ON p.cluster = b.cluster AND p.job_id = b.job_id AND p.gpu_model = b.gpu_model
-    WHERE b.memory_ppm IS NOT NULL AND p.sm_ppm IS NOT NULL AND p.dram_ppm IS NOT NULL AND j.user_name IS NOT NULL
+    -- An hour of the day stands for those up to the next one that is known, and the first one for those before it too: each is there once.
+    SELECT cluster, job_id, gpu_model, hour, sm_ppm, dram_ppm,
+           sum(minutes) OVER of_job AS minutes, max(memory_ppm) OVER of_job AS memory_ppm,
+           max(sm_ppm) OVER of_job AS most_sm_ppm, max(dram_ppm) OVER of_job AS most_dram_ppm,
+           CASE WHEN lag(hour) OVER in_order IS NULL THEN 0 ELSE hour END AS first_hour, coalesce(lead(hour) OVER in_order, 24) AS next_hour
+    FROM by_hour
+    WINDOW of_job AS (PARTITION BY cluster, job_id, gpu_model), in_order AS (PARTITION BY cluster, job_id, gpu_model ORDER BY hour)
+), hours AS (
+    SELECT *, unnest(range(first_hour, next_hour)) AS of_day
+    FROM by_job
+    WHERE memory_ppm IS NOT NULL AND most_sm_ppm IS NOT NULL AND most_dram_ppm IS NOT NULL
 ), profiles AS (
-    SELECT n.cluster, n.job_id, n.gpu_model, n.hour, coalesce(h.sm_ppm, n.sm_ppm) AS sm_ppm, coalesce(h.dram_ppm, n.dram_ppm) AS dram_ppm
-    FROM (SELECT cluster, job_id, gpu_model, sm_ppm, dram_ppm,
-                 unnest(make_array(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)) AS hour
-          FROM neighbours) n
-    LEFT JOIN by_hour h ON h.cluster = n.cluster AND h.job_id = n.job_id AND h.gpu_model = n.gpu_model AND h.hour = n.hour
-), pairs AS (
-    SELECT a.cluster, a.job_id AS first_job_id, b.job_id AS second_job_id, a.team, a.user_name, a.gpu_model,
-           least(a.minutes, b.minutes) AS minutes, a.memory_ppm + b.memory_ppm AS memory_ppm, a.sm_ppm + b.sm_ppm AS both_sm_ppm
-    FROM neighbours a
-    JOIN neighbours b ON b.cluster = a.cluster AND b.user_name = a.user_name AND b.gpu_model = a.gpu_model AND b.job_id > a.job_id
-                     AND (b.team IS NOT DISTINCT FROM a.team) AND b.from_time < a.to_time AND a.from_time < b.to_time
-    WHERE a.memory_ppm + b.memory_ppm <= 900000
+    -- Hours in which a job was not seen are as its busiest.
+    SELECT j.cluster, j.job_id, j.team, j.user_name, j.from_time, j.to_time, h.gpu_model, h.of_day, h.minutes, h.memory_ppm, h.most_sm_ppm,
+           CASE WHEN h.of_day = h.hour THEN coalesce(h.sm_ppm, h.most_sm_ppm) ELSE h.most_sm_ppm END         AS sm_ppm,
+           CASE WHEN h.of_day = h.hour THEN coalesce(h.dram_ppm, h.most_dram_ppm) ELSE h.most_dram_ppm END   AS dram_ppm
+    FROM hours h
+    JOIN jobs j ON j.cluster = h.cluster AND j.job_id = h.job_id
+    WHERE j.user_name IS NOT NULL
 ), together AS (
-    SELECT p.cluster, p.first_job_id, p.second_job_id, p.gpu_model, max(a.sm_ppm + b.sm_ppm) AS peak_sm_ppm, max(a.dram_ppm + b.dram_ppm) AS peak_dram_ppm
-    FROM pairs p
-    JOIN profiles a ON a.cluster = p.cluster AND a.job_id = p.first_job_id AND a.gpu_model = p.gpu_model
-    JOIN profiles b ON b.cluster = p.cluster AND b.job_id = p.second_job_id AND b.gpu_model = p.gpu_model AND b.hour = a.hour
-    GROUP BY p.cluster, p.first_job_id, p.second_job_id, p.gpu_model
+    SELECT a.cluster, a.job_id AS first_job_id, b.job_id AS second_job_id, a.gpu_model, max(a.team) AS team, max(a.user_name) AS user_name,
+           max(least(a.minutes, b.minutes)) AS minutes, max(a.memory_ppm + b.memory_ppm) AS memory_ppm, max(a.most_sm_ppm + b.most_sm_ppm) AS both_sm_ppm,
+           max(a.sm_ppm + b.sm_ppm) AS peak_sm_ppm, max(a.dram_ppm + b.dram_ppm) AS peak_dram_ppm
+    FROM profiles a
+    JOIN profiles b ON b.cluster = a.cluster AND b.user_name = a.user_name AND b.gpu_model = a.gpu_model AND b.of_day = a.of_day AND b.job_id > a.job_id
+                   AND (b.team IS NOT DISTINCT FROM a.team) AND b.from_time < a.to_time AND a.from_time < b.to_time
+    WHERE a.memory_ppm + b.memory_ppm <= 900000
+    GROUP BY a.cluster, a.job_id, b.job_id, a.gpu_model
 ), fitting AS (
-    SELECT p.*, t.peak_sm_ppm, t.peak_dram_ppm, p.both_sm_ppm - t.peak_sm_ppm AS complementarity_ppm,
-           row_number() OVER (PARTITION BY p.cluster
-                              ORDER BY p.both_sm_ppm - t.peak_sm_ppm DESC, t.peak_sm_ppm, p.first_job_id, p.second_job_id, p.gpu_model) AS place
-    FROM pairs p
-    JOIN together t ON t.cluster = p.cluster AND t.first_job_id = p.first_job_id AND t.second_job_id = p.second_job_id AND t.gpu_model = p.gpu_model
-    WHERE t.peak_sm_ppm <= 900000 AND t.peak_dram_ppm <= 700000
+    SELECT *, both_sm_ppm - peak_sm_ppm AS complementarity_ppm,
+           row_number() OVER (PARTITION BY cluster
+                              ORDER BY both_sm_ppm - peak_sm_ppm DESC, peak_sm_ppm, first_job_id, second_job_id, gpu_model) AS place
+    FROM together
+    WHERE peak_sm_ppm <= 900000 AND peak_dram_ppm <= 700000
+), sides AS (
+    SELECT *, unnest(make_array(first_job_id, second_job_id)) AS side FROM fitting
 ), best AS (
-    SELECT cluster, job_id, min(place) AS place
-    FROM (SELECT cluster, first_job_id AS job_id, place FROM fitting
-          UNION ALL
-          SELECT cluster, second_job_id, place FROM fitting) sides
-    GROUP BY cluster, job_id
+    SELECT *, min(place) OVER (PARTITION BY cluster, side) AS best_place FROM sides
 )
-SELECT f.cluster, f.first_job_id, f.second_job_id, f.team, f.user_name, f.gpu_model, f.minutes, f.memory_ppm, f.peak_sm_ppm, f.peak_dram_ppm,
-       f.complementarity_ppm, CAST(f.place AS BIGINT) AS place, CASE WHEN a.place = f.place AND b.place = f.place THEN 1 ELSE 0 END AS is_best
-FROM fitting f
-JOIN best a ON a.cluster = f.cluster AND a.job_id = f.first_job_id
-JOIN best b ON b.cluster = f.cluster AND b.job_id = f.second_job_id
+SELECT cluster, first_job_id, second_job_id, team, user_name, gpu_model, minutes, memory_ppm, peak_sm_ppm, peak_dram_ppm,
+       complementarity_ppm, CAST(place AS BIGINT) AS place, min(CASE WHEN best_place = place THEN 1 ELSE 0 END) AS is_best
+FROM best
+GROUP BY cluster, first_job_id, second_job_id, team, user_name, gpu_model, minutes, memory_ppm, peak_sm_ppm, peak_dram_ppm, complementarity_ppm, place
