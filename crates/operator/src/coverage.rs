@@ -173,27 +173,19 @@ mod tests {
         let mut issued = Issued::new(1, &[1]);
         // Above 0.95 each hour: ln(0.15 / 0.05) = 1.0986 a score, 6.908 are passed by the seventh; said again at midnight.
         assert_eq!(feed(&mut issued, 0..24, 9_501), [(7, Drift::TooLow, 7), (24, Drift::TooLow, 7)]);
-        // Each that holds speaks against it with ln(0.95 / 0.85) = 0.1112: 4.605 are passed by the 42nd. The other sum, that they are
+        // Each that holds speaks against it with ln(0.95 / 0.85) = 0.1112: 5.704 are passed by the 52nd. The other sum, that they are
         // outside too often, is over by then (0.2076 each), and the third one, that they are inside too often, has passed its alarm by
-        // the 50th (ln(0.92 / 0.8) = 0.1398).
-        let said = feed(&mut issued, 24..24 + 50, 5_000);
-        assert_eq!(
-            said,
-            [
-                (48, Drift::TooLow, 7),
-                (24 + 42, Drift::None, 66),
-                (72, Drift::None, 66),
-                (24 + 50, Drift::TooWide, 74)
-            ]
-        );
+        // the 50th (ln(0.92 / 0.8) = 0.1398), and is said when the first is over.
+        let said = feed(&mut issued, 24..24 + 54, 5_000);
+        assert_eq!(said, [(48, Drift::TooLow, 7), (72, Drift::TooLow, 7), (24 + 52, Drift::TooWide, 76)]);
         // One in two outside, below 0.1, speaks against that: ln(0.2 / 0.08) = 0.9163 less 0.1398 a pair, and before it the first inside
-        // nothing. 0.9163 + 5 x 0.7765 = 4.799 are passed by the sixth pair, by then outside too often is not (0.3520 a pair).
+        // nothing. 0.9163 + 7 x 0.7765 = 6.352 are passed by the eighth pair, by then outside too often is not (0.3520 a pair).
         let mut last = Vec::new();
-        for pair in 0..6 {
-            last.extend(feed(&mut issued, 74 + 2 * pair..75 + 2 * pair, 5_000));
-            last.extend(feed(&mut issued, 75 + 2 * pair..76 + 2 * pair, 0));
+        for pair in 0..8 {
+            last.extend(feed(&mut issued, 78 + 2 * pair..79 + 2 * pair, 5_000));
+            last.extend(feed(&mut issued, 79 + 2 * pair..80 + 2 * pair, 0));
         }
-        assert_eq!(last.last(), Some(&(86, Drift::None, 86)), "{last:?}");
+        assert_eq!(last.last(), Some(&(94, Drift::None, 94)), "{last:?}");
     }
 
     #[test]

@@ -160,7 +160,7 @@ fn an_autopilot_that_has_seen_a_week_lends_on_its_first_day() {
     let load = Load { span_us: 9 * DAY_US, peak_gpus: 130, ..Load::default() };
     let mut seen = Setting::made_up(30, 20, &arrivals, &load, 1).after(7 * DAY_US);
     seen.faults.clear();
-    assert_eq!((seen.past_gpus[0].len(), seen.services[0].demand_gpus.len()), (7 * 144, 2 * 144));
+    assert_eq!((seen.past_gpus[0].len(), seen.services[0].demand_gpus.len()), (7 * 288, 2 * 288));
     let strange = Setting { past_gpus: Vec::new(), ..seen.clone() };
     let make = |setting: &Setting| {
         let contender = policies()[6](setting);

@@ -38,9 +38,6 @@ const DAYS_ENOUGH: usize = 3;
 /// Origins of any time of day before a bound is told.
 const ENOUGH: usize = 36;
 
-/// One of so many origins counts: those whose level is most like the present one.
-const LIKE_NOW: usize = 5;
-
 /// What a bound that did not hold adds to the margin, as a share of the last day's range of demand. Bounds overlap, so one rise breaks
 /// several; half or twice as much makes little difference.
 const LEARNING: f64 = 0.008;
@@ -177,25 +174,12 @@ impl Past {
             return Some(now + rise);
         }
         let first = if by_time.is_some() { newest.saturating_sub(7 * day) } else { 0 };
-        let mut rises = self.rises_from_levels_like(now, first..newest, horizon);
+        let mut rises: Vec<f64> = (first..newest).filter_map(|origin| self.rise(origin, horizon)).collect();
         if rises.len() < ENOUGH {
             return None;
         }
         let at_any_time = quantile(&mut rises, level)?;
         Some(now + by_time.map_or(at_any_time, |rise| rise.max(at_any_time)))
-    }
-
-    /// Rises after the fifth of the origins whose level is nearest to `now`, but no fewer than [`ENOUGH`]: from where it is high already
-    /// demand rises less. Of equally near ones the newer count.
-    fn rises_from_levels_like(&self, now: f64, origins: std::ops::Range<usize>, horizon: usize) -> Vec<f64> {
-        let known = origins.rev().filter_map(|origin| {
-            let level = (*self.values.get(origin)?)?;
-            Some(((level - now).abs(), self.rise(origin, horizon)?))
-        });
-        let mut by_distance: Vec<(f64, f64)> = known.collect();
-        by_distance.sort_by(|one, other| one.0.total_cmp(&other.0));
-        by_distance.truncate((by_distance.len() / LIKE_NOW).max(ENOUGH));
-        by_distance.into_iter().map(|(_, rise)| rise).collect()
     }
 
     /// How far the highest of `horizon` steps after `origin` was above it; below 0 where all were lower. `None` over gaps and

@@ -31,16 +31,13 @@ impl Headroom {
     }
 }
 
-/// Level at which demand is kept back. Where bounds told so far held less often than they should, what it leaves to chance is less by the
-/// same ratio.
+/// Level at which demand is kept back; raised where bounds told so far held less often than they should.
 pub(super) fn level_for(work: &Work<'_>, coverage: Option<f64>) -> f64 {
     let (rules, worth) = (&work.policy.lend, &work.policy.worth);
     let missing = worth.missing_micros_per_gpu_hour as f64;
     let lent = worth.useful_micros_per_gpu_hour as f64 * (1.0 - rules.reclaim_chance * rules.lost_per_lent);
     let level = (missing / (missing + lent)).max(rules.least_quantile);
-    let missed = 1.0 - coverage.unwrap_or(1.0);
-    let may_miss = 1.0 - rules.least_quantile;
-    if missed > may_miss { 1.0 - (1.0 - level) * may_miss / missed } else { level }
+    if coverage.is_some_and(|share| share < rules.least_quantile) { 1.0 - (1.0 - level) / 2.0 } else { level }
 }
 
 /// Demand that an owner is promised to have GPUs for while what it lent comes back: at the policy's level, over what taking back took
