@@ -61,7 +61,7 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
     assert!(refused.stderr.contains("the newest are"), "{}", refused.stderr);
 
     let plan = succeed(tidegate().args(["plan", "show", "--data"]).arg(data));
-    assert!(plan.contains("policy auto") && plan.contains("nothing  "), "{plan}");
+    assert!(plan.contains("policy demo") && plan.contains("nothing  "), "{plan}");
     let diff = succeed(tidegate().args(["plan", "diff", "--data"]).arg(data));
     assert!(diff.contains("the same policy, another state"), "{diff}");
     let why = succeed(tidegate().args(["plan", "why", "serve", "--data"]).arg(data));
