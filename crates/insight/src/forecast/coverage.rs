@@ -249,14 +249,14 @@ mod tests {
         // ln(0.35 / 0.2) = 0.5596 a miss: 6.908 is passed by the thirteenth. Below quantile 0.1, so none is above 0.95.
         let mut watch = CoverageWatch::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, true); 20]), vec![(12, Drift::TooNarrow)]);
-        // A hit speaks against it with ln(0.8 / 0.65) = 0.2076: 4.605 are passed by the 23rd. Fifty hits are too many.
+        // A hit speaks against it with ln(0.8 / 0.65) = 0.2076: 5.704 are passed by the 28th. Fifty hits are too many.
         let said = feed(&mut watch, 1, 20, &[(true, true); 55]);
-        assert_eq!(said, vec![(20 + 22, Drift::None), (20 + 49, Drift::TooWide)]);
+        assert_eq!(said, vec![(20 + 27, Drift::None), (20 + 49, Drift::TooWide)]);
         // Begun at half of 6.908, a relapse is there after seven misses (0.5596 each).
         let mut watch = CoverageWatch::new(24, 1, &[1]);
         feed(&mut watch, 1, 0, &[(false, true); 13]);
-        assert_eq!(feed(&mut watch, 1, 13, &[(true, true); 23]), vec![(13 + 22, Drift::None)]);
-        assert_eq!(feed(&mut watch, 1, 36, &[(false, true); 7]), vec![(36 + 6, Drift::TooNarrow)]);
+        assert_eq!(feed(&mut watch, 1, 13, &[(true, true); 28]), vec![(13 + 27, Drift::None)]);
+        assert_eq!(feed(&mut watch, 1, 41, &[(false, true); 7]), vec![(41 + 6, Drift::TooNarrow)]);
         // ln(0.15 / 0.05) = 1.0986 a truth above the bound: seven.
         let mut watch = CoverageWatch::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, false); 7]), vec![(6, Drift::TooLow)]);
