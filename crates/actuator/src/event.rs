@@ -8,7 +8,7 @@ use tidegate_autopilot::action::{Action, Kind};
 use tidegate_autopilot::actuator::{Entry, Planned, PolicyTaken, What};
 use tidegate_autopilot::guard::{Refusal, Rule};
 use tidegate_autopilot::intent::{IntentEvent, What as Step};
-use tidegate_autopilot::planner::Decision;
+use tidegate_autopilot::planner::{Decision, Predicted};
 use tidegate_autopilot::record::Score;
 use tidegate_autopilot::slo::Alert;
 use tidegate_autopilot::state::Object;
@@ -158,6 +158,14 @@ fn tell_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
     event.object = Some(object(&change.object()));
     event.mode = Some(mode.name().to_owned());
     event.gpus = Some(*gpus);
+    tell_predicted(event, predicted);
+    event.expires_ms = Some(expires_us.div_euclid(1_000));
+    event.effect_ends_ms = effect_ends_us.map(|us| us.div_euclid(1_000));
+    event.why = Some(reason.clone());
+    tell_canary(event, decision.canary.as_ref());
+}
+
+fn tell_predicted(event: &mut AutopilotEvent, predicted: &Predicted) {
     event.benefit_gpu_ms = Some(predicted.benefit_gpu_ms);
     event.benefit_low_gpu_ms = Some(predicted.benefit_low_gpu_ms);
     event.cost_gpu_ms = Some(predicted.cost_gpu_ms);
@@ -165,10 +173,6 @@ fn tell_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
     event.net_micros = Some(predicted.net_micros);
     event.confidence_ppm = Some(predicted.confidence_ppm);
     event.over_ms = Some(predicted.over_ms);
-    event.expires_ms = Some(expires_us.div_euclid(1_000));
-    event.effect_ends_ms = effect_ends_us.map(|us| us.div_euclid(1_000));
-    event.why = Some(reason.clone());
-    tell_canary(event, decision.canary.as_ref());
 }
 
 fn tell_canary(event: &mut AutopilotEvent, canary: Option<&String>) {

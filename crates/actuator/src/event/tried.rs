@@ -4,7 +4,7 @@ use tidegate_autopilot::candidate::shadow::{Decided, Shadowed, Told as Thinks};
 use tidegate_autopilot::candidate::{Canary, Told};
 use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind};
 
-use super::{object, rule_name};
+use super::{object, rule_name, tell_predicted};
 
 const SHADOW: &str = "shadow";
 /// What stands in `role` of what a candidate decides for its owners.
@@ -35,7 +35,6 @@ fn tell_plan(event: &mut AutopilotEvent, planned: &Shadowed) {
 }
 
 fn tell_decision(event: &mut AutopilotEvent, decided: &Decided) {
-    let predicted = &decided.predicted;
     event.set_kind(EventKind::ShadowDecided);
     event.action = Some(decided.id.clone());
     event.plan = Some(decided.plan.clone());
@@ -44,13 +43,7 @@ fn tell_decision(event: &mut AutopilotEvent, decided: &Decided) {
     event.object = Some(object(&decided.object));
     event.mode = Some(decided.mode.name().to_owned());
     event.gpus = Some(decided.gpus);
-    event.benefit_gpu_ms = Some(predicted.benefit_gpu_ms);
-    event.benefit_low_gpu_ms = Some(predicted.benefit_low_gpu_ms);
-    event.cost_gpu_ms = Some(predicted.cost_gpu_ms);
-    event.cost_high_gpu_ms = Some(predicted.cost_high_gpu_ms);
-    event.net_micros = Some(predicted.net_micros);
-    event.confidence_ppm = Some(predicted.confidence_ppm);
-    event.over_ms = Some(predicted.over_ms);
+    tell_predicted(event, &decided.predicted);
     event.why = Some(decided.reason.clone());
     event.same_as.clone_from(&decided.same_as);
     event.rule = decided.refusal.as_ref().and_then(|refusal| rule_name(refusal.rule));

@@ -14,7 +14,7 @@ mod rules;
 mod sample;
 
 pub use error::SizingError;
-pub use leader::{Decision, blend, follow, regrets};
+pub use leader::{Decision, SWITCHING, TEMPERATURE, blend, follow, regrets};
 pub use mix::{Mix, MixShare, Offer, OwnedCost, SpotTerms, buying_mix};
 pub use paths::{Growth, GrowthPrior, PathPlan, growth, scenario_paths};
 pub use prices::Prices;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_insight::sizing::{Decision, Prices, Rule, SizingError, blend, follow, regrets};
+use tidegate_insight::sizing::{
+    Decision, Prices, Rule, SWITCHING, SizingError, TEMPERATURE, blend, follow, regrets,
+};
 
 use super::{DAY_HOURS, HOUR_US};
 
@@ -14,10 +16,6 @@ const LAST_WEEK: Rule = Rule::Quantile { hours: 168 };
 /// Decisions are those of midnights; so many that are over are learnt from, and the first has a week to look back on.
 const LESSONS: usize = 28;
 const WARM_HOURS: usize = 168;
-/// A switch of the rule costs 1 % of what the best number did; a regret higher by 0.1 counts e times less in the blend: as measured
-/// in `trial/src/sizing`.
-const SWITCHING: f64 = 0.01;
-const TEMPERATURE: f64 = 0.1;
 
 /// Decisions of the past of one series and term.
 #[derive(Debug, Clone)]

@@ -130,16 +130,13 @@ impl Setting {
             spec.teams = named;
         }
         let faults = generate::faults(spec.nodes.len() as u32, span_us, unknowns.faults_ppm, seed);
-        Self {
-            spec,
-            jobs,
-            services,
-            past_gpus: Vec::new(),
-            faults,
-            span_us,
-            drain_us: span_us,
-            price_micros: None,
-        }
+        Self { faults, ..Self::bare(spec, jobs, services, span_us) }
+    }
+
+    /// Without faults, a past and a price, and as long again for jobs to end.
+    fn bare(spec: ClusterSpec, jobs: Vec<JobSpec>, services: Vec<ServiceSpec>, span_us: i64) -> Self {
+        let (past_gpus, faults) = (Vec::new(), Vec::new());
+        Self { spec, jobs, services, past_gpus, faults, span_us, drain_us: span_us, price_micros: None }
     }
 
     /// The first `past_us` of the demand are before the beginning: forecasts have seen them, and what is tried begins behind them.
@@ -162,16 +159,7 @@ impl Setting {
         let faults = generate::faults(spec.nodes.len() as u32, arrivals.span_us, PPM, seed);
         let services = vec![generate::load(load, 1, seed)];
         let span_us = arrivals.span_us;
-        Self {
-            spec,
-            jobs,
-            services,
-            past_gpus: Vec::new(),
-            faults,
-            span_us,
-            drain_us: span_us,
-            price_micros: None,
-        }
+        Self { faults, ..Self::bare(spec, jobs, services, span_us) }
     }
 }
 

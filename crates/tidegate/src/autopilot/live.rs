@@ -555,6 +555,17 @@ mod tests {
         let (policy, taken_by) = taken("policy.toml").unwrap();
         assert_eq!((policy.name.as_str(), taken_by.signed_by.len()), ("night", 2));
         assert!(taken("auto").unwrap_err().to_string().contains("nobody signed it"));
+        // So does one that acts for some owners only, against the policy beside it.
+        let canary = |name: &str, canary: &Policy| {
+            config("site.toml").signed_canary(&signers, name, canary, &Policy::shipped())
+        };
+        canary("policy.toml", &policy).unwrap();
+        assert!(canary("auto", &Policy::auto()).unwrap_err().to_string().contains("nobody signed it"));
+        std::fs::write(folder.path().join("next.toml"), "name = \"next\"\n").unwrap();
+        let next = Policy::parse("name = \"next\"\n").unwrap();
+        assert!(canary("next.toml", &next).unwrap_err().to_string().contains("ssh-keygen -Y sign"));
+        let another = canary("next.toml", &policy).unwrap_err().to_string();
+        assert!(another.contains("start again"), "{another}");
         std::fs::remove_file(folder.path().join("allowed_signers")).unwrap();
         assert!(config("policy.toml").signers().unwrap_err().to_string().contains("allowed_signers"));
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use tidegate_insight::sizing::{Decision, Prices, Rule, blend, follow};
+use tidegate_insight::sizing::{Decision, Prices, Rule, SWITCHING, TEMPERATURE, blend, follow};
 
 use super::SizingTrialError;
 
@@ -20,10 +20,6 @@ const LESSON_STRIDE: usize = 6;
 const LESSON_HOURS: usize = 672;
 /// Hours before the first lesson: a week to look back on.
 const WARM: usize = 168;
-/// A switch costs 1 % of what the cheapest commitment did.
-const SWITCHING: f64 = 0.01;
-/// Regret by which an expert counts e times less.
-const TEMPERATURE: f64 = 0.1;
 
 /// A series and the hours decisions are made at.
 #[derive(Debug, Clone, PartialEq)]
