@@ -82,6 +82,10 @@ Several may run: one holds the lease and acts, the others take over when it is g
         data: DataArgs,
     },
     /// Approve an action that waits for a person; it is looked at anew before it is begun
+    #[command(after_help = "Examples:
+  tidegate sql \"SELECT action, object, why FROM decisions WHERE state = 'PROPOSED' AND mode = 'approve'\"
+  tidegate autopilot approve drain_node-1b491e8c244329c8
+  tidegate autopilot approve drain_node-1b491e8c244329c8 --key ~/.ssh/id_ed25519")]
     Approve {
         /// The action, as the table `decisions` names it
         action: String,
@@ -107,6 +111,12 @@ Several may run: one holds the lease and acts, the others take over when it is g
     /// Policies that act for some owners, and why they ended
     Canary(tried::CanaryArgs),
     /// How well the autopilot itself does: promises kept, actions verified and plans made in time, against its objectives
+    #[command(after_help = "Examples:
+  tidegate autopilot slo
+  tidegate autopilot slo --policy site.toml --json
+
+The objectives are the policy's [slo]. An alert is raised where failures come so fast that the error budget would be gone too soon; it is in
+the journal, on /metrics, and sent where the deployment file's [pager] says.")]
     Slo {
         /// Policy whose objectives count; by default the shipped one's
         #[arg(long, value_name = "FILE|NAME")]

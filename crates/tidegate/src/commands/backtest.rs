@@ -21,6 +21,7 @@ use super::{CommandError, CommandResult, policy, seeds};
   tidegate backtest --seeds 0..5
   tidegate backtest --trace philly_multigpu_attempts --policy static --policy autopilot --price 2.5
   tidegate backtest --trace /data/traces --jobs philly --serving dlrm --policy static --policy lyra --policy site.toml --json
+  tidegate backtest --trace /data/traces --jobs itp --serving dlrm --days 14 --history 7 --policy static --policy autopilot
   tidegate backtest --trace /data/traces --jobs helios --lend-quotas --days 31
   tidegate backtest --from 2026-10-01 --to 2026-11-01 --serves inference --policy backfill --policy site.toml
   tidegate backtest --from 2026-10-01 --log kafka://kafka:9092 --data tidegate-data --cluster prod --json
