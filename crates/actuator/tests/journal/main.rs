@@ -1,6 +1,6 @@
 //! The journal on the embedded log and on a real Kafka: of several who take the lease at once one has it, by what all of them read.
 //!
-//! Where there is neither java nor a way to Maven Central, Kafka is left out; with `CI=true` or `TIDEGATE_KAFKA=1` it fails.
+//! Where Kafka cannot be had its tests are skipped; with `CI=true` they fail.
 
 #![allow(clippy::unwrap_used)]
 

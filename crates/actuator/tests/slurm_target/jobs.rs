@@ -117,8 +117,13 @@ fn what_a_person_cancelled_stays(site: &Site, job: &str) {
 fn a_job_is_told_once_and_says_when_it_is_ready() {
     let Some(site) = Site::start() else { return };
     let told = site.cluster.path().join("told");
+    let listens = site.cluster.path().join("listens");
     // Each signal leaves a line.
-    let step = format!("trap \"echo told >>{}\" USR1; while :; do sleep 0.2; done", told.display());
+    let step = format!(
+        "trap \"echo told >>{}\" USR1; touch {}; while :; do sleep 0.2; done",
+        told.display(),
+        listens.display()
+    );
     let script = site.cluster.path().join("step.sh");
     std::fs::write(&script, format!("#!/bin/bash\n{step}\n")).unwrap();
     let options = ["--account=research", "--gres=gpu:8", "--comment=tidegate:preemptible,notice"];
@@ -127,7 +132,7 @@ fn a_job_is_told_once_and_says_when_it_is_ready() {
     wait_for("its step", 60, || {
         site.cluster.run("squeue", &["--steps", "--noheader", "-j", &job]).contains("bash")
     });
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    wait_for("its step to listen", 60, || listens.exists());
     let change = Change::Preempt { job: job.clone(), frees_gpus: 8 };
     let stop = Action { notice_ms: 30_000, ..action("preempt-1", 3, change, goes_on(&site, &job)) };
     let Notice::Waiting { since_us } = site.target().notify(&stop).unwrap() else { panic!("it waits") };

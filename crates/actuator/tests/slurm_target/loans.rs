@@ -40,7 +40,7 @@ fn nodes_are_lent_used_and_taken_back() {
     let serving = site.submit("serving", &["--partition=infer", "--gres=gpu:4", "--nodelist=n6"]);
     let jobs = [borrower(&site), borrower(&site)];
     site.cluster.wait_state(&serving, &["R"]);
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    jobs.iter().for_each(|job| site.wait_refused(job));
     assert!(jobs.iter().all(|job| site.cluster.state(job) == "PD"), "without a loan they wait");
     let until_us = now_us() + 30 * MINUTE_US;
     let busy = lend("lend-0", &["n6", "n7"], until_us, None);

@@ -1,5 +1,6 @@
 //! Nodes: drained and returned, and a person's word over ours.
 
+use serde_json::Value;
 use tidegate_autopilot::action::{Action, Change, Fact};
 use tidegate_autopilot::state::{DrainedBy, NodeState};
 use tidegate_autopilot::target::{Effect, TargetError};
@@ -49,6 +50,27 @@ fn nodes_are_drained_and_returned_unless_a_person_says_otherwise() {
     let marked = ["update", "NodeName=n3", "Comment=tidegate:do-not-disrupt until friday"];
     site.cluster.run("scontrol", &marked);
     assert!(site.observe().nodes["n3"].do_not_disrupt && !site.observe().nodes["n4"].do_not_disrupt);
+    one_that_was_not_noted_is_finished_by_a_newer_generation(&site);
+}
+
+/// Killed after Slurm was told and before that was noted: the next life finds its own drain, and nobody's else.
+fn one_that_was_not_noted_is_finished_by_a_newer_generation(site: &Site) {
+    let out = drain("drain_node-5", "n4");
+    site.apply(&out);
+    let queue: Value = serde_json::from_str(&site.cluster.run("squeue", &["--json"])).unwrap();
+    let is_noted = |job: &&Value| job["admin_comment"].as_str().is_some_and(|text| text.contains(&out.id));
+    let job = queue["jobs"].as_array().unwrap().iter().find(is_noted).unwrap();
+    let mut notes: Value = serde_json::from_str(job["admin_comment"].as_str().unwrap()).unwrap();
+    notes["actions"][&out.id]["done_us"] = Value::Null;
+    let update = [format!("JobId={}", job["job_id"]), format!("AdminComment={notes}")];
+    site.cluster.run("scontrol", &["update", &update[0], &update[1]]);
+
+    let next = Action { generation: out.generation + 1, ..out };
+    assert!(matches!(site.effect(&next), Effect::Partial { .. }));
+    site.apply(&next);
+    assert!(site.is_done(&next));
+    let seen = site.observe().nodes.remove("n4").unwrap().drain.unwrap();
+    assert_eq!(seen.by, DrainedBy::Autopilot { action: next.id, generation: 8 });
 }
 
 fn a_persons_drain_stays(site: &Site) {

@@ -9,7 +9,7 @@ use tidegate_autopilot::action::{Action, Change, Fact};
 use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Effect, Receipt, Target, TargetError};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, wait_for};
 
 pub const MINUTE_US: i64 = 60_000_000;
 
@@ -137,6 +137,12 @@ impl Site {
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
         assert_eq!(self.restarts(job), restarts);
+    }
+
+    /// Waits until the scheduler has looked at the job and said why it does not start.
+    pub fn wait_refused(&self, job: &str) {
+        let reason = || self.cluster.run("squeue", &["--noheader", "--format=%r", "--jobs", job]);
+        wait_for("the scheduler to refuse the job", 60, || !["", "None"].contains(&reason().trim()));
     }
 
     pub fn restarts(&self, job: &str) -> u32 {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tidegate_log::conformance::Harness;
-use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, conformance_suite};
+use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog};
+use tidegate_testing::conformance::Harness;
+use tidegate_testing::conformance_suite;
 
 struct Embedded {
     dir: TempDir,

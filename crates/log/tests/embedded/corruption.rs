@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::support::{ONE_PARTITION, Random, at, noise_batch};
-use tidegate_log::conformance::read_all;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, LogError, StoredRecord, TopicPartition};
+use tidegate_testing::conformance::read_all;
 
 const OPTIONS: EmbeddedOptions =
     EmbeddedOptions { segment_bytes: 1 << 30, segment_batches: 60, memory_table_bytes: 64 << 10 };

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{Random, at, noise_batch, noise_record, this_test};
-use tidegate_log::conformance::read_all;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig};
+use tidegate_testing::conformance::read_all;
 
 const SOURCES: u64 = 4;
 const PARTITIONS: u32 = 2;

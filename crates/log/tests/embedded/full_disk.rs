@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{ONE_PARTITION, at, noise_batch, this_test};
-use tidegate_log::conformance::read_all;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, LogError};
+use tidegate_testing::conformance::read_all;
 
 const PHASE: &str = "TIDEGATE_FULL_DISK_PHASE";
 const DIR: &str = "TIDEGATE_FULL_DISK_DIR";

@@ -45,7 +45,7 @@ fn repetitive_records_are_stored_small() {
     let dir = tempfile::tempdir().unwrap();
     let log = EmbeddedLog::open(dir.path(), EmbeddedOptions::default()).unwrap();
     log.create_topic("t", ONE_PARTITION).unwrap();
-    log.append(&at("t", 0), tidegate_log::conformance::batch("import:jobs.csv", 0, 0, 10_000)).unwrap();
+    log.append(&at("t", 0), tidegate_testing::conformance::batch("import:jobs.csv", 0, 0, 10_000)).unwrap();
     let bytes_per_record = log.stats().bytes as f64 / 10_000.0;
     assert!(bytes_per_record < 8.0, "{bytes_per_record} bytes for a record of 45");
 }

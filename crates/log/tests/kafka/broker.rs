@@ -13,28 +13,16 @@ use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use tempfile::TempDir;
 use tidegate_log::{EventLog, KafkaLog, KafkaOptions};
+use tidegate_testing::needs;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether Kafka can be run here; once tried.
+/// Whether Kafka can be run here; otherwise the test is skipped. What is missing is fetched by the first that asks.
 pub fn installed() -> bool {
-    static INSTALLED: OnceLock<bool> = OnceLock::new();
-    *INSTALLED.get_or_init(|| can("Kafka", Command::new(script()).arg("install")))
-}
-
-/// Whether what a test needs is here: whether the command succeeds. Where everything is asked for, it must.
-pub fn can(what: &str, command: &mut Command) -> bool {
-    let required =
-        env::var("CI").is_ok_and(|ci| ci == "true") || env::var("TIDEGATE_KAFKA").is_ok_and(|v| v == "1");
-    let (can, said) = match command.output() {
-        Ok(output) => (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(error) => (false, error.to_string()),
-    };
-    assert!(can || !required, "{what} cannot be had: {said}");
-    if !can {
-        println!("left out, {what} cannot be had here: {said}");
-    }
-    can
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    let missing = MISSING.get_or_init(|| needs::missing("Kafka", Command::new(script()).arg("install")));
+    missing.iter().for_each(|why| needs::skip(why));
+    missing.is_none()
 }
 
 fn script() -> PathBuf {

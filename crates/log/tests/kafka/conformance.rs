@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_log::conformance::Harness;
-use tidegate_log::{EventLog, KafkaLog, KafkaOptions, conformance_suite};
+use tidegate_log::{EventLog, KafkaLog, KafkaOptions};
+use tidegate_testing::conformance::Harness;
+use tidegate_testing::conformance_suite;
 
 use crate::broker;
 

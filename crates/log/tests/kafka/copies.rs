@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use tidegate_log::conformance::{batch, read_all};
 use tidegate_log::{
     Batch, CopyOptions, CopyReport, CopyStep, EmbeddedLog, EventLog, KafkaLog, KafkaOptions, LogError, Place,
     Producer, Record, Spread, TopicConfig, TopicPartition, copy_to_kafka,
 };
+use tidegate_testing::conformance::{batch, read_all};
 
 use crate::broker;
 use crate::throughput::records;

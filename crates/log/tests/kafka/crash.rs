@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_log::conformance::{batch, read_all, record};
 use tidegate_log::{EventLog, KafkaLog, KafkaOptions, LogError, StoredRecord, TopicConfig, TopicPartition};
+use tidegate_testing::conformance::{batch, read_all, record};
 
 use crate::broker::{self, Cluster};
 use crate::wire::{ONE_PARTITION, at};
@@ -155,22 +155,25 @@ fn an_append_to_a_broker_that_is_down_fails_in_time_and_may_be_repeated() {
         return;
     }
     let mut cluster = Cluster::start(1, "");
-    let mut options = broker::options(&cluster.servers());
-    options.timeout = Duration::from_secs(4);
-    let log = KafkaLog::open(options.clone()).unwrap();
-    log.create_topic("t", ONE_PARTITION).unwrap();
-    log.append(&at("t"), batch("a", 0, 0, 10)).unwrap();
+    let patient = broker::options(&cluster.servers());
+    let hasty = KafkaOptions { timeout: Duration::from_secs(4), ..patient.clone() };
+    // Four seconds are for a broker that is gone. One that is there may take longer on a busy machine.
+    let log = retried(|| KafkaLog::open(hasty.clone()));
+    retried(|| log.create_topic("t", ONE_PARTITION));
+    retried(|| log.append(&at("t"), batch("a", 0, 0, 10)));
     cluster.kill_node(0);
     let began = Instant::now();
     let refused = log.append(&at("t"), batch("a", 0, 10, 10)).unwrap_err();
     println!("{refused}");
-    assert!(matches!(refused, LogError::KafkaUnavailable { .. }), "{refused:?}");
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    assert!(matches!(log.extent(&at("t")), Err(LogError::KafkaUnavailable { .. })));
+    assert!(matches!(refused, LogError::KafkaUnavailable { seconds: 4, .. }), "{refused:?}");
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    let unanswered = log.extent(&at("t")).unwrap_err();
+    assert!(matches!(unanswered, LogError::KafkaUnavailable { .. }), "{unanswered:?}");
     cluster.start_node(0);
     cluster.wait_until_ready();
     let appended = retried(|| log.append(&at("t"), batch("a", 0, 10, 10)));
     assert_eq!(appended.written + appended.duplicates, 10);
+    let log = KafkaLog::open(patient).unwrap();
     let read: Vec<_> = read_all(&log, &at("t")).into_iter().map(|stored| stored.record).collect();
     assert_eq!(read, (0..20).map(|seq| record("a", seq)).collect::<Vec<_>>());
 }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use tidegate_events::{Event, SchemaId};
-use tidegate_log::conformance::read_all;
 use tidegate_log::{Batch, EventLog, KafkaLog, Producer, Record};
+use tidegate_testing::conformance::read_all;
 
 use crate::broker;
 use crate::readers::{job, record};

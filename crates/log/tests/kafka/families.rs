@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use tidegate_log::conformance::{batch, read_all};
 use tidegate_log::{
     Batch, EventLog, KafkaLog, KafkaOptions, LogError, Producer, TopicConfig, TopicPartition,
 };
+use tidegate_testing::conformance::{batch, read_all};
 
 use crate::broker;
 use crate::throughput::records;

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_log::conformance::batch;
 use tidegate_log::{EventLog, KafkaLog, KafkaOptions, LogError, Member, Share, TopicConfig, TopicPartition};
+use tidegate_testing::conformance::batch;
 
 use crate::broker::{self, Cluster};
 use crate::wire::{ONE_PARTITION, at};

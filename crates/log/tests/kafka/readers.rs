@@ -10,10 +10,11 @@ use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde_json::{Value, json};
 use tidegate_events::{Event, v1};
-use tidegate_log::conformance::read_all;
 use tidegate_log::{
     Batch, EventLog, KafkaLog, KafkaOptions, Producer, Record, TopicConfig, TopicPartition, partition_for,
 };
+use tidegate_testing::conformance::read_all;
+use tidegate_testing::needs;
 
 use crate::broker;
 use crate::wire::{ONE_PARTITION, at, framed};
@@ -127,7 +128,7 @@ fn the_console_consumer_shows_keys_times_headers_and_values() {
 #[test]
 fn kcat_shows_keys_times_headers_and_values() {
     let Some(servers) = broker::shared() else { return };
-    if !broker::can("kcat", Command::new("kcat").arg("-V")) {
+    if !needs::can("kcat", Command::new("kcat").arg("-V")) {
         return;
     }
     let jobs = Jobs::append(&servers);
@@ -157,7 +158,7 @@ fn python_reads_and_writes_events() {
         command.arg(script("kafka/read_topic.py")).args(arguments);
         command
     };
-    if !broker::can("Python with Confluent's client", &mut python(&["install"])) {
+    if !needs::can("Python with Confluent's client", &mut python(&["install"])) {
         return;
     }
     let jobs = Jobs::append(&servers);

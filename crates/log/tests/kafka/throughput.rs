@@ -1,6 +1,6 @@
 //! What the log's guarantees cost, beside Kafka's own tools on the same broker. To be run by hand, in a release build:
 //!
-//! `TIDEGATE_KAFKA=1 cargo test --release -p tidegate-log --test kafka -- --ignored --nocapture throughput`
+//! `CI=true cargo test --release -p tidegate-log --test kafka -- --ignored --nocapture throughput`
 
 use std::process::Command;
 use std::time::{Duration, Instant};

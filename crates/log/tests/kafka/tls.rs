@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tidegate_log::conformance::{batch, read_all};
 use tidegate_log::{EventLog, KafkaLog, KafkaOptions, LogError};
+use tidegate_testing::conformance::{batch, read_all};
 
 use crate::broker::{self, Cluster};
 use crate::wire::{ONE_PARTITION, at};

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_log::conformance::{batch, read_all, record};
 use tidegate_log::{EventLog, KafkaLog, LogError, TopicConfig};
+use tidegate_testing::conformance::{batch, read_all, record};
+use tidegate_testing::needs;
 
 use crate::broker::{self, Cluster};
 use crate::crash::{
@@ -133,7 +134,7 @@ fn a_broker_without_space_loses_nothing() {
         return;
     }
     let Some(mut cluster) = Cluster::start_on_a_small_disk(96 << 20) else {
-        return println!("left out, the test may not mount");
+        return needs::note("this user may not mount a small disk");
     };
     let ballast = cluster.disk().path("ballast");
     std::fs::write(&ballast, vec![0; 40 << 20]).unwrap();

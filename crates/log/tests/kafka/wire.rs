@@ -8,8 +8,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
-use tidegate_log::conformance::{batch, read_all, record};
 use tidegate_log::{Batch, EventLog, KafkaLog, Producer, Record, TopicConfig, TopicPartition};
+use tidegate_testing::conformance::{batch, read_all, record};
 
 use crate::broker;
 
@@ -135,14 +135,37 @@ fn old_records_are_dropped_at_once_but_not_before_groups_passed_them() {
     let log = KafkaLog::open(broker::options(&servers)).unwrap();
     let config = TopicConfig { retain_ms: Some(10_000), ..ONE_PARTITION };
     log.create_topic("kept", config).unwrap();
-    let starts: Vec<_> =
-        (0..5).map(|i| log.append(&at("kept"), batch("a", 0, i * 10, 10)).unwrap().first_offset).collect();
+    let now_ms = 1_800_000_000_000;
+    let first = log.extent(&at("kept")).unwrap().start;
+    log.commit_offset("slow", &at("kept"), first).unwrap();
+    let starts: Vec<_> = (0..5)
+        .map(|i| {
+            let start = log.append(&at("kept"), batch("a", 0, i * 10, 10)).unwrap().first_offset;
+            log.apply_retention(now_ms + i as i64 * 5_000).unwrap();
+            start
+        })
+        .collect();
     log.commit_offset("slow", &at("kept"), starts[1] + 5).unwrap();
-    log.apply_retention(39_500).unwrap();
+    log.apply_retention(now_ms + 20_000).unwrap();
     assert_eq!(log.extent(&at("kept")).unwrap().start, starts[1] + 5);
     log.commit_offset("slow", &at("kept"), starts[4]).unwrap();
-    log.apply_retention(39_500).unwrap();
-    assert_eq!(log.extent(&at("kept")).unwrap().start, starts[3]);
+    log.apply_retention(now_ms + 20_000).unwrap();
+    // On Kafka the marker that ends a transaction belongs to what came before.
+    assert_eq!(
+        log.read(&at("kept"), log.extent(&at("kept")).unwrap().start, 1).unwrap()[0].offset,
+        starts[3]
+    );
+    // Written fifteen seconds ago, and dated to the year 2300.
+    let centuries = 300 * 365 * 86_400_000;
+    let mut ahead = batch("b", 0, 0, 10);
+    ahead.records[3].event_time_ms = now_ms + centuries;
+    log.append(&at("kept"), ahead).unwrap();
+    let end = log.extent(&at("kept")).unwrap().end;
+    log.commit_offset("slow", &at("kept"), end).unwrap();
+    log.apply_retention(now_ms + 30_000).unwrap();
+    log.apply_retention(now_ms + 40_000).unwrap();
+    let kept = log.extent(&at("kept")).unwrap();
+    assert_eq!(kept.start, kept.end);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `tidegate-node` itself, from outside: killed, refused, ended.
 //!
-//! Tests that need Kafka are left out where it cannot be had; with `CI=true` or `TIDEGATE_KAFKA=1` they fail instead.
+//! Tests that need Kafka are skipped where it cannot be had; with `CI=true` they fail instead.
 
 #![allow(clippy::unwrap_used)]
 

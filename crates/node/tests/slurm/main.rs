@@ -1,5 +1,5 @@
 //! What prologs and epilogs of Slurm tell the agent of their node: the scripts of `deploy/slurm`, run by hand and by a real
-//! Slurm, which is left out where it cannot be had (see `crates/collect/tests/slurm`).
+//! Slurm, whose test is skipped where it cannot be had (see `crates/collect/tests/slurm`).
 
 #![allow(clippy::unwrap_used)]
 

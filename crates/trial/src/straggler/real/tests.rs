@@ -1,14 +1,15 @@
 use std::path::PathBuf;
 
 use tidegate_insight::straggler::{Blame, Stage, Verdict};
+use tidegate_testing::needs;
 
 use super::*;
 
-/// The folder named by `TIDEGATE_TRACES`, if there is one.
+/// The folder of public traces named by `TIDEGATE_SHARED_DATA`; without one the test is skipped.
 fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("TIDEGATE_TRACES").map(PathBuf::from).filter(|folder| folder.is_dir());
+    let folder = std::env::var_os("TIDEGATE_SHARED_DATA").map(PathBuf::from).filter(|folder| folder.is_dir());
     if folder.is_none() {
-        eprintln!("skipped: TIDEGATE_TRACES names no folder of traces");
+        needs::note("TIDEGATE_SHARED_DATA names no folder of public traces");
     }
     folder
 }

@@ -4,8 +4,6 @@
 //! cases ask for what the trait promises and no more: offsets grow but may have gaps (transaction markers take some on
 //! Kafka), and a trim may cut exactly or at the batch before.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::{
+use tidegate_log::{
     Appended, Batch, EventLog, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, Member, Producer, Record, Share,
     StoredRecord, TopicConfig, TopicPartition,
 };
@@ -49,8 +47,9 @@ macro_rules! conformance_suite {
             unknown_places_are_refused, a_batch_becomes_readable_as_a_whole, appending_again_writes_nothing,
             an_overlap_writes_only_what_is_new, gaps_and_stale_epochs_are_refused, progress_survives_reopening,
             offsets_are_found_by_time, waiting_ends_when_records_come, consumer_offsets_are_kept,
-            trimmed_records_are_refused, retention_spares_what_groups_need, producers_keep_their_order,
-            older_generations_are_fenced, limits_are_enforced, one_member_holds_all_that_it_asks_for
+            trimmed_records_are_refused, retention_spares_what_groups_need,
+            retention_goes_by_when_records_were_written, producers_keep_their_order, older_generations_are_fenced,
+            limits_are_enforced, one_member_holds_all_that_it_asks_for
         );
     };
     ($harness:expr, $($case:ident),*) => {
@@ -303,30 +302,70 @@ pub fn trimmed_records_are_refused(harness: &mut dyn Harness) {
     assert_eq!(payloads(&read_all(&*harness.handle(), &at)), expected("a", 51..53));
 }
 
+/// When the cases of retention take place, ms since the epoch.
+const NOW_MS: i64 = 1_800_000_000_000;
+
 pub fn retention_spares_what_groups_need(harness: &mut dyn Harness) {
     let config = TopicConfig { partitions: 1, retain_ms: Some(10_000), retain_bytes: None };
     let (log, at) = topic_of(harness, "retention", config);
-    let starts: Vec<_> =
-        (0..5).map(|i| log.append(&at, batch("a", 0, i * 10, 10)).unwrap().first_offset).collect();
     let first = log.extent(&at).unwrap().start;
-    log.apply_retention(0).unwrap();
-    assert_eq!(log.extent(&at).unwrap().start, first, "everything is younger than ten seconds");
-    log.commit_offset("slow", &at, starts[1] + 5).unwrap();
+    // A batch each five seconds, each seen by a run of retention: at 20 s the first three are ten seconds old.
+    let starts: Vec<_> = (0..5)
+        .map(|i| {
+            log.commit_offset("slow", &at, first).unwrap();
+            let start = log.append(&at, batch("a", 0, i * 10, 10)).unwrap().first_offset;
+            log.apply_retention(NOW_MS + i as i64 * 5_000).unwrap();
+            start
+        })
+        .collect();
+    assert_eq!(log.extent(&at).unwrap().start, first, "dropped what the slow group has not read");
     log.commit_offset("fast", &at, starts[4]).unwrap();
-    // Records 0 to 29 are older than ten seconds at 39.5 s; the slow group stands in the second batch.
-    log.apply_retention(39_500).unwrap();
+    log.commit_offset("slow", &at, starts[1] + 5).unwrap();
+    log.apply_retention(NOW_MS + 20_000).unwrap();
     assert!(log.extent(&at).unwrap().start <= starts[1] + 5, "dropped what the slow group has not read");
     log.commit_offset("slow", &at, starts[4]).unwrap();
-    log.apply_retention(39_500).unwrap();
+    log.apply_retention(NOW_MS + 20_000).unwrap();
     assert!(log.extent(&at).unwrap().start <= starts[3], "dropped a batch that is young enough");
     if harness.retention_is_immediate() {
         assert_eq!(log.extent(&at).unwrap().start, starts[3]);
         let sized = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: Some(1) };
         let (log, at) = topic_of(harness, "retention-bytes", sized);
         log.append(&at, batch("a", 0, 0, 10)).unwrap();
-        log.apply_retention(0).unwrap();
+        log.apply_retention(NOW_MS).unwrap();
         let extent = log.extent(&at).unwrap();
         assert_eq!(extent.start, extent.end);
+    }
+}
+
+/// A clock that is wrong somewhere dates a record centuries ahead or into 1970: neither may move retention.
+pub fn retention_goes_by_when_records_were_written(harness: &mut dyn Harness) {
+    let config = TopicConfig { partitions: 1, retain_ms: Some(10_000), retain_bytes: None };
+    let (log, at) = topic_of(harness, "retention-claims", config);
+    let of = |first_seq: u64, event_time_ms: i64| {
+        let mut batch = batch("a", 0, first_seq, 10);
+        batch.records.iter_mut().for_each(|record| record.event_time_ms = NOW_MS + first_seq as i64);
+        batch.records[3].event_time_ms = event_time_ms;
+        batch
+    };
+    let centuries = 300 * 365 * 86_400_000;
+    log.append(&at, of(0, NOW_MS + centuries)).unwrap();
+    log.append(&at, of(10, 0)).unwrap();
+    log.apply_retention(NOW_MS).unwrap();
+    let second = log.append(&at, of(20, -1)).unwrap().first_offset;
+    log.apply_retention(NOW_MS + 9_000).unwrap();
+    assert_eq!(payloads(&read_all(&*log, &at)), expected("a", 0..30), "dropped what was written just now");
+    drop(log);
+    harness.reopen();
+    let log = harness.handle();
+    log.apply_retention(NOW_MS + 10_000).unwrap();
+    let start = log.extent(&at).unwrap().start;
+    assert!(start <= second, "dropped what was written a second ago");
+    log.apply_retention(NOW_MS + 19_000).unwrap();
+    let last = log.extent(&at).unwrap();
+    assert!(last.start >= start, "{last:?}");
+    if harness.retention_is_immediate() {
+        assert_eq!(start, second, "one record of the far future keeps the others");
+        assert_eq!(last.start, last.end);
     }
 }
 
