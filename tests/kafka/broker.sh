@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
-# An Apache Kafka broker for tests: a few jars and java, nothing installed into the system but a JRE and kcat if they are missing.
+# An Apache Kafka broker for tests: a few jars and java, nothing installed into the system but a JRE
+# and kcat if they are missing.
 #
-#   broker.sh install              java, kcat and the jars of jars.txt; prints the folder with the jars
+#   broker.sh install              java, kcat, Maven and the jars of jars.txt; prints the folder with the jars
 #   broker.sh node DIR ID NODES    node ID (broker and controller) of the cluster NODES, with its data in DIR;
 #                                  killed as by kill -9 when its standard input ends, so that it outlives no test
 #   broker.sh up [PORT]            one broker in a temporary folder, until Ctrl-C; to try things by hand
 #   broker.sh tool CLASS ARGS...   a tool of Kafka that is installed, e.g. org.apache.kafka.tools.consumer.ConsoleConsumer
 #
-# NODES is a list ID:PORT:CONTROLLER_PORT, separated by commas; all on 127.0.0.1. KAFKA_PROPERTIES adds lines to
-# server.properties. With KAFKA_REMOVE=1 a node takes DIR with it.
-# Jars come from MAVEN_REPO (https://repo1.maven.org/maven2) and are kept in ${XDG_CACHE_HOME:-~/.cache}/tidegate.
+# NODES is a list ID:PORT:CONTROLLER_PORT, separated by commas; all on 127.0.0.1. KAFKA_PROPERTIES
+# adds lines to server.properties. With KAFKA_REMOVE=1 a node takes DIR with it. Jars are fetched by
+# Maven's own client, as pom.xml names them: a mirror in a site's settings.xml holds here too. They
+# must have the checksums of jars.txt, and are kept in ${XDG_CACHE_HOME:-~/.cache}/tidegate.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-version=$(sed -n 's|.*/kafka_2.13/\([^/]*\)/.*|\1|p' "$here/jars.txt")
+version=$(sed -n 's|.* kafka_2.13-\(.*\)\.jar$|\1|p' "$here/jars.txt")
 jars="${XDG_CACHE_HOME:-$HOME/.cache}/tidegate/kafka-$version"
 cluster_id=dGlkZWdhdGUtdGVzdHMtMQ
 
 install_tools() {
     command -v java >/dev/null || "$here/../install.sh" default-jre-headless >&2
-    command -v curl >/dev/null || "$here/../install.sh" curl ca-certificates >&2
 }
 
 # Another reader of topics, for the tests; the broker does without.
@@ -27,27 +28,32 @@ install_kcat() {
     command -v kcat >/dev/null || "$here/../install.sh" kcat >&2 || echo "kcat is missing" >&2
 }
 
-# Each jar is fetched aside and renamed once its checksum is right, so that processes may do this at the same time.
+have_jars() {
+    (cd "$jars" 2>/dev/null && sha256sum --check --status "$here/jars.txt" 2>/dev/null)
+}
+
+# The jars are fetched aside and moved one by one once all checksums are right, so that processes
+# may do this at the same time.
 install_jars() {
+    have_jars && return
+    command -v mvn >/dev/null || "$here/../install.sh" maven >&2
     mkdir -p "$jars"
-    local sum path jar aside
-    while read -r sum path; do
-        jar="$jars/${path##*/}"
-        [ -f "$jar" ] && continue
-        aside=$(mktemp "$jar.XXXXXX")
-        if ! curl --fail --silent --show-error --location --retry 3 --max-time 300 --output "$aside" \
-            "${MAVEN_REPO:-https://repo1.maven.org/maven2}/$path"; then
-            rm -f "$aside"
-            echo "cannot fetch $path; set MAVEN_REPO to a mirror of Maven Central that can be reached" >&2
-            return 1
-        fi
-        if ! echo "$sum  $aside" | sha256sum --check --status; then
-            rm -f "$aside"
-            echo "$path has another checksum than jars.txt says" >&2
-            return 1
-        fi
-        mv "$aside" "$jar"
+    local aside name
+    aside=$(mktemp -d "$jars.XXXXXX")
+    if ! mvn --batch-mode --quiet --file "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$aside" >&2; then
+        rm -rf "$aside"
+        echo "Maven cannot fetch what $here/pom.xml names; a mirror that can be reached goes into ~/.m2/settings.xml" >&2
+        return 1
+    fi
+    if ! (cd "$aside" && sha256sum --check --quiet "$here/jars.txt") >&2; then
+        rm -rf "$aside"
+        echo "what Maven fetched is not what $here/jars.txt lists" >&2
+        return 1
+    fi
+    while read -r _ name; do
+        mv "$aside/$name" "$jars/$name"
     done <"$here/jars.txt"
+    rm -rf "$aside"
 }
 
 properties() {
