@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The units of deploy/systemd are sound, and the package of a node holds what it promises and can be taken apart again.
+# The units of deploy/systemd are sound, and the package of a node holds what it promises and can be
+# taken apart again.
 #
-# Builds with the dev profile, since only the packing is tried.
+# Packs what the tests built: only the packing is tried, and built alone the program would have
+# other features.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +23,8 @@ if [ -n "$complaints" ]; then
     exit 1
 fi
 
-deploy/deb.sh --profile dev --output "$work" tidegate-node
+[ -x "${CARGO_TARGET_DIR:-target}/debug/tidegate-node" ] || cargo build --locked --workspace
+deploy/deb.sh --profile dev --built --output "$work" tidegate-node
 package=$(echo "$work"/tidegate-node_*.deb)
 dpkg-deb --info "$package" > "$work/info"
 dpkg-deb --extract "$package" "$work/root"

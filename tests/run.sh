@@ -1,32 +1,84 @@
 #!/usr/bin/env bash
-# Runs every check of the repository: format, lints, tests, and the answers against another engine.
+# Runs every check of the repository: what README.md says, format, lints, tests, and the answers
+# against another engine.
 #
-# Needs Rust (rustup), a C toolchain and make. Installs Python's venv module, ssh-keygen, a Java runtime, kcat, strace and Slurm if they are missing
-# (Debian: as root or with sudo), and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka/broker.sh) and Python packages from PyPI
-# (tests/kafka/read_topic.py) for the tests of the log.
-# Build folder: TIDEGATE_TARGET_DIR, by default a cache outside the clone. Further traces: TIDEGATE_SHARED_DATA.
+#   tests/run.sh            everything; its last line says how many checks passed, failed and were skipped
+#   tests/run.sh --quick    while you work: format, lints, and the unit tests of what differs from the main branch
+#
+# Needs git, Rust (rustup), a C toolchain and make. Installs Python's venv module, ssh-keygen, a
+# Java runtime, Maven, kcat, strace and Slurm if they are missing (Debian: as root or with sudo),
+# and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka) and what the requirements.txt
+# files of tests/ name. With CI=true a check whose server is missing fails; otherwise it is skipped.
+#
+# What runs is a copy of the tree in a cache, so that nothing is left in the clone and cargo builds
+# what changed, not what is newly cloned. Build folder: TIDEGATE_TARGET_DIR, by default in that
+# cache. Further traces: TIDEGATE_SHARED_DATA. TIDEGATE_LONG=1 runs proofs in their long form, for
+# hours. To add a check, add a line with `section` below.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+clone=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$clone"
 
-export CARGO_TARGET_DIR="${TIDEGATE_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tidegate/target}"
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/tidegate"
+export CARGO_TARGET_DIR="${TIDEGATE_TARGET_DIR:-$cache/target}"
 # rustup puts its programs here; a login shell that has not been started anew does not know.
 export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+# Bytecode would be files in the tree that nobody cloned.
+export PYTHONDONTWRITEBYTECODE=1
 
-passed=0
-failed=()
+quick=false
+case "${1:-}" in
+    "") ;;
+    --quick) quick=true ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
 
-# section NAME COMMAND...: runs the command and goes on after a failure, so that one run shows everything that is wrong.
+# Tests of imports take the public traces that lie beside the clone; the answers only those asked for.
+traces="${TIDEGATE_SHARED_DATA:-}"
+if [ -n "$traces" ]; then
+    traces=$(realpath --canonicalize-existing "$traces") || exit 2
+    export TIDEGATE_SHARED_DATA="$traces"
+elif [ -d "$clone/../shared/data" ]; then
+    export TIDEGATE_SHARED_DATA="$clone/../shared/data"
+fi
+
+mkdir -p "$cache"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# A line for each check: passed, failed or skipped, its name, and why, between tabs.
+export TIDEGATE_RESULTS="$scratch/results"
+: >"$TIDEGATE_RESULTS"
+begun=$SECONDS
+
+# section NAME COMMAND...: runs the command and goes on after a failure, so that one run shows
+# everything that is wrong. A command that notes its own checks is counted by those, any other one
+# is a check itself.
 section() {
-    local name=$1 begun=$SECONDS
+    local name=$1 since=$SECONDS noted status=0
     shift
+    noted=$(wc -l <"$TIDEGATE_RESULTS")
     printf '\n=== %s\n' "$name"
-    if "$@"; then
-        passed=$((passed + 1))
-        printf '=== %s: passed in %s s\n' "$name" $((SECONDS - begun))
+    # Without the lock of the copy: what a check leaves running must not hold up the next run.
+    "$@" 9>&- || status=$?
+    if [ "$status" -eq 0 ]; then
+        printf '=== %s: passed in %s s\n' "$name" $((SECONDS - since))
+        [ "$(wc -l <"$TIDEGATE_RESULTS")" -gt "$noted" ] || printf 'passed\t%s\t\n' "$name" >>"$TIDEGATE_RESULTS"
     else
-        failed+=("$name")
-        printf '=== %s: FAILED after %s s\n' "$name" $((SECONDS - begun))
+        printf '=== %s: FAILED after %s s\n' "$name" $((SECONDS - since))
+        tail -n +$((noted + 1)) "$TIDEGATE_RESULTS" | grep -q '^failed' \
+            || printf 'failed\t%s\tstatus %s\n' "$name" "$status" >>"$TIDEGATE_RESULTS"
     fi
+}
+
+# Says why checks were skipped and which failed; the last line stands alone.
+conclude() {
+    local passed failed skipped
+    passed=$(grep -c '^passed' "$TIDEGATE_RESULTS" || true)
+    failed=$(grep -c '^failed' "$TIDEGATE_RESULTS" || true)
+    skipped=$(grep -c '^skipped' "$TIDEGATE_RESULTS" || true)
+    printf '\n%s s in all\n' $((SECONDS - begun))
+    awk -F '\t' '$1 != "passed" { print $1 ": " $2 ($3 == "" ? "" : " (" $3 ")") }' "$TIDEGATE_RESULTS" | sort -r
+    printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
+    [ "$failed" -eq 0 ]
 }
 
 need() {
@@ -47,32 +99,45 @@ install_ssh_keygen() {
     command -v ssh-keygen >/dev/null || tests/install.sh openssh-client
 }
 
-answers() {
-    local binary="$CARGO_TARGET_DIR/debug/tidegate"
-    local folders=(--data-dir crates/tidegate/demo)
-    # Millions of rows in a debug build: half an hour, which is asked for, not taken.
-    if [ -n "${TIDEGATE_SHARED_DATA:-}" ]; then
-        [ -d "$TIDEGATE_SHARED_DATA" ] || { echo "TIDEGATE_SHARED_DATA names no folder: $TIDEGATE_SHARED_DATA" >&2; return 1; }
-        folders+=(--data-dir "$TIDEGATE_SHARED_DATA")
-    fi
-    # As the tests built it: built alone it would have other features, and all below it be built once more.
-    cargo test --locked --workspace --no-run && python3 tests/verify/verify.py --tidegate "$binary" "${folders[@]}"
+# go_to_copy NAME: makes the copy of this tree in the cache and goes there. One run at a time uses
+# it.
+go_to_copy() {
+    exec 9>"$cache/$1.lock"
+    flock --nonblock 9 || { echo "waiting for another run that uses $cache/$1"; flock 9; }
+    tests/mirror.py "$clone" "$cache/$1"
+    cd "$cache/$1"
 }
 
+answers() {
+    local folders=(--data-dir crates/tidegate/demo)
+    # Millions of rows in a debug build: half an hour, which is asked for, not taken.
+    [ -z "$traces" ] || folders+=(--data-dir "$traces")
+    python3 tests/verify/verify.py --tidegate "$CARGO_TARGET_DIR/debug/tidegate" "${folders[@]}"
+}
+
+need git "on Debian: apt-get install git"
 need cargo "install Rust from https://rustup.rs"
 need cc "install a C toolchain, on Debian: apt-get install build-essential"
 need make "install a C toolchain, on Debian: apt-get install build-essential"
 
 section "python" install_python
-section "ssh-keygen" install_ssh_keygen
+# In a folder beside the builds, so that builds of several targets do not take each other's copy for
+# theirs.
+go_to_copy tree
 section "format" cargo fmt --all --check
-section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+if $quick; then
+    section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+    section "tests" tests/suites/run.py --unit --changed "$clone"
+    conclude
+    exit
+fi
+section "ssh-keygen" install_ssh_keygen
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
+section "README" tests/readme/run.py
+section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "python client" python3 -m unittest discover -s deploy/clients/python
+section "tests" tests/suites/run.py
 section "packages" tests/packaging.sh
-section "tests" cargo test --locked --workspace --no-fail-fast
 section "answers against DuckDB" answers
-
-printf '\n%s sections passed, %s failed%s\n' "$passed" "${#failed[@]}" "${failed[*]:+: ${failed[*]}}"
-[ "${#failed[@]}" -eq 0 ]
+conclude

@@ -1,0 +1,73 @@
+"""What is special about single commands of README.md. A command that no rule fits is run as it
+stands and must succeed.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from commands import Command
+
+
+class How(Enum):
+    RUN = auto()
+    """To its end, which must be a success."""
+    SKIP = auto()
+    """It cannot run here; `why` says it."""
+    DEMO = auto()
+    """Goes on until told to end; it is, once it says that the whole trace is in the tables."""
+    STAYS = auto()
+    """Goes on while the rest of its section runs. What follows waits until it answers on its port.
+    """
+    UNTIL_ROWS = auto()
+    """Asked again until the answer has rows, since what tells them has only begun."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    pattern: str
+    how: How = How.RUN
+    why: str = ""
+    """Why it is skipped."""
+    before: str = ""
+    """A command that the text takes for done; whether it succeeds shows in the command itself."""
+    data: str = ""
+    """Data folder of its own, instead of the one that the first command made."""
+    long: bool = False
+    """Only with TIDEGATE_LONG=1: it takes minutes in an unoptimized build."""
+
+    def fits(self, command: Command) -> bool:
+        return re.search(self.pattern, f"{command.section}\n{command.text}") is not None
+
+
+KAFKA = "it needs a Kafka cluster"
+SLURM = "it needs a Slurm cluster"
+MACHINE = "it would change this machine"
+
+# The first that fits holds. A pattern is looked for in the section's name, a line break, and the
+# command.
+RULES = [
+    Rule(r"^Try it\ncargo run ", How.DEMO),
+    Rule(r"^Try it\nbash tests/run.sh", How.SKIP, "it is what runs this"),
+    Rule(r"\n(apt|editor|systemctl) ", How.SKIP, MACHINE),
+    Rule(r"^On Kafka\n|kafka://", How.SKIP, KAFKA),
+    Rule(r"^Your own history\nsacct ", How.SKIP, SLURM),
+    Rule(r"FROM dead_letters", before="tidegate import jobs own.csv --map jobs_csv", data="history"),
+    Rule(r"^Your own history\n", data="history"),
+    Rule(r"^Ask\ntidegate explain job ", data="history"),
+    Rule(r"^Tables of your own\ntidegate pipeline backfill", data="history"),
+    Rule(r"\ntidegate(-node)? (up|agent) ", How.STAYS),
+    Rule(r"^On the nodes\ntidegate sql ", How.UNTIL_ROWS),
+    Rule(r"\ntidegate-node doctor", How.SKIP, "it judges this machine, which need not be a node"),
+    Rule(r"\ntidegate autopilot run ", How.SKIP, SLURM),
+    Rule(r"\ntidegate (autopilot shadow|plan diff --shadow)", How.SKIP, "no shadow thinks in the demo"),
+    Rule(r"\ntidegate autopilot approve ", How.SKIP, "nothing waits for a person in the demo's log"),
+    Rule(r"\ntidegate backtest --from ", How.SKIP, "it needs a site's log of that month"),
+    Rule(r"\ntidegate backtest --trace traces/", How.SKIP, "it needs the public traces"),
+    Rule(r"\ntidegate (backtest|sim soak) ", long=True),
+]
+RUN = Rule("")
+
+
+def rule(command: Command) -> Rule:
+    return next((rule for rule in RULES if rule.fits(command)), RUN)
