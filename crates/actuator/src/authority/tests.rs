@@ -1,5 +1,7 @@
 use std::process::Command;
 
+use tidegate_testing::needs;
+
 use super::*;
 
 /// Made with OpenSSH 9.2: `ssh-keygen -Y sign -n tidegate-policy` by an ed25519 and an ECDSA P-256 key, whose private halves are gone.
@@ -106,9 +108,7 @@ fn a_signature_that_does_not_count_stops_it_whoever_else_signed() {
 #[test]
 fn ssh_keygen_and_this_program_take_each_others_signatures() {
     if Command::new("ssh-keygen").arg("-?").output().is_err() {
-        assert!(std::env::var_os("CI").is_none(), "ssh-keygen is missing: install openssh-client");
-        eprintln!("ssh-keygen is not there: only the carried signatures were checked");
-        return;
+        return needs::skip("ssh-keygen is not there: install openssh-client");
     }
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);

@@ -52,13 +52,10 @@ pub(super) fn effect(act: &Act<'_>, look: &Look, entry: &Entry) -> Effect {
         Change::AdjustReservation(adjust) => adjusted(act, look, adjust, at_us),
         Change::DrainNode { node, reason } => {
             let found = look.nodes.get(node).and_then(|told| observe::drain(node, told, &look.notes));
-            // Whoever wrote it may have lost the lease since: any generation of ours is ours.
-            let is_ours = |text: &str| {
-                let by = marker::read(text).map(|(_, generation)| generation);
-                by.is_some_and(|by| text == marker::drain_reason(&action.id, by, reason))
-            };
             match found {
-                Some(drain) if is_ours(&drain.reason) => Effect::Done { at_us },
+                Some(drain) if marker::is_drain_reason(&drain.reason, &action.id, reason) => {
+                    Effect::Done { at_us }
+                }
                 Some(drain) => overridden(drain.reason),
                 None => overridden("it is not drained any more"),
             }

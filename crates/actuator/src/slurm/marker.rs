@@ -1,4 +1,5 @@
-//! What we write into Slurm's objects for people and for ourselves: which action, under which generation.
+//! What we write into Slurm's objects for people and for ourselves: which action, under which
+//! generation.
 
 /// Longest text written into a node's reason.
 const MOST_CHARS: usize = 200;
@@ -22,7 +23,14 @@ pub(super) fn drain_reason(id: &str, generation: u64, reason: &str) -> String {
     text.chars().take(MOST_CHARS).collect::<String>().trim_end().to_owned()
 }
 
-/// Somebody's text with our marker instead of the one before, if there was one: what others write stays.
+/// Whether a text is the reason of this drain, written under any generation: whoever wrote it may
+/// have died, or lost the lease, before it was noted.
+pub(super) fn is_drain_reason(text: &str, id: &str, reason: &str) -> bool {
+    read(text).is_some_and(|(_, generation)| text == drain_reason(id, generation, reason))
+}
+
+/// Somebody's text with our marker instead of the one before, if there was one: what others write
+/// stays.
 pub(super) fn beside(text: &str, marker: &str) -> String {
     let is_generation =
         |word: &&str| word.strip_prefix('g').is_some_and(|number| number.parse::<u64>().is_ok());
@@ -65,6 +73,14 @@ mod tests {
         assert_eq!(beside(&first, "tidegate:b g2"), "rack 7 tidegate:do-not-disrupt tidegate:b g2");
         let declared = "tidegate:elastic,min=8,max=16 of g7 tidegate:a g1";
         assert_eq!(beside(declared, "tidegate:b g2"), "tidegate:elastic,min=8,max=16 of g7 tidegate:b g2");
+        assert!(is_drain_reason(&drain_reason("drain_node-0a", 7, "[fan]"), "drain_node-0a", "[fan]"));
+        for other in [
+            drain_reason("drain_node-0b", 7, "fan"),
+            "fan".into(),
+            "tidegate:drain_node-0a g7 fan, card ordered".into(),
+        ] {
+            assert!(!is_drain_reason(&other, "drain_node-0a", "fan"), "{other}");
+        }
         assert_eq!(loan_of(&loan_name("lend-0.g1", 12)), Some(("lend-0.g1", 12)));
         assert_eq!(loan_of("serving"), None);
     }

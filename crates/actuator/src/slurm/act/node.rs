@@ -31,7 +31,7 @@ impl Act<'_> {
         let wanted = marker::drain_reason(&self.action.id, self.action.generation, reason);
         let node = self.node(look, name)?;
         match observe::drain(name, node, &look.notes) {
-            Some(drain) if drain.reason == wanted => {
+            Some(drain) if marker::is_drain_reason(&drain.reason, &self.action.id, reason) => {
                 return Ok(format!("node {name} is drained by it already"));
             }
             Some(drain) => return Err(Self::broken(format!("node {name} is not drained"), drain.reason)),
