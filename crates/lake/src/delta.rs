@@ -5,11 +5,12 @@
 //! start makes the table itself the place where progress lives, so data and progress cannot disagree.
 
 mod claims;
+mod disk;
 mod files;
+mod log;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
@@ -29,6 +30,7 @@ use url::Url;
 
 pub use self::claims::Change;
 use self::claims::Claim;
+pub use self::disk::install as install_disk;
 use self::files::{statistics, writer_properties};
 use crate::error::{LakeError, Result};
 use crate::table::{KEY, PARTITION, TableSpec};
@@ -78,8 +80,6 @@ impl DataFile {
 pub struct DeltaStore {
     spec: Arc<TableSpec>,
     table: DeltaTable,
-    /// Folder of the table if it is on a local disk, where files are fsynced before they are committed.
-    local: Option<PathBuf>,
     properties: WriterProperties,
     /// Per log partition: what [`Self::progress`] read or the last commit set.
     progress: HashMap<u32, u64>,
@@ -87,6 +87,8 @@ pub struct DeltaStore {
     kept_from: Option<Option<i64>>,
     /// Version in which this process last deleted what no version refers to; at first the one it opened.
     vacuumed: i64,
+    /// A checkpoint was written since the log was cleaned last.
+    to_clean: bool,
     /// Per log partition that this process shares out with others: its claim, see `claims.rs`.
     claims: HashMap<u32, Claim>,
     /// Version in which claims and progress are known to be in force.
@@ -117,14 +119,14 @@ impl DeltaStore {
 
     /// Opens the table below `root`; `None` if there is none yet.
     pub async fn open(root: &Url, spec: Arc<TableSpec>) -> Result<Option<Self>> {
+        install_disk();
         let url = table_url(root, &spec)?;
-        let local = url.to_file_path().ok();
-        if local.as_ref().is_some_and(|folder| !folder.join("_delta_log").is_dir()) {
+        if url.to_file_path().is_ok_and(|folder| !folder.join("_delta_log").is_dir()) {
             return Ok(None);
         }
         let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
         match DeltaTableBuilder::from_url(url.clone()).map_err(fail)?.load().await {
-            Ok(table) => Ok(Some(Self::of(spec, table, local))),
+            Ok(table) => Ok(Some(Self::of(spec, table))),
             Err(DeltaTableError::NotATable(_)) => Ok(None),
             Err(e) => Err(fail(e)),
         }
@@ -133,10 +135,8 @@ impl DeltaStore {
     async fn create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
         let url = table_url(root, &spec)?;
         let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
-        let local = url.to_file_path().ok();
-        if let Some(folder) = &local {
-            std::fs::create_dir_all(folder)
-                .map_err(|e| LakeError::Io(format!("create {}", folder.display()), e))?;
+        if let Ok(folder) = url.to_file_path() {
+            disk::make(&folder).map_err(|e| LakeError::Io(format!("create {}", folder.display()), e))?;
         }
         let columns = spec
             .full_schema()
@@ -153,20 +153,20 @@ impl DeltaStore {
             .with_partition_columns(spec.partition_columns().iter().copied())
             .await
             .map_err(fail)?;
-        Ok(Self::of(spec, table, local))
+        Ok(Self::of(spec, table))
     }
 
-    fn of(spec: Arc<TableSpec>, table: DeltaTable, local: Option<PathBuf>) -> Self {
+    fn of(spec: Arc<TableSpec>, table: DeltaTable) -> Self {
         Self {
             properties: writer_properties(&spec),
             progress: HashMap::new(),
             kept_from: None,
             vacuumed: table.version().map_or(-1, |v| v as i64),
+            to_clean: false,
             claims: HashMap::new(),
             looked_at: table.version().map_or(-1, |v| v as i64),
             spec,
             table,
-            local,
         }
     }
 
@@ -242,7 +242,6 @@ impl DeltaStore {
         let folder = partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
         let path = format!("{folder}/{}.parquet", uuid::Uuid::new_v4());
         self.table.object_store().put(&Path::from(path.as_str()), bytes.into()).await?;
-        self.sync(&path)?;
         Ok(Some(DataFile {
             path,
             partition_values: partition.into_iter().map(|(k, v)| (k.to_owned(), Some(v))).collect(),
@@ -257,6 +256,14 @@ impl DeltaStore {
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?.with_batch_size(64 * 1024).build()?;
         let schema = self.spec.file_schema();
         reader.map(|batch| Ok(crate::batch::conform(&batch?, &schema)?)).collect()
+    }
+
+    /// Some columns of a data file, in the order in which the table has them.
+    pub async fn read_columns(&self, file: &DataFile, columns: &[&str]) -> Result<Vec<RecordBatch>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+        let wanted = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+        Ok(builder.with_projection(wanted).build()?.collect::<Result<_, _>>()?)
     }
 
     /// The rows of a data file without those of `keys`; `None` if it holds none of them.
@@ -344,10 +351,13 @@ impl DeltaStore {
             // One merge at a time: each holds row groups of all columns.
             .with_max_concurrent_tasks(1)
             .with_writer_properties(self.properties.clone())
+            .with_commit_properties(log::leave_log_alone())
             .await;
+        let before = self.version();
         match merged {
             Ok((table, metrics)) => {
                 self.table = table;
+                self.checkpoint_if_due(before).await;
                 Ok(metrics.num_files_removed)
             }
             Err(DeltaTableError::Transaction { source }) => {
@@ -366,9 +376,12 @@ impl DeltaStore {
             .vacuum()
             .with_retention_period(keep)
             .with_enforce_retention_duration(false)
+            .with_commit_properties(log::leave_log_alone())
             .await
             .map_err(|e| self.fail(e))?;
+        let before = self.version();
         self.table = table;
+        self.checkpoint_if_due(before).await;
         self.vacuumed = self.version();
         Ok(metrics.files_deleted.len())
     }
@@ -382,16 +395,6 @@ impl DeltaStore {
     pub async fn provider(&self) -> Result<Arc<dyn TableProvider>> {
         let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?.snapshot().clone();
         Ok(self.table.table_provider().with_eager_snapshot(snapshot).await?)
-    }
-
-    /// Makes a file of a local table durable; object stores are durable when the put returns.
-    fn sync(&self, path: &str) -> Result<()> {
-        let Some(folder) = &self.local else { return Ok(()) };
-        let file = folder.join(path);
-        let sync = |p: &std::path::Path| std::fs::File::open(p).and_then(|f| f.sync_all());
-        sync(&file)
-            .and_then(|()| file.parent().map_or(Ok(()), sync))
-            .map_err(|e| LakeError::Io(format!("fsync {}", file.display()), e))
     }
 
     fn fail(&self, source: DeltaTableError) -> LakeError {

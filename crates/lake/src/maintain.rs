@@ -27,6 +27,9 @@ pub struct Maintenance {
     pub small_files: usize,
     /// Files that no version younger than this refers to are deleted.
     pub keep_versions: Duration,
+    /// A table's log keeps versions for so long, longer only up to the checkpoint before. Whoever is further behind, as a
+    /// process that was frozen, reads the tables anew.
+    pub keep_log: Duration,
     /// After so many commits to a table of windows, which leave old segments behind, it is looked for such files.
     pub commits_to_vacuum: i64,
     /// Which tables keep their rows for how long.
@@ -39,6 +42,7 @@ impl Default for Maintenance {
             target_bytes: NonZeroU64::new(128 << 20).expect("not zero"),
             small_files: 32,
             keep_versions: Duration::hours(24),
+            keep_log: Duration::hours(6),
             commits_to_vacuum: 64,
             retention: Retention::default(),
         }
@@ -49,6 +53,7 @@ impl Default for Maintenance {
 pub async fn step(lake: &mut Lake, when: &Maintenance) -> Result<()> {
     let mut worked = false;
     for (store, partitions) in lake.stores_mut() {
+        store.clean_log(when.keep_log).await?;
         worked |= when.retention.apply(store, &partitions).await?;
         if !store.spec().parts.is_empty() {
             worked |= put_parts_together(store, &partitions, when).await?;

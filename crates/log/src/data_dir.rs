@@ -3,6 +3,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::LogError;
+use crate::fault::point;
 
 /// Format of the data folder that this program writes. Raised when an older program could no longer read the folder.
 const FORMAT_VERSION: u32 = 1;
@@ -50,6 +51,7 @@ impl DataDir {
         for sub in ["log", "lake"] {
             fs::create_dir_all(path.join(sub)).map_err(|e| io("creating a folder in", e))?;
         }
+        File::open(&path).and_then(|dir| dir.sync_all()).map_err(|e| io("fsyncing", e))?;
         Ok(Self { path, _lock: Some(lock) })
     }
 
@@ -137,6 +139,8 @@ fn write_format(dir: &Path) -> std::io::Result<()> {
     let mut file = File::create(&aside)?;
     writeln!(file, "{FORMAT_VERSION}")?;
     file.sync_all()?;
+    point("format aside", dir);
     fs::rename(&aside, dir.join(FORMAT_FILE))?;
+    point("format", dir);
     File::open(dir)?.sync_all()
 }

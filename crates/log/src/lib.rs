@@ -10,14 +10,14 @@ use tidegate_events::EventRecord;
 
 mod alone;
 mod check;
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 mod data_dir;
 mod embedded;
 mod error;
+pub mod fault;
 mod kafka;
 mod partition;
 pub mod wire;
+mod written;
 
 pub use alone::sole_member;
 pub use data_dir::DataDir;
@@ -109,7 +109,8 @@ pub struct Extent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TopicConfig {
     pub partitions: u32,
-    /// Records older than this (by the newest event time of their batch) may be dropped; `None` keeps all.
+    /// Records may be dropped this long after they were written, whatever time they claim; `None` keeps all. History that
+    /// is imported today is thus kept this long from today.
     pub retain_ms: Option<u64>,
     /// Oldest records may be dropped when a partition holds more bytes than this.
     pub retain_bytes: Option<u64>,
@@ -197,6 +198,9 @@ pub trait EventLog: Send + Sync {
     fn trim(&self, at: &TopicPartition, before: u64) -> Result<Extent, LogError>;
 
     /// Applies every topic's retention, never dropping a record that a committed consumer group has not passed.
+    ///
+    /// Goes by when records were written: each run notes how far a partition reaches at `now_ms`, and drops what an earlier
+    /// run saw `retain_ms` ago. So the first run drops nothing by age.
     fn apply_retention(&self, now_ms: i64) -> Result<(), LogError>;
 
     /// What time it is for the log; `None` where that is this machine's own clock.

@@ -6,8 +6,6 @@
 //! a process that lost its partition finds another's claim and cannot commit, however long it was away.
 
 use chrono::Utc;
-use deltalake::DeltaTableError;
-use deltalake::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
 use deltalake::kernel::{Action, Transaction};
 use deltalake::logstore::get_actions;
 use deltalake::protocol::{DeltaOperation, SaveMode};
@@ -104,7 +102,7 @@ impl DeltaStore {
         for version in self.looked_at + 1..=self.version() {
             let log = self.table.log_store();
             let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.fail(e))?;
-            // Logs are kept for weeks: who was away for longer knows nothing any more.
+            // Logs are kept for hours: who was away for longer knows nothing any more.
             let commit = commit.ok_or_else(|| self.fenced(None))?;
             let actions = get_actions(version as u64, &commit).map_err(|e| self.fail(e))?;
             for action in actions {
@@ -150,27 +148,14 @@ impl DeltaStore {
         operation: DeltaOperation,
         touched: Option<&[Span]>,
     ) -> Result<bool> {
-        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
         let note = touched.map(|spans| (TOUCHED.to_owned(), serde_json::json!(spans)));
-        let properties = CommitProperties::default().with_max_retries(0).with_metadata(note);
-        let committed = CommitBuilder::from(properties)
-            .with_actions(actions)
-            .build(Some(snapshot.snapshot()), self.table.log_store(), operation)
-            .await;
         let before = self.version();
-        match committed {
-            Ok(finalized) => {
-                // Upon a version that was looked at, nobody can have come in between.
-                if self.looked_at == before {
-                    self.looked_at = finalized.version() as i64;
-                }
-                self.sync(&format!("_delta_log/{:020}.json", finalized.version()))?;
-                self.table.state = Some(finalized.snapshot());
-                Ok(true)
-            }
-            Err(DeltaTableError::Transaction { source: TransactionError::MaxCommitAttempts(_) }) => Ok(false),
-            Err(e) => Err(self.fail(e)),
+        let committed = self.write_version(actions, note.into_iter().collect(), operation).await?;
+        // Upon a version that was looked at, nobody can have come in between.
+        if committed && self.looked_at == before {
+            self.looked_at = before + 1;
         }
+        Ok(committed)
     }
 
     /// What the commits after a version touched; `None` if nobody knows any more: the log of one of them is gone, or it was made

@@ -13,6 +13,7 @@ use super::partition::{Partition, Writer};
 use super::segment::{Segment, Totals};
 use super::store::{MetaKey, Store};
 use crate::check::{Progress, lock};
+use crate::fault::point;
 use crate::{Appended, Batch, LogError};
 
 /// Encoded bytes that may wait for the committer; appends beyond that block.
@@ -292,7 +293,9 @@ impl Committer {
             }
         }
         self.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
-        write.commit().map_err(|e| self.store.stop("appending", e))
+        write.commit().map_err(|e| self.store.stop("appending", e))?;
+        point("append", &self.store.dir);
+        Ok(())
     }
 
     /// The commit is durable: lets readers and the witnesses know.

@@ -23,6 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::check::{check_batch, check_topic, lock};
+use crate::written::Written;
 use crate::{
     Appended, Batch, EventLog, Extent, LogError, Member, StoredRecord, TopicConfig, TopicPartition,
     sole_member,
@@ -164,6 +165,17 @@ impl EmbeddedLog {
         }
         Ok(passed)
     }
+
+    /// End of what was written `retain_ms` ago; notes how far the partition reaches now.
+    fn aged(&self, partition: &Partition, now_ms: i64, retain_ms: u64) -> Result<u64, LogError> {
+        let (store, key) = (&self.core.store, MetaKey::Written(&partition.at));
+        let mut written: Written = store.json(&key)?.unwrap_or_default();
+        if written.note(now_ms, partition.extent(), retain_ms) {
+            let marks = serde_json::to_vec(&written).expect("pairs of numbers are JSON");
+            store.put(&key, marks)?;
+        }
+        Ok(written.up_to(now_ms.saturating_sub_unsigned(retain_ms)))
+    }
 }
 
 impl std::fmt::Debug for EmbeddedLog {
@@ -281,14 +293,17 @@ impl EventLog for EmbeddedLog {
 
     fn apply_retention(&self, now_ms: i64) -> Result<(), LogError> {
         for (topic, TopicConfig { partitions, retain_ms, retain_bytes }) in self.topics()? {
-            let oldest_ms = retain_ms.map(|ms| now_ms.saturating_sub_unsigned(ms));
-            if oldest_ms.is_none() && retain_bytes.is_none() {
+            if retain_ms.is_none() && retain_bytes.is_none() {
                 continue;
             }
             for partition in 0..partitions {
                 let at = TopicPartition { topic: topic.clone(), partition };
                 let partition = self.partition(&at)?;
-                let before = partition.expired(oldest_ms, retain_bytes, self.passed_by_all(&partition)?)?;
+                let aged = match retain_ms {
+                    Some(retain_ms) => self.aged(&partition, now_ms, retain_ms)?,
+                    None => 0,
+                };
+                let before = partition.expired(aged, retain_bytes, self.passed_by_all(&partition)?)?;
                 self.trim(&at, before)?;
             }
         }

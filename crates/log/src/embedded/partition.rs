@@ -178,14 +178,9 @@ impl Partition {
             .ok_or_else(|| segment.corrupt(before, "the batch that holds this offset is missing"))
     }
 
-    /// Up to where retention may drop records: batches older than `oldest_ms`, then the oldest beyond `max_bytes`, none
-    /// that reaches past `passed`.
-    pub fn expired(
-        &self,
-        oldest_ms: Option<i64>,
-        max_bytes: Option<u64>,
-        passed: u64,
-    ) -> Result<u64, LogError> {
+    /// Up to where retention may drop records: batches below `aged`, then the oldest beyond `max_bytes`, none that
+    /// reaches past `passed`.
+    pub fn expired(&self, aged: u64, max_bytes: Option<u64>, passed: u64) -> Result<u64, LogError> {
         let extent = self.extent();
         let mut over_bytes = match max_bytes {
             Some(max_bytes) => self.bytes(extent)?.saturating_sub(max_bytes),
@@ -194,8 +189,7 @@ impl Partition {
         let mut start = extent.start;
         for header in self.headers_where(extent, |_| true) {
             let (_, header) = header?;
-            let old = oldest_ms.is_some_and(|oldest_ms| header.max_time_ms < oldest_ms);
-            if header.end() > passed || !(old || over_bytes > 0) {
+            if header.end() > passed || !(header.end() <= aged || over_bytes > 0) {
                 break;
             }
             over_bytes = over_bytes.saturating_sub(header.frame_bytes.into());

@@ -12,6 +12,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSepara
 use super::journal;
 use super::segment::Segment;
 use crate::data_dir::lock;
+use crate::fault::point;
 use crate::{LogError, TopicPartition};
 
 /// Frames of at least this size go to blob files at their first flush and are never rewritten by compaction.
@@ -25,7 +26,7 @@ const META: &str = "meta";
 pub(super) struct Store {
     pub dir: PathBuf,
     pub db: Database,
-    /// Topics, ends, starts, producers, consumer groups and the generation; see [`MetaKey`].
+    /// Topics, ends, starts, producers, consumer groups, times of writing and the generation; see [`MetaKey`].
     pub meta: Keyspace,
     memory_table_bytes: u64,
     failure: OnceLock<LogError>,
@@ -41,6 +42,7 @@ pub(super) enum MetaKey<'a> {
     End(&'a TopicPartition),
     Producer(&'a TopicPartition, &'a str),
     Group(&'a TopicPartition, &'a str),
+    Written(&'a TopicPartition),
 }
 
 impl MetaKey<'_> {
@@ -53,6 +55,7 @@ impl MetaKey<'_> {
             Self::End(at) => format!("end/{}", place(at)),
             Self::Producer(at, source) => format!("producer/{}/{source}", place(at)),
             Self::Group(at, group) => format!("group/{}/{group}", place(at)),
+            Self::Written(at) => format!("written/{}", place(at)),
         }
     }
 }
@@ -90,12 +93,16 @@ impl Store {
                 .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
                 .with_kv_separation(Some(blobs))
         };
-        self.db.keyspace(name, options).map_err(|e| self.error("opening a segment", e))
+        let keyspace = self.db.keyspace(name, options).map_err(|e| self.error("opening a segment", e))?;
+        point("segment", &self.dir);
+        Ok(keyspace)
     }
 
     /// Gives a segment's space back, once its last reader is done.
     pub fn delete_segment(&self, segment: &Segment) -> Result<(), LogError> {
-        self.db.delete_keyspace(segment.keyspace.clone()).map_err(|e| self.error("dropping a segment", e))
+        let deleted = self.db.delete_keyspace(segment.keyspace.clone());
+        point("segment dropped", &self.dir);
+        deleted.map_err(|e| self.error("dropping a segment", e))
     }
 
     /// The numbers stored under `key`, e.g. one offset, or epoch and next sequence number.
@@ -112,6 +119,19 @@ impl Store {
             dir: self.dir.clone(),
             what: format!("{name} holds {} bytes, expected {}", value.len(), N * 8),
         })
+    }
+
+    /// The JSON stored under `key`.
+    pub fn json<T: serde::de::DeserializeOwned>(&self, key: &MetaKey<'_>) -> Result<Option<T>, LogError> {
+        let name = key.name();
+        let value = self.meta.get(&name).map_err(|e| self.error("reading the log's state", e))?;
+        let parse = |value: fjall::Slice| {
+            serde_json::from_slice(&value).map_err(|e| LogError::CorruptStore {
+                dir: self.dir.clone(),
+                what: format!("{name} is not what is stored there: {e}"),
+            })
+        };
+        value.map(parse).transpose()
     }
 
     /// All entries of the small state whose key begins with `prefix`: rest of the key, value.
@@ -136,7 +156,9 @@ impl Store {
         self.check_running()?;
         let mut batch = self.db.batch().durability(Some(PersistMode::SyncData));
         batch.insert(&self.meta, key.name(), value);
-        batch.commit().map_err(|e| self.stop("writing the log's state", e))
+        batch.commit().map_err(|e| self.stop("writing the log's state", e))?;
+        point("note", &self.dir);
+        Ok(())
     }
 
     /// Refuses once a write has failed: what reached the disk is then unknown until a restart reads it back.
@@ -168,7 +190,9 @@ fn create(dir: &Path, path: &Path, memory_table_bytes: u64) -> Result<(), LogErr
         fs::remove_dir_all(&aside).map_err(io)?;
     }
     drop(open_database(&aside, memory_table_bytes).map_err(|e| classify(dir, "creating the store", e))?);
+    point("log made aside", dir);
     fs::rename(&aside, path).map_err(io)?;
+    point("log made", dir);
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
 }
 

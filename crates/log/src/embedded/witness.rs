@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::fault::point;
 use crate::{LogError, TopicPartition};
 
 pub(super) struct Witness {
     file: File,
+    path: PathBuf,
 }
 
 impl Witness {
@@ -25,7 +27,7 @@ impl Witness {
         let io = |e| LogError::io(log_dir, format!("writing {}", path.display()), e);
         path.parent().map_or(Ok(()), fs::create_dir_all).map_err(io)?;
         let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
-        let mut witness = Self { file };
+        let mut witness = Self { file, path: path.clone() };
         witness.record(end).map_err(io)?;
         Ok(witness)
     }
@@ -36,7 +38,9 @@ impl Witness {
         bytes[..8].copy_from_slice(&end.to_le_bytes());
         bytes[8..].copy_from_slice(&xxh3_64(&end.to_le_bytes()).to_le_bytes());
         self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(&bytes)
+        self.file.write_all(&bytes)?;
+        point("witness", &self.path);
+        Ok(())
     }
 
     pub fn sync(&self) -> std::io::Result<()> {

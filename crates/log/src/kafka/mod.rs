@@ -32,8 +32,8 @@
 //! - Offsets have gaps, where transactions end. Nothing may count records by subtracting offsets.
 //! - An append that was not finished because its process died holds back the readers of that partition until the source
 //!   comes back, or until [`KafkaOptions::transaction_timeout`] has passed.
-//! - `retain_ms` is kept by [`EventLog::apply_retention`], not by the broker: the broker would measure history that is
-//!   imported today by today's clock, and drop it, and it does not know what groups still need. `retain_bytes` is left to the
+//! - `retain_ms` is kept by [`EventLog::apply_retention`], not by the broker: to the broker a record is as old as the event
+//!   time in its timestamp, so that it would drop imported history at once, and it does not know what groups still need. `retain_bytes` is left to the
 //!   broker (`retention.bytes`), which keeps to it whatever groups need: it is there to save the disk.
 //! - [`EventLog::offset_for_time`] begins where Kafka's index says and looks through the records from there, since to that
 //!   index the end of a transaction is a message of the time it was written. Over imported history that is a long way.
@@ -60,6 +60,7 @@ mod url;
 mod value;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -78,6 +79,7 @@ pub use self::stats::KafkaStats;
 pub use self::url::KafkaUrl;
 use self::writer::{Failure, Role, Writer};
 use crate::check::{check_batch, check_topic};
+use crate::written::Written;
 use crate::{
     Appended, Batch, EventLog, Extent, LogClock, LogError, Member, StoredRecord, TopicConfig, TopicPartition,
 };
@@ -211,6 +213,32 @@ impl KafkaLog {
             }
         }
         Ok(passed)
+    }
+
+    /// Notes how far each partition of a topic reaches now; returns what is known of when its records were written.
+    fn note_written(
+        &self,
+        topic: &str,
+        partitions: u32,
+        now_ms: i64,
+        retain_ms: u64,
+    ) -> Result<BTreeMap<u32, Written>, LogError> {
+        let deadline = self.cluster.deadline();
+        let name = self.cluster.name(topic);
+        let extents: Vec<Extent> = (0..partitions)
+            .map(|partition| self.cluster.extent(&name, partition, deadline))
+            .collect::<Result<_, _>>()?;
+        let known = |control: &state::Control| control.written.get(topic).cloned().unwrap_or_default();
+        self.write_control(deadline, |control| {
+            let (mut written, mut is_new) = (known(control), false);
+            for (partition, extent) in (0..).zip(&extents) {
+                is_new |= written.entry(partition).or_default().note(now_ms, *extent, retain_ms);
+            }
+            let marks = serde_json::to_string(&written)
+                .map_err(|error| LogError::Stopped { reason: error.to_string() })?;
+            Ok(is_new.then(|| (state::written_key(topic), marks)))
+        })?;
+        self.state.control(&self.cluster, deadline, known)
     }
 
     /// Writes a record of control that is made from what is there, with nobody else writing one in between.
@@ -385,11 +413,13 @@ impl EventLog for KafkaLog {
         let groups = self.cluster.groups(self.cluster.deadline())?;
         for (topic, TopicConfig { partitions, retain_ms, .. }) in self.topics()? {
             let Some(retain_ms) = retain_ms else { continue };
+            let written = self.note_written(&topic, partitions, now_ms, retain_ms)?;
             for partition in 0..partitions {
                 let (at, deadline) =
                     (TopicPartition { topic: topic.clone(), partition }, self.cluster.deadline());
-                let old =
-                    self.offset_for_time_by(&at, now_ms.saturating_sub_unsigned(retain_ms), deadline)?;
+                let old = written
+                    .get(&partition)
+                    .map_or(0, |written| written.up_to(now_ms.saturating_sub_unsigned(retain_ms)));
                 let passed = self.passed_by_all(&groups, &at, deadline)?.unwrap_or(old);
                 self.trim_by(&at, old.min(passed), deadline)?;
             }

@@ -1,8 +1,9 @@
 //! The topic of progress: what the log must remember beside its records.
 //!
-//! `PREFIX.progress` is compacted. Partition 0 is for control: the generation of writers (key `generation`) and how each
-//! topic was asked for (key `topic/TOPIC`), and whether another log was copied here (key `copy`). The others hold how far each source got in each partition (key
-//! `TOPIC/PARTITION/SOURCE`), spread by a hash of the source's [`family`]. Values are JSON, for whoever looks with a console
+//! `PREFIX.progress` is compacted. Partition 0 is for control: the generation of writers (key `generation`), how each topic
+//! was asked for (key `topic/TOPIC`), when its records were written (key `written/TOPIC`), and whether another log was copied
+//! here (key `copy`). The others hold how far each source got in each partition (key `TOPIC/PARTITION/SOURCE`), spread by a
+//! hash of the source's [`family`]. Values are JSON, for whoever looks with a console
 //! consumer.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::client::{Cluster, Deadline};
 use super::reader::Readers;
 use crate::check::{Progress, lock};
+use crate::written::Written;
 use crate::{LogError, Record, TopicConfig, TopicPartition};
 
 pub(super) const TOPIC: &str = "progress";
@@ -24,6 +26,7 @@ pub(super) const GENERATION: &str = "generation";
 /// Whether a copy into this log was begun, and whether it got done: see `copy`.
 pub(super) const COPY: &str = "copy";
 const TOPIC_KEY: &str = "topic/";
+const WRITTEN_KEY: &str = "written/";
 
 /// How far a source got, by partition.
 pub(super) type SourceProgress = HashMap<TopicPartition, Progress>;
@@ -34,6 +37,8 @@ pub(super) struct Control {
     pub topics: BTreeMap<String, TopicConfig>,
     /// `"running"` or `"done"`; `None` in a log that nothing was ever copied into.
     pub copy: Option<String>,
+    /// When records were written, by topic and partition.
+    pub written: BTreeMap<String, BTreeMap<u32, Written>>,
 }
 
 /// What a partition of the topic said, up to an offset.
@@ -106,6 +111,8 @@ impl State {
                 control.copy = Some(self.parse(CONTROL, key, &record.payload)?);
             } else if let Some(topic) = key.strip_prefix(TOPIC_KEY) {
                 control.topics.insert(topic.into(), self.parse(CONTROL, key, &record.payload)?);
+            } else if let Some(topic) = key.strip_prefix(WRITTEN_KEY) {
+                control.written.insert(topic.into(), self.parse(CONTROL, key, &record.payload)?);
             }
             Ok(())
         })?;
@@ -204,6 +211,10 @@ pub(super) fn family(source: &str) -> &str {
 
 pub(super) fn topic_key(topic: &str) -> String {
     format!("{TOPIC_KEY}{topic}")
+}
+
+pub(super) fn written_key(topic: &str) -> String {
+    format!("{WRITTEN_KEY}{topic}")
 }
 
 /// `TOPIC/PARTITION/SOURCE`: the names of topics hold no slash, so that a source may.
