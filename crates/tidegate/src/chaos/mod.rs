@@ -24,9 +24,9 @@ use processes::Processes;
   tidegate chaos log --log kafka://127.0.0.1:9092/test --runs 20 --json
   tidegate chaos log --runs 5
 
-In each run producers append a generated history and count what was acknowledged, while pipeline processes keep its tables.
-Meanwhile one after the other is killed with kill -9, or stopped for longer than its group waits for it and then set going
-again. In the end every acknowledged record is looked for in the log, and every table is compared, row for row, with those that
+In each run producers append a generated history of every topic, with late, doubled and unreadable records, and count what was
+acknowledged, while pipeline processes keep its tables; on the embedded log they take turns. Meanwhile one after the other is
+killed with kill -9, or stopped for longer than its group waits for it and then set going again. In the end every acknowledged record is looked for in the log, and every table is compared, row for row, with those that
 one undisturbed process computes from the same records. Use a cluster for tests: each run leaves topics PREFIX-chaos-…")]
 pub struct ChaosArgs {
     #[command(subcommand)]
@@ -56,8 +56,8 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     processes: u32,
     /// Jobs in the history of each run
-    #[arg(long, default_value_t = 400)]
-    jobs: u64,
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    jobs: u32,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print JSON

@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use tidegate_log::TopicPartition;
 
 use super::history::Plan;
 use crate::commands::{CommandError, LogArgs};
@@ -25,7 +26,7 @@ const PRODUCERS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Records of each partition that were acknowledged, as numbers `0..`.
-pub type Acknowledged = Arc<Mutex<BTreeMap<u32, u64>>>;
+pub type Acknowledged = Arc<Mutex<BTreeMap<TopicPartition, u64>>>;
 
 /// All processes of a run, and what befell them.
 pub struct Processes {
@@ -77,37 +78,55 @@ impl Processes {
             self.hear_out(index)?;
         }
         let late = Duration::from_millis(if rng.random_bool(0.5) { rng.random_range(0..1500) } else { 0 });
+        if self.log.is_none() {
+            return self.take_turns(late, rng);
+        }
         let victim = rng.random_range(0..self.producers.len());
         if number.is_multiple_of(4) && !self.producers[victim].done {
             self.kill_producer(victim)?;
             std::thread::sleep(late);
             return self.start_producer(victim);
         }
-        if self.log.is_none() && self.producers.iter().any(|producer| !producer.done) {
-            // The embedded log is its producer's alone until that is done.
-            self.kill_producer(0)?;
-            return self.start_producer(0);
-        }
         let victim = rng.random_range(0..self.pipelines.len());
-        if self.log.is_some() && number % 4 == 1 {
+        if number % 4 == 1 {
             return self.pause(victim, rng.random_range(SESSION_MS + 1_000..SESSION_MS + 4_000));
         }
-        if let Some(mut child) = self.pipelines[victim].take() {
-            // One that failed by itself is a finding, not a victim.
-            if let Some(ended) = child.try_wait()? {
-                return Err(format!("pipeline process {victim} ended by itself: {ended}").into());
-            }
-            child.kill()?;
-            child.wait()?;
-            self.pipeline_kills += 1;
-        }
+        self.kill_pipeline(victim)?;
         std::thread::sleep(late);
         self.start_pipeline(victim)
+    }
+
+    /// The embedded log is one process's at a time: whoever has it is killed, and either of the two comes next.
+    fn take_turns(&mut self, late: Duration, rng: &mut ChaCha8Rng) -> Result<(), CommandError> {
+        self.kill_producer(0)?;
+        self.kill_pipeline(0)?;
+        std::thread::sleep(late);
+        match self.producers[0].done || rng.random_bool(0.6) {
+            true => self.start_pipeline(0),
+            false => self.start_producer(0),
+        }
+    }
+
+    fn kill_pipeline(&mut self, victim: usize) -> Result<(), CommandError> {
+        let Some(mut child) = self.pipelines[victim].take() else { return Ok(()) };
+        // One that failed by itself is a finding, not a victim.
+        if let Some(ended) = child.try_wait()? {
+            return Err(format!("pipeline process {victim} ended by itself: {ended}").into());
+        }
+        child.kill()?;
+        child.wait()?;
+        self.pipeline_kills += 1;
+        Ok(())
     }
 
     /// Lets producers get done, ends every pipeline process with kill -9, and brings the tables up to date.
     pub fn finish(&mut self) -> Result<(), CommandError> {
         let begun = Instant::now();
+        if self.log.is_none() && !self.producers[0].done {
+            self.end_pipelines()?;
+            self.kill_producer(0)?;
+            self.start_producer(0)?;
+        }
         for index in 0..self.producers.len() {
             while !self.producers[index].done {
                 if begun.elapsed() > PATIENCE {
@@ -117,12 +136,7 @@ impl Processes {
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
-        for child in &mut self.pipelines {
-            if let Some(mut child) = child.take() {
-                child.kill()?;
-                child.wait()?;
-            }
-        }
+        self.end_pipelines()?;
         let mut last = self.pipeline(false)?;
         let output = last.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
         match output.status.success() {
@@ -132,6 +146,14 @@ impl Processes {
                     .into())
             }
         }
+    }
+
+    fn end_pipelines(&mut self) -> Result<(), CommandError> {
+        for mut child in self.pipelines.iter_mut().filter_map(Option::take) {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
     }
 
     fn program(&self) -> Result<Command, CommandError> {
@@ -176,7 +198,8 @@ impl Processes {
         command.args(["chaos", "producer", "--data"]).arg(&self.data);
         let of = self.producers.len() as u64;
         let Plan { seed, jobs, .. } = self.plan;
-        let arguments = [("--seed", seed), ("--jobs", jobs), ("--number", number as u64), ("--of", of)];
+        let arguments =
+            [("--seed", seed), ("--jobs", u64::from(jobs)), ("--number", number as u64), ("--of", of)];
         for (name, value) in arguments.into_iter().chain([("--pause-ms", PAUSE_MS)]) {
             command.arg(name).arg(value.to_string());
         }
@@ -231,11 +254,12 @@ impl Drop for Processes {
 fn hear(lines: impl BufRead, acknowledged: &Acknowledged) -> bool {
     for line in lines.lines().map_while(Result::ok) {
         let mut words = line.split(' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("ACK"), Some(partition), Some(first), Some(count)) => {
+        match (words.next(), words.next(), words.next(), words.next(), words.next()) {
+            (Some("ACK"), Some(topic), Some(partition), Some(first), Some(count)) => {
                 let number = |word: &str| word.parse::<u64>().unwrap_or(0);
+                let at = TopicPartition { topic: topic.into(), partition: number(partition) as u32 };
                 let mut all = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-                let known = all.entry(number(partition) as u32).or_default();
+                let known = all.entry(at).or_default();
                 *known = (*known).max(number(first) + number(count));
             }
             (Some("DONE"), ..) => return true,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use tidegate_log::{Batch, EventLog, LogError, Producer, TopicPartition};
 
-use super::history::{self, Plan, TOPIC};
+use super::history::{self, Plan};
 use crate::commands::{CommandResult, LogArgs, Opened};
 
 const BATCH: usize = 40;
@@ -22,8 +22,8 @@ pub struct ProducerArgs {
     #[arg(long)]
     seed: u64,
     #[arg(long)]
-    jobs: u64,
-    /// Which of the producers this is, and how many there are: it has every so many-th partition
+    jobs: u32,
+    /// Which of the producers this is, and how many there are: it has every so many-th partition of each topic
     #[arg(long)]
     number: u32,
     #[arg(long)]
@@ -33,20 +33,21 @@ pub struct ProducerArgs {
     pause_ms: u64,
 }
 
-/// Prints `ACK partition first count` for each acknowledged batch, and `DONE` when all are.
+/// Prints `ACK topic partition first count` for each acknowledged batch, and `DONE` when all are.
 pub fn run(args: &ProducerArgs) -> CommandResult {
     let opened = Opened::open(&args.data, &args.log)?;
     opened.create_topics()?;
     let partitions = args.log.topics().partitions;
     let plan = Plan { seed: args.seed, jobs: args.jobs, partitions };
     let mut stdout = std::io::stdout().lock();
-    let mine = |(partition, _): &(u32, _)| partition % args.of == args.number;
     let mut rest = Vec::new();
-    for (partition, records) in (0..).zip(history::records(plan)?).filter(mine) {
-        let at = TopicPartition { topic: TOPIC.into(), partition };
+    for (at, records) in history::records(plan)? {
+        if at.partition % args.of != args.number {
+            continue;
+        }
         let next = resume_at(opened.log.as_ref(), &at, args, &records)?;
         // What an earlier life had acknowledged without being able to say so any more.
-        writeln!(stdout, "ACK {partition} 0 {next}")?;
+        writeln!(stdout, "ACK {} {} 0 {next}", at.topic, at.partition)?;
         rest.push((at, records, next));
     }
     while rest.iter().any(|(_, records, next)| *next < records.len()) {
@@ -54,7 +55,7 @@ pub fn run(args: &ProducerArgs) -> CommandResult {
             let end = (*next + BATCH).min(records.len());
             if *next < end {
                 append(opened.log.as_ref(), at, args, *next, records[*next..end].to_vec())?;
-                writeln!(stdout, "ACK {} {next} {}", at.partition, end - *next)?;
+                writeln!(stdout, "ACK {} {} {next} {}", at.topic, at.partition, end - *next)?;
                 stdout.flush()?;
                 *next = end;
                 std::thread::sleep(Duration::from_millis(args.pause_ms));

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use tidegate_events::Event;
+use arrow::array::RecordBatch;
+use arrow::row::{OwnedRow, RowConverter, SortField};
+use tidegate_events::SchemaId;
 use tidegate_lake::exec::Limits;
+use tidegate_lake::histories::Records;
 use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Runner};
@@ -15,7 +18,7 @@ use tidegate_log::{
 };
 use url::Url;
 
-use super::history::{self, TOPIC};
+use super::history;
 use super::processes::Processes;
 use crate::commands::{CommandError, block_on_one_thread, folder_url};
 
@@ -43,21 +46,26 @@ pub fn judge(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
             None => Arc::new(EmbeddedLog::open(data.log(), EmbeddedOptions::default())?),
         };
         let acknowledged = run.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-        for (partition, records) in (0..).zip(&records) {
-            let acknowledged = acknowledged.get(&partition).copied().unwrap_or(0);
-            count(log.as_ref(), partition, &records[..acknowledged as usize], &mut verdict)?;
+        for (at, records) in &records {
+            let acknowledged = acknowledged.get(at).copied().unwrap_or(0) as usize;
+            count(log.as_ref(), at, records, acknowledged, &mut verdict)?;
         }
     }
     let (found, expected) = block_on_one_thread(async {
         let plan = Plan::compile(tidegate_lake::shipped::shipped()).await?;
-        let expected = undisturbed(folder, records, &plan).await?;
+        let expected = undisturbed(folder, records, run.plan.partitions, &plan).await?;
         let lake = folder_url(&run.data.join("lake"))?;
         Ok::<_, CommandError>((contents(&lake, &plan).await?, expected))
     })??;
     for (table, rows) in &expected {
         verdict.table_rows += rows.num_rows() as u64;
         let found = &found[table];
-        if found != rows {
+        let is_same = match (table.as_str(), &run.log) {
+            // Ends of transactions take offsets on Kafka.
+            ("dead_letters", Some(_)) => without_offsets(found)? == without_offsets(rows)?,
+            _ => found == rows,
+        };
+        if !is_same {
             let (found, rows) = (found.num_rows(), rows.num_rows());
             verdict.differences.push(format!("table {table} differs: {found} rows, undisturbed {rows}"));
         }
@@ -65,49 +73,57 @@ pub fn judge(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
     Ok(verdict)
 }
 
-/// Counts acknowledged records that the partition does not hold, and records that it holds more than once.
-fn count(
-    log: &dyn EventLog,
-    partition: u32,
-    acknowledged: &[Record],
-    verdict: &mut Verdict,
-) -> Result<(), CommandError> {
-    let at = TopicPartition { topic: TOPIC.into(), partition };
-    let mut held: HashMap<u64, u64> = HashMap::new();
-    let mut next = log.extent(&at)?.start;
-    loop {
-        let records = log.read(&at, next, READ_BYTES)?;
-        let Some(last) = records.last() else { break };
-        next = last.offset + 1;
-        for stored in &records {
-            *held.entry(number(&stored.record)?).or_default() += 1;
-        }
-    }
-    verdict.acknowledged += acknowledged.len() as u64;
-    for record in acknowledged {
-        verdict.lost += u64::from(!held.contains_key(&number(record)?));
-    }
-    verdict.duplicated += held.values().map(|times| times - 1).sum::<u64>();
-    Ok(())
+/// Rows without the column that says where on the log something stood, in order.
+fn without_offsets(rows: &RecordBatch) -> Result<Vec<OwnedRow>, CommandError> {
+    let mut rows = rows.clone();
+    rows.remove_column(rows.schema().index_of("offset")?);
+    let fields = rows.schema().fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
+    let converted = RowConverter::new(fields)?.convert_columns(rows.columns())?;
+    let mut rows: Vec<OwnedRow> = converted.iter().map(|row| row.owned()).collect();
+    rows.sort_unstable();
+    Ok(rows)
 }
 
-/// The record's number in its partition.
-fn number(record: &Record) -> Result<u64, CommandError> {
-    let event = Event::decode(record.schema, &record.payload)?;
-    Ok(event.envelope().ok_or("a record without an envelope")?.seq)
+/// Counts acknowledged records that the partition does not hold, and records that it holds more than once. Pipelines append what
+/// was in the wrong place; that is none of them.
+fn count(
+    log: &dyn EventLog,
+    at: &TopicPartition,
+    records: &[Record],
+    acknowledged: usize,
+    verdict: &mut Verdict,
+) -> Result<(), CommandError> {
+    let mut held: HashMap<&[u8], u64> = records.iter().map(|record| (&record.payload[..], 0)).collect();
+    let mut next = log.extent(at)?.start;
+    loop {
+        let read = log.read(at, next, READ_BYTES)?;
+        let Some(last) = read.last() else { break };
+        next = last.offset + 1;
+        for stored in &read {
+            if let Some(times) = held.get_mut(&stored.record.payload[..]) {
+                *times += 1;
+            }
+        }
+    }
+    verdict.acknowledged += acknowledged as u64;
+    let is_lost = |record: &&Record| held[&record.payload[..]] == 0;
+    verdict.lost += records[..acknowledged].iter().filter(is_lost).count() as u64;
+    verdict.duplicated += held.values().map(|times| times.saturating_sub(1)).sum::<u64>();
+    Ok(())
 }
 
 async fn undisturbed(
     folder: &Path,
-    records: Vec<Vec<Record>>,
+    records: Records,
+    partitions: u32,
     plan: &Plan,
 ) -> Result<Contents, CommandError> {
     let data = DataDir::open(folder)?;
     let log: Arc<dyn EventLog> = Arc::new(EmbeddedLog::open(data.log(), EmbeddedOptions::default())?);
-    let partitions = records.len() as u32;
-    log.create_topic(TOPIC, TopicConfig { partitions, retain_ms: None, retain_bytes: None })?;
-    for (partition, records) in (0..).zip(records) {
-        let at = TopicPartition { topic: TOPIC.into(), partition };
+    for topic in SchemaId::ALL.map(SchemaId::topic) {
+        log.create_topic(topic, TopicConfig { partitions, retain_ms: None, retain_bytes: None })?;
+    }
+    for (at, records) in records {
         let producer = Producer { source: "undisturbed".into(), epoch: 0 };
         log.append(&at, Batch { producer, first_seq: 0, records })?;
     }

@@ -12,13 +12,17 @@ use std::time::{Duration, Instant};
 use chrono::DateTime;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tidegate_testing::needs;
 
 use crate::program::{assert_same_tables, import, query, run, succeed, table_names, tables, tidegate};
 
 const SEED: u64 = 2024;
-const JOBS: usize = 6_000;
+const JOBS: usize = 2_000;
 /// Small enough for many commits in one import, so that many instants lie between two of them.
-const FLUSH_EVENTS: &str = "4000";
+const FLUSH_EVENTS: &str = "1300";
+/// Each way to run the commands is killed once; in the long form, eight times.
+const RUNS: u32 = 3;
+const LONG_RUNS: u32 = 24;
 const MIN_COMMITS: usize = 5;
 const KILLS_PER_RUN: u32 = 3;
 /// A run that is over before its instant is done again with another one, this often at most.
@@ -28,7 +32,8 @@ const TRIES: u32 = 50;
 fn killed_commands_end_with_the_tables_of_undisturbed_ones() {
     let runs: u32 = match std::env::var("TIDEGATE_CRASH_RUNS") {
         Ok(runs) => runs.parse().expect("TIDEGATE_CRASH_RUNS is a number"),
-        Err(_) => 5,
+        Err(_) if needs::is_long() => LONG_RUNS,
+        Err(_) => RUNS,
     };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("jobs.csv");
