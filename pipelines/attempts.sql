@@ -1,5 +1,5 @@
 --! name    = "attempts"
---! version = 2
+--! version = 3
 --! doc     = "One row per attempt of a job to run, and one for a job that has not started; folded from its events."
 --! question = "How did attempts to run end, and how much GPU time went into each kind of end?"
 --! example  = "SELECT final_state, count(*) AS attempts, sum(gpu_ms_held) / 3600000 AS gpu_hours FROM attempts WHERE from_time >= now() - INTERVAL '7 days' GROUP BY final_state ORDER BY gpu_hours DESC"
@@ -38,10 +38,11 @@
 --! gpu_ms_held   = "GPU x ms held, up to as_of while it runs."
 --! gpu_ms_queued = "GPU x ms asked for and waited, from queued_from to queued_to or as_of."
 WITH facts AS (
-    -- Back in the queue after its last attempt: it left from there, was submitted again, or was seen to wait.
+    -- Back in the queue after its last attempt: it was requeued, left from there, was submitted again, or was seen to wait.
     SELECT *,
            last_attempt_id IS NOT NULL
-               AND (gave_up_time IS NOT NULL OR coalesce(last_queued_time > last_from_time AND last_queued_time >= to_time, false))
+               AND (gave_up_time IS NOT NULL OR coalesce(attempt_state = 'REQUEUED' AND to_time >= last_from_time, false)
+                    OR coalesce(last_queued_time > last_from_time AND last_queued_time >= to_time, false))
                AS waits_again
     FROM job_facts
 ), manifold AS (

@@ -1,5 +1,5 @@
 --! name    = "capacity"
---! version = 2
+--! version = 3
 --! doc     = "History of quotas, reservations, limits and partitions: one row per value, from when to when; of prices see prices. A row with previous_gpus_milli is a change."
 --! question = "Who is entitled to how many GPUs, and when did quotas, reservations and limits change?"
 --! example  = "SELECT from_time, owner, kind, name, pool, previous_gpus_milli / 1000.0 AS gpus_before, gpus_milli / 1000.0 AS gpus FROM capacity WHERE from_time >= now() - INTERVAL '30 days' ORDER BY from_time DESC LIMIT 100"
@@ -14,6 +14,10 @@
 --! pool                = "Pool the entitlement is in."
 --! gpu_model           = "GPU model it is for."
 --! gpus_milli          = "Thousandths of a GPU; NULL for a limit that was lifted, and where nobody said."
+--! nodes               = "Nodes that the reservation or partition names, comma separated. A reservation of nodes is no capacity: they are there already."
+--! accounts            = "Accounts that may use it, comma separated."
+--! users               = "Users that may use it, comma separated."
+--! flags               = "Flags as the scheduler names them, comma separated: MAINT of a reservation for maintenance."
 --! state               = "State of the partition or reservation, as the scheduler names it."
 --! previous_gpus_milli = "Value before; NULL for the first one known."
 --! from_time           = "From when on; of a reservation not before it begins."
@@ -28,7 +32,8 @@ WITH settings AS (
            event_time,
            max(CASE WHEN kind IN ('RESERVATION_REMOVED', 'PARTITION_REMOVED') THEN 0 ELSE 1 END) AS is_set,
            max(pool) AS pool, max(gpu_model) AS gpu_model,
-           max(gpus_milli) AS gpus_milli, max(state) AS state, max(start_time) AS start_time, max(end_time) AS end_time
+           max(gpus_milli) AS gpus_milli, max(state) AS state,
+           max(nodes) AS nodes, max(accounts) AS accounts, max(users) AS users, max(flags) AS flags, max(start_time) AS start_time, max(end_time) AS end_time
     FROM capacity_events
     WHERE kind <> 'PRICE_SET'
     GROUP BY cluster, owner, 3, name, 5, 6, event_time
@@ -38,20 +43,22 @@ WITH settings AS (
            lag(is_set)     OVER entitlement AS was_set,
            lag(state)      OVER entitlement AS was_state,
            lag(start_time) OVER entitlement AS was_start,
-           lag(end_time)   OVER entitlement AS was_end
+           lag(end_time)   OVER entitlement AS was_end,
+           lag(concat_ws('/', coalesce(nodes, ''), coalesce(accounts, ''), coalesce(users, ''), coalesce(flags, ''))) OVER entitlement AS was_for
     FROM settings
     WINDOW entitlement AS (PARTITION BY cluster, owner, kind, name, of_pool, of_model ORDER BY event_time)
 ), changes AS (
     SELECT * FROM compared
     WHERE (was_set IS DISTINCT FROM is_set) OR (previous_gpus_milli IS DISTINCT FROM gpus_milli)
        OR (was_state IS DISTINCT FROM state) OR (was_start IS DISTINCT FROM start_time) OR (was_end IS DISTINCT FROM end_time)
+       OR (was_for IS DISTINCT FROM concat_ws('/', coalesce(nodes, ''), coalesce(accounts, ''), coalesce(users, ''), coalesce(flags, '')))
 ), spans AS (
     SELECT *,
            greatest(event_time, coalesce(start_time, event_time)) AS from_time,
            lead(event_time) OVER (PARTITION BY cluster, owner, kind, name, of_pool, of_model ORDER BY event_time) AS next_time
     FROM changes
 )
-SELECT cluster, owner, kind, name, pool, gpu_model, gpus_milli, state,
+SELECT cluster, owner, kind, name, pool, gpu_model, gpus_milli, nodes, accounts, users, flags, state,
        CASE WHEN was_set = 1 THEN previous_gpus_milli END AS previous_gpus_milli,
        from_time,
        least(next_time, end_time) AS to_time

@@ -5,7 +5,7 @@
 --! sources = ["pool_fit", "waits", "pending_reasons"]
 --! [columns]
 --! cluster                   = "Cluster."
---! pool                      = "Pool."
+--! pool                      = "Pool, as in pool_fit; empty: all nodes, and the jobs that name no pool."
 --! free_gpus_milli           = "Free in the pool, thousandths of a GPU."
 --! tasks                     = "Nodes that waiting jobs of known shape ask for, one task each; the denominator. 0 if no job waits that could start."
 --! unusable_gpus_milli_tasks = "Sum over these tasks of the free GPUs, thousandths, on nodes where the task does not fit, and of parts of devices; the numerator."

@@ -1,5 +1,5 @@
 --! name    = "gpu_holds"
---! version = 2
+--! version = 3
 --! doc     = "Which device a job held, from when to when, as the scheduler says and as seen on the node; how surely is in `quality`. Sum over is_repeated = 0."
 --! question = "Which job held which GPU of a node, and how surely is that known?"
 --! example  = "SELECT gpu_index, gpu_uuid, job_id, user_name, share_milli, quality, from_time, to_time FROM gpu_holds WHERE is_repeated = 0 AND node = 'gpu-01' ORDER BY from_time DESC LIMIT 20"
@@ -57,8 +57,12 @@ WITH holds AS (
 )
 SELECT cluster, job_id, hold_id, attempt_id, step_id, team, user_name, node, gpu_uuid, mig_uuid, gpu_index, share_milli,
        quality, evidence,
+       -- One source may know the number of a device, another its UUID: what a source does not know, it does not repeat.
        CASE WHEN evidence <> 'slurm'
-             AND count(*) FILTER (WHERE evidence = 'slurm') OVER (PARTITION BY cluster, job_id, node, gpu_index) > 0
+             AND (gpu_index IS NOT NULL
+                  AND count(*) FILTER (WHERE evidence = 'slurm') OVER (PARTITION BY cluster, job_id, node, gpu_index) > 0
+               OR gpu_uuid IS NOT NULL AND mig_uuid IS NULL
+                  AND count(*) FILTER (WHERE evidence = 'slurm') OVER (PARTITION BY cluster, job_id, node, gpu_uuid) > 0)
             THEN 1 ELSE 0 END AS is_repeated,
        from_time, to_time
 FROM ended

@@ -22,7 +22,7 @@ WITH there AS (
     UNION ALL
     SELECT c.cluster, c.pool, c.gpu_model, c.gpus_milli, 1, c.from_time, c.to_time
     FROM capacity c
-    WHERE c.kind = 'RESERVATION_SET'
+    WHERE c.kind = 'RESERVATION_SET' AND c.nodes IS NULL
       -- A node may be in several pools. A reservation that names none is of the whole cluster.
       AND NOT EXISTS (SELECT 1 FROM node_capacity n
                       WHERE n.cluster = c.cluster

@@ -1,5 +1,5 @@
 --! name    = "ledger_1h"
---! version = 2
+--! version = 3
 --! doc     = "Where every GPU-ms went, per UTC hour: device_ledger_1m added up, and before agents watched a cluster the stretches of ledger_stretches, cut at hours."
 --! question = "Where did the GPU-hours of the last week go, and what did each class cost?"
 --! example  = "SELECT class, sum(gpu_ms) / 3600000 AS gpu_hours, sum(cost_micros) / 1000000 AS cost FROM ledger_1h WHERE window_start >= now() - INTERVAL '7 days' GROUP BY class ORDER BY gpu_hours DESC"

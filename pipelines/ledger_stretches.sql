@@ -2,7 +2,7 @@
 --! doc     = "Where GPU time went while no agent watched the GPUs: stretches in which so many GPUs were of one class, by what jobs, nodes and pool samples say. Of imported history it is all there is. Nodes count up to the last event of their cluster."
 --! question = "Where did GPU time go before agents watched, as in imported history?"
 --! example  = "SELECT cluster, class, sum(gpu_ms(abs(gpus_milli), counted_from, from_time, to_time) * CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END) / 3600000 AS gpu_hours FROM ledger_stretches GROUP BY cluster, class ORDER BY cluster, gpu_hours DESC"
---! sources = ["attempts", "node_capacity", "capacity", "pool_samples", "job_events", "node_events", "capacity_events", "watched"]
+--! sources = ["attempts", "occupancy_facts", "commitments", "pool_samples", "job_events", "node_events", "capacity_events", "gpu_samples", "steps", "watched"]
 --! once    = true
 --! [columns]
 --! cluster    = "Cluster."
@@ -12,70 +12,52 @@
 --! user_name  = "User of the job."
 --! job_id     = "Job."
 --! gpu_model  = "Model of the GPUs; NULL where nobody said, or of several."
---! class      = "As in ledger_1m. What held GPUs did is unknown without an agent; what was free while somebody waited is unknown up to what was asked for."
+--! class      = "As in ledger_1m. What held GPUs did is unknown without an agent."
 --! formula    = "As in ledger_1m."
---! gpus_milli = "Thousandths of a GPU. Rows of the class imbalance are what there is, and less than nothing for each row that has a part of it: they add up to nothing, but for what was held beyond what there is, and for what is lost where parts of a GPU are rounded to whole ms. Of samples they are the former only."
+--! gpus_milli = "Thousandths of a GPU; less than nothing of the class imbalance."
 --! counted_from = "Since when GPU x ms are counted and rounded down: what they are up to a time, less what they are up to an earlier one, adds up wherever it is cut."
 --! from_time  = "From when on."
 --! to_time    = "Until when."
-WITH changes AS (
-    SELECT cluster, pool, gpu_model, from_time AS at, gpus_milli AS present, CASE WHEN health = 'unhealthy' THEN gpus_milli ELSE 0 END AS unhealthy,
-           CASE WHEN health = 'drained' THEN gpus_milli ELSE 0 END AS drained, 0 AS held, 0 AS asked, 0 AS reserved
-    FROM node_capacity
+WITH recorded AS (
+    SELECT cluster, event_time AS at FROM job_events
     UNION ALL
-    SELECT cluster, NULL, NULL, to_time, -gpus_milli, CASE WHEN health = 'unhealthy' THEN -gpus_milli ELSE 0 END,
-           CASE WHEN health = 'drained' THEN -gpus_milli ELSE 0 END, 0, 0, 0
-    FROM node_capacity WHERE to_time IS NOT NULL
+    SELECT cluster, event_time FROM node_events
     UNION ALL
-    SELECT cluster, NULL, NULL, unnest(make_array(from_time, coalesce(to_time, as_of))), 0, 0, 0, unnest(make_array(gpus_milli, -gpus_milli)), 0, 0
-    FROM attempts WHERE from_time IS NOT NULL AND gpus_milli > 0
+    -- A price may be entered for a time to come.
+    SELECT cluster, least(event_time, entered_time) FROM capacity_events
     UNION ALL
-    SELECT cluster, NULL, NULL, unnest(make_array(queued_from, coalesce(queued_to, as_of))), 0, 0, 0, 0, unnest(make_array(asked_gpus_milli, -asked_gpus_milli)), 0
-    FROM attempts WHERE queued_from IS NOT NULL AND asked_gpus_milli > 0 AND coalesce(queued_to, as_of) IS NOT NULL
+    SELECT cluster, plus_ms(event_time, interval_ms) FROM pool_samples
+), unwatched AS (
+    -- Where agents watch, the ledger is kept by device from then on, whatever came later.
+    SELECT r.cluster, max(r.at) AS at
+    FROM recorded r
+    LEFT ANTI JOIN watched w ON w.cluster = r.cluster
+    GROUP BY r.cluster
+), reported AS (
+    SELECT u.cluster, max(s.event_time) AS at FROM unwatched u JOIN gpu_samples s ON s.cluster = u.cluster GROUP BY u.cluster
     UNION ALL
-    SELECT cluster, NULL, NULL, from_time, 0, 0, 0, 0, 0, gpus_milli FROM capacity WHERE kind = 'RESERVATION_SET' AND gpus_milli > 0
+    SELECT u.cluster, max(plus_ms(s.event_time, s.duration_us / 1000)) FROM unwatched u JOIN steps s ON s.cluster = u.cluster GROUP BY u.cluster
+), kept AS (
+    SELECT cluster, from_time AS until FROM watched
     UNION ALL
-    SELECT cluster, NULL, NULL, to_time, 0, 0, 0, 0, 0, -gpus_milli FROM capacity WHERE kind = 'RESERVATION_SET' AND gpus_milli > 0 AND to_time IS NOT NULL
-    UNION ALL
-    -- Up to here the cluster was observed.
-    SELECT cluster, NULL, NULL, max(event_time), 0, 0, 0, 0, 0, 0
-    FROM (SELECT cluster, event_time FROM job_events UNION ALL SELECT cluster, event_time FROM node_events
-          -- A price may be entered for a time to come.
-          UNION ALL SELECT cluster, least(event_time, entered_time) FROM capacity_events)
+    SELECT cluster, max(at) FROM (SELECT * FROM unwatched UNION ALL SELECT * FROM reported) GROUP BY cluster
+), facts AS (
+    SELECT f.*, unix_ms(f.from_time) AS from_ms, unix_ms(least(f.to_time, k.until)) AS to_ms
+    FROM occupancy_facts f
+    JOIN kept k ON k.cluster = f.cluster
+    WHERE f.kind NOT IN ('device', 'starting') AND f.from_time < k.until
+), idle AS (
+    SELECT cluster, unnest(idle_stretches(gathered(named_struct(
+               'kind', kind, 'node', node, 'job', job_id, 'pool', pool, 'team', team, 'user_name', user_name, 'gpu', gpu, 'mig', mig,
+               'word', word, 'gpus', gpus_milli, 'a', a, 'b', b, 'c', c, 'd', 0, 'e', 0, 'from_ms', from_ms, 'to_ms', to_ms)))) AS row
+    FROM facts
     GROUP BY cluster
-), points AS (
-    SELECT cluster, at, sum(present) AS present, sum(unhealthy) AS unhealthy, sum(drained) AS drained, sum(held) AS held, sum(asked) AS asked,
-           sum(reserved) AS reserved, min(pool) AS first_pool, max(pool) AS last_pool, min(gpu_model) AS first_model, max(gpu_model) AS last_model
-    FROM changes
-    WHERE cluster IN (SELECT cluster FROM node_capacity UNION SELECT cluster FROM capacity WHERE kind = 'RESERVATION_SET')
-    GROUP BY cluster, at
-), levels AS (
-    SELECT cluster, at, lead(at) OVER (PARTITION BY cluster ORDER BY at) AS next_time,
-           CAST(sum(present)   OVER so_far AS BIGINT) AS present,   CAST(sum(held)     OVER so_far AS BIGINT) AS held,
-           CAST(sum(unhealthy) OVER so_far AS BIGINT) AS unhealthy, CAST(sum(drained)  OVER so_far AS BIGINT) AS drained,
-           CAST(sum(asked)     OVER so_far AS BIGINT) AS asked,     CAST(sum(reserved) OVER so_far AS BIGINT) AS reserved,
-           min(first_pool)  OVER so_far AS first_pool,  max(last_pool)  OVER so_far AS last_pool,
-           min(first_model) OVER so_far AS first_model, max(last_model) OVER so_far AS last_model
-    FROM points
-    WINDOW so_far AS (PARTITION BY cluster ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
-), ill AS (
-    -- As where agents watch: what is held is held, and only the rest is unhealthy, drained or free.
-    SELECT *, greatest(present - held, 0) AS left_over, least(unhealthy, greatest(present - held, 0)) AS unhealthy_left
-    FROM levels
-    WHERE next_time IS NOT NULL
-), free AS (
-    SELECT *, least(drained, left_over - unhealthy_left) AS drained_left,
-           left_over - unhealthy_left - least(drained, left_over - unhealthy_left) AS free
-    FROM ill
 ), of_nodes AS (
-    SELECT cluster, CASE WHEN first_pool = last_pool THEN last_pool END AS pool, CASE WHEN first_model = last_model THEN last_model END AS gpu_model,
-           at AS from_time, next_time AS to_time,
-           unnest(make_array('unhealthy', 'drained', 'unknown', 'no_demand', 'not_provisioned',
-                             'imbalance', 'imbalance', 'imbalance', 'imbalance', 'imbalance'))                       AS class,
-           unnest(make_array('capacity', 'capacity', 'queue', 'queue', 'capacity', 'hold', 'hold', 'hold', 'hold', 'hold')) AS formula,
-           unnest(make_array(unhealthy_left, drained_left, least(free, asked), free - least(free, asked), greatest(reserved - present, 0),
-                             present, -unhealthy_left, -drained_left, -least(free, asked), least(free, asked) - free)) AS gpus_milli
-    FROM free
+    SELECT i.cluster, nullif(i.row['pool'], '') AS pool, nullif(i.row['gpu_model'], '') AS gpu_model, i.row['class'] AS class,
+           i.row['formula'] AS formula, i.row['gpus_milli'] AS gpus_milli,
+           plus_ms(k.until, i.row['from_ms'] - unix_ms(k.until)) AS from_time, plus_ms(k.until, i.row['to_ms'] - unix_ms(k.until)) AS to_time
+    FROM idle i
+    JOIN kept k ON k.cluster = i.cluster
 ), samples AS (
     -- From when on jobs or nodes are known, samples of pools would count the same GPUs twice.
     SELECT p.cluster, p.owner, p.pool, p.event_time, p.interval_ms,
@@ -112,24 +94,18 @@ WITH changes AS (
     FROM stranded
 ), stretches AS (
     SELECT cluster, pool, node, team, user_name, job_id, gpu_model, 'unknown' AS class, 'hold' AS formula, gpus_milli,
-           from_time AS counted_from, from_time, coalesce(to_time, as_of) AS to_time
+           from_time AS counted_from, from_time, to_time
     FROM attempts
     WHERE from_time IS NOT NULL AND gpus_milli > 0
     UNION ALL
-    SELECT a.cluster, NULL, NULL, NULL, NULL, NULL, NULL, 'imbalance', 'hold', -a.gpus_milli,
-           a.from_time AS counted_from, greatest(a.from_time, n.from_time) AS from_time, coalesce(a.to_time, a.as_of) AS to_time
-    FROM attempts a
-    JOIN (SELECT cluster, min(from_time) AS from_time FROM node_capacity GROUP BY cluster) n ON n.cluster = a.cluster
-    WHERE a.from_time IS NOT NULL AND a.gpus_milli > 0
+    SELECT cluster, pool, NULL, NULL, NULL, NULL, gpu_model, class, formula, gpus_milli, from_time AS counted_from, from_time, to_time FROM of_nodes
     UNION ALL
-    SELECT cluster, CASE WHEN class <> 'imbalance' THEN pool END, NULL, NULL, NULL, NULL, CASE WHEN class <> 'imbalance' THEN gpu_model END, class, formula, gpus_milli,
-           plus_ms(from_time, -unix_ms(from_time)), from_time, to_time
-    FROM of_nodes
+    SELECT cluster, pool, NULL, NULL, NULL, NULL, NULL, 'not_provisioned', 'capacity', gpus_milli, from_time AS counted_from, from_time, to_time FROM commitments
     UNION ALL
     SELECT cluster, pool, NULL, owner, NULL, NULL, NULL, class, formula, gpus_milli, plus_ms(from_time, -unix_ms(from_time)), from_time, to_time FROM of_samples
 )
 SELECT s.cluster, s.pool, s.node, s.team, s.user_name, s.job_id, s.gpu_model, s.class, s.formula, s.gpus_milli, s.counted_from, s.from_time,
-       least(s.to_time, w.from_time) AS to_time
+       least(s.to_time, k.until) AS to_time
 FROM stretches s
-LEFT JOIN watched w ON w.cluster = s.cluster
-WHERE s.gpus_milli <> 0 AND s.from_time < least(s.to_time, w.from_time)
+JOIN kept k ON k.cluster = s.cluster
+WHERE s.gpus_milli <> 0 AND s.from_time < least(s.to_time, k.until)

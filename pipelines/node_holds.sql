@@ -1,5 +1,5 @@
 --! name    = "node_holds"
---! doc     = "How much of which node each job held, from when to when: by its devices where they are known, else by its nodes, evenly."
+--! doc     = "How much of which node each job held, from when to when: by its devices where they are known; beside them what its nodes carry, each as much; where no node is told, its number of GPUs."
 --! question = "Which jobs are on a node?"
 --! example  = "SELECT job_id, gpus_milli / 1000.0 AS gpus, evidence, from_time FROM node_holds WHERE node = 'gpu-01' AND to_time IS NULL ORDER BY from_time"
 --! sources = ["attempts", "gpu_holds"]
@@ -9,39 +9,82 @@
 --! node       = "Node; NULL where it is not known."
 --! pool       = "Pool of the job, where the hold is known by its nodes or not at all; NULL where devices are known."
 --! job_id     = "Job."
+--! device     = "Which device, by its UUID, else # and its number on the node; NULL where no device is told."
 --! gpus_milli = "Thousandths of a GPU held there."
---! evidence   = "devices, nodes (held evenly on all of them) or none."
+--! evidence   = "devices; nodes: held evenly on all nodes of the attempt, less the devices there; none: held somewhere in the pool, less all devices of the job."
 --! from_time  = "When the hold began."
 --! to_time    = "When it ended; NULL while it lasts."
-WITH devices AS (
-    -- A process that was seen holds nothing by right, a step shares its job's devices, and what is told twice counts once.
-    SELECT cluster, node, job_id, least(coalesce(share_milli, 1000), 1000) AS gpus_milli, from_time, to_time
+WITH told AS (
+    SELECT cluster, node, job_id, step_id, quality,
+           coalesce(gpu_uuid, '#' || CAST(gpu_index AS TEXT), hold_id) AS device,
+           least(coalesce(share_milli, 1000), 1000) AS gpus_milli, from_time, to_time
     FROM gpu_holds
-    WHERE is_repeated = 0 AND step_id IS NULL AND from_time IS NOT NULL AND quality <> 'UNKNOWN'
+    WHERE is_repeated = 0 AND from_time IS NOT NULL
+), by_right AS (
+    -- A step shares its job's devices: it counts for those that the job itself has no hold of.
+    SELECT s.* FROM told s
+    LEFT ANTI JOIN told j
+      ON j.cluster = s.cluster AND j.job_id = s.job_id AND j.node = s.node AND j.device = s.device AND j.step_id IS NULL
+     AND s.step_id IS NOT NULL AND coalesce(j.from_time < s.to_time, true) AND coalesce(j.to_time > s.from_time, true)
 ), running AS (
-    SELECT cluster, job_id, pool, nodes, node_count, gpus_milli, from_time, to_time
+    SELECT cluster, job_id, pool, nodes, node_count, gpus_milli, from_time, to_time,
+           nodes IS NOT NULL AND node_count > 0 AS is_placed
     FROM attempts
     WHERE from_time IS NOT NULL AND gpus_milli > 0
-), placed AS (
+), shares AS (
     SELECT cluster, job_id, pool, unnest(string_to_array(nodes, ',')) AS node, gpus_milli / node_count AS on_each, from_time, to_time
     FROM running
-    WHERE nodes IS NOT NULL AND node_count > 0
-), by_nodes AS (
-    SELECT p.*
-    FROM placed p
-    LEFT ANTI JOIN devices d
-      ON d.cluster = p.cluster AND d.job_id = p.job_id AND d.node = p.node
-     AND coalesce(d.from_time < p.to_time, true) AND coalesce(d.to_time > p.from_time, true)
-), unplaced AS (
-    SELECT r.*
-    FROM running r
-    LEFT ANTI JOIN devices d
-      ON d.cluster = r.cluster AND d.job_id = r.job_id
-     AND coalesce(d.from_time < r.to_time, true) AND coalesce(d.to_time > r.from_time, true)
-    WHERE r.nodes IS NULL OR coalesce(r.node_count, 0) = 0
+    WHERE is_placed
+), devices AS (
+    -- A process that was seen tells which device a job uses, not that it is the only one: it counts where the job has no share of the node.
+    SELECT d.cluster, d.node, d.job_id, d.device, d.gpus_milli, d.from_time, d.to_time FROM by_right d WHERE d.quality <> 'UNKNOWN'
+    UNION ALL
+    SELECT d.cluster, d.node, d.job_id, d.device, d.gpus_milli, d.from_time, d.to_time FROM by_right d
+    LEFT ANTI JOIN shares s
+      ON s.cluster = d.cluster AND s.job_id = d.job_id AND s.node = d.node
+     AND coalesce(s.from_time < d.to_time, true) AND coalesce(s.to_time > d.from_time, true)
+    LEFT ANTI JOIN by_right r
+      ON r.cluster = d.cluster AND r.job_id = d.job_id AND r.node = d.node AND r.quality <> 'UNKNOWN'
+     AND coalesce(r.from_time < d.to_time, true) AND coalesce(r.to_time > d.from_time, true)
+    WHERE d.quality = 'UNKNOWN'
+), with_devices AS (
+    SELECT DISTINCT cluster, job_id FROM devices
+), alone AS (
+    SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS gpus_milli, s.from_time, s.to_time FROM shares s
+    LEFT ANTI JOIN with_devices d ON d.cluster = s.cluster AND d.job_id = s.job_id
+    UNION ALL
+    SELECT r.cluster, r.job_id, NULL, r.pool, r.gpus_milli, r.from_time, r.to_time FROM running r
+    LEFT ANTI JOIN with_devices d ON d.cluster = r.cluster AND d.job_id = r.job_id
+    WHERE NOT r.is_placed
+), beside AS (
+    -- Of jobs with devices: what they are to hold on a node, or somewhere, less the devices that they have there.
+    SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS share, 0 AS known, s.from_time, s.to_time FROM shares s
+    LEFT SEMI JOIN with_devices d ON d.cluster = s.cluster AND d.job_id = s.job_id
+    UNION ALL
+    SELECT r.cluster, r.job_id, NULL, r.pool, r.gpus_milli, 0, r.from_time, r.to_time FROM running r
+    LEFT SEMI JOIN with_devices d ON d.cluster = r.cluster AND d.job_id = r.job_id
+    WHERE NOT r.is_placed
+    UNION ALL
+    SELECT cluster, job_id, unnest(make_array(node, NULL)), NULL, 0, gpus_milli, from_time, to_time FROM devices
+), changes AS (
+    SELECT cluster, job_id, node, pool, from_time AS at, share, known FROM beside
+    UNION ALL
+    SELECT cluster, job_id, node, pool, to_time, -share, -known FROM beside WHERE to_time IS NOT NULL
+), points AS (
+    SELECT cluster, job_id, node, at, max(pool) AS pool, sum(share) AS share, sum(known) AS known
+    FROM changes
+    GROUP BY cluster, job_id, node, at
+), levels AS (
+    SELECT cluster, job_id, node, at, lead(at) OVER (PARTITION BY cluster, job_id, node ORDER BY at) AS next_at,
+           last_value(pool) IGNORE NULLS OVER so_far AS pool,
+           CAST(sum(share) OVER so_far AS BIGINT) - CAST(sum(known) OVER so_far AS BIGINT) AS gpus_milli
+    FROM points
+    WINDOW so_far AS (PARTITION BY cluster, job_id, node ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 )
-SELECT cluster, node, CAST(NULL AS VARCHAR) AS pool, job_id, gpus_milli, 'devices' AS evidence, from_time, to_time FROM devices
+SELECT cluster, node, CAST(NULL AS VARCHAR) AS pool, job_id, device, gpus_milli, 'devices' AS evidence, from_time, to_time FROM devices
 UNION ALL
-SELECT cluster, node, pool, job_id, on_each, 'nodes', from_time, to_time FROM by_nodes
+SELECT cluster, node, pool, job_id, NULL, gpus_milli, CASE WHEN node IS NULL THEN 'none' ELSE 'nodes' END, from_time, to_time FROM alone
 UNION ALL
-SELECT cluster, NULL, pool, job_id, gpus_milli, 'none', from_time, to_time FROM unplaced
+SELECT cluster, node, pool, job_id, NULL, gpus_milli, CASE WHEN node IS NULL THEN 'none' ELSE 'nodes' END, at, next_at
+FROM levels
+WHERE gpus_milli > 0

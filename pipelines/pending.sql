@@ -1,8 +1,8 @@
 --! name    = "pending"
---! doc     = "Why each job waits or waited, stretch by stretch: the layer and the constraint that bound, with evidence. Waits add up to gpu_ms_queued of attempts exactly."
+--! doc     = "Why each job waits or waited, stretch by stretch: the layer and the constraint that bound, with evidence. What the scheduler does not say is found from capacity, quotas, shapes and who is first in line. Waits add up to gpu_ms_queued of attempts exactly."
 --! question = "Why is a job pending, since when, and what would start it?"
 --! example  = "SELECT job_id, team, since, layer, constraint, evidence, starts_when FROM pending WHERE until IS NULL ORDER BY since LIMIT 20"
---! sources = ["waits", "pending_reasons", "pool_fit", "quota_use"]
+--! sources = ["waits", "pending_reasons", "pool_fit", "quota_use", "first_in_line", "job_events"]
 --! [columns]
 --! cluster                   = "Cluster."
 --! job_id                    = "Job."
@@ -30,13 +30,26 @@
 --! quota_gpus_milli          = "Quota that bound then; NULL where none did."
 --! quota_held_gpus_milli     = "Held of that quota then."
 --! gpu_ms_waited             = "GPU x ms asked for and waited in the stretch, up to as_of while it lasts."
-WITH asking AS (
+WITH ends AS (
+    SELECT cluster, job_id, waited_from, max(coalesce(to_time, as_of)) AS known_to FROM waits GROUP BY cluster, job_id, waited_from
+), eligible_in AS (
+    SELECT w.cluster, w.job_id, w.waited_from, max(e.event_time) AS at
+    FROM ends w
+    JOIN job_events e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.event_time >= w.waited_from AND e.event_time < w.known_to
+    WHERE e.kind = 'ELIGIBLE' AND e.step_id IS NULL
+    GROUP BY w.cluster, w.job_id, w.waited_from
+), wait AS (
+    -- A job that was requeued became eligible several times. What never started may have ended before it was.
+    SELECT w.*, CASE WHEN w.attempt IS NULL THEN w.eligible_time ELSE e.at END AS eligible
+    FROM waits w
+    LEFT JOIN eligible_in e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.waited_from = w.waited_from
+), asking AS (
     SELECT w.*, coalesce(w.to_time, w.as_of) AS known_to,
            -- Parts of a GPU need a device; how free devices are cut is not looked at.
            coalesce((w.asked_gpus_per_node_milli + 999) / 1000, 1) AS gpus_per_node,
            r.layer AS told_layer, r.constraint AS told_constraint, r.meaning AS told_meaning,
            CASE WHEN w.reason IS NULL OR r.constraint IN ('resources', 'priority') THEN 1 ELSE 0 END AS is_open
-    FROM waits w
+    FROM wait w
     LEFT JOIN pending_reasons r ON r.scheduler = 'slurm' AND r.reason = w.reason
     WHERE w.from_time < coalesce(w.to_time, w.as_of)
 ), bounds AS (
@@ -63,7 +76,7 @@ WITH asking AS (
     SELECT *, unnest(window_starts(low, high, 3600000, low, high)) AS hour FROM quota_clipped WHERE low < high
 ), of_pool AS (
     SELECT o.cluster, o.job_id, o.from_time, o.known_to, greatest(f.low, o.from_time) AS at,
-           f.nodes, f.free_gpus_milli, f.largest_free_gpus, f.free_nodes, f.usable_gpus_milli, f.present_gpus_milli, f.unplaced_gpus_milli
+           f.nodes, f.free_gpus_milli, f.largest_free_gpus, f.free_nodes, f.usable_gpus_milli, f.present_gpus_milli, f.assumed_gpus_milli
     FROM open_hours o
     JOIN fit_hours f ON f.cluster = o.cluster AND f.pool = coalesce(o.pool, '') AND f.gpus = o.gpus AND f.hour = o.hour
     -- A pair that shares several hours is met once: in the first of them.
@@ -77,30 +90,40 @@ WITH asking AS (
     JOIN quota_hours q ON q.cluster = o.cluster AND q.owner = o.owner AND q.hour = o.hour
     WHERE q.low < o.known_to AND q.high > o.from_time AND o.hour = window_of(greatest(q.low, o.from_time), 3600000)
       AND q.held_gpus_milli + o.gpus_milli > q.gpus_milli AND (q.pool IS NULL OR q.pool = o.pool)
+), of_line AS (
+    SELECT a.cluster, a.job_id, a.from_time, a.known_to, greatest(f.from_time, a.from_time) AS at, f.to_time AS until
+    FROM asking a
+    JOIN first_in_line f ON f.cluster = a.cluster AND f.job_id = a.job_id
+    WHERE a.is_open = 1 AND f.from_time < a.known_to AND coalesce(f.to_time > a.from_time, true)
 ), changes AS (
-    SELECT cluster, job_id, from_time, unnest(make_array(from_time, eligible_time)) AS at, 0 AS over_quota,
+    SELECT cluster, job_id, from_time, unnest(make_array(from_time, eligible)) AS at, 0 AS is_first, 0 AS over_quota,
            CAST(NULL AS BIGINT) AS quota, CAST(NULL AS BIGINT) AS quota_held, CAST(NULL AS BIGINT) AS nodes,
            CAST(NULL AS BIGINT) AS free_gpus_milli, CAST(NULL AS BIGINT) AS largest_free_gpus, CAST(NULL AS BIGINT) AS free_nodes,
-           CAST(NULL AS BIGINT) AS usable, CAST(NULL AS BIGINT) AS present, CAST(NULL AS BIGINT) AS unplaced, known_to
+           CAST(NULL AS BIGINT) AS usable, CAST(NULL AS BIGINT) AS present, CAST(NULL AS BIGINT) AS assumed, known_to
     FROM asking
     UNION ALL
-    SELECT cluster, job_id, from_time, at, 0, NULL, NULL, nodes, free_gpus_milli, largest_free_gpus, free_nodes,
-           usable_gpus_milli, present_gpus_milli, unplaced_gpus_milli, known_to
+    SELECT cluster, job_id, from_time, at, 0, 0, NULL, NULL, nodes, free_gpus_milli, largest_free_gpus, free_nodes,
+           usable_gpus_milli, present_gpus_milli, assumed_gpus_milli, known_to
     FROM of_pool
     UNION ALL
-    SELECT cluster, job_id, from_time, unnest(make_array(at, high)), unnest(make_array(1, -1)), quota, quota_held,
+    SELECT cluster, job_id, from_time, unnest(make_array(at, until)), unnest(make_array(1, -1)), 0, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, known_to
+    FROM of_line
+    UNION ALL
+    SELECT cluster, job_id, from_time, unnest(make_array(at, high)), 0, unnest(make_array(1, -1)), quota, quota_held,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, known_to
     FROM of_quota
 ), points AS (
-    SELECT cluster, job_id, from_time, at, sum(over_quota) AS over_quota, max(quota) AS quota, max(quota_held) AS quota_held,
+    SELECT cluster, job_id, from_time, at, sum(is_first) AS is_first, sum(over_quota) AS over_quota, max(quota) AS quota, max(quota_held) AS quota_held,
            max(nodes) AS nodes, max(free_gpus_milli) AS free_gpus_milli, max(largest_free_gpus) AS largest_free_gpus,
-           max(free_nodes) AS free_nodes, max(usable) AS usable, max(present) AS present, max(unplaced) AS unplaced
+           max(free_nodes) AS free_nodes, max(usable) AS usable, max(present) AS present, max(assumed) AS assumed
     FROM changes
     WHERE at >= from_time AND at < known_to
     GROUP BY cluster, job_id, from_time, at
 ), pieces AS (
     SELECT cluster, job_id, from_time, at,
            lead(at) OVER (PARTITION BY cluster, job_id, from_time ORDER BY at) AS next_at,
+           sum(is_first) OVER so_far                                AS is_first,
            sum(over_quota) OVER so_far                              AS over_quota,
            last_value(quota) IGNORE NULLS OVER so_far               AS quota,
            last_value(quota_held) IGNORE NULLS OVER so_far          AS quota_held,
@@ -110,27 +133,26 @@ WITH asking AS (
            last_value(free_nodes) IGNORE NULLS OVER so_far          AS free_nodes,
            last_value(usable) IGNORE NULLS OVER so_far              AS usable,
            last_value(present) IGNORE NULLS OVER so_far             AS present,
-           last_value(unplaced) IGNORE NULLS OVER so_far            AS unplaced
+           last_value(assumed) IGNORE NULLS OVER so_far             AS assumed
     FROM points
     WINDOW so_far AS (PARTITION BY cluster, job_id, from_time ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ), judged AS (
     SELECT a.*, p.at, coalesce(p.next_at, a.to_time) AS piece_to, coalesce(p.next_at, a.known_to) AS piece_known_to,
-           p.quota, p.quota_held, p.nodes, p.free_gpus_milli, p.largest_free_gpus, p.free_nodes, p.usable, p.present,
+           p.quota, p.quota_held, p.nodes, p.free_gpus_milli, p.largest_free_gpus, p.free_nodes, p.usable, p.present, p.assumed, p.is_first,
            CASE
                WHEN a.is_open = 0                                                           THEN a.told_constraint
-               WHEN a.eligible_time > p.at                                                  THEN 'not_eligible'
+               WHEN a.eligible > p.at                                                       THEN 'not_eligible'
                WHEN p.over_quota > 0                                                        THEN 'quota'
                WHEN coalesce(a.gpus_milli, 0) = 0 OR p.free_gpus_milli IS NULL              THEN a.told_constraint
                WHEN p.present < a.gpus_milli                                                THEN 'not_provisioned'
                WHEN p.usable < a.gpus_milli                                                 THEN 'nodes_unavailable'
                WHEN a.asked_nodes > 1 AND p.nodes BETWEEN 1 AND a.asked_nodes - 1
                     AND p.free_gpus_milli < a.gpus_milli                                    THEN 'gang'
-               WHEN p.free_gpus_milli - p.unplaced < a.gpus_milli                           THEN 'capacity_taken'
-               WHEN a.asked_nodes IS NULL                                                   THEN a.told_constraint
+               WHEN p.free_gpus_milli < a.gpus_milli                                        THEN 'capacity_taken'
                WHEN p.nodes < a.asked_nodes                                                 THEN 'fragmented'
-               -- It fits, as far as is known: holds on nodes that nobody named may be in its way.
-               WHEN p.unplaced > 0                                                          THEN a.told_constraint
-               WHEN a.told_constraint = 'resources'                                         THEN 'not_gpus'
+               -- It fits, as far as its shape is known.
+               WHEN a.reason IS NULL AND p.is_first = 0                                     THEN 'behind_others'
+               WHEN a.told_constraint = 'resources' AND a.asked_nodes IS NOT NULL           THEN 'not_gpus'
                ELSE a.told_constraint
            END AS constraint
     FROM asking a
@@ -180,6 +202,11 @@ SELECT k.cluster, k.job_id, k.attempt, k.team, k.user_name, k.pool, k.qos, k.gpu
                 || CASE WHEN k.free_nodes = 0 THEN ''
                         ELSE ' on ' || k.free_nodes || ' nodes, at most ' || k.largest_free_gpus || ' on one' END
                 || CASE WHEN k.asked_nodes > 1 THEN '; ' || k.nodes || ' nodes fit' ELSE '' END
+                || CASE WHEN k.assumed > 0 THEN '; ' || k.assumed / 1000 || ' more are held on nodes that nobody named, taken to be the first ones'
+                        ELSE '' END
+                || CASE WHEN k.constraint = 'behind_others' THEN '; jobs before it wait for the same nodes'
+                        WHEN k.constraint IS NULL AND k.asked_nodes IS NOT NULL THEN '; it would fit, and no job is before it'
+                        ELSE '' END
        END AS evidence,
        coalesce(f.starts_when, t.starts_when) AS starts_when,
        k.free_gpus_milli, k.largest_free_gpus, k.free_nodes,

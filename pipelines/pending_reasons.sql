@@ -217,6 +217,7 @@ FROM (VALUES
     ('tidegate', 'capacity_taken', 3, 'capacity_taken', 'Fewer GPUs are free in the pool than it asks for', 'running jobs give their GPUs back'),
     ('tidegate', 'gang', 3, 'gang', 'It needs several nodes at once and fewer are free that fit', 'as many nodes as it needs are free at the same time'),
     ('tidegate', 'fragmented', 3, 'fragmented', 'Enough GPUs are free in sum but not on one node or not on as many nodes as it needs', 'jobs that share nodes end or are moved together; or it asks for fewer GPUs a node'),
+    ('tidegate', 'behind_others', 3, 'behind_others', 'It would fit: jobs before it in line wait for the same nodes', 'the jobs before it start or leave; or its priority rises'),
     ('tidegate', 'not_gpus', 3, 'not_gpus', 'Enough GPUs are free where it needs them: it lacks something else such as CPU cores or memory or nodes it may use', 'what it lacks besides GPUs is free'),
     ('tidegate', 'not_eligible', 4, 'not_eligible', 'It may not begin yet: a dependency or begin time or hold that nobody named', 'it becomes eligible')
 )

@@ -2,11 +2,11 @@
 --! doc     = "How many nodes of a pool had at least so many GPUs free at once, from when to when: a job of N nodes with G GPUs each fits if nodes >= N where gpus = G."
 --! question = "Would a job of 4 nodes with 8 GPUs each fit now?"
 --! example  = "SELECT cluster, pool, nodes >= 4 AS fits, nodes, free_gpus_milli / 1000 AS free_gpus, largest_free_gpus FROM pool_fit WHERE gpus = 8 AND to_time IS NULL"
---! sources = ["node_free", "node_holds"]
+--! sources = ["node_free", "waits"]
 --! once    = true
 --! [columns]
 --! cluster             = "Cluster."
---! pool                = "Pool; a node in several pools counts in each. Empty for nodes that are in none."
+--! pool                = "Pool; a node in several pools counts in each, one in none in every pool that nodes or waiting jobs name. Empty: all nodes, where a job without a pool may run."
 --! gpus                = "So many whole GPUs on one node; the last number is one more than any node of the pool has, so that nodes is 0."
 --! nodes               = "Nodes with at least that many free."
 --! free_gpus_milli     = "Free in the whole pool, thousandths of a GPU."
@@ -14,37 +14,40 @@
 --! free_nodes          = "Nodes with at least one whole GPU free."
 --! usable_gpus_milli   = "Of nodes that jobs may start on, held or free."
 --! present_gpus_milli  = "Of all nodes, down and drained ones too."
---! unplaced_gpus_milli = "Held by jobs of the pool on nodes that are not known: nodes and free_gpus_milli are too high by up to that."
+--! assumed_gpus_milli  = "Taken to be held on its nodes by jobs of which nobody told the nodes, as in node_free: nodes says how many would fit if they are there."
 --! largest_node_gpus   = "Most GPUs that a node of the pool ever had."
 --! from_time           = "From when on."
 --! to_time             = "Until when; NULL for the latest."
-WITH segments AS (
-    SELECT cluster, node, unnest(string_to_array(coalesce(pool, ''), ',')) AS pool, gpus_milli, free_gpus_milli, is_usable, from_time, to_time
-    FROM node_free
+WITH named AS (
+    SELECT cluster, unnest(string_to_array(pool, ',')) AS pool FROM node_free WHERE pool <> ''
+    UNION ALL
+    SELECT cluster, '' FROM node_free WHERE coalesce(pool, '') = ''
+    UNION ALL
+    SELECT cluster, coalesce(pool, '') FROM waits WHERE gpus_milli > 0
+), pools_of AS (
+    SELECT DISTINCT cluster, pool FROM named
+), segments AS (
+    SELECT f.cluster, f.node, p.pool, f.gpus_milli, f.free_gpus_milli, f.assumed_gpus_milli, f.is_usable, f.from_time, f.to_time
+    FROM node_free f
+    JOIN pools_of p ON p.cluster = f.cluster
+    WHERE coalesce(f.pool, '') = '' OR p.pool = '' OR strpos(',' || f.pool || ',', ',' || p.pool || ',') > 0
 ), size AS (
     SELECT cluster, pool, max(gpus_milli) / 1000 AS largest_node_gpus FROM segments GROUP BY cluster, pool
 ), ends AS (
-    SELECT cluster, pool, from_time AS at, 1 AS sign, gpus_milli, free_gpus_milli, is_usable FROM segments
+    SELECT cluster, pool, from_time AS at, 1 AS sign, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable FROM segments
     UNION ALL
-    SELECT cluster, pool, to_time, -1, gpus_milli, free_gpus_milli, is_usable FROM segments WHERE to_time IS NOT NULL
-), totals AS (
-    SELECT cluster, pool, at, sign * free_gpus_milli AS free, sign * is_usable * gpus_milli AS usable, sign * gpus_milli AS present, 0 AS unplaced
-    FROM ends
-    UNION ALL
-    SELECT cluster, coalesce(pool, ''), from_time, 0, 0, 0, gpus_milli FROM node_holds WHERE node IS NULL
-    UNION ALL
-    SELECT cluster, coalesce(pool, ''), to_time, 0, 0, 0, -gpus_milli FROM node_holds WHERE node IS NULL AND to_time IS NOT NULL
+    SELECT cluster, pool, to_time, -1, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable FROM segments WHERE to_time IS NOT NULL
 ), points AS (
-    SELECT t.cluster, t.pool, at, s.largest_node_gpus,
-           sum(free) AS free, sum(usable) AS usable, sum(present) AS present, sum(unplaced) AS unplaced
-    FROM totals t JOIN size s ON s.cluster = t.cluster AND s.pool = t.pool
-    GROUP BY t.cluster, t.pool, at, s.largest_node_gpus
+    SELECT e.cluster, e.pool, e.at, s.largest_node_gpus, sum(e.sign * e.free_gpus_milli) AS free, sum(e.sign * e.is_usable * e.gpus_milli) AS usable,
+           sum(e.sign * e.gpus_milli) AS present, sum(e.sign * e.assumed_gpus_milli) AS assumed
+    FROM ends e JOIN size s ON s.cluster = e.cluster AND s.pool = e.pool
+    GROUP BY e.cluster, e.pool, e.at, s.largest_node_gpus
 ), pools AS (
     SELECT cluster, pool, at, largest_node_gpus,
            CAST(sum(free) OVER so_far AS BIGINT) AS free_gpus_milli,
            CAST(sum(usable) OVER so_far AS BIGINT) AS usable_gpus_milli,
            CAST(sum(present) OVER so_far AS BIGINT) AS present_gpus_milli,
-           CAST(sum(unplaced) OVER so_far AS BIGINT) AS unplaced_gpus_milli,
+           CAST(sum(assumed) OVER so_far AS BIGINT) AS assumed_gpus_milli,
            lead(at) OVER (PARTITION BY cluster, pool ORDER BY at) AS to_time
     FROM points
     WINDOW so_far AS (PARTITION BY cluster, pool ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
@@ -63,5 +66,5 @@ WITH segments AS (
 SELECT cluster, pool, gpus, nodes, free_gpus_milli,
        coalesce(max(CASE WHEN nodes > 0 THEN gpus END) OVER (PARTITION BY cluster, pool, at), 0) AS largest_free_gpus,
        max(CASE WHEN gpus = 1 THEN nodes END) OVER (PARTITION BY cluster, pool, at) AS free_nodes,
-       usable_gpus_milli, present_gpus_milli, unplaced_gpus_milli, largest_node_gpus, at AS from_time, to_time
+       usable_gpus_milli, present_gpus_milli, assumed_gpus_milli, largest_node_gpus, at AS from_time, to_time
 FROM counted

@@ -24,10 +24,9 @@
 --! as_of                     = "While it lasts: up to when the cluster was observed."
 WITH waiting AS (
     SELECT cluster, job_id, attempt, team, user_name, pool, qos, asked_gpus_milli AS gpus_milli, gpus_milli AS held_gpus_milli,
-           node_count, eligible_time, queued_from, queued_to, as_of,
-           coalesce(queued_to, as_of) AS known_to
+           node_count, eligible_time, queued_from, queued_to, as_of
     FROM attempts
-    WHERE queued_from IS NOT NULL AND queued_from < coalesce(queued_to, as_of)
+    WHERE queued_from IS NOT NULL AND coalesce(queued_from < queued_to, true)
 ), told AS (
     SELECT cluster, job_id, event_time, max(reason) AS reason,
            max(asked_node_count) AS node_count, max(asked_gpus_per_node_milli) AS per_node
@@ -43,7 +42,7 @@ WITH waiting AS (
     UNION ALL
     SELECT w.cluster, w.job_id, w.queued_from, t.event_time, t.reason
     FROM waiting w JOIN told t
-      ON t.cluster = w.cluster AND t.job_id = w.job_id AND t.event_time >= w.queued_from AND t.event_time < w.known_to
+      ON t.cluster = w.cluster AND t.job_id = w.job_id AND t.event_time >= w.queued_from AND coalesce(t.event_time < w.queued_to, true)
 ), single AS (
     -- A reason that is told at the moment the wait begins is its first.
     SELECT cluster, job_id, queued_from, from_time, max(reason) AS reason FROM stretches GROUP BY cluster, job_id, queued_from, from_time

@@ -1,14 +1,14 @@
 //! Runs a pipeline's SQL over given rows. The same code serves streaming and history, so both give the same bytes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewArray, TimestampMicrosecondArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::TimestampMicrosecondType;
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::Dialect;
 use datafusion::datasource::MemTable;
-use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 
@@ -16,6 +16,8 @@ use crate::batch::conform;
 use crate::carried::Ranks;
 use crate::error::Result;
 use crate::functions;
+use crate::kept::Held;
+use crate::memory::{Gauge, QueryPool};
 use crate::pipeline::{Extent, Shape};
 use crate::plan::{Planned, added_columns};
 use crate::sorted::sorted;
@@ -40,10 +42,19 @@ impl Default for Limits {
 /// trailing commas, and `CLUSTER BY` is a clause), so a column of that name could not be selected.
 pub const DIALECT: Dialect = Dialect::PostgreSQL;
 
+/// What is spilled takes at most so many times the memory limit on disk.
+const SPILLED_TIMES: u64 = 16;
+
 /// Runtime that queries of one process share.
 pub fn runtime(limits: Limits) -> Result<Arc<RuntimeEnv>> {
-    let pool = Arc::new(FairSpillPool::new(limits.memory_bytes));
-    Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?)
+    measured_runtime(limits, None)
+}
+
+/// A runtime whose memory limit holds for what the process measures, too.
+pub fn measured_runtime(limits: Limits, gauge: Option<&'static dyn Gauge>) -> Result<Arc<RuntimeEnv>> {
+    let pool = Arc::new(QueryPool::new(limits.memory_bytes, gauge));
+    let spilled = (limits.memory_bytes as u64).saturating_mul(SPILLED_TIMES);
+    Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).with_max_temp_directory_size(spilled).build_arc()?)
 }
 
 /// A session with the lake's functions and no tables.
@@ -55,6 +66,7 @@ pub fn session(runtime: &Arc<RuntimeEnv>, limits: Limits) -> SessionContext {
     options.execution.parquet.reorder_filters = true;
     options.execution.time_zone = Some("+00:00".into());
     options.sql_parser.dialect = DIALECT;
+    config.set_extension(Arc::new(Held::default()));
     let ctx = SessionContext::new_with_config_rt(config, Arc::clone(runtime));
     functions::register(&ctx);
     ctx
@@ -109,8 +121,9 @@ pub async fn run_windowed(
     result
 }
 
-/// Runs a joined pipeline for the windows that begin in `[low, high)` (µs, on borders of windows). An interval without an end lasts
-/// up to `observed`.
+/// Runs a joined pipeline for the windows that begin in `[low, high)` (µs, on borders of windows). Every interval ends where the
+/// observation of its cluster does (`observed`, µs), with or without an end of its own; of a cluster that is not in there, it is
+/// left out.
 ///
 /// The result has the pipeline's public columns, sorted by its key.
 pub async fn run_joined(
@@ -118,12 +131,13 @@ pub async fn run_joined(
     planned: &Planned,
     sources: &[(&str, Arc<dyn TableProvider>)],
     (low, high): (i64, i64),
-    observed: i64,
+    observed: &BTreeMap<String, i64>,
 ) -> Result<RecordBatch> {
     let Shape::Joined { width_ms, extents, .. } = &planned.pipeline.shape else {
         unreachable!("planned as joined")
     };
-    let (low, high, observed) = (at(low), at(high), at(observed));
+    let (low, high) = (at(low), at(high));
+    ctx.register_table("_observed", observed_table(observed)?)?;
     for (name, rows) in sources {
         let Some(extent) = extents.get(*name) else {
             ctx.register_table(*name, Arc::clone(rows))?;
@@ -143,13 +157,22 @@ pub async fn run_joined(
                 "SELECT {own}window_start, greatest(\"_from\", window_start) AS clip_from, \
                         least(\"_to\", plus_ms(window_start, {width_ms})) AS clip_to \
                  FROM (SELECT *, unnest(window_starts(\"_from\", \"_to\", {width_ms}, {low}, {high})) AS window_start \
-                       FROM (SELECT {own}{from} AS \"_from\", coalesce({to}, {observed}) AS \"_to\" FROM {all} \
-                             WHERE {from} < {high} AND coalesce({to}, {observed}) > {low}))"
+                       FROM (SELECT {own}{from} AS \"_from\", least({to}, \"_until\") AS \"_to\" \
+                             FROM {all} JOIN \"_observed\" ON \"_cluster\" = cluster \
+                             WHERE {from} < {high} AND least({to}, \"_until\") > {low}))"
             ),
         };
         ctx.register_table(*name, ctx.sql(&sql).await?.into_view())?;
     }
     run_sorted(ctx, planned, &Ranks::default()).await
+}
+
+fn observed_table(observed: &BTreeMap<String, i64>) -> Result<Arc<dyn TableProvider>> {
+    let clusters: ArrayRef = Arc::new(observed.keys().map(Some).collect::<StringViewArray>());
+    let until = TimestampMicrosecondArray::from_iter_values(observed.values().copied());
+    let until: ArrayRef = Arc::new(until.with_timezone("UTC"));
+    let rows = RecordBatch::try_from_iter([("_cluster", clusters), ("_until", until)])?;
+    Ok(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?))
 }
 
 /// The smallest value of a time, µs; `None` if no row has one.

@@ -8,6 +8,7 @@
 mod flush;
 mod joined;
 mod load;
+mod observed;
 mod parts;
 mod show;
 
@@ -63,6 +64,7 @@ pub struct Lake {
     windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
     /// Watermark when windows of several raw tables were put together last, µs.
     assembled_to: Option<i64>,
+    observed: observed::Observed,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// For tests: commits left until the next flush fails as if the process had died.
     interrupt_after: Option<u64>,
@@ -174,6 +176,7 @@ impl Lake {
             states: BTreeMap::new(),
             windows: BTreeMap::new(),
             assembled_to: None,
+            observed: observed::Observed::default(),
             published: Arc::default(),
             interrupt_after: None,
         };
@@ -262,8 +265,19 @@ impl Lake {
 
     /// In a shared lake: looks what other processes have committed. Queries see it after [`Self::refresh`].
     pub async fn look(&mut self) -> Result<()> {
-        if self.sharing == Sharing::Shared {
-            for store in self.stores.values_mut() {
+        if self.sharing == Sharing::Alone {
+            return Ok(());
+        }
+        // A group commits its anchor last. Read first, it never says more than the other tables hold.
+        let anchors: BTreeSet<String> = self
+            .plan
+            .groups
+            .iter()
+            .filter_map(|group| Some(group.commit_order().pop()?.name.clone()))
+            .collect();
+        for is_anchor in [true, false] {
+            for (_, store) in self.stores.iter_mut().filter(|(name, _)| anchors.contains(*name) == is_anchor)
+            {
                 store.refresh().await?;
             }
         }

@@ -1,4 +1,4 @@
-//! Which windows new events may make others: what those that are put together from several tables are computed anew for.
+//! Tracks which time spans new events invalidate: the windows of joined tables that are to be computed anew.
 //!
 //! An event that comes in order changes nothing before it. One that comes late, or says something else of its job than was known,
 //! touches the job's whole life; what it says of a node or a quota holds from then on.
@@ -18,8 +18,18 @@ const MOST_SPANS: usize = 4_096;
 const MOST_STEPPING: usize = 100_000;
 /// The first step of a job says what it did before: so long at most.
 const START_US: i64 = 6 * MICROS_PER_HOUR;
-/// What windows show of a job beside its times.
-const ABOUT: [&str; 5] = ["team", "user_name", "pool", "nodes", "gpus_milli"];
+/// What windows show of a job beside its times, and what a wait asks for: said late, it holds from the beginning.
+const ABOUT: [&str; 9] = [
+    "team",
+    "user_name",
+    "pool",
+    "nodes",
+    "node_count",
+    "gpu_model",
+    "gpus_milli",
+    "asked_node_count",
+    "asked_gpus_per_node_milli",
+];
 
 /// What was known of a key when its last event came.
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,6 +95,7 @@ impl Touched {
     ) {
         let column = |name| batch.column_by_name(name).expect("a column of job_events");
         let (columns, kinds) = (ABOUT.map(column), column("kind").as_string_view());
+        let evidence = column("hold_evidence").as_string_view();
         for (row, (fact, watermark)) in facts.iter().zip(watermarks).enumerate() {
             let begin = first(fact.key);
             let is_new = !self.known.contains_key(&fact.key);
@@ -100,14 +111,21 @@ impl Touched {
             known.last = known.last.max(fact.time);
             let to = fact.reach.max(*watermark).max(known.last);
             let from = match kinds.value(row) {
-                // Its device was taken to be free from the end on, as long as nobody told that it was let go of.
-                "DEVICE_RELEASED" if known.ended > 0 => known.ended.min(fact.time),
+                // Before it the job did not wait for GPUs, whatever was taken to be so.
+                "ELIGIBLE" => begin,
+                // What an agent saw of this device does not count beside the scheduler's word.
+                "DEVICE_HELD" if evidence.is_valid(row) && evidence.value(row) == "slurm" => begin,
+                // Its device was taken to be free from the end on, as long as nobody told that it was let go of; and the job to be
+                // gone, as long as nobody told that it waits again.
+                "DEVICE_RELEASED" | "SUBMITTED" | "WAITING" | "STARTED" | "ENDED" if known.ended > 0 => {
+                    known.ended.min(fact.time)
+                }
                 _ => fact.time,
             };
             if kinds.value(row) == "ENDED" {
                 known.ended = fact.time;
             }
-            self.add((if in_order { from } else { begin.min(fact.time) }, to));
+            self.add((if in_order { from } else { from.min(begin) }, to));
         }
     }
 

@@ -15,9 +15,10 @@ use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use tidegate_events::SchemaId;
 
-use super::show::split_segments;
+use super::show::{Rows, split_segments};
 use super::{Flushed, Lake, Sharing};
 use crate::batch::{concat, conform};
+use crate::catalog::Catalog;
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
 use crate::exec::{first_time, run_joined};
@@ -40,8 +41,13 @@ struct Behind {
     spans: Vec<Span>,
     /// Number of a raw table, and the version of its group's anchor plus one.
     progress: Vec<(u32, u64)>,
-    /// The last time that anything is known of, µs.
-    observed: i64,
+}
+
+/// What windows are computed from: the committed tables, of the versions that the progress names.
+struct Inputs {
+    catalog: Catalog,
+    /// Up to when each cluster was observed, µs.
+    observed: BTreeMap<String, i64>,
 }
 
 impl Lake {
@@ -49,19 +55,55 @@ impl Lake {
     pub async fn assemble(&mut self) -> Result<Flushed> {
         let mut flushed = Flushed::default();
         let keeps = self.states.contains_key(&(KEEPER.0.to_owned(), KEEPER.1));
-        if self.sharing == Sharing::Shared && !keeps {
+        // While an interrupted flush is repaired, the tables of its group stand at two offsets.
+        let repairs = self.states.values().any(|state| state.recover_to.is_some());
+        if repairs || (self.sharing == Sharing::Shared && !keeps) {
             return Ok(flushed);
         }
+        self.observed.update(&self.plan, &self.stores).await?;
         let joined = self.states.values().filter(|state| state.group.is_joined);
         let watermark = joined.filter_map(|state| state.watermark()).max();
         for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
-            let Some(behind) = self.behind(&planned, watermark).await? else { continue };
-            self.assemble_one(&planned, behind, &mut flushed).await?;
-            // The next one may be computed from it.
+            let inputs = self.inputs(&planned).await?;
+            let Some(behind) = self.behind(&planned, &inputs).await? else { continue };
+            self.check_inputs(&planned, &behind).await?;
+            self.assemble_one(&planned, behind, &inputs, &mut flushed).await?;
+        }
+        if flushed.commits > 0 {
             self.publish().await?;
         }
         self.assembled_to = watermark;
         Ok(flushed)
+    }
+
+    /// Of what is committed now: what lies in memory is not of any version.
+    async fn inputs(&self, planned: &Planned) -> Result<Inputs> {
+        let catalog = self.catalog_of(Rows::Committed).await?;
+        Ok(Inputs { catalog, observed: self.observed.by(&planned.roots) })
+    }
+
+    /// A table is never further than those it is computed from: what they lack now, nobody would add to it later.
+    async fn check_inputs(&self, planned: &Planned, behind: &Behind) -> Result<()> {
+        let joined: Vec<&Planned> = self.plan.stored_joined().collect();
+        for input in self.made_of(planned) {
+            let Some(input) = joined.iter().find(|p| p.spec.name == input && input != planned.spec.name)
+            else {
+                continue;
+            };
+            for (number, version) in &behind.progress {
+                let is_of_it = input.roots.contains(&raw_tables()[*number as usize].spec.name);
+                let has = self.stores[&input.spec.name].committed_progress(*number).await?;
+                if is_of_it && has < *version {
+                    let raw = &raw_tables()[*number as usize].spec.name;
+                    return Err(LakeError::Refused(format!(
+                        "{} has version {has} of {raw} and {} would be computed from it as of version {version}; nothing was \
+                         committed: start again, and report this if it comes back",
+                        input.spec.name, planned.spec.name
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// In a shared lake: nobody else puts together from now on.
@@ -109,7 +151,7 @@ impl Lake {
     }
 
     /// What a joined table lacks; `None` if nothing.
-    async fn behind(&mut self, planned: &Planned, watermark: Option<i64>) -> Result<Option<Behind>> {
+    async fn behind(&mut self, planned: &Planned, inputs: &Inputs) -> Result<Option<Behind>> {
         let (mut spans, mut progress) = (Vec::new(), Vec::new());
         for (number, raw) in (0..).zip(raw_tables()) {
             let name = &raw.spec.name;
@@ -132,8 +174,8 @@ impl Lake {
         if progress.is_empty() {
             return Ok(None);
         }
-        let begin = self.begin(planned).await?;
-        let bounds = self.bounds(&spans, watermark).filter(|_| begin.is_some());
+        let begin = self.begin(planned, inputs).await?;
+        let bounds = self.bounds(&spans, inputs).filter(|_| begin.is_some());
         let width = width(planned);
         let final_below = self.final_below(planned).await?;
         let bounds = bounds.map(|(low, high)| (low.max(begin.unwrap_or(low)).max(final_below), high));
@@ -143,8 +185,7 @@ impl Lake {
             (from <= to).then(|| (floor_to(from, width), floor_to(to, width)))
         };
         let spans = merged(spans.iter().filter_map(inside).collect(), width);
-        let observed = bounds.map_or(i64::MIN, |(_, high)| high);
-        Ok(Some(Behind { spans, progress, observed }))
+        Ok(Some(Behind { spans, progress }))
     }
 
     /// Start of the first window that can be computed anew: of those before, rows were dropped that they are made of.
@@ -174,27 +215,22 @@ impl Lake {
     }
 
     /// Where the windows of a pipeline begin; `None`: there are none yet.
-    async fn begin(&self, planned: &Planned) -> Result<Option<i64>> {
+    async fn begin(&self, planned: &Planned, inputs: &Inputs) -> Result<Option<i64>> {
         let Shape::Joined { since: Some(since), extents, .. } = &planned.pipeline.shape else {
             return Ok(Some(i64::MIN));
         };
         let Extent::Interval { from, .. } = &extents[since] else { unreachable!("checked where it is read") };
-        let catalog = self.catalog().current();
-        let Some(rows) = catalog.tables.get(since) else { return Ok(None) };
+        let Some(rows) = inputs.catalog.tables.get(since) else { return Ok(None) };
         first_time(&self.session(), rows, from).await
     }
 
-    /// The time that anything is known of: nothing is computed before and after it. What holds from a time on says nothing of
-    /// that time itself: a price may be entered for a year to come.
-    fn bounds(&self, spans: &[Span], watermark: Option<i64>) -> Option<Span> {
-        let is_known = |time: &i64| *time > i64::MIN && *time < i64::MAX;
-        let ends = |spans: &[&Span]| -> Vec<i64> {
-            spans.iter().flat_map(|(from, to)| [*from, *to]).filter(is_known).chain(watermark).collect()
-        };
-        let (all, ended): (Vec<&Span>, Vec<&Span>) =
-            (spans.iter().collect(), spans.iter().filter(|(_, to)| *to < i64::MAX).collect());
-        let low = if spans.iter().any(|(from, _)| *from == i64::MIN) { self.first_time() } else { None };
-        Some((low.or(ends(&all).into_iter().min())?, ends(&ended).into_iter().max()?))
+    /// From the first touched time to the last one that was observed: nothing is computed after it. What holds from a time on
+    /// says nothing of that time having been observed: a price, or a reservation, may be of a year to come.
+    fn bounds(&self, spans: &[Span], inputs: &Inputs) -> Option<Span> {
+        let high = inputs.observed.values().copied().max()?;
+        let low = spans.iter().map(|(from, _)| *from).min()?;
+        let low = if low == i64::MIN { self.first_time()? } else { low };
+        Some((low, high))
     }
 
     /// The first time that any event is of, by the statistics of files. Dead letters without a time are of 1970.
@@ -208,7 +244,13 @@ impl Lake {
             .min()
     }
 
-    async fn assemble_one(&mut self, planned: &Planned, behind: Behind, flushed: &mut Flushed) -> Result<()> {
+    async fn assemble_one(
+        &mut self,
+        planned: &Planned,
+        behind: Behind,
+        inputs: &Inputs,
+        flushed: &mut Flushed,
+    ) -> Result<()> {
         let segment = planned.pipeline.shape.segment().expect("joined pipelines have segments");
         let mut pieces: BTreeMap<i64, Vec<Span>> = BTreeMap::new();
         for (from, to) in &behind.spans {
@@ -222,7 +264,7 @@ impl Lake {
         let pieces: Vec<(i64, Vec<Span>)> = pieces.into_iter().collect();
         let mut batches = pieces.chunks(SEGMENTS_AT_ONCE).peekable();
         while let Some(batch) = batches.next() {
-            let (adds, removes) = self.recompute(planned, segment, batch, behind.observed).await?;
+            let (adds, removes) = self.recompute(planned, segment, batch, inputs).await?;
             // What is known to be done is said with the last of it.
             let progress = if batches.peek().is_none() { behind.progress.clone() } else { Vec::new() };
             self.commit_joined(planned, Change { progress, adds, removes, ..Change::default() }, flushed)
@@ -257,7 +299,7 @@ impl Lake {
         planned: &Planned,
         segment: Segment,
         pieces: &[(i64, Vec<Span>)],
-        observed: i64,
+        inputs: &Inputs,
     ) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
         let width = width(planned);
         let spans = merged(pieces.iter().flat_map(|(_, spans)| spans.clone()).collect(), width);
@@ -265,7 +307,7 @@ impl Lake {
         for (from, to) in &spans {
             let bounds = (floor_to(*from, width), floor_to(*to, width) + width);
             let touched: BTreeSet<i64> = pieces.iter().map(|(start, _)| *start).collect();
-            for rows in self.windows_within_memory(planned, bounds, observed).await? {
+            for rows in self.windows_within_memory(planned, bounds, inputs).await? {
                 let here = touched.range(segment.start(*from)..=*to).copied();
                 for (start, rows) in split_segments(&rows, segment, here) {
                     computed.entry(start).or_default().push(rows);
@@ -306,12 +348,12 @@ impl Lake {
         &self,
         planned: &Planned,
         (low, high): Span,
-        observed: i64,
+        inputs: &Inputs,
     ) -> Result<Vec<RecordBatch>> {
         let (mut pieces, mut left) = (Vec::new(), vec![(low, high)]);
         while let Some((low, high)) = left.pop() {
             let middle = low + floor_to((high - low) / 2, width(planned));
-            match self.windows_of(planned, (low, high), observed).await {
+            match self.windows_of(planned, (low, high), inputs).await {
                 Err(LakeError::Query(e)) if is_out_of_memory(&e) && middle > low => {
                     tracing::debug!(table = planned.spec.name, low, high, "too much at once: halved");
                     left.extend([(middle, high), (low, middle)]);
@@ -323,8 +365,7 @@ impl Lake {
     }
 
     /// Rows of the windows that begin in `[low, high)`. The steps on the way are computed first, each once.
-    async fn windows_of(&self, planned: &Planned, bounds: Span, observed: i64) -> Result<RecordBatch> {
-        let catalog = self.catalog().current();
+    async fn windows_of(&self, planned: &Planned, bounds: Span, inputs: &Inputs) -> Result<RecordBatch> {
         let mut wanted: BTreeSet<&str> = planned.pipeline.sources.iter().map(String::as_str).collect();
         let steps = self.plan.joined.iter().rev().filter(|step| {
             let is_wanted = !step.pipeline.stored && wanted.contains(step.spec.name.as_str());
@@ -338,8 +379,10 @@ impl Lake {
         for step in steps.into_iter().rev().chain([planned]) {
             let mut sources = Vec::new();
             for name in &step.pipeline.sources {
-                let table =
-                    computed.get(name.as_str()).or_else(|| catalog.tables.get(name)).ok_or_else(|| {
+                let table = computed
+                    .get(name.as_str())
+                    .or_else(|| inputs.catalog.tables.get(name))
+                    .ok_or_else(|| {
                         LakeError::Refused(format!(
                             "{name} cannot be read, so {} cannot be put together",
                             step.spec.name
@@ -347,7 +390,7 @@ impl Lake {
                     })?;
                 sources.push((name.as_str(), Arc::clone(table)));
             }
-            let rows = run_joined(&self.session(), step, &sources, bounds, observed).await?;
+            let rows = run_joined(&self.session(), step, &sources, bounds, &inputs.observed).await?;
             if step.spec.name == planned.spec.name {
                 return Ok(rows);
             }

@@ -5,16 +5,26 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, Int32Array, RecordBatch};
 use arrow::datatypes::TimestampMicrosecondType;
+use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::Expr;
 use datafusion::prelude::{SessionContext, ident, lit};
 
 use super::{Lake, Sharing};
-use crate::catalog::{self, Overlay};
+use crate::catalog::{self, Catalog, Overlay};
 use crate::error::Result;
 use crate::exec::run_windowed;
 use crate::parts;
+use crate::plan::Group;
 use crate::table::{Layout, OFFSET, OPEN, PARTITION, TableSpec};
 use crate::window::{Segment, runs};
+
+/// Which rows of the tables a catalog shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rows {
+    /// Committed ones, with those in memory laid over them.
+    All,
+    Committed,
+}
 
 impl Lake {
     /// Computes the windows anew that a group's new events touch, from its rows as they are now.
@@ -63,11 +73,7 @@ impl Lake {
     }
 
     /// Committed rows and rows in memory of a stored table, all columns.
-    async fn stored_rows(
-        &self,
-        ctx: &SessionContext,
-        spec: &Arc<TableSpec>,
-    ) -> Result<datafusion::dataframe::DataFrame> {
+    async fn stored_rows(&self, ctx: &SessionContext, spec: &Arc<TableSpec>) -> Result<DataFrame> {
         let provider = self.stores[&spec.name].provider().await?;
         catalog::with_overlay(ctx, spec, Some(provider), self.overlay(spec)?)
     }
@@ -134,10 +140,21 @@ impl Lake {
 
     /// Shows queries what is committed and what lies over it.
     pub(super) async fn publish(&mut self) -> Result<()> {
-        // In the middle of repairing an interrupted flush the tables stand at two offsets; show none of that.
-        if self.states.values().any(|s| s.changed && s.recover_to.is_some()) {
+        if self.is_repairing() {
             return Ok(());
         }
+        let catalog = Arc::new(self.catalog_of(Rows::All).await?);
+        *self.published.write().unwrap_or_else(std::sync::PoisonError::into_inner) = catalog;
+        Ok(())
+    }
+
+    /// Whether an interrupted flush is being repaired: the tables stand at two offsets then, and none of that is shown.
+    pub(super) fn is_repairing(&self) -> bool {
+        self.states.values().any(|state| state.changed && state.recover_to.is_some())
+    }
+
+    /// The tables as they stand now.
+    pub(super) async fn catalog_of(&self, shown: Rows) -> Result<Catalog> {
         let ctx = self.session();
         // Of a shared lake the other processes have partitions too.
         let partitions = match self.sharing {
@@ -145,20 +162,22 @@ impl Lake {
             Sharing::Shared => u32::MAX,
         };
         let mut stored = Vec::new();
-        for group in &self.plan.groups {
-            for spec in group.commit_order() {
-                let rows = self.stored_rows(&ctx, &spec).await?;
-                stored.push((spec, rows, partitions));
-            }
+        for spec in self.plan.groups.iter().flat_map(Group::commit_order) {
+            let rows = match shown {
+                Rows::All => self.stored_rows(&ctx, &spec).await?,
+                Rows::Committed => self.committed_rows(&ctx, &spec).await?,
+            };
+            stored.push((spec, rows, partitions));
         }
         for planned in self.plan.stored_joined() {
-            let committed = Some(self.stores[&planned.spec.name].provider().await?);
-            let rows = catalog::with_overlay(&ctx, &planned.spec, committed, Overlay::default())?;
-            stored.push((Arc::clone(&planned.spec), rows, 1));
+            stored.push((Arc::clone(&planned.spec), self.committed_rows(&ctx, &planned.spec).await?, 1));
         }
-        let catalog = Arc::new(catalog::build(&ctx, &self.plan, stored).await?);
-        *self.published.write().unwrap_or_else(std::sync::PoisonError::into_inner) = catalog;
-        Ok(())
+        catalog::build(&ctx, &self.plan, stored).await
+    }
+
+    async fn committed_rows(&self, ctx: &SessionContext, spec: &TableSpec) -> Result<DataFrame> {
+        let committed = Some(self.stores[&spec.name].provider().await?);
+        catalog::with_overlay(ctx, spec, committed, Overlay::default())
     }
 }
 

@@ -1,0 +1,120 @@
+//! A cluster from instant to instant: facts come into force and end, and only the nodes that they are of are looked at anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::fact::{Fact, Kind};
+use super::node::{Devices, Node};
+
+/// The state of a cluster at one instant, and how it goes on.
+pub struct Site<'a> {
+    facts: &'a [Fact<'a>],
+    /// Changes to come, the next one last: when, fact, whether it comes into force.
+    changes: Vec<(i64, usize, bool)>,
+    /// Names in order, and the nodes as they are now.
+    pub names: Vec<&'a str>,
+    pub nodes: Vec<Node<'a>>,
+    /// Facts in force, per node.
+    of_node: Vec<BTreeSet<usize>>,
+    /// Attempts of which nobody said where they run.
+    nowhere: BTreeSet<usize>,
+    pub waits: BTreeSet<usize>,
+    /// Facts of attempts before their first step.
+    pub starting: BTreeSet<usize>,
+    pub priorities: BTreeMap<&'a str, i64>,
+    pub devices: Devices<'a>,
+}
+
+impl<'a> Site<'a> {
+    /// `facts` are in order. Nothing is in force before the first [`Self::advance`].
+    pub fn new(facts: &'a [Fact<'a>]) -> Self {
+        let mut names: Vec<&str> =
+            facts.iter().filter(|fact| is_of_nodes(fact.kind)).flat_map(Fact::nodes).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut changes: Vec<(i64, usize, bool)> = Vec::new();
+        let mut devices = Devices::default();
+        for (index, fact) in facts.iter().enumerate() {
+            match (fact.kind, fact.mig.is_empty()) {
+                // Samples come last in the order of facts, and know best.
+                (Kind::Device, true) if !fact.team.is_empty() && fact.team != fact.gpu => {
+                    devices.by_number.insert((fact.node, fact.team), fact.gpu);
+                }
+                (Kind::Sample, true) => drop(devices.by_number.insert((fact.node, fact.word), fact.gpu)),
+                (Kind::Sample, false) => {
+                    devices.slices.insert((fact.node, fact.mig), (fact.gpu, fact.gpus));
+                }
+                _ => {}
+            }
+            if fact.from < fact.to {
+                changes.extend([(fact.from, index, true), (fact.to, index, false)]);
+            }
+        }
+        // What ends at an instant ends before what begins then.
+        changes.sort_unstable_by_key(|(at, index, begins)| std::cmp::Reverse((*at, *begins, *index)));
+        let of_node = vec![BTreeSet::new(); names.len()];
+        let nodes = names.iter().map(|_| Node::default()).collect();
+        let (nowhere, waits, starting, priorities) = Default::default();
+        Self { facts, changes, names, nodes, of_node, nowhere, waits, starting, priorities, devices }
+    }
+
+    /// When something changes next.
+    pub fn next_change(&self) -> Option<i64> {
+        self.changes.last().map(|(at, ..)| *at)
+    }
+
+    /// Brings the site to `now`: all changes up to it, that instant included.
+    pub fn advance(&mut self, now: i64) {
+        let mut touched = BTreeSet::new();
+        while let Some((_, index, begins)) = self.changes.pop_if(|(at, ..)| *at <= now) {
+            self.apply(index, begins, &mut touched);
+        }
+        for node in touched {
+            let facts = self.of_node[node].iter().map(|index| &self.facts[*index]);
+            self.nodes[node] = Node::now(facts, self.names[node], &self.devices);
+        }
+    }
+
+    fn apply(&mut self, index: usize, begins: bool, touched: &mut BTreeSet<usize>) {
+        let fact = &self.facts[index];
+        let put = |set: &mut BTreeSet<usize>| if begins { set.insert(index) } else { set.remove(&index) };
+        match fact.kind {
+            Kind::Wait => drop(put(&mut self.waits)),
+            Kind::Starting => drop(put(&mut self.starting)),
+            Kind::Priority if begins => drop(self.priorities.insert(fact.job, fact.a)),
+            Kind::Priority => drop(self.priorities.remove(fact.job)),
+            Kind::Share if fact.nodes().next().is_none() => drop(put(&mut self.nowhere)),
+            kind if is_of_nodes(kind) => {
+                for name in fact.nodes() {
+                    let node = self.names.binary_search(&name).expect("all names of facts are known");
+                    put(&mut self.of_node[node]);
+                    touched.insert(node);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn fact(&self, index: usize) -> &'a Fact<'a> {
+        &self.facts[index]
+    }
+
+    /// GPUs that jobs hold somewhere in their pool, less the devices they are known to hold: (pool, job) and units. Jobs without a
+    /// pool come last.
+    pub fn held_somewhere(&self) -> Vec<((&'a str, &'a str), i64)> {
+        let mut held: BTreeMap<(bool, &str, &str), i64> = BTreeMap::new();
+        for index in &self.nowhere {
+            let fact = &self.facts[*index];
+            *held.entry((fact.pool.is_empty(), fact.pool, fact.job)).or_default() +=
+                fact.gpus * super::SEVENTHS;
+        }
+        let less_known = |((_, pool, job), units): ((bool, &'a str, &'a str), i64)| {
+            let on = |node: &Node<'a>| -> i64 { node.named.values().filter_map(|jobs| jobs.get(job)).sum() };
+            ((pool, job), (units - self.nodes.iter().map(on).sum::<i64>()).max(0))
+        };
+        held.into_iter().map(less_known).filter(|(_, units)| *units > 0).collect()
+    }
+}
+
+fn is_of_nodes(kind: Kind) -> bool {
+    matches!(kind, Kind::Node | Kind::Reserved | Kind::Lost | Kind::Share | Kind::Device)
+}

@@ -1,0 +1,57 @@
+--! name    = "commitments"
+--! doc     = "GPUs that are committed to (reserved, paid for) and that no node has, from when to when. A reservation that names nodes is no commitment: those nodes are there."
+--! question = "Which reserved GPUs are not there?"
+--! example  = "SELECT cluster, pool, gpus_milli / 1000.0 AS gpus_missing, from_time FROM commitments WHERE to_time IS NULL"
+--! sources = ["capacity", "node_capacity"]
+--! once    = true
+--! [columns]
+--! cluster    = "Cluster."
+--! pool       = "Pool; NULL for commitments that name none: all nodes back those, after what they back of pools."
+--! gpus_milli = "What commitments of the pool add up to, less what its nodes have; thousandths of a GPU."
+--! from_time  = "From when on."
+--! to_time    = "Until when; NULL while it lasts."
+WITH committed AS (
+    SELECT cluster, coalesce(pool, '') AS pool, gpus_milli, from_time, to_time
+    FROM capacity
+    WHERE kind = 'RESERVATION_SET' AND nodes IS NULL AND gpus_milli > 0
+), pools AS (
+    SELECT DISTINCT cluster, pool FROM committed
+), there AS (
+    SELECT p.cluster, p.pool, n.gpus_milli, n.from_time, n.to_time
+    FROM pools p
+    JOIN node_capacity n ON n.cluster = p.cluster AND (p.pool = '' OR strpos(concat(',', n.pool, ','), concat(',', p.pool, ',')) > 0)
+), ends AS (
+    SELECT cluster, pool, from_time AS at, gpus_milli AS committed, 0 AS there FROM committed
+    UNION ALL
+    SELECT cluster, pool, to_time, -gpus_milli, 0 FROM committed WHERE to_time IS NOT NULL
+    UNION ALL
+    SELECT cluster, pool, from_time, 0, gpus_milli FROM there
+    UNION ALL
+    SELECT cluster, pool, to_time, 0, -gpus_milli FROM there WHERE to_time IS NOT NULL
+), points AS (
+    SELECT cluster, pool, at, sum(committed) AS committed, sum(there) AS there FROM ends GROUP BY cluster, pool, at
+), levels AS (
+    SELECT cluster, pool, at, lead(at) OVER (PARTITION BY cluster, pool ORDER BY at) AS to_time,
+           CAST(sum(committed) OVER so_far AS BIGINT) AS committed, CAST(sum(there) OVER so_far AS BIGINT) AS there
+    FROM points
+    WINDOW so_far AS (PARTITION BY cluster, pool ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+), backing AS (
+    -- What nodes back of pools' commitments, they do not back of those without a pool.
+    SELECT l.cluster, unnest(make_array(l.at, l.to_time)) AS at, unnest(make_array(1, -1)) * least(l.committed, l.there) AS taken
+    FROM levels l
+    WHERE l.pool <> '' AND l.cluster IN (SELECT cluster FROM pools WHERE pool = '')
+), of_all AS (
+    SELECT cluster, at, sum(committed) AS committed, sum(there) AS there
+    FROM (SELECT cluster, at, committed, there FROM points WHERE pool = ''
+          UNION ALL
+          SELECT cluster, at, 0, -taken FROM backing WHERE at IS NOT NULL)
+    GROUP BY cluster, at
+), levels_of_all AS (
+    SELECT cluster, at, lead(at) OVER (PARTITION BY cluster ORDER BY at) AS to_time,
+           CAST(sum(committed) OVER so_far AS BIGINT) AS committed, CAST(sum(there) OVER so_far AS BIGINT) AS there
+    FROM of_all
+    WINDOW so_far AS (PARTITION BY cluster ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+)
+SELECT cluster, pool, committed - there AS gpus_milli, at AS from_time, to_time FROM levels WHERE pool <> '' AND committed > there
+UNION ALL
+SELECT cluster, NULL, committed - greatest(there, 0), at, to_time FROM levels_of_all WHERE committed > greatest(there, 0)
