@@ -73,7 +73,7 @@ class Record:
         step = "." in job_id
         who = ["batch", "", self.account, "", ""] if step else ["train", self.user, self.account, self.partition, "normal"]
         submit_s = start_s if step else self.submit_s
-        times = [_time(submit_s), _time(submit_s), _time(start_s), _time(end_s)]
+        times = [sacct_time(submit_s), sacct_time(submit_s), sacct_time(start_s), sacct_time(end_s)]
         exit_code = self.exit if end_s else "0:0"
         nodes = "gpu[01-02]" if alloc and self.held > 8 else "gpu03" if alloc else "None assigned"
         reason = "Resources" if state == "PENDING" else "None"
@@ -82,7 +82,7 @@ class Record:
         return "|".join([job_id, *who, *times, state, exit_code, request, alloc, nodes, limit, reason, "" if step else "4711"])
 
 
-def _time(time_s: int | None) -> str:
+def sacct_time(time_s: int | None) -> str:
     return "Unknown" if time_s is None else datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 

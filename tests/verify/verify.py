@@ -4,7 +4,8 @@
     tests/verify/verify.py --tidegate target/debug/tidegate [--data-dir FOLDER]... [--case NAME]... [--quick]
 
 Every trace of the given folders that a shipped mapping is named after is checked, and a generated year of Slurm
-accounting. Ends with status 1 if any answer differs. Needs Python 3.11; installs DuckDB and PyArrow beside the repository.
+accounting. Why jobs waited is checked against a replay of those traces that tell it, and of a generated queue, each with
+declared nodes (`--case waits`). Ends with status 1 if any answer differs. Needs Python 3.11; installs DuckDB and PyArrow beside the repository.
 """
 
 import argparse
@@ -45,6 +46,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--case", action="append", default=[], help="only this case; may be repeated")
     parser.add_argument("--quick", action="store_true", help="only questions, without importing again in other ways")
     parser.add_argument("--sacct-jobs", type=int, default=4000, help="records in the generated year of accounting")
+    parser.add_argument("--queue-jobs", type=int, default=400, help="jobs of the generated queue")
+    parser.add_argument("--samples", type=int, default=300, help="stretches of waits to replay of each trace")
     parser.add_argument("--parallel", type=int, default=2, help="cases at a time")
     return parser.parse_args()
 
@@ -52,12 +55,13 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     args = arguments()
     with tempfile.TemporaryDirectory(prefix="tidegate-verify-") as scratch:
-        histories = find(args, Path(scratch))
-        if not histories:
+        histories, scenes = find(args, Path(scratch)), find_waits(args, Path(scratch))
+        if not histories and not scenes:
             print("verify: no trace found; --data-dir must name a folder with e.g. philly_multigpu_attempts.parquet")
             return 1
         with ThreadPoolExecutor(args.parallel) as pool:
             running = [pool.submit(check, args, label, history, Path(scratch)) for label, history in histories]
+            running += [pool.submit(check_waits, args, label, scene, Path(scratch)) for label, scene in scenes]
             answers = [answer for future in running for answer in show(future.result())]
     wrong = sum(not answer.equal for answer in answers)
     rows = sum(answer.rows for answer in answers)
@@ -87,6 +91,33 @@ def find(args: argparse.Namespace, scratch: Path) -> list:
         year.write(file, END_S)
         histories.append(("generated/sacct", History(SACCT, file, year)))
     return histories
+
+
+def find_waits(args: argparse.Namespace, scratch: Path) -> list:
+    """Histories of which is told who waited, each with the nodes to declare for it, and once under its name."""
+    from waits import TRACES, scheduler
+
+    if args.case and "waits" not in args.case:
+        return []
+    scenes = {"generated/queue waits": scheduler(scratch, args.queue_jobs)}
+    for folder in reversed(args.data_dir):
+        for name, load in TRACES.items():
+            if (folder / f"{name}.parquet").exists():
+                scenes[f"{name} waits"] = load(folder / f"{name}.parquet", scratch)
+    return list(scenes.items())
+
+
+def check_waits(args: argparse.Namespace, label: str, scene, scratch: Path) -> list:
+    """Imports one history with its nodes, and asks why its jobs waited."""
+    from compare import Answer
+    from program import CommandFailed, Data
+    from waits import replayed
+
+    fresh = Data(args.tidegate.resolve(), scratch / label.replace("/", "-").replace(" ", "-"))
+    try:
+        return replayed(label, scene, fresh, args.samples)
+    except CommandFailed as failure:
+        return [Answer(label, "why jobs waited", 0, False, "failed", str(failure))]
 
 
 def check(args: argparse.Namespace, label: str, history, scratch: Path) -> list:
@@ -143,6 +174,10 @@ def show(answers: list) -> list:
         print(f"{answer.case:38} {answer.question:62.62} {answer.rows:>8,} rows  {verdict:8} {answer.difference}", flush=True)
         if not answer.equal:
             print(f"    {answer.note}", flush=True)
+        if results := os.environ.get("TIDEGATE_RESULTS"):
+            with open(results, "a", encoding="utf-8") as file:
+                outcome = "passed" if answer.equal else "failed"
+                file.write(f"{outcome}\t{answer.case}: {answer.question}\t{' '.join(answer.note.split())}\n")
     return answers
 
 

@@ -1,6 +1,9 @@
 #[cfg(feature = "import")]
 use tidegate_log::LogError;
 
+#[cfg(feature = "import")]
+use crate::fleet::FleetError;
+
 /// Why an import stopped. Nothing of the file has been written when the error is about its columns.
 #[cfg(feature = "import")]
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +32,10 @@ pub enum ImportError {
     ColumnType(Box<ColumnType>),
     #[error("{file}: mapping {mapping} names no cluster; pass --cluster NAME")]
     NoCluster { file: String, mapping: String },
+    #[error("--nodes tells of the nodes of jobs, and mapping {mapping} is of something else")]
+    NodesWithoutJobs { mapping: String },
+    #[error(transparent)]
+    Nodes(#[from] FleetError),
     #[error(transparent)]
     Log(#[from] LogError),
 }

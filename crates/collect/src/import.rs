@@ -9,6 +9,7 @@ use tidegate_log::{EventLog, TopicConfig};
 
 use crate::duplicates::{Duplicates, Seen};
 use crate::error::{ImportError, Reject, RejectCode};
+use crate::fleet::Fleet;
 use crate::jobs::JobScratch;
 use crate::mapping::Mapping;
 use crate::outbox::Outbox;
@@ -30,12 +31,14 @@ pub struct ImportOptions {
     pub timezone: Option<Tz>,
     /// Layout of topics that the log does not have yet.
     pub topics: TopicConfig,
+    /// Nodes of a history of jobs that does not tell of them.
+    pub fleet: Fleet,
 }
 
 impl Default for ImportOptions {
     fn default() -> Self {
         let topics = TopicConfig { partitions: 8, retain_ms: None, retain_bytes: None };
-        Self { cluster: None, timezone: None, topics }
+        Self { cluster: None, timezone: None, topics, fleet: Fleet::default() }
     }
 }
 
@@ -78,9 +81,9 @@ impl ImportSummary {
 /// Turns a file into events of the log.
 ///
 /// A row that cannot be used becomes a dead letter and the import goes on. Importing the same file again, also after it
-/// was killed halfway, writes only what is missing. After the rows of a jobs file every partition gets one `OBSERVED`
-/// event per cluster, with the largest time of that cluster in the file. `progress` is called every few thousand rows
-/// and at the end.
+/// was killed halfway, writes only what is missing. After the rows of a jobs file come the nodes that were declared, at
+/// the first time of their cluster in the file, and every partition gets one `OBSERVED` event per cluster, with the largest.
+/// `progress` is called every few thousand rows and at the end.
 ///
 /// # Errors
 /// [`ImportError`] if the file cannot be opened or read on, lacks a column of the mapping (nothing is written then), or
@@ -102,6 +105,12 @@ pub fn import(
     let mut out = Outbox::new(log, &mapping.name, options.topics);
     out.prepare(plan.schema())?;
     out.prepare(SchemaId::DeadLetter)?;
+    if !options.fleet.is_empty() {
+        if !matches!(plan, RowPlan::Jobs(_)) {
+            return Err(ImportError::NodesWithoutJobs { mapping: mapping.name.clone() });
+        }
+        out.prepare(SchemaId::NodeEvent)?;
+    }
     let mut run = Run {
         origin,
         cluster: options.cluster.clone().unwrap_or_default(),
@@ -125,6 +134,7 @@ pub fn import(
         }
     }
     progress(run.progress(rows.as_ref()));
+    options.fleet.register(&run.summary.clusters, &mut run.out)?;
     run.finish(matches!(plan, RowPlan::Jobs(_)))
 }
 

@@ -17,6 +17,8 @@ pub mod demo;
 mod duplicates;
 mod error;
 #[cfg(feature = "import")]
+mod fleet;
+#[cfg(feature = "import")]
 pub mod generate;
 pub mod holds;
 #[cfg(feature = "import")]
@@ -49,6 +51,8 @@ pub mod xid;
 #[cfg(feature = "import")]
 pub use error::{ColumnType, ImportError, MappingError, MissingColumn};
 pub use error::{Reject, RejectCode};
+#[cfg(feature = "import")]
+pub use fleet::{Fleet, FleetError};
 #[cfg(feature = "import")]
 pub use import::{ImportOptions, ImportSummary, Progress, import};
 #[cfg(feature = "import")]

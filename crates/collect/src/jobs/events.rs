@@ -3,7 +3,7 @@
 use tidegate_events::{Event, FinalState, v1};
 use v1::JobEventKind as EventKind;
 
-use super::{Attempt, Gpus, JobPlan, count};
+use super::{Attempt, Course, Gpus, JobPlan, count};
 use crate::error::{Reject, RejectCode};
 use crate::mapping::Decode;
 use crate::outbox::Outbox;
@@ -15,6 +15,7 @@ use crate::slurm::{self, Task};
 pub(crate) struct JobScratch {
     submitted: v1::JobEvent,
     eligible: v1::JobEvent,
+    waiting: v1::JobEvent,
     started: v1::JobEvent,
     ended: v1::JobEvent,
     hosts: String,
@@ -46,19 +47,54 @@ impl JobPlan {
         self.describe(row, event, Some(gpus));
         set(&mut event.job_name, self.job_name.read(row).as_deref());
         event.time_limit_ms = self.time_limit_ms(row)?;
-        // Reason and priority change while a job waits. On a started job they belong to the start, so that exports made
-        // before and after it agree on the submission.
-        let waiting = course.start_ms.is_none();
-        set(&mut event.reason, self.reason.read(row).as_deref().filter(|_| waiting));
-        event.priority = count(self.priority.as_ref(), row)?.filter(|_| waiting);
+        // Reason and priority change while a job waits: they have events of their own, so that exports made before and
+        // after the start agree on the submission.
         send_tasks(event, attempt, &tasks, out)?;
-        let Some(eligible_ms) = course.eligible_ms else {
+        if let Some(eligible_ms) = course.eligible_ms {
+            let event = &mut scratch.eligible;
+            attempt.begin(event, EventKind::Eligible, eligible_ms);
+            event.attempt_id = None;
+            send_tasks(event, attempt, &tasks, out)?;
+        }
+        self.wait(row, attempt, &tasks, &mut scratch.waiting, out)
+    }
+
+    /// Tells why the job waits or waited, and with which priority; nothing if it never waited or nobody says.
+    ///
+    /// A row has one reason for the whole wait and does not say since when. One that keeps a job from being eligible is
+    /// taken to have bound from the submission on, any other one from when the job was eligible.
+    fn wait(
+        &self,
+        row: Row<'_>,
+        attempt: &Attempt<'_>,
+        tasks: &[i64],
+        event: &mut v1::JobEvent,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), Reject> {
+        let Course { submit_ms, eligible_ms, start_ms, end, .. } = attempt.course;
+        let until_ms = start_ms.or(end.map(|(end_ms, _)| end_ms)).unwrap_or(i64::MAX);
+        let eligible_ms = eligible_ms.filter(|eligible_ms| *eligible_ms < until_ms);
+        let reason = self.reason.read(row);
+        let priority = count(self.priority.as_ref(), row)?;
+        let early = reason.as_deref().is_some_and(|reason| self.before_eligible(reason));
+        let (from_ms, later_ms) =
+            if early { (submit_ms, eligible_ms) } else { (eligible_ms.unwrap_or(submit_ms), None) };
+        if from_ms >= until_ms || (reason.is_none() && priority.is_none()) {
             return Ok(());
-        };
-        let event = &mut scratch.eligible;
-        attempt.begin(event, EventKind::Eligible, eligible_ms);
-        event.attempt_id = None;
-        send_tasks(event, attempt, &tasks, out)
+        }
+        for (at_ms, reason) in [(Some(from_ms), reason.as_deref()), (later_ms, None)] {
+            let Some(at_ms) = at_ms else { continue };
+            attempt.begin(event, EventKind::Waiting, at_ms);
+            event.attempt_id = None;
+            set(&mut event.reason, reason);
+            event.priority = priority;
+            send_tasks(event, attempt, tasks, out)?;
+        }
+        Ok(())
+    }
+
+    fn before_eligible(&self, reason: &str) -> bool {
+        self.reasons_before_eligible.iter().any(|early| early == reason)
     }
 
     /// What tells whose a job is and what it asks for or holds.

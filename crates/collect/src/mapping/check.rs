@@ -160,6 +160,12 @@ impl Mapping {
         if self.kind == Kind::PoolSamples && self.interval_ms.is_none_or(|ms| ms == 0) {
             return Err(invalid("interval_ms".into(), "a pool sample needs the time it is valid for".into()));
         }
+        if !self.reasons_before_eligible.is_empty() && !self.columns.contains_key("reason") {
+            return Err(invalid(
+                "reasons_before_eligible".into(),
+                "needs a column for the field reason".into(),
+            ));
+        }
         self.check_states().map_err(|(key, what)| invalid(key, what))?;
         self.check_time().map_err(|(key, what)| invalid(key.into(), what))
     }

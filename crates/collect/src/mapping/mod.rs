@@ -107,6 +107,9 @@ pub struct Mapping {
     pub(crate) on_duplicate_id: OnDuplicateId,
     #[serde(default)]
     pub(crate) allow_start_before_submit: bool,
+    /// Reasons of a wait that keep a job from being eligible: they bound before it was, all others after.
+    #[serde(default)]
+    pub(crate) reasons_before_eligible: Vec<String>,
     /// Rows that are none of the import's business; they are counted, not refused.
     #[serde(default)]
     pub(crate) skip: Vec<SkipSpec>,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod files;
+mod fleet;
 mod mappings;
 mod rejects;
 mod repeats;

@@ -34,7 +34,7 @@ const SAMPLES: &[(&str, &str, usize)] = &[
         "id_job,id_array_task,id_user,partition,gpus_req,gpus_alloc,nodelist,nodes_alloc,timelimit,state,exit_code,\
          priority,time_submit,time_eligible,time_start,time_end\n\
          7,4294967294,3,normal,2,2,\"['r1', 'r2']\",2,4294967295,5,256,9,1612000000,1612000005,1612000010,1612000020\n",
-        4,
+        5,
     ),
     ("ms_itp_jobs", "cluster,job_id,submission_time,duration,num_gpu\n01,a,0,100,8\n", 3),
     ("philly_jobs", "src_row,timestamp,duration,num_gpus,cluster\n5,2017-10-01 00:00:00,10.5,4,ab\n", 3),

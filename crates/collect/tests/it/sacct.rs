@@ -83,11 +83,56 @@ fn a_pending_array_is_all_its_tasks() {
     let submitted: Vec<_> = jobs.iter().filter(|job| job.kind() == JobEventKind::Submitted).collect();
     let ids: BTreeSet<_> = submitted.iter().map(|job| job.job_id.as_str()).collect();
     assert_eq!(ids, BTreeSet::from(["9_1", "9_2", "9_3", "9_8", "9_12"]));
-    assert!(
-        submitted.iter().all(|job| job.gpus_milli == Some(2000) && job.reason.as_deref() == Some("Priority"))
-    );
+    assert!(submitted.iter().all(|job| job.gpus_milli == Some(2000) && job.reason.is_none()));
     assert_eq!(jobs.iter().filter(|job| job.kind() == JobEventKind::Eligible).count(), 5);
-    assert_eq!(jobs.len(), 10);
+    let waiting: Vec<_> = jobs.iter().filter(|job| job.kind() == JobEventKind::Waiting).collect();
+    assert_eq!(waiting.iter().map(|job| job.job_id.as_str()).collect::<BTreeSet<_>>(), ids);
+    assert!(waiting.iter().all(|job| job.reason.as_deref() == Some("Priority")));
+    assert_eq!(jobs.len(), 15);
+}
+
+/// Minutes after 09:00, reason and priority of the WAITING events of a job that was submitted at 09:00.
+fn waits(
+    eligible: &str,
+    start: &str,
+    end: &str,
+    state: &str,
+    reason: &str,
+) -> Vec<(i64, Option<String>, Option<i64>)> {
+    let day = |time: &str| if time.contains(':') { format!("2024-03-01T{time}:00") } else { time.to_owned() };
+    let (eligible, start, end) = (day(eligible), day(start), day(end));
+    let row = format!(
+        "7|t|u|2024-03-01T09:00:00|{eligible}|{start}|{end}|{state}|0:0|gres/gpu=1|gres/gpu=1|n1|60|{reason}|4711"
+    );
+    let (log, summary) = run(text("sacct.txt", format!("{HEADER}|Priority\n{row}\n")), &mapping()).unwrap();
+    assert_eq!(summary.rejected(), 0, "{:?}", log.dead_letters());
+    let jobs = log.jobs();
+    let submitted = jobs.iter().find(|job| job.kind() == JobEventKind::Submitted).unwrap();
+    // Else exports of before and after the start would differ in it.
+    assert_eq!((&submitted.reason, submitted.priority), (&None, None));
+    let waiting = jobs.iter().filter(|job| job.kind() == JobEventKind::Waiting);
+    let minutes = |job: &JobEvent| (time_ms(job) - time_ms(submitted)) / 60_000;
+    waiting.map(|job| (minutes(job), job.reason.clone(), job.priority)).collect()
+}
+
+#[test]
+fn what_a_job_waited_for_is_told_for_its_wait() {
+    let told = |minute, reason: &str| (minute, Some(reason.to_owned()), Some(4711));
+    let limit = "AssocGrpGRES";
+    assert_eq!(waits("09:00", "10:00", "11:00", "COMPLETED", limit), [told(0, limit)]);
+    assert_eq!(waits("09:20", "10:00", "11:00", "COMPLETED", limit), [told(20, limit)]);
+    assert_eq!(waits("09:20", "Unknown", "Unknown", "PENDING", limit), [told(20, limit)]);
+    // Cancelled before it was eligible: it had waited for that all the while.
+    assert_eq!(waits("Unknown", "Unknown", "09:30", "CANCELLED", "JobHeldUser"), [told(0, "JobHeldUser")]);
+    // What keeps a job from being eligible bound until it was; why it waited from then on nobody says.
+    let then_nothing = (20, None, Some(4711));
+    assert_eq!(
+        waits("09:20", "10:00", "11:00", "COMPLETED", "Dependency"),
+        [told(0, "Dependency"), then_nothing]
+    );
+    // None: it waited for priority or resources, if at all.
+    assert_eq!(waits("09:00", "10:00", "11:00", "COMPLETED", "None"), [(0, None, Some(4711))]);
+    assert_eq!(waits("09:00", "09:00", "11:00", "COMPLETED", limit), []);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tidegate_log::{
     Appended, Batch, EventLog, Extent, LogError, Member, Producer, Record, StoredRecord, TopicConfig,
     TopicPartition,
 };
+use tidegate_testing::needs;
 
 /// Keeps appended records; knows producers, so that a repeated chunk is recognised. Topics are made by the importer.
 #[derive(Debug, Default)]
@@ -171,9 +172,13 @@ pub fn gpu_ms(jobs: &[v1::JobEvent]) -> i128 {
     total
 }
 
-/// A file of the public traces, if they are beside the repository.
+/// A file of the public traces, if they are beside the repository; otherwise the test is skipped.
 pub fn trace(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("TIDEGATE_SHARED_DATA")
         .map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from);
-    Some(folder.join(name)).filter(|path| path.exists())
+    let path = Some(folder.join(name)).filter(|path| path.exists());
+    if path.is_none() {
+        needs::note(&format!("the public trace {name} is not in TIDEGATE_SHARED_DATA"));
+    }
+    path
 }

@@ -1,12 +1,14 @@
 //! The disk of the spool is full: that is said, with what to do, and the agent goes on sending.
 //!
-//! The disk is a small memory file system in a namespace of its own; where the test may not mount, it is left out.
+//! The disk is a small memory file system in a namespace of its own; where the user may not mount, the test is skipped.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+use tidegate_testing::needs;
 
 use crate::kit::*;
 
@@ -22,8 +24,7 @@ fn a_full_disk_is_told_and_sending_goes_on() {
     let mount =
         Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs"]).arg(dir.path()).output();
     if !mount.is_ok_and(|mount| mount.status.success()) {
-        println!("left out, this user may not mount a small disk");
-        return;
+        return needs::note("this user may not mount a small disk");
     }
     let this = this_test(NAME);
     let script = r#"mount -t tmpfs -o size=2m tmpfs "$TIDEGATE_FULL_SPOOL" && exec "$@""#;

@@ -123,7 +123,7 @@ pub fn events(log: &dyn EventLog) -> BTreeMap<TopicPartition, Vec<Event>> {
     for (topic, config) in log.topics().unwrap() {
         for partition in 0..config.partitions {
             let at = TopicPartition { topic: topic.clone(), partition };
-            let decoded = tidegate_log::conformance::read_all(log, &at).into_iter().map(|stored| {
+            let decoded = tidegate_testing::conformance::read_all(log, &at).into_iter().map(|stored| {
                 assert_eq!(partition_for(&stored.record.key, config.partitions), partition);
                 let event = Event::decode(stored.record.schema, &stored.record.payload).unwrap();
                 assert_eq!(event.schema().topic(), topic);

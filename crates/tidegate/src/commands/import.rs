@@ -1,12 +1,13 @@
 //! `tidegate import`: history in files → events → tables.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use tidegate_collect::{ImportOptions, ImportSummary, Mapping, Source, import};
+use tidegate_collect::{Fleet, FleetError, ImportOptions, ImportSummary, Mapping, Source, import};
 use tidegate_events::Event;
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::Progress;
@@ -24,7 +25,9 @@ use super::{
   tidegate import sacct jobs.txt --cluster prod --timezone Europe/Berlin
   tidegate import jobs trace.parquet --map ms_itp_jobs
   tidegate import jobs jobs.csv.gz --map my_mapping.toml
+  tidegate import sacct jobs.txt --cluster prod --nodes 'gpu[01-64]:8:a100:batch' --nodes 'big[1-4]:16'
 
+A history that tells of no nodes cannot say what was free while a job waited: declare them with --nodes.
 Importing a file again changes nothing. Rows that cannot be used go to the table dead_letters with file, line and reason;
 then the exit status is 3.")]
 pub struct ImportArgs {
@@ -65,6 +68,14 @@ struct CommonArgs {
     /// Time zone of times without one, e.g. Europe/Berlin (default: as the mapping says, else UTC)
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
+    /// Nodes of a history that tells of none: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as Slurm lists hosts, or a table
+    /// with the columns node, gpus, gpu_model, pool, cluster; a node without a pool serves every pool. May be repeated
+    #[arg(long, value_name = "SPEC|FILE")]
+    nodes: Vec<String>,
+    /// From when on these nodes are there, RFC 3339 [default: from the first job on]. Give it where exports overlap, so that
+    /// each tells of the nodes at the same time
+    #[arg(long, value_name = "TIME", requires = "nodes")]
+    nodes_since: Option<DateTime<Utc>>,
     /// Exit with status 0 even if rows were rejected
     #[arg(long)]
     allow_rejects: bool,
@@ -89,6 +100,7 @@ pub fn run(args: ImportArgs) -> CommandResult {
         cluster: common.cluster.clone(),
         timezone: timezone.transpose()?,
         topics: common.log.topics(),
+        fleet: fleet(&common)?,
     };
     // Pipelines are checked before anything is written, so that a broken one does not leave work half done.
     let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
@@ -119,6 +131,25 @@ pub fn run(args: ImportArgs) -> CommandResult {
     report(&summary, tables, started.elapsed());
     let failed = summary.rejected() > 0 && !common.allow_rejects;
     Ok(if failed { ExitCode::from(EXIT_REJECTS) } else { ExitCode::SUCCESS })
+}
+
+/// The nodes of `--nodes`: what is a file is read as a table, anything else as a list of names.
+fn fleet(common: &CommonArgs) -> Result<Fleet, CommandError> {
+    let mut fleet = Fleet::default();
+    for nodes in &common.nodes {
+        if Path::new(nodes).is_file() {
+            fleet.add_table(Source::File(nodes.into()))?;
+            continue;
+        }
+        fleet.add_spec(nodes).map_err(|error| match error {
+            FleetError::Spec { .. } if !nodes.contains(':') => format!("{error}; nor is it a file").into(),
+            error => CommandError::from(error),
+        })?;
+    }
+    if let Some(since) = common.nodes_since {
+        fleet.since(since.timestamp_millis());
+    }
+    Ok(fleet)
 }
 
 /// Layout of topics in a log of one process.

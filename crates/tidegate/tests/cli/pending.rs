@@ -121,7 +121,7 @@ job_id,attempt,layer,constraint,from_minute,minutes,gpu_minutes
 2,,2,nodes_unavailable,540,60,960
 3,,2,not_provisioned,60,60,3840
 4,,,,60,30,60
-5,,,,60,1,2
+5,,3,behind_others,60,1,2
 5,,1,team_limit,61,59,118
 6,0,1,quota,60,120,240
 6,0,3,priority,180,30,60
@@ -129,3 +129,52 @@ job_id,attempt,layer,constraint,from_minute,minutes,gpu_minutes
 9,,3,capacity_taken,60,60,600
 9,,3,resources,120,10,100
 ";
+
+/// Two nodes of 8 GPUs. From 09:00 job 1 holds all of gpu1 and job 2 half of gpu2, until 11:00.
+const ACCOUNTING: &str = "\
+JobID|Account|User|Partition|Submit|Eligible|Start|End|State|ReqTRES|AllocTRES|NodeList|Reason|Priority
+1|ml|ann|a100|2024-03-01T09:00:00|2024-03-01T09:00:00|2024-03-01T09:00:00|2024-03-01T12:00:00|COMPLETED|gres/gpu=8|gres/gpu=8|gpu1|None|10
+2|ml|ann|a100|2024-03-01T09:00:00|2024-03-01T09:00:00|2024-03-01T09:00:00|2024-03-01T11:00:00|COMPLETED|gres/gpu=4|gres/gpu=4|gpu2|None|10
+3|ml|ann|a100|2024-03-01T09:30:00|2024-03-01T09:30:00|2024-03-01T11:00:00|2024-03-01T12:00:00|COMPLETED|gres/gpu=8|gres/gpu=8|gpu2|None|10
+4|ml|ann|a100|2024-03-01T09:40:00|2024-03-01T09:40:00|2024-03-01T10:40:00|2024-03-01T11:00:00|COMPLETED|gres/gpu=2|gres/gpu=2|gpu2|AssocGrpGRES|10
+5|ml|ann|a100|2024-03-01T09:50:00|2024-03-01T09:50:00|2024-03-01T10:10:00|2024-03-01T10:30:00|COMPLETED|gres/gpu=1|gres/gpu=1|gpu2|None|10
+6|ml|ann|a100|2024-03-01T09:00:00|2024-03-01T09:55:00|2024-03-01T10:00:00|2024-03-01T10:30:00|COMPLETED|gres/gpu=1|gres/gpu=1|gpu2|Dependency|99
+";
+
+#[test]
+fn accounting_with_declared_nodes_says_which_wait_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, file) = (folder.path().join("data"), folder.path().join("jobs.txt"));
+    fs::write(&file, ACCOUNTING).unwrap();
+    let import = |nodes: &str| {
+        let mut command = tidegate();
+        command
+            .args(["import", "sacct"])
+            .arg(&file)
+            .args(["--cluster", "prod", "--nodes", nodes, "--data"])
+            .arg(&data);
+        command
+    };
+    run(&mut import("gpu[1-2]")).refused(&[
+        "--nodes gpu[1-2]",
+        "GPUs of a node is missing",
+        "nor is it a file",
+    ]);
+    run(&mut import("other/gpu1:8")).refused(&["declared of cluster other", "the history is of prod"]);
+    succeed(&mut import("gpu[1-2]:8:a100"));
+    let waits = query(
+        &data,
+        "SELECT job_id, constraint, reason, date_part('hour', since) * 60 + date_part('minute', since) AS from_minute, \
+         ms_between(since, until) / 60000 AS minutes, free_gpus_milli FROM pending ORDER BY job_id, since",
+    );
+    // Job 6 became eligible at 09:55 and is before all others by its priority; 4 does not stand in line.
+    let expected = "\
+job_id,constraint,reason,from_minute,minutes,free_gpus_milli
+3,capacity_taken,,570,90,2000
+4,team_limit,AssocGrpGRES,580,60,
+5,behind_others,,590,20,3000
+6,dependency,Dependency,540,55,
+6,,,595,5,4000
+";
+    assert_eq!(waits, expected, "{waits}");
+}

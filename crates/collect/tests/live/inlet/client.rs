@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::{Reading, Sink};
 use tidegate_events::Event;
+use tidegate_testing::needs;
 
 use crate::support::wait_until;
 
@@ -183,8 +184,7 @@ fn a_pytorch_loop_reports_its_steps() {
     let python = std::env::var("TIDEGATE_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     let torch = Command::new(&python).args(["-c", "import torch"]).stderr(Stdio::null()).status();
     if !torch.is_ok_and(|status| status.success()) {
-        println!("skipped: {python} has no torch; TIDEGATE_TEST_PYTHON names one that has");
-        return;
+        return needs::note(&format!("{python} has no torch; TIDEGATE_TEST_PYTHON names one that has"));
     }
     let folder = tempfile::tempdir().unwrap();
     let _running = receiver(folder.path(), usize::MAX);

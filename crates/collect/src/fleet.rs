@@ -1,0 +1,257 @@
+//! Nodes that a site declares for a history that tells of none: `gpu[01-64]:8:a100:batch`, or a table of them.
+
+use std::collections::BTreeMap;
+
+use tidegate_events::{Event, v1};
+
+use crate::error::{ImportError, Reject};
+use crate::outbox::Outbox;
+use crate::rows::csv::Dialect;
+use crate::rows::open::{Source, open};
+use crate::rows::{Cell, Next, Rows};
+use crate::slurm::hosts;
+
+/// More GPUs than one node has: a wrong column.
+const MAX_GPUS: u32 = 1024;
+
+/// One node as declared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Declared {
+    /// None: the one cluster of the history.
+    cluster: Option<String>,
+    node: String,
+    gpus: u32,
+    gpu_model: Option<String>,
+    /// Several are separated by commas.
+    pool: Option<String>,
+}
+
+/// Nodes of a history. By default there are none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fleet {
+    nodes: Vec<Declared>,
+    since_ms: Option<i64>,
+}
+
+/// Why nodes cannot be taken as they were declared.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FleetError {
+    #[error(
+        "--nodes {spec}: {what}; write [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]], e.g. gpu[01-64]:8:a100:batch"
+    )]
+    Spec { spec: String, what: String },
+    #[error("{file}, line {line}: {what}")]
+    Line { file: String, line: u64, what: String },
+    #[error(
+        "{file} has no column {column}; its columns are node and gpus, and if you have them gpu_model, pool, cluster"
+    )]
+    Column { file: String, column: &'static str },
+    #[error("node {node} is declared twice")]
+    Twice { node: String },
+    #[error(
+        "nodes were declared without a cluster, and the history is of several: {found}; write CLUSTER/ before the names, or a \
+         column cluster in the table"
+    )]
+    WhichCluster { found: String },
+    #[error("nodes were declared of cluster {cluster}, and the history is of {found}")]
+    NoSuchCluster { cluster: String, found: String },
+}
+
+impl Fleet {
+    /// Reads `gpu[01-64]:8:a100:batch`: names as Slurm lists hosts, GPUs of each, their model, the pools it is in.
+    ///
+    /// # Errors
+    /// [`FleetError`] says which part cannot be read.
+    pub fn add_spec(&mut self, spec: &str) -> Result<(), FleetError> {
+        let bad = |what: String| FleetError::Spec { spec: spec.to_owned(), what };
+        let (cluster, rest) = match spec.split_once('/') {
+            Some(("", _)) => return Err(bad("the cluster before / has no name".into())),
+            Some((cluster, rest)) => (Some(cluster), rest),
+            None => (None, spec),
+        };
+        let parts: Vec<&str> = rest.split(':').collect();
+        let [names, gpus, more @ ..] = &parts[..] else {
+            return Err(bad("the number of GPUs of a node is missing".into()));
+        };
+        if more.len() > 2 {
+            return Err(bad("it has more than four parts".into()));
+        }
+        let [model, pool] = [0, 1].map(|at| more.get(at).copied());
+        self.add(cluster, names, gpus, model, pool).map_err(bad)
+    }
+
+    /// Reads a table with a row per node, or per list of nodes, CSV, CSV.gz or Parquet.
+    ///
+    /// # Errors
+    /// The file cannot be read, lacks a column, or a row of it is no node.
+    pub fn add_table(&mut self, source: Source) -> Result<(), ImportError> {
+        let file = source.name();
+        let mut rows = open(source, Dialect { delimiter: b',', quoted: true })?;
+        let find = |name: &str| rows.columns().iter().position(|column| column.name == name);
+        let required = |column| find(column).ok_or(FleetError::Column { file: file.clone(), column });
+        let (node, gpus) = (required("node")?, required("gpus")?);
+        let [model, pool, cluster] = ["gpu_model", "pool", "cluster"].map(find);
+        loop {
+            let next = rows.next()?;
+            let bad = |what| FleetError::Line { file: file.clone(), line: rows.line(), what };
+            match next {
+                Next::End => return Ok(()),
+                Next::Bad(reject) => return Err(bad(reject.reason).into()),
+                Next::Row => {}
+            }
+            let text = |column| text(rows.as_ref(), column);
+            let [cluster, model, pool] = [cluster, model, pool].map(|column| column.map(text));
+            let [cluster, model, pool] = [&cluster, &model, &pool].map(Option::as_deref);
+            self.add(cluster, &text(node), &text(gpus), model, pool).map_err(bad)?;
+        }
+    }
+
+    /// From when on the nodes are there, ms since 1970, instead of from the beginning of the history.
+    pub fn since(&mut self, since_ms: i64) {
+        self.since_ms = Some(since_ms);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    fn add(
+        &mut self,
+        cluster: Option<&str>,
+        names: &str,
+        gpus: &str,
+        model: Option<&str>,
+        pool: Option<&str>,
+    ) -> Result<(), String> {
+        let gpus: u32 = match gpus.trim().parse() {
+            Ok(gpus @ 0..=MAX_GPUS) => gpus,
+            _ => return Err(format!("{gpus:?} is no number of GPUs of a node, 0 to {MAX_GPUS}")),
+        };
+        let given =
+            |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+        let mut listed = String::new();
+        hosts(names.trim(), &mut listed).map_err(|Reject { reason, .. }| reason)?;
+        if listed.split(',').any(str::is_empty) {
+            return Err("a node has no name".into());
+        }
+        self.nodes.extend(listed.split(',').map(|node| Declared {
+            cluster: given(cluster),
+            node: node.to_owned(),
+            gpus,
+            gpu_model: given(model),
+            pool: given(pool),
+        }));
+        Ok(())
+    }
+
+    /// Tells of the nodes, each cluster's at the beginning of its history (`clusters`: first and last time of each).
+    pub(crate) fn register(
+        &self,
+        clusters: &BTreeMap<String, (i64, i64)>,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), ImportError> {
+        if clusters.is_empty() {
+            return Ok(());
+        }
+        let mut placed = BTreeMap::new();
+        for declared in &self.nodes {
+            let cluster = declared.cluster_of(clusters)?;
+            if placed.insert((cluster, declared.node.as_str()), declared).is_some() {
+                return Err(FleetError::Twice { node: declared.node.clone() }.into());
+            }
+        }
+        for ((cluster, _), declared) in placed {
+            let at_ms = self.since_ms.unwrap_or(clusters[cluster].0);
+            // It has all that an event needs, so that adding it cannot be refused.
+            if out.add(&mut declared.registered(cluster, at_ms)).is_err() {
+                out.drop_row();
+            }
+            out.accept_row()?;
+        }
+        Ok(())
+    }
+}
+
+impl Declared {
+    fn cluster_of<'a>(&self, clusters: &'a BTreeMap<String, (i64, i64)>) -> Result<&'a str, FleetError> {
+        let found = || clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        match &self.cluster {
+            Some(cluster) => clusters
+                .get_key_value(cluster)
+                .map(|(name, _)| name.as_str())
+                .ok_or_else(|| FleetError::NoSuchCluster { cluster: cluster.clone(), found: found() }),
+            None => match clusters.keys().collect::<Vec<_>>()[..] {
+                [only] => Ok(only),
+                _ => Err(FleetError::WhichCluster { found: found() }),
+            },
+        }
+    }
+
+    fn registered(&self, cluster: &str, at_ms: i64) -> Event {
+        Event::Node(v1::NodeEvent {
+            envelope: Some(v1::Envelope {
+                cluster: cluster.to_owned(),
+                event_time_ms: at_ms,
+                ..v1::Envelope::default()
+            }),
+            kind: v1::NodeEventKind::NodeRegistered.into(),
+            node: self.node.clone(),
+            pool: self.pool.clone(),
+            gpu_model: self.gpu_model.clone(),
+            gpus_milli: Some(u64::from(self.gpus) * 1000),
+            ..v1::NodeEvent::default()
+        })
+    }
+}
+
+/// The cell as text; empty if it holds nothing.
+fn text(rows: &dyn Rows, column: usize) -> String {
+    match rows.cell(column) {
+        Cell::Text(text) => text.to_owned(),
+        Cell::Int(number) => number.to_string(),
+        Cell::Float(number) => number.to_string(),
+        Cell::Null | Cell::NaiveMs(_) | Cell::InstantMs(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(spec: &str) -> Vec<String> {
+        let mut fleet = Fleet::default();
+        fleet.add_spec(spec).unwrap();
+        let shown = |d: &Declared| {
+            let [cluster, model, pool] =
+                [&d.cluster, &d.gpu_model, &d.pool].map(|text| text.as_deref().unwrap_or("-").to_owned());
+            format!("{cluster} {} {} {model} {pool}", d.node, d.gpus)
+        };
+        fleet.nodes.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_spec_names_nodes_gpus_model_and_pools() {
+        assert_eq!(shown("gpu[08-10]:8"), ["- gpu08 8 - -", "- gpu09 8 - -", "- gpu10 8 - -"]);
+        assert_eq!(shown("a1,b[1-2]:4:a100:x,y"), ["- a1 4 a100 x,y", "- b1 4 a100 x,y", "- b2 4 a100 x,y"]);
+        assert_eq!(shown("prod/n:2::debug"), ["prod n 2 - debug"]);
+    }
+
+    #[test]
+    fn what_is_no_spec_says_what_is_wrong() {
+        let cases = [
+            ("gpu[1-4]", "the number of GPUs of a node is missing"),
+            ("gpu[1-4]:", "is no number of GPUs of a node"),
+            ("gpu[1-4]:eight", "\"eight\" is no number of GPUs"),
+            ("gpu[1-4]:9999", "0 to 1024"),
+            ("gpu[4-1]:8", "is not a host list"),
+            ("gpu[1-:8", "is not a host list"),
+            (":8", "a node has no name"),
+            ("/n1:8", "the cluster before / has no name"),
+            ("n1:8:a:b:c", "more than four parts"),
+        ];
+        for (spec, says) in cases {
+            let error = Fleet::default().add_spec(spec).unwrap_err().to_string();
+            assert!(error.contains(says) && error.contains("gpu[01-64]:8:a100:batch"), "{spec}: {error}");
+        }
+    }
+}
