@@ -16,15 +16,26 @@ use arrow::util::pretty::pretty_format_batches_with_options;
 use crate::error::QueryError;
 use crate::format::Format;
 use crate::query::Rows;
+use crate::wide;
 
 /// Rows of a drawn table; column widths need all of them at once, and nobody reads more.
 pub const TABLE_ROWS: usize = 10_000;
+/// A drawn table with more text than this is asked for in another format: every cell is as wide as the widest of its column.
+const TABLE_BYTES: usize = 32 << 20;
+/// Rows are written so many bytes at a time, about, in a format of text.
+const PIECE_BYTES: usize = 1 << 20;
+/// Rows are written so many bytes at a time in Arrow's format, where each piece has a head of its own.
+const ARROW_PIECE_BYTES: usize = 8 << 20;
+/// A row with more is not written.
+const ROW_BYTES: usize = 16 << 20;
 /// RFC 3339 in UTC; fractions of a second only where there are any.
 const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
 
 /// Rows of a query as bytes of a format.
 pub struct Encoded {
     rows: Rows,
+    /// What is left of the last batch.
+    rest: Option<RecordBatch>,
     format: Format,
     encoder: Option<Encoder>,
     bytes: Bytes,
@@ -44,14 +55,14 @@ impl Encoded {
     pub fn new(rows: Rows, format: Format) -> Result<Self, QueryError> {
         let bytes = Bytes::default();
         let encoder = Encoder::new(format, rows.schema(), bytes.clone()).map_err(|e| refused(format, &e))?;
-        Ok(Self { rows, format, encoder: Some(encoder), bytes, rows_written: 0 })
+        Ok(Self { rows, rest: None, format, encoder: Some(encoder), bytes, rows_written: 0 })
     }
 
     /// The next piece, never empty; `None` after the last one. After an error nothing more comes.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, QueryError> {
         let format = self.format;
         while let Some(mut encoder) = self.encoder.take() {
-            match self.rows.next().await? {
+            match self.next_rows().await? {
                 Some(batch) => {
                     self.rows_written += batch.num_rows() as u64;
                     match encoder.write(&batch).map_err(|e| refused(format, &e))? {
@@ -69,9 +80,46 @@ impl Encoded {
         Ok(None)
     }
 
+    /// So many of the next rows as are written at a time.
+    async fn next_rows(&mut self) -> Result<Option<RecordBatch>, QueryError> {
+        let batch = match self.rest.take() {
+            Some(rest) => rest,
+            None => match self.rows.next().await? {
+                Some(batch) => batch,
+                None => return Ok(None),
+            },
+        };
+        let rows = match self.format {
+            Format::Table => batch.num_rows(),
+            Format::Arrow => rows_within(&batch, ARROW_PIECE_BYTES)?,
+            Format::Json | Format::Jsonl | Format::Csv => rows_within(&batch, PIECE_BYTES)?,
+        };
+        if rows < batch.num_rows() {
+            self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
+        }
+        Ok(Some(batch.slice(0, rows)))
+    }
+
+    /// The work's result if it comes within the query's time limit.
+    pub(crate) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
+        self.rows.in_time(work).await
+    }
+
     /// Rows taken from the query so far.
     pub fn rows_written(&self) -> u64 {
         self.rows_written
+    }
+}
+
+/// So many of the first rows of a batch that they are no more than `most` bytes; one row at least.
+fn rows_within(batch: &RecordBatch, most: usize) -> Result<usize, QueryError> {
+    let mut rows = batch.num_rows();
+    while rows > 1 && wide::written_bytes(&batch.slice(0, rows)) > most {
+        rows /= 2;
+    }
+    match rows > 1 || wide::written_bytes(&batch.slice(0, rows)) <= ROW_BYTES {
+        true => Ok(rows),
+        false => Err(QueryError::RowTooLarge { most: ROW_BYTES }),
     }
 }
 
@@ -166,6 +214,12 @@ impl Encoder {
         match self {
             Self::Table { batches, mut out, .. } => {
                 let options = FormatOptions::default().with_null("NULL").with_timestamp_tz_format(Some(TIME));
+                if wide::drawn_bytes(&batches) > TABLE_BYTES {
+                    return Err(ArrowError::InvalidArgumentError(format!(
+                        "drawn, it takes more than {} MiB: cells are as wide as the widest of their column",
+                        TABLE_BYTES >> 20
+                    )));
+                }
                 let table = pretty_format_batches_with_options(&batches, &options)?;
                 writeln!(out, "{table}")?;
                 if cut {

@@ -7,6 +7,8 @@ use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 
+use crate::wide::TooWide;
+
 /// Everything a query can end with besides rows. [`QueryError::code`] is stable, for programs; [`QueryError::hint`] says
 /// what to do.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,8 @@ pub enum QueryError {
     Failed(String),
     #[error("the result cannot be written as {format}: {message}")]
     Encode { format: &'static str, message: String },
+    #[error("a row of the result has more than {} MiB, which is the most that is written of one", .most >> 20)]
+    RowTooLarge { most: usize },
     #[error("the result has more than {limit} rows, the limit of this query")]
     TooManyRows { limit: u64 },
     #[error("the query ran longer than {} s, its time limit", .limit.as_secs_f64())]
@@ -45,6 +49,8 @@ pub enum QueryError {
     TimeNotAllowed { asked: Duration, most: Duration },
     #[error("the query needs more memory than is allowed: {0}")]
     OutOfMemory(String),
+    #[error("the query needs more memory than is allowed: it repeats or puts together rows of {} KiB", .bytes / 1024)]
+    RowsTooWide { bytes: usize },
     #[error("reading the tables failed: {0}")]
     Storage(String),
     #[error("the query engine failed: {0}")]
@@ -70,10 +76,11 @@ impl QueryError {
             Self::NotSupported(_) => "not_supported",
             Self::Failed(_) => "failed",
             Self::Encode { .. } => "encode",
+            Self::RowTooLarge { .. } => "row_limit",
             Self::TooManyRows { .. } => "rows_limit",
             Self::TooSlow { .. } => "time_limit",
             Self::TimeNotAllowed { .. } => "time_not_allowed",
-            Self::OutOfMemory(_) => "memory_limit",
+            Self::OutOfMemory(_) | Self::RowsTooWide { .. } => "memory_limit",
             Self::Storage(_) => "storage",
             Self::Internal(_) => "internal",
         }
@@ -98,14 +105,19 @@ impl QueryError {
                 format!("{near}`describe functions` lists those that tidegate adds")
             }
             Self::Encode { .. } => "cast the column to text, or ask for json or arrow".into(),
+            Self::RowTooLarge { .. } => {
+                "select fewer columns of it, or a part of the long ones: substr(…), array_slice(…)".into()
+            }
             Self::TooManyRows { .. } => {
                 "add LIMIT or aggregate; or raise the limit: --max-rows on the command line, \"max_rows\" over HTTP".into()
             }
             Self::TooSlow { .. } => {
                 "narrow the time range; or raise the limit: --timeout on the command line, \"timeout_ms\" over HTTP".into()
             }
-            Self::OutOfMemory(_) => {
-                "select fewer columns, narrow the time range, or raise the limit with --memory".into()
+            Self::OutOfMemory(_) | Self::RowsTooWide { .. } => {
+                "select fewer columns, narrow the time range, or raise the limit: --memory of tidegate sql, --query-memory of \
+                 tidegate up"
+                    .into()
             }
             _ => return None,
         })
@@ -118,6 +130,11 @@ impl QueryError {
             DataFusionError::Collection(errors) if !errors.is_empty() => errors[0].find_root(),
             other => other,
         };
+        if let DataFusionError::External(cause) = error
+            && let Some(TooWide { bytes }) = cause.downcast_ref()
+        {
+            return Self::RowsTooWide { bytes: *bytes };
+        }
         // Some builds append a backtrace to the message.
         let text = error
             .message()

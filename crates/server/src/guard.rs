@@ -15,6 +15,11 @@ const MAX_EXPR_DEPTH: usize = 200;
 /// Tables and SELECTs of one query. A WITH query that is named twice counts twice: forty of them, each naming the one
 /// before it twice, would ask for a million million.
 const MAX_PARTS: usize = 500;
+/// Columns of all its tables and SELECTs, WITH queries written out. Each is an expression that is copied dozens of times
+/// while the query is planned.
+const MAX_COLUMNS: usize = 30_000;
+/// Columns of a table, about, of which the text of a query does not tell how many it has.
+const TABLE_COLUMNS: usize = 50;
 
 /// Refuses statements that write, and those that are too deep or too large to plan.
 pub(crate) fn admit(statement: &Statement) -> Result<(), QueryError> {
@@ -30,28 +35,37 @@ pub(crate) fn admit(statement: &Statement) -> Result<(), QueryError> {
     }
 }
 
+/// How much of a query there is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Parts {
+    /// Tables and SELECTs.
+    parts: usize,
+    columns: usize,
+}
+
 /// What a statement would be with its WITH queries written out.
 #[derive(Default)]
 struct Size {
     expr_depth: usize,
-    /// Parts of each query that is being visited, the innermost last.
-    open: Vec<usize>,
-    /// Parts of the WITH queries seen so far.
-    with: HashMap<String, usize>,
+    /// What was seen of each query that is being visited, the innermost last.
+    open: Vec<Parts>,
+    /// The WITH queries seen so far.
+    with: HashMap<String, Parts>,
     /// Names of WITH queries that are yet to be visited, by address.
     names: HashMap<*const Query, String>,
 }
 
 impl Size {
-    fn add(&mut self, parts: usize) -> ControlFlow<String> {
+    fn add(&mut self, more: Parts) -> ControlFlow<String> {
         let Some(here) = self.open.last_mut() else { return ControlFlow::Continue(()) };
-        *here += parts;
-        match *here > MAX_PARTS {
-            true => ControlFlow::Break(format!(
-                "it has more than {MAX_PARTS} tables and SELECTs, WITH queries written out; split it"
-            )),
-            false => ControlFlow::Continue(()),
-        }
+        here.parts = here.parts.saturating_add(more.parts);
+        here.columns = here.columns.saturating_add(more.columns);
+        let (what, most) = match (here.parts > MAX_PARTS, here.columns > MAX_COLUMNS) {
+            (true, _) => ("tables and SELECTs", MAX_PARTS),
+            (false, true) => ("columns in all its tables and SELECTs", MAX_COLUMNS),
+            (false, false) => return ControlFlow::Continue(()),
+        };
+        ControlFlow::Break(format!("it has more than {most} {what}, WITH queries written out; split it"))
     }
 }
 
@@ -59,7 +73,7 @@ impl Visitor for Size {
     type Break = String;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<String> {
-        self.open.push(0);
+        self.open.push(Parts::default());
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             self.names.insert(&raw const *cte.query, cte.alias.name.value.to_lowercase());
         }
@@ -77,13 +91,14 @@ impl Visitor for Size {
         }
     }
 
-    fn pre_visit_select(&mut self, _: &Select) -> ControlFlow<String> {
-        self.add(1)
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<String> {
+        self.add(Parts { parts: 1, columns: select.projection.len() })
     }
 
     fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<String> {
         let name = name.to_string().trim_matches('"').to_lowercase();
-        self.add(self.with.get(&name).copied().unwrap_or(1))
+        let table = Parts { parts: 1, columns: TABLE_COLUMNS };
+        self.add(self.with.get(&name).copied().unwrap_or(table))
     }
 
     fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<String> {
@@ -99,5 +114,28 @@ impl Visitor for Size {
     fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<String> {
         self.expr_depth -= 1;
         ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::parser::DFParser;
+
+    use super::*;
+
+    fn admitted(sql: &str) -> Result<(), String> {
+        let statement = DFParser::parse_sql(sql).unwrap().pop_front().unwrap();
+        admit(&statement).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn columns_count_as_often_as_their_query_is_named() {
+        let columns: Vec<String> = (0..1000).map(|n| format!("value + {n} AS c{n}")).collect();
+        let wide = format!("WITH wide AS (SELECT {} FROM generate_series(1, 10)) ", columns.join(", "));
+        let named = |times| format!("{wide}{}", vec!["SELECT * FROM wide"; times].join(" UNION ALL "));
+        assert_eq!(admitted(&named(20)), Ok(()));
+        let refused = admitted(&named(40)).unwrap_err();
+        assert!(refused.contains("more than 30000 columns"), "{refused}");
+        assert_eq!(admitted(&vec!["SELECT * FROM jobs"; 200].join(" UNION ALL ")), Ok(()));
     }
 }

@@ -19,6 +19,7 @@ use futures::{FutureExt, stream};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
 use crate::encode::Encoded;
 use crate::error::QueryError;
@@ -220,17 +221,46 @@ async fn respond(
     Ok(([(CONTENT_TYPE, format.media_type())], body).into_response())
 }
 
+/// The response from its first bytes on. It is written by a task of its own, which ends in time: a reader who stalls keeps
+/// the pieces under way, not the query's rows.
 fn streamed(head: Vec<u8>, encoded: Encoded) -> Body {
-    let rest = stream::try_unfold(encoded, |mut encoded| async move {
-        match encoded.next().await {
-            Ok(piece) => Ok(piece.map(|piece| (Bytes::from(piece), encoded))),
-            Err(error) => {
-                tracing::warn!(code = error.code(), %error, "query failed after its response had begun; connection cut");
-                Err(error)
-            }
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(write(encoded, sender));
+    let rest = stream::try_unfold(receiver, |mut receiver| async move {
+        match receiver.recv().await {
+            Some(Part::Piece(piece)) => Ok(Some((Bytes::from(piece), receiver))),
+            Some(Part::End) => Ok(None),
+            None => Err(io::Error::other("the query ended before its last row")),
         }
     });
     Body::from_stream(futures::StreamExt::chain(stream::iter([Ok(Bytes::from(head))]), rest))
+}
+
+/// Part of a response that is being written. What ends without an [`Part::End`] was cut.
+enum Part {
+    Piece(Vec<u8>),
+    End,
+}
+
+async fn write(mut encoded: Encoded, sender: mpsc::Sender<Part>) {
+    let error = loop {
+        let piece = tokio::select! {
+            piece = encoded.next() => piece,
+            () = sender.closed() => return,
+        };
+        let part = match piece {
+            Ok(Some(piece)) => Part::Piece(piece),
+            Ok(None) => Part::End,
+            Err(error) => break error,
+        };
+        let last = matches!(part, Part::End);
+        match encoded.in_time(sender.send(part)).await {
+            Ok(Ok(())) if !last => {}
+            Ok(_) => return,
+            Err(error) => break error,
+        }
+    };
+    tracing::warn!(code = error.code(), %error, "query failed after its response had begun; connection cut");
 }
 
 async fn loopback_names_only(request: Request, next: Next) -> Response {
@@ -273,11 +303,13 @@ impl HttpError {
 impl From<QueryError> for HttpError {
     fn from(error: QueryError) -> Self {
         let status = match error {
-            QueryError::TooManyRows { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            QueryError::TooManyRows { .. } | QueryError::RowTooLarge { .. } => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             QueryError::Encode { .. } => StatusCode::NOT_ACCEPTABLE,
             // Not 408: clients and proxies take that as leave to send the same request again.
             QueryError::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
-            QueryError::OutOfMemory(_) => StatusCode::SERVICE_UNAVAILABLE,
+            QueryError::OutOfMemory(_) | QueryError::RowsTooWide { .. } => StatusCode::SERVICE_UNAVAILABLE,
             QueryError::Storage(_) | QueryError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::BAD_REQUEST,
         };

@@ -5,25 +5,31 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::config::ConfigNonZeroUsize;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
-use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::physical_plan::execute_stream;
+use datafusion::execution::{FunctionRegistry, runtime_env::RuntimeEnv};
 use datafusion::physical_plan::memory::MemoryStream;
-use datafusion::sql::parser::DFParserBuilder;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use futures::StreamExt;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::exec::{self, Limits};
+use tidegate_lake::kept::{Held, Watch};
 use tidegate_lake::lake::CatalogSource;
 use tidegate_lake::level;
+use tidegate_lake::memory::Gauge;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use crate::bounded::Bounds;
 use crate::error::QueryError;
+use crate::meter::{self, Meter};
 use crate::stop::Stop;
-use crate::{guard, reference};
+use crate::{guard, reference, wide};
 
 /// Longest query text, bytes.
 const MAX_SQL_BYTES: usize = 64 << 10;
@@ -34,11 +40,15 @@ const STACK_BYTES: usize = 64 << 20;
 const MAX_BLOCKING_THREADS: usize = 32;
 /// Batches that wait for a slow reader before the query pauses.
 const BATCHES_AHEAD: usize = 2;
+/// A single step of an operator may make one part in so many of the memory limit, and no more than the other bound.
+const STEP_PART: usize = 16;
+const STEP_BYTES: usize = 64 << 20;
 
 /// What queries may use. Memory is shared by all running queries; the rest is per query.
 #[derive(Debug, Clone, Copy)]
 pub struct QueryLimits {
-    /// Bytes that all running queries together may hold; what can be spilled goes to the temporary folder.
+    /// Bytes that all running queries together may hold, rows kept for the next one included; what can be spilled goes to
+    /// the temporary folder.
     pub memory_bytes: usize,
     /// Threads for all queries together.
     pub threads: usize,
@@ -54,6 +64,13 @@ impl Default for QueryLimits {
     fn default() -> Self {
         let Limits { memory_bytes, threads } = Limits::default();
         Self { memory_bytes, threads, concurrent: 16, rows_max: 1_000_000, time_max: Duration::from_secs(60) }
+    }
+}
+
+impl QueryLimits {
+    /// Bytes that a single step of an operator may make, and a single value have.
+    fn step_bytes(self) -> usize {
+        (self.memory_bytes / STEP_PART).min(STEP_BYTES)
     }
 }
 
@@ -100,10 +117,12 @@ impl QueryService {
             .max_blocking_threads(MAX_BLOCKING_THREADS)
             .thread_stack_size(STACK_BYTES)
             .thread_name("query")
+            .on_thread_start(|| meter::gauge().into_iter().for_each(Gauge::adopt_thread))
             .enable_all()
             .build()
             .map_err(|e| QueryError::Internal(format!("start query threads: {e}")))?;
-        let memory = exec::runtime(engine_limits(limits)).map_err(|e| QueryError::Internal(e.to_string()))?;
+        let memory = exec::measured_runtime(engine_limits(limits), meter::gauge())
+            .map_err(|e| QueryError::Internal(e.to_string()))?;
         let slots = Arc::new(Semaphore::new(limits.concurrent.max(1)));
         let handle = threads.handle().clone();
         let engine = Engine { limits, memory, slots, handle, threads: Some(threads) };
@@ -131,7 +150,8 @@ impl QueryService {
         let (schema_sender, schema) = oneshot::channel();
         let (batch_sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let out = Out {
-            schema: schema_sender,
+            schema: Some(schema_sender),
+            rows: 0,
             batches: batch_sender,
             rows_max: overrides.rows_max.unwrap_or(limits.rows_max),
             stop: stop.clone(),
@@ -175,6 +195,11 @@ impl Rows {
         &self.schema
     }
 
+    /// The work's result if it comes within the query's time limit.
+    pub(crate) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
+        self.stop.within(work).await
+    }
+
     /// The next rows; `None` after the last ones. After an error nothing more comes.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, QueryError> {
         match self.stop.within(self.batches.recv()).await? {
@@ -195,32 +220,66 @@ impl Rows {
 
 /// Where a running query puts what it finds.
 struct Out {
-    schema: oneshot::Sender<SchemaRef>,
+    /// Taken by the first attempt that gets so far.
+    schema: Option<oneshot::Sender<SchemaRef>>,
     batches: mpsc::Sender<RecordBatch>,
+    rows: u64,
     rows_max: u64,
     stop: Stop,
 }
 
-async fn run(engine: Arc<Engine>, catalog: Arc<Catalog>, sql: String, out: Out) -> Result<(), QueryError> {
+async fn run(
+    engine: Arc<Engine>,
+    catalog: Arc<Catalog>,
+    sql: String,
+    mut out: Out,
+) -> Result<(), QueryError> {
     let slots = Arc::clone(&engine.slots);
     let _slot = slots.acquire_owned().await.map_err(|e| QueryError::Internal(e.to_string()))?;
-    let mut stream = match reference::answer(&catalog, &sql)? {
-        Some(batch) => memory_stream(batch)?,
-        None => start(&engine, &catalog, &sql, &out.stop).await?,
-    };
-    if out.schema.send(stream.schema()).is_err() {
+    if let Some(batch) = reference::answer(&catalog, &sql)? {
+        return pass_on(memory_stream(batch)?, &catalog, &mut out).await;
+    }
+    let mut rows_at_a_time = wide::BATCH_ROWS;
+    loop {
+        let attempt = match start(&engine, &catalog, &sql, &out.stop, rows_at_a_time).await {
+            Ok(stream) => pass_on(stream, &catalog, &mut out).await,
+            Err(e) => Err(e),
+        };
+        match attempt {
+            // What nobody has seen yet can be begun anew.
+            Err(QueryError::RowsTooWide { bytes }) if out.rows == 0 && rows_at_a_time > 1 => {
+                let fitting = engine.limits.step_bytes() / bytes.max(1);
+                rows_at_a_time = fitting.clamp(1, rows_at_a_time / 2);
+            }
+            Err(e) => return Err(e),
+            Ok(()) => break,
+        }
+    }
+    // Its place is the next one's when its last rows are taken, or nobody wants them: until then they are held.
+    out.batches.reserve_many(BATCHES_AHEAD).await.ok();
+    Ok(())
+}
+
+/// Passes rows on to whoever asked, who may have gone.
+async fn pass_on(
+    mut stream: SendableRecordBatchStream,
+    catalog: &Catalog,
+    out: &mut Out,
+) -> Result<(), QueryError> {
+    if let Some(schema) = out.schema.take()
+        && schema.send(stream.schema()).is_err()
+    {
         return Ok(());
     }
-    let mut rows = 0;
     while let Some(batch) = stream.next().await {
         let batch = batch.map_err(|e| match out.stop.is_due() {
             true => out.stop.error(),
             false => QueryError::from_engine(&e, catalog.tables.keys().cloned()),
         })?;
-        rows += batch.num_rows() as u64;
-        if rows > out.rows_max {
+        if out.rows + batch.num_rows() as u64 > out.rows_max {
             return Err(QueryError::TooManyRows { limit: out.rows_max });
         }
+        out.rows += batch.num_rows() as u64;
         if batch.num_rows() > 0 && out.batches.send(batch).await.is_err() {
             return Ok(());
         }
@@ -241,14 +300,48 @@ async fn start(
     catalog: &Catalog,
     sql: &str,
     stop: &Stop,
+    rows_at_a_time: usize,
 ) -> Result<SendableRecordBatchStream, QueryError> {
+    let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
+    let statement = only_statement(sql, explain)?;
+    let step_bytes = engine.limits.step_bytes();
+    let ctx = exec::session(&engine.memory, engine_limits(engine.limits));
+    catalog.register(&ctx).map_err(|e| QueryError::Internal(e.to_string()))?;
+    let bounds = Arc::new(Bounds { step_bytes });
+    ctx.state_ref().write().register_function_rewrite(bounds).map_err(explain)?;
+    let plan = ctx.state().statement_to_plan(statement).await.map_err(explain)?;
+    let read_only =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    read_only.verify_plan(&plan).map_err(explain)?;
+    let plan = level::from_widest(&ctx, catalog, plan).map_err(explain)?;
+    let plan = ctx.state().optimize(&plan).map_err(explain)?;
+    let batch_rows = wide::batch_rows(&plan, step_bytes).map_err(explain)?.min(rows_at_a_time);
+    let meter = Meter { pool: Arc::clone(&engine.memory.memory_pool), step_bytes, batch_rows };
+    let watching = Watching { meter, stop: stop.clone() };
+    {
+        let state = ctx.state_ref();
+        let mut state = state.write();
+        let rows = ConfigNonZeroUsize::try_new(batch_rows).map_err(explain)?;
+        state.config_mut().options_mut().execution.batch_size = rows;
+        state.config_mut().set_extension(Arc::new(Held::watched(watching.clone())));
+    }
+    let state = ctx.state();
+    let plan = state.query_planner().create_physical_plan(&plan, &state).await;
+    let plan = plan.and_then(|plan| watching.over(plan)).map_err(explain)?;
+    execute_stream(plan, ctx.task_ctx()).map_err(explain)
+}
+
+/// The statement in a text that holds no other, if it only reads and is not too large to plan.
+fn only_statement(
+    sql: &str,
+    explain: impl Fn(DataFusionError) -> QueryError,
+) -> Result<Statement, QueryError> {
     if sql.len() > MAX_SQL_BYTES {
         return Err(QueryError::Invalid(format!(
             "its text has {} bytes; at most {MAX_SQL_BYTES} are read",
             sql.len()
         )));
     }
-    let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
     let parser = DFParserBuilder::new(sql).with_dialect(&PostgreSqlDialect {}).build();
     let mut statements = parser.and_then(|mut p| p.parse_statements()).map_err(explain)?;
     let statement = match (statements.pop_front(), statements.len()) {
@@ -257,14 +350,18 @@ async fn start(
         (Some(_), more) => return Err(QueryError::SeveralStatements(more + 1)),
     };
     guard::admit(&statement)?;
-    let ctx = exec::session(&engine.memory, engine_limits(engine.limits));
-    catalog.register(&ctx).map_err(|e| QueryError::Internal(e.to_string()))?;
-    let plan = ctx.state().statement_to_plan(statement).await.map_err(explain)?;
-    let read_only =
-        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    read_only.verify_plan(&plan).map_err(explain)?;
-    let plan = level::from_widest(&ctx, catalog, plan).map_err(explain)?;
-    let plan =
-        ctx.state().create_physical_plan(&plan).await.and_then(|plan| stop.apply(plan)).map_err(explain)?;
-    execute_stream(plan, ctx.task_ctx()).map_err(explain)
+    Ok(statement)
+}
+
+/// Time and memory of one query, in its own plan and in those of the views it reads.
+#[derive(Debug, Clone)]
+struct Watching {
+    meter: Meter,
+    stop: Stop,
+}
+
+impl Watch for Watching {
+    fn over(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        self.meter.apply(self.stop.apply(plan)?)
+    }
 }

@@ -238,6 +238,29 @@ pub fn folder_url(folder: &Path) -> Result<Url, CommandError> {
         .map_err(|()| format!("{} is not an absolute path", folder.display()).into())
 }
 
+/// The least that a memory limit may be: planning a view of ours takes some of it.
+const LEAST_QUERY_MEMORY: usize = 16 << 20;
+
+/// A memory limit of queries.
+fn query_memory(text: &str) -> Result<usize, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err(format!("{text:?} is not a size; write a number and K, M or G, e.g. 512M")),
+    };
+    let number: usize = number.parse().map_err(|_| format!("{text:?} is not a size; write e.g. 512M"))?;
+    let bytes = number.checked_mul(1 << shift);
+    let bytes = bytes.ok_or_else(|| format!("{text:?} is more than this machine can address"))?;
+    match bytes < LEAST_QUERY_MEMORY {
+        true => Err(format!("{text:?} is too little to plan a query in; the least is 16M")),
+        false => Ok(bytes),
+    }
+}
+
 /// Runs an async command to its end.
 pub fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
     // Views upon views make deep plans.

@@ -53,7 +53,7 @@ pub struct LogArgs {
     #[arg(long, value_name = "N", requires = "log", value_parser = clap::value_parser!(u32).range(1..=1000))]
     partitions: Option<u32>,
 
-    /// How long topics that are created keep their records, by event time; what tables lack is kept [default: for ever]
+    /// How long topics that are created keep records after they were written; what tables lack is kept [default: for ever]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=36500))]
     retain_days: Option<u64>,
 }

@@ -27,7 +27,7 @@ use super::{
   tidegate pipeline check my_pipelines/gpu_hours.sql
   tidegate pipeline run --data tidegate-data
   tidegate pipeline backfill --pipelines my_pipelines
-  tidegate pipeline test my_pipelines/tests")]
+  tidegate pipeline test my_pipelines/tests --pipelines my_pipelines")]
 pub struct PipelineArgs {
     #[command(subcommand)]
     what: What,

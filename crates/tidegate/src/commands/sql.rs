@@ -15,7 +15,7 @@ use tidegate_log::{DataDir, LogError};
 use tidegate_server::{Encoded, Format, Overrides, QueryError, QueryLimits, QueryService};
 use url::Url;
 
-use super::{CommandError, CommandResult, DataArgs, block_on, lake_url};
+use super::{CommandError, CommandResult, DataArgs, block_on, lake_url, query_memory};
 
 mod prompt;
 
@@ -46,28 +46,14 @@ pub struct SqlArgs {
     /// A query that runs longer is ended, e.g. 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     timeout: Duration,
-    /// Memory for the query, e.g. 512M or 4G; beyond it, sorts and groupings go to the temporary folder
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
+    /// Memory for the query and what it reads, e.g. 512M or 4G; beyond it, sorts and groupings go to the temporary folder
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = query_memory)]
     memory: usize,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
     let ms = parse_duration_ms(text)?;
     Ok(Duration::from_millis(ms.unsigned_abs()))
-}
-
-fn bytes(text: &str) -> Result<usize, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let shift = match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        _ => return Err(format!("{text:?} is not a size; write a number and K, M or G, e.g. 512M")),
-    };
-    let number: usize = number.parse().map_err(|_| format!("{text:?} is not a size; write e.g. 512M"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is more than this machine can address"))
 }
 
 /// Tables of a data folder and what it takes to query them.

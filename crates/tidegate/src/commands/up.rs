@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Opened, bind, block_on, insight,
-    name_full_disk, stop_on_signals, table_counts,
+    name_full_disk, query_memory, stop_on_signals, table_counts,
 };
 use crate::autopilot::demo as demo_cluster;
 use crate::autopilot::live::{Config, Live};
@@ -51,7 +51,7 @@ pub struct UpArgs {
     #[command(flatten)]
     log: LogArgs,
     /// Address for SQL and health checks; port 0 takes a free one
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8428")]
+    #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_LISTEN", default_value = "127.0.0.1:8428")]
     listen: String,
     /// Take in events over HTTP, as agents with --log http://HOST:PORT send them
     #[arg(long)]
@@ -73,6 +73,9 @@ pub struct UpArgs {
     /// Make no signals and forecasts of what comes in
     #[arg(long)]
     no_insight: bool,
+    /// Memory for all queries over HTTP together, e.g. 512M or 4G; beyond it, sorts and groupings go to the temporary folder
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = query_memory)]
+    query_memory: usize,
     /// Run the autopilot of this TOML file on its cluster, as `tidegate autopilot run --config FILE` does
     #[arg(long, value_name = "FILE", conflicts_with_all = ["demo", "trace", "speed"])]
     autopilot: Option<PathBuf>,
@@ -110,7 +113,8 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     };
     let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..Pace::default() };
     let mut runner = opened.runner(pipelines, pace).await?;
-    let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
+    let limits = QueryLimits { memory_bytes: args.query_memory, ..QueryLimits::default() };
+    let service = QueryService::new(runner.catalog(), limits)?;
     let mut until = stopped.clone();
     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
     let metrics = Arc::new(Metrics::default());

@@ -1,0 +1,261 @@
+//! What queries hold is bounded, whatever they ask: a real server under queries that would take all memory there is, with an
+//! eye on what the system says it holds.
+
+mod hostile;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::program::{Place, jobs, tidegate};
+use hostile::{Ends, queries};
+
+/// What the process holds besides what its queries may hold, as ARCHITECTURE.md states it.
+const BASE_MIB: u64 = 384;
+
+/// What has an answer gets it within so long, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server whose memory is watched.
+struct Watched {
+    child: Child,
+    /// Held so that the program has somewhere to write to.
+    _stdout: BufReader<ChildStdout>,
+    address: String,
+    peak_kib: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl Watched {
+    fn start(place: &Place, query_memory: &str) -> Self {
+        let mut child = tidegate()
+            .args([
+                "up",
+                "--listen",
+                "127.0.0.1:0",
+                "--ingest",
+                "--no-insight",
+                "--query-memory",
+                query_memory,
+            ])
+            .arg("--data")
+            .arg(place.data())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("SQL") {
+            line.clear();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
+        }
+        let address = line.split('/').nth(2).unwrap().to_owned();
+        let (peak_kib, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let watcher = watch(child.id(), Arc::clone(&peak_kib), Arc::clone(&ended));
+        Self { child, _stdout: stdout, address, peak_kib, ended, watcher: Some(watcher) }
+    }
+
+    fn peak_mib(&self) -> u64 {
+        self.peak_kib.load(Ordering::Relaxed) / 1024
+    }
+
+    /// How a query ends that has so long.
+    fn ask(&self, sql: &str, ends: Ends, time: Duration) -> Answer {
+        let format = if matches!(ends, Ends::Right(_) | Ends::Either(_)) { "csv" } else { "json" };
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        let request = serde_json::json!({
+            "sql": sql, "format": format, "timeout_ms": time.as_millis() as u64, "max_rows": 1_000_000_000_u64,
+        });
+        let body = request.to_string();
+        let head = format!(
+            "POST /v1/sql HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(body.as_bytes())).unwrap();
+        Answer::read(socket)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.watcher.take().map(JoinHandle::join);
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL).ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Reads again and again what the system says the process holds, and ends it before it takes the machine down.
+fn watch(process: u32, peak_kib: Arc<AtomicU64>, ended: Arc<AtomicBool>) -> JoinHandle<()> {
+    const TOO_MUCH_KIB: u64 = 8 << 20;
+    std::thread::spawn(move || {
+        while !ended.load(Ordering::Relaxed) {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let held = held.and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+            if peak_kib.fetch_max(held, Ordering::Relaxed) > TOO_MUCH_KIB {
+                kill(Pid::from_raw(process as i32), Signal::SIGKILL).ok();
+            }
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+    })
+}
+
+/// The beginning of an answer, and whether its end came.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    begin: String,
+    whole: bool,
+}
+
+impl Answer {
+    /// Reads an answer to its end and keeps little of it.
+    fn read(mut socket: TcpStream) -> Self {
+        const KEPT: usize = 4096;
+        let (mut begin, mut end, mut block) = (Vec::new(), Vec::new(), vec![0; 256 << 10]);
+        while let Ok(read @ 1..) = socket.read(&mut block) {
+            let room = KEPT.saturating_sub(begin.len());
+            begin.extend_from_slice(&block[..read.min(room)]);
+            end.extend_from_slice(&block[read.saturating_sub(8)..read]);
+            end.drain(..end.len().saturating_sub(8));
+        }
+        let text = String::from_utf8_lossy(&begin).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        Self {
+            status,
+            begin: body.to_owned(),
+            whole: status != 0 && (!chunked || end.ends_with(b"0\r\n\r\n")),
+        }
+    }
+
+    /// The code of an error that names a limit and how it is raised.
+    fn limit(&self) -> Option<String> {
+        let error: serde_json::Value = serde_json::from_str(&self.begin).ok()?;
+        let (code, hint) = (error["code"].as_str()?, error["hint"].as_str().unwrap_or_default());
+        let named = match code {
+            "memory_limit" => "--query-memory",
+            "time_limit" => "--timeout",
+            "rows_limit" => "--max-rows",
+            "row_limit" => "substr",
+            _ => return None,
+        };
+        hint.contains(named).then(|| code.to_owned())
+    }
+
+    /// In a word how it ended, if it may end so.
+    fn judge(&self, ends: Ends) -> Result<String, String> {
+        let rows = self.begin.split_once('\n').map_or("", |(_, rows)| rows.trim_end());
+        let answered = self.status == 200 && self.whole;
+        match (ends, self.limit()) {
+            (Ends::Right(right) | Ends::Either(right), _) if answered && rows == right => {
+                Ok("answered".into())
+            }
+            (Ends::Limited | Ends::Either(_) | Ends::Streams, Some(code)) => Ok(code),
+            (Ends::Streams, None) if answered => Ok("answered".into()),
+            // A limit that is met after the answer had begun cuts it.
+            (Ends::Streams, None) if self.status == 200 => Ok("cut".into()),
+            _ => Err(format!("{self:?} instead of {ends:?}")),
+        }
+    }
+}
+
+/// Asks queries from several clients at once until time is up, every client so many at least. Returns how often they ended
+/// how. One client alone asks them in turn, and what has an answer then has to get it.
+fn ask_all(
+    server: &Watched,
+    clients: usize,
+    each: Duration,
+    at_least: usize,
+    until: Instant,
+) -> BTreeMap<String, u64> {
+    let (ended, wrong): (Mutex<BTreeMap<String, u64>>, Mutex<Vec<String>>) = Default::default();
+    let (queries, in_turn) = (queries(), clients == 1);
+    std::thread::scope(|scope| {
+        for client in 0..clients {
+            let (ended, wrong, queries) = (&ended, &wrong, &queries);
+            scope.spawn(move || {
+                // Each client begins elsewhere and takes other steps, so that all kinds of queries meet.
+                let step = if in_turn { 1 } else { [1, 7, 11, 13, 17][client % 5] };
+                for turn in 0.. {
+                    if turn >= at_least && Instant::now() >= until {
+                        break;
+                    }
+                    let (sql, ends) = &queries[(client * 9 + turn * step) % queries.len()];
+                    let ends = if in_turn { *ends } else { beside_others(*ends) };
+                    let time = if matches!(ends, Ends::Right(_)) { PATIENCE } else { each };
+                    match server.ask(sql, ends, time).judge(ends) {
+                        Ok(how) => *ended.lock().unwrap().entry(how).or_default() += 1,
+                        Err(other) => wrong.lock().unwrap().push(format!("{sql:.300}\n{other:.900}")),
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{} ended otherwise:\n{}", wrong.len(), wrong.join("\n"));
+    ended.into_inner().unwrap()
+}
+
+/// A query that has an answer may meet a limit when others have taken what there is.
+fn beside_others(ends: Ends) -> Ends {
+    match ends {
+        Ends::Right(right) => Ends::Either(right),
+        other => other,
+    }
+}
+
+fn with_jobs() -> Place {
+    let place = Place::new();
+    let file = place.file("jobs.csv", jobs(500));
+    assert_eq!(place.import(file, "jobs_csv").status, Some(0));
+    place
+}
+
+#[test]
+fn hostile_queries_meet_a_limit_or_have_the_right_answer() {
+    const LIMIT_MIB: u64 = 128;
+    let place = with_jobs();
+    let server = Watched::start(&place, "128M");
+    let ended = ask_all(&server, 1, Duration::from_secs(2), queries().len(), Instant::now());
+    let alone = server.peak_mib();
+    assert!(ended["answered"] >= 14 && ended["memory_limit"] >= 12, "{ended:?}");
+    assert!(alone <= LIMIT_MIB + BASE_MIB, "one after the other they took {alone} MiB");
+    let ended = ask_all(&server, 4, Duration::from_secs(1), queries().len() / 2, Instant::now());
+    let together = server.peak_mib();
+    assert!(ended["memory_limit"] >= 12, "{ended:?}");
+    assert!(together <= LIMIT_MIB + BASE_MIB, "four at a time they took {together} MiB");
+    let all = Ends::Right("500");
+    let after = server.ask("SELECT count(*) FROM jobs", all, PATIENCE);
+    assert_eq!(after.judge(all), Ok("answered".into()));
+    eprintln!("peak {alone} MiB one after the other, {together} MiB four at a time");
+    drop(server);
+    if std::env::var_os("TIDEGATE_LONG").is_some() {
+        an_hour_of_them();
+    }
+}
+
+/// The long form: the default limit and four clients, for an hour or `TIDEGATE_LONG_MINUTES`.
+fn an_hour_of_them() {
+    const LIMIT_MIB: u64 = 1024;
+    let minutes = std::env::var("TIDEGATE_LONG_MINUTES").map_or(60, |minutes| minutes.parse().unwrap());
+    let place = with_jobs();
+    let server = Watched::start(&place, "1G");
+    let until = Instant::now() + Duration::from_secs(60 * minutes);
+    let ended = ask_all(&server, 4, Duration::from_secs(15), queries().len(), until);
+    eprintln!("{minutes} minutes: peak {} MiB; {ended:?}", server.peak_mib());
+    assert!(server.peak_mib() <= LIMIT_MIB + BASE_MIB, "they took {} MiB", server.peak_mib());
+}
