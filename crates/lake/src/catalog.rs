@@ -158,7 +158,7 @@ pub async fn register_views(
             Ok(rows.select(columns_as(&spec.public_schema()))?.into_unoptimized_plan())
         };
         let provider = match view.pipeline.once {
-            true => OnceTable::provider(schema, make),
+            true => OnceTable::provider(&view.spec.name, schema, make),
             false => Arc::new(LazyTable::new(schema, make)),
         };
         ctx.register_table(view.spec.name.as_str(), Arc::clone(&provider))?;

@@ -13,13 +13,16 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionContext;
 
+use crate::gathered::Gathered;
 use crate::latest::Latest;
+use crate::occupancy::function::Occupancy;
 use crate::quantiles::OrderStatistic;
+use crate::sweep::Sweep;
 use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
 /// Name, usage and meaning of every function added to SQL, for `describe functions` and the reference.
-pub const DOCS: [(&str, &str, &str); 15] = [
+pub const DOCS: [(&str, &str, &str); 20] = [
     (
         "gpu_ms",
         "gpu_ms(gpus_milli, begin, from, to)",
@@ -76,7 +79,37 @@ pub const DOCS: [(&str, &str, &str); 15] = [
         "Aggregate: the exact quantiles of rank q, 0 to 1, as a list; between two values in proportion. One pass for all of them: \
          quantiles(power_mw, 0.5, 0.95, 0.99)[3].",
     ),
+    (
+        "gathered",
+        "gathered(value)",
+        "Aggregate: all values as a list, in an order of their own, which is the same however rows come.",
+    ),
+    (
+        "occupancy",
+        "occupancy(facts, from_ms, to_ms)",
+        "Where the GPU time of a minute went, by node, device and job, as a list: the rules of docs/ledger.md over facts gathered with \
+         gathered(named_struct(…)) from occupancy_facts.",
+    ),
+    (
+        "idle_stretches",
+        "idle_stretches(facts)",
+        "How long how many GPUs that nobody held were of which class, as a list: the same rules where no agent watches.",
+    ),
     ("mad", "mad(value)", "Aggregate: the exact median of the distances from the median."),
+    (
+        "least_in_force",
+        "least_in_force(rank, from, to)",
+        "Aggregate: which of the intervals [from, to) has the least rank, from when to when, as a list of {rank, from_time, to_time} \
+         for unnest(). Without `to` an interval lasts.",
+    ),
+    (
+        "placed",
+        "placed(node, pools, pool, at, milli)",
+        "Aggregate: on which nodes GPUs are taken to be of which only the pool is known, as a list of changes {node, at, milli} for \
+         unnest(). Rows with a node: from `at` on so much of it is idle (NULL: it is gone), and it serves these pools, none: all. \
+         Rows without: from `at` on so much more is held in the pool. Nodes give in order of their names, pools take in order of \
+         theirs, jobs without a pool last.",
+    ),
 ];
 
 /// Adds the lake's functions to a session.
@@ -110,9 +143,15 @@ pub fn register(ctx: &SessionContext) {
     for function in functions {
         ctx.register_udf(ScalarUDF::from(function));
     }
+    ctx.register_udf(Occupancy::minute());
+    ctx.register_udf(Occupancy::stretches());
+    ctx.register_udaf(Gathered::udaf());
     ctx.register_udaf(Latest::udaf());
     ctx.register_udaf(OrderStatistic::quantiles());
     ctx.register_udaf(OrderStatistic::mad());
+    for sweep in Sweep::udafs() {
+        ctx.register_udaf(sweep);
+    }
 }
 
 /// A function over whole columns with fixed argument types.

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod counting;
 mod histories;
 mod ledger;
+mod long_log;
 mod retention;
 mod revisions;
 mod same_bytes;

@@ -1,0 +1,180 @@
+//! Two processes that share one log, as members of a group on Kafka do: who dies or is silent for
+//! long loses its partitions.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_log::{
+    Appended, Batch, EmbeddedLog, EventLog, Extent, LogError, Member, Share, StoredRecord, TopicConfig,
+    TopicPartition,
+};
+
+/// Who of two has which partition, and who should.
+#[derive(Debug, Default)]
+pub struct Shares {
+    held: BTreeMap<TopicPartition, usize>,
+    is_gone: [bool; 2],
+}
+
+impl Shares {
+    /// The even partitions are the first one's, the odd ones the second one's; all are whose who is
+    /// left.
+    fn should_have(&self, at: &TopicPartition) -> usize {
+        let share = at.partition as usize % 2;
+        if self.is_gone[share] { 1 - share } else { share }
+    }
+}
+
+/// One process's way to the log.
+#[derive(Clone)]
+pub struct Handle {
+    log: EmbeddedLog,
+    who: usize,
+    shares: Arc<Mutex<Shares>>,
+}
+
+impl Handle {
+    /// Two processes on one log.
+    pub fn pair(log: &EmbeddedLog) -> [Self; 2] {
+        let shares = Arc::default();
+        [0, 1].map(|who| Self { log: log.clone(), who, shares: Arc::clone(&shares) })
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is dead, or was silent for too long: the group gives its partitions away.
+    pub fn is_gone(&self) {
+        let mut shares = self.shares();
+        shares.is_gone[self.who] = true;
+        let who = self.who;
+        shares.held.retain(|_, holder| *holder != who);
+    }
+
+    /// It is heard of again.
+    pub fn is_back(&self) {
+        self.shares().is_gone[self.who] = false;
+    }
+}
+
+/// Membership of one topic's group.
+struct OfTopic {
+    handle: Handle,
+    group: String,
+    all: Vec<TopicPartition>,
+    /// What it was told that it has.
+    told: Vec<TopicPartition>,
+    /// What it was told to let go of, and may still commit for.
+    leaving: Vec<TopicPartition>,
+    changes: u64,
+}
+
+impl Member for OfTopic {
+    fn poll(&mut self, _: Duration) -> Result<Option<Share>, LogError> {
+        let mut shares = self.handle.shares();
+        let who = self.handle.who;
+        for at in self.leaving.drain(..) {
+            if shares.held.get(&at) == Some(&who) {
+                shares.held.remove(&at);
+            }
+        }
+        let takes =
+            |told: &mut Vec<TopicPartition>, which: &[TopicPartition]| told.retain(|at| !which.contains(at));
+        let lost: Vec<_> = self.told.iter().filter(|at| shares.held.get(at) != Some(&who)).cloned().collect();
+        let leaving: Vec<_> = self.told.iter().filter(|at| shares.should_have(at) != who).cloned().collect();
+        let free = |at: &&TopicPartition| shares.should_have(at) == who && !shares.held.contains_key(at);
+        let gained: Vec<_> = self.all.iter().filter(free).cloned().collect();
+        let share = if !lost.is_empty() {
+            takes(&mut self.told, &lost);
+            Share::Lost(lost)
+        } else if !leaving.is_empty() {
+            takes(&mut self.told, &leaving);
+            self.leaving.clone_from(&leaving);
+            Share::Leaving(leaving)
+        } else if !gained.is_empty() {
+            shares.held.extend(gained.iter().map(|at| (at.clone(), who)));
+            self.told.extend(gained.iter().cloned());
+            Share::Gained(gained)
+        } else {
+            return Ok(None);
+        };
+        self.changes += 1;
+        Ok(Some(share))
+    }
+
+    fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError> {
+        for (at, offset) in offsets {
+            let is_mine = self.handle.shares().held.get(at) == Some(&self.handle.who);
+            if is_mine {
+                self.handle.log.commit_offset(&self.group, at, *offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rebalances(&self) -> u64 {
+        self.changes
+    }
+}
+
+impl EventLog for Handle {
+    fn join(&self, group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError> {
+        let topics = self.log.topics()?.into_iter().filter(|(topic, _)| topics.contains(&topic.as_str()));
+        let partitions = |(topic, config): (String, TopicConfig)| {
+            (0..config.partitions).map(move |partition| TopicPartition { topic: topic.clone(), partition })
+        };
+        let all = topics.flat_map(partitions).collect();
+        let (handle, group) = (self.clone(), group.into());
+        Ok(Box::new(OfTopic { handle, group, all, told: Vec::new(), leaving: Vec::new(), changes: 0 }))
+    }
+
+    fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError> {
+        self.log.create_topic(topic, config)
+    }
+
+    fn topics(&self) -> Result<Vec<(String, TopicConfig)>, LogError> {
+        self.log.topics()
+    }
+
+    fn append(&self, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError> {
+        self.log.append(at, batch)
+    }
+
+    fn read(&self, at: &TopicPartition, from: u64, max_bytes: usize) -> Result<Vec<StoredRecord>, LogError> {
+        self.log.read(at, from, max_bytes)
+    }
+
+    fn extent(&self, at: &TopicPartition) -> Result<Extent, LogError> {
+        self.log.extent(at)
+    }
+
+    fn offset_for_time(&self, at: &TopicPartition, event_time_ms: i64) -> Result<u64, LogError> {
+        self.log.offset_for_time(at, event_time_ms)
+    }
+
+    fn wait_for(&self, at: &TopicPartition, offset: u64, timeout: Duration) -> Result<bool, LogError> {
+        self.log.wait_for(at, offset, timeout)
+    }
+
+    fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError> {
+        self.log.commit_offset(group, at, offset)
+    }
+
+    fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError> {
+        self.log.committed_offset(group, at)
+    }
+
+    fn trim(&self, at: &TopicPartition, before: u64) -> Result<Extent, LogError> {
+        self.log.trim(at, before)
+    }
+
+    fn apply_retention(&self, now_ms: i64) -> Result<(), LogError> {
+        self.log.apply_retention(now_ms)
+    }
+
+    fn fence(&self) -> Result<u64, LogError> {
+        self.log.fence()
+    }
+}

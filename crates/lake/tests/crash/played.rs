@@ -1,0 +1,98 @@
+//! A history that was played, and what becomes of it from any of its instants on.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use tidegate_lake::ways::Contents;
+
+use crate::camera::{self, Shot};
+use crate::story::Story;
+use crate::tables::Tables;
+
+/// A history, what comes of it where nothing happens, and every instant on the way.
+pub struct Played {
+    seed: u64,
+    story: Story,
+    expected: Contents,
+    shots: Vec<Shot>,
+    /// Tables that were others than they should be, and when.
+    pub differences: Vec<String>,
+    folder: tempfile::TempDir,
+}
+
+impl Played {
+    pub async fn new(seed: u64, tables: Tables) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let story = Story::new(seed, tables).await;
+        let undisturbed = folder.path().join("undisturbed");
+        story.play_rest_at_once(&undisturbed).await;
+        let expected = story.outcome(&undisturbed).await;
+        for (table, rows) in &expected {
+            assert!(rows.num_rows() > 0, "seed {seed}: nothing is in {table}");
+        }
+        let (data, album) = (folder.path().join("whole"), folder.path().join("album"));
+        camera::begin(&data, &album);
+        story.play(&data, 0).await;
+        let shots = camera::end();
+        let mut played = Self { seed, story, expected, shots, differences: Vec::new(), folder };
+        let outcome = played.story.outcome(&data).await;
+        played.compare(&outcome, &format!("seed {seed}, not disturbed"));
+        played
+    }
+
+    /// Goes on from these instants, and where the log was written to also from the middle of that
+    /// write. Returns how many.
+    pub async fn die_at(
+        &mut self,
+        is_wanted: &mut dyn FnMut(&Shot) -> bool,
+        kinds: &mut BTreeMap<String, usize>,
+    ) -> usize {
+        let wanted: Vec<usize> = (0..self.shots.len()).filter(|n| is_wanted(&self.shots[*n])).collect();
+        let mut points = 0;
+        for number in wanted {
+            self.recover(number, false).await;
+            let is_written = number > 0 && self.shots[number].is_of_the_log();
+            if is_written {
+                self.recover(number, true).await;
+            }
+            points += 1 + usize::from(is_written);
+            *kinds.entry(self.shots[number].done.clone()).or_default() += 1;
+        }
+        points
+    }
+
+    /// Goes on from an instant and compares what comes of it.
+    async fn recover(&mut self, number: usize, is_torn: bool) {
+        let (begun, shot) = (Instant::now(), &self.shots[number]);
+        let data = self.folder.path().join("recovered");
+        match is_torn {
+            true => shot.lay_out_torn(&self.shots[number - 1], &data, (number % 10) as f64 / 10.0),
+            false => shot.lay_out(&data),
+        }
+        // After a commit it goes on as before, in small reads, for a flush may be left to repair;
+        // of the others, every fourth.
+        let as_before = !is_torn && (shot.done == "file: commit" || number.is_multiple_of(4));
+        match as_before {
+            true => self.story.play(&data, shot.act).await,
+            false => self.story.play_rest_at_once(&data).await,
+        }
+        let outcome = self.story.outcome(&data).await;
+        std::fs::remove_dir_all(&data).unwrap();
+        let torn = if is_torn { ", torn" } else { "" };
+        let what = format!("seed {}, dead at {number} ({} {}{torn})", self.seed, shot.done, shot.table);
+        println!("{what}: {:?}", begun.elapsed());
+        self.compare(&outcome, &what);
+    }
+
+    fn compare(&mut self, found: &Contents, what: &str) {
+        let others = self.expected.iter().filter(|(table, rows)| found[*table] != **rows);
+        let said = |(table, rows): (&String, &RecordBatch)| {
+            let (here, there) = (found[table].num_rows(), rows.num_rows());
+            format!("{what}: {table} is another one, of {here} rows instead of {there}")
+        };
+        let others: Vec<String> = others.map(said).collect();
+        others.iter().for_each(|difference| println!("{difference}"));
+        self.differences.extend(others);
+    }
+}

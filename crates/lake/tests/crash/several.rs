@@ -1,0 +1,144 @@
+//! Several processes on one lake: one dies or hangs at an instant, the other one has its memory
+//! still and takes over.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_events::SchemaId;
+use tidegate_lake::exec::Limits;
+use tidegate_lake::histories::{History, Records};
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::plan::Plan;
+use tidegate_lake::runner::{Pace, Runner};
+use tidegate_lake::ways::Contents;
+use tidegate_log::{Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig};
+
+use crate::group::Handle;
+use crate::story::{lake_url, tables_below};
+use crate::tables::Tables;
+use crate::victim::{self, Fate, VICTIM};
+
+const PARTITIONS: u32 = 2;
+/// Nothing that is left to do takes so long.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A history on a log that two processes share.
+pub struct Several {
+    seed: u64,
+    plan: Plan,
+    records: Records,
+    expected: Contents,
+}
+
+impl Several {
+    pub fn new(seed: u64) -> Self {
+        let plan = on_one_thread("plan").block_on(Tables::Few.plan());
+        let records = History { seed, jobs: 4, minutes: 100 }.records(PARTITIONS).unwrap();
+        let mut several = Self { seed, plan, records, expected: Contents::new() };
+        let folder = tempfile::tempdir().unwrap();
+        several.expected = several.undisturbed(folder.path());
+        several
+    }
+
+    /// What one process alone makes of it.
+    fn undisturbed(&self, data: &Path) -> Contents {
+        let log = self.log(data);
+        let catch_up = async {
+            let lake =
+                Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Alone).await;
+            let mut runner = Runner::start_alone(Arc::new(log), lake.unwrap(), pace()).await.unwrap();
+            runner.catch_up(&mut |_| {}).await.unwrap();
+            tables_below(data, &self.plan).await
+        };
+        on_one_thread("undisturbed").block_on(catch_up)
+    }
+
+    /// A log that holds all of it.
+    fn log(&self, data: &Path) -> EmbeddedLog {
+        let log = EmbeddedLog::open(data.join("log"), EmbeddedOptions::default()).unwrap();
+        for topic in SchemaId::ALL.map(SchemaId::topic) {
+            let config = TopicConfig { partitions: PARTITIONS, retain_ms: None, retain_bytes: None };
+            log.create_topic(topic, config).unwrap();
+        }
+        for (at, records) in &self.records {
+            let producer = Producer { source: "history".into(), epoch: 1 };
+            log.append(at, Batch { producer, first_seq: 0, records: records.clone() }).unwrap();
+        }
+        std::fs::create_dir_all(data.join("lake")).unwrap();
+        log
+    }
+
+    /// Tables that are others than one process alone would make them.
+    pub fn others(&self, found: &Contents) -> Vec<String> {
+        let others = self.expected.iter().filter(|(table, rows)| found[*table] != **rows);
+        others.map(|(table, _)| table.clone()).collect()
+    }
+
+    /// Two processes, of which one meets its fate at an instant. Returns what it had done last, and
+    /// what comes of the tables; `None` if it was done before that.
+    pub fn with_fate(&self, fate: Fate, at: usize) -> (Option<String>, Contents) {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        let log = self.log(data);
+        let [first, second] = Handle::pair(&log);
+        victim::doom(fate, at);
+        thread::scope(|scope| {
+            // It keeps up until everything is done, as one process of several does for good.
+            let victim = thread::Builder::new().name(VICTIM.into());
+            let mine = first.clone();
+            let victim = victim.spawn_scoped(scope, move || self.keep_up(data, mine, VICTIM)).unwrap();
+            let other = scope.spawn(|| self.keep_up(data, second.clone(), "other"));
+            let (begun, mut is_gone) = (Instant::now(), false);
+            while !other.is_finished() {
+                if !is_gone && victim::met().is_some() {
+                    first.is_gone();
+                    is_gone = true;
+                }
+                if begun.elapsed() > PATIENCE {
+                    eprintln!("seed {}: not done after {fate:?} at {at}", self.seed);
+                    std::process::exit(1);
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+            let done = other.join();
+            // Who hung comes back as if nothing had been, and the other one is gone.
+            second.is_gone();
+            first.is_back();
+            victim::go_on();
+            let back = victim.join();
+            done.unwrap().unwrap();
+            // The dead one ends in an error, or without a word.
+            if fate == Fate::Hangs || victim::met().is_none() {
+                back.unwrap().unwrap();
+            }
+        });
+        let tables = on_one_thread("outcome").block_on(tables_below(data, &self.plan));
+        (victim::met(), tables)
+    }
+
+    /// One process: takes in what is its share until everything is in the tables.
+    fn keep_up(&self, data: &Path, log: Handle, name: &str) -> Result<(), String> {
+        let work = async {
+            let (root, plan) = (lake_url(data), self.plan.clone());
+            let lake = Lake::open(&root, plan, Limits::default(), Sharing::Shared).await;
+            let lake = lake.map_err(|e| e.to_string())?;
+            let runner = Runner::start(Arc::new(log), "crash", lake, pace()).await;
+            let mut runner = runner.map_err(|e| e.to_string())?;
+            runner.catch_up(&mut |_| {}).await.map_err(|e| e.to_string())?;
+            Ok(())
+        };
+        on_one_thread(name).block_on(work)
+    }
+}
+
+/// Small reads and flushes, so that there are many.
+fn pace() -> Pace {
+    Pace { read_bytes: 16 << 10, flush_events: 400, refresh_every: None, ..Pace::default() }
+}
+
+/// A runtime whose threads have this name.
+fn on_one_thread(name: &str) -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().thread_name(name).enable_all().build().unwrap()
+}

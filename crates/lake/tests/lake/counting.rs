@@ -1,0 +1,120 @@
+//! An object store that counts how often it is asked for listings, by folder.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path as FilePath;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use async_trait::async_trait;
+use deltalake::DeltaResult;
+use deltalake::logstore::{ObjectStoreFactory, ObjectStoreRef, StorageConfig, object_store_factories};
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+};
+use url::Url;
+
+/// Listings of a folder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Listings {
+    /// From an offset on, as a look for the newest version does it.
+    pub from_offset: usize,
+    /// Of everything.
+    pub whole: usize,
+}
+
+static COUNTED: LazyLock<Mutex<BTreeMap<String, Listings>>> = LazyLock::new(Mutex::default);
+
+/// From now on local tables are opened through a store that counts; for the whole process, so counts are by folder.
+pub fn install() {
+    tidegate_lake::delta::install_disk();
+    object_store_factories().insert(Url::parse("file://").unwrap(), Arc::new(Counting));
+}
+
+/// What was listed of a folder since this was last asked.
+pub fn take(folder: &FilePath) -> Listings {
+    let folder = Path::from_absolute_path(folder).unwrap();
+    COUNTED.lock().unwrap().remove(folder.as_ref()).unwrap_or_default()
+}
+
+fn count(folder: Option<&Path>, add: impl FnOnce(&mut Listings)) {
+    let folder = folder.map(Path::to_string).unwrap_or_default();
+    add(COUNTED.lock().unwrap().entry(folder).or_default());
+}
+
+#[derive(Debug)]
+struct Counting;
+
+impl ObjectStoreFactory for Counting {
+    fn parse_url_opts(&self, url: &Url, _: &StorageConfig) -> DeltaResult<(ObjectStoreRef, Path)> {
+        let (inner, path) = object_store::parse_url(url)?;
+        Ok((Arc::new(CountingStore { inner: inner.into() }), path))
+    }
+}
+
+#[derive(Debug)]
+struct CountingStore {
+    inner: ObjectStoreRef,
+}
+
+impl std::fmt::Display for CountingStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for CountingStore {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.inner.put_opts(at, payload, opts).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(at, opts).await
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+        self.inner.get_opts(at, options).await
+    }
+
+    async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<bytes::Bytes>> {
+        self.inner.get_ranges(at, ranges).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        count(prefix, |listings| listings.whole += 1);
+        self.inner.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        count(prefix, |listings| listings.from_offset += 1);
+        self.inner.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        count(prefix, |listings| listings.whole += 1);
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.inner.rename_opts(from, to, options).await
+    }
+}

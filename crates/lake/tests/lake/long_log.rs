@@ -1,0 +1,208 @@
+//! A table's log after 30 days of a commit each ten seconds: commits stay cheap, a checkpoint lets the old ones go, and who
+//! is behind what went computes anew.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use tidegate_events::Event;
+use tidegate_lake::catalog::Catalog;
+use tidegate_lake::exec::Limits;
+use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
+use tidegate_lake::maintain::{self, Maintenance};
+use tidegate_lake::plan::Plan;
+use tidegate_lake::ways::{Contents, read_all};
+use url::Url;
+
+use crate::counting::{self, Listings};
+use crate::histories::history;
+
+/// 30 days of a commit each ten seconds.
+const VERSIONS: u64 = 259_200;
+const SECONDS_PER_COMMIT: u64 = 10;
+const CHECKPOINT_EVERY: u64 = 100;
+
+/// One log partition of each topic, written to by one process.
+struct Process {
+    lake: Lake,
+    next: BTreeMap<String, u64>,
+}
+
+impl Process {
+    async fn start(root: &Url, plan: &Plan) -> Self {
+        let mut lake = Lake::open(root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
+        let mut next = BTreeMap::new();
+        for group in &plan.groups {
+            let topic = group.raw.schema.topic();
+            next.insert(topic.to_owned(), lake.attach(topic, &[0]).await.unwrap()[0]);
+        }
+        Self { lake, next }
+    }
+
+    fn take_in(&mut self, events: &[Event]) {
+        for (topic, next) in &mut self.next {
+            let here: Vec<&Event> = events.iter().filter(|event| event.schema().topic() == topic).collect();
+            let mut intake = self.lake.intake(topic, 0);
+            (*next..).zip(&here).for_each(|(offset, event)| intake.push(offset, event));
+            *next += here.len() as u64;
+            self.lake.absorb(intake, *next).unwrap();
+        }
+    }
+
+    async fn shown(&self) -> Contents {
+        stored(Catalog::clone(&self.lake.catalog().current())).await
+    }
+}
+
+/// The folder of a table's log; it stands in one of the table's version.
+fn log_of(root: &Path, table: &str) -> PathBuf {
+    let mut versions = root.join(table).read_dir().unwrap();
+    versions.next().unwrap().unwrap().path().join("_delta_log")
+}
+
+fn commit(log: &Path, version: u64) -> PathBuf {
+    log.join(format!("{version:020}.json"))
+}
+
+fn checkpoint(log: &Path, version: u64) -> PathBuf {
+    log.join(format!("{version:020}.checkpoint.parquet"))
+}
+
+/// Makes a log one of `last` versions, by commits that say nothing. What the table holds stands in the checkpoints. Files
+/// of one hour are links to one file.
+async fn lengthen(log: &Path, links: &Path, last: u64) {
+    let url = Url::from_directory_path(log.parent().unwrap()).unwrap();
+    let table = deltalake::open_table(url).await.unwrap();
+    let real = table.version().unwrap();
+    deltalake::protocol::checkpoints::create_checkpoint(&table, None).await.unwrap();
+    let state = checkpoint(log, real);
+    let age = |version: u64| Duration::from_secs((last - version) * SECONDS_PER_COMMIT);
+    let dated = |path: &Path, version: u64| {
+        let written = SystemTime::now() - age(version);
+        File::options().write(true).open(path).unwrap().set_modified(written).unwrap();
+    };
+    (0..=real).for_each(|version| dated(&commit(log, version), version));
+    let says_nothing = r#"{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}"#;
+    let (one_commit, one_checkpoint) = (links.join("commit"), links.join("checkpoint"));
+    let mut hour = u64::MAX;
+    for version in real + 1..=last {
+        if age(version).as_secs() / 3_600 != hour {
+            hour = age(version).as_secs() / 3_600;
+            for file in [&one_commit, &one_checkpoint].into_iter().filter(|file| file.exists()) {
+                fs::remove_file(file).unwrap();
+            }
+            fs::write(&one_commit, says_nothing).unwrap();
+            fs::copy(&state, &one_checkpoint).unwrap();
+            [&one_commit, &one_checkpoint].into_iter().for_each(|file| dated(file, version));
+        }
+        fs::hard_link(&one_commit, commit(log, version)).unwrap();
+        if (version + 1).is_multiple_of(CHECKPOINT_EVERY) {
+            fs::hard_link(&one_checkpoint, checkpoint(log, version)).unwrap();
+            let hint = serde_json::json!({ "version": version, "size": 1 });
+            fs::write(log.join("_last_checkpoint"), hint.to_string()).unwrap();
+        }
+    }
+    [state, one_commit, one_checkpoint].into_iter().for_each(|file| fs::remove_file(file).unwrap());
+}
+
+/// Tables whose logs are long, and how long a flush takes then.
+async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
+    counting::install();
+    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let events = history(11, 12);
+    let parts: Vec<&[Event]> = events.chunks(events.len().div_ceil(4)).collect();
+
+    let undisturbed = {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = Process::start(&Url::from_directory_path(folder.path()).unwrap(), &plan).await;
+        process.take_in(&events);
+        process.lake.flush().await.unwrap();
+        process.lake.assemble().await.unwrap();
+        process.shown().await
+    };
+
+    let (folder, links) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let mut process = Process::start(&root, &plan).await;
+    process.take_in(parts[0]);
+    process.lake.flush().await.unwrap();
+    process.lake.assemble().await.unwrap();
+    drop(process);
+    let logs: Vec<PathBuf> = tables.iter().map(|table| log_of(folder.path(), table)).collect();
+    // Two commits before the next checkpoint.
+    for log in &logs {
+        lengthen(log, links.path(), VERSIONS - 3).await;
+    }
+
+    let mut process = Process::start(&root, &plan).await;
+    process.take_in(parts[1]);
+    for log in &logs {
+        counting::take(log);
+    }
+    let started = Instant::now();
+    process.lake.flush().await.unwrap();
+    let took = started.elapsed();
+    for log in &logs {
+        assert!(commit(log, VERSIONS - 2).exists(), "{} got a commit", log.display());
+        let listed = counting::take(log);
+        assert_eq!(listed, Listings { from_offset: 1, whole: 0 }, "a commit lists {} once", log.display());
+    }
+
+    // The next commit is followed by a checkpoint, and that by a cleaning.
+    process.take_in(parts[2]);
+    process.lake.flush().await.unwrap();
+    let maintenance = Maintenance::default();
+    maintain::step(&mut process.lake, &maintenance).await.unwrap();
+    let kept = maintenance.keep_log.num_seconds() as u64 / SECONDS_PER_COMMIT;
+    for log in &logs {
+        assert!(checkpoint(log, VERSIONS - 1).exists());
+        let listed = counting::take(log);
+        assert!(listed.whole <= 1 && listed.from_offset <= 4, "{listed:?}");
+        let left = log.read_dir().unwrap().count() as u64;
+        // Files of an hour have one date, and the oldest are those since the checkpoint before it.
+        let allowed = kept - 360..kept + 360 + 2 * CHECKPOINT_EVERY;
+        assert!(allowed.contains(&left), "{left} files are left in {}", log.display());
+    }
+    let after = Instant::now();
+    process.take_in(parts[3]);
+    process.lake.flush().await.unwrap();
+    println!(
+        "flush over {VERSIONS} versions of {tables:?}: {took:?}; after a cleaning: {:?}",
+        after.elapsed()
+    );
+
+    // What windows are put together of has no log of what it touched since they last were: they are computed anew.
+    process.lake.assemble().await.unwrap();
+    assert_same(&process.shown().await, &undisturbed);
+    drop(process);
+    let committed = committed_catalog(&root, &plan, Limits::default()).await.unwrap();
+    assert_same(&stored(committed).await, &undisturbed);
+    Process::start(&root, &plan).await;
+    took
+}
+
+/// Contents of the tables that are not views.
+async fn stored(mut catalog: Catalog) -> Contents {
+    let views = catalog.views.clone();
+    catalog.specs.retain(|table, _| !views.contains(table));
+    read_all(&catalog).await.unwrap()
+}
+
+fn assert_same(here: &Contents, there: &Contents) {
+    for (table, rows) in there {
+        assert!(here.get(table) == Some(rows), "{table} is another one");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_lists_its_log_once_and_a_checkpoint_lets_old_versions_go() {
+    flushes_over_a_long_log(&["job_events"]).await;
+}
+
+/// `cargo test --release -p tidegate-lake --test lake -- --ignored --nocapture five_tables`
+#[tokio::test]
+#[ignore = "times a flush; makes 1.3 million files"]
+async fn five_tables_with_long_logs() {
+    flushes_over_a_long_log(&["job_events", "attempts", "usage_1h", "usage_1d", "queue_delay_1d"]).await;
+}
