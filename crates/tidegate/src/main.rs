@@ -56,6 +56,7 @@ fn main() -> ExitCode {
     if matches!(cli.command, Command::Import(_) | Command::Pipeline(_) | Command::Bench(_)) {
         memory::keep_pages();
     }
+    memory::measure_queries();
     let result = match cli.command {
         Command::Up(args) => commands::up::run(args),
         Command::Import(args) => commands::import::run(args),

@@ -10,6 +10,7 @@ use serde_json::Value;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-events", &[]),
     ("tidegate-log", &["tidegate-events"]),
+    ("tidegate-testing", &["tidegate-log"]),
     ("tidegate-collect", &["tidegate-events", "tidegate-log"]),
     ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
@@ -39,6 +40,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// What tests of any crate may use, and nothing else may.
+const FOR_TESTS: &str = "tidegate-testing";
+
 /// Crates whose types pass between libraries: two copies would be two different types.
 const ONE_COPY: &[&str] = &["arrow", "datafusion", "parquet", "object_store", "deltalake"];
 
@@ -56,12 +60,44 @@ const IMPURE: &[&str] = &[
 
 const MAX_LINES: usize = 700;
 
+/// Hosts of package registries, in two parts so that they do not stand here either. Clients know them by themselves, and
+/// where a site has a mirror its settings of those clients hold, as long as nobody goes past them.
+const REGISTRIES: &[(&str, &str)] = &[
+    ("maven", ".org"),
+    ("maven.apache", ".org"),
+    ("pypi", ".org"),
+    ("pythonhosted", ".org"),
+    ("crates", ".io/"),
+    ("npmjs", "."),
+    ("proxy.golang", ".org"),
+    ("deb.debian", ".org"),
+];
+
 fn root() -> PathBuf {
     Path::new("../..").canonicalize().unwrap()
 }
 
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// All files of the tree that are text, but for what cargo and programs left there; paths from the root.
+fn texts() -> Vec<(String, String)> {
+    let root = root();
+    let (mut folders, mut found) = (vec![root.clone()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() && !path.is_symlink() {
+                let is_ours = ![".git", "target", "tidegate-data"].contains(&name.as_str());
+                folders.extend(is_ours.then_some(path));
+            } else if let Ok(text) = std::fs::read_to_string(&path) {
+                found.push((name, text));
+            }
+        }
+    }
+    found
 }
 
 /// All Rust files of `crates/*/src`, with their text; paths from the root.
@@ -90,7 +126,7 @@ fn sources() -> Vec<(String, String)> {
     found
 }
 
-/// The workspace's packages and those of ours each depends on, for whatever purpose.
+/// The workspace's packages and those of ours each depends on, for whatever purpose but [`FOR_TESTS`].
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])
@@ -103,7 +139,9 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let packages = metadata["packages"].as_array().unwrap();
     let ours: BTreeSet<String> = packages.iter().map(name).collect();
     let used = |package: &Value| {
-        let dependencies = package["dependencies"].as_array().unwrap().iter().map(name);
+        let dependencies = package["dependencies"].as_array().unwrap().iter();
+        let for_tests = |d: &&Value| name(d) == FOR_TESTS && d["kind"] == "dev";
+        let dependencies = dependencies.filter(|d| !for_tests(d)).map(name);
         // A crate's own tests may switch on one of its features by depending on it.
         dependencies.filter(|d| ours.contains(d) && *d != name(package)).collect()
     };
@@ -174,6 +212,19 @@ fn one_module_knows_the_table_library() {
         .collect();
     let outside: Vec<_> = users.iter().filter(|file| !file.starts_with("crates/lake/src/delta")).collect();
     assert!(!users.is_empty() && outside.is_empty(), "{outside:?}");
+}
+
+#[test]
+fn no_registry_is_named() {
+    let texts = texts();
+    assert!(texts.len() > 500, "only {} files found", texts.len());
+    // Cargo writes its registry's address there by itself.
+    for (file, text) in texts.iter().filter(|(file, _)| file != "Cargo.lock") {
+        for (host, end) in REGISTRIES {
+            let host = format!("{host}{end}");
+            assert!(!text.contains(&host), "{file} names {host}; fetch by name, with the ordinary client");
+        }
+    }
 }
 
 #[test]

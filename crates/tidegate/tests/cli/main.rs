@@ -7,6 +7,7 @@ mod autopilot;
 mod autopilot_slurm;
 mod backlog;
 mod bad_input;
+mod bounds;
 /// The brokers that the tests of the log bring, of which not everything is used here.
 #[allow(dead_code)]
 #[path = "../../../log/tests/kafka/broker.rs"]

@@ -20,6 +20,7 @@ pub fn tidegate() -> Command {
         .env_remove("TIDEGATE_DATA")
         .env_remove("TIDEGATE_PIPELINES")
         .env_remove("TIDEGATE_PEAKS")
+        .env_remove("TIDEGATE_LISTEN")
         .env_remove("TIDEGATE_LOG")
         .env_remove("TIDEGATE_KAFKA_CONFIG")
         .env_remove("RUST_LOG")

@@ -73,7 +73,6 @@ pub(super) fn capacity(day: &Day) -> Vec<Said> {
         name: Some("burst-block".into()),
         start_ms: Some(day.reserved.from_ms),
         end_ms: Some(day.reserved.to_ms),
-        nodes: Some(names(day, BURST)),
         accounts: Some(RESEARCH.into()),
         state: Some("ACTIVE".into()),
         ..capacity_event(CapacityEventKind::ReservationSet, RESEARCH, day.reserved.from_ms)

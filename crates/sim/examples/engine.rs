@@ -1,4 +1,4 @@
-//! How many jobs a minute the engine simulates, on one core: `cargo run --release -p tidegate-sim --example speed [jobs]`.
+//! How many jobs a minute the engine simulates, on one core: `cargo run --release -p tidegate-sim --example engine [jobs]`.
 
 use std::time::Instant;
 
