@@ -1,8 +1,10 @@
-//! The memory that queries share: what they claim, what they hold beyond it, and what is kept for the next one.
+//! The memory that queries share: what they claim, what they hold beyond it, and what is kept for
+//! the next one.
 //!
-//! The engine claims memory for hash tables, sorts and one side of a join, and nothing for windows, lists that become rows,
-//! results of expressions, files being decoded or rows that wait for a slow reader. What is held beyond the claims is
-//! measured where the process has a [`Gauge`], and claimed from the same pool.
+//! The engine claims memory for hash tables, sorts and one side of a join, and nothing for windows,
+//! lists that become rows, results of expressions, files being decoded or rows that wait for a slow
+//! reader. What is held beyond the claims is measured where the process has a [`Gauge`], and
+//! claimed from the same pool.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,12 +32,13 @@ pub trait Gauge: fmt::Debug + Send + Sync {
     fn held(&self) -> usize;
     /// Bytes that this thread has ever allocated; cheap.
     fn allocated_by_thread(&self) -> u64;
-    /// Gives freed memory back to the system if more than so many bytes are held or freed and not given back.
+    /// Gives freed memory back to the system if more than so many bytes are held or freed and not
+    /// given back.
     fn give_back_beyond(&self, bytes: usize);
 }
 
-/// The pool of all queries of a service. Spillable operators share it fairly, rows of views that nobody reads make room, and
-/// then claims are refused.
+/// The pool of all queries of a service. Spillable operators share it fairly, rows of views that
+/// nobody reads make room, and then claims are refused.
 pub struct QueryPool {
     limit: usize,
     fair: Arc<dyn MemoryPool>,
@@ -63,8 +66,9 @@ impl QueryPool {
         self.limit / KEPT_PART
     }
 
-    /// Has to be called where a thread has worked for a query, with the bytes it allocated. Now and then it measures; an
-    /// error says that the queries hold more than they may, and has to end the one that worked.
+    /// Has to be called where a thread has worked for a query, with the bytes it allocated. Now and
+    /// then it measures; an error says that the queries hold more than they may, and has to end the
+    /// one that worked.
     pub fn worked(&self, allocated: usize) -> Result<(), DataFusionError> {
         let since = self.since.fetch_add(allocated, Ordering::Relaxed) + allocated;
         if self.gauge.is_none() || since < self.limit / MEASURED_PART {
@@ -184,11 +188,11 @@ mod tests {
 
     const LIMIT: usize = 128 << 20;
 
-    /// Says that queries hold what it is told.
+    /// Reports that queries hold so many bytes.
     #[derive(Debug)]
-    struct Told(AtomicUsize);
+    struct Measured(AtomicUsize);
 
-    impl Gauge for Told {
+    impl Gauge for Measured {
         fn adopt_thread(&self) {}
 
         fn held(&self) -> usize {
@@ -202,9 +206,9 @@ mod tests {
         fn give_back_beyond(&self, _: usize) {}
     }
 
-    fn pool() -> (&'static Told, Arc<dyn MemoryPool>) {
-        let told: &'static Told = Box::leak(Box::new(Told(AtomicUsize::new(0))));
-        (told, Arc::new(QueryPool::new(LIMIT, Some(told))))
+    fn pool() -> (&'static Measured, Arc<dyn MemoryPool>) {
+        let gauge: &'static Measured = Box::leak(Box::new(Measured(AtomicUsize::new(0))));
+        (gauge, Arc::new(QueryPool::new(LIMIT, Some(gauge))))
     }
 
     fn worked(pool: &Arc<dyn MemoryPool>) -> Result<(), DataFusionError> {
@@ -213,10 +217,10 @@ mod tests {
 
     #[test]
     fn what_is_held_beyond_claims_leaves_less_to_claim() {
-        let (told, pool) = pool();
+        let (gauge, pool) = pool();
         let claim = MemoryConsumer::new("a join").register(&pool);
         claim.try_grow(LIMIT / 4).unwrap();
-        told.0.store(LIMIT / 4 + LIMIT / 2 + UNCLAIMED_BYTES, Ordering::Relaxed);
+        gauge.0.store(LIMIT / 4 + LIMIT / 2 + UNCLAIMED_BYTES, Ordering::Relaxed);
         worked(&pool).unwrap();
         assert_eq!(pool.reserved(), LIMIT / 4 + LIMIT / 2, "the claim, and what is held beyond it");
         let refused = claim.try_grow(LIMIT / 2).unwrap_err().to_string();
@@ -224,16 +228,16 @@ mod tests {
             refused.contains("hold 96 of the 128 MiB") && refused.contains("a join asks for 64"),
             "{refused}"
         );
-        told.0.store(0, Ordering::Relaxed);
+        gauge.0.store(0, Ordering::Relaxed);
         claim.try_grow(LIMIT / 2).expect("what is not held any more is measured before a claim is refused");
     }
 
     #[test]
     fn who_holds_more_than_all_may_is_ended() {
-        let (told, pool) = pool();
-        told.0.store(LIMIT + UNCLAIMED_BYTES, Ordering::Relaxed);
+        let (gauge, pool) = pool();
+        gauge.0.store(LIMIT + UNCLAIMED_BYTES, Ordering::Relaxed);
         worked(&pool).unwrap();
-        told.0.store(LIMIT + UNCLAIMED_BYTES + 1, Ordering::Relaxed);
+        gauge.0.store(LIMIT + UNCLAIMED_BYTES + 1, Ordering::Relaxed);
         let refused = worked(&pool).unwrap_err();
         assert!(matches!(refused, DataFusionError::ResourcesExhausted(_)), "{refused}");
         pool.downcast_ref::<QueryPool>().unwrap().worked(1).expect("so little is not measured again");

@@ -7,7 +7,7 @@
 //! be read, are of a time to come, or stand in a partition of others.
 
 mod cluster;
-mod said;
+mod operations;
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use tidegate_log::{Record, TopicPartition, partition_for};
 const START_MS: i64 = 1_700_003_400_000;
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
-/// Something late, or told again, comes so long after it happened at most.
+/// Something late, or emitted again, comes so long after it happened at most.
 pub const LATEST_MS: i64 = 30 * MINUTE_MS;
 
 /// What a history follows from.
@@ -37,17 +37,17 @@ pub struct History {
 pub type Records = BTreeMap<TopicPartition, Vec<Record>>;
 
 impl History {
-    /// All that is told, in the order in which it is told.
+    /// All that is emitted, in the order in which it is emitted.
     pub fn events(&self) -> Vec<Event> {
-        let mut tale = Tale {
+        let mut timeline = Timeline {
             rng: ChaCha8Rng::seed_from_u64(self.seed),
             end_ms: START_MS + i64::from(self.minutes) * MINUTE_MS,
-            told: Vec::new(),
+            emitted: Vec::new(),
         };
-        cluster::tell(&mut tale, self.jobs);
-        said::tell(&mut tale);
-        tale.told.sort_by_key(|(at_ms, _)| *at_ms);
-        tale.told.into_iter().map(|(_, event)| event).collect()
+        cluster::emit(&mut timeline, self.jobs);
+        operations::emit(&mut timeline);
+        timeline.emitted.sort_by_key(|(at_ms, _)| *at_ms);
+        timeline.emitted.into_iter().map(|(_, event)| event).collect()
     }
 
     /// What is appended, where each topic has so many partitions. No two records are the same byte
@@ -71,17 +71,17 @@ impl History {
 }
 
 /// Events on the way from where they happen to the log.
-struct Tale {
+struct Timeline {
     rng: ChaCha8Rng,
     end_ms: i64,
-    /// When each is told.
-    told: Vec<(i64, Event)>,
+    /// When each is emitted.
+    emitted: Vec<(i64, Event)>,
 }
 
-impl Tale {
-    /// An event that happens: most are told within two seconds, one in twenty late, one in twenty
-    /// twice.
-    fn tell(&mut self, mut event: Event) {
+impl Timeline {
+    /// An event that happens: most are emitted within two seconds, one in twenty late, one in
+    /// twenty twice.
+    fn emit(&mut self, mut event: Event) {
         let at_ms = event.event_time_ms();
         let envelope = event.envelope_mut();
         (envelope.source, envelope.epoch) = ("history".into(), 1);
@@ -93,9 +93,9 @@ impl Tale {
         event.seal();
         if self.rng.random_ratio(1, 20) {
             let again_ms = at_ms + self.rng.random_range(0..LATEST_MS);
-            self.told.push((again_ms, event.clone()));
+            self.emitted.push((again_ms, event.clone()));
         }
-        self.told.push((at_ms + delay_ms, event));
+        self.emitted.push((at_ms + delay_ms, event));
     }
 
     /// Some time before the end.
@@ -117,8 +117,8 @@ fn job_event(cluster: &str, job: &str, kind: JobEventKind, at_ms: i64) -> JobEve
     }
 }
 
-/// Amid the jobs: what nobody can read, what a clock years ahead told, and what another program put
-/// into the wrong partition.
+/// Amid the jobs: what nobody can read, what a clock years ahead emitted, and what another program
+/// put into the wrong partition.
 fn strange(records: &mut Records, partitions: u32, seed: u64) -> Result<(), InvalidEvent> {
     let topic = SchemaId::JobEvent.topic();
     let mut ahead =

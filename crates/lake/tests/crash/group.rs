@@ -64,9 +64,9 @@ struct OfTopic {
     handle: Handle,
     group: String,
     all: Vec<TopicPartition>,
-    /// What it was told that it has.
-    told: Vec<TopicPartition>,
-    /// What it was told to let go of, and may still commit for.
+    /// Partitions assigned to it.
+    held: Vec<TopicPartition>,
+    /// Partitions revoked from it, for which it may still commit.
     leaving: Vec<TopicPartition>,
     changes: u64,
 }
@@ -81,21 +81,21 @@ impl Member for OfTopic {
             }
         }
         let takes =
-            |told: &mut Vec<TopicPartition>, which: &[TopicPartition]| told.retain(|at| !which.contains(at));
-        let lost: Vec<_> = self.told.iter().filter(|at| shares.held.get(at) != Some(&who)).cloned().collect();
-        let leaving: Vec<_> = self.told.iter().filter(|at| shares.should_have(at) != who).cloned().collect();
+            |from: &mut Vec<TopicPartition>, which: &[TopicPartition]| from.retain(|at| !which.contains(at));
+        let lost: Vec<_> = self.held.iter().filter(|at| shares.held.get(at) != Some(&who)).cloned().collect();
+        let leaving: Vec<_> = self.held.iter().filter(|at| shares.should_have(at) != who).cloned().collect();
         let free = |at: &&TopicPartition| shares.should_have(at) == who && !shares.held.contains_key(at);
         let gained: Vec<_> = self.all.iter().filter(free).cloned().collect();
         let share = if !lost.is_empty() {
-            takes(&mut self.told, &lost);
+            takes(&mut self.held, &lost);
             Share::Lost(lost)
         } else if !leaving.is_empty() {
-            takes(&mut self.told, &leaving);
+            takes(&mut self.held, &leaving);
             self.leaving.clone_from(&leaving);
             Share::Leaving(leaving)
         } else if !gained.is_empty() {
             shares.held.extend(gained.iter().map(|at| (at.clone(), who)));
-            self.told.extend(gained.iter().cloned());
+            self.held.extend(gained.iter().cloned());
             Share::Gained(gained)
         } else {
             return Ok(None);
@@ -127,7 +127,7 @@ impl EventLog for Handle {
         };
         let all = topics.flat_map(partitions).collect();
         let (handle, group) = (self.clone(), group.into());
-        Ok(Box::new(OfTopic { handle, group, all, told: Vec::new(), leaving: Vec::new(), changes: 0 }))
+        Ok(Box::new(OfTopic { handle, group, all, held: Vec::new(), leaving: Vec::new(), changes: 0 }))
     }
 
     fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError> {

@@ -71,7 +71,6 @@ async fn tables_are_those_of_an_undisturbed_process_wherever_one_dies() {
 /// than one read, while what other groups have committed is put together. All that is shipped and
 /// stored, at a few instants of a history: it takes several times as long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "seed 2: hours of the ledger differ from those of one flush although its minutes do not"]
 async fn every_shipped_table_is_that_of_an_undisturbed_process() {
     let _alone = WATCHING.lock().await;
     let every = if seeds().is_some() { 40 } else { 600 };
@@ -110,7 +109,7 @@ fn several_processes_leave_the_tables_of_one_wherever_one_of_them_dies_or_hangs(
             let fate = if at % 2 == 0 { Fate::Dies } else { Fate::Hangs };
             let (done, tables) = several.with_fate(fate, at);
             // Windows of several topics are looked at below.
-            let others = several.others(&tables).into_iter().filter(|table| !table.starts_with("told_"));
+            let others = several.others(&tables).into_iter().filter(|table| !table.starts_with("activity_"));
             differences
                 .extend(others.map(|table| format!("seed {seed}, {fate:?} at {at} ({done:?}): {table}")));
             println!("seed {seed}: {fate:?} at {at}, {done:?}");

@@ -4,7 +4,7 @@ use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::plan::Plan;
 
 /// Tables of each kind: raw, samples, keyed, windows computed anew and kept in parts, and with
-/// `told_*` windows put together from several topics, and from those, twice over.
+/// `activity_*`: windows of several topics, and windows of those, twice over.
 const FEW: [&str; 7] =
     ["attempts", "gpu_1h", "gpu_1m", "node_health", "stragglers", "training_1m", "usage_1h"];
 
@@ -31,9 +31,9 @@ impl Tables {
             Self::Few => {
                 let mut few = made_of(shipped, FEW.map(str::to_owned).to_vec());
                 few.extend([
-                    Pipeline::parse("told_1m.sql", include_str!("told_1m.sql")).unwrap(),
-                    Pipeline::parse("told_1h.sql", include_str!("told_1h.sql")).unwrap(),
-                    Pipeline::parse("told_1d.sql", include_str!("told_1d.sql")).unwrap(),
+                    Pipeline::parse("activity_1m.sql", include_str!("activity_1m.sql")).unwrap(),
+                    Pipeline::parse("activity_1h.sql", include_str!("activity_1h.sql")).unwrap(),
+                    Pipeline::parse("activity_1d.sql", include_str!("activity_1d.sql")).unwrap(),
                 ]);
                 Plan::compile(few).await.unwrap()
             }

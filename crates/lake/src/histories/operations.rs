@@ -1,5 +1,5 @@
-//! What schedulers and people set, and what Tidegate itself says: capacity, prices, pool samples,
-//! signals, forecasts, the autopilot, dead letters.
+//! What schedulers and people set, and what Tidegate itself writes: capacity, prices, pool samples,
+//! signals, forecasts, actions of the autopilot, dead letters.
 
 use rand::Rng;
 use tidegate_events::Event;
@@ -9,23 +9,23 @@ use tidegate_events::v1::{
     SeriesKind, SignalState, SizingAdvice, StragglerSignal,
 };
 
-use super::{HOUR_MS, MINUTE_MS, START_MS, Tale, envelope};
+use super::{HOUR_MS, MINUTE_MS, START_MS, Timeline, envelope};
 
-pub(super) fn tell(tale: &mut Tale) {
-    capacity(tale);
+pub(super) fn emit(timeline: &mut Timeline) {
+    capacity(timeline);
     let mut at_ms = START_MS;
-    while at_ms < tale.end_ms {
-        pool_sample(tale, at_ms);
+    while at_ms < timeline.end_ms {
+        pool_sample(timeline, at_ms);
         if (at_ms - START_MS) % (30 * MINUTE_MS) == 0 {
-            signals(tale, at_ms + 1_000);
-            forecast(tale, at_ms);
-            autopilot(tale, at_ms + 2_000);
+            signals(timeline, at_ms + 1_000);
+            forecast(timeline, at_ms);
+            autopilot(timeline, at_ms + 2_000);
         }
         at_ms += 10 * MINUTE_MS;
     }
 }
 
-fn capacity(tale: &mut Tale) {
+fn capacity(timeline: &mut Timeline) {
     let set = |kind: CapacityEventKind, owner: &str, at_ms, gpus: u64| CapacityEvent {
         envelope: envelope("east", at_ms),
         kind: kind.into(),
@@ -34,19 +34,21 @@ fn capacity(tale: &mut Tale) {
         gpus_milli: Some(gpus * 1_000),
         ..CapacityEvent::default()
     };
-    tale.tell(Event::Capacity(CapacityEvent {
+    timeline.emit(Event::Capacity(CapacityEvent {
         nodes: Some("n0,n1,n2".into()),
         state: Some("UP".into()),
         ..set(CapacityEventKind::PartitionSet, "total", START_MS, 10)
     }));
     for owner in ["t0", "t1", "t2"] {
         for _ in 0..2 {
-            let (at_ms, gpus) = (tale.time(), tale.rng.random_range(0..8));
-            tale.tell(Event::Capacity(set(CapacityEventKind::QuotaSet, owner, at_ms, gpus)));
+            let (at_ms, gpus) = (timeline.time(), timeline.rng.random_range(0..8));
+            timeline.emit(Event::Capacity(set(CapacityEventKind::QuotaSet, owner, at_ms, gpus)));
         }
     }
-    tale.tell(Event::Capacity(set(CapacityEventKind::LimitSet, "t1", START_MS + 70_000, 4)));
-    for (number, at_ms) in [START_MS + 10 * MINUTE_MS, tale.end_ms - 70 * MINUTE_MS].into_iter().enumerate() {
+    timeline.emit(Event::Capacity(set(CapacityEventKind::LimitSet, "t1", START_MS + 70_000, 4)));
+    for (number, at_ms) in
+        [START_MS + 10 * MINUTE_MS, timeline.end_ms - 70 * MINUTE_MS].into_iter().enumerate()
+    {
         let reserved = |kind| CapacityEvent {
             name: Some(format!("r{number}")),
             start_ms: Some(at_ms),
@@ -56,17 +58,17 @@ fn capacity(tale: &mut Tale) {
             state: Some("ACTIVE".into()),
             ..set(kind, "t2", at_ms, 2)
         };
-        tale.tell(Event::Capacity(reserved(CapacityEventKind::ReservationSet)));
+        timeline.emit(Event::Capacity(reserved(CapacityEventKind::ReservationSet)));
         let mut removed = reserved(CapacityEventKind::ReservationRemoved);
         removed.envelope = envelope("east", at_ms + 35 * MINUTE_MS);
-        tale.tell(Event::Capacity(removed));
+        timeline.emit(Event::Capacity(removed));
     }
     for (at_ms, contract, micros) in [
         (START_MS, "reserved", 2_000_000),
         (START_MS + HOUR_MS, "reserved", 2_500_000),
         (START_MS, "on_demand", 4_000_000),
     ] {
-        tale.tell(Event::Capacity(CapacityEvent {
+        timeline.emit(Event::Capacity(CapacityEvent {
             contract: Some(contract.into()),
             currency: Some("EUR".into()),
             price_micros_per_gpu_hour: Some(micros),
@@ -77,10 +79,10 @@ fn capacity(tale: &mut Tale) {
     }
 }
 
-fn pool_sample(tale: &mut Tale, at_ms: i64) {
+fn pool_sample(timeline: &mut Timeline, at_ms: i64) {
     for owner in ["t0", "t1"] {
-        let (held, queued) = (tale.rng.random_range(0..5), tale.rng.random_range(0..5));
-        tale.tell(Event::PoolSample(PoolSample {
+        let (held, queued) = (timeline.rng.random_range(0..5), timeline.rng.random_range(0..5));
+        timeline.emit(Event::PoolSample(PoolSample {
             envelope: envelope("east", at_ms),
             owner: owner.into(),
             pool: Some("a".into()),
@@ -95,11 +97,11 @@ fn pool_sample(tale: &mut Tale, at_ms: i64) {
 }
 
 /// One of each kind that Tidegate's operator makes.
-fn signals(tale: &mut Tale, at_ms: i64) {
+fn signals(timeline: &mut Timeline, at_ms: i64) {
     let number = ((at_ms - START_MS) / (30 * MINUTE_MS)) as u32;
     let (job, node) = (format!("j{}", number % 4), format!("n{}", number % 3));
     let states = [SignalState::Suspect, SignalState::Confirmed, SignalState::Cleared];
-    tale.tell(Event::Straggler(StragglerSignal {
+    timeline.emit(Event::Straggler(StragglerSignal {
         envelope: envelope("east", at_ms),
         state: states[number as usize % 3].into(),
         job_id: job.clone(),
@@ -120,7 +122,7 @@ fn signals(tale: &mut Tale, at_ms: i64) {
     }));
     let health =
         [NodeHealthState::Healthy, NodeHealthState::Watch, NodeHealthState::Bad][number as usize % 3];
-    tale.tell(Event::NodeHealth(NodeSignal {
+    timeline.emit(Event::NodeHealth(NodeSignal {
         envelope: envelope("east", at_ms),
         state: health.into(),
         node: node.clone(),
@@ -128,7 +130,7 @@ fn signals(tale: &mut Tale, at_ms: i64) {
         model: "test".into(),
         ..NodeSignal::default()
     }));
-    tale.tell(Event::Coverage(CoverageSignal {
+    timeline.emit(Event::Coverage(CoverageSignal {
         envelope: envelope("east", at_ms),
         kind: SeriesKind::Pool.into(),
         name: "a".into(),
@@ -140,7 +142,7 @@ fn signals(tale: &mut Tale, at_ms: i64) {
         below95_ppm: 950_000,
         model: "test".into(),
     }));
-    tale.tell(Event::JobEnd(JobEndSignal {
+    timeline.emit(Event::JobEnd(JobEndSignal {
         envelope: envelope("east", at_ms),
         job_id: job,
         attempt_id: Some(0),
@@ -153,7 +155,7 @@ fn signals(tale: &mut Tale, at_ms: i64) {
         model: "test".into(),
         ..JobEndSignal::default()
     }));
-    tale.tell(Event::Scaling(ScalingCurve {
+    timeline.emit(Event::Scaling(ScalingCurve {
         envelope: envelope("east", at_ms),
         family: format!("train-{}", number % 4),
         unit: "steps".into(),
@@ -168,7 +170,7 @@ fn signals(tale: &mut Tale, at_ms: i64) {
         model: "test".into(),
         ..ScalingCurve::default()
     }));
-    tale.tell(Event::Sizing(SizingAdvice {
+    timeline.emit(Event::Sizing(SizingAdvice {
         envelope: envelope("east", at_ms),
         kind: SeriesKind::Pool.into(),
         name: "a".into(),
@@ -181,7 +183,7 @@ fn signals(tale: &mut Tale, at_ms: i64) {
         model: "test".into(),
         ..SizingAdvice::default()
     }));
-    tale.tell(Event::DeadLetter(DeadLetter {
+    timeline.emit(Event::DeadLetter(DeadLetter {
         envelope: envelope("east", at_ms),
         origin: "jobs.csv".into(),
         line: Some(u64::from(number)),
@@ -192,9 +194,9 @@ fn signals(tale: &mut Tale, at_ms: i64) {
     }));
 }
 
-fn forecast(tale: &mut Tale, at_ms: i64) {
+fn forecast(timeline: &mut Timeline, at_ms: i64) {
     for horizon in 1..3 {
-        tale.tell(Event::Forecast(Forecast {
+        timeline.emit(Event::Forecast(Forecast {
             envelope: envelope("east", at_ms),
             kind: SeriesKind::Pool.into(),
             name: "a".into(),
@@ -209,7 +211,7 @@ fn forecast(tale: &mut Tale, at_ms: i64) {
 }
 
 /// An action from plan to score, a step each ten seconds.
-fn autopilot(tale: &mut Tale, at_ms: i64) {
+fn autopilot(timeline: &mut Timeline, at_ms: i64) {
     use AutopilotEventKind as Kind;
     let action = format!("a{at_ms}");
     let way = [
@@ -222,7 +224,7 @@ fn autopilot(tale: &mut Tale, at_ms: i64) {
         Kind::Scored,
     ];
     for (place, kind) in (0..).zip(way) {
-        tale.tell(Event::Autopilot(AutopilotEvent {
+        timeline.emit(Event::Autopilot(AutopilotEvent {
             envelope: envelope("east", at_ms + place * 10_000),
             kind: kind.into(),
             generation: 1,

@@ -1,10 +1,10 @@
---! name    = "told_1d"
---! doc     = "told_1h added up."
---! sources = ["told_1h"]
+--! name    = "activity_1d"
+--! doc     = "activity_1h added up."
+--! sources = ["activity_1h"]
 --! window  = "1d"
 --! key     = ["window_start", "cluster", "job_id", "node"]
 --! [extents]
---! told_1h = { time = "window_start" }
+--! activity_1h = { time = "window_start" }
 --! [columns]
 --! window_start = "Start of the window, UTC."
 --! cluster      = "Cluster."
@@ -14,5 +14,5 @@
 --! step_ms      = "Time in steps, of all ranks."
 --! sampled_us   = "Time that samples speak of."
 SELECT window_start, cluster, job_id, node, sum(gpu_ms) AS gpu_ms, sum(step_ms) AS step_ms, sum(sampled_us) AS sampled_us
-FROM told_1h
+FROM activity_1h
 GROUP BY window_start, cluster, job_id, node

@@ -1,4 +1,4 @@
---! name    = "told_1m"
+--! name    = "activity_1m"
 --! doc     = "What several topics tell of a minute, put together: as cheap as can be, so that many crashes can be tried."
 --! sources = ["attempts", "steps", "gpu_1m"]
 --! window  = "1m"
