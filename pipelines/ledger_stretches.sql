@@ -2,7 +2,7 @@
 --! doc     = "Where GPU time went while no agent watched the GPUs: stretches in which so many GPUs were of one class, by what jobs, nodes and pool samples say. Of imported history it is all there is. Nodes count up to the last event of their cluster."
 --! question = "Where did GPU time go before agents watched, as in imported history?"
 --! example  = "SELECT cluster, class, sum(gpu_ms(abs(gpus_milli), counted_from, from_time, to_time) * CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END) / 3600000 AS gpu_hours FROM ledger_stretches GROUP BY cluster, class ORDER BY cluster, gpu_hours DESC"
---! sources = ["attempts", "occupancy_facts", "commitments", "pool_samples", "job_events", "node_events", "capacity_events", "gpu_samples", "steps", "watched"]
+--! sources = ["attempts", "occupancy_facts", "commitments", "pool_samples", "job_events", "node_events", "capacity_events", "watched"]
 --! once    = true
 --! [columns]
 --! cluster    = "Cluster."
@@ -27,20 +27,14 @@ WITH recorded AS (
     SELECT cluster, least(event_time, entered_time) FROM capacity_events
     UNION ALL
     SELECT cluster, plus_ms(event_time, interval_ms) FROM pool_samples
-), unwatched AS (
+), kept AS (
     -- Where agents watch, the ledger is kept by device from then on, whatever came later.
-    SELECT r.cluster, max(r.at) AS at
+    SELECT cluster, from_time AS until FROM watched
+    UNION ALL
+    SELECT r.cluster, max(r.at)
     FROM recorded r
     LEFT ANTI JOIN watched w ON w.cluster = r.cluster
     GROUP BY r.cluster
-), reported AS (
-    SELECT u.cluster, max(s.event_time) AS at FROM unwatched u JOIN gpu_samples s ON s.cluster = u.cluster GROUP BY u.cluster
-    UNION ALL
-    SELECT u.cluster, max(plus_ms(s.event_time, s.duration_us / 1000)) FROM unwatched u JOIN steps s ON s.cluster = u.cluster GROUP BY u.cluster
-), kept AS (
-    SELECT cluster, from_time AS until FROM watched
-    UNION ALL
-    SELECT cluster, max(at) FROM (SELECT * FROM unwatched UNION ALL SELECT * FROM reported) GROUP BY cluster
 ), facts AS (
     SELECT f.*, unix_ms(f.from_time) AS from_ms, unix_ms(least(f.to_time, k.until)) AS to_ms
     FROM occupancy_facts f
@@ -70,8 +64,8 @@ WITH recorded AS (
                FROM (SELECT cluster, event_time FROM job_events UNION ALL SELECT cluster, event_time FROM node_events WHERE kind = 'NODE_REGISTERED')
                GROUP BY cluster) o ON o.cluster = p.cluster
 ), beside AS (
-    -- What is idle while its own team waits lies in shapes that a count does not tell. A whole cluster in which nobody holds nor waits for
-    -- anything is taken for one that was not looked at.
+    -- What is idle while its own team waits lies in shapes that a count does not tell. A whole
+    -- cluster in which nobody holds nor waits for anything is taken for one that was not looked at.
     SELECT *, least(queued, idle) AS own, CAST(sum(held + queued) OVER (PARTITION BY cluster, event_time) AS BIGINT) AS in_use,
            CAST(sum(queued - least(queued, idle)) OVER (PARTITION BY cluster, event_time) AS BIGINT) AS others,
            CAST(sum(idle - least(queued, idle))   OVER (PARTITION BY cluster, event_time) AS BIGINT) AS all_idle,

@@ -52,7 +52,9 @@ def reaches(schema: str, event: dict) -> int:
 
 
 def fold(name: str, told: dict[str, list]) -> Cluster:
-    ends = [reaches(schema, event) for schema, events in told.items() for event in events]
+    is_watched = any(event["kind"] == "COLLECTOR_STARTED" for event in told["node_event"])
+    silent = {"pool_sample"} if is_watched else {"gpu_sample_batch", "step_report"}
+    ends = [reaches(schema, event) for schema, events in told.items() if schema not in silent for event in events]
     starts = [min(time(event), reaches(schema, event)) for schema, events in told.items() for event in events]
     cluster = Cluster(name, min(starts), max(ends))
     add_nodes(cluster, told["node_event"])
