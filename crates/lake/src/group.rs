@@ -1,7 +1,9 @@
-//! State of one group in one log partition: the events of all keys that may still change, and what they fold to.
+//! State of one group in one log partition: the events of all keys that may still change, and what
+//! they fold to.
 //!
-//! Only *open* keys live here (jobs that wait or run, and those that ended less than [`SEAL_AFTER_MS`] ago). When a key
-//! is sealed its rows stay in the lake for good; a later event of it brings its events back ([`GroupState::revive`]).
+//! Only *open* keys live here (jobs that wait or run, and those that ended less than
+//! [`SEAL_AFTER_MS`] ago). When a key is sealed its rows stay in the lake for good; a later event
+//! of it brings its events back ([`GroupState::revive`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,16 +36,17 @@ struct KeyState {
     /// Event time of its first and last event, µs.
     first: i64,
     last: i64,
-    /// Time, attempt and [`Facts::terminal`] of its last event. At one instant an attempt may start and end, and the next
-    /// one start, so a later attempt comes after an earlier one, and the end of an attempt after its start.
+    /// Time, attempt and [`Facts::terminal`] of its last event. At one instant an attempt may start
+    /// and end, and the next one start, so a later attempt comes after an earlier one, and the end
+    /// of an attempt after its start.
     latest: (i64, i64, bool),
     /// Index into `clusters`.
     cluster: u32,
 }
 
 impl KeyState {
-    /// Nothing more is expected: its last event says so, or no event ever said that something is. That is a job of which only
-    /// steps or held devices are known, as that of a pod.
+    /// Nothing more is expected: its last event says so, or no event ever said that something is.
+    /// That is a job of which only steps or held devices are known, as that of a pod.
     fn terminal(&self) -> bool {
         self.latest.2 || self.latest.0 == i64::MIN
     }
@@ -60,11 +63,14 @@ pub struct GroupState {
     pub absorbed: u64,
     /// Something was taken in that the lake does not have yet.
     pub changed: bool,
-    /// Watermark at the last commit, µs: windows that end before it (and their lateness) had closed.
+    /// Watermark at the last commit, µs: windows that end before it (and their lateness) had
+    /// closed.
     pub closed_before: Option<i64>,
-    /// After a crash between the commits of one flush: where that flush ended. The next flush must end there too.
+    /// After a crash between the commits of one flush: where that flush ended. The next flush must
+    /// end there too.
     pub recover_to: Option<u64>,
-    /// Samples that are not committed, in a group of samples: it has no keys, and nothing of what follows for them.
+    /// Samples that are not committed, in a group of samples: it has no keys, and nothing of what
+    /// follows for them.
     pub samples: HeldSamples,
     /// Events of open keys, full raw schema.
     events: Vec<RecordBatch>,
@@ -144,7 +150,8 @@ impl GroupState {
         self.waiting.iter().flat_map(|(_, facts)| facts).map(|f| f.key).collect()
     }
 
-    /// Takes back the committed events of keys that are open again (`was_open`: they never were sealed).
+    /// Takes back the committed events of keys that are open again (`was_open`: they never were
+    /// sealed).
     pub fn revive(&mut self, batch: RecordBatch, was_open: bool) {
         let facts = self.facts_of_rows(&batch);
         self.seen_events.extend(facts.iter().map(|f| (f.key, f.event)));
@@ -156,8 +163,8 @@ impl GroupState {
 
     /// Takes new events in. `batch` has the full raw schema, one fact per row.
     ///
-    /// An event of a key that may be sealed in the lake waits until [`Self::absorb_waiting`]: one look into the lake serves
-    /// all that came since the last.
+    /// An event of a key that may be sealed in the lake waits until [`Self::absorb_waiting`]: one
+    /// look into the lake serves all that came since the last.
     pub fn absorb(&mut self, batch: RecordBatch, facts: Vec<Facts>) -> Result<()> {
         if self.raw().knows_lately {
             return self.absorb_unless_lately(&batch, &facts);
@@ -190,7 +197,8 @@ impl GroupState {
         self.absorb_fresh(&filter_record_batch(batch, &new)?, &facts)
     }
 
-    /// On start: remembers events that came lately, each with its offset, in any order and as often as they come.
+    /// On start: remembers events that came lately, each with its offset, in any order and as often
+    /// as they come.
     pub fn remember_lately(&mut self, events: Vec<(u64, BatchId)>) {
         match self.raw().spec.layout {
             Layout::Samples => self.samples.remember(events),
@@ -198,7 +206,8 @@ impl GroupState {
         }
     }
 
-    /// Takes new samples in, but for batches that came lately. Each touches the windows of its own times.
+    /// Takes new samples in, but for batches that came lately. Each touches the windows of its own
+    /// times.
     pub fn absorb_samples(&mut self, chunk: SampleChunk) {
         let Some(chunk) = self.samples.absorb(chunk) else { return };
         for (cluster, (first, last)) in chunk.spans() {
@@ -237,9 +246,11 @@ impl GroupState {
         let batch =
             if keep.true_count() == facts.len() { batch.clone() } else { filter_record_batch(batch, &keep)? };
         let before: Vec<i64> = self.clusters.iter().map(|(_, time)| *time).collect();
+        let is_open = |fact: &&Facts| self.keys.get(&fact.key).is_some_and(|key| !key.terminal());
+        let open: HashSet<i64> = kept.iter().filter(is_open).map(|fact| fact.key).collect();
         self.hold(batch.clone(), &kept);
         self.note_touched(&batch, &kept, &before);
-        self.mark_dirty(&kept, &before);
+        self.mark_dirty(&kept, &before, &open);
         self.changed = true;
         Ok(())
     }
@@ -277,21 +288,29 @@ impl GroupState {
         self.events.push(batch);
     }
 
-    /// Every window that a changed key touches, and every window that time passed over while keys are open.
-    fn mark_dirty(&mut self, facts: &[Facts], watermarks_before: &[i64]) {
+    /// Marks the windows that a changed key touches, and those that time passed over while keys are
+    /// open. A key that was open reached to its cluster's watermark until now, even if it turns out
+    /// to have ended long before: those windows hold rows that are to go.
+    fn mark_dirty(&mut self, facts: &[Facts], watermarks_before: &[i64], were_open: &HashSet<i64>) {
         let changed: HashSet<i64> = facts.iter().map(|f| f.key).collect();
         let mut spans: Vec<(i64, i64)> = Vec::with_capacity(changed.len());
         for key in changed {
             let state = &self.keys[&key];
-            let observed = self.clusters[state.cluster as usize].1;
-            spans.push((state.first, if state.terminal() { state.last } else { state.last.max(observed) }));
+            let cluster = state.cluster as usize;
+            let reached = match (state.terminal(), were_open.contains(&key)) {
+                (false, _) => self.clusters[cluster].1,
+                (true, true) => watermarks_before.get(cluster).copied().unwrap_or(i64::MIN),
+                (true, false) => i64::MIN,
+            };
+            spans.push((state.first, state.last.max(reached)));
         }
         for (index, (_, now)) in self.clusters.iter().enumerate() {
             let before = watermarks_before.get(index).copied().unwrap_or(i64::MIN);
             if *now <= before {
                 continue;
             }
-            // While nothing changes there is still a cluster that is paid for: of one that is new here, from whenever others knew it.
+            // While nothing changes there is still a cluster that is paid for: of one that is new
+            // here, from whenever others knew it.
             if let Some(touched) = &mut self.touched {
                 touched.add((before, *now));
             }
@@ -306,7 +325,8 @@ impl GroupState {
         }
     }
 
-    /// Times whose windows may be others for what was taken in since the last commit; `None` where nobody asks.
+    /// Times whose windows may be others for what was taken in since the last commit; `None` where
+    /// nobody asks.
     pub fn touched(&self) -> Option<Vec<Span>> {
         self.touched.as_ref().map(Touched::spans)
     }
@@ -335,7 +355,8 @@ impl GroupState {
         rows.collect::<Result<Vec<_>>>()
     }
 
-    /// The fold of one keyed pipeline in the table's file schema, as (rows of keys that stay open, rows to seal).
+    /// The fold of one keyed pipeline in the table's file schema, as (rows of keys that stay open,
+    /// rows to seal).
     pub fn split_output(&self, index: usize) -> Result<(Vec<RecordBatch>, Vec<RecordBatch>)> {
         let planned = &self.group.keyed[index];
         let (mut stay, mut seal) = (Vec::new(), Vec::new());
@@ -380,7 +401,8 @@ impl GroupState {
         let schema = self.raw().spec.full_schema();
         let kept = self.events.iter().map(|batch| Ok(filter_record_batch(batch, &stay(batch))?));
         let kept = concat(&schema, &kept.collect::<Result<Vec<_>>>()?)?;
-        // Few rows stay of many batches: one batch with buffers of its own lets go of all the others.
+        // Few rows stay of many batches: one batch with buffers of its own lets go of all the
+        // others.
         self.events = if kept.num_rows() == 0 { Vec::new() } else { vec![compact(&kept)?] };
         self.samples.clear();
         self.outputs.clear();

@@ -27,7 +27,8 @@ pub struct Listings {
 
 static COUNTED: LazyLock<Mutex<BTreeMap<String, Listings>>> = LazyLock::new(Mutex::default);
 
-/// From now on local tables are opened through a store that counts; for the whole process, so counts are by folder.
+/// From now on local tables are opened through a store that counts; for the whole process, so
+/// counts are by folder.
 pub fn install() {
     tidegate_lake::delta::install_disk();
     object_store_factories().insert(Url::parse("file://").unwrap(), Arc::new(Counting));

@@ -1,4 +1,5 @@
-//! Random histories: jobs with retries, steps and odd fates, quotas, nodes and samples. Everything follows from the seed.
+//! Random histories: jobs with retries, steps and odd fates, quotas, nodes and samples. Everything
+//! follows from the seed.
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -13,7 +14,8 @@ use tidegate_events::v1::{
 const START_MS: i64 = 1_700_000_000_000;
 const HOUR_MS: i64 = 3_600_000;
 
-/// One job whose second attempt begins as the first one ends and runs on, among others that let time pass.
+/// One job whose second attempt begins as the first one ends and runs on, among others that let
+/// time pass.
 pub fn retried_without_a_pause() -> Vec<Event> {
     let mut events = Vec::new();
     let mut attempt = |job_id: &str, attempt, from_hour, to_hour: Option<i64>| {
@@ -33,7 +35,34 @@ pub fn retried_without_a_pause() -> Vec<Event> {
     sealed(events.into_iter().map(Event::Job).collect())
 }
 
-/// Events of about `jobs` jobs on two clusters over some days, in the order in which things happened.
+/// One job of which everybody believes for days that it waits: its start and end arrive last.
+pub fn started_unnoticed() -> Vec<Event> {
+    let event = |job_id: &str, kind, hour: i64| {
+        let mut event = job_event("east", job_id, kind, START_MS + hour * HOUR_MS);
+        (event.attempt_id, event.gpus_milli) = (Some(0), Some(4_000));
+        if kind == JobEventKind::Ended {
+            event.final_state = Some("COMPLETED".into());
+        }
+        Event::Job(event)
+    };
+    let others = (0..100).flat_map(|hour| {
+        let name = format!("other{hour}");
+        [JobEventKind::Started, JobEventKind::Ended].map(|kind| event(&name, kind, hour))
+    });
+    let mut events = vec![event("unnoticed", JobEventKind::Submitted, 0)];
+    events.extend(others);
+    events.push(event("unnoticed", JobEventKind::Started, 1));
+    events.push(event("unnoticed", JobEventKind::Ended, 2));
+    let is_late = |event: &Event| {
+        matches!(event, Event::Job(job) if job.job_id == "unnoticed") && event.event_time_ms() > START_MS
+    };
+    let (late, mut arrivals): (Vec<Event>, Vec<Event>) = sealed(events).into_iter().partition(is_late);
+    arrivals.extend(late);
+    arrivals
+}
+
+/// Events of about `jobs` jobs on two clusters over some days, in the order in which things
+/// happened.
 pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut events = Vec::new();
@@ -55,7 +84,8 @@ pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
     sealed(events)
 }
 
-/// Batches of samples of some nodes over some hours, ten ticks of one to three devices each, some values unread.
+/// Batches of samples of some nodes over some hours, ten ticks of one to three devices each, some
+/// values unread.
 pub fn samples(seed: u64, batches: usize) -> Vec<Event> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let one = |number: usize| {
@@ -172,7 +202,8 @@ fn job(rng: &mut ChaCha8Rng, id: usize, events: &mut Vec<Event>) {
     }
 }
 
-/// A device of a pod, of which no scheduler ever tells; some are held for days, of some only the end is seen.
+/// A device of a pod, of which no scheduler ever tells; some are held for days, of some only the
+/// end is seen.
 fn hold(rng: &mut ChaCha8Rng, events: &mut Vec<Event>) {
     let from = START_MS + rng.random_range(0..72 * HOUR_MS);
     let to = from + rng.random_range(0..40 * HOUR_MS);

@@ -1,4 +1,5 @@
-//! The ledger of random histories: closed in every minute and on every node, and the same however it is taken in.
+//! The ledger of random histories: closed in every minute and on every node, and the same however
+//! it is taken in.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +25,9 @@ const MINUTES: i64 = 50;
 const END_MS: i64 = START_MS + MINUTES * MINUTE_MS;
 const NODES: [(&str, u64); 2] = [("n1", 4), ("n2", 2)];
 
-/// Jobs that hold devices one by one or by node, now and then the same device as another one; steps that say more or less than
-/// what was held; nodes that drain, fail and go; samples with gaps, beside the truth.
+/// Jobs that hold devices one by one or by node, now and then the same device as another one; steps
+/// that say more or less than what was held; nodes that drain, fail and go; samples with gaps,
+/// beside the truth.
 struct History {
     rng: ChaCha8Rng,
     events: Vec<Event>,
@@ -251,7 +253,8 @@ fn sums(ledger: &RecordBatch) -> BTreeMap<(String, i64), i64> {
     sums
 }
 
-/// While a node is not registered, it has what is held there: then the classes add up to more than was registered.
+/// While a node is not registered, it has what is held there: then the classes add up to more than
+/// was registered.
 fn check(found: i64, registered: i64, whole: i64, what: &str) {
     if registered == whole {
         assert_eq!(found, registered, "{what}");

@@ -1,5 +1,5 @@
-//! A table's log after 30 days of a commit each ten seconds: commits stay cheap, a checkpoint lets the old ones go, and who
-//! is behind what went computes anew.
+//! A table's log after 30 days of a commit each ten seconds: commits stay cheap, a checkpoint lets
+//! the old ones go, and who is behind what went computes anew.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -69,8 +69,8 @@ fn checkpoint(log: &Path, version: u64) -> PathBuf {
     log.join(format!("{version:020}.checkpoint.parquet"))
 }
 
-/// Makes a log one of `last` versions, by commits that say nothing. What the table holds stands in the checkpoints. Files
-/// of one hour are links to one file.
+/// Makes a log one of `last` versions, by commits that say nothing. What the table holds stands in
+/// the checkpoints. Files of one hour are links to one file.
 async fn lengthen(log: &Path, links: &Path, last: u64) {
     let url = Url::from_directory_path(log.parent().unwrap()).unwrap();
     let table = deltalake::open_table(url).await.unwrap();
@@ -172,7 +172,8 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
         after.elapsed()
     );
 
-    // What windows are put together of has no log of what it touched since they last were: they are computed anew.
+    // What windows are put together of has no log of what it touched since they last were: they are
+    // computed anew.
     process.lake.assemble().await.unwrap();
     assert_same(&process.shown().await, &undisturbed);
     drop(process);

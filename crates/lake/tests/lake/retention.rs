@@ -1,4 +1,5 @@
-//! Levels that keep their rows for different times: what is dropped is gone, what was made of it stays, and stays as it is.
+//! Levels that keep their rows for different times: what is dropped is gone, what was made of it
+//! stays, and stays as it is.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -170,7 +171,8 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     assert_eq!(kept.ask(gpu_hours).await, gpu_hours_before);
     assert_eq!(kept.ask(&old).await + &kept.ask(&new).await, old_before.clone() + &new_before);
 
-    // The job turns out to be another team's: its whole life is touched. What can no longer be computed stays.
+    // The job turns out to be another team's: its whole life is touched. What can no longer be
+    // computed stays.
     let renamed = JobEvent {
         team: Some("later".into()),
         attempt_id: Some(START_MS),
@@ -194,7 +196,8 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     assert!(first_anew > START_MS && first_anew <= border, "{first_anew}");
     // Hours of devices are kept in parts: ten more minutes are ten more minutes.
     assert_ne!(kept.ask(gpu_hours).await, gpu_hours_before);
-    // What came late for what was dropped goes next time, and so do segments that were written anew, if no version is to be kept.
+    // What came late for what was dropped goes next time, and so do segments that were written
+    // anew, if no version is to be kept.
     let segments = || walk(&folder.path().join("ledger_1h"));
     let written = segments();
     let keep_versions = Duration::zero();

@@ -5,9 +5,10 @@ use tidegate_lake::plan::Plan;
 use tidegate_lake::ways::{Way, contents};
 use url::Url;
 
-use crate::histories::{history, retried_without_a_pause};
+use crate::histories::{history, retried_without_a_pause, started_unnoticed};
 
-/// Views that take long over histories of days, and with them all that reads them. Each has cases of its own, in five ways too.
+/// Views that take long over histories of days, and with them all that reads them. Each has cases
+/// of its own, in five ways too.
 const SLOW: [&str; 13] = [
     "bottleneck_1m",
     "fragmentation",
@@ -87,6 +88,24 @@ async fn a_retry_without_a_pause_stays_open() {
     }
     for (name, rows) in &found[0] {
         assert_eq!(rows, &found[1][name], "table {name}");
+    }
+}
+
+/// What stood for a wait of days goes with it, also in windows long after its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_arrives_days_late_ends_the_wait() {
+    let plan = plan().await;
+    let events = started_unnoticed();
+    let mut found = Vec::new();
+    for way in [Way::OneShot, Way::RandomCuts, Way::KilledAndResumed] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Url::from_directory_path(folder.path()).unwrap();
+        found.push(contents(&plan, &root, &events, way, 7).await.unwrap());
+    }
+    for (name, rows) in &found[0] {
+        for others in &found[1..] {
+            assert_eq!(rows, &others[name], "table {name}");
+        }
     }
 }
 

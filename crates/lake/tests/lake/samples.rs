@@ -298,7 +298,8 @@ async fn batches_that_cannot_be_read_are_dead_letters() {
     assert_eq!(ask(&runner.catalog(), power).await, ["|36|12|"]);
 }
 
-/// Every commit adds parts of windows; what queries see is the same before and after they were put together.
+/// Every commit adds parts of windows; what queries see is the same before and after they were put
+/// together.
 #[tokio::test]
 async fn parts_of_windows_become_few_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -346,15 +347,17 @@ async fn files_of(root: &Url, spec: &Arc<TableSpec>) -> usize {
     DeltaStore::open(root, Arc::clone(spec)).await.unwrap().unwrap().files().unwrap().len()
 }
 
-/// What a batch says of its counters: growth from tick to tick, up to its first tick, over what could not be read, and anew.
+/// What a batch says of its counters: growth from tick to tick, up to its first tick, over what
+/// could not be read, and anew.
 #[tokio::test]
 async fn growth_is_of_the_sample_that_ends_it_and_of_what_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = open(&root).await;
     lake.attach(TOPIC, &[0]).await.unwrap();
-    // Two devices of three ticks. The first one: 40 before the batch, then one value that is not known, then 30 in two ticks.
-    // The second one: nothing is known of before, the counter begins anew, then it counts 5.
+    // Two devices of three ticks. The first one: 40 before the batch, then one value that is not
+    // known, then 30 in two ticks. The second one: nothing is known of before, the counter begins
+    // anew, then it counts 5.
     let mut energy = column("energy_mj", &[1_000, 0, 30, 700, -690, 5], &[(1, 1, MissingReason::Stale)]);
     energy.first_growth = vec![40, -1];
     let interval = column("interval_us", &[1_000_000, 0, 2, 999_999, 1, 0], &[]);

@@ -1,4 +1,5 @@
-//! Several processes keep one lake: whoever loses a partition, and however late it notices, tables come out the same.
+//! Several processes keep one lake: whoever loses a partition, and however late it notices, tables
+//! come out the same.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +59,8 @@ impl Process {
         self.cursors.retain(|(kept, _)| *kept != at);
     }
 
-    /// Takes in up to `most` events of each partition, but not beyond the end of an interrupted flush.
+    /// Takes in up to `most` events of each partition, but not beyond the end of an interrupted
+    /// flush.
     fn read(&mut self, log: &Log, most: usize) {
         for (at, next) in &mut self.cursors {
             let events = &log.iter().find(|(place, _)| place == at).unwrap().1;
@@ -159,7 +161,8 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
                 "seed {seed}: kept {kept} partitions, lost all"
             );
         }
-        // Where a flush was interrupted the first one ends where that one did, so it takes more than one.
+        // Where a flush was interrupted the first one ends where that one did, so it takes more
+        // than one.
         while last.cursors.iter().any(|(at, next)| *next < log.iter().find(|(p, _)| p == at).unwrap().1.len())
         {
             last.read(&log, usize::MAX);
@@ -199,7 +202,8 @@ async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
 
     first.gain(("jobs", 2)).await;
     first.read(&log, 5);
-    // The second takes it over and commits nothing; the first even learns of the new version before it tries.
+    // The second takes it over and commits nothing; the first even learns of the new version before
+    // it tries.
     second.gain(("jobs", 2)).await;
     first.lake.look().await.unwrap();
     let refused = first.lake.flush().await.unwrap_err();
@@ -207,7 +211,8 @@ async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
     assert_eq!(committed(&root, &plan).await["jobs"].num_rows(), jobs.len());
 }
 
-/// One of several that begin at once has made and claimed a table, and not yet the others of its group.
+/// One of several that begin at once has made and claimed a table, and not yet the others of its
+/// group.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_that_another_process_is_making_are_no_history() {
     let plan = plan().await;
