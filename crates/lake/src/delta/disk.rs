@@ -134,10 +134,13 @@ impl Disk {
         let worked = tokio::task::spawn_blocking(move || work(&path).map_err(|e| (path, e))).await?;
         worked.map_err(|(path, e)| {
             let (path, kind) = (path.display().to_string(), e.kind());
-            let source = Box::new(e);
             match kind {
-                ErrorKind::AlreadyExists => Error::AlreadyExists { path, source },
-                _ => Error::Generic { store: "local disk", source: format!("write {path}: {source}").into() },
+                ErrorKind::AlreadyExists => Error::AlreadyExists { path, source: Box::new(e) },
+                // Its kind stays: whoever meets a full disk says so.
+                _ => Error::Generic {
+                    store: "local disk",
+                    source: Box::new(std::io::Error::new(kind, format!("write {path}: {e}"))),
+                },
             }
         })
     }

@@ -51,19 +51,19 @@ fn a_wrong_expectation_fails_with_the_line() {
     let case = altered(
         folder.path(),
         "expected.csv",
-        "Earth,vcA,QUOTA_SET,,,,96000,,64000",
-        "Earth,vcA,QUOTA_SET,,,,96000,,64001",
+        "Earth,vcA,QUOTA_SET,,,,96000,,,,,,64000",
+        "Earth,vcA,QUOTA_SET,,,,96000,,,,,,64001",
     );
     let ended = run(&mut test(&case));
     assert_eq!(ended.status, Some(1), "{ended:?}");
     assert_eq!(ended.stdout.matches("DIFFERS").count(), 5, "{}", ended.stdout);
     assert!(
-        ended.stdout.contains("line 3 expected  Earth,vcA,QUOTA_SET,,,,96000,,64001,"),
+        ended.stdout.contains("line 3 expected  Earth,vcA,QUOTA_SET,,,,96000,,,,,,64001,"),
         "{}",
         ended.stdout
     );
     assert!(
-        ended.stdout.contains("line 3 is        Earth,vcA,QUOTA_SET,,,,96000,,64000,"),
+        ended.stdout.contains("line 3 is        Earth,vcA,QUOTA_SET,,,,96000,,,,,,64000,"),
         "{}",
         ended.stdout
     );
