@@ -38,7 +38,8 @@
 --! gpu_ms_held   = "GPU x ms held, up to as_of while it runs."
 --! gpu_ms_queued = "GPU x ms asked for and waited, from queued_from to queued_to or as_of."
 WITH facts AS (
-    -- Back in the queue after its last attempt: it was requeued, left from there, was submitted again, or was seen to wait.
+    -- Back in the queue after its last attempt: it was requeued, left from there, was submitted
+    -- again, or was seen to wait.
     SELECT *,
            last_attempt_id IS NOT NULL
                AND (gave_up_time IS NOT NULL OR coalesce(attempt_state = 'REQUEUED' AND to_time >= last_from_time, false)
@@ -63,7 +64,8 @@ WITH facts AS (
     FROM manifold j
     JOIN job_events e ON e.cluster = j.cluster AND e.job_id = j.job_id AND e.kind NOT IN ('DEVICE_HELD', 'DEVICE_RELEASED')
     GROUP BY e.cluster, e.job_id, e.attempt_id, e.step_id
-    -- No step, no event outside an attempt: asked of these few groups rather than of every event before the join.
+    -- No step, no event outside an attempt: asked of these few groups rather than of every event
+    -- before the join.
     HAVING count(e.attempt_id) > 0 AND count(e.step_id) = 0
 ), in_order AS (
     SELECT *,

@@ -71,7 +71,8 @@ WITH holds AS (
 ), seen AS (
     SELECT cluster, plus_ms(max(window_start), 60000) AS seen_time FROM gpu_1m GROUP BY cluster
 ), spans AS (
-    -- A step of a job shares its devices. A hold whose end nobody told ends with the job, or with what was sampled.
+    -- A step of a job shares its devices. A hold whose end nobody told ends with the job, or with
+    -- what was sampled.
     SELECT h.cluster, h.job_id, coalesce(h.mig_uuid, h.gpu_uuid, h.node || '/' || CAST(h.gpu_index AS TEXT)) AS device,
            CASE WHEN h.quality = 'EXACT' AND (h.mig_uuid IS NOT NULL OR coalesce(h.share_milli, 1000) >= 1000)
                 THEN 1 ELSE 0 END AS is_whole,
@@ -156,7 +157,8 @@ WITH holds AS (
     FROM counted
     GROUP BY window_start, cluster, job_id
 ), reports AS (
-    -- A rank that went back does the same step again: its first turn is compared with the first ones of the others.
+    -- A rank that went back does the same step again: its first turn is compared with the first
+    -- ones of the others.
     SELECT cluster, job_id, attempt_id, rank, world_size, step, event_time, duration_us, communication_us, compute_us,
            CASE WHEN data_wait_us IS NOT NULL THEN least(data_wait_us, duration_us) END AS data_us,
            CASE WHEN compute_us IS NOT NULL
@@ -228,7 +230,8 @@ WITH holds AS (
                 THEN part_of(1000000, 0, imbalance_us, imbalance_known_us) END                                       AS imbalance_ppm
     FROM joined
 ), lacking AS (
-    -- A kernel that does not run uses no tensor core and hardly any memory, and a tensor core works only where a warp is.
+    -- A kernel that does not run uses no tensor core and hardly any memory, and a tensor core works
+    -- only where a warp is.
     SELECT *, greatest(tensor_active_ppm, fp_active_ppm) AS compute_ppm,
            CASE WHEN held_us IS NULL THEN 'no_devices'
                 WHEN devices_sampled = 0 THEN 'no_samples'

@@ -14,7 +14,8 @@
 --! from_time   = "When it began."
 --! to_time     = "When the device was back or answered, or one became the other; NULL while it lasts."
 WITH told AS (
-    -- Of several reports of one moment the last one of the alphabet counts: that a device is lost, rather than that it is there.
+    -- Of several reports of one moment the last one of the alphabet counts: that a device is lost,
+    -- rather than that it is there.
     SELECT cluster, node, gpu_uuid, mig_uuid, event_time,
            max(CASE kind WHEN 'DEVICE_LOST' THEN '3' WHEN 'DEVICE_STALE' THEN '2' ELSE '1' END) AS what,
            max(description) AS description, max(evidence) AS evidence

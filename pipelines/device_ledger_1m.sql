@@ -59,7 +59,8 @@ WITH job AS (
 ), priced AS (
     SELECT n.window_start, n.cluster, n.pool, n.gpu_model, n.node, n.gpu_uuid, n.mig_uuid, n.team, n.user_name, n.job_id, n.class, n.formula,
            max(n.gpu_ms) AS gpu_ms,
-           -- Not clip_to, which is not after the end of observation: a price holds for the whole minute.
+           -- Not clip_to, which is not after the end of observation: a price holds for the whole
+           -- minute.
            sum(cost_micros(share_of(n.gpu_ms, ms_between(n.window_start, p.clip_from),
                                     ms_between(p.clip_from, least(p.to_time, plus_ms(n.window_start, 60000))), 60000),
                            p.price_micros_per_gpu_hour)) AS cost_micros

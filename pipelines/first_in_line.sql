@@ -52,7 +52,8 @@ WITH priorities AS (
 ), pools AS (
     SELECT DISTINCT cluster, pool FROM ranked
 ), together AS (
-    -- Who may take a node from whom. A node in no pool serves all: then the whole cluster stands in one line.
+    -- Who may take a node from whom. A node in no pool serves all: then the whole cluster stands in
+    -- one line.
     SELECT a.cluster, a.pool AS line, b.pool
     FROM pools a
     JOIN pools b ON b.cluster = a.cluster

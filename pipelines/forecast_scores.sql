@@ -63,7 +63,8 @@ WITH measured AS (
     JOIN begun b ON b.cluster = c.cluster
     GROUP BY c.cluster, c.class, c.at, b.from_time
 ), totals AS (
-    -- What was held and waited for up to a time is that time x what began less what ended, less the same with each one's own time.
+    -- What was held and waited for up to a time is that time x what began less what ended, less the
+    -- same with each one's own time.
     SELECT cluster, class, at,
            ms * CAST(sum(gpus_milli) OVER so_far AS BIGINT) - CAST(sum(gpus_milli * ms) OVER so_far AS BIGINT) AS milli_ms
     FROM points

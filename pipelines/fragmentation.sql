@@ -15,7 +15,8 @@
 --! from_time                 = "From when on."
 --! to_time                   = "Until when; NULL for the latest."
 WITH demand AS (
-    -- Jobs that the scheduler says are kept back by a hold, a dependency or a limit would not start, however GPUs lie.
+    -- Jobs that the scheduler says are kept back by a hold, a dependency or a limit would not
+    -- start, however GPUs lie.
     SELECT w.cluster, coalesce(w.pool, '') AS pool, w.asked_nodes, (w.asked_gpus_per_node_milli + 999) / 1000 AS gpus_per_node,
            greatest(w.from_time, coalesce(w.eligible_time, w.from_time)) AS from_time, w.to_time
     FROM waits w

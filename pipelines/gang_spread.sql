@@ -38,7 +38,8 @@ WITH gangs AS (
     SELECT p.cluster, p.job_id, p.attempt, count(*) AS labeled_nodes,
            nullif(count(DISTINCT l.switch), 0) AS switches, nullif(count(DISTINCT l.rack), 0) AS racks
     FROM placed p
-    -- What was told first holds for the time before, too: a topology is mostly written down after the fact.
+    -- What was told first holds for the time before, too: a topology is mostly written down after
+    -- the fact.
     JOIN labels l ON l.cluster = p.cluster AND l.node = p.node
      AND (l.before IS NULL OR l.event_time <= p.from_time) AND (l.to_time IS NULL OR l.to_time > p.from_time)
     GROUP BY p.cluster, p.job_id, p.attempt

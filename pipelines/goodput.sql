@@ -50,7 +50,8 @@ WITH told AS (
 ), waits AS (
     SELECT cluster, job_id, team, user_name, pool, is_final, attempt,
            CASE WHEN queued_from IS NULL THEN 0
-                -- Of a job that was queued again the latest time it became eligible may be of a later wait.
+                -- Of a job that was queued again the latest time it became eligible may be of a
+                -- later wait.
                 WHEN queued_from = submit_time AND eligible_time > queued_from
                      AND eligible_time <= coalesce(queued_to, as_of, eligible_time)
                 THEN gpu_ms(asked_gpus_milli, queued_from, eligible_time, coalesce(queued_to, as_of))

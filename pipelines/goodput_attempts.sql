@@ -54,7 +54,8 @@ WITH parts AS (
            coalesce(productive_us, 0) AS productive_us
     FROM timed
 ), added AS (
-    -- Ends of the classes, laid one after the other: differences of what they make of the GPU time add up exactly.
+    -- Ends of the classes, laid one after the other: differences of what they make of the GPU time
+    -- add up exactly.
     SELECT *,
            startup_us + recovery_us AS to_2,
            startup_us + recovery_us + coalesce(restore_us, 0) AS to_3,

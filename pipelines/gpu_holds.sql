@@ -57,7 +57,8 @@ WITH holds AS (
 )
 SELECT cluster, job_id, hold_id, attempt_id, step_id, team, user_name, node, gpu_uuid, mig_uuid, gpu_index, share_milli,
        quality, evidence,
-       -- One source may know the number of a device, another its UUID: what a source does not know, it does not repeat.
+       -- One source may know the number of a device, another its UUID: what a source does not know,
+       -- it does not repeat.
        CASE WHEN evidence <> 'slurm'
              AND (gpu_index IS NOT NULL
                   AND count(*) FILTER (WHERE evidence = 'slurm') OVER (PARTITION BY cluster, job_id, node, gpu_index) > 0

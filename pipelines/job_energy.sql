@@ -18,7 +18,8 @@
 --! uj_per_token = "Energy by token, µJ, rounded down; NULL where token_reason says why."
 --! token_reason = "no_tokens: none reported; some_ranks: not all ranks report tokens; no_energy; energy_unknown_in_part."
 WITH spans AS (
-    -- Parts in seven-thousandths of a GPU: of one that is cut a slice has its sevenths, of one that is taken in turns a job its share.
+    -- Parts in seven-thousandths of a GPU: of one that is cut a slice has its sevenths, of one that
+    -- is taken in turns a job its share.
     SELECT cluster, job_id, device, gpu_uuid, from_time, to_time, share_milli * sevenths AS part FROM gpu_spans
 ), minutes AS (
     SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, node, gpu_uuid,

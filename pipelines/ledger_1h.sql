@@ -34,7 +34,8 @@ WITH stretches AS (
     SELECT window_start, cluster, pool, node, NULL, NULL, team, user_name, job_id, class, formula, sign * gpu_ms(gpus, counted_from, clip_from, clip_to), CAST(NULL AS BIGINT)
     FROM stretches
     UNION ALL
-    -- The cost of a stretch up to a time, less that up to an earlier one: parts of a stretch add up, wherever it is cut.
+    -- The cost of a stretch up to a time, less that up to an earlier one: parts of a stretch add
+    -- up, wherever it is cut.
     SELECT s.window_start, s.cluster, s.pool, s.node, NULL, NULL, s.team, s.user_name, s.job_id, s.class, s.formula, 0,
            s.sign * (cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, least(s.clip_to, p.clip_to)), p.price_micros_per_gpu_hour)
                      - cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, greatest(s.clip_from, p.clip_from)), p.price_micros_per_gpu_hour))

@@ -34,7 +34,8 @@ WITH holds AS (
 ), seen AS (
     SELECT cluster, plus_ms(max(window_start), 60000) AS seen_time FROM gpu_1m GROUP BY cluster
 ), spans AS (
-    -- A step of a job shares its devices. A hold whose end nobody told ends with the job, or goes on up to what was sampled.
+    -- A step of a job shares its devices. A hold whose end nobody told ends with the job, or goes
+    -- on up to what was sampled.
     SELECT h.cluster, h.job_id, h.hold_id, h.node, h.gpu_uuid, h.mig_uuid, h.gpu_index,
            coalesce(h.mig_uuid, h.gpu_uuid, h.node || '/' || CAST(h.gpu_index AS TEXT)) AS device,
            CASE WHEN h.quality = 'EXACT' AND (h.mig_uuid IS NOT NULL OR coalesce(h.share_milli, 1000) >= 1000)
@@ -93,7 +94,8 @@ WITH holds AS (
     FROM points
     GROUP BY cluster, job_id, device
 ), fitted AS (
-    -- KiB a minute x 61,440 = bytes an hour. Sums are whole numbers, so the order of rows does not matter.
+    -- KiB a minute x 61,440 = bytes an hour. Sums are whole numbers, so the order of rows does not
+    -- matter.
     SELECT *, n * sxy - sx * sy AS covariance, nullif(n * sxx - sx * sx, 0) AS x_variance,
            nullif(CAST(n AS DOUBLE) * CAST(syy AS DOUBLE) - CAST(sy AS DOUBLE) * CAST(sy AS DOUBLE), 0) AS y_variance,
            (later_n * later_sxy - later_sx * later_sy) * 61440 / nullif(later_n * later_sxx - later_sx * later_sx, 0)

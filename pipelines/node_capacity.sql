@@ -43,7 +43,8 @@ WITH told AS (
     FROM known
 )
 SELECT cluster, node, pool, gpu_model, gpus_milli, state, is_usable,
-       -- Several words may stand together (`IDLE+DRAIN`), with a mark behind of one that does not answer.
+       -- Several words may stand together (`IDLE+DRAIN`), with a mark behind of one that does not
+       -- answer.
        CASE WHEN is_usable = 1 THEN 'schedulable'
             WHEN regexp_like(state, 'DOWN|FAIL|ERROR|NO_RESPOND|UNKNOWN|[*]') AND NOT regexp_like(state, 'POWER(ED|ING)?_DOWN') THEN 'unhealthy'
             ELSE 'drained' END AS health,

@@ -48,7 +48,8 @@ WITH on_device AS (
     FROM changes
     GROUP BY cluster, node, at
 ), numbered AS (
-    -- Values of a node are those of the latest change of its capacity, NULLs too: a state that nobody tells any more.
+    -- Values of a node are those of the latest change of its capacity, NULLs too: a state that
+    -- nobody tells any more.
     SELECT *, count(is_there) OVER so_far AS capacity_no,
            CAST(sum(held) OVER so_far AS BIGINT) AS held_gpus_milli,
            lead(at) OVER (PARTITION BY cluster, node ORDER BY at) AS to_time

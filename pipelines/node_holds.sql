@@ -36,7 +36,8 @@ WITH told AS (
     FROM running
     WHERE is_placed
 ), devices AS (
-    -- A process that was seen tells which device a job uses, not that it is the only one: it counts where the job has no share of the node.
+    -- A process that was seen tells which device a job uses, not that it is the only one: it counts
+    -- where the job has no share of the node.
     SELECT d.cluster, d.node, d.job_id, d.device, d.gpus_milli, d.from_time, d.to_time FROM by_right d WHERE d.quality <> 'UNKNOWN'
     UNION ALL
     SELECT d.cluster, d.node, d.job_id, d.device, d.gpus_milli, d.from_time, d.to_time FROM by_right d
@@ -57,7 +58,8 @@ WITH told AS (
     LEFT ANTI JOIN with_devices d ON d.cluster = r.cluster AND d.job_id = r.job_id
     WHERE NOT r.is_placed
 ), beside AS (
-    -- Of jobs with devices: what they are to hold on a node, or somewhere, less the devices that they have there.
+    -- Of jobs with devices: what they are to hold on a node, or somewhere, less the devices that
+    -- they have there.
     SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS share, 0 AS known, s.from_time, s.to_time FROM shares s
     LEFT SEMI JOIN with_devices d ON d.cluster = s.cluster AND d.job_id = s.job_id
     UNION ALL

@@ -39,7 +39,8 @@ WITH ends AS (
     WHERE e.kind = 'ELIGIBLE' AND e.step_id IS NULL
     GROUP BY w.cluster, w.job_id, w.waited_from
 ), wait AS (
-    -- A job that was requeued became eligible several times. What never started may have ended before it was.
+    -- A job that was requeued became eligible several times. What never started may have ended
+    -- before it was.
     SELECT w.*, CASE WHEN w.attempt IS NULL THEN w.eligible_time ELSE e.at END AS eligible
     FROM waits w
     LEFT JOIN eligible_in e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.waited_from = w.waited_from
@@ -57,7 +58,8 @@ WITH ends AS (
 ), sizes AS (
     SELECT DISTINCT cluster, pool, largest_node_gpus FROM pool_fit
 ), open_hours AS (
-    -- Only what the scheduler leaves open is looked into, hour by hour, so that a wait meets what changed while it lasted.
+    -- Only what the scheduler leaves open is looked into, hour by hour, so that a wait meets what
+    -- changed while it lasted.
     SELECT a.cluster, a.job_id, a.team, a.qos, a.pool, a.gpus_milli, a.from_time, a.known_to,
            least(a.gpus_per_node, s.largest_node_gpus + 1) AS gpus,
            unnest(window_starts(a.from_time, a.known_to, 3600000, a.from_time, a.known_to)) AS hour

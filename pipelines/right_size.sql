@@ -76,7 +76,8 @@ WITH spans AS (
     FROM by_device
     GROUP BY cluster, job_id, gpu_model, 4, slices
 ), profiled AS (
-    -- Of profiles with as many compute slices the held one is that whose memory is nearest to what the slice says it has.
+    -- Of profiles with as many compute slices the held one is that whose memory is nearest to what
+    -- the slice says it has.
     SELECT s.*, p.profile, p.compute_slices, p.memory_bytes, p.multiprocessors, p.gpu_compute_slices, p.gpu_multiprocessors,
            greatest((1000 * p.compute_slices + p.gpu_compute_slices - 1) / p.gpu_compute_slices,
                     (1000 * p.memory_slices + p.gpu_memory_slices - 1) / p.gpu_memory_slices) AS gpu_milli,

@@ -48,7 +48,8 @@ WITH held AS (
 ), runs AS (
     SELECT cluster, job_id, run, max(team) AS team, max(user_name) AS user_name, latest(pool, from_time) AS pool,
            count(*) AS attempts, max(is_lost) AS is_lost,
-           -- Attempts that a resize ended are not the last one, nor is the run over while one of them holds GPUs.
+           -- Attempts that a resize ended are not the last one, nor is the run over while one of
+           -- them holds GPUs.
            CASE WHEN count(to_time) = count(*) THEN max(final_state) FILTER (WHERE final_state <> 'RESIZED') END AS final_state,
            min(from_time) AS from_time, CASE WHEN count(to_time) = count(*) THEN max(to_time) END AS to_time
     FROM held

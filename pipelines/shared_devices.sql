@@ -53,7 +53,8 @@ WITH met AS (
     FROM active
     WINDOW here AS (PARTITION BY cluster, device, slice, from_time), everywhere AS (PARTITION BY cluster, device, from_time)
 ), processes AS (
-    -- As samples write it: pid first, then kind and memory where known, job and ticks last. In names quotes are escaped.
+    -- As samples write it: pid first, then kind and memory where known, job and ticks last. In
+    -- names quotes are escaped.
     SELECT cluster, gpu_uuid, coalesce(mig_uuid, '') AS slice, event_time, unnest(string_to_array(processes, '},{"pid":')) AS process
     FROM gpu_samples
     WHERE processes IS NOT NULL

@@ -66,7 +66,8 @@ WITH spans AS (
     FROM ranked
     GROUP BY cluster, job_id, gpu_model, hour
 ), by_job AS (
-    -- An hour of the day stands for those up to the next one that is known, and the first one for those before it too: each is there once.
+    -- An hour of the day stands for those up to the next one that is known, and the first one for
+    -- those before it too: each is there once.
     SELECT cluster, job_id, gpu_model, hour, sm_ppm, dram_ppm,
            sum(minutes) OVER of_job AS minutes, max(memory_ppm) OVER of_job AS memory_ppm,
            max(sm_ppm) OVER of_job AS most_sm_ppm, max(dram_ppm) OVER of_job AS most_dram_ppm,

@@ -40,7 +40,8 @@ WITH by_rank AS (
     FROM by_rank
     GROUP BY cluster, job_id, step, world_size
 ), by_step AS (
-    -- latest() leaves out NULL, so what the last ones did not tell is 0 and not what others told before.
+    -- latest() leaves out NULL, so what the last ones did not tell is 0 and not what others told
+    -- before.
     SELECT cluster, job_id, step, latest(coalesce(tokens, 0), last_time) AS tokens, sum(all_tokens) AS all_tokens,
            latest(is_told, last_time) AS is_told, min(first_time) AS first_time, max(last_time) AS last_time
     FROM by_world

@@ -1,4 +1,5 @@
-//! Generates the client of the kubelet's pod-resources API; and its server, with which the tests stand in for a kubelet.
+//! Generates the client of the kubelet's pod-resources API; and its server, with which the tests
+//! stand in for a kubelet.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,6 @@
-//! The kill switch and what people approved: files in `autopilot/` of the data folder, outside the data path. They are read anew before
-//! every write to the cluster; a switch that is not there, or says anything but `on`, is off.
+//! The kill switch and what people approved: files in `autopilot/` of the data folder, outside the
+//! data path. They are read anew before every write to the cluster; a switch that is not there, or
+//! says anything but `on`, is off.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -75,7 +76,8 @@ impl Control {
         format!("paused by {by} at {at}{}", why.map_or_else(String::new, |why| format!(": {why}")))
     }
 
-    /// Writes down that `by` approves an action, with their signature where they signed. It is there whole or not at all.
+    /// Writes down that `by` approves an action, with their signature where they signed. It is
+    /// there whole or not at all.
     ///
     /// # Errors
     /// The file cannot be written, or the id is no action's.

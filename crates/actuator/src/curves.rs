@@ -1,4 +1,5 @@
-//! How jobs scale, by what the log tells: which family a job is of, and the curve that was fitted to the family's steps.
+//! How jobs scale, by what the log tells: which family a job is of, and the curve that was fitted
+//! to the family's steps.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +65,8 @@ impl Curves {
         }
     }
 
-    /// Curve of a job, tokens before steps; `None` where its family has none, or not all of its points were read.
+    /// Curve of a job, tokens before steps; `None` where its family has none, or not all of its
+    /// points were read.
     fn curve(&self, job_id: &str) -> Option<ScalingCurve> {
         let nameless = JobFamily::default();
         let family = self.jobs.get(job_id).unwrap_or(&nameless).name(job_id);
@@ -74,8 +76,8 @@ impl Curves {
 }
 
 impl Statement {
-    /// Rates beside one GPU's. Beyond the largest size seen the lower bound counts: who grows into the unknown must gain even if it is
-    /// true.
+    /// Rates beside one GPU's. Beyond the largest size seen the lower bound counts: who grows into
+    /// the unknown must gain even if it is true.
     fn curve(&self) -> Option<ScalingCurve> {
         let whole = self.points.values().all(|point| point.points as usize == self.points.len());
         let one = self.points.get(&1).map(|point| point.rate_milli).filter(|rate| whole && *rate > 0)?;

@@ -1,4 +1,5 @@
-//! Entries of the autopilot's journal as events: the whole entry as JSON for whoever reads it back, and columns for people and SQL.
+//! Entries of the autopilot's journal as events: the whole entry as JSON for whoever reads it back,
+//! and columns for people and SQL.
 
 mod tried;
 
@@ -29,7 +30,8 @@ pub fn event_of(entry: &Entry, cluster: &str, holder: &str, seq: u64) -> Result<
     let at_ms = entry.at_us.div_euclid(1_000);
     let mut body = serde_json::to_string(entry)?;
     if let (What::Planned(planned), true) = (&entry.what, body.len() + MARGIN_BYTES > MAX_RECORD_BYTES) {
-        // Of a cluster this large the state stays out: the plan stands, and says that it cannot be made again.
+        // Of a cluster this large the state stays out: the plan stands, and says that it cannot be
+        // made again.
         let slim = Planned { state: Default::default(), ..(**planned).clone() };
         body = serde_json::to_string(&Entry { what: What::Planned(Box::new(slim)), ..entry.clone() })?;
     }

@@ -9,7 +9,8 @@ use tidegate_log::{EventLog, LogError};
 
 use super::tail::Tail;
 
-/// Forecasts come every six hours, and a word on whether they hold once a day; what is older than this is used by nobody.
+/// Forecasts come every six hours, and a word on whether they hold once a day; what is older than
+/// this is used by nobody.
 const LOOKED_BACK_MS: i64 = 3 * 86_400_000;
 
 /// A reader of what the log foresees of one cluster.

@@ -1,5 +1,5 @@
-//! A target whose state has, beside what the scheduler tells, what the log tells: how healthy nodes are, how much they slow down the jobs
-//! on them, and how jobs scale.
+//! A target whose state has, beside what the scheduler tells, what the log tells: how healthy nodes
+//! are, how much they slow down the jobs on them, and how jobs scale.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -141,7 +141,8 @@ impl<T: Target> Target for Informed<T> {
         self.target.capabilities()
     }
 
-    /// What the scheduler tells now. A log that cannot be read leaves it unseen: half a state is none.
+    /// What the scheduler tells now. A log that cannot be read leaves it unseen: half a state is
+    /// none.
     fn observe(&mut self) -> Result<ClusterState, TargetError> {
         self.read()
             .map_err(|e| TargetError::Unreachable { target: "the log".to_owned(), why: e.to_string() })?;

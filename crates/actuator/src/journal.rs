@@ -1,5 +1,5 @@
-//! The journal on the log: one partition, whose order tells whose lease it is. Each life of an actuator is a source of its own, whose epoch
-//! is the generation of its lease.
+//! The journal on the log: one partition, whose order tells whose lease it is. Each life of an
+//! actuator is a source of its own, whose epoch is the generation of its lease.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! Where the autopilot's decisions reach real clusters: input and output at its edge. Its journal on the log, its switch and what people
-//! approved as files, whose signatures count, what the log tells of nodes and of how jobs scale beside the scheduler's state, what it foresees of demand, the way to
-//! whoever is on call, and the schedulers themselves.
+//! Where the autopilot's decisions reach real clusters: input and output at its edge. Its journal
+//! on the log, its switch and what people approved as files, whose signatures count, what the log
+//! tells of nodes and of how jobs scale beside the scheduler's state, what it foresees of demand,
+//! the way to whoever is on call, and the schedulers themselves.
 
 pub mod authority;
 mod control;

@@ -1,8 +1,10 @@
-//! The way to whoever is on call: alerts about the autopilot itself as Alertmanager takes them (API v2, `POST /api/v2/alerts`), and a sign of
-//! life that ends when the autopilot does, so that a dead one pages too.
+//! The way to whoever is on call: alerts about the autopilot itself as Alertmanager takes them (API
+//! v2, `POST /api/v2/alerts`), and a sign of life that ends when the autopilot does, so that a dead
+//! one pages too.
 //!
-//! It runs on a thread of its own: the loop hands over what stands and goes on. Each alert is told until it was taken once, and then again
-//! and again while it stands, as Alertmanager expects; one that is over is told as such until that was taken.
+//! It runs on a thread of its own: the loop hands over what stands and goes on. Each alert is told
+//! until it was taken once, and then again and again while it stands, as Alertmanager expects; one
+//! that is over is told as such until that was taken.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,13 +20,15 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 /// Time for one delivery.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// First wait after a delivery that failed; twice as long after each further one, up to the time between repeats.
+/// First wait after a delivery that failed; twice as long after each further one, up to the time
+/// between repeats.
 const RETRY: Duration = Duration::from_secs(1);
 /// Name of the alert that stands while the autopilot lives.
 pub const ALIVE: &str = "TidegateAutopilotAlive";
 
-/// Where pages go: `[pager]` of the deployment file. One of the three says where; an address that holds a secret is given by file or
-/// environment, so that it stands in no file that people share and is never on record.
+/// Where pages go: `[pager]` of the deployment file. One of the three says where; an address that
+/// holds a secret is given by file or environment, so that it stands in no file that people share
+/// and is never on record.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PagerConfig {
@@ -36,7 +40,8 @@ pub struct PagerConfig {
     url_env: Option<String>,
     /// Alerts that stand and the sign of life are told so often, seconds; 60 where it is left out.
     repeat_every_s: Option<u64>,
-    /// The sign of life ends so long after the autopilot's last step, seconds; 300 where it is left out.
+    /// The sign of life ends so long after the autopilot's last step, seconds; 300 where it is left
+    /// out.
     dead_after_s: Option<u64>,
 }
 
@@ -172,7 +177,8 @@ impl Pager {
 }
 
 impl Drop for Pager {
-    /// What is being delivered is waited for; a sign of life is not taken back: who stops the autopilot for good silences its alert.
+    /// What is being delivered is waited for; a sign of life is not taken back: who stops the
+    /// autopilot for good silences its alert.
     fn drop(&mut self) {
         self.shared.lock().stops = true;
         self.shared.news.notify_one();
@@ -247,7 +253,8 @@ impl Line {
         })
     }
 
-    /// Alerts as Alertmanager takes them. Those that stand end by themselves if they are not told again.
+    /// Alerts as Alertmanager takes them. Those that stand end by themselves if they are not told
+    /// again.
     fn body(&self, standing: &[Alert], ended: &[Alert], alive: DateTime<Utc>, now: DateTime<Utc>) -> Value {
         let at = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Millis, true);
         let one = |alert: &Alert, ends: DateTime<Utc>| {

@@ -16,8 +16,8 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Reads `topics` from the first event that is not older than `since_ms`; `None`: from the beginning. One that the log does not have
-    /// tells nothing.
+    /// Reads `topics` from the first event that is not older than `since_ms`; `None`: from the
+    /// beginning. One that the log does not have tells nothing.
     pub(crate) fn new(
         log: Arc<dyn EventLog>,
         cluster: &str,

@@ -1,6 +1,7 @@
-//! Fingerprints of plans on random clusters, to see whether a change of the planner changes any plan:
-//! `cargo run --release -p tidegate-autopilot --example plan_prints [SEEDS] > before`, the same after, and `diff`. A line is a seed,
-//! the size of its cluster, the decisions of its plan and of the plan after it, and a hash of both plans with their reports.
+//! Fingerprints of plans on random clusters, to see whether a change of the planner changes any
+//! plan: `cargo run --release -p tidegate-autopilot --example plan_prints [SEEDS] > before`, the
+//! same after, and `diff`. A line is a seed, the size of its cluster, the decisions of its plan and
+//! of the plan after it, and a hash of both plans with their reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 

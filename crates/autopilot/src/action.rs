@@ -1,4 +1,5 @@
-//! What the autopilot may do to a cluster: one change each, with what must be true before it, how it is undone and when it ends.
+//! What the autopilot may do to a cluster: one change each, with what must be true before it, how
+//! it is undone and when it ends.
 
 mod precondition;
 
@@ -93,15 +94,18 @@ pub enum Change {
         gpus: u32,
         /// Nodes lent whole; empty: a number of GPUs and no certain ones.
         nodes: BTreeSet<NodeName>,
-        /// The loan that goes on with this end, and these GPUs and nodes, instead of a new one; `None`: a new loan.
+        /// The loan that goes on with this end, and these GPUs and nodes, instead of a new one;
+        /// `None`: a new loan.
         extends: Option<LoanId>,
-        /// When the loan ends by itself, by the target's own means: nothing more starts on it, and what still runs is stopped.
+        /// When the loan ends by itself, by the target's own means: nothing more starts on it, and
+        /// what still runs is stopped.
         expires_us: i64,
         /// Promise to the owner: from the decision to take back until the GPUs are free.
         reclaim_within_ms: i64,
     },
-    /// The borrower may start nothing more on what is taken back; [`Change::ResizeJob`] and [`Change::Preempt`] with
-    /// `after` this one free what is in use. Read back as done when the GPUs are free.
+    /// The borrower may start nothing more on what is taken back; [`Change::ResizeJob`] and
+    /// [`Change::Preempt`] with `after` this one free what is in use. Read back as done when the
+    /// GPUs are free.
     Reclaim {
         /// The loan.
         loan: LoanId,
@@ -197,9 +201,11 @@ pub struct Action {
     pub inverse: Option<Change>,
     /// It must have been applied by then or not at all.
     pub expires_us: i64,
-    /// When its effect ends by the target's own means; `None`: it stays until something else changes it.
+    /// When its effect ends by the target's own means; `None`: it stays until something else
+    /// changes it.
     pub effect_ends_us: Option<i64>,
-    /// Jobs it disturbs get this long to write a checkpoint and say so before it is applied; 0: no notice.
+    /// Jobs it disturbs get this long to write a checkpoint and say so before it is applied; 0: no
+    /// notice.
     pub notice_ms: i64,
     /// Actions that must have been applied before (not necessarily be done).
     pub after: Vec<ActionId>,

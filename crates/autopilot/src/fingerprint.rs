@@ -18,10 +18,12 @@ impl Write for Hashing {
     }
 }
 
-/// Bytes of JSON hashed at once: it is written in pieces of a few bytes, and each call of the hash costs as much as a hundred.
+/// Bytes of JSON hashed at once: it is written in pieces of a few bytes, and each call of the hash
+/// costs as much as a hundred.
 const AT_ONCE: usize = 16 * 1024;
 
-/// Hash of `value` as JSON, 64 bits. What has no JSON (a map with keys that are no text) has none in this crate.
+/// Hash of `value` as JSON, 64 bits. What has no JSON (a map with keys that are no text) has none
+/// in this crate.
 pub(crate) fn fingerprint(value: &impl Serialize) -> u64 {
     let mut hashing = Hashing(Xxh3::new());
     let mut writer = BufWriter::with_capacity(AT_ONCE, &mut hashing);

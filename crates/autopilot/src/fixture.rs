@@ -88,7 +88,8 @@ pub(crate) fn gang(nodes: &[&str]) -> Job {
     }
 }
 
-/// The same, elastic in steps of a node from one node to sixteen; each node beyond the first adds `share_ppm` of what it would alone.
+/// The same, elastic in steps of a node from one node to sixteen; each node beyond the first adds
+/// `share_ppm` of what it would alone.
 pub(crate) fn elastic(nodes: &[&str], share_ppm: u64) -> Job {
     let points = (1..=16u32).map(|nodes| CurvePoint {
         gpus: 8 * nodes,
@@ -107,8 +108,9 @@ pub(crate) fn pending(gpus: u32, waited_s: i64) -> Job {
     Job { gpus, state: JobState::Pending { since_us: NOW - waited_s * S }, ..gang(&[]) }
 }
 
-/// 16 serving nodes (s00 to s15, 4 racks) of which the owner `serving` may use all 128 GPUs and needs 40, 4 training nodes (t0 to t3)
-/// of `research`, all free. The autopilot's sources are fresh.
+/// 16 serving nodes (s00 to s15, 4 racks) of which the owner `serving` may use all 128 GPUs and
+/// needs 40, 4 training nodes (t0 to t3) of `research`, all free. The autopilot's sources are
+/// fresh.
 pub(crate) fn cluster() -> ClusterState {
     let mut state = ClusterState { cluster: "test".into(), at_us: NOW, ..ClusterState::default() };
     for i in 0..16 {

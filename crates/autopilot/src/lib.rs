@@ -1,8 +1,9 @@
-//! Autopilot: what to change on a cluster, whether it may be changed, and what became of it. Pure: time and randomness are
-//! arguments, the same input gives the same bytes, and nothing here reads a file, a clock or the network.
+//! Autopilot: what to change on a cluster, whether it may be changed, and what became of it. Pure:
+//! time and randomness are arguments, the same input gives the same bytes, and nothing here reads a
+//! file, a clock or the network.
 //!
-//! A [`target::Target`] (Slurm, Kubernetes, the simulator) tells the [`state::ClusterState`] and carries out an
-//! [`action::Action`]; the [`actuator`] is the one who asks it to.
+//! A [`target::Target`] (Slurm, Kubernetes, the simulator) tells the [`state::ClusterState`] and
+//! carries out an [`action::Action`]; the [`actuator`] is the one who asks it to.
 #![warn(missing_docs)]
 
 pub mod action;

@@ -1,5 +1,5 @@
-//! What Slurm, Kubernetes and the simulator do for the autopilot: tell how things stand, carry out an action once, tell what
-//! became of it.
+//! What Slurm, Kubernetes and the simulator do for the autopilot: tell how things stand, carry out
+//! an action once, tell what became of it.
 
 use std::collections::BTreeSet;
 
@@ -132,8 +132,9 @@ pub enum TargetError {
         /// What happened.
         why: String,
     },
-    /// It was asked and the answer is missing or makes no sense: it may or may not have been done. Read back before anything
-    /// else; never taken for success, for an empty cluster, or for a drained node.
+    /// It was asked and the answer is missing or makes no sense: it may or may not have been done.
+    /// Read back before anything else; never taken for success, for an empty cluster, or for a
+    /// drained node.
     #[error("{target} may or may not have done it: {why}")]
     Unknown {
         /// The target.
@@ -145,10 +146,11 @@ pub enum TargetError {
 
 /// A cluster that can be looked at and changed.
 ///
-/// Whoever implements it keeps to four things. An action id that was applied is not applied again, also by another process
-/// after a crash: the id is written into the target with the effect. The greatest generation seen is kept in the target,
-/// and older ones are refused. Preconditions are checked against the target itself immediately before the effect. An answer
-/// that cannot be understood is [`TargetError::Unknown`].
+/// Whoever implements it keeps to four things. An action id that was applied is not applied again,
+/// also by another process after a crash: the id is written into the target with the effect. The
+/// greatest generation seen is kept in the target, and older ones are refused. Preconditions are
+/// checked against the target itself immediately before the effect. An answer that cannot be
+/// understood is [`TargetError::Unknown`].
 pub trait Target {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
@@ -159,13 +161,15 @@ pub trait Target {
     /// [`TargetError::Unreachable`] or [`TargetError::Unknown`]; never part of a state.
     fn observe(&mut self) -> Result<ClusterState, TargetError>;
 
-    /// Tells the jobs that `action` disturbs, or asks what they said. The same action again tells nobody twice.
+    /// Tells the jobs that `action` disturbs, or asks what they said. The same action again tells
+    /// nobody twice.
     ///
     /// # Errors
     /// As for [`Self::apply`].
     fn notify(&mut self, action: &Action) -> Result<Notice, TargetError>;
 
-    /// Carries out `action` unless it has been: returns when the target took it, not when it is done.
+    /// Carries out `action` unless it has been: returns when the target took it, not when it is
+    /// done.
     ///
     /// # Errors
     /// Why nothing was done, or [`TargetError::Unknown`].

@@ -1,8 +1,9 @@
 //! What a source must know after a restart, kept in a file together with what it has yet to tell.
 //!
-//! Told first and written later, a kill in between would leave a source that does not know what it told: a hold would stay open
-//! for ever. So the new state and the events that led to it are written at once (a *transactional outbox*), and told then. One
-//! that died tells the events of the file again; they have the same content, therefore the same ids, and count once.
+//! Told first and written later, a kill in between would leave a source that does not know what it
+//! told: a hold would stay open for ever. So the new state and the events that led to it are
+//! written at once (a *transactional outbox*), and told then. One that died tells the events of the
+//! file again; they have the same content, therefore the same ids, and count once.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -40,8 +41,8 @@ struct Encoded {
 }
 
 impl Checkpoint {
-    /// What was saved last; `None` where nothing was, or nothing that can be read. A damaged file is set aside, for an agent
-    /// that begins anew sees more than one that does not start.
+    /// What was saved last; `None` where nothing was, or nothing that can be read. A damaged file
+    /// is set aside, for an agent that begins anew sees more than one that does not start.
     ///
     /// # Errors
     /// The file cannot be read or moved.
@@ -104,8 +105,9 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Saves the state, tells what is pending, and saves that it is told. What cannot be saved is told all the same: a full disk
-    /// must not make blind, and the agent sends on from memory. It is saved with the next call.
+    /// Saves the state, tells what is pending, and saves that it is told. What cannot be saved is
+    /// told all the same: a full disk must not make blind, and the agent sends on from memory. It
+    /// is saved with the next call.
     ///
     /// # Errors
     /// The disk does not take the state, or the sink the events: a kill may lose them.

@@ -1,8 +1,10 @@
-//! A node that does not exist: GPUs that run jobs by day and fewer by night, for trying Tidegate without a GPU.
+//! A node that does not exist: GPUs that run jobs by day and fewer by night, for trying Tidegate
+//! without a GPU.
 //!
-//! Everything is a function of the seed and of the time of each tick, so that the same seed and ticks give the same readings and
-//! events. The node's life is cut into half hours. In each, its GPUs are taken together in ones, twos, fours or all, and each
-//! such group trains, serves a model, is held by somebody who does nothing, or is free.
+//! Everything is a function of the seed and of the time of each tick, so that the same seed and
+//! ticks give the same readings and events. The node's life is cut into half hours. In each, its
+//! GPUs are taken together in ones, twos, fours or all, and each such group trains, serves a model,
+//! is held by somebody who does nothing, or is free.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

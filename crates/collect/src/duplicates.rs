@@ -1,9 +1,11 @@
-//! Which rows of a file say the same thing twice, and which contradict each other, in bounded memory.
+//! Which rows of a file say the same thing twice, and which contradict each other, in bounded
+//! memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Rows beyond this many different ones are not checked against each other: 14 Mi entries take about 220 MiB.
+/// Rows beyond this many different ones are not checked against each other: 14 Mi entries take
+/// about 220 MiB.
 pub(crate) const CHECKED_ROWS: usize = 14 << 20;
 
 /// The keys are hashes already.

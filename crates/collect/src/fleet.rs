@@ -1,4 +1,5 @@
-//! Nodes that a site declares for a history that tells of none: `gpu[01-64]:8:a100:batch`, or a table of them.
+//! Nodes that a site declares for a history that tells of none: `gpu[01-64]:8:a100:batch`, or a
+//! table of them.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,8 @@ pub enum FleetError {
 }
 
 impl Fleet {
-    /// Reads `gpu[01-64]:8:a100:batch`: names as Slurm lists hosts, GPUs of each, their model, the pools it is in.
+    /// Reads `gpu[01-64]:8:a100:batch`: names as Slurm lists hosts, GPUs of each, their model, the
+    /// pools it is in.
     ///
     /// # Errors
     /// [`FleetError`] says which part cannot be read.
@@ -106,7 +108,8 @@ impl Fleet {
         }
     }
 
-    /// From when on the nodes are there, ms since 1970, instead of from the beginning of the history.
+    /// From when on the nodes are there, ms since 1970, instead of from the beginning of the
+    /// history.
     pub fn since(&mut self, since_ms: i64) {
         self.since_ms = Some(since_ms);
     }
@@ -144,7 +147,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Tells of the nodes, each cluster's at the beginning of its history (`clusters`: first and last time of each).
+    /// Tells of the nodes, each cluster's at the beginning of its history (`clusters`: first and
+    /// last time of each).
     pub(crate) fn register(
         &self,
         clusters: &BTreeMap<String, (i64, i64)>,

@@ -1,7 +1,8 @@
-//! Seeded accounting files that look like a real cluster's: for measurements and tests, not for statistics.
+//! Seeded accounting files that look like a real cluster's: for measurements and tests, not for
+//! statistics.
 //!
-//! Jobs arrive in a weekly rhythm, are placed on nodes first come first served, and so wait, run, fail, are cancelled and
-//! requeued. No node ever holds more devices than it has.
+//! Jobs arrive in a weekly rhythm, are placed on nodes first come first served, and so wait, run,
+//! fail, are cancelled and requeued. No node ever holds more devices than it has.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +15,8 @@ use rand_chacha::ChaCha8Rng;
 const GPUS_PER_NODE: u32 = 8;
 const ACCOUNTS: u32 = 40;
 const USERS: u32 = 400;
-/// How much of the cluster the jobs would fill if none had to wait. First come first served cannot fill much more.
+/// How much of the cluster the jobs would fill if none had to wait. First come first served cannot
+/// fill much more.
 const LOAD: f64 = 0.5;
 /// Spread of the log-normal durations: the mean is e^(SIGMA²/2) ≈ 4.8 times the median.
 const SIGMA: f64 = 1.77;
@@ -191,7 +193,8 @@ impl Arrivals {
             }
             return Some(job);
         }
-        // One submission in fifty is an array of 25 tasks on average, so that gaps are half again as long.
+        // One submission in fifty is an array of 25 tasks on average, so that gaps are half again
+        // as long.
         loop {
             self.time_s += -(1.0 - self.rng.random::<f64>()).ln() / self.peak_rate * 1.48;
             if self.rng.random::<f64>() < activity(self.time_s) {
@@ -236,7 +239,8 @@ impl Arrivals {
     }
 }
 
-/// Two pools of nodes: the newer devices are on a quarter of the nodes, and have a queue of their own.
+/// Two pools of nodes: the newer devices are on a quarter of the nodes, and have a queue of their
+/// own.
 struct Cluster {
     older: Pool,
     newer: Pool,
@@ -326,8 +330,8 @@ impl Pool {
         Record { start_s: Some(start_s), end_s: Some(stop_s), state, exit, node, nodes }
     }
 
-    /// Takes back the devices of the attempt that ends first; gives its end. No job is larger than its empty pool, so
-    /// that one that does not fit always finds an attempt to wait for.
+    /// Takes back the devices of the attempt that ends first; gives its end. No job is larger than
+    /// its empty pool, so that one that does not fit always finds an attempt to wait for.
     fn release(&mut self) -> i64 {
         let Some(Reverse((end_s, node, nodes, each))) = self.running.pop() else {
             return i64::MAX;

@@ -64,7 +64,8 @@ pub struct ImportSummary {
     pub rows_rejected: BTreeMap<&'static str, u64>,
     /// Rows beyond the memory limit of the duplicate check; 0 but for giant files.
     pub rows_not_checked_for_duplicates: u64,
-    /// Events appended to the log, dead letters included, and events an earlier import had appended already.
+    /// Events appended to the log, dead letters included, and events an earlier import had appended
+    /// already.
     pub events_written: u64,
     pub events_already_present: u64,
     /// First and last time of each cluster, ms since the epoch.
@@ -80,14 +81,15 @@ impl ImportSummary {
 
 /// Turns a file into events of the log.
 ///
-/// A row that cannot be used becomes a dead letter and the import goes on. Importing the same file again, also after it
-/// was killed halfway, writes only what is missing. After the rows of a jobs file come the nodes that were declared, at
-/// the first time of their cluster in the file, and every partition gets one `OBSERVED` event per cluster, with the largest.
-/// `progress` is called every few thousand rows and at the end.
+/// A row that cannot be used becomes a dead letter and the import goes on. Importing the same file
+/// again, also after it was killed halfway, writes only what is missing. After the rows of a jobs
+/// file come the nodes that were declared, at the first time of their cluster in the file, and
+/// every partition gets one `OBSERVED` event per cluster, with the largest. `progress` is called
+/// every few thousand rows and at the end.
 ///
 /// # Errors
-/// [`ImportError`] if the file cannot be opened or read on, lacks a column of the mapping (nothing is written then), or
-/// the log refuses.
+/// [`ImportError`] if the file cannot be opened or read on, lacks a column of the mapping (nothing
+/// is written then), or the log refuses.
 pub fn import(
     source: Source,
     mapping: &Mapping,
@@ -199,8 +201,8 @@ impl Run<'_> {
         self.out.accept_row()
     }
 
-    /// Sends the row to the dead letters. It happened at no known time; the largest time before it keeps the log's
-    /// times close together and is the same in every import of the file.
+    /// Sends the row to the dead letters. It happened at no known time; the largest time before it
+    /// keeps the log's times close together and is the same in every import of the file.
     fn reject(&mut self, rows: &dyn Rows, reject: Reject) -> Result<(), ImportError> {
         self.out.drop_row();
         *self.summary.rows_rejected.entry(reject.code.as_str()).or_default() += 1;

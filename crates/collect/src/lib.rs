@@ -1,9 +1,11 @@
-//! From the world to events: what collectors see on nodes and beside schedulers, and imports of history.
+//! From the world to events: what collectors see on nodes and beside schedulers, and imports of
+//! history.
 //!
-//! A [`Mapping`] says declaratively which column of a file is which field of an event; [`import`] applies it to a file
-//! and appends the events to a log. Mappings for common exports are shipped; a user adds one for his own by writing a
-//! TOML file (`schemas/imports/README.md`). [`generate`] makes realistic accounting files for measurements. All this is
-//! behind the feature `import`, so that what runs on nodes stays small.
+//! A [`Mapping`] says declaratively which column of a file is which field of an event; [`import`]
+//! applies it to a file and appends the events to a log. Mappings for common exports are shipped; a
+//! user adds one for his own by writing a TOML file (`schemas/imports/README.md`). [`generate`]
+//! makes realistic accounting files for measurements. All this is behind the feature `import`, so
+//! that what runs on nodes stays small.
 //!
 //! Live sources (`nvml`, `dcgm`, `slurm`, …) tell a [`Sink`] what they see, see [`reading`].
 //!

@@ -6,7 +6,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::error::{ImportError, Reject, RejectCode};
 
-/// A chunk is appended when it holds this many events or bytes; both bound what an import keeps in memory.
+/// A chunk is appended when it holds this many events or bytes; both bound what an import keeps in
+/// memory.
 pub(crate) const CHUNK_EVENTS: usize = 16_384;
 const CHUNK_BYTES: usize = 8 << 20;
 
@@ -34,11 +35,12 @@ struct Pending {
     id: [u8; 16],
 }
 
-/// Collects events and appends them in chunks whose producer is named by their content, so that a chunk that is in the
-/// log already is recognised and not written again.
+/// Collects events and appends them in chunks whose producer is named by their content, so that a
+/// chunk that is in the log already is recognised and not written again.
 pub(crate) struct Outbox<'a> {
     log: &'a dyn EventLog,
-    /// `import/<mapping>`, the source of every event; `import/<mapping>#<hash>` is a chunk's producer.
+    /// `import/<mapping>`, the source of every event; `import/<mapping>#<hash>` is a chunk's
+    /// producer.
     source: String,
     config: TopicConfig,
     topics: Vec<Topic>,
@@ -83,10 +85,11 @@ impl<'a> Outbox<'a> {
         self.topic(schema).map(|_| ())
     }
 
-    /// Adds an event to the current row. `key` is the event's key; its envelope must hold cluster and event time.
+    /// Adds an event to the current row. `key` is the event's key; its envelope must hold cluster
+    /// and event time.
     ///
-    /// An import has not seen anything happen: the observed time is the event time, so that a second import of the same
-    /// file gives the same bytes.
+    /// An import has not seen anything happen: the observed time is the event time, so that a
+    /// second import of the same file gives the same bytes.
     pub(crate) fn add(&mut self, event: &mut Event) -> Result<(), Reject> {
         let name = event.schema().topic();
         let topic = self.topics.iter().position(|topic| topic.name == name).unwrap_or_default();
@@ -113,7 +116,8 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// What the current row says, as a number: equal rows have equal events and so equal fingerprints.
+    /// What the current row says, as a number: equal rows have equal events and so equal
+    /// fingerprints.
     pub(crate) fn row_fingerprint(&self) -> u32 {
         let fold = |sum: u64, pending: &Pending| sum.rotate_left(17) ^ xxh3_64(&pending.id);
         self.row.iter().fold(0, fold) as u32

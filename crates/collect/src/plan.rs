@@ -1,4 +1,5 @@
-//! A mapping applied to one file: each event field is tied to column numbers, so that a row costs no look-ups by name.
+//! A mapping applied to one file: each event field is tied to column numbers, so that a row costs
+//! no look-ups by name.
 
 use std::borrow::Cow;
 
@@ -230,7 +231,8 @@ impl Resolver<'_> {
         };
         let format = spec.format.unwrap_or(self.mapping.time.format);
         if let Some(value) = &spec.value {
-            // The mapping's own times are UTC unless they carry an offset, whatever zone the file is in.
+            // The mapping's own times are UTC unless they carry an offset, whatever zone the file
+            // is in.
             let constant = TimeReader::new(Tz::UTC, 0).read(Cell::Text(value), TimeFormat::Auto);
             let constant_ms = constant
                 .map_err(|reject| ImportError::Header { file: self.file.into(), what: reject.reason })?;

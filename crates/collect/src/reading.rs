@@ -1,7 +1,7 @@
 //! What live sources tell: values of a device at a tick, and events.
 //!
-//! A source runs on threads of its own and tells a [`Sink`]; the sink numbers, batches and keeps. Readings of one node are
-//! taken at common ticks, so that a batch is devices × ticks.
+//! A source runs on threads of its own and tells a [`Sink`]; the sink numbers, batches and keeps.
+//! Readings of one node are taken at common ticks, so that a batch is devices × ticks.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ pub struct Device {
 /// Declares [`Metric`] and [`Metric::ALL`].
 macro_rules! metrics {
     ($($variant:ident $name:literal),* $(,)?) => {
-        /// A metric by its place in a [`Reading`]; its name holds the unit. The names are those of the table `gpu_samples`.
+        /// A metric by its place in a [`Reading`]; its name holds the unit. The names are those of
+        /// the table `gpu_samples`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Metric { $($variant),* }
@@ -43,7 +44,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    // Over how long before the tick the ratios of this reading are averages: since the reading before.
+    // Over how long before the tick the ratios of this reading are averages: since the reading
+    // before.
     Interval "interval_us",
     GpuUtil "gpu_util_ppm",
     MemoryUtil "memory_util_ppm",
@@ -193,12 +195,13 @@ pub trait Sink: Send + Sync {
     /// Takes a reading.
     fn reading(&self, reading: Reading);
 
-    /// Takes an event whose envelope holds the event time at least; cluster, source, epoch and seq are filled in where they
-    /// are empty, as is a node event's node.
+    /// Takes an event whose envelope holds the event time at least; cluster, source, epoch and seq
+    /// are filled in where they are empty, as is a node event's node.
     fn event(&self, event: Event);
 
-    /// Returns when every event that was told before is safe, so that whoever told it may forget it. Readings that wait for
-    /// their batch are not meant. A sink that keeps nothing has nothing to wait for.
+    /// Returns when every event that was told before is safe, so that whoever told it may forget
+    /// it. Readings that wait for their batch are not meant. A sink that keeps nothing has nothing
+    /// to wait for.
     ///
     /// # Errors
     /// Why they cannot be kept.

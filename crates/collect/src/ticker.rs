@@ -88,7 +88,8 @@ impl Clock {
         !ticks.stop
     }
 
-    /// The newest tick after `last` as soon as there is one; None at the end of the session or of all.
+    /// The newest tick after `last` as soon as there is one; None at the end of the session or of
+    /// all.
     pub(crate) fn wait_after(&self, last: u64, over: &AtomicBool) -> Option<Tick> {
         let mut ticks = self.ticks();
         loop {
@@ -124,9 +125,9 @@ impl Clock {
         ticks.recent.iter().filter(wanted).copied().collect()
     }
 
-    /// Makes ticks at whole intervals of the wall clock until it is to stop, and calls `each` after each and at least once a
-    /// second. When the clock is set, ticks go on at its new time; when this thread comes late by more than an interval,
-    /// ticks are left out, for all devices alike.
+    /// Makes ticks at whole intervals of the wall clock until it is to stop, and calls `each` after
+    /// each and at least once a second. When the clock is set, ticks go on at its new time; when
+    /// this thread comes late by more than an interval, ticks are left out, for all devices alike.
     pub(crate) fn run(&self, interval: Duration, keep: Duration, each: impl Fn(Instant)) {
         let step = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
         let look = interval.min(Duration::from_secs(1));

@@ -11,7 +11,8 @@ use crate::rows::Cell;
 const DAY_MS: i64 = 86_400_000;
 /// 1900-01-01 and 2200-01-01. A time outside is a wrong unit or a wrong base, not history.
 const RANGE_MS: std::ops::Range<i64> = -2_208_988_800_000..7_258_118_400_000;
-/// Numbers from here on are milliseconds rather than seconds: as seconds they would be the year 5138.
+/// Numbers from here on are milliseconds rather than seconds: as seconds they would be the year
+/// 5138.
 const MILLIS_FROM: i64 = 100_000_000_000;
 const CACHED_DAYS: usize = 64;
 
@@ -77,7 +78,8 @@ impl TimeReader {
                 whole.map(|n| n as f64).or_else(|| text.parse().ok()).ok_or_else(|| bad_time(text))?;
             (Form::Epoch, self.number(number, whole, format).ok_or_else(|| bad_time(text))?)
         };
-        // A format that the mapping states for a field cannot be mistaken, whatever the other fields are written in.
+        // A format that the mapping states for a field cannot be mistaken, whatever the other
+        // fields are written in.
         let file_form = if format == TimeFormat::Auto { *self.form.get_or_insert(form) } else { form };
         if file_form != form {
             return Err(Reject::new(
@@ -107,7 +109,8 @@ impl TimeReader {
         self.base_ms.checked_add(ms)
     }
 
-    /// Wall time of the zone as UTC. Of the two instants of a repeated autumn hour the first is taken.
+    /// Wall time of the zone as UTC. Of the two instants of a repeated autumn hour the first is
+    /// taken.
     fn in_utc(&mut self, wall_ms: i64) -> Result<i64, Reject> {
         if self.zone == Tz::UTC {
             return Ok(wall_ms);
@@ -154,7 +157,8 @@ fn bad_time(text: &str) -> Reject {
     )
 }
 
-/// `YYYY-MM-DD`, or that with `[T ]HH:MM:SS[.fraction][Z|±HH[:]MM]`: wall time in ms and the offset in ms, if given.
+/// `YYYY-MM-DD`, or that with `[T ]HH:MM:SS[.fraction][Z|±HH[:]MM]`: wall time in ms and the offset
+/// in ms, if given.
 fn iso(text: &[u8]) -> Option<(i64, Option<i64>)> {
     let number = |from: usize, to: usize| {
         text.get(from..to)?

@@ -78,7 +78,8 @@ fn table(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     Ok(places)
 }
 
-/// Reads `SwitchName=s0 Nodes=n[1-4]` and `SwitchName=top Switches=s[0-3]`; other settings of a line are left out.
+/// Reads `SwitchName=s0 Nodes=n[1-4]` and `SwitchName=top Switches=s[0-3]`; other settings of a
+/// line are left out.
 fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     let (mut places, mut above) = (BTreeMap::new(), BTreeMap::new());
     for (index, line) in text.lines().enumerate() {

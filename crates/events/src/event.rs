@@ -94,10 +94,12 @@ impl Event {
         }
     }
 
-    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`, `cluster/family`, `cluster` alone for what the autopilot does,
-    /// or the origin of a dead letter.
+    /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`,
+    /// `cluster/family`, `cluster` alone for what the autopilot does, or the origin of a dead
+    /// letter.
     ///
-    /// An [`OBSERVED`](v1::JobEventKind::Observed) heartbeat names no job, so its key is `cluster/`.
+    /// An [`OBSERVED`](v1::JobEventKind::Observed) heartbeat names no job, so its key is
+    /// `cluster/`.
     pub fn key(&self) -> String {
         let object = match self {
             Self::Job(job) => &job.job_id,
@@ -153,8 +155,8 @@ impl Event {
     /// Reads an event that was written in any version of a known schema.
     ///
     /// # Errors
-    /// [`DecodeError`] if the schema is unknown, the bytes are not a message of it, or the message lacks what every event of
-    /// the schema must have.
+    /// [`DecodeError`] if the schema is unknown, the bytes are not a message of it, or the message
+    /// lacks what every event of the schema must have.
     pub fn decode(schema_number: u32, payload: &[u8]) -> Result<Self, DecodeError> {
         let event = Self::decode_draft(schema_number, payload)?;
         let schema = event.schema().name();
@@ -162,7 +164,8 @@ impl Event {
         Ok(event)
     }
 
-    /// Reads what [`Event::encode_to_vec`] wrote of an event that may not be sealed yet, and checks nothing.
+    /// Reads what [`Event::encode_to_vec`] wrote of an event that may not be sealed yet, and checks
+    /// nothing.
     ///
     /// # Errors
     /// [`DecodeError`] if the schema is unknown or the bytes are not a message of it.

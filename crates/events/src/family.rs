@@ -5,7 +5,8 @@ use crate::v1::{JobEvent, JobEventKind};
 /// Longest name of a family, bytes; a job whose parts are longer is a family of its own.
 const MAX_BYTES: usize = 512;
 
-/// What a job's events tell of who runs what on which devices. Jobs that are equal in it are taken to scale alike.
+/// What a job's events tell of who runs what on which devices. Jobs that are equal in it are taken
+/// to scale alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct JobFamily {
     pub team: Option<String>,
@@ -47,7 +48,8 @@ impl JobFamily {
             && self.parts().iter().flatten().map(|part| part.len()).sum::<usize>() <= MAX_BYTES
     }
 
-    /// Name of the family of the job `job_id`, as `schemas/scaling_curve.proto` has it. A `/` in a part is `%2F`.
+    /// Name of the family of the job `job_id`, as `schemas/scaling_curve.proto` has it. A `/` in a
+    /// part is `%2F`.
     pub fn name(&self, job_id: &str) -> String {
         if !self.is_named() {
             return format!("job/{job_id}");

@@ -3,12 +3,14 @@
 //! The id is the 128-bit XXH3 (seed 0, big-endian) of the event's content:
 //!
 //! ```text
-//! message without its envelope ‖ cluster ‖ length of cluster, u32 LE ‖ event_time_ms, i64 LE ‖ schema id, u16 LE
+//! message without its envelope ‖ cluster ‖ length of cluster, u32 LE ‖ event_time_ms, i64 LE ‖
+//! schema id, u16 LE
 //! ```
 //!
-//! The message is in Protobuf's canonical form: fields by ascending number, defaults left out. Read from the end, the
-//! content splits in only one way, so that no two contents give the same bytes. Source, epoch, seq and observed time are
-//! about the report rather than the fact, and stay out of it.
+//! The message is in Protobuf's canonical form: fields by ascending number, defaults left out. Read
+//! from the end, the content splits in only one way, so that no two contents give the same bytes.
+//! Source, epoch, seq and observed time are about the report rather than the fact, and stay out of
+//! it.
 
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
@@ -18,7 +20,8 @@ use crate::{Event, v1};
 /// Length of an `event_id`.
 pub const EVENT_ID_BYTES: usize = 16;
 
-/// Room beyond the message that sealing takes for a moment: an id, a cluster name of usual length and the fixed trailer.
+/// Room beyond the message that sealing takes for a moment: an id, a cluster name of usual length
+/// and the fixed trailer.
 pub(crate) const SCRATCH_BYTES: usize = 64;
 
 impl Event {
@@ -43,14 +46,16 @@ impl Event {
         self.encode_into(buffer);
         let envelope = self.envelope_mut();
         let body = encoded_envelope_len(envelope);
-        // The id is the envelope's first field: its 16 bytes stand behind one byte of tag and one of length.
+        // The id is the envelope's first field: its 16 bytes stand behind one byte of tag and one
+        // of length.
         let id_at = body - envelope.encoded_len() + 2;
         let id = self.hash_content(buffer, body);
         buffer[id_at..id_at + EVENT_ID_BYTES].copy_from_slice(&id);
         self.envelope_mut().event_id.copy_from_slice(&id);
     }
 
-    /// Hashes the message from `body` on together with what counts of the envelope; leaves the buffer as it was.
+    /// Hashes the message from `body` on together with what counts of the envelope; leaves the
+    /// buffer as it was.
     fn hash_content(&self, buffer: &mut Vec<u8>, body: usize) -> [u8; EVENT_ID_BYTES] {
         let message_len = buffer.len();
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
@@ -64,8 +69,9 @@ impl Event {
     }
 }
 
-/// Length of the envelope inside a message, with the tag and length before it. The envelope is field 1 of every message and
-/// fields are encoded by number, so it is also where the rest of the message begins.
+/// Length of the envelope inside a message, with the tag and length before it. The envelope is
+/// field 1 of every message and fields are encoded by number, so it is also where the rest of the
+/// message begins.
 fn encoded_envelope_len(envelope: &v1::Envelope) -> usize {
     let len = envelope.encoded_len();
     1 + prost::length_delimiter_len(len) + len

@@ -1,13 +1,14 @@
 //! What can happen: event types, identities, units and codecs.
 //!
-//! The contract is `schemas/*.proto`; the types in [`v1`] are generated from it. This crate adds what a schema language
-//! cannot say: which number and topic a schema has ([`SchemaId`]), what a message must hold to be an event ([`Event`]),
-//! when two messages state the same fact ([`Event::content_id`]) and how GPU time is counted ([`gpu_ms`]).
+//! The contract is `schemas/*.proto`; the types in [`v1`] are generated from it. This crate adds
+//! what a schema language cannot say: which number and topic a schema has ([`SchemaId`]), what a
+//! message must hold to be an event ([`Event`]), when two messages state the same fact
+//! ([`Event::content_id`]) and how GPU time is counted ([`gpu_ms`]).
 //!
 //! [`contract`] holds the contract itself, and says what a change of it would break.
 //!
-//! It does no I/O, knows no clock and no randomness: everything is a function of its arguments. It knows no log either;
-//! [`EventRecord`] holds what a log needs to store an event.
+//! It does no I/O, knows no clock and no randomness: everything is a function of its arguments. It
+//! knows no log either; [`EventRecord`] holds what a log needs to store an event.
 //!
 //! ```
 //! use tidegate_events::{Event, v1};

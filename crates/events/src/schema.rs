@@ -138,7 +138,8 @@ impl SchemaId {
 
     /// Finds the schema of a record's number.
     ///
-    /// Any version of a known schema is accepted: fields are only ever added, and Protobuf skips those it does not know.
+    /// Any version of a known schema is accepted: fields are only ever added, and Protobuf skips
+    /// those it does not know.
     ///
     /// # Errors
     /// [`UnknownSchema`] if no schema of this build has the number's id.

@@ -68,7 +68,8 @@ impl fmt::Display for FinalState {
 impl FromStr for FinalState {
     type Err = UnknownFinalState;
 
-    /// Reads exactly the canonical spelling; translating a scheduler's own names is the importer's work.
+    /// Reads exactly the canonical spelling; translating a scheduler's own names is the importer's
+    /// work.
     fn from_str(name: &str) -> Result<Self, UnknownFinalState> {
         let state = Self::ALL.into_iter().find(|state| state.as_str() == name);
         state.ok_or_else(|| UnknownFinalState(name.to_owned()))

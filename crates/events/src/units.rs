@@ -3,9 +3,11 @@
 /// One whole GPU in thousandths.
 pub const GPU_MILLI: u64 = 1_000;
 
-/// GPU milliseconds that `gpus_milli` thousandths of a GPU make from `from_ms` to `to_ms`, rounded down.
+/// GPU milliseconds that `gpus_milli` thousandths of a GPU make from `from_ms` to `to_ms`, rounded
+/// down.
 ///
-/// Half a GPU for a second is 500. Negative if `to_ms` is before `from_ms`; held at the ends of `i64` beyond them.
+/// Half a GPU for a second is 500. Negative if `to_ms` is before `from_ms`; held at the ends of
+/// `i64` beyond them.
 pub fn gpu_ms(gpus_milli: u64, from_ms: i64, to_ms: i64) -> i64 {
     let span_ms = i128::from(to_ms) - i128::from(from_ms);
     // The product can take 129 bits. Held at the ends of i128 it still lies beyond those of i64.
@@ -13,10 +15,11 @@ pub fn gpu_ms(gpus_milli: u64, from_ms: i64, to_ms: i64) -> i64 {
     gpu_ms.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
-/// The share of an interval's GPU milliseconds that falls from `a_ms` to `b_ms`, for an interval that began at `from_ms`.
+/// The share of an interval's GPU milliseconds that falls from `a_ms` to `b_ms`, for an interval
+/// that began at `from_ms`.
 ///
-/// A difference of totals since the beginning: however an interval is cut, its parts sum to exactly the whole, where parts
-/// that are rounded on their own would lose up to a GPU millisecond each.
+/// A difference of totals since the beginning: however an interval is cut, its parts sum to exactly
+/// the whole, where parts that are rounded on their own would lose up to a GPU millisecond each.
 pub fn gpu_ms_between(gpus_milli: u64, from_ms: i64, a_ms: i64, b_ms: i64) -> i64 {
     gpu_ms(gpus_milli, from_ms, b_ms).saturating_sub(gpu_ms(gpus_milli, from_ms, a_ms))
 }

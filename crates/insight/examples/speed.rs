@@ -1,8 +1,10 @@
-//! How fast the parts that run all the time are, on one core: `cargo run --release -p tidegate-insight --example speed`.
+//! How fast the parts that run all the time are, on one core: `cargo run --release -p
+//! tidegate-insight --example speed`.
 //!
-//! Reports of ranks through the straggler detector, forecasts of 1,000 series for a week of hours, events through the job table, and
-//! one regression by coordinate descent for comparison. Times are of the processor, where the system tells them (Linux), so that other
-//! work on the machine counts little.
+//! Reports of ranks through the straggler detector, forecasts of 1,000 series for a week of hours,
+//! events through the job table, and one regression by coordinate descent for comparison. Times are
+//! of the processor, where the system tells them (Linux), so that other work on the machine counts
+//! little.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -23,7 +25,8 @@ fn main() {
     coordinate_descent();
 }
 
-/// Time this thread has been on a processor, s; what has passed since the first call where nobody tells.
+/// Time this thread has been on a processor, s; what has passed since the first call where nobody
+/// tells.
 fn busy_s() -> f64 {
     static SINCE: OnceLock<Instant> = OnceLock::new();
     let since = SINCE.get_or_init(Instant::now);
@@ -88,7 +91,8 @@ fn report(rank: u32, step: u64) -> StepReport {
     }
 }
 
-/// Twenty series of 1,008 hours, each forecast fifty times: every forecast fits anew. Then an hour's observation, learning included.
+/// Twenty series of 1,008 hours, each forecast fifty times: every forecast fits anew. Then an
+/// hour's observation, learning included.
 fn forecasts() {
     const SERIES: usize = 20;
     const TIMES: usize = 50;
@@ -165,7 +169,8 @@ fn job_events() {
     );
 }
 
-/// A regression as large as one horizon's (936 origins, 25 columns) by linfa's coordinate descent: why the forecaster does not use it.
+/// A regression as large as one horizon's (936 origins, 25 columns) by linfa's coordinate descent:
+/// why the forecaster does not use it.
 fn coordinate_descent() {
     let x = Array2::from_shape_fn((936, 25), |(row, column)| chance((row * 25 + column) as u64) - 0.5);
     let y = Array1::from_shape_fn(936, |row| x.row(row).sum() + chance(row as u64 + 99_999));

@@ -1,5 +1,6 @@
-//! Insight: who is slow and why, what demand will be, how much to reserve. Pure: time and randomness are arguments, the same
-//! input gives the same bytes, and nothing here reads a file, a clock or the network.
+//! Insight: who is slow and why, what demand will be, how much to reserve. Pure: time and
+//! randomness are arguments, the same input gives the same bytes, and nothing here reads a file, a
+//! clock or the network.
 #![warn(missing_docs)]
 
 pub mod advice;

@@ -1,5 +1,5 @@
-//! What tables say in SQL and what the library says are the same on the same input: the cases of `pipelines/tests`, whose expected
-//! rows `tidegate pipeline test` holds the SQL to.
+//! What tables say in SQL and what the library says are the same on the same input: the cases of
+//! `pipelines/tests`, whose expected rows `tidegate pipeline test` holds the SQL to.
 
 use tidegate_insight::advice::{Neighbour, Refusal, Slice, Usage, right_size, sharing_pairs};
 
@@ -50,7 +50,8 @@ fn right_size_chooses_the_same_profile() {
         if slices.is_empty() {
             continue;
         }
-        // The table leaves it to the reader how much was seen: it shows minutes, the library asks for a week and three runs.
+        // The table leaves it to the reader how much was seen: it shows minutes, the library asks
+        // for a week and three runs.
         let usage = Usage {
             memory_p999_bytes: number(row, "memory_p999_bytes"),
             sm_p95: number(row, "sm_p95_ppm") / 1e6,

@@ -7,7 +7,8 @@ use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
-/// The batch with exactly these columns: picked by name, cast where the type differs, NULL where it is missing.
+/// The batch with exactly these columns: picked by name, cast where the type differs, NULL where it
+/// is missing.
 pub fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     let columns = schema
         .fields()
@@ -27,7 +28,8 @@ pub fn concat(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<RecordBatch
     concat_batches(schema, &conformed)
 }
 
-/// The same rows in buffers of their own: a slice or a filtered text view otherwise keeps the whole original alive.
+/// The same rows in buffers of their own: a slice or a filtered text view otherwise keeps the whole
+/// original alive.
 pub fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().map(|column| match column.as_string_view_opt() {
         Some(view) => Arc::new(view.gc()) as ArrayRef,

@@ -1,9 +1,10 @@
 //! Text that a window pipeline only carries along travels as whole numbers.
 //!
-//! One interval becomes a row for every hour it lasts. Grouping and sorting those rows by team, user, pool, … compares the
-//! same few texts over and over. A column the SQL does nothing with but group by it and give it out is replaced by the rank
-//! of its text among all texts of the column, and put back in the result: equal ranks are equal texts, and ranks sort as
-//! their texts do, so the result is the same.
+//! One interval becomes a row for every hour it lasts. Grouping and sorting those rows by team,
+//! user, pool, … compares the same few texts over and over. A column the SQL does nothing with but
+//! group by it and give it out is replaced by the rank of its text among all texts of the column,
+//! and put back in the result: equal ranks are equal texts, and ranks sort as their texts do, so
+//! the result is the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use hashbrown::HashMap;
 
-/// Text columns of the sources that the plan only groups by and gives out under their own names, sorted.
+/// Text columns of the sources that the plan only groups by and gives out under their own names,
+/// sorted.
 pub fn carried_columns(plan: &LogicalPlan) -> Vec<String> {
     let (mut text, mut used, mut simple) = (BTreeSet::new(), BTreeSet::new(), true);
     let walked = plan.apply_with_subqueries(|node| {

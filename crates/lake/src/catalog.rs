@@ -89,7 +89,8 @@ pub fn with_overlay(
 
 /// Rows whose (log partition, `column`) is not listed.
 ///
-/// A join, not a list of literals: the scan turns a list into nested ORs, and thousands of them overflow the stack.
+/// A join, not a list of literals: the scan turns a list into nested ORs, and thousands of them
+/// overflow the stack.
 fn without(
     ctx: &SessionContext,
     rows: DataFrame,
@@ -118,7 +119,8 @@ fn columns_as(schema: &SchemaRef) -> Vec<Expr> {
     schema.fields().iter().map(column).collect()
 }
 
-/// The table as queries see it: public columns; windows of several partitions added up, and parts of windows put together.
+/// The table as queries see it: public columns; windows of several partitions added up, and parts
+/// of windows put together.
 pub fn public(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
     if spec.layout == Layout::Windowed && (partitions > 1 || !spec.parts.is_empty()) {
         return parts::together(spec, rows);

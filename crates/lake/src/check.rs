@@ -1,4 +1,5 @@
-//! Refuses pipelines whose result could depend on anything but the rows they are given, and says what to write instead.
+//! Refuses pipelines whose result could depend on anything but the rows they are given, and says
+//! what to write instead.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,8 @@ use datafusion::prelude::SessionContext;
 use crate::error::{LakeError, Result};
 use crate::pipeline::{Pipeline, Shape};
 
-/// Plans the SQL over `ctx` (which holds the pipeline's sources) and checks every rule. Returns the output schema.
+/// Plans the SQL over `ctx` (which holds the pipeline's sources) and checks every rule. Returns the
+/// output schema.
 pub async fn check(ctx: &SessionContext, pipeline: &Pipeline) -> Result<LogicalPlan> {
     let refuse = |message: String| LakeError::Pipeline {
         file: format!("{}:{}", pipeline.file, pipeline.sql_line),

@@ -1,8 +1,9 @@
 //! The only module that knows Delta Lake: data files and progress go into one commit.
 //!
 //! A commit holds the added and removed files of one table together with an application transaction
-//! `(tidegate/<table>/<partition>, offset)` for each log partition: how far into it the table has come. Reading it back on
-//! start makes the table itself the place where progress lives, so data and progress cannot disagree.
+//! `(tidegate/<table>/<partition>, offset)` for each log partition: how far into it the table has
+//! come. Reading it back on start makes the table itself the place where progress lives, so data
+//! and progress cannot disagree.
 
 mod claims;
 mod disk;
@@ -85,7 +86,8 @@ pub struct DeltaStore {
     progress: HashMap<u32, u64>,
     /// What [`Self::kept_from`] read or the last drop set.
     kept_from: Option<Option<i64>>,
-    /// Version in which this process last deleted what no version refers to; at first the one it opened.
+    /// Version in which this process last deleted what no version refers to; at first the one it
+    /// opened.
     vacuumed: i64,
     /// A checkpoint was written since the log was cleaned last.
     to_clean: bool,
@@ -208,7 +210,8 @@ impl DeltaStore {
         Ok(files.collect())
     }
 
-    /// Writes one data file with these partition values. It becomes part of the table only by [`Self::commit`].
+    /// Writes one data file with these partition values. It becomes part of the table only by
+    /// [`Self::commit`].
     ///
     /// `batches` have the table's file schema. Returns `None` if they hold no row.
     pub async fn write(
@@ -293,11 +296,12 @@ impl DeltaStore {
         Ok(Some(self.read_file(file).await?.iter().map(keep).collect::<Result<_>>()?))
     }
 
-    /// Commits files and progress as one: after it the table holds all records of each partition below its offset.
+    /// Commits files and progress as one: after it the table holds all records of each partition
+    /// below its offset.
     ///
     /// # Errors
-    /// [`LakeError::Fenced`] if another process took a partition over or changed what the commit rests on. Nothing is
-    /// committed then; what the table holds is to be read anew.
+    /// [`LakeError::Fenced`] if another process took a partition over or changed what the commit
+    /// rests on. Nothing is committed then; what the table holds is to be read anew.
     pub async fn commit(&mut self, change: Change) -> Result<()> {
         let now_ms = Utc::now().timestamp_millis();
         let removes = change.removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms)));
@@ -312,7 +316,8 @@ impl DeltaStore {
         Ok(())
     }
 
-    /// Drops whole files past retention: rows of times before `kept_from`, µs, are no longer all there from then on.
+    /// Drops whole files past retention: rows of times before `kept_from`, µs, are no longer all
+    /// there from then on.
     pub async fn drop_files(&mut self, removes: Vec<DataFile>, kept_from: i64) -> Result<()> {
         let now_ms = Utc::now().timestamp_millis();
         let mut actions: Vec<Action> =
@@ -337,8 +342,8 @@ impl DeltaStore {
         format!("tidegate-kept/{}", self.spec.name)
     }
 
-    /// Merges small files of these log partitions, never across partition values. Returns how many were replaced: none if
-    /// another process committed in between, which is no harm.
+    /// Merges small files of these log partitions, never across partition values. Returns how many
+    /// were replaced: none if another process committed in between, which is no harm.
     pub async fn compact(&mut self, partitions: &[u32], target_bytes: NonZeroU64) -> Result<u64> {
         let names: Vec<String> = partitions.iter().map(u32::to_string).collect();
         let mine = FilterValue::Set(names.iter().map(String::as_str).collect());

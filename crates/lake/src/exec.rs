@@ -1,4 +1,5 @@
-//! Runs a pipeline's SQL over given rows. The same code serves streaming and history, so both give the same bytes.
+//! Runs a pipeline's SQL over given rows. The same code serves streaming and history, so both give
+//! the same bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,8 +39,9 @@ impl Default for Limits {
     }
 }
 
-/// PostgreSQL's dialect. The generic one takes a comma before a word like `cluster` for the end of the list (it allows
-/// trailing commas, and `CLUSTER BY` is a clause), so a column of that name could not be selected.
+/// PostgreSQL's dialect. The generic one takes a comma before a word like `cluster` for the end of
+/// the list (it allows trailing commas, and `CLUSTER BY` is a clause), so a column of that name
+/// could not be selected.
 pub const DIALECT: Dialect = Dialect::PostgreSQL;
 
 /// What is spilled takes at most so many times the memory limit on disk.
@@ -121,9 +123,9 @@ pub async fn run_windowed(
     result
 }
 
-/// Runs a joined pipeline for the windows that begin in `[low, high)` (µs, on borders of windows). Every interval ends where the
-/// observation of its cluster does (`observed`, µs), with or without an end of its own; of a cluster that is not in there, it is
-/// left out.
+/// Runs a joined pipeline for the windows that begin in `[low, high)` (µs, on borders of windows).
+/// Every interval ends where the observation of its cluster does (`observed`, µs), with or without
+/// an end of its own; of a cluster that is not in there, it is left out.
 ///
 /// The result has the pipeline's public columns, sorted by its key.
 pub async fn run_joined(
@@ -208,8 +210,8 @@ pub async fn run_part(
     result
 }
 
-/// Each row of the source once, with the window it is in. Times are compared with the bounds as they stand, so that files
-/// without such rows are skipped.
+/// Each row of the source once, with the window it is in. Times are compared with the bounds as
+/// they stand, so that files without such rows are skipped.
 async fn instants(
     ctx: &SessionContext,
     planned: &Planned,
@@ -226,10 +228,12 @@ async fn instants(
     Ok(ctx.sql(&sql).await?)
 }
 
-/// Each row of the source once per window it touches, with `window_start` and the part of the interval inside the window.
+/// Each row of the source once per window it touches, with `window_start` and the part of the
+/// interval inside the window.
 ///
-/// The intervals are gathered in memory first: a week-long one becomes 168 rows, which cost least where one thread adds
-/// them up from one place, instead of adding up every part of a union on its own and then all of them together.
+/// The intervals are gathered in memory first: a week-long one becomes 168 rows, which cost least
+/// where one thread adds them up from one place, instead of adding up every part of a union on its
+/// own and then all of them together.
 async fn intervals(
     ctx: &SessionContext,
     planned: &Planned,

@@ -1,4 +1,5 @@
-//! SQL functions of the lake. All are immutable: same arguments, same result, on any machine at any time.
+//! SQL functions of the lake. All are immutable: same arguments, same result, on any machine at any
+//! time.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use crate::sweep::Sweep;
 use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
-/// Name, usage and meaning of every function added to SQL, for `describe functions` and the reference.
+/// Name, usage and meaning of every function added to SQL, for `describe functions` and the
+/// reference.
 pub const DOCS: [(&str, &str, &str); 20] = [
     (
         "gpu_ms",
@@ -322,7 +324,8 @@ fn held(n: i128) -> i64 {
     n.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
-/// Eight buckets per power of two: 0..8 exact, then lower bounds with three significant bits after the leading one.
+/// Eight buckets per power of two: 0..8 exact, then lower bounds with three significant bits after
+/// the leading one.
 fn log_bucket(args: &[ArrayRef]) -> Result<ArrayRef> {
     let out: Int64Array = args[0].as_primitive::<Int64Type>().unary(|n| {
         let n = n.max(0);

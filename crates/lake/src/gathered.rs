@@ -1,6 +1,7 @@
 //! `gathered(value)`: all values of a group as a list, in an order of their own.
 //!
-//! `array_agg()` keeps the order in which rows come, which nobody promises. This one sorts, so the list is a function of the set of rows.
+//! `array_agg()` keeps the order in which rows come, which nobody promises. This one sorts, so the
+//! list is a function of the set of rows.
 
 use std::sync::Arc;
 

@@ -13,7 +13,8 @@ const BATCH_ROWS: usize = 16 * 1024;
 /// Samples that are held together: what a read of the log usually has.
 const CHUNK_ROWS: usize = 128 * 1024;
 
-/// Takes in the events of one log partition, in order of offset. [`crate::lake::Lake::absorb`] takes it on from here.
+/// Takes in the events of one log partition, in order of offset. [`crate::lake::Lake::absorb`]
+/// takes it on from here.
 #[derive(Debug)]
 pub struct Intake {
     pub(crate) partition: u32,

@@ -1,7 +1,8 @@
 //! Rows of views that are computed once, and who holds them.
 //!
-//! A view's rows are held by its [`Slot`], so that the next query finds them, and by every query that reads them. What they
-//! take is claimed from the pool of the query that computed them until the last of these lets go.
+//! A view's rows are held by its [`Slot`], so that the next query finds them, and by every query
+//! that reads them. What they take is claimed from the pool of the query that computed them until
+//! the last of these lets go.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -53,8 +54,9 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Keeps a view's rows for the next query that asks, and lets go of those not asked for longest until all of them take
-    /// `most` bytes at most. Rows that take more on their own are not kept: they are their query's.
+    /// Keeps a view's rows for the next query that asks, and lets go of those not asked for longest
+    /// until all of them take `most` bytes at most. Rows that take more on their own are not kept:
+    /// they are their query's.
     pub(crate) fn keep(&self, slot: &Arc<Slot>, rows: &Arc<Rows>, most: usize) {
         if rows.claimed.size() > most {
             return;
@@ -91,7 +93,8 @@ pub trait Watch: Send + Sync {
     fn over(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError>;
 }
 
-/// What a query holds of views that are computed once, until it ends. It is an extension of the query's session.
+/// What a query holds of views that are computed once, until it ends. It is an extension of the
+/// query's session.
 #[derive(Default)]
 pub struct Held {
     rows: Mutex<Vec<(Arc<Slot>, Arc<Rows>)>>,

@@ -1,9 +1,11 @@
-//! The lake: takes events in, keeps every table up to date, commits, and shows a consistent catalog to queries.
+//! The lake: takes events in, keeps every table up to date, commits, and shows a consistent catalog
+//! to queries.
 //!
-//! Progress and state live in the tables themselves. One flush commits the tables of a group one after the other, the
-//! anchor last, each with the log offset it now stands at. If the process dies in between, the tables already committed
-//! are ahead of the anchor; on restart exactly that stretch of the log is taken in again and only the tables that are
-//! behind are committed. Nothing else is kept anywhere, so there is nothing else that could disagree.
+//! Progress and state live in the tables themselves. One flush commits the tables of a group one
+//! after the other, the anchor last, each with the log offset it now stands at. If the process dies
+//! in between, the tables already committed are ahead of the anchor; on restart exactly that
+//! stretch of the log is taken in again and only the tables that are behind are committed. Nothing
+//! else is kept anywhere, so there is nothing else that could disagree.
 
 mod flush;
 mod joined;
@@ -47,11 +49,13 @@ pub struct Flushed {
 pub enum Sharing {
     /// This process is the only one that writes.
     Alone,
-    /// Other processes keep other log partitions; this one claims those that it attaches, see `delta/claims.rs`.
+    /// Other processes keep other log partitions; this one claims those that it attaches, see
+    /// `delta/claims.rs`.
     Shared,
 }
 
-/// The lake, opened for writing: by one process for all log partitions, or by several for some each.
+/// The lake, opened for writing: by one process for all log partitions, or by several for some
+/// each.
 pub struct Lake {
     plan: Plan,
     limits: Limits,
@@ -60,7 +64,8 @@ pub struct Lake {
     stores: BTreeMap<String, DeltaStore>,
     /// Per raw table and log partition.
     states: BTreeMap<(String, u32), GroupState>,
-    /// Windows recomputed and not committed: (windowed table, partition) → segment → rows, public columns.
+    /// Windows recomputed and not committed: (windowed table, partition) → segment → rows, public
+    /// columns.
     windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
     /// Watermark when windows of several raw tables were put together last, µs.
     assembled_to: Option<i64>,
@@ -93,7 +98,8 @@ impl CatalogSource {
     }
 }
 
-/// The committed tables below `root`, for readers that do not write: no lock is taken and nothing is created.
+/// The committed tables below `root`, for readers that do not write: no lock is taken and nothing
+/// is created.
 pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
     let ctx = exec::session(&exec::runtime(limits)?, limits);
     let mut stored = Vec::new();
@@ -110,8 +116,8 @@ pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Resul
     catalog::build(&ctx, plan, stored).await
 }
 
-/// Opens the tables of a group, creating all of them in a new lake. A single one that is missing is a pipeline that was
-/// added later: started now it would only see new events, so that is refused.
+/// Opens the tables of a group, creating all of them in a new lake. A single one that is missing is
+/// a pipeline that was added later: started now it would only see new events, so that is refused.
 async fn open_group(root: &Url, group: &Group) -> Result<Vec<(String, DeltaStore)>> {
     let mut found = Vec::new();
     for spec in group.commit_order() {
@@ -123,7 +129,8 @@ async fn open_group(root: &Url, group: &Group) -> Result<Vec<(String, DeltaStore
             *store = DeltaStore::open(root, Arc::clone(spec)).await?;
         }
     }
-    // Processes that create and claim them at the same time commit to them, but no file: files are history.
+    // Processes that create and claim them at the same time commit to them, but no file: files are
+    // history.
     let mut in_use = false;
     for (_, store) in &found {
         in_use |= store.as_ref().is_some_and(|s| s.files().is_ok_and(|files| !files.is_empty()));
@@ -203,14 +210,16 @@ impl Lake {
         self.states.values()
     }
 
-    /// The lake's own work runs on one thread per query: it costs the least CPU, which the jobs beside it get.
+    /// The lake's own work runs on one thread per query: it costs the least CPU, which the jobs
+    /// beside it get.
     fn session(&self) -> SessionContext {
         exec::session(&self.runtime, Limits { threads: 1, ..self.limits })
     }
 
     /// Makes ready to take in partitions of a topic. Returns for each the offset to read from.
     ///
-    /// In a shared lake this process claims them first: whoever kept them before cannot commit for them any more.
+    /// In a shared lake this process claims them first: whoever kept them before cannot commit for
+    /// them any more.
     pub async fn attach(&mut self, topic: &str, partitions: &[u32]) -> Result<Vec<u64>> {
         let of_topic = |group: &&Group| group.raw.schema.topic() == topic;
         let groups: Vec<Group> = self.plan.groups.iter().filter(of_topic).cloned().collect();
@@ -263,12 +272,14 @@ impl Lake {
         self.publish().await
     }
 
-    /// In a shared lake: looks what other processes have committed. Queries see it after [`Self::refresh`].
+    /// In a shared lake: looks what other processes have committed. Queries see it after
+    /// [`Self::refresh`].
     pub async fn look(&mut self) -> Result<()> {
         if self.sharing == Sharing::Alone {
             return Ok(());
         }
-        // A group commits its anchor last. Read first, it never says more than the other tables hold.
+        // A group commits its anchor last. Read first, it never says more than the other tables
+        // hold.
         let anchors: BTreeSet<String> = self
             .plan
             .groups
@@ -291,7 +302,8 @@ impl Lake {
         Intake::new(partition, here)
     }
 
-    /// Takes in the records of a log partition up to `end`. Queries see them after [`Self::refresh`].
+    /// Takes in the records of a log partition up to `end`. Queries see them after
+    /// [`Self::refresh`].
     pub fn absorb(&mut self, intake: Intake, end: u64) -> Result<()> {
         let partition = intake.partition;
         for (table, rows) in intake.finish() {
@@ -312,7 +324,8 @@ impl Lake {
         Ok(())
     }
 
-    /// Takes in events that waited because their keys may be finished and in the lake: those keys come back first.
+    /// Takes in events that waited because their keys may be finished and in the lake: those keys
+    /// come back first.
     async fn absorb_waiting(&mut self) -> Result<()> {
         let waiting: Vec<(String, u32)> =
             self.states.iter().filter(|(_, s)| s.has_waiting()).map(|(name, _)| name.clone()).collect();
@@ -329,7 +342,8 @@ impl Lake {
         let ctx = self.session();
         let schema = state.raw().spec.full_schema();
         ctx.register_table("raw", self.stores[&state.raw().spec.name].provider().await?)?;
-        // A join, not a list of literals: the scan turns a list into nested ORs, and thousands of them overflow the stack.
+        // A join, not a list of literals: the scan turns a list into nested ORs, and thousands of
+        // them overflow the stack.
         let wanted: ArrayRef = Arc::new(keys.iter().copied().collect::<Int64Array>());
         let wanted = ctx.read_batch(RecordBatch::try_from_iter([("wanted", wanted)])?)?;
         let committed = ident(PARTITION)
@@ -365,8 +379,8 @@ impl Lake {
         Ok(())
     }
 
-    /// For tests of restarts: the next flush stops after this many commits, as if the process had died there. The lake
-    /// must then be dropped and opened again.
+    /// For tests of restarts: the next flush stops after this many commits, as if the process had
+    /// died there. The lake must then be dropped and opened again.
     pub fn interrupt_flush_after(&mut self, commits: u64) {
         self.interrupt_after = Some(commits);
     }
@@ -375,7 +389,8 @@ impl Lake {
         self.stores.get_mut(table).expect("every table of the plan has a store")
     }
 
-    /// Tables with their stores and the log partitions that this process keeps of them, for maintenance.
+    /// Tables with their stores and the log partitions that this process keeps of them, for
+    /// maintenance.
     pub(crate) fn stores_mut(&mut self) -> impl Iterator<Item = (&mut DeltaStore, Vec<u32>)> {
         let states = &self.states;
         let joined: BTreeSet<String> =

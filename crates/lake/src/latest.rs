@@ -1,7 +1,8 @@
-//! `latest(value, time)`: the value a thing had last, independent of the order in which rows arrive.
+//! `latest(value, time)`: the value a thing had last, independent of the order in which rows
+//! arrive.
 //!
-//! Ties on time are broken by the greater value, so the result is a function of the set of rows. That is what
-//! `last_value` cannot promise and what makes streaming and history agree.
+//! Ties on time are broken by the greater value, so the result is a function of the set of rows.
+//! That is what `last_value` cannot promise and what makes streaming and history agree.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -162,7 +163,8 @@ impl<V: Value> Groups<V> {
         if !better {
             return;
         }
-        // Most repeats carry the value already held; then only the time moves and nothing is allocated.
+        // Most repeats carry the value already held; then only the time moves and nothing is
+        // allocated.
         match slot {
             Some((at, held)) if V::compare(held, value).is_eq() => *at = time,
             _ => {

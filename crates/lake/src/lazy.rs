@@ -1,7 +1,8 @@
 //! Tables that are planned when a query asks for them.
 //!
-//! What queries see is published anew every second, and few tables of it are asked for in between. Planning a view, or the
-//! sum over ninety columns, takes longer than all else that is done to publish it.
+//! What queries see is published anew every second, and few tables of it are asked for in between.
+//! Planning a view, or the sum over ninety columns, takes longer than all else that is done to
+//! publish it.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,9 +1,10 @@
-//! The widest level that answers a question: minutes, hours and days of one thing are tables of their own, and who asks for
-//! minutes by the day is answered from days.
+//! The widest level that answers a question: minutes, hours and days of one thing are tables of
+//! their own, and who asks for minutes by the day is answered from days.
 //!
-//! A pipeline says of which table it is the next level (`rolls_up = "ledger_1m"`). A query that sums such a table up, by anything but
-//! single windows, is answered from the wider one. Times that do not fall on borders of its windows cut pieces off at the ends,
-//! which are read from the narrower one, so the answer is the same.
+//! A pipeline says of which table it is the next level (`rolls_up = "ledger_1m"`). A query that
+//! sums such a table up, by anything but single windows, is answered from the wider one. Times that
+//! do not fall on borders of its windows cut pieces off at the ends, which are read from the
+//! narrower one, so the answer is the same.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -120,8 +121,8 @@ fn wider(ctx: &SessionContext, catalog: &Catalog, aggregate: &Aggregate) -> Resu
     Ok(Some(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), groups, values)?)))
 }
 
-/// What the aggregate is to be over: windows of the widest level that lie wholly in the times asked for, of the next one those at
-/// the ends of them, and so on.
+/// What the aggregate is to be over: windows of the widest level that lie wholly in the times asked
+/// for, of the next one those at the ends of them, and so on.
 fn in_place_of(
     catalog: &Catalog,
     scan: &TableScan,
@@ -215,8 +216,8 @@ impl Level {
             }
     }
 
-    /// For each condition on time the one that holds of windows wholly in it; `None` if there is a condition that cannot be told
-    /// of wider windows.
+    /// For each condition on time the one that holds of windows wholly in it; `None` if there is a
+    /// condition that cannot be told of wider windows.
     fn times_of(&self, ctx: &SessionContext, conditions: &[&Expr]) -> Option<Times> {
         let mut times = Vec::new();
         for condition in conditions.iter().filter(|condition| !self.knows_all(condition)) {
@@ -290,7 +291,8 @@ mod tests {
         Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).unwrap())
     }
 
-    /// Six hours of minutes, each of 1 ms a team, and hours that claim a thousand times that: the answer tells what was read.
+    /// Six hours of minutes, each of 1 ms a team, and hours that claim a thousand times that: the
+    /// answer tells what was read.
     fn catalog() -> Catalog {
         let minutes: Vec<(i64, &str, i64)> =
             (0..360).flat_map(|minute| [(minute * MINUTE, "a", 1), (minute * MINUTE, "b", 1)]).collect();

@@ -1,9 +1,11 @@
 //! From events to tables: pipelines, windows, Delta commits and the catalog that queries see.
 //!
-//! Start with [`lake::Lake`] (state and commits), [`plan::Plan`] (which pipeline is computed from what) and
-//! [`runner::Runner`] (reads the log). What a pipeline file may say is in [`pipeline`] and [`check`].
+//! Start with [`lake::Lake`] (state and commits), [`plan::Plan`] (which pipeline is computed from
+//! what) and [`runner::Runner`] (reads the log). What a pipeline file may say is in [`pipeline`]
+//! and [`check`].
 //!
-//! This crate does not speak to users: SQL front doors are in `tidegate-server`. It keeps no state besides its tables.
+//! This crate does not speak to users: SQL front doors are in `tidegate-server`. It keeps no state
+//! besides its tables.
 
 pub mod batch;
 mod carried;

@@ -1,6 +1,8 @@
-//! Background work on tables: merging small files, dropping old ones, deleting what no version refers to.
+//! Background work on tables: merging small files, dropping old ones, deleting what no version
+//! refers to.
 //!
-//! It runs between commits in the writer's own process, one table at a time, so it never races a commit.
+//! It runs between commits in the writer's own process, one table at a time, so it never races a
+//! commit.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -14,8 +16,8 @@ use crate::parts;
 use crate::retention::Retention;
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT};
 
-/// A file of samples counts as small below such a share of the target. Those of a backlog are some ten MiB a partition, each
-/// sorted; writing millions of rows once more would gain little.
+/// A file of samples counts as small below such a share of the target. Those of a backlog are some
+/// ten MiB a partition, each sorted; writing millions of rows once more would gain little.
 const SAMPLES_SHARE: i64 = 8;
 
 /// When background work is due.
@@ -27,10 +29,11 @@ pub struct Maintenance {
     pub small_files: usize,
     /// Files that no version younger than this refers to are deleted.
     pub keep_versions: Duration,
-    /// A table's log keeps versions for so long, longer only up to the checkpoint before. Whoever is further behind, as a
-    /// process that was frozen, reads the tables anew.
+    /// A table's log keeps versions for so long, longer only up to the checkpoint before. Whoever
+    /// is further behind, as a process that was frozen, reads the tables anew.
     pub keep_log: Duration,
-    /// After so many commits to a table of windows, which leave old segments behind, it is looked for such files.
+    /// After so many commits to a table of windows, which leave old segments behind, it is looked
+    /// for such files.
     pub commits_to_vacuum: i64,
     /// Which tables keep their rows for how long.
     pub retention: Retention,
@@ -96,9 +99,9 @@ pub async fn step(lake: &mut Lake, when: &Maintenance) -> Result<()> {
     Ok(())
 }
 
-/// Every commit adds a file with parts of windows. So many of about one size and of one segment become one file, in which parts
-/// of one row are one; that one then waits for others of its size. Each part is thus written anew once for every size, not with
-/// every commit.
+/// Every commit adds a file with parts of windows. So many of about one size and of one segment
+/// become one file, in which parts of one row are one; that one then waits for others of its size.
+/// Each part is thus written anew once for every size, not with every commit.
 const FILES_OF_A_SIZE: usize = 16;
 
 async fn put_parts_together(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {

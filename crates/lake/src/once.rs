@@ -1,8 +1,9 @@
 //! Views that are evaluated once for all who read them.
 //!
-//! A plan has no common parts: a view that is read ten times by others stands in it ten times, and views upon views multiply.
-//! Of such a view the rows are kept for the next query as long as the catalog they are of, and as there is room (`kept.rs`);
-//! a query that reads them holds them until it ends.
+//! A plan has no common parts: a view that is read ten times by others stands in it ten times, and
+//! views upon views multiply. Of such a view the rows are kept for the next query as long as the
+//! catalog they are of, and as there is room (`kept.rs`); a query that reads them holds them until
+//! it ends.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,11 +50,13 @@ impl OnceTable {
         })
     }
 
-    /// The rows, which the query then holds: as it read them before, as they are kept, or computed now.
+    /// The rows, which the query then holds: as it read them before, as they are kept, or computed
+    /// now.
     async fn rows(&self, state: &dyn Session) -> Result<Arc<Rows>, DataFusionError> {
         let held = state.config().get_extension::<Held>().unwrap_or_default();
         let pool = state.runtime_env().memory_pool.downcast_ref::<QueryPool>();
-        // Parts of one query may meet here, too. Nobody waits in a circle: views do not read themselves.
+        // Parts of one query may meet here, too. Nobody waits in a circle: views do not read
+        // themselves.
         let _computing = self.computing.lock().await;
         if let Some(rows) = held.rows_of(&self.slot) {
             return Ok(rows);
@@ -95,7 +98,8 @@ impl OnceTable {
     }
 }
 
-/// Text of a filtered batch may hold the text of all rows that were filtered; this copies what is used.
+/// Text of a filtered batch may hold the text of all rows that were filtered; this copies what is
+/// used.
 fn without_waste(batch: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
     let columns = batch.columns().iter().map(|column| match column.data_type() {
         DataType::Utf8View => Arc::new(column.as_string_view().gc()),

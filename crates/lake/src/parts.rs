@@ -1,9 +1,10 @@
 //! Windows that are computed in parts.
 //!
-//! A window that is a sum over its rows need not be computed from all of them whenever one more comes: the rows that came
-//! since the last commit give a part of it, and parts add up, as do sums, counts, least and greatest values over parts. So a
-//! day of samples is read once, when it comes in, and never again. Which pipelines are of this kind is told from their SQL,
-//! see [`parts_of`]; all others are computed anew from all rows of the windows in question.
+//! A window that is a sum over its rows need not be computed from all of them whenever one more
+//! comes: the rows that came since the last commit give a part of it, and parts add up, as do sums,
+//! counts, least and greatest values over parts. So a day of samples is read once, when it comes
+//! in, and never again. Which pipelines are of this kind is told from their SQL, see [`parts_of`];
+//! all others are computed anew from all rows of the windows in question.
 
 use arrow::array::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -21,8 +22,9 @@ use crate::table::{Part, REVISION, TableSpec};
 
 /// For each output column of the plan, how its parts go together; `None` if they do not.
 ///
-/// They do if the SQL groups the rows of one table by its key, and everything else it gives out is a bare `sum`, `count`, `min`
-/// or `max`. If the table is kept in parts itself, then only of columns that go together in the same way.
+/// They do if the SQL groups the rows of one table by its key, and everything else it gives out is
+/// a bare `sum`, `count`, `min` or `max`. If the table is kept in parts itself, then only of
+/// columns that go together in the same way.
 pub fn parts_of(plan: &LogicalPlan, key: &[String], source: &TableSpec) -> Option<Vec<Part>> {
     let LogicalPlan::Projection(projection) = plan else { return None };
     let LogicalPlan::Aggregate(aggregate) = projection.input.as_ref() else { return None };
@@ -90,8 +92,8 @@ fn aggregated(expr: &Expr) -> Option<&AggregateFunction> {
     }
 }
 
-/// Whether the aggregates of parts are parts of the aggregates: sums of sums, least of least, greatest of greatest values,
-/// by what names a row, and of all rows.
+/// Whether the aggregates of parts are parts of the aggregates: sums of sums, least of least,
+/// greatest of greatest values, by what names a row, and of all rows.
 fn fits(aggregate: &Aggregate, source: &TableSpec) -> bool {
     let part = |name: &str| {
         let place = source.columns.iter().position(|c| c.name == name);
@@ -119,11 +121,12 @@ fn fits(aggregate: &Aggregate, source: &TableSpec) -> bool {
     bare_scan && by_key && same
 }
 
-/// Rows of a windowed table with those of one key put together; its public columns. Where the table is not kept in parts, its
-/// rows are of several log partitions and add up.
+/// Rows of a windowed table with those of one key put together; its public columns. Where the table
+/// is not kept in parts, its rows are of several log partitions and add up.
 pub fn together(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
     let rows = grouped(spec, rows, Vec::new())?;
-    // Every select compares every column with every other, so it is left out where they stand in order.
+    // Every select compares every column with every other, so it is left out where they stand in
+    // order.
     let names = rows.schema().fields().iter().map(|field| field.name());
     if names.eq(spec.columns.iter().map(|c| &c.name)) {
         return Ok(rows);

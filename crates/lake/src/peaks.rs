@@ -1,4 +1,5 @@
-//! What GPUs can do at most, as a table: `schemas/gpu_peaks.csv`, and a file of the user's own before it.
+//! What GPUs can do at most, as a table: `schemas/gpu_peaks.csv`, and a file of the user's own
+//! before it.
 //!
 //! A model or precision that is not there has no peak; nothing stands in for it.
 
@@ -15,7 +16,8 @@ pub const TABLE: &str = "gpu_peaks";
 const SHIPPED: &str = include_str!("../../../schemas/gpu_peaks.csv");
 const SHIPPED_ORIGIN: &str = "schemas/gpu_peaks.csv";
 
-/// Columns of the file in the order of the view, and which are whole numbers. The first three must be there.
+/// Columns of the file in the order of the view, and which are whole numbers. The first three must
+/// be there.
 const COLUMNS: [(&str, bool); 10] = [
     ("model", false),
     ("precision", false),
@@ -30,7 +32,8 @@ const COLUMNS: [(&str, bool); 10] = [
 ];
 const REQUIRED: usize = 3;
 
-/// The view with the rows of a file before the shipped ones; `origin` is how the file is named in the table and in messages.
+/// The view with the rows of a file before the shipped ones; `origin` is how the file is named in
+/// the table and in messages.
 ///
 /// # Errors
 /// [`LakeError::Pipeline`] with file, line and what is wrong.

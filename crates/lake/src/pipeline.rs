@@ -1,9 +1,12 @@
 //! A pipeline file: a TOML header in `--!` lines and one SELECT.
 //!
 //! Four shapes, told by the header:
-//! - keyed (`per = ["cluster", "job_id"]`): a function of all events of one key. Rerun when the key gets an event.
-//! - windowed (`window = "1h"`): a function of the rows of one event-time window. Rerun when the window gets dirty.
-//! - joined (`window` and `[extents]`): the same, of several tables that come from different topics.
+//! - keyed (`per = ["cluster", "job_id"]`): a function of all events of one key. Rerun when the key
+//!   gets an event.
+//! - windowed (`window = "1h"`): a function of the rows of one event-time window. Rerun when the
+//!   window gets dirty.
+//! - joined (`window` and `[extents]`): the same, of several tables that come from different
+//!   topics.
 //! - view (neither): a query over other tables, evaluated when asked.
 
 use std::collections::BTreeMap;
@@ -25,11 +28,14 @@ pub struct Pipeline {
     /// A query that answers it.
     pub example: Option<String>,
     pub shape: Shape,
-    /// Whether the result is a table of the lake; if not, it is a step on the way to other pipelines of its shape.
+    /// Whether the result is a table of the lake; if not, it is a step on the way to other
+    /// pipelines of its shape.
     pub stored: bool,
-    /// Whether the rows of a view are computed once for all who read it in a query, see [`crate::once`].
+    /// Whether the rows of a view are computed once for all who read it in a query, see
+    /// [`crate::once`].
     pub once: bool,
-    /// The table whose windows these are put together to wider ones, see [`crate::level`]; without it here they are a table as any.
+    /// The table whose windows these are put together to wider ones, see [`crate::level`]; without
+    /// it here they are a table as any.
     pub rolls_up: Option<String>,
     /// Tables the SQL reads.
     pub sources: Vec<String>,
@@ -55,12 +61,14 @@ pub enum Shape {
         lateness_ms: i64,
         extent: Extent,
     },
-    /// Each source with its extent. One without stands as it is in every window: it must never change.
+    /// Each source with its extent. One without stands as it is in every window: it must never
+    /// change.
     Joined {
         width_ms: i64,
         lateness_ms: i64,
         extents: BTreeMap<String, Extent>,
-        /// A source: windows that end before the first row of it begins are empty, and are not computed.
+        /// A source: windows that end before the first row of it begins are empty, and are not
+        /// computed.
         since: Option<String>,
     },
     View,
@@ -71,7 +79,8 @@ pub enum Shape {
 pub enum Extent {
     /// The row counts in the window that holds this instant.
     Instant { time: String },
-    /// The row counts in every window it overlaps; the SQL sees it once per window, cut to `clip_from`..`clip_to`.
+    /// The row counts in every window it overlaps; the SQL sees it once per window, cut to
+    /// `clip_from`..`clip_to`.
     Interval { from: String, to: String },
 }
 

@@ -1,7 +1,8 @@
-//! From pipeline files to an executable order: schemas are inferred, dependencies sorted, groups formed.
+//! From pipeline files to an executable order: schemas are inferred, dependencies sorted, groups
+//! formed.
 //!
-//! A *group* is one raw table with every keyed and windowed pipeline that is computed from it. Groups are independent:
-//! each has its own place in the log and its own state.
+//! A *group* is one raw table with every keyed and windowed pipeline that is computed from it.
+//! Groups are independent: each has its own place in the log and its own state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::raw::{RawTable, raw_tables};
 use crate::samples::metrics::{derived, derived_columns};
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
 
-/// Up to when the row's cluster was observed; a column of every raw table as keyed pipelines see it.
+/// Up to when the row's cluster was observed; a column of every raw table as keyed pipelines see
+/// it.
 pub const AS_OF: &str = "as_of";
 
 /// A pipeline with the table it fills.
@@ -46,7 +48,8 @@ pub struct Group {
     pub raw: RawTable,
     pub keyed: Vec<Planned>,
     pub windowed: Vec<Planned>,
-    /// Windows of several raw tables are put together from it among others, so what its events touch is noted.
+    /// Windows of several raw tables are put together from it among others, so what its events
+    /// touch is noted.
     pub is_joined: bool,
 }
 
@@ -54,8 +57,8 @@ pub struct Group {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub groups: Vec<Group>,
-    /// Windows of several raw tables, in order of dependency; those that are not stored are steps on the way to others. They may
-    /// read views, and views may read them.
+    /// Windows of several raw tables, in order of dependency; those that are not stored are steps
+    /// on the way to others. They may read views, and views may read them.
     pub joined: Vec<Planned>,
     /// Views in order of dependency.
     pub views: Vec<Planned>,
@@ -167,7 +170,8 @@ impl Plan {
 }
 
 impl Group {
-    /// Where events are held until their key is finished, the new ones are not apart from those before.
+    /// Where events are held until their key is finished, the new ones are not apart from those
+    /// before.
     fn keep_no_parts(&mut self) {
         for planned in &mut self.windowed {
             Arc::make_mut(&mut planned.spec).parts.clear();
@@ -189,8 +193,9 @@ impl Group {
         self.windowed.iter().filter(|p| p.spec.parts.is_empty())
     }
 
-    /// Tables that hold the group's state in the lake, in the order in which they are committed. The last one is the
-    /// anchor: when a crash interrupts the row of commits, the anchor is behind and tells where to resume.
+    /// Tables that hold the group's state in the lake, in the order in which they are committed.
+    /// The last one is the anchor: when a crash interrupts the row of commits, the anchor is behind
+    /// and tells where to resume.
     pub fn commit_order(&self) -> Vec<Arc<TableSpec>> {
         let windowed = self.windowed.iter().map(|p| Arc::clone(&p.spec));
         let raw = std::iter::once(Arc::clone(&self.raw.spec));
@@ -301,7 +306,8 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     Ok(Planned { spec: Arc::new(spec), roots, reads, carried, level, pipeline })
 }
 
-/// What the SQL of a pipeline of this shape sees of a source: its public columns and what the runner adds.
+/// What the SQL of a pipeline of this shape sees of a source: its public columns and what the
+/// runner adds.
 pub fn seen_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef {
     let mut fields: Vec<Field> =
         source.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), true)).collect();
@@ -320,8 +326,8 @@ pub fn seen_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// What the runner adds to the rows of a window. A windowed source has a `window_start` of its own, which the wider
-/// window's replaces.
+/// What the runner adds to the rows of a window. A windowed source has a `window_start` of its own,
+/// which the wider window's replaces.
 pub fn added_columns(extent: &Extent) -> &'static [&'static str] {
     match extent {
         Extent::Interval { .. } => &["window_start", "clip_from", "clip_to"],

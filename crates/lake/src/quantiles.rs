@@ -1,8 +1,10 @@
-//! `quantiles(value, q, …)` and `mad(value)`: exact order statistics, several from one pass over the rows.
+//! `quantiles(value, q, …)` and `mad(value)`: exact order statistics, several from one pass over
+//! the rows.
 //!
-//! The values of a group are kept as they come and put in order when the group is done, so the result is a function of the set of rows.
-//! A quantile between two values lies between them in proportion (R-7 of Hyndman and Fan 1996, "Sample Quantiles in Statistical
-//! Packages": what spreadsheets, NumPy and `percentile_cont` do).
+//! The values of a group are kept as they come and put in order when the group is done, so the
+//! result is a function of the set of rows. A quantile between two values lies between them in
+//! proportion (R-7 of Hyndman and Fan 1996, "Sample Quantiles in Statistical Packages": what
+//! spreadsheets, NumPy and `percentile_cont` do).
 
 use std::sync::Arc;
 

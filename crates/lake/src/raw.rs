@@ -1,5 +1,5 @@
-//! Raw tables: one per event schema, one row per event, as it came from the log. Samples have rows of their own kind, see
-//! [`crate::samples`].
+//! Raw tables: one per event schema, one row per event, as it came from the log. Samples have rows
+//! of their own kind, see [`crate::samples`].
 
 mod autopilot;
 mod insight;
@@ -32,12 +32,13 @@ pub struct Facts {
     pub time: i64,
     /// Until when the event alone may change windows, µs; equal to `time` for instantaneous events.
     pub reach: i64,
-    /// Up to when its cluster is known by it, µs: `time`, but for a price that is entered for a time to come.
+    /// Up to when its cluster is known by it, µs: `time`, but for a price that is entered for a
+    /// time to come.
     pub observed: i64,
     /// Attempt it belongs to; -1 if none.
     pub attempt: i64,
-    /// Whether nothing more is expected for the key after this event; `None` where the event does not say, as that of a
-    /// step, which may end a moment after its job.
+    /// Whether nothing more is expected for the key after this event; `None` where the event does
+    /// not say, as that of a step, which may end a moment after its job.
     pub terminal: Option<bool>,
 }
 
@@ -46,8 +47,9 @@ pub struct Facts {
 pub struct RawTable {
     pub spec: Arc<TableSpec>,
     pub schema: SchemaId,
-    /// Events are so many that repeats are known only if they come soon, see [`crate::samples::REMEMBERED_RECORDS`]. Else any
-    /// repeat is, at about five bytes of memory for each key there ever was.
+    /// Events are so many that repeats are known only if they come soon, see
+    /// [`crate::samples::REMEMBERED_RECORDS`]. Else any repeat is, at about five bytes of memory
+    /// for each key there ever was.
     pub knows_lately: bool,
 }
 
@@ -177,7 +179,8 @@ pub fn raw_tables() -> Vec<RawTable> {
     ]
 }
 
-/// Raw rows under construction: events in, one record batch out. An event is written to its columns at once and not kept.
+/// Raw rows under construction: events in, one record batch out. An event is written to its columns
+/// at once and not kept.
 #[derive(Debug)]
 pub struct RawRows {
     table: RawTable,
@@ -274,7 +277,8 @@ fn facts_of(event: &Event) -> Facts {
     let time = event.event_time_ms().saturating_mul(MICROS_PER_MS);
     let cluster = envelope.map_or("", |e| e.cluster.as_str());
     let (key, reach, terminal) = match event {
-        // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile up under one key.
+        // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile
+        // up under one key.
         Event::Job(e) if e.kind() == JobEventKind::Observed => (identity, time, Some(true)),
         Event::Job(e) => (
             key_hash(cluster, &e.job_id),
@@ -285,8 +289,9 @@ fn facts_of(event: &Event) -> Facts {
         Event::PoolSample(e) => {
             (identity, time.saturating_add(MICROS_PER_MS.saturating_mul(e.interval_ms as i64)), Some(true))
         }
-        // Not folded: neither nodes nor what is told of them ever ends, and steps are too many to wait for their job's end. So
-        // each is a key of its own, and leaves memory with the next commit.
+        // Not folded: neither nodes nor what is told of them ever ends, and steps are too many to
+        // wait for their job's end. So each is a key of its own, and leaves memory with the next
+        // commit.
         Event::Step(e) => (identity, time.saturating_add(e.duration_us as i64), Some(true)),
         // A job's episodes are few; one that is over may be followed by another.
         Event::Straggler(e) => (key_hash(cluster, &e.job_id), time, Some(e.state() == SignalState::Cleared)),
@@ -318,7 +323,8 @@ fn is_terminal(event: &JobEvent) -> bool {
     event.kind() == JobEventKind::Ended && !goes_on(event.final_state.as_deref())
 }
 
-/// A job is done when an attempt ended for good. One that was requeued or resized will be followed by another one.
+/// A job is done when an attempt ended for good. One that was requeued or resized will be followed
+/// by another one.
 pub(crate) fn goes_on(final_state: Option<&str>) -> bool {
     matches!(final_state, Some("REQUEUED" | "RESIZED"))
 }

@@ -1,8 +1,9 @@
 //! Retention by level: raw samples for weeks, minutes for a year, hours and days for ever.
 //!
-//! What is dropped are whole files of raw rows and whole segments of windows. A window that is put together from a table is final
-//! from when on rows of its time were dropped from that table: what comes later for it changes no number that can no longer be
-//! computed. Windows that are kept in parts take what comes late as before, since a part is a sum on its own.
+//! What is dropped are whole files of raw rows and whole segments of windows. A window that is put
+//! together from a table is final from when on rows of its time were dropped from that table: what
+//! comes later for it changes no number that can no longer be computed. Windows that are kept in
+//! parts take what comes late as before, since a part is a sum on its own.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use crate::error::{LakeError, Result};
 use crate::plan::{Group, Plan, Planned};
 use crate::table::{Layout, PARTITION, SEGMENT};
 
-/// How long tables keep their rows, counted from their newest one; a table that is not named keeps them for ever.
+/// How long tables keep their rows, counted from their newest one; a table that is not named keeps
+/// them for ever.
 #[derive(Debug, Clone, Default)]
 pub struct Retention(BTreeMap<String, Duration>);
 
@@ -62,12 +64,13 @@ impl Retention {
     }
 }
 
-/// Tables from which rows may go: windows, and raw tables of which all that is kept is windows in parts and windows of several
-/// tables, which are final then.
+/// Tables from which rows may go: windows, and raw tables of which all that is kept is windows in
+/// parts and windows of several tables, which are final then.
 fn droppable(plan: &Plan) -> Vec<&str> {
     let stored = |planned: &&Planned| planned.pipeline.stored;
     let in_parts = |planned: &Planned| !planned.spec.parts.is_empty();
-    // Where no window is made of a raw table alone, views read all of it: what was said of a node years ago holds still.
+    // Where no window is made of a raw table alone, views read all of it: what was said of a node
+    // years ago holds still.
     let only_in_parts = |group: &&Group| {
         group.keyed.is_empty() && !group.windowed.is_empty() && group.windowed.iter().all(in_parts)
     };
@@ -92,7 +95,8 @@ fn latest(file: &DataFile, column: &str) -> Option<DateTime<Utc>> {
     Some(time.with_timezone(&Utc))
 }
 
-/// Rows before it may go. A clock that runs ahead must not take the past with it: nothing counts as newer than now.
+/// Rows before it may go. A clock that runs ahead must not take the past with it: nothing counts as
+/// newer than now.
 fn border(files: &[DataFile], column: &str, keep: Duration, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let newest = files.iter().filter_map(|file| latest(file, column)).max()?;
     newest.min(now).checked_sub_signed(keep)

@@ -11,10 +11,12 @@ use crate::pipeline::Shape;
 use crate::table::{REVISION, TableSpec};
 use crate::window::MICROS_PER_MS;
 
-/// Rows of one segment with their revision, in the table's file schema; `None` if nothing differs from `old`.
+/// Rows of one segment with their revision, in the table's file schema; `None` if nothing differs
+/// from `old`.
 ///
-/// `new` has the public columns sorted by key, `old` what is committed. A window that differs from its committed rows
-/// gets the next revision if it had closed: `closed_before` (µs) is the watermark at the last commit.
+/// `new` has the public columns sorted by key, `old` what is committed. A window that differs from
+/// its committed rows gets the next revision if it had closed: `closed_before` (µs) is the
+/// watermark at the last commit.
 pub fn revise(
     shape: &Shape,
     spec: &TableSpec,
@@ -48,8 +50,9 @@ pub fn revise(
     Ok(Some(RecordBatch::try_new(spec.file_schema(), columns)?))
 }
 
-/// Rows that are a part of their windows, with their revision, in the table's file schema: 1 where the window had closed before
-/// the part came, else 0. What the window was before is not read for it, so it is not counted how often it changed.
+/// Rows that are a part of their windows, with their revision, in the table's file schema: 1 where
+/// the window had closed before the part came, else 0. What the window was before is not read for
+/// it, so it is not counted how often it changed.
 pub fn part_revisions(
     shape: &Shape,
     spec: &TableSpec,

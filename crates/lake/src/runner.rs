@@ -1,4 +1,5 @@
-//! Reads the log and keeps the lake up to date: in one sweep ([`Runner::catch_up`]) or for good ([`Runner::run`]).
+//! Reads the log and keeps the lake up to date: in one sweep ([`Runner::catch_up`]) or for good
+//! ([`Runner::run`]).
 
 mod ahead;
 mod aside;
@@ -18,8 +19,8 @@ use crate::maintain::{self, Maintenance};
 use crate::samples::{SAMPLES_PER_EVENT, weight};
 use aside::Aside;
 
-/// Consumer group under which progress is noted in a log, for display and to hold retention back; where several lakes may be
-/// of one log, the first part of its name.
+/// Consumer group under which progress is noted in a log, for display and to hold retention back;
+/// where several lakes may be of one log, the first part of its name.
 pub const CONSUMER_GROUP: &str = "tidegate-lake";
 /// How long a runner that found nothing to read waits before it looks again.
 const IDLE: Duration = Duration::from_millis(100);
@@ -33,11 +34,13 @@ const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 pub struct Pace {
     /// Payload bytes read from a partition at a time.
     pub read_bytes: usize,
-    /// Events taken in before they are committed; bounds memory. [`SAMPLES_PER_EVENT`] samples count as one.
+    /// Events taken in before they are committed; bounds memory. [`SAMPLES_PER_EVENT`] samples
+    /// count as one.
     pub flush_events: u64,
     /// Longest time taken-in events stay uncommitted while running for good.
     pub flush_every: Duration,
-    /// How often, while running for good, tables of several topics are put together from what is committed.
+    /// How often, while running for good, tables of several topics are put together from what is
+    /// committed.
     pub assemble_every: Duration,
     /// How often queries get to see new events; `None` where nobody asks.
     pub refresh_every: Option<Duration>,
@@ -62,7 +65,8 @@ impl Default for Pace {
 pub struct Progress {
     pub records: u64,
     pub undecodable: u64,
-    /// Records that stood in another partition than their key belongs to, and were passed on to that one.
+    /// Records that stood in another partition than their key belongs to, and were passed on to
+    /// that one.
     pub misplaced: u64,
     pub commits: u64,
     pub files: u64,
@@ -123,10 +127,12 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// Joins those who keep this lake, for every topic it has tables for; creates nothing in the log.
+    /// Joins those who keep this lake, for every topic it has tables for; creates nothing in the
+    /// log.
     ///
-    /// Each lake has groups of its own: in one group, two lakes would get half of the log each. And each topic has a group of
-    /// its own, so that its partitions are spread evenly whatever becomes of the others.
+    /// Each lake has groups of its own: in one group, two lakes would get half of the log each. And
+    /// each topic has a group of its own, so that its partitions are spread evenly whatever becomes
+    /// of the others.
     pub async fn start(log: Arc<dyn EventLog>, group: &str, lake: Lake, pace: Pace) -> Result<Self> {
         let mut runner = Self::of(log, group, lake, pace);
         runner.join()?;
@@ -176,8 +182,9 @@ impl Runner {
 
     /// Takes in everything the log holds and commits it. `seen` is told of the progress.
     ///
-    /// Where others keep partitions too, it is over when all have committed what the log held at the beginning, and windows of
-    /// several tables are put together of that, so that somebody is left to take over from whoever dies.
+    /// Where others keep partitions too, it is over when all have committed what the log held at
+    /// the beginning, and windows of several tables are put together of that, so that somebody is
+    /// left to take over from whoever dies.
     pub async fn catch_up(&mut self, seen: &mut (dyn FnMut(&Progress) + Send)) -> Result<Progress> {
         let mut heard = Instant::now();
         let ends = loop {
@@ -223,8 +230,8 @@ impl Runner {
         Ok(self.progress.clone())
     }
 
-    /// Keeps up with the log until told to stop, then commits what is left. Never returns early but on an error; that the log
-    /// cannot be reached is waited for, while queries go on.
+    /// Keeps up with the log until told to stop, then commits what is left. Never returns early but
+    /// on an error; that the log cannot be reached is waited for, while queries go on.
     pub async fn run(
         &mut self,
         mut stop: watch::Receiver<bool>,
@@ -285,7 +292,8 @@ impl Runner {
         maintain::step(&mut self.lake, &self.pace.maintenance).await
     }
 
-    /// Drops records past retention that every group has passed. One process does it: who keeps the first partition.
+    /// Drops records past retention that every group has passed. One process does it: who keeps the
+    /// first partition.
     async fn apply_retention(&self) -> Result<()> {
         let first =
             |cursor: &Cursor| cursor.at.topic == SchemaId::JobEvent.topic() && cursor.at.partition == 0;
@@ -349,7 +357,8 @@ impl Runner {
             .map_err(Into::into)
     }
 
-    /// Where an interrupted flush of this partition ended: the first flush after a restart must end there as well.
+    /// Where an interrupted flush of this partition ended: the first flush after a restart must end
+    /// there as well.
     fn recovery_end(&self, at: &TopicPartition) -> Option<u64> {
         let here =
             self.lake.states().filter(|s| s.partition == at.partition && s.raw().schema.topic() == at.topic);
@@ -401,8 +410,8 @@ impl Runner {
     }
 }
 
-/// The consumer group of those who keep a lake's part of one topic. A log that one process has to itself has one group, of
-/// which the log has always known.
+/// The consumer group of those who keep a lake's part of one topic. A log that one process has to
+/// itself has one group, of which the log has always known.
 pub fn topic_group(group: &str, topic: &str) -> String {
     match group {
         CONSUMER_GROUP => group.into(),
@@ -410,7 +419,8 @@ pub fn topic_group(group: &str, topic: &str) -> String {
     }
 }
 
-/// Whether the log, or a topic of it, may be back soon. A broker that has just started does not know its topics at once.
+/// Whether the log, or a topic of it, may be back soon. A broker that has just started does not
+/// know its topics at once.
 fn is_away(error: &LogError) -> bool {
     error.is_passing() || matches!(error, LogError::UnknownTopic(_))
 }

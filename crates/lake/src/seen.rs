@@ -1,8 +1,9 @@
-//! Which keys were finished and left memory: a set that may say "maybe" wrongly but never "no" wrongly.
+//! Which keys were finished and left memory: a set that may say "maybe" wrongly but never "no"
+//! wrongly.
 //!
-//! A new event of a key that is not in memory asks here first. "No" (nearly always) means a new key; "maybe" costs a look
-//! through the keys of the whole raw table. So it must be rare: one in a million, for about 5 bytes per key. Sizes double as
-//! the set grows.
+//! A new event of a key that is not in memory asks here first. "No" (nearly always) means a new
+//! key; "maybe" costs a look through the keys of the whole raw table. So it must be rare: one in a
+//! million, for about 5 bytes per key. Sizes double as the set grows.
 
 use parquet::bloom_filter::Sbbf;
 

@@ -120,7 +120,8 @@ mod tests {
         assert_eq!(listed, names);
     }
 
-    /// A catalogue in `schemas/` is the one place where codes are described; `types` are those of its columns.
+    /// A catalogue in `schemas/` is the one place where codes are described; `types` are those of
+    /// its columns.
     fn is_that_of_the_contract(name: &str, types: &[(&str, &str)], header: &str) {
         let mut rows = csv::Reader::from_path(format!("../../schemas/{name}.csv")).unwrap();
         let columns: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();

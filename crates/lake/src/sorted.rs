@@ -8,9 +8,9 @@ use arrow::row::{RowConverter, SortField};
 
 /// The rows in ascending order of the columns, NULL first.
 ///
-/// Whole numbers and times are packed into one number per row, which is far cheaper to compare than column after column.
-/// A window's key consists of them where its text travels as ranks ([`crate::carried`]); any other key is sorted
-/// by bytes that stand in the order of the columns.
+/// Whole numbers and times are packed into one number per row, which is far cheaper to compare than
+/// column after column. A window's key consists of them where its text travels as ranks
+/// ([`crate::carried`]); any other key is sorted by bytes that stand in the order of the columns.
 pub fn sorted(batch: &RecordBatch, columns: &[String]) -> Result<RecordBatch, ArrowError> {
     let columns: Vec<&ArrayRef> = columns
         .iter()
@@ -40,8 +40,8 @@ pub fn sorted(batch: &RecordBatch, columns: &[String]) -> Result<RecordBatch, Ar
     take_record_batch(batch, &order)
 }
 
-/// One number per row that orders as the columns do and ends in the row's own number; `None` if they hold anything but
-/// whole numbers and times, or more than 64 bits of them.
+/// One number per row that orders as the columns do and ends in the row's own number; `None` if
+/// they hold anything but whole numbers and times, or more than 64 bits of them.
 fn packed(columns: &[&ArrayRef], rows: usize) -> Option<Vec<u64>> {
     let mut keys = vec![0_u64; rows];
     let mut free_bits = u64::BITS.checked_sub(bits(rows as u64))?;

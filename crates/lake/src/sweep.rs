@@ -1,8 +1,8 @@
-//! Aggregates that go through the moments of a group in order, once: what no join can do without pairing everything with
-//! everything.
+//! Aggregates that go through the moments of a group in order, once: what no join can do without
+//! pairing everything with everything.
 //!
-//! The rows of a group are kept as they come and put in order when the group is done, so the result is a function of the set
-//! of rows. It is a list of structs; `unnest` makes rows of it.
+//! The rows of a group are kept as they come and put in order when the group is done, so the result
+//! is a function of the set of rows. It is a list of structs; `unnest` makes rows of it.
 
 mod least;
 mod placed;

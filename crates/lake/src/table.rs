@@ -16,7 +16,8 @@ pub const KEY: &str = "_key";
 pub const EVENT: &str = "_event";
 /// Keyed tables: whether the key may still change. Delta partition column.
 pub const OPEN: &str = "_open";
-/// Window tables: start of the calendar segment (day or month) that is rewritten as one. Delta partition column.
+/// Window tables: start of the calendar segment (day or month) that is rewritten as one. Delta
+/// partition column.
 pub const SEGMENT: &str = "_segment";
 /// Window tables: how often the window was recomputed after it had closed.
 pub const REVISION: &str = "_revision";
@@ -42,8 +43,8 @@ pub enum Layout {
     Raw,
     /// As raw, but many rows to an event; those of a file stand in order of device and time.
     Samples,
-    /// One row per key, replaced as the key's events come in. `_open` rows are rewritten with every commit, the others
-    /// only when a late event reaches a finished key.
+    /// One row per key, replaced as the key's events come in. `_open` rows are rewritten with every
+    /// commit, the others only when a late event reaches a finished key.
     Keyed,
     /// Rows of event-time windows, rewritten by calendar segment.
     Windowed,
@@ -70,8 +71,8 @@ pub struct TableSpec {
     pub columns: Vec<Column>,
     /// Public columns that together name a row.
     pub key: Vec<String>,
-    /// Windowed tables that are kept in parts: one for each of `columns`. Several rows of the table then have one key, and are
-    /// put together when it is read. Empty for all other tables.
+    /// Windowed tables that are kept in parts: one for each of `columns`. Several rows of the table
+    /// then have one key, and are put together when it is read. Empty for all other tables.
     pub parts: Vec<Part>,
 }
 
@@ -115,7 +116,8 @@ impl TableSpec {
         ))
     }
 
-    /// Everything that stands in a data file: public columns, then bookkeeping that is not a partition column.
+    /// Everything that stands in a data file: public columns, then bookkeeping that is not a
+    /// partition column.
     pub fn file_schema(&self) -> SchemaRef {
         let hidden =
             self.hidden_columns().iter().filter(|(name, _)| !self.partition_columns().contains(name));

@@ -1,7 +1,9 @@
-//! Tracks which time spans new events invalidate: the windows of joined tables that are to be computed anew.
+//! Tracks which time spans new events invalidate: the windows of joined tables that are to be
+//! computed anew.
 //!
-//! An event that comes in order changes nothing before it. One that comes late, or says something else of its job than was known,
-//! touches the job's whole life; what it says of a node or a quota holds from then on.
+//! An event that comes in order changes nothing before it. One that comes late, or says something
+//! else of its job than was known, touches the job's whole life; what it says of a node or a quota
+//! holds from then on.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -18,7 +20,8 @@ const MOST_SPANS: usize = 4_096;
 const MOST_STEPPING: usize = 100_000;
 /// The first step of a job says what it did before: so long at most.
 const START_US: i64 = 6 * MICROS_PER_HOUR;
-/// What windows show of a job beside its times, and what a wait asks for: said late, it holds from the beginning.
+/// What windows show of a job beside its times, and what a wait asks for: said late, it holds from
+/// the beginning.
 const ABOUT: [&str; 9] = [
     "team",
     "user_name",
@@ -57,8 +60,8 @@ impl Touched {
         }
     }
 
-    /// Takes note of new events, one fact a row. `watermarks`: up to when each row's cluster was observed before. `first`: the
-    /// first event time of a key.
+    /// Takes note of new events, one fact a row. `watermarks`: up to when each row's cluster was
+    /// observed before. `first`: the first event time of a key.
     pub fn note(
         &mut self,
         schema: SchemaId,
@@ -115,8 +118,9 @@ impl Touched {
                 "ELIGIBLE" => begin,
                 // What an agent saw of this device does not count beside the scheduler's word.
                 "DEVICE_HELD" if evidence.is_valid(row) && evidence.value(row) == "slurm" => begin,
-                // Its device was taken to be free from the end on, as long as nobody told that it was let go of; and the job to be
-                // gone, as long as nobody told that it waits again.
+                // Its device was taken to be free from the end on, as long as nobody told that it
+                // was let go of; and the job to be gone, as long as nobody told that it waits
+                // again.
                 "DEVICE_RELEASED" | "SUBMITTED" | "WAITING" | "STARTED" | "ENDED" if known.ended > 0 => {
                     known.ended.min(fact.time)
                 }

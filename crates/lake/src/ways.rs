@@ -1,7 +1,7 @@
 //! Runs the same events through the lake in five ways that must give the same bytes.
 //!
-//! `tidegate pipeline test` and the lake's own tests use it: whatever a pipeline is, streaming, history, restarts and
-//! disorder must not show in its result.
+//! `tidegate pipeline test` and the lake's own tests use it: whatever a pipeline is, streaming,
+//! history, restarts and disorder must not show in its result.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,8 @@ impl Feed<'_> {
             self.absorb(&mut lake, next..end).await?;
             next = next.max(end);
             if recovery.is_none() && way == Way::KilledAndResumed && self.rng.random_bool(0.7) {
-                // Die after some of the commits of this flush, then come back and find out how far it got.
+                // Die after some of the commits of this flush, then come back and find out how far
+                // it got.
                 let most = self.plan.tables().len() as u64;
                 lake.interrupt_flush_after(self.rng.random_range(0..most));
                 let interrupted = flush(&mut lake).await.is_err();

@@ -1,4 +1,5 @@
-//! Event-time windows and the calendar segments they are stored in. All values are microseconds since the epoch, UTC.
+//! Event-time windows and the calendar segments they are stored in. All values are microseconds
+//! since the epoch, UTC.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,8 @@ pub fn floor_to(time: i64, width: i64) -> i64 {
 
 /// The stretch of time whose windows are recomputed and rewritten together.
 ///
-/// Larger segments mean fewer files; smaller ones mean less work when a late event touches one window.
+/// Larger segments mean fewer files; smaller ones mean less work when a late event touches one
+/// window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
     Hour,
@@ -45,8 +47,8 @@ impl Segment {
         if width_ms <= 3_600_000 { Self::Day } else { Self::Month }
     }
 
-    /// Windows of several topics are computed anew where they are touched, and many rows to a minute: those below an hour are
-    /// kept by hour.
+    /// Windows of several topics are computed anew where they are touched, and many rows to a
+    /// minute: those below an hour are kept by hour.
     pub fn for_joined_width_ms(width_ms: i64) -> Self {
         if width_ms < 3_600_000 { Self::Hour } else { Self::for_width_ms(width_ms) }
     }
@@ -69,7 +71,8 @@ impl Segment {
         }
     }
 
-    /// Name of the segment that begins at `start`, as it stands in file paths: its first day, and hour.
+    /// Name of the segment that begins at `start`, as it stands in file paths: its first day, and
+    /// hour.
     pub fn name(self, start: i64) -> String {
         let day = date_of(start).format("%Y-%m-%d");
         match self {

@@ -10,8 +10,8 @@ struct Alone {
     share: Option<Vec<TopicPartition>>,
 }
 
-/// A reader that holds all partitions of those of the topics that exist, without asking a group for them: where nobody else
-/// reads for the same purpose.
+/// A reader that holds all partitions of those of the topics that exist, without asking a group for
+/// them: where nobody else reads for the same purpose.
 pub fn sole_member(
     log: Arc<dyn EventLog>,
     group: &str,

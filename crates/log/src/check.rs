@@ -24,7 +24,8 @@ pub(crate) fn check_topic(topic: &str, config: TopicConfig) -> Result<(), LogErr
 
 /// Checks the limits that every log shares, Kafka included.
 pub(crate) fn check_batch(batch: &Batch) -> Result<(), LogError> {
-    /// What a record takes beside its key and payload, so that a batch of empty records is bounded too.
+    /// What a record takes beside its key and payload, so that a batch of empty records is bounded
+    /// too.
     const OVERHEAD_BYTES: usize = 16;
     let source_bytes = batch.producer.source.len();
     if !(1..=MAX_SOURCE_BYTES).contains(&source_bytes) {
@@ -52,7 +53,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// How many leading records of the batch the partition holds already, given how far its source got there.
+    /// How many leading records of the batch the partition holds already, given how far its source
+    /// got there.
     pub fn count_duplicates(known: Option<Self>, batch: &Batch) -> Result<u64, LogError> {
         let Batch { producer, first_seq, records } = batch;
         if let Some(newer) = known.filter(|known| known.epoch > producer.epoch) {
@@ -76,7 +78,8 @@ pub(crate) fn check_offset(wanted: u64, Extent { start, end }: Extent) -> Result
     }
 }
 
-/// The state behind these locks is only ever replaced as a whole, so a panic elsewhere leaves it good.
+/// The state behind these locks is only ever replaced as a whole, so a panic elsewhere leaves it
+/// good.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

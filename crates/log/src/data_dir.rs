@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use crate::LogError;
 use crate::fault::point;
 
-/// Format of the data folder that this program writes. Raised when an older program could no longer read the folder.
+/// Format of the data folder that this program writes. Raised when an older program could no longer
+/// read the folder.
 const FORMAT_VERSION: u32 = 1;
 const FORMAT_FILE: &str = "FORMAT";
 const LOCK_FILE: &str = "LOCK";
 
 /// A data folder: `FORMAT`, `LOCK`, and below it the log and the lake.
 ///
-/// [`DataDir::open`] makes this process its only writer for as long as the value lives, [`DataDir::open_beside`] one of
-/// several; the operating system takes the lock back when the process dies, however it dies.
+/// [`DataDir::open`] makes this process its only writer for as long as the value lives,
+/// [`DataDir::open_beside`] one of several; the operating system takes the lock back when the
+/// process dies, however it dies.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -30,7 +32,8 @@ impl DataDir {
         Self::open_as(path.as_ref(), Writers::One)
     }
 
-    /// Opens the folder for writing beside others who do the same, for a lake whose log is elsewhere.
+    /// Opens the folder for writing beside others who do the same, for a lake whose log is
+    /// elsewhere.
     ///
     /// Fails as [`DataDir::open`] does while somebody has it for himself.
     pub fn open_beside(path: impl AsRef<Path>) -> Result<Self, LogError> {
@@ -55,7 +58,8 @@ impl DataDir {
         Ok(Self { path, _lock: Some(lock) })
     }
 
-    /// Opens an existing folder for reading beside a possible writer; takes no lock and writes nothing.
+    /// Opens an existing folder for reading beside a possible writer; takes no lock and writes
+    /// nothing.
     pub fn open_shared(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let path = path.as_ref().to_path_buf();
         if !check_format(&path)? {

@@ -1,7 +1,8 @@
 //! The event log: one trait, [`EventLog`], embedded in one process or on a Kafka cluster.
 //!
-//! A log holds topics, a topic holds partitions, a partition is a sequence of records with growing offsets: dense in the
-//! embedded log, with gaps on Kafka. The log knows nothing of what a record means; `tidegate-events` does.
+//! A log holds topics, a topic holds partitions, a partition is a sequence of records with growing
+//! offsets: dense in the embedded log, with gaps on Kafka. The log knows nothing of what a record
+//! means; `tidegate-events` does.
 
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ pub struct TopicPartition {
 pub struct Record {
     /// Unit of order and of compaction, e.g. `cluster/job_id`.
     pub key: Bytes,
-    /// Which schema and version the payload is written in (`tidegate_events::SchemaId` as a number).
+    /// Which schema and version the payload is written in (`tidegate_events::SchemaId` as a
+    /// number).
     pub schema: u32,
     /// When it happened, ms since the epoch.
     pub event_time_ms: i64,
@@ -69,12 +71,14 @@ pub struct StoredRecord {
     pub record: Record,
 }
 
-/// Who appends. `(source, epoch)` is one life of a producer; its records are numbered from 0 without gaps.
+/// Who appends. `(source, epoch)` is one life of a producer; its records are numbered from 0
+/// without gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Producer {
-    /// What follows the last `#`, if there is one, names content and not an instance, as in `import/sacct#HASH`. Such
-    /// sources are independent of each other as all are, but on Kafka those that are equal up to the `#` share what is
-    /// dear to open, and append one after the other.
+    /// What follows the last `#`, if there is one, names content and not an instance, as in
+    /// `import/sacct#HASH`. Such sources are independent of each other as all are, but on Kafka
+    /// those that are equal up to the `#` share what is dear to open, and append one after the
+    /// other.
     pub source: String,
     pub epoch: u64,
 }
@@ -109,8 +113,8 @@ pub struct Extent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TopicConfig {
     pub partitions: u32,
-    /// Records may be dropped this long after they were written, whatever time they claim; `None` keeps all. History that
-    /// is imported today is thus kept this long from today.
+    /// Records may be dropped this long after they were written, whatever time they claim; `None`
+    /// keeps all. History that is imported today is thus kept this long from today.
     pub retain_ms: Option<u64>,
     /// Oldest records may be dropped when a partition holds more bytes than this.
     pub retain_bytes: Option<u64>,
@@ -130,30 +134,36 @@ pub struct LogClock {
 pub enum Share {
     /// These partitions are this member's to read from now on, beside those it has.
     Gained(Vec<TopicPartition>),
-    /// These are to go to another member. Commit what was taken in of them: the next poll hands them over.
+    /// These are to go to another member. Commit what was taken in of them: the next poll hands
+    /// them over.
     Leaving(Vec<TopicPartition>),
-    /// These may be another member's already, because this one was away too long. Drop what was not committed.
+    /// These may be another member's already, because this one was away too long. Drop what was not
+    /// committed.
     Lost(Vec<TopicPartition>),
 }
 
 /// One process's membership of a consumer group; dropping it leaves the group.
 pub trait Member: Send {
-    /// Takes part in the group and tells what changed for this member, waiting for it up to `timeout`.
+    /// Takes part in the group and tells what changed for this member, waiting for it up to
+    /// `timeout`.
     ///
     /// To be called often: who is silent for `max.poll.interval.ms` (5 minutes) is taken for dead.
     fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError>;
 
-    /// Remembers how far the group got, as [`EventLog::commit_offset`] does, which Kafka refuses from anybody else while
-    /// a group has members. That the group is being shared out anew meanwhile is no error: what is remembered is advisory.
+    /// Remembers how far the group got, as [`EventLog::commit_offset`] does, which Kafka refuses
+    /// from anybody else while a group has members. That the group is being shared out anew
+    /// meanwhile is no error: what is remembered is advisory.
     fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError>;
 
-    /// How often this member was told of a new sharing-out, also of one that changed nothing for it.
+    /// How often this member was told of a new sharing-out, also of one that changed nothing for
+    /// it.
     fn rebalances(&self) -> u64;
 }
 
 /// A durable, partitioned, append-only log of records.
 ///
-/// All calls block until they are done; run them off the async executor. Implementations are shared between threads.
+/// All calls block until they are done; run them off the async executor. Implementations are shared
+/// between threads.
 pub trait EventLog: Send + Sync {
     /// Creates the topic, or checks that it exists with the same number of partitions.
     fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError>;
@@ -161,27 +171,32 @@ pub trait EventLog: Send + Sync {
     /// All topics with their layout, by name.
     fn topics(&self) -> Result<Vec<(String, TopicConfig)>, LogError>;
 
-    /// Appends a batch and returns once it is durable (fsynced, or acknowledged by all in-sync replicas).
+    /// Appends a batch and returns once it is durable (fsynced, or acknowledged by all in-sync
+    /// replicas).
     ///
-    /// Idempotent: records whose `(source, epoch, seq)` the partition already holds are not written again. A `first_seq`
-    /// beyond the producer's next number is refused as [`LogError::SequenceGap`]; an epoch older than the newest seen of
-    /// that source as [`LogError::StaleEpoch`].
+    /// Idempotent: records whose `(source, epoch, seq)` the partition already holds are not written
+    /// again. A `first_seq` beyond the producer's next number is refused as
+    /// [`LogError::SequenceGap`]; an epoch older than the newest seen of that source as
+    /// [`LogError::StaleEpoch`].
     fn append(&self, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError>;
 
-    /// Reads records from `from` on, in order, until `max_bytes` of payload are collected (at least one record if there
-    /// is any). Empty at the end of the partition. `from` below the start is [`LogError::OffsetOutOfRange`].
+    /// Reads records from `from` on, in order, until `max_bytes` of payload are collected (at least
+    /// one record if there is any). Empty at the end of the partition. `from` below the start is
+    /// [`LogError::OffsetOutOfRange`].
     fn read(&self, at: &TopicPartition, from: u64, max_bytes: usize) -> Result<Vec<StoredRecord>, LogError>;
 
     /// First and next offset of the partition.
     fn extent(&self, at: &TopicPartition) -> Result<Extent, LogError>;
 
-    /// The offset of the first record that is not older than `event_time_ms`; the end if there is none.
+    /// The offset of the first record that is not older than `event_time_ms`; the end if there is
+    /// none.
     fn offset_for_time(&self, at: &TopicPartition, event_time_ms: i64) -> Result<u64, LogError>;
 
     /// Waits until the partition ends after `offset`, at most `timeout`; tells whether it does.
     fn wait_for(&self, at: &TopicPartition, offset: u64, timeout: Duration) -> Result<bool, LogError>;
 
-    /// Remembers how far a consumer group got. Advisory: correctness rests on offsets committed with the output.
+    /// Remembers how far a consumer group got. Advisory: correctness rests on offsets committed
+    /// with the output.
     ///
     /// For groups that nobody joined; where there are members, [`Member::commit`] does this.
     fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError>;
@@ -194,13 +209,15 @@ pub trait EventLog: Send + Sync {
     /// What the group last committed.
     fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError>;
 
-    /// Drops records below `before` (rounded down to whole batches). Reads below the new start are refused.
+    /// Drops records below `before` (rounded down to whole batches). Reads below the new start are
+    /// refused.
     fn trim(&self, at: &TopicPartition, before: u64) -> Result<Extent, LogError>;
 
-    /// Applies every topic's retention, never dropping a record that a committed consumer group has not passed.
+    /// Applies every topic's retention, never dropping a record that a committed consumer group has
+    /// not passed.
     ///
-    /// Goes by when records were written: each run notes how far a partition reaches at `now_ms`, and drops what an earlier
-    /// run saw `retain_ms` ago. So the first run drops nothing by age.
+    /// Goes by when records were written: each run notes how far a partition reaches at `now_ms`,
+    /// and drops what an earlier run saw `retain_ms` ago. So the first run drops nothing by age.
     fn apply_retention(&self, now_ms: i64) -> Result<(), LogError>;
 
     /// What time it is for the log; `None` where that is this machine's own clock.
@@ -208,7 +225,7 @@ pub trait EventLog: Send + Sync {
         Ok(None)
     }
 
-    /// Raises the generation of writers. Appends through handles of an older generation are refused with
-    /// [`LogError::Fenced`] from now on; returns the new generation.
+    /// Raises the generation of writers. Appends through handles of an older generation are refused
+    /// with [`LogError::Fenced`] from now on; returns the new generation.
     fn fence(&self) -> Result<u64, LogError>;
 }

@@ -4,8 +4,9 @@ use murmur2::{KAFKA_SEED, murmur2};
 
 /// Which partition of `partitions` a record belongs to: the one that holds all records of its key.
 ///
-/// This is what Kafka's Java clients do by default, and librdkafka with `partitioner=murmur2_random`: what they write
-/// and what we write under one key is in one partition, and in order. (They spread records without a key over all.)
+/// This is what Kafka's Java clients do by default, and librdkafka with
+/// `partitioner=murmur2_random`: what they write and what we write under one key is in one
+/// partition, and in order. (They spread records without a key over all.)
 pub fn partition_for(key: &[u8], partitions: u32) -> u32 {
     /// Java makes its signed hash positive so.
     const POSITIVE: u32 = i32::MAX.cast_unsigned();

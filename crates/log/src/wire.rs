@@ -1,4 +1,5 @@
-//! How an append goes over HTTP, to a `tidegate up` that takes events in (`POST /v1/events`). schemas/README.md documents it.
+//! How an append goes over HTTP, to a `tidegate up` that takes events in (`POST /v1/events`).
+//! schemas/README.md documents it.
 
 use bytes::Bytes;
 

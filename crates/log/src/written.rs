@@ -1,9 +1,10 @@
 //! When records were written, by the log's own account.
 //!
-//! Retention must not go by the time a record claims: one record dated years ahead would keep a partition for ever, and one
-//! of 1970 would be dropped at once. So each run of retention notes how far the partition reached at that moment. Whatever
-//! lies below such a mark was written then or earlier. This needs nothing of the records, costs a few hundred bytes per
-//! partition, and errs on one side only: a record counts as written up to one spacing later than it was.
+//! Retention must not go by the time a record claims: one record dated years ahead would keep a
+//! partition for ever, and one of 1970 would be dropped at once. So each run of retention notes how
+//! far the partition reached at that moment. Whatever lies below such a mark was written then or
+//! earlier. This needs nothing of the records, costs a few hundred bytes per partition, and errs on
+//! one side only: a record counts as written up to one spacing later than it was.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,8 @@ use crate::Extent;
 
 /// Marks per period of retention: a record is kept at most one part of it too long.
 const MARKS: u64 = 64;
-/// Start of 2026, ms since the epoch. A clock before that is wrong, and what it says would date new records as old.
+/// Start of 2026, ms since the epoch. A clock before that is wrong, and what it says would date new
+/// records as old.
 const CLOCK_MIN_MS: i64 = 1_767_225_600_000;
 
 /// Marks of one partition: (ms since the epoch, the partition's end then). Both grow.
@@ -20,7 +22,8 @@ const CLOCK_MIN_MS: i64 = 1_767_225_600_000;
 pub(crate) struct Written(Vec<(i64, u64)>);
 
 impl Written {
-    /// Notes that everything below the partition's end was there at `now_ms`. Returns whether that changed the marks.
+    /// Notes that everything below the partition's end was there at `now_ms`. Returns whether that
+    /// changed the marks.
     pub fn note(&mut self, now_ms: i64, extent: Extent, retain_ms: u64) -> bool {
         if !is_plausible(now_ms) {
             return false;

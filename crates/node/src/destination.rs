@@ -15,7 +15,8 @@ use crate::CommandError;
 
 /// Partitions of a topic that is created on Kafka, as by the other commands.
 const PARTITIONS_ON_KAFKA: u32 = 8;
-/// How long Kafka may take for an append before it is tried again later; the spool holds what waits.
+/// How long Kafka may take for an append before it is tried again later; the spool holds what
+/// waits.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the log is.
@@ -67,15 +68,18 @@ fn http(text: &str) -> Result<String, String> {
 /// Which log a command sends to, and how it is let in.
 #[derive(Debug, Clone, Args)]
 pub struct DestinationArgs {
-    /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX], http://HOST:PORT of a `tidegate up --ingest`, or a data folder
+    /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX], http://HOST:PORT of a `tidegate up
+    /// --ingest`, or a data folder
     #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
     log: Option<Destination>,
 
-    /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given several times
+    /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given
+    /// several times
     #[arg(long = "kafka-property", value_name = "KEY=VALUE")]
     properties: Vec<String>,
 
-    /// File with librdkafka properties, a KEY=VALUE on each line; for passwords, which other users see on a command line
+    /// File with librdkafka properties, a KEY=VALUE on each line; for passwords, which other users
+    /// see on a command line
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KAFKA_CONFIG")]
     kafka_config: Option<PathBuf>,
 
@@ -85,7 +89,8 @@ pub struct DestinationArgs {
 }
 
 impl DestinationArgs {
-    /// How the log is opened, when it can be reached. What can be known to be wrong now is an error now.
+    /// How the log is opened, when it can be reached. What can be known to be wrong now is an error
+    /// now.
     pub fn connect(&self) -> Result<Connect, CommandError> {
         let log = self.log.as_ref().ok_or(
             "no log is named; give --log kafka://HOST:PORT, --log http://HOST:PORT of a `tidegate up --ingest`, or a folder",

@@ -1,5 +1,5 @@
-//! The commands of nodes: `agent`, `watch`, `event`, `doctor`. `tidegate-node` is a program of them alone; `tidegate` has
-//! them too.
+//! The commands of nodes: `agent`, `watch`, `event`, `doctor`. `tidegate-node` is a program of them
+//! alone; `tidegate` has them too.
 
 use std::error::Error;
 use std::io::IsTerminal;
@@ -53,8 +53,8 @@ impl Command {
     }
 }
 
-/// Log lines go to stderr; RUST_LOG chooses which, as in `warn,tidegate=info`. Without the patterns in names and fields that
-/// other programs take, whose engine is a third of a small program.
+/// Log lines go to stderr; RUST_LOG chooses which, as in `warn,tidegate=info`. Without the patterns
+/// in names and fields that other programs take, whose engine is a third of a small program.
 pub fn init_logging(least: LevelFilter) {
     let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse::<Targets>().ok());
     let usual = || Targets::new().with_default(least.min(LevelFilter::WARN)).with_target("tidegate", least);

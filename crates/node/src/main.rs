@@ -1,4 +1,5 @@
-//! `tidegate-node`: the commands that run on nodes and beside schedulers, as a small program of their own.
+//! `tidegate-node`: the commands that run on nodes and beside schedulers, as a small program of
+//! their own.
 
 use std::process::ExitCode;
 

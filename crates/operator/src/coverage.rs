@@ -1,4 +1,5 @@
-//! Forecasts that were issued, each kept until its hour is over and then held against what was; and what is said of how they hold.
+//! Forecasts that were issued, each kept until its hour is over and then held against what was; and
+//! what is said of how they hold.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,8 @@ impl Issued {
         }
     }
 
-    /// `gpus_milli` was published, a value for each of [`LEVELS`], for the hour from `target_us` on.
+    /// `gpus_milli` was published, a value for each of [`LEVELS`], for the hour from `target_us`
+    /// on.
     pub fn add(&mut self, target_us: i64, horizon: usize, gpus_milli: &[u64]) {
         let at = |level: f64| {
             let place = LEVELS.iter().position(|known| *known == level)?;
@@ -60,8 +62,9 @@ impl Issued {
         }
     }
 
-    /// The hour from `start_us` on is over; `None`: nobody knows its demand whole. Tells what is to be said of how bounds hold: what
-    /// changed, and at midnight how everything stands, so that whoever reads it knows that it is still looked at.
+    /// The hour from `start_us` on is over; `None`: nobody knows its demand whole. Tells what is to
+    /// be said of how bounds hold: what changed, and at midnight how everything stands, so that
+    /// whoever reads it knows that it is still looked at.
     pub fn hour_is_over(&mut self, start_us: i64, truth_milli: Option<u64>) -> Vec<Standing> {
         // Hours of before the series began anew are not asked for any more.
         let later = self.open.split_off(&(start_us + 1));
@@ -91,8 +94,8 @@ impl Issued {
     }
 }
 
-/// What is published of it. Each reach and time is a publication of its own, so that what an earlier life of the operator said stands
-/// and keeps nothing else from being said.
+/// What is published of it. Each reach and time is a publication of its own, so that what an
+/// earlier life of the operator said stands and keeps nothing else from being said.
 pub fn publication(
     cluster: &str,
     (kind, name): (SeriesKind, &str),
@@ -142,7 +145,8 @@ mod tests {
         LEVELS.iter().map(|level| (level * 1e4).round() as u64).collect()
     }
 
-    /// One forecast an hour ahead for each hour; hours are numbered from a midnight on. Tells at which hour's end what was said.
+    /// One forecast an hour ahead for each hour; hours are numbered from a midnight on. Tells at
+    /// which hour's end what was said.
     fn feed(issued: &mut Issued, hours: std::ops::Range<i64>, truth: u64) -> Vec<(i64, Drift, i64)> {
         let mut out = Vec::new();
         for hour in hours {
@@ -158,7 +162,8 @@ mod tests {
     #[test]
     fn that_bounds_hold_is_said_once_and_once_a_day() {
         let mut issued = Issued::new(1, &[1]);
-        // 20 scores are enough, and the day is over after the 24th. One in five is outside, below 0.1: as promised.
+        // 20 scores are enough, and the day is over after the 24th. One in five is outside, below
+        // 0.1: as promised.
         let mut said = feed(&mut issued, 0..19, 5_000);
         said.extend(feed(&mut issued, 19..20, 999));
         assert_eq!(said, [(20, Drift::None, 20)]);
@@ -171,15 +176,18 @@ mod tests {
     #[test]
     fn drift_is_said_when_it_begins_and_when_it_is_over() {
         let mut issued = Issued::new(1, &[1]);
-        // Above 0.95 each hour: ln(0.15 / 0.05) = 1.0986 a score, 6.908 are passed by the seventh; said again at midnight.
+        // Above 0.95 each hour: ln(0.15 / 0.05) = 1.0986 a score, 6.908 are passed by the seventh;
+        // said again at midnight.
         assert_eq!(feed(&mut issued, 0..24, 9_501), [(7, Drift::TooLow, 7), (24, Drift::TooLow, 7)]);
-        // Each that holds speaks against it with ln(0.95 / 0.85) = 0.1112: 5.704 are passed by the 52nd. The other sum, that they are
-        // outside too often, is over by then (0.2076 each), and the third one, that they are inside too often, has passed its alarm by
-        // the 50th (ln(0.92 / 0.8) = 0.1398), and is said when the first is over.
+        // Each that holds speaks against it with ln(0.95 / 0.85) = 0.1112: 5.704 are passed by the
+        // 52nd. The other sum, that they are outside too often, is over by then (0.2076 each), and
+        // the third one, that they are inside too often, has passed its alarm by the 50th (ln(0.92
+        // / 0.8) = 0.1398), and is said when the first is over.
         let said = feed(&mut issued, 24..24 + 54, 5_000);
         assert_eq!(said, [(48, Drift::TooLow, 7), (72, Drift::TooLow, 7), (24 + 52, Drift::TooWide, 76)]);
-        // One in two outside, below 0.1, speaks against that: ln(0.2 / 0.08) = 0.9163 less 0.1398 a pair, and before it the first inside
-        // nothing. 0.9163 + 7 x 0.7765 = 6.352 are passed by the eighth pair, by then outside too often is not (0.3520 a pair).
+        // One in two outside, below 0.1, speaks against that: ln(0.2 / 0.08) = 0.9163 less 0.1398 a
+        // pair, and before it the first inside nothing. 0.9163 + 7 x 0.7765 = 6.352 are passed by
+        // the eighth pair, by then outside too often is not (0.3520 a pair).
         let mut last = Vec::new();
         for pair in 0..8 {
             last.extend(feed(&mut issued, 78 + 2 * pair..79 + 2 * pair, 5_000));

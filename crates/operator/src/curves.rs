@@ -1,10 +1,13 @@
-//! How families of jobs scale: their steps by size, and the curve fitted to them when they show something new.
+//! How families of jobs scale: their steps by size, and the curve fitted to them when they show
+//! something new.
 //!
-//! A window of steps at one size becomes one observation, its median step: a slow step in between moves it little. Fits are of all
-//! windows of a family, so what was learnt of a size stays; they are made when a size is new, when windows have doubled, and once a day.
+//! A window of steps at one size becomes one observation, its median step: a slow step in between
+//! moves it little. Fits are of all windows of a family, so what was learnt of a size stays; they
+//! are made when a size is new, when windows have doubled, and once a day.
 //!
-//! A window in which a part of the job was slow says nothing of how it scales and is left out (`slow`). Of one size, windows fade with
-//! time, so that a family that was made faster is believed.
+//! A window in which a part of the job was slow says nothing of how it scales and is left out
+//! (`slow`). Of one size, windows fade with time, so that a family that was made faster is
+//! believed.
 
 mod slow;
 
@@ -20,24 +23,27 @@ use slow::{KNOWN_US, Slow};
 const MODEL: &str = "scaling-2";
 /// Steps of a window.
 const WINDOW_STEPS: usize = 100;
-/// Windows of a family after which it is looked at again and again, where the last doubling was long ago.
+/// Windows of a family after which it is looked at again and again, where the last doubling was
+/// long ago.
 const LOOKED_AT_EVERY: u64 = 64;
 /// … and a window that comes so long after the last look.
 const LOOKED_AT_AFTER_US: i64 = 86_400 * US_PER_S;
-/// Time after which a window counts for half. Of a family that was made faster nine tenths are believed after log2 10 x 2 = 6.6 days,
-/// and one odd day among steady ones is less than a third of the truth (1 - 2^-0.5 = 0.29). Windows are hundreds a day, so their noise
-/// is not what asks for more.
+/// Time after which a window counts for half. Of a family that was made faster nine tenths are
+/// believed after log2 10 x 2 = 6.6 days, and one odd day among steady ones is less than a third of
+/// the truth (1 - 2^-0.5 = 0.29). Windows are hundreds a day, so their noise is not what asks for
+/// more.
 const HALF_LIFE_US: i64 = 2 * 86_400 * US_PER_S;
 /// A rate that changed by less is not said again, as a share.
 const CHANGE: f64 = 0.01;
-/// Sizes kept of a family, families and jobs of a cluster. Further sizes are not learned; of families and jobs the one that was
-/// silent longest goes.
+/// Sizes kept of a family, families and jobs of a cluster. Further sizes are not learned; of
+/// families and jobs the one that was silent longest goes.
 const MOST_SIZES: usize = 24;
 const MOST_FAMILIES: usize = 1_024;
 const MOST_JOBS: usize = 4_096;
 /// Most GPUs that are spoken of, and nodes that are told apart.
 const MOST_GPUS: u32 = 1 << 16;
-/// A window waits so long: until what is counted against it was said, whatever the order in which jobs' signals and steps are used.
+/// A window waits so long: until what is counted against it was said, whatever the order in which
+/// jobs' signals and steps are used.
 const RIPE_US: i64 = KNOWN_US + 30 * US_PER_S;
 /// GPUs of a node, where neither reports nor the allocation name nodes.
 const USUAL_NODE_GPUS: u32 = 8;
@@ -104,7 +110,8 @@ impl Curves {
         Self { cluster: cluster.into(), runs: BTreeMap::new(), families: BTreeMap::new(), out: Vec::new() }
     }
 
-    /// Takes what an event of a job tells of what it is, and on how many nodes it runs (0: not told).
+    /// Takes what an event of a job tells of what it is, and on how many nodes it runs (0: not
+    /// told).
     pub fn job(&mut self, job_id: &str, family: &JobFamily, hosts: u32, at_us: i64) {
         let run = self.run(job_id, at_us);
         run.family.merge(family);
@@ -183,7 +190,8 @@ impl Curves {
         run
     }
 
-    /// It is known whether the job was slow in a window: if not, it is an observation of its family.
+    /// It is known whether the job was slow in a window: if not, it is an observation of its
+    /// family.
     fn close(&mut self, job_id: &str, run: &Run, window: &Whole, at_us: i64) {
         if run.slow.touches(window.span_us) {
             return;
@@ -300,7 +308,8 @@ impl Window {
         times.get(times.len() / 2).map_or(0.0, |us| *us as f64 / 1e6)
     }
 
-    /// One rank a GPU. Tokens are the mean of all ranks: where one tells those of all, each has its part.
+    /// One rank a GPU. Tokens are the mean of all ranks: where one tells those of all, each has its
+    /// part.
     fn size(&self, hosts: u32) -> Size {
         let named = u32::try_from(self.nodes.len()).unwrap_or(MOST_GPUS);
         let nodes = match (named, hosts) {
@@ -314,7 +323,8 @@ impl Window {
     }
 }
 
-/// To five significant bits, so that sequences of uneven length are not a size each: off by 3 % at most. At least 1.
+/// To five significant bits, so that sequences of uneven length are not a size each: off by 3 % at
+/// most. At least 1.
 fn rounded(tokens: u128) -> u32 {
     let bits = u128::BITS - tokens.leading_zeros();
     let shift = bits.saturating_sub(5);
@@ -334,8 +344,8 @@ impl Family {
         }
     }
 
-    /// The curve and its points: sizes seen, and powers of two up to twice the largest. `None` before two numbers of GPUs were seen:
-    /// one says nothing of how a job scales.
+    /// The curve and its points: sizes seen, and powers of two up to twice the largest. `None`
+    /// before two numbers of GPUs were seen: one says nothing of how a job scales.
     fn points(&self) -> Option<(Curve, Vec<v1::ScalingCurve>)> {
         let seen: BTreeSet<u32> = self.steps.keys().map(|size| size.gpus).collect();
         let most = *seen.last().filter(|_| seen.len() > 1)?;

@@ -1,4 +1,5 @@
-//! Demand of a cluster by pool, by team, by size of jobs and in all: GPUs held and waited for, hour by hour, and what it will be.
+//! Demand of a cluster by pool, by team, by size of jobs and in all: GPUs held and waited for, hour
+//! by hour, and what it will be.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ const HOUR_US: i64 = 3_600_000_000;
 const HOUR_MS: u64 = 3_600_000;
 /// Forecasts are issued at these hours of a UTC day: 0, 6, 12 and 18.
 const ISSUED_EVERY_HOURS: i64 = 6;
-/// Hours ahead that are published. Between them the forecaster interpolates; who needs more asks it.
+/// Hours ahead that are published. Between them the forecaster interpolates; who needs more asks
+/// it.
 const HORIZONS: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 144, 168];
 /// Hours of a series before anything is said of it.
 const LEAST_HOURS: usize = 24;
@@ -55,7 +57,8 @@ struct OpenJob {
     gpus_milli: i64,
     team: Option<String>,
     pool: Option<String>,
-    /// Class of the size it was first heard of with: if it moved with each resize, its class would lose it without an end.
+    /// Class of the size it was first heard of with: if it moved with each resize, its class would
+    /// lose it without an end.
     class: Option<&'static str>,
 }
 
@@ -83,7 +86,8 @@ pub struct Demand {
     hour_us: Option<i64>,
     open: BTreeMap<String, OpenJob>,
     next_id: u64,
-    /// When jobs left that did so lately: what is told of them again, or late, does not bring them back.
+    /// When jobs left that did so lately: what is told of them again, or late, does not bring them
+    /// back.
     left: BTreeMap<String, i64>,
     series: BTreeMap<(i32, String), Series>,
     changes: Vec<Change>,
@@ -93,7 +97,8 @@ pub struct Demand {
 type Name = (i32, String);
 
 impl Demand {
-    /// Hours that begin before `learn_from_us` are not learned from, only the jobs that are left of them.
+    /// Hours that begin before `learn_from_us` are not learned from, only the jobs that are left of
+    /// them.
     pub fn new(cluster: &str, learn_from_us: i64) -> Self {
         Self {
             cluster: cluster.into(),
@@ -253,8 +258,8 @@ impl Demand {
 impl Series {
     /// A series that begins at `at_us`, in or before the hour that began at `hour_us`.
     fn new(hour_us: i64, at_us: i64) -> Self {
-        // The job table tells an outage from a quiet hour. The stride is prime to the hours of a day and spares a restart half the
-        // learning of the default.
+        // The job table tells an outage from a quiet hour. The stride is prime to the hours of a
+        // day and spares a restart half the learning of the default.
         let config = Config { stride: 11, outages: false, ..Config::default() };
         Self {
             level_milli: 0,
@@ -345,7 +350,8 @@ mod tests {
         assert_eq!([SeriesKind::Total, SeriesKind::Pool, SeriesKind::Team].map(of), [2 * HORIZONS.len(); 3]);
         let first = &issued[0];
         assert_eq!((first.horizon, first.target_ms, first.level_ppm.len()), (1, 24 * 3_600_000, 21));
-        // What always was is foreseen again, or more: one job came in the only day there was. Three times the peak is the bound.
+        // What always was is foreseen again, or more: one job came in the only day there was. Three
+        // times the peak is the bound.
         assert!(first.gpus_milli.is_sorted() && first.gpus_milli[20] <= 12_000, "{first:?}");
         assert!((4_000..=8_000).contains(&first.gpus_milli[10]), "{first:?}");
     }
@@ -369,7 +375,8 @@ mod tests {
         let mut seen = Vec::new();
         for (kind, gpus, at_us) in [
             (v1::JobEventKind::Submitted, Some(8_000), 0),
-            // It gets four of the eight it asked for after half an hour, and two more after an hour and a half.
+            // It gets four of the eight it asked for after half an hour, and two more after an hour
+            // and a half.
             (v1::JobEventKind::Started, Some(4_000), HOUR_US / 2),
             (v1::JobEventKind::Resized, Some(6_000), HOUR_US * 3 / 2),
             (v1::JobEventKind::Ended, None, HOUR_US * 9 / 4),
@@ -378,7 +385,8 @@ mod tests {
             seen.push(demand.series[&(SeriesKind::Total.into(), "total".to_owned())].clone());
         }
         let sum = |series: &Series| series.sum / i128::from(HOUR_US / 4);
-        // In thousandths of a GPU times quarters of an hour: 8 x 2; of the second hour 4 x 2; of the third 6 x 1.
+        // In thousandths of a GPU times quarters of an hour: 8 x 2; of the second hour 4 x 2; of
+        // the third 6 x 1.
         assert_eq!(seen.iter().map(sum).collect::<Vec<_>>(), [0, 16_000, 8_000, 6_000]);
         assert_eq!(seen.iter().map(|s| s.level_milli).collect::<Vec<_>>(), [8_000, 4_000, 6_000, 0]);
         // Told again, too early, unknown: nothing changes.

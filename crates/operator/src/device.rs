@@ -1,4 +1,5 @@
-//! Samples of devices in windows of ten seconds: means of what is a level, sums of what a counter grew by.
+//! Samples of devices in windows of ten seconds: means of what is a level, sums of what a counter
+//! grew by.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use super::US_PER_MS;
 pub const WINDOW_US: i64 = 10_000_000;
 /// Below this the clock says what the device has to do rather than how well it is.
 const BUSY_PPM: i64 = 100_000;
-/// Bits of nvmlClocksEventReasons: hardware slowdown, and heat by driver or hardware, and the node's power brake.
+/// Bits of nvmlClocksEventReasons: hardware slowdown, and heat by driver or hardware, and the
+/// node's power brake.
 const SLOWED_BITS: i64 = 0x8 | 0x20 | 0x40 | 0x80;
 /// The driver keeps to the power limit.
 const POWER_CAP_BIT: i64 = 0x4;
@@ -62,8 +64,9 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Adds a batch; what belongs to windows that ended by `closed_us` is too late and left out. MIG slices are left out too: they
-    /// have no clocks of their own. A batch that does not fit together changes nothing.
+    /// Adds a batch; what belongs to windows that ended by `closed_us` is too late and left out.
+    /// MIG slices are left out too: they have no clocks of their own. A batch that does not fit
+    /// together changes nothing.
     pub fn add(&mut self, batch: &GpuSampleBatch, closed_us: i64) {
         let ticks = ticks(batch);
         let column = |name: &str| {
@@ -193,7 +196,8 @@ fn values(column: &Column, devices: usize, ticks: usize) -> Option<Vec<Option<i6
     Some(values)
 }
 
-/// By how much a counter grew from the sample before; `None` where that is not known, or where it began anew.
+/// By how much a counter grew from the sample before; `None` where that is not known, or where it
+/// began anew.
 fn growths(column: &Column, devices: usize, ticks: usize) -> Option<Vec<Option<i64>>> {
     let values = values(column, devices, ticks)?;
     let growth = |at: usize| {

@@ -1,5 +1,6 @@
-//! Which fault ended an attempt that failed: faults of its nodes are kept for the time that a collective takes to give up, and joined
-//! a minute after the end, because drivers may log after it.
+//! Which fault ended an attempt that failed: faults of its nodes are kept for the time that a
+//! collective takes to give up, and joined a minute after the end, because drivers may log after
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,12 +15,13 @@ use super::{Publication, US_PER_MS, US_PER_S, envelope, lines, ppm, source};
 const MODEL: &str = "job-end-1";
 /// An end is judged so long after it, µs.
 const WAITED_US: i64 = 60 * US_PER_S;
-/// Faults are kept so long: eleven minutes before the end ([`cause_of_end`]) and the minute after it.
+/// Faults are kept so long: eleven minutes before the end ([`cause_of_end`]) and the minute after
+/// it.
 const KEPT_US: i64 = 720 * US_PER_S;
 /// Faults of a node that are kept; of those that all follow one another the first ones matter.
 const MOST_FAULTS: usize = 256;
-/// Ends that a fault can have caused. What a person, a preemption or a resize ended needs none; programs that are stopped by them log
-/// what looks like one.
+/// Ends that a fault can have caused. What a person, a preemption or a resize ended needs none;
+/// programs that are stopped by them log what looks like one.
 const FAILED: [&str; 6] = ["FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "REQUEUED", "UNKNOWN"];
 /// Surer than this a node is taken to have ended the job.
 const SURE: f64 = 0.5;
@@ -51,7 +53,8 @@ pub struct Ended {
 #[derive(Debug, Clone)]
 pub struct Judged {
     pub publication: Publication,
-    /// The node that ended the job, when it did, where that is sure enough and the program's own mistake it was not.
+    /// The node that ended the job, when it did, where that is sure enough and the program's own
+    /// mistake it was not.
     pub bad: Option<(String, i64)>,
 }
 

@@ -1,8 +1,9 @@
 //! Events in any order in, publications in order of event time out.
 //!
-//! What came is held until the watermark passes it, and used in order of event time; between events a clock of ticks runs, every
-//! ten seconds of event time. So how partitions are interleaved, and how often the watermark moves, changes nothing that is said.
-//! What comes after the watermark has passed it is used at once, and may change what is said from then on.
+//! What came is held until the watermark passes it, and used in order of event time; between events
+//! a clock of ticks runs, every ten seconds of event time. So how partitions are interleaved, and
+//! how often the watermark moves, changes nothing that is said. What comes after the watermark has
+//! passed it is used at once, and may change what is said from then on.
 //!
 //! Reports of steps alone do not wait for the watermark (`ahead`).
 
@@ -115,13 +116,15 @@ impl Feed {
         self.counts
     }
 
-    /// Forecasts that are issued from now on learn from hours that begin at `from_us` or later; for clusters not heard of yet.
+    /// Forecasts that are issued from now on learn from hours that begin at `from_us` or later; for
+    /// clusters not heard of yet.
     pub fn learn_from(&mut self, from_us: i64) {
         self.learn_from_us = from_us;
     }
 
-    /// Takes an event in, and tells its time in the order of events, µs since 1970; `None` if it does not tell how far time has come:
-    /// it changes nothing here, or, like a price, may be of a time to come. `now_ms`: the clock of who takes it in.
+    /// Takes an event in, and tells its time in the order of events, µs since 1970; `None` if it
+    /// does not tell how far time has come: it changes nothing here, or, like a price, may be of a
+    /// time to come. `now_ms`: the clock of who takes it in.
     pub fn push(&mut self, event: Event, now_ms: i64) -> Option<i64> {
         let envelope = event.envelope()?;
         let id = envelope.event_id.first_chunk().map_or(0, |id| u128::from_be_bytes(*id));
@@ -154,7 +157,8 @@ impl Feed {
         tells_time.then_some(at_us)
     }
 
-    /// Everything up to `watermark_us` was pushed: uses it. A watermark below the last one changes nothing.
+    /// Everything up to `watermark_us` was pushed: uses it. A watermark below the last one changes
+    /// nothing.
     pub fn advance(&mut self, watermark_us: i64) {
         while let Some(place) = self.waiting.keys().next().copied() {
             let at_us = place.0;
@@ -235,7 +239,8 @@ impl Feed {
         self.fleets.entry(cluster.into()).or_insert_with(|| Fleet::new(cluster, at_us))
     }
 
-    /// Jobs that report no steps are watched by what their devices show, which of `nodes` was just now.
+    /// Jobs that report no steps are watched by what their devices show, which of `nodes` was just
+    /// now.
     fn watch_quiet_jobs(&mut self, nodes: &BTreeSet<Name>, now_us: i64) {
         let mut jobs: BTreeSet<Name> = BTreeSet::new();
         for (cluster, node) in nodes {
@@ -425,7 +430,8 @@ impl Feed {
     }
 }
 
-/// The node that a confirmed signal blames, and since when: the same of all that is said of an episode.
+/// The node that a confirmed signal blames, and since when: the same of all that is said of an
+/// episode.
 fn blamed(event: &Event) -> Option<(&str, i64)> {
     match event {
         Event::Straggler(signal) if signal.state() == v1::SignalState::Confirmed => {

@@ -1,9 +1,11 @@
-//! What happens to the nodes and jobs of a cluster beside its steps and samples: who holds what ([`Holds`]), which fault ended a job
-//! ([`Ends`]), which nodes fail again and again ([`Lemons`]). The three go by one clock: that of events.
+//! What happens to the nodes and jobs of a cluster beside its steps and samples: who holds what
+//! ([`Holds`]), which fault ended a job ([`Ends`]), which nodes fail again and again ([`Lemons`]).
+//! The three go by one clock: that of events.
 //!
-//! What comes late changes nothing that was said. A fault told late counts for ends that are not judged yet, and its hour from the next
-//! midnight on; an attempt that ended earlier than it was counted up to leaves its nodes those hours of use; one that is told to have
-//! begun after its end was told is not taken to run.
+//! What comes late changes nothing that was said. A fault told late counts for ends that are not
+//! judged yet, and its hour from the next midnight on; an attempt that ended earlier than it was
+//! counted up to leaves its nodes those hours of use; one that is told to have begun after its end
+//! was told is not taken to run.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +19,8 @@ use super::lemons::{LemonFound, Lemons};
 use super::{Publication, US_PER_S};
 
 const DAY_US: i64 = 86_400 * US_PER_S;
-/// Days after which nothing that happened counts any more; midnights after a longer silence are passed over.
+/// Days after which nothing that happened counts any more; midnights after a longer silence are
+/// passed over.
 const MOST_DAYS: i64 = 30;
 
 /// What the passing of time brought.
@@ -70,7 +73,8 @@ impl Fleet {
         self.count_used();
     }
 
-    /// An attempt ended. `told`: the nodes that its ranks named; they count where nobody else names any.
+    /// An attempt ended. `told`: the nodes that its ranks named; they count where nobody else names
+    /// any.
     pub fn ended(&mut self, fact: &JobFact, final_state: Option<&str>, told: &[String], at_us: i64) {
         self.newest_us = self.newest_us.max(at_us);
         let held = self.holds.ended(&fact.job_id, fact.attempt, at_us);
@@ -138,7 +142,8 @@ impl Fleet {
         self.lemons.bad(node, at_us);
     }
 
-    /// Everything before `now_us` was told: ends whose minute is over, and midnights up to then, in order of time.
+    /// Everything before `now_us` was told: ends whose minute is over, and midnights up to then, in
+    /// order of time.
     pub fn advance(&mut self, now_us: i64) -> Vec<Passed> {
         let mut passed = Vec::new();
         while self.midnight_us <= now_us {
@@ -179,7 +184,8 @@ fn next_midnight(at_us: i64) -> i64 {
     at_us.div_euclid(DAY_US).saturating_add(1).saturating_mul(DAY_US)
 }
 
-/// Slurm's states of a node that is gone, e.g. `DOWN*` or `IDLE+FAIL`; one that is switched off to save power is not.
+/// Slurm's states of a node that is gone, e.g. `DOWN*` or `IDLE+FAIL`; one that is switched off to
+/// save power is not.
 fn is_down(state: &str) -> bool {
     let words = state.split(['+', ',', ' ']).map(|word| word.trim_end_matches(['*', '~', '#', '$', '@']));
     words.into_iter().any(|word| ["DOWN", "FAIL", "FAILING"].contains(&word))
@@ -240,7 +246,8 @@ mod tests {
         let found = run(DAY_US);
         assert_eq!(found, run(DAY_US / 7));
         assert!(found.iter().all(|(_, node)| node == "n13") && found.len() > 20, "{found:?}");
-        // Its last fault is of day 5: the midnight that begins day 34 has 28 days and the one that ends before it, 5 not among them.
+        // Its last fault is of day 5: the midnight that begins day 34 has 28 days and the one that
+        // ends before it, 5 not among them.
         assert_eq!(found.last().unwrap().0, 33);
         let days: Vec<i64> = found.iter().map(|(day, _)| *day).collect();
         assert!(days.windows(2).all(|pair| pair[1] == pair[0] + 1), "once a day: {days:?}");

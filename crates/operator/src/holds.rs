@@ -1,4 +1,5 @@
-//! Who holds which nodes and devices of a cluster: what schedulers tell of attempts, and agents of single devices.
+//! Who holds which nodes and devices of a cluster: what schedulers tell of attempts, and agents of
+//! single devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,8 +96,9 @@ impl Held {
         self.devices.values().filter(|device| device.is_own)
     }
 
-    /// Where its devices are, by node: those that are known to be its own; else all of a node, where it holds as many of it as there
-    /// are (`devices_of`: UUID and number of a node's). Of nodes it holds a part of, nobody knows which, and they are left out.
+    /// Where its devices are, by node: those that are known to be its own; else all of a node,
+    /// where it holds as many of it as there are (`devices_of`: UUID and number of a node's). Of
+    /// nodes it holds a part of, nobody knows which, and they are left out.
     pub fn places(&self, devices_of: impl Fn(&str) -> Vec<(String, u32)>) -> Vec<Place> {
         let own: BTreeSet<_> = self.own_devices().map(|d| (&d.node, d.index, &d.uuid)).collect();
         if !own.is_empty() {
@@ -134,7 +136,8 @@ pub type Used = (String, i64, i64);
 pub struct Holds {
     jobs: BTreeMap<String, Held>,
     on_node: BTreeMap<String, BTreeSet<String>>,
-    /// When and which attempt ended lately: what is told of it again, or late, does not bring it back.
+    /// When and which attempt ended lately: what is told of it again, or late, does not bring it
+    /// back.
     left: BTreeMap<String, (i64, Option<i64>)>,
     used: Vec<Used>,
 }
@@ -175,7 +178,8 @@ impl Holds {
         });
     }
 
-    /// An attempt ended: what it held. `None` if it is another than the one that runs, or none does.
+    /// An attempt ended: what it held. `None` if it is another than the one that runs, or none
+    /// does.
     pub fn ended(&mut self, job_id: &str, attempt: Option<i64>, at_us: i64) -> Option<Held> {
         let held = self.jobs.get(job_id)?;
         if held.attempt.is_some() && attempt.is_some() && held.attempt != attempt {
@@ -189,7 +193,8 @@ impl Holds {
         self.left.insert(job_id.into(), (at_us, attempt)) == Some((at_us, attempt))
     }
 
-    /// A device is held, or no more. Tells whether that was the last of a job that no scheduler told of: then it is over.
+    /// A device is held, or no more. Tells whether that was the last of a job that no scheduler
+    /// told of: then it is over.
     pub fn hold(&mut self, fact: &HoldFact, at_us: i64) -> bool {
         if fact.begins {
             if !self.has_left(&fact.job_id, None, at_us) {
@@ -230,8 +235,8 @@ impl Holds {
         self.left.retain(|_, (left_us, _)| now_us.saturating_sub(*left_us) < KEPT_US);
     }
 
-    /// What is told at `at_us` of an attempt that had left by then. Ends and begins of one moment come in any order: what begins then
-    /// is another attempt.
+    /// What is told at `at_us` of an attempt that had left by then. Ends and begins of one moment
+    /// come in any order: what begins then is another attempt.
     fn has_left(&self, job_id: &str, attempt: Option<i64>, at_us: i64) -> bool {
         self.left.get(job_id).is_some_and(|(left_us, left)| {
             at_us < *left_us || at_us == *left_us && attempt.is_some() && attempt == *left

@@ -23,7 +23,8 @@ const SILENT_US: i64 = 6 * 3_600 * US_PER_S;
 /// Most ranks of a job, as in [`Settings`]; further ones are left out.
 const MOST_RANKS: u32 = 1 << 16;
 
-/// Where a rank runs and what it works at, as far as its reports tell; of a job without reports, a device that it holds.
+/// Where a rank runs and what it works at, as far as its reports tell; of a job without reports, a
+/// device that it holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub told: Told,
@@ -128,7 +129,8 @@ impl WatchedJob {
         &self.nodes
     }
 
-    /// An attempt began, or the current one holds other devices from now on. What was told before changes nothing.
+    /// An attempt began, or the current one holds other devices from now on. What was told before
+    /// changes nothing.
     pub fn started(&mut self, attempt: Option<i64>, hosts: Option<&str>, at_us: i64) -> Vec<Publication> {
         let hosts = hosts.unwrap_or("").split(',').map(str::trim).filter(|host| !host.is_empty());
         let hosts: Vec<String> = hosts.map(str::to_owned).collect();
@@ -155,7 +157,8 @@ impl WatchedJob {
         self.stop(at_us)
     }
 
-    /// Takes one rank's report of a step that ended at `end_us`. `late`: what came before it in time was already decided on.
+    /// Takes one rank's report of a step that ended at `end_us`. `late`: what came before it in
+    /// time was already decided on.
     pub fn step(&mut self, report: v1::StepReport, end_us: i64, late: bool) -> Vec<Publication> {
         let mut said = Vec::new();
         match report.attempt_id {
@@ -422,7 +425,8 @@ impl Gathering {
         self.reports.push((report, end_us));
     }
 
-    /// Every rank has spoken, or so many have again and again that the others need not be waited for.
+    /// Every rank has spoken, or so many have again and again that the others need not be waited
+    /// for.
     fn is_enough(&self) -> bool {
         let world = self.world.map_or(MOST_RANKS, |world| world.min(MOST_RANKS)) as usize;
         self.heard.len() >= world || self.reports.len() > 4 * world + 4_096

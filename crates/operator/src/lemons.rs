@@ -1,4 +1,5 @@
-//! Which nodes of a cluster fail again and again: hours in use and bad ones, judged at midnight (UTC).
+//! Which nodes of a cluster fail again and again: hours in use and bad ones, judged at midnight
+//! (UTC).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,9 +42,11 @@ impl Lemons {
         }
     }
 
-    /// Lemons by what happened in the 28 days before `now_us`, and those that were lemons and are none any more; by name.
+    /// Lemons by what happened in the 28 days before `now_us`, and those that were lemons and are
+    /// none any more; by name.
     pub fn judge(&mut self, now_us: i64) -> Vec<(String, LemonFound)> {
-        // A moment before midnight: the day that begins has no hours yet, and would push the first of the 28 out.
+        // A moment before midnight: the day that begins has no hours yet, and would push the first
+        // of the 28 out.
         let records = self.hours.records(now_us - 1);
         let mut found = Vec::new();
         for (record, lemon) in records.iter().zip(lemons(&records)) {

@@ -1,9 +1,11 @@
-//! Insight as a streaming operator: what jobs, steps, devices and nodes tell goes in, signals and forecasts come out, as events.
+//! Insight as a streaming operator: what jobs, steps, devices and nodes tell goes in, signals and
+//! forecasts come out, as events.
 //!
-//! The files, in the order the data goes: `operator` (the log, the only one that does I/O) → `feed` (order of event time,
-//! the clock of ticks) → `job` (a detector each; `roles`: whose peers its ranks are), `device` (windows of samples), `node` (health),
-//! `demand` (forecasts), `coverage` (whether they hold), `sizing` (what to commit to), `curves` (scaling), `fleet` (who holds what: `holds`; which fault ended a job:
-//! `ends`; nodes that fail again and again: `lemons`).
+//! The files, in the order the data goes: `operator` (the log, the only one that does I/O) → `feed`
+//! (order of event time, the clock of ticks) → `job` (a detector each; `roles`: whose peers its
+//! ranks are), `device` (windows of samples), `node` (health), `demand` (forecasts), `coverage`
+//! (whether they hold), `sizing` (what to commit to), `curves` (scaling), `fleet` (who holds what:
+//! `holds`; which fault ended a job: `ends`; nodes that fail again and again: `lemons`).
 
 mod coverage;
 mod curves;
@@ -29,8 +31,9 @@ pub use operator::{Operator, Pace, Published};
 const US_PER_MS: i64 = 1_000;
 const US_PER_S: i64 = 1_000_000;
 
-/// Events that are published together, under a source that names what they are about: published again, from the beginning of
-/// the log or by another process, they are known to the log and not written twice.
+/// Events that are published together, under a source that names what they are about: published
+/// again, from the beginning of the log or by another process, they are known to the log and not
+/// written twice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Publication {
     pub source: String,
@@ -50,8 +53,8 @@ fn envelope(cluster: &str, source: &str, at_us: i64, seq: u64) -> Option<Envelop
     })
 }
 
-/// Name of the producer of what is said about one thing. On Kafka, producers that are equal up to the `#` share what is dear to
-/// open.
+/// Name of the producer of what is said about one thing. On Kafka, producers that are equal up to
+/// the `#` share what is dear to open.
 fn source(about: &[&str]) -> String {
     format!("insight#{}", about.join("/").replace('#', "%23"))
 }

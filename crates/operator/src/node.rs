@@ -1,4 +1,5 @@
-//! One node's health: what its devices showed in the last ten minutes and the faults of the last day.
+//! One node's health: what its devices showed in the last ten minutes and the faults of the last
+//! day.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -65,7 +66,8 @@ impl WatchedNode {
         device.shown.push_back(showing);
     }
 
-    /// Takes what a collector says of a device: an XID, its loss, its return. Other kinds change nothing.
+    /// Takes what a collector says of a device: an XID, its loss, its return. Other kinds change
+    /// nothing.
     pub fn told(&mut self, event: &v1::NodeEvent, at_us: i64) {
         let Some(uuid) = event.gpu_uuid.as_deref() else { return };
         let device = self.devices.entry(uuid.into()).or_default();

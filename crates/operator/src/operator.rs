@@ -1,4 +1,5 @@
-//! The log on both sides of [`Feed`]: topics are read from their beginning, and what is said is appended once.
+//! The log on both sides of [`Feed`]: topics are read from their beginning, and what is said is
+//! appended once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ const SAID: [SchemaId; 2] = [SchemaId::StragglerSignal, SchemaId::Forecast];
 pub enum Pace {
     /// Nothing more comes: 2 s, so that reports of the last step are whole.
     Once,
-    /// Agents send what they read in batches of ten seconds: 20 s. Steps run that far [ahead](super::feed).
+    /// Agents send what they read in batches of ten seconds: 20 s. Steps run that far
+    /// [ahead](super::feed).
     Live,
 }
 
@@ -297,7 +299,8 @@ mod tests {
             operator.catch_up(Pace::Once, 100 * HOUR_MS).unwrap()
         };
         let first = catch_up(false);
-        // The first hour is 1; 24 of them are over at 25, so the total and jobs of one GPU are foreseen at 30 and 36.
+        // The first hour is 1; 24 of them are over at 25, so the total and jobs of one GPU are
+        // foreseen at 30 and 36.
         assert_eq!((first.written, first.known, first.read), (2 * 2 * 16, 0, 39));
         assert_eq!(records(log.as_ref()), 64);
         let told = catch_up(false);
@@ -350,7 +353,8 @@ mod tests {
         let said = advice(log.as_ref());
         assert_eq!(said.iter().map(|it| it.term.as_str()).collect::<Vec<_>>(), ["WEEK", "MONTH", "YEAR"]);
         assert!(said.iter().all(|it| it.reason.as_deref() == Some("NO_RESERVED_PRICE")), "{said:?}");
-        // Prices for all models of any pool, and for one, that hold since the first hour and were entered now.
+        // Prices for all models of any pool, and for one, that hold since the first hour and were
+        // entered now.
         let mut operator = Operator::new(Arc::clone(&log)).unwrap();
         operator.catch_up(Pace::Once, 100 * HOUR_MS).unwrap();
         let price = |contract: &str, micros, entered_ms, at_ms| {

@@ -1,11 +1,12 @@
-//! Which ranks of a job do the same work, by what their reports tell: the stages of its pipeline and its groups of experts.
+//! Which ranks of a job do the same work, by what their reports tell: the stages of its pipeline
+//! and its groups of experts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Role of a rank that told none while others did: nobody's peer but its like's.
 const UNTOLD: u32 = u32::MAX;
-/// Micro-batches for each stage where a job with a pipeline tells none: from there on the bubble is small, which is why pipelines
-/// are run so (GPipe, arXiv 1811.06965, section 2.3).
+/// Micro-batches for each stage where a job with a pipeline tells none: from there on the bubble is
+/// small, which is why pipelines are run so (GPipe, arXiv 1811.06965, section 2.3).
 const MICRO_BATCHES_PER_STAGE: u32 = 4;
 
 /// What one rank told of its place in the job's parallelism.
@@ -26,8 +27,8 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Roles of ranks that told `told`, in order of rank, in a pipeline of `stages` and with `micro_batches`, as far as reports name
-    /// them. Where nothing is told all ranks are peers.
+    /// Roles of ranks that told `told`, in order of rank, in a pipeline of `stages` and with
+    /// `micro_batches`, as far as reports name them. Where nothing is told all ranks are peers.
     pub fn new(told: &[Told], stages: Option<u32>, micro_batches: Option<u32>) -> Self {
         let seen = told.iter().filter_map(|told| told.stage).max().map_or(1, |stage| stage.saturating_add(1));
         // A stage needs a rank.

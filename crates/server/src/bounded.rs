@@ -1,7 +1,9 @@
-//! Functions whose result may be far larger than what they are given: it is reckoned before they are called.
+//! Functions whose result may be far larger than what they are given: it is reckoned before they
+//! are called.
 //!
-//! A step of an operator is not interrupted, and `repeat('x', 1000000000)` is one. A call that would make more than a step
-//! may make is worked on in fewer rows at a time, and refused if one row alone makes more.
+//! A step of an operator is not interrupted, and `repeat('x', 1000000000)` is one. A call that
+//! would make more than a step may make is worked on in fewer rows at a time, and refused if one
+//! row alone makes more.
 
 use std::sync::Arc;
 
@@ -67,7 +69,8 @@ enum Makes {
     Copies,
     /// As many characters as the second argument says.
     Characters,
-    /// The first argument with the third in each place of the second; at every character if that is a pattern.
+    /// The first argument with the third in each place of the second; at every character if that is
+    /// a pattern.
     Replaced { pattern: bool },
     /// Numbers or times from the first argument to the second, in steps of the third.
     Range,
@@ -77,7 +80,8 @@ enum Makes {
     AllItIsGiven,
     /// All other arguments, with the first one between each two; `concat_ws`.
     Separated,
-    /// The items of the first argument with the second between each two, and the third for missing ones.
+    /// The items of the first argument with the second between each two, and the third for missing
+    /// ones.
     Text,
 }
 

@@ -20,11 +20,13 @@ use crate::wide;
 
 /// Rows of a drawn table; column widths need all of them at once, and nobody reads more.
 pub const TABLE_ROWS: usize = 10_000;
-/// A drawn table with more text than this is asked for in another format: every cell is as wide as the widest of its column.
+/// A drawn table with more text than this is asked for in another format: every cell is as wide as
+/// the widest of its column.
 const TABLE_BYTES: usize = 32 << 20;
 /// Rows are written so many bytes at a time, about, in a format of text.
 const PIECE_BYTES: usize = 1 << 20;
-/// Rows are written so many bytes at a time in Arrow's format, where each piece has a head of its own.
+/// Rows are written so many bytes at a time in Arrow's format, where each piece has a head of its
+/// own.
 const ARROW_PIECE_BYTES: usize = 8 << 20;
 /// A row with more is not written.
 const ROW_BYTES: usize = 16 << 20;
@@ -175,7 +177,8 @@ impl Encoder {
             Format::Jsonl => Self::Jsonl(json().build::<_, LineDelimited>(out)),
             Format::Csv => {
                 let mut writer = csv::WriterBuilder::new().with_timestamp_tz_format(TIME.into()).build(out);
-                // The header comes with the first batch, and a result without rows has a header too.
+                // The header comes with the first batch, and a result without rows has a header
+                // too.
                 writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
                 Self::Csv(Box::new(writer))
             }

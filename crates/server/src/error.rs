@@ -9,8 +9,8 @@ use datafusion::sql::sqlparser::parser::ParserError;
 
 use crate::wide::TooWide;
 
-/// Everything a query can end with besides rows. [`QueryError::code`] is stable, for programs; [`QueryError::hint`] says
-/// what to do.
+/// Everything a query can end with besides rows. [`QueryError::code`] is stable, for programs;
+/// [`QueryError::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     #[error("syntax error{}: {message}", at(.position))]

@@ -43,8 +43,9 @@ impl Format {
         }
     }
 
-    /// The format an HTTP `Accept` header prefers: the one with the highest `q`, of equal ones the first named.
-    /// `None` if it accepts none of them. JSON is what a client without preference gets.
+    /// The format an HTTP `Accept` header prefers: the one with the highest `q`, of equal ones the
+    /// first named. `None` if it accepts none of them. JSON is what a client without preference
+    /// gets.
     pub fn from_accept(accept: &str) -> Option<Self> {
         let mut best: Option<(f32, Self)> = None;
         for range in accept.split(',') {

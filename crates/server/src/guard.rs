@@ -1,5 +1,5 @@
-//! Refuses queries whose mere planning would cost the process its stack, its memory or minutes, which the engine does not
-//! limit and nothing can interrupt.
+//! Refuses queries whose mere planning would cost the process its stack, its memory or minutes,
+//! which the engine does not limit and nothing can interrupt.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -9,14 +9,14 @@ use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Select, Visit, Vi
 
 use crate::error::QueryError;
 
-/// Operators, function calls and brackets inside one another, e.g. terms of one sum. Planning time grows faster than the
-/// square of it.
+/// Operators, function calls and brackets inside one another, e.g. terms of one sum. Planning time
+/// grows faster than the square of it.
 const MAX_EXPR_DEPTH: usize = 200;
-/// Tables and SELECTs of one query. A WITH query that is named twice counts twice: forty of them, each naming the one
-/// before it twice, would ask for a million million.
+/// Tables and SELECTs of one query. A WITH query that is named twice counts twice: forty of them,
+/// each naming the one before it twice, would ask for a million million.
 const MAX_PARTS: usize = 500;
-/// Columns of all its tables and SELECTs, WITH queries written out. Each is an expression that is copied dozens of times
-/// while the query is planned.
+/// Columns of all its tables and SELECTs, WITH queries written out. Each is an expression that is
+/// copied dozens of times while the query is planned.
 const MAX_COLUMNS: usize = 30_000;
 /// Columns of a table, about, of which the text of a query does not tell how many it has.
 const TABLE_COLUMNS: usize = 50;

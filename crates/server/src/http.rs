@@ -1,5 +1,5 @@
-//! SQL over HTTP, for which there is no authentication yet, so that it belongs on a loopback address; and events over HTTP,
-//! for which there is (`ingest.rs`).
+//! SQL over HTTP, for which there is no authentication yet, so that it belongs on a loopback
+//! address; and events over HTTP, for which there is (`ingest.rs`).
 
 use std::future::{Future, IntoFuture};
 use std::io;
@@ -31,16 +31,18 @@ use crate::reference::{self, TableDoc};
 
 /// Longest request body, bytes.
 pub const MAX_BODY_BYTES: usize = 256 << 10;
-/// A response is held back up to this size, bytes, so that a query that fails early is answered with the right status.
-/// If it fails later, the connection is cut before the end of the body, which every HTTP client reports.
+/// A response is held back up to this size, bytes, so that a query that fails early is answered
+/// with the right status. If it fails later, the connection is cut before the end of the body,
+/// which every HTTP client reports.
 const HELD_BACK_BYTES: usize = 1 << 20;
 /// How long running responses may go on after the stop signal.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Answers requests until `shutdown` resolves, then finishes running responses for at most five seconds.
+/// Answers requests until `shutdown` resolves, then finishes running responses for at most five
+/// seconds.
 ///
-/// On a loopback address only requests that name one as `Host` are answered, so that a web page the user happens to visit
-/// cannot read the tables by letting its own name point here.
+/// On a loopback address only requests that name one as `Host` are answered, so that a web page the
+/// user happens to visit cannot read the tables by letting its own name point here.
 pub async fn serve(
     listener: TcpListener,
     service: QueryService,
@@ -221,8 +223,8 @@ async fn respond(
     Ok(([(CONTENT_TYPE, format.media_type())], body).into_response())
 }
 
-/// The response from its first bytes on. It is written by a task of its own, which ends in time: a reader who stalls keeps
-/// the pieces under way, not the query's rows.
+/// The response from its first bytes on. It is written by a task of its own, which ends in time: a
+/// reader who stalls keeps the pieces under way, not the query's rows.
 fn streamed(head: Vec<u8>, encoded: Encoded) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(write(encoded, sender));

@@ -90,7 +90,8 @@ async fn topics(State(ingest): State<Ingest>, headers: HeaderMap) -> Result<Resp
 async fn append(State(ingest): State<Ingest>, request: Request) -> Result<Response, Refused> {
     let (head, body) = request.into_parts();
     ingest.check_token(&head.headers)?;
-    // A web page may send a form or text to an address that its user reaches, but not this without asking first.
+    // A web page may send a form or text to an address that its user reaches, but not this without
+    // asking first.
     if head.headers.get(CONTENT_TYPE).is_none_or(|value| value.as_bytes() != wire::CONTENT_TYPE.as_bytes()) {
         let message =
             format!("send an AppendRequest as {}; schemas/README.md describes it", wire::CONTENT_TYPE);

@@ -1,7 +1,8 @@
 //! SQL over the lake: read-only queries with limits, output formats, and the HTTP service.
 //!
-//! [`QueryService`] runs SQL on the newest consistent catalog; [`Encoded`] turns the rows into bytes of a [`Format`], piece
-//! by piece; [`serve`] offers both over HTTP, and [`Ingest`] appends what agents send. The `tidegate sql` command uses the first two directly.
+//! [`QueryService`] runs SQL on the newest consistent catalog; [`Encoded`] turns the rows into
+//! bytes of a [`Format`], piece by piece; [`serve`] offers both over HTTP, and [`Ingest`] appends
+//! what agents send. The `tidegate sql` command uses the first two directly.
 
 mod bounded;
 mod encode;

@@ -1,7 +1,8 @@
-//! Measures what queries hold where they work, and claims beforehand what operators take without a claim.
+//! Measures what queries hold where they work, and claims beforehand what operators take without a
+//! claim.
 //!
-//! Every operator's step is followed by [`QueryPool::worked`]. A step is not interrupted, so what a single one may make is
-//! bounded beforehand: see `bounded.rs` and `wide.rs`.
+//! Every operator's step is followed by [`QueryPool::worked`]. A step is not interrupted, so what a
+//! single one may make is bounded beforehand: see `bounded.rs` and `wide.rs`.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -29,7 +30,8 @@ use crate::wide;
 
 static GAUGE: OnceLock<&'static dyn Gauge> = OnceLock::new();
 
-/// Measures queries of this process by `gauge` from now on. It is the process's own to say what its allocator knows.
+/// Measures queries of this process by `gauge` from now on. It is the process's own to say what its
+/// allocator knows.
 pub fn measure_by(gauge: &'static dyn Gauge) {
     GAUGE.set(gauge).ok();
 }
@@ -68,8 +70,9 @@ impl Meter {
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let build =
             node.downcast_ref::<HashJoinExec>().is_some() || node.downcast_ref::<CrossJoinExec>().is_some();
-        // A join claims its input itself, not the copy; windows claim nothing, and put out a column each. A nested loop
-        // join that finds no room works on a part of its input at a time, so it must not be refused here.
+        // A join claims its input itself, not the copy; windows claim nothing, and put out a column
+        // each. A nested loop join that finds no room works on a part of its input at a time, so it
+        // must not be refused here.
         let gathered = match node.downcast_ref::<WindowAggExec>() {
             Some(windows) => {
                 Some(Copies { of_input: 2, more_a_row: 2 * VALUE_BYTES * windows.window_expr().len() })
@@ -118,7 +121,8 @@ struct Copies {
 /// A computed value takes so many bytes, about.
 const VALUE_BYTES: usize = 16;
 
-/// What an operator's input is claimed as while it is gathered: most gather batches, and then copy them into one.
+/// What an operator's input is claimed as while it is gathered: most gather batches, and then copy
+/// them into one.
 #[derive(Debug, Default)]
 struct Claims(Mutex<HashMap<usize, MemoryReservation>>);
 
@@ -129,7 +133,8 @@ impl Claims {
         claim.or_insert_with(|| MemoryConsumer::new("rows put together").register(pool)).try_grow(bytes)
     }
 
-    /// The operator has gone on: nothing is copied any more. What was gathered for all its partitions is the first one's.
+    /// The operator has gone on: nothing is copied any more. What was gathered for all its
+    /// partitions is the first one's.
     fn release(&self, partition: usize) {
         let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let partition = if claims.len() == 1 { None } else { Some(partition) };
@@ -252,7 +257,8 @@ impl MeteredStream {
         }
     }
 
-    /// So many of the first rows of a batch that what their lists become is no more than a step may make.
+    /// So many of the first rows of a batch that what their lists become is no more than a step may
+    /// make.
     fn rows_to_unnest(&self, batch: &RecordBatch, lists: &[usize]) -> EngineResult<usize> {
         let mut made = vec![0; batch.num_rows()];
         let widths: Vec<Vec<usize>> = batch.columns().iter().map(wide::row_bytes).collect();

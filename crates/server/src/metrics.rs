@@ -25,7 +25,8 @@ struct Partition {
 /// Metrics of one runner, as [`Metrics::observe`] last saw it.
 pub struct Metrics {
     registry: Registry,
-    /// Totals are told as they are; Prometheus wants counters that only grow, so the difference is added.
+    /// Totals are told as they are; Prometheus wants counters that only grow, so the difference is
+    /// added.
     last: Mutex<Progress>,
     records: Counter,
     undecodable: Counter,

@@ -33,22 +33,23 @@ use crate::{guard, reference, wide};
 
 /// Longest query text, bytes.
 const MAX_SQL_BYTES: usize = 64 << 10;
-/// Stack of a query thread: planning recurses over expressions as deep as [`guard`] lets them be. Only what is used of it
-/// costs memory.
+/// Stack of a query thread: planning recurses over expressions as deep as [`guard`] lets them be.
+/// Only what is used of it costs memory.
 const STACK_BYTES: usize = 64 << 20;
 /// Threads for file access, which the engine moves out of its way.
 const MAX_BLOCKING_THREADS: usize = 32;
 /// Batches that wait for a slow reader before the query pauses.
 const BATCHES_AHEAD: usize = 2;
-/// A single step of an operator may make one part in so many of the memory limit, and no more than the other bound.
+/// A single step of an operator may make one part in so many of the memory limit, and no more than
+/// the other bound.
 const STEP_PART: usize = 16;
 const STEP_BYTES: usize = 64 << 20;
 
 /// What queries may use. Memory is shared by all running queries; the rest is per query.
 #[derive(Debug, Clone, Copy)]
 pub struct QueryLimits {
-    /// Bytes that all running queries together may hold, rows kept for the next one included; what can be spilled goes to
-    /// the temporary folder.
+    /// Bytes that all running queries together may hold, rows kept for the next one included; what
+    /// can be spilled goes to the temporary folder.
     pub memory_bytes: usize,
     /// Threads for all queries together.
     pub threads: usize,
@@ -102,7 +103,8 @@ struct Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // A runtime must not be waited for on a thread of another one, and the last clone may well be dropped there.
+        // A runtime must not be waited for on a thread of another one, and the last clone may well
+        // be dropped there.
         if let Some(threads) = self.threads.take() {
             threads.shutdown_background();
         }
@@ -110,7 +112,8 @@ impl Drop for Engine {
 }
 
 impl QueryService {
-    /// Starts the threads for queries. Fails if the system grants none, or on a temporary folder that cannot be used.
+    /// Starts the threads for queries. Fails if the system grants none, or on a temporary folder
+    /// that cannot be used.
     pub fn new(source: CatalogSource, limits: QueryLimits) -> Result<Self, QueryError> {
         let threads = Builder::new_multi_thread()
             .worker_threads(limits.threads.max(1))
@@ -139,7 +142,8 @@ impl QueryService {
         self.source.current()
     }
 
-    /// Starts a query and waits until its columns are known. Dropping the future or the rows cancels the query.
+    /// Starts a query and waits until its columns are known. Dropping the future or the rows
+    /// cancels the query.
     pub async fn query(&self, sql: &str, overrides: Overrides) -> Result<Rows, QueryError> {
         let limits = self.engine.limits;
         let time_max = overrides.time_max.unwrap_or(limits.time_max);
@@ -158,7 +162,8 @@ impl QueryService {
         };
         let work = run(Arc::clone(&self.engine), self.source.current(), sql.to_owned(), out);
         let mut rows = Rows { schema: Arc::new(Schema::empty()), batches, task: JoinSet::new(), stop };
-        // The limit holds inside the task too: a reader who stalls must not keep the query's memory.
+        // The limit holds inside the task too: a reader who stalls must not keep the query's
+        // memory.
         let stop = rows.stop.clone();
         rows.task.spawn_on(async move { stop.within(work).await? }, &self.engine.handle);
         match rows.stop.within(schema).await? {
@@ -255,7 +260,8 @@ async fn run(
             Ok(()) => break,
         }
     }
-    // Its place is the next one's when its last rows are taken, or nobody wants them: until then they are held.
+    // Its place is the next one's when its last rows are taken, or nobody wants them: until then
+    // they are held.
     out.batches.reserve_many(BATCHES_AHEAD).await.ok();
     Ok(())
 }

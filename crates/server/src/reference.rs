@@ -1,4 +1,5 @@
-//! What tables, columns and functions there are: for `describe`, for `GET /v1/tables`, and for the documentation.
+//! What tables, columns and functions there are: for `describe`, for `GET /v1/tables`, and for the
+//! documentation.
 
 use std::sync::Arc;
 
@@ -69,7 +70,8 @@ fn type_name(data_type: &DataType) -> String {
     }
 }
 
-/// Answers `describe`, `describe TABLE`, `describe functions` and `show tables`; `None` for everything else.
+/// Answers `describe`, `describe TABLE`, `describe functions` and `show tables`; `None` for
+/// everything else.
 pub(crate) fn answer(catalog: &Catalog, sql: &str) -> Result<Option<RecordBatch>, QueryError> {
     let words: Vec<String> = sql
         .trim()
@@ -165,7 +167,8 @@ pub fn markdown<'a>(specs: impl Iterator<Item = &'a TableSpec>) -> String {
     page
 }
 
-/// The questions that pipelines answer as a page of the documentation, in the order of the tables' names.
+/// The questions that pipelines answer as a page of the documentation, in the order of the tables'
+/// names.
 pub fn questions<'a>(pipelines: impl Iterator<Item = &'a Pipeline>) -> String {
     let mut answers: Vec<(&Pipeline, &str)> =
         pipelines.filter_map(|p| Some((p, p.question.as_deref()?))).collect();

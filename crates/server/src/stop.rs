@@ -1,6 +1,6 @@
-//! Makes running queries endable. A query is a task, and a task ends where it pauses. The engine pauses where rows are read,
-//! but a join may compute for hours on what it has read: it is made to pause with what it puts out, and to look at the
-//! clock where it puts out nothing.
+//! Makes running queries endable. A query is a task, and a task ends where it pauses. The engine
+//! pauses where rows are read, but a join may compute for hours on what it has read: it is made to
+//! pause with what it puts out, and to look at the clock where it puts out nothing.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

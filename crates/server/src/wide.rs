@@ -27,7 +27,8 @@ pub(crate) fn check_rows(batch: &RecordBatch, most: usize) -> EngineResult<()> {
     }
 }
 
-/// Bytes of the widest row, or a little more: the widest values of all columns may stand in different rows.
+/// Bytes of the widest row, or a little more: the widest values of all columns may stand in
+/// different rows.
 pub(crate) fn widest_row(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|column| row_bytes(column).into_iter().max().unwrap_or(0)).sum()
 }
@@ -97,7 +98,8 @@ fn of_items(items: &ArrayRef, starts: impl Iterator<Item = usize>) -> Vec<usize>
     starts.windows(2).map(|ends| before[ends[1]] - before[ends[0]] + size_of::<i64>()).collect()
 }
 
-/// Bytes of a value of a type whose values all take the same, or the share of one in the whole column.
+/// Bytes of a value of a type whose values all take the same, or the share of one in the whole
+/// column.
 fn fixed_bytes(data_type: &DataType, column: &ArrayRef) -> usize {
     match data_type {
         DataType::Null | DataType::Boolean => 1,
@@ -185,7 +187,8 @@ pub(crate) fn drawn_bytes(batches: &[RecordBatch]) -> usize {
 /// Rows that are worked on at a time, where nothing speaks against it.
 pub(crate) const BATCH_ROWS: usize = 8192;
 
-/// So many rows at a time that a step of the plan makes no more than `step_bytes` of its columns and of the texts it names.
+/// So many rows at a time that a step of the plan makes no more than `step_bytes` of its columns
+/// and of the texts it names.
 pub(crate) fn batch_rows(plan: &LogicalPlan, step_bytes: usize) -> EngineResult<usize> {
     let mut widest = 1;
     plan.apply_with_subqueries(|node| {

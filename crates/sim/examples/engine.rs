@@ -1,4 +1,5 @@
-//! How many jobs a minute the engine simulates, on one core: `cargo run --release -p tidegate-sim --example engine [jobs]`.
+//! How many jobs a minute the engine simulates, on one core: `cargo run --release -p tidegate-sim
+//! --example engine [jobs]`.
 
 use std::time::Instant;
 

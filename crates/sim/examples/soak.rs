@@ -1,4 +1,5 @@
-//! Random days against what must never happen: `cargo run --release -p tidegate-sim --example soak -- FROM TO`.
+//! Random days against what must never happen: `cargo run --release -p tidegate-sim --example soak
+//! -- FROM TO`.
 //!
 //! Seeds `FROM..TO`, with the product's planner, guard and actuator by the policy `auto`.
 

@@ -1,10 +1,12 @@
-//! What must be true of a simulation at every moment, counted anew from the nodes and jobs themselves.
+//! What must be true of a simulation at every moment, counted anew from the nodes and jobs
+//! themselves.
 
 use crate::{Class, JobState, Sim};
 
 impl Sim {
-    /// Checks that nothing was counted twice or lost: GPUs of nodes, of jobs and of teams agree; each GPU was in one class at
-    /// each moment; and what jobs were allocated is what they kept, lost, spent on overhead or still have at risk.
+    /// Checks that nothing was counted twice or lost: GPUs of nodes, of jobs and of teams agree;
+    /// each GPU was in one class at each moment; and what jobs were allocated is what they kept,
+    /// lost, spent on overhead or still have at risk.
     ///
     /// # Errors
     /// The first thing that does not add up.

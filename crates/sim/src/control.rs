@@ -1,4 +1,5 @@
-//! What can be done to a cluster from outside: lend and call back nodes, resize, stop, drain, set quotas.
+//! What can be done to a cluster from outside: lend and call back nodes, resize, stop, drain, set
+//! quotas.
 
 use crate::{Ended, Happening, Place, Sim, job::Closing, nodes::Held, sim::Risk};
 
@@ -32,7 +33,8 @@ pub enum Refused {
 }
 
 impl Sim {
-    /// Begins to give a node of a service to the jobs of pool `to`. It takes [`Latency::handover_us`](crate::Latency).
+    /// Begins to give a node of a service to the jobs of pool `to`. It takes
+    /// [`Latency::handover_us`](crate::Latency).
     ///
     /// # Errors
     /// [`Refused::Node`] if the node is not at home, works for no service, is broken or drained.
@@ -49,7 +51,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Calls a lent node back: nothing new starts on it. Once it is empty it is handed over and loads a model.
+    /// Calls a lent node back: nothing new starts on it. Once it is empty it is handed over and
+    /// loads a model.
     ///
     /// # Errors
     /// [`Refused::Node`] if the node is not lent.
@@ -65,8 +68,8 @@ impl Sim {
         }
     }
 
-    /// Calls a node back and makes the jobs on it go: elastic ones give up the node if that leaves them their least size, the
-    /// others go back to the queue.
+    /// Calls a node back and makes the jobs on it go: elastic ones give up the node if that leaves
+    /// them their least size, the others go back to the queue.
     ///
     /// # Errors
     /// [`Refused::Node`] if the node is not lent.
@@ -90,7 +93,8 @@ impl Sim {
     /// Makes an elastic job go on with fewer of its GPUs.
     ///
     /// # Errors
-    /// [`Refused::Job`] if it does not run, was told to go, is not elastic, or would have less than its least size.
+    /// [`Refused::Job`] if it does not run, was told to go, is not elastic, or would have less than
+    /// its least size.
     pub fn shrink(&mut self, job: u32, keep: Held, notice: bool) -> Result<(), Refused> {
         let refuse = |why| Err(Refused::Job { job, why });
         if !self.is_steady(job) {
@@ -111,10 +115,12 @@ impl Sim {
         Ok(())
     }
 
-    /// Gives an elastic job more GPUs: it writes a checkpoint and starts again at its new size, holding all of them meanwhile.
+    /// Gives an elastic job more GPUs: it writes a checkpoint and starts again at its new size,
+    /// holding all of them meanwhile.
     ///
     /// # Errors
-    /// [`Refused`] if it does not run, is not elastic, would exceed its largest size or its team's limit, or there is no room.
+    /// [`Refused`] if it does not run, is not elastic, would exceed its largest size or its team's
+    /// limit, or there is no room.
     pub fn grow(&mut self, job: u32, gpus: u32) -> Result<(), Refused> {
         let refuse = |why| Err(Refused::Job { job, why });
         if !self.is_steady(job) {
@@ -151,8 +157,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Stops a job; it goes back to the queue, to where its submission puts it. With notice it has time to write a checkpoint,
-    /// if it is one that does.
+    /// Stops a job; it goes back to the queue, to where its submission puts it. With notice it has
+    /// time to write a checkpoint, if it is one that does.
     pub fn evict(&mut self, job: u32, notice: bool) {
         if self.is_steady(job) {
             self.actions += 1;

@@ -1,10 +1,12 @@
-//! How fast a job goes with how many GPUs: as measured, or by a law where no measurement is at hand.
+//! How fast a job goes with how many GPUs: as measured, or by a law where no measurement is at
+//! hand.
 
 use tidegate_autopilot::state::{CurvePoint, ScalingCurve};
 
 const ONE_PPM: f64 = 1e6;
 
-/// The law of Amdahl, `x(w) = w / (1 + a (w - 1))`, at 1, 2, 4 ... `max_gpus` GPUs; `serial_ppm` is `a` in ppm.
+/// The law of Amdahl, `x(w) = w / (1 + a (w - 1))`, at 1, 2, 4 ... `max_gpus` GPUs; `serial_ppm` is
+/// `a` in ppm.
 pub fn amdahl(serial_ppm: u32, max_gpus: u32) -> ScalingCurve {
     let max_gpus = max_gpus.max(1);
     let mut sizes: Vec<u32> = std::iter::successors(Some(1u32), |g| g.checked_mul(2)).collect();
@@ -18,9 +20,11 @@ pub fn amdahl(serial_ppm: u32, max_gpus: u32) -> ScalingCurve {
     ScalingCurve::new(sizes.into_iter().map(point).collect()).expect("sizes rise from 1")
 }
 
-/// A curve through what was measured: GPUs, rising, and work per time in any unit. Speeds are relative to a GPU of the smallest
-/// size. Where a larger size was slower, the speed stays that of the smaller one: a job may leave GPUs idle. Beyond the largest size it goes on at doubled sizes up to `max_gpus`, with the slope that the last two sizes have on a
-/// scale of logarithms, never falling and never better than proportional: that part is an assumption, not a measurement.
+/// A curve through what was measured: GPUs, rising, and work per time in any unit. Speeds are
+/// relative to a GPU of the smallest size. Where a larger size was slower, the speed stays that of
+/// the smaller one: a job may leave GPUs idle. Beyond the largest size it goes on at doubled sizes
+/// up to `max_gpus`, with the slope that the last two sizes have on a scale of logarithms, never
+/// falling and never better than proportional: that part is an assumption, not a measurement.
 /// `None` if there are fewer than two sizes, they do not rise, or a throughput is not above 0.
 pub fn measured(throughputs: &[(u32, f64)], max_gpus: u32) -> Option<ScalingCurve> {
     let usable = |(gpus, speed): &(u32, f64)| *gpus > 0 && speed.is_finite() && *speed > 0.0;
@@ -65,7 +69,8 @@ mod tests {
 
     #[test]
     fn a_measured_curve_goes_through_what_was_measured_and_on_with_its_last_slope() {
-        // From 2 to 4 GPUs 1.5 times as fast: the slope is log2 1.5, so 8 GPUs are 1.5 times as fast again.
+        // From 2 to 4 GPUs 1.5 times as fast: the slope is log2 1.5, so 8 GPUs are 1.5 times as
+        // fast again.
         let curve = measured(&[(1, 50.0), (2, 80.0), (4, 120.0)], 8).unwrap();
         assert_eq!([1, 2, 4].map(|gpus| curve.rate_ppm(gpus)), [1_000_000, 1_600_000, 2_400_000]);
         assert!(curve.rate_ppm(8).abs_diff(3_600_000) <= 1, "{}", curve.rate_ppm(8));

@@ -1,4 +1,5 @@
-//! Made-up arrivals, serving load and node faults, for whoever has no trace at hand. All drawn from a seed.
+//! Made-up arrivals, serving load and node faults, for whoever has no trace at hand. All drawn from
+//! a seed.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -8,8 +9,9 @@ use crate::{
     Checkpoint, DAY_US, Elastic, HOUR_US, JobSpec, MINUTE_US, PPM, SECOND_US, ServiceSpec, padded_estimate_us,
 };
 
-/// How many jobs of which size there are, and how long they run: jobs, GPUs, mean and standard deviation of the logarithm of
-/// seconds. From the 40,111 jobs of six Microsoft ITP clusters in `ms_itp_jobs` (cut from `microsoft/elasticflow-traces`, MIT).
+/// How many jobs of which size there are, and how long they run: jobs, GPUs, mean and standard
+/// deviation of the logarithm of seconds. From the 40,111 jobs of six Microsoft ITP clusters in
+/// `ms_itp_jobs` (cut from `microsoft/elasticflow-traces`, MIT).
 const SIZES: [(u32, u32, f64, f64); 7] = [
     (34_607, 1, 8.894, 1.137),
     (556, 2, 8.196, 1.552),
@@ -31,11 +33,13 @@ pub struct Arrivals {
     pub max_gpus: u32,
     /// Longest job.
     pub max_work_us: i64,
-    /// How much the rate of arrivals swings over a day: 0 not at all, 1,000,000 down to nothing at 02:00.
+    /// How much the rate of arrivals swings over a day: 0 not at all, 1,000,000 down to nothing at
+    /// 02:00.
     pub tide_ppm: u32,
     /// Share of jobs of 8 GPUs and more that are elastic, between half and twice their size.
     pub elastic_ppm: u32,
-    /// Share of jobs that write checkpoints (each half hour, for 20 s) and may run on borrowed nodes.
+    /// Share of jobs that write checkpoints (each half hour, for 20 s) and may run on borrowed
+    /// nodes.
     pub loan_ppm: u32,
     /// Share of those that write one when they are told that they have to go.
     pub notice_ppm: u32,
@@ -59,8 +63,8 @@ impl Default for Arrivals {
     }
 }
 
-/// Jobs whose work together is what was asked for, sorted by submission. Given their number, submissions are independent
-/// draws from the day's tide, as in a Poisson process.
+/// Jobs whose work together is what was asked for, sorted by submission. Given their number,
+/// submissions are independent draws from the day's tide, as in a Poisson process.
 pub fn arrivals(of: &Arrivals, seed: u64) -> Vec<JobSpec> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let budget = i128::from(of.load_gpus) * i128::from(of.span_us);
@@ -131,11 +135,13 @@ pub struct Load {
     pub step_us: i64,
     /// GPUs at the peak of a working day, without noise.
     pub peak_gpus: u32,
-    /// Share of the peak that is left at night. Below a half, as Runway reports of its inference (Borrowing the Night, 2026).
+    /// Share of the peak that is left at night. Below a half, as Runway reports of its inference
+    /// (Borrowing the Night, 2026).
     pub trough_ppm: u32,
     /// Share of a working day's swing at the weekend.
     pub weekend_ppm: u32,
-    /// Standard deviation of the noise, as a share of the load; it fades with a time constant of an hour.
+    /// Standard deviation of the noise, as a share of the load; it fades with a time constant of an
+    /// hour.
     pub noise_ppm: u32,
 }
 
@@ -152,7 +158,8 @@ impl Default for Load {
     }
 }
 
-/// Demand of the service of a pool: a day's tide, weaker at weekends (days 5 and 6 of each week), and noise that lasts.
+/// Demand of the service of a pool: a day's tide, weaker at weekends (days 5 and 6 of each week),
+/// and noise that lasts.
 pub fn load(of: &Load, pool: usize, seed: u64) -> ServiceSpec {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5e12_f1de);
     let normal = Normal::new(0.0, 1.0).expect("a deviation of 1");
@@ -183,9 +190,10 @@ pub struct Fault {
     pub repair_us: i64,
 }
 
-/// Node faults as often as in `stepfun_node_faults` (`stepfun-ai/InfiniteHBD-Trace`, Apache-2.0): 333 in 400 nodes and 200
-/// days, so one in 240 node-days. Repairs take hours, lognormal with a mean logarithm of 3.21 and a deviation of 2.49, as
-/// there; none takes more than 30 days. `times_ppm` makes them more or less frequent.
+/// Node faults as often as in `stepfun_node_faults` (`stepfun-ai/InfiniteHBD-Trace`, Apache-2.0):
+/// 333 in 400 nodes and 200 days, so one in 240 node-days. Repairs take hours, lognormal with a
+/// mean logarithm of 3.21 and a deviation of 2.49, as there; none takes more than 30 days.
+/// `times_ppm` makes them more or less frequent.
 pub fn faults(nodes: u32, span_us: i64, times_ppm: u32, seed: u64) -> Vec<Fault> {
     const NODE_DAYS: f64 = 240.2;
     if nodes == 0 || times_ppm == 0 {

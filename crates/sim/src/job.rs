@@ -112,7 +112,8 @@ impl Job {
         i128::from(self.spec.work_us) * i128::from(PPM)
     }
 
-    /// Progress time of this segment at `phase` of the cycle, and where the cycle after the last checkpoint stands.
+    /// Progress time of this segment at `phase` of the cycle, and where the cycle after the last
+    /// checkpoint stands.
     fn cycle(&self, phase_us: i64) -> (i64, i64, i64) {
         let Some(c) = self.spec.checkpoint else { return (phase_us, 0, phase_us) };
         let (cycles, within) = (phase_us / (c.every_us + c.cost_us), phase_us % (c.every_us + c.cost_us));
@@ -154,7 +155,8 @@ impl Job {
         let rate = i128::from(s.rate_ppm.max(1));
         let progress_us = ((left + rate - 1) / rate).max(0) as i64;
         let Some(c) = self.spec.checkpoint else { return s.from_us + progress_us };
-        // Progress already made in the running cycle; a checkpoint that is due at the very end is not written.
+        // Progress already made in the running cycle; a checkpoint that is due at the very end is
+        // not written.
         let into = s.phase_us.min(c.every_us);
         let rest_of_pause = s.phase_us - into;
         let pauses = if progress_us == 0 { 0 } else { (into + progress_us - 1) / c.every_us };
@@ -166,7 +168,8 @@ impl Job {
         if self.state == JobState::Running { self.account(now_us, 0).risk_gpu_us } else { 0 }
     }
 
-    /// Share of its work that is done at `now`, checkpointed or not, in ppm·µs of [`JobSpec::work_us`].
+    /// Share of its work that is done at `now`, checkpointed or not, in ppm·µs of
+    /// [`JobSpec::work_us`].
     pub(crate) fn progress(&self, now_us: i64) -> i128 {
         match self.state {
             JobState::Done => self.work(),

@@ -1,4 +1,5 @@
-//! Where GPU time went, exactly: each GPU is in one class at each moment, and classes are integers of GPU-µs.
+//! Where GPU time went, exactly: each GPU is in one class at each moment, and classes are integers
+//! of GPU-µs.
 
 /// What a GPU was doing, as the cluster sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +42,8 @@ pub struct Ledger {
     classes_gpu_us: [i128; 8],
     /// Progress that is safe: checkpointed, or of a job that ended.
     pub kept_gpu_us: i128,
-    /// Progress that was thrown away because the scheduler, an action or a preemption stopped the job.
+    /// Progress that was thrown away because the scheduler, an action or a preemption stopped the
+    /// job.
     pub lost_preempted_gpu_us: i128,
     /// Progress that was thrown away because a node failed.
     pub lost_failed_gpu_us: i128,

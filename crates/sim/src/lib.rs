@@ -1,9 +1,10 @@
-//! A cluster that is not there: deterministic, with a virtual clock, for trying policies and for proving that the autopilot
-//! keeps its promises.
+//! A cluster that is not there: deterministic, with a virtual clock, for trying policies and for
+//! proving that the autopilot keeps its promises.
 //!
-//! [`Sim`] is the engine: nodes, gangs, queues, services, and what every change takes. GPU time is counted in integers of
-//! GPU-µs and every GPU is in exactly one class at each moment. Nothing here reads a clock or draws chance by itself: the
-//! same description, jobs and seed give the same result.
+//! [`Sim`] is the engine: nodes, gangs, queues, services, and what every change takes. GPU time is
+//! counted in integers of GPU-µs and every GPU is in exactly one class at each moment. Nothing here
+//! reads a clock or draws chance by itself: the same description, jobs and seed give the same
+//! result.
 
 mod audit;
 pub mod backtest;

@@ -73,7 +73,8 @@ impl Sim {
         self.held_by_team[team]
     }
 
-    /// GPU time so far, counted up to now; work of jobs that run is settled up to their last change.
+    /// GPU time so far, counted up to now; work of jobs that run is settled up to their last
+    /// change.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }

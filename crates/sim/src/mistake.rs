@@ -42,7 +42,8 @@ impl ForecastError {
     }
 }
 
-/// The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): neighbouring numbers come out unrelated.
+/// The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): neighbouring numbers come out
+/// unrelated.
 fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,7 +51,8 @@ fn mixed(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A forecast that errs. What it tells of its own record is that of the right one: nobody knows yet.
+/// A forecast that errs. What it tells of its own record is that of the right one: nobody knows
+/// yet.
 #[derive(Debug, Clone)]
 pub struct Mistaken<F> {
     right: F,
@@ -112,7 +114,8 @@ mod tests {
         assert_eq!(error.told(50.0, 100, 1), 50.0);
         let noisy = ForecastError { noise_ppm: 100_000, until_us: i64::MAX, ..error };
         let told: Vec<f64> = (0..2_000).map(|at| noisy.told(50.0, at, 7)).collect();
-        // 40 of 50 by bias, and up to 5 either way, evenly: a mean within four deviations of 5 / √(3 · 2,000) = 0.065.
+        // 40 of 50 by bias, and up to 5 either way, evenly: a mean within four deviations of 5 /
+        // √(3 · 2,000) = 0.065.
         assert!(told.iter().all(|gpus| (35.0..45.0).contains(gpus)));
         let mean = told.iter().sum::<f64>() / 2_000.0;
         assert!((mean - 40.0).abs() < 0.26, "{mean}");

@@ -180,8 +180,8 @@ impl Nodes {
 
     /// Where a gang of `gpus` GPUs of one model fits now; own nodes go before borrowed ones.
     ///
-    /// What is smaller than a node goes where the fewest GPUs are free (best fit). What is larger takes whole nodes, in the
-    /// order of their numbers and so of racks, and best fit for the rest.
+    /// What is smaller than a node goes where the fewest GPUs are free (best fit). What is larger
+    /// takes whole nodes, in the order of their numbers and so of racks, and best fit for the rest.
     pub(crate) fn fit(&self, pool: usize, model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
         let models = model.map_or(0..self.models, |m| usize::from(m)..usize::from(m) + 1);
         models.into_iter().find_map(|m| self.fit_model((pool * self.models + m) * 2, gpus, loan))
@@ -210,8 +210,8 @@ impl Nodes {
         Some(held)
     }
 
-    /// The largest gang that could be put anywhere if the pool were empty, by pool, model and whether it may use borrowed
-    /// nodes. What is larger would wait for ever.
+    /// The largest gang that could be put anywhere if the pool were empty, by pool, model and
+    /// whether it may use borrowed nodes. What is larger would wait for ever.
     pub(crate) fn largest(&self, pool: usize, model: Option<u16>, loan: bool) -> u32 {
         let usable = |n: &&Node| {
             let lent = self.serves[n.pool];

@@ -1,4 +1,5 @@
-//! What happens in a simulation, as the events that collectors would tell of a real cluster: the log takes them for one.
+//! What happens in a simulation, as the events that collectors would tell of a real cluster: the
+//! log takes them for one.
 
 use tidegate_events::{
     Event, FinalState, GPU_MILLI,
@@ -13,7 +14,8 @@ use crate::{Ended, Happening, Held, Place, Sim};
 /// Owner of what belongs to nobody in particular.
 const EVERYBODY: &str = "total";
 
-/// Watches one simulated cluster. Its events are numbered without gaps and sealed by whoever records them.
+/// Watches one simulated cluster. Its events are numbered without gaps and sealed by whoever
+/// records them.
 #[derive(Debug, Clone)]
 pub struct Observer {
     source: String,
@@ -46,7 +48,8 @@ impl Observer {
         self.number(sim, sim.now_us(), events)
     }
 
-    /// Everything kept since the last time (see [`Sim::record`]), and that nothing up to now is missing.
+    /// Everything kept since the last time (see [`Sim::record`]), and that nothing up to now is
+    /// missing.
     pub fn follow(&mut self, sim: &mut Sim) -> Vec<Event> {
         let mut out = Vec::new();
         for (at_us, what) in sim.take_happenings() {
@@ -58,8 +61,8 @@ impl Observer {
         out
     }
 
-    /// What each owner is entitled to, holds and asks for now, valid for `interval_ms`. Of a service, what it asks for beyond
-    /// what it holds is its unmet demand.
+    /// What each owner is entitled to, holds and asks for now, valid for `interval_ms`. Of a
+    /// service, what it asks for beyond what it holds is its unmet demand.
     pub fn sample(&mut self, sim: &Sim, interval_ms: u64) -> Vec<Event> {
         let milli = |gpus: u32| Some(u64::from(gpus) * GPU_MILLI);
         let mut waiting = vec![(0u32, 0u64); sim.spec().teams.len()];

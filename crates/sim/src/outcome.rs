@@ -11,13 +11,15 @@ pub struct Outcome {
     pub jobs: u64,
     /// Jobs that ended.
     pub done: u64,
-    /// Mean time in the queue of jobs submitted, all waits of a job together; waits that last count up to now.
+    /// Mean time in the queue of jobs submitted, all waits of a job together; waits that last count
+    /// up to now.
     pub queue_mean_us: i64,
     /// 95th percentile of the same (nearest rank).
     pub queue_p95_us: i64,
     /// Mean time from submission to end, of jobs that ended.
     pub completion_mean_us: i64,
-    /// Work done and not lost, in GPU time at the size each job asked for: what a GPU did of which the job has the benefit.
+    /// Work done and not lost, in GPU time at the size each job asked for: what a GPU did of which
+    /// the job has the benefit.
     pub useful_gpu_us: i128,
     /// Held by jobs.
     pub allocated_gpu_us: i128,

@@ -1,5 +1,5 @@
-//! The product's actuator, with its planner, guard and forecast, on a simulated cluster: what it needs to run there, and the person who
-//! approves. It acts through the target interface alone.
+//! The product's actuator, with its planner, guard and forecast, on a simulated cluster: what it
+//! needs to run there, and the person who approves. It acts through the target interface alone.
 
 use tidegate_autopilot::{
     action::ActionId,
@@ -113,8 +113,9 @@ pub fn asking(mut policy: Policy) -> Policy {
     policy
 }
 
-/// A forecast that has seen what is told of demand before the beginning, as it has where the autopilot is started on a cluster with a
-/// history: means of whole hours, each for all of its steps. Hours that are not whole are left out.
+/// A forecast that has seen what is told of demand before the beginning, as it has where the
+/// autopilot is started on a cluster with a history: means of whole hours, each for all of its
+/// steps. Hours that are not whole are left out.
 pub fn experienced(setting: &Setting) -> Foresight {
     let config = TrailingConfig::default();
     let mut trailing = Trailing::new(config);
@@ -134,7 +135,8 @@ pub fn experienced(setting: &Setting) -> Foresight {
     Mistaken::new(trailing, ForecastError::default())
 }
 
-/// A forecast for a trial on a made-up setting: it has seen a week of demand like that to come, and errs as `error` says.
+/// A forecast for a trial on a made-up setting: it has seen a week of demand like that to come, and
+/// errs as `error` says.
 pub fn warmed(setting: &Setting, error: ForecastError) -> Foresight {
     let mut trailing = Trailing::new(TrailingConfig::default());
     for service in &setting.services {

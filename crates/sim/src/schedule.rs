@@ -26,8 +26,8 @@ impl Sim {
         }
     }
 
-    /// First come, first served over all teams of a pool. A team at its quota stops itself only; a job for which there is no
-    /// room stops all behind it, but for what backfill lets pass.
+    /// First come, first served over all teams of a pool. A team at its quota stops itself only; a
+    /// job for which there is no room stops all behind it, but for what backfill lets pass.
     fn schedule_pool(&mut self, pool: usize) {
         let teams = &self.spec.teams;
         let mut open: Vec<usize> = (0..teams.len()).filter(|t| teams[*t].pool == pool).collect();
@@ -55,7 +55,8 @@ impl Sim {
         }
     }
 
-    /// Starts what may start of a team whose first job its quota holds back; at most so many are looked at.
+    /// Starts what may start of a team whose first job its quota holds back; at most so many are
+    /// looked at.
     fn pass(&mut self, team: usize) {
         const LOOKED_AT: usize = 100;
         let behind: Vec<u32> = self.queues[team].iter().skip(1).take(LOOKED_AT).map(|key| key.1).collect();
@@ -97,7 +98,8 @@ impl Sim {
         self.start(job, held, pause_us);
     }
 
-    /// EASY: lets pass what ends before the head could start, or leaves it enough GPUs when it does.
+    /// EASY: lets pass what ends before the head could start, or leaves it enough GPUs when it
+    /// does.
     fn backfill(&mut self, pool: usize, head: u32, open: &[usize], depth: usize) {
         let need = i64::from(self.jobs[head as usize].spec.gpus);
         let (own, lent) = self.nodes.free(pool);
@@ -136,7 +138,8 @@ impl Sim {
         }
     }
 
-    /// Tells jobs of lower priority to go until there will be room for `head`: those first that lose least.
+    /// Tells jobs of lower priority to go until there will be room for `head`: those first that
+    /// lose least.
     fn preempt_for(&mut self, pool: usize, head: u32) {
         let spec = &self.jobs[head as usize].spec;
         let (need, priority, loan) = (spec.gpus, spec.priority, spec.loan);
@@ -168,7 +171,8 @@ impl Sim {
         }
     }
 
-    /// How long a job that runs would still take with `gpus` GPUs from now on, checkpoints and restarts left aside, µs.
+    /// How long a job that runs would still take with `gpus` GPUs from now on, checkpoints and
+    /// restarts left aside, µs.
     pub fn remaining_us(&self, job: u32, gpus: u32) -> i64 {
         let j = &self.jobs[job as usize];
         let left = j.work() - j.progress(self.now_us);

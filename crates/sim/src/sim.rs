@@ -122,7 +122,8 @@ impl Sim {
         self.timeline.push(at_us.max(self.now_us), Tick::Fail { node, repair_us });
     }
 
-    /// Lets all nodes of a rack fail at a time, by its power or its switch, and come back `repair_us` later.
+    /// Lets all nodes of a rack fail at a time, by its power or its switch, and come back
+    /// `repair_us` later.
     pub fn plan_rack_failure(&mut self, at_us: i64, rack: u32, repair_us: i64) {
         for node in 0..self.nodes.all().len() as u32 {
             if self.nodes.get(node).rack == rack {
@@ -131,7 +132,8 @@ impl Sim {
         }
     }
 
-    /// Lets a node go at another speed from a time on; 1,000,000 is full speed. A gang goes as fast as its slowest node.
+    /// Lets a node go at another speed from a time on; 1,000,000 is full speed. A gang goes as fast
+    /// as its slowest node.
     pub fn plan_speed(&mut self, at_us: i64, node: u32, speed_ppm: u32) {
         self.timeline.push(at_us.max(self.now_us), Tick::Speed { node, speed_ppm });
     }
@@ -147,7 +149,8 @@ impl Sim {
         }
     }
 
-    /// Goes on until `until_us`; all that is due by then, and at that moment, has happened after it.
+    /// Goes on until `until_us`; all that is due by then, and at that moment, has happened after
+    /// it.
     pub fn run_until(&mut self, until_us: i64) {
         // What was changed from outside since may have made room.
         self.schedule();
@@ -321,7 +324,8 @@ impl Sim {
             Risk::LostFailed => self.ledger.lost_failed_gpu_us += a.risk_gpu_us,
             Risk::Carried => {
                 (j.segment.risk, j.segment.risk_gpu_us) = (a.risk, a.risk_gpu_us);
-                // Time before its first step is over as overhead; what is left of the pause lies ahead.
+                // Time before its first step is over as overhead; what is left of the pause lies
+                // ahead.
                 j.segment.from_us = j.segment.from_us.max(now_us);
                 j.segment.phase_us = a.phase_us;
             }
@@ -377,7 +381,8 @@ impl Sim {
         self.left(&held);
     }
 
-    /// A job that was told to go goes now. Of what it was to keep, it cannot keep nodes that were called back since.
+    /// A job that was told to go goes now. Of what it was to keep, it cannot keep nodes that were
+    /// called back since.
     fn close(&mut self, job: u32, saved: bool) {
         let (risk, idle_us) = match saved {
             true => (Risk::Saved, self.latency().checkpoint_us + self.latency().kill_us),
@@ -403,7 +408,8 @@ impl Sim {
         self.left(&had);
     }
 
-    /// Asks a job to write a checkpoint; when it will be complete, or `None` if the job is none that does.
+    /// Asks a job to write a checkpoint; when it will be complete, or `None` if the job is none
+    /// that does.
     pub fn ask_checkpoint(&mut self, job: u32) -> Option<i64> {
         let asks = self.jobs[job as usize].spec.checkpoint.is_some_and(|c| c.on_notice);
         if !asks || !self.is_steady(job) {

@@ -1,4 +1,5 @@
-//! What a simulation is made of: the cluster, its jobs, its services and what it costs to change anything.
+//! What a simulation is made of: the cluster, its jobs, its services and what it costs to change
+//! anything.
 
 use tidegate_autopilot::state::ScalingCurve;
 
@@ -22,7 +23,8 @@ pub struct ClusterSpec {
     pub schedule: Schedule,
 }
 
-/// A part of the cluster whose nodes have one owner. A pool that has a service belongs to it; jobs run there on lent nodes only.
+/// A part of the cluster whose nodes have one owner. A pool that has a service belongs to it; jobs
+/// run there on lent nodes only.
 #[derive(Debug, Clone, Default)]
 pub struct PoolSpec {
     pub name: String,
@@ -51,7 +53,8 @@ pub struct TeamSpec {
     pub quota_gpus: Option<u32>,
 }
 
-/// What each step of a change takes. Reclaiming a busy node takes the sum of notice, checkpoint, kill, hand-over and load.
+/// What each step of a change takes. Reclaiming a busy node takes the sum of notice, checkpoint,
+/// kill, hand-over and load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latency {
     /// Scheduler: from the decision that a job starts to its first process.
@@ -69,8 +72,9 @@ pub struct Latency {
 }
 
 impl Default for Latency {
-    /// The sum for a busy node is 6 minutes. The parts are assumptions in the range of `control.md` section 4.4: a minute of
-    /// notice, a checkpoint of one, Slurm's `KillWait` of 30 s, half a minute of hand-over and three minutes of model load.
+    /// The sum for a busy node is 6 minutes. The parts are assumptions in the range of `control.md`
+    /// section 4.4: a minute of notice, a checkpoint of one, Slurm's `KillWait` of 30 s, half a
+    /// minute of hand-over and three minutes of model load.
     fn default() -> Self {
         Self {
             start_us: 5 * SECOND_US,
@@ -98,8 +102,8 @@ pub struct Schedule {
     pub preempt: bool,
     /// An elastic job that does not fit starts smaller, down to its least size.
     pub start_smaller: bool,
-    /// A job that its team's quota holds back lets those behind it pass that the quota does not, as Slurm does with a job held by a
-    /// QOS limit. Off, the team waits.
+    /// A job that its team's quota holds back lets those behind it pass that the quota does not, as
+    /// Slurm does with a job held by a QOS limit. Off, the team waits.
     pub pass_at_quota: bool,
 }
 
@@ -109,8 +113,9 @@ pub enum Backfill {
     /// Nothing: first come, first served.
     #[default]
     Off,
-    /// EASY: what does not delay the first job that waits, by the run times that users stated. At most `depth` jobs of a
-    /// queue are looked at, as Slurm's `bf_max_job_test` does. The bound counts GPUs, not nodes.
+    /// EASY: what does not delay the first job that waits, by the run times that users stated. At
+    /// most `depth` jobs of a queue are looked at, as Slurm's `bf_max_job_test` does. The bound
+    /// counts GPUs, not nodes.
     Easy { depth: usize },
 }
 
@@ -149,7 +154,8 @@ pub struct Elastic {
     pub curve: usize,
 }
 
-/// A job writes a checkpoint each time it has made `every_us` of progress; it stands still for `cost_us` meanwhile.
+/// A job writes a checkpoint each time it has made `every_us` of progress; it stands still for
+/// `cost_us` meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
     pub every_us: i64,
@@ -184,7 +190,8 @@ impl ServiceSpec {
 }
 
 impl JobSpec {
-    /// A job of one team in pool 0 that is neither elastic nor checkpointed, whose user knows how long it takes.
+    /// A job of one team in pool 0 that is neither elastic nor checkpointed, whose user knows how
+    /// long it takes.
     pub fn plain(submit_us: i64, gpus: u32, work_us: i64) -> Self {
         Self {
             submit_us,
@@ -208,8 +215,8 @@ impl JobSpec {
 }
 
 impl ClusterSpec {
-    /// `counts[p]` nodes of `gpus` GPUs in each pool, one model, racks of 16 nodes, one team without a quota. Pool 0 is called
-    /// `train`, pool 1 `serve`.
+    /// `counts[p]` nodes of `gpus` GPUs in each pool, one model, racks of 16 nodes, one team
+    /// without a quota. Pool 0 is called `train`, pool 1 `serve`.
     pub fn uniform(counts: &[usize], gpus: u32) -> Self {
         let names = ["train", "serve"];
         let pool = |p: usize| PoolSpec {

@@ -1,4 +1,5 @@
-//! Units of time and of GPU time. Times are microseconds since the simulation began; GPU time is an integer of GPU-µs.
+//! Units of time and of GPU time. Times are microseconds since the simulation began; GPU time is an
+//! integer of GPU-µs.
 
 /// One second in µs.
 pub const SECOND_US: i64 = 1_000_000;

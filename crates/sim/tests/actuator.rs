@@ -1,4 +1,5 @@
-//! The actuator on a simulated cluster: what it does in a day, killed at every write, and beside one that thinks it still acts.
+//! The actuator on a simulated cluster: what it does in a day, killed at every write, and beside
+//! one that thinks it still acts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -121,7 +122,8 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
         made += 1;
     }
     assert!(made > 20, "{made}");
-    // Loans that ran to their end are scored: what borrowers held of them is between nothing and all of it.
+    // Loans that ran to their end are scored: what borrowers held of them is between nothing and
+    // all of it.
     let lent: Vec<_> =
         known.scores.iter().filter(|score| score.kind == Kind::Lend && score.verified).collect();
     assert!(lent.len() > 3 && lent.iter().all(|score| score.realised_gpu_ms.is_some()), "{lent:?}");
@@ -257,7 +259,8 @@ fn overtaken_before_any_write_it_does_nothing_more() {
             let (now_us, before) = (target.sim().now_us(), target.deeds().len());
             let stepped = actuator.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
             if !matches!(stepped.role, Role::Acts { .. }) {
-                // The step it had recorded last, in the same look, may have had its effect before; this one has none.
+                // The step it had recorded last, in the same look, may have had its effect before;
+                // this one has none.
                 let last = stepped.steps.last().map(|(_, what)| *what);
                 let done = stepped.steps.iter().filter(|(_, what)| *what == "applied").count();
                 assert!(last != Some("applying") || target.deeds().len() <= before + done, "{stepped:?}");
@@ -341,7 +344,8 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     let (seen, _) = known(&journal);
     let dropped = seen.intents.all().filter(|intent| intent.stage == Stage::Dropped).count();
     assert!(dropped > 0 && dropped == seen.intents.all().count(), "refusals are on record");
-    // The shipped policy suggests: what is told is done when a person says so, if the policy asks for one.
+    // The shipped policy suggests: what is told is done when a person says so, if the policy asks
+    // for one.
     let policy = Policy::parse("name = \"ask\"\n[modes]\nlend = \"approve\"\nreclaim = \"act\"\n").unwrap();
     let journal = InMemory::default();
     let mut asks = Actuator::new(policy, settings("asks"), journal.clone(), warmed(&setting));
@@ -386,7 +390,8 @@ fn what_a_target_took_and_never_did_needs_no_undoing() {
     let undone =
         |intent: &&tidegate_autopilot::intent::Intent| matches!(intent.stage, Stage::Compensated { .. });
     assert!(known.intents.all().filter(undone).count() > 0, "{:?}", known.intents);
-    // Fifteen minutes pass before it is given up; then nothing is left of it. What is only suggested waits for a person.
+    // Fifteen minutes pass before it is given up; then nothing is left of it. What is only
+    // suggested waits for a person.
     let before_us = EPOCH_US + 22 * HOUR_US - 20 * MINUTE_US;
     let sent = known.intents.open().filter(|intent| intent.stage != Stage::Proposed);
     for intent in sent {
@@ -399,7 +404,8 @@ fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
     let setting = setting(5);
     let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
     let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
-    // Answers are lost, and of what was asked for half is not done: it is asked for again at the next look.
+    // Answers are lost, and of what was asked for half is not done: it is asked for again at the
+    // next look.
     target.set_control(Control { unknown_ppm: 500_000, ..Control::default() });
     while target.sim().now_us() < DAY_US {
         let now_us = target.sim().now_us();

@@ -1,4 +1,5 @@
-//! The engine against numbers worked out by hand, and its books against themselves at every step of random runs.
+//! The engine against numbers worked out by hand, and its books against themselves at every step of
+//! random runs.
 
 use proptest::prelude::*;
 use tidegate_sim::{
@@ -43,7 +44,8 @@ fn first_come_first_served_and_what_it_costs() {
 fn easy_lets_pass_what_does_not_delay_the_head() {
     let mut spec = instant(&[1], 8);
     spec.schedule.backfill = Backfill::Easy { depth: 10 };
-    // Free: 2 GPUs until hour 10. C (2 GPUs, 1 h) ends in time; D (2 GPUs, 20 h) would leave the head (8 GPUs) too few.
+    // Free: 2 GPUs until hour 10. C (2 GPUs, 1 h) ends in time; D (2 GPUs, 20 h) would leave the
+    // head (8 GPUs) too few.
     let jobs = vec![
         JobSpec::plain(0, 6, 10 * HOUR_US),
         JobSpec::plain(HOUR_US, 8, 2 * HOUR_US),
@@ -58,7 +60,8 @@ fn easy_lets_pass_what_does_not_delay_the_head() {
 
 #[test]
 fn a_gang_gets_all_or_nothing_whole_nodes_and_the_tightest_fit() {
-    // Three nodes of 8. A takes 3 of one; B of 12 takes a whole node and 4 where they fit best: beside A.
+    // Three nodes of 8. A takes 3 of one; B of 12 takes a whole node and 4 where they fit best:
+    // beside A.
     let jobs =
         vec![JobSpec::plain(0, 3, HOUR_US), JobSpec::plain(1, 12, HOUR_US), JobSpec::plain(2, 9, HOUR_US)];
     let mut sim = Sim::new(instant(&[3], 8), jobs, vec![]).unwrap();
@@ -88,8 +91,9 @@ fn quotas_stop_a_team_and_nobody_else() {
 
 #[test]
 fn a_failed_node_costs_what_no_checkpoint_holds() {
-    // Checkpoint each hour for 6 minutes. At 2:30 one stands at hour 1 (until 1:06) and one at 2:06 (until 2:12): two hours of
-    // progress are safe, 18 minutes are lost, 12 minutes were checkpoints.
+    // Checkpoint each hour for 6 minutes. At 2:30 one stands at hour 1 (until 1:06) and one at 2:06
+    // (until 2:12): two hours of progress are safe, 18 minutes are lost, 12 minutes were
+    // checkpoints.
     let checkpoint = Checkpoint { every_us: HOUR_US, cost_us: 6 * MINUTE_US, on_notice: false };
     let job = JobSpec { checkpoint: Some(checkpoint), ..JobSpec::plain(0, 4, 5 * HOUR_US) };
     let mut sim = Sim::new(instant(&[1], 8), vec![job], vec![]).unwrap();
@@ -100,7 +104,8 @@ fn a_failed_node_costs_what_no_checkpoint_holds() {
     assert_eq!(minutes(sim.ledger().lost_failed_gpu_us), 18);
     assert_eq!(minutes(sim.ledger().overhead_gpu_us), 12);
     assert!(sim.run_to_end(DAY_US));
-    // From 3:00 three hours are left, with checkpoints after the first and the second; at the very end none is written.
+    // From 3:00 three hours are left, with checkpoints after the first and the second; at the very
+    // end none is written.
     assert_eq!(sim.now_us(), 6 * HOUR_US + 12 * MINUTE_US);
     assert_eq!(sim.ledger().of(Class::Down), i128::from(8 * HOUR_US / 2));
     sim.audit().unwrap();
@@ -108,7 +113,8 @@ fn a_failed_node_costs_what_no_checkpoint_holds() {
 
 #[test]
 fn a_rack_fails_as_one_and_its_nodes_are_back_when_the_last_of_their_failures_is_repaired() {
-    // 32 nodes in two racks of 16. Node 3 of rack 0 fails at 1:00 for half an hour; the rack fails at 1:15 for an hour.
+    // 32 nodes in two racks of 16. Node 3 of rack 0 fails at 1:00 for half an hour; the rack fails
+    // at 1:15 for an hour.
     let mut sim = Sim::new(instant(&[32], 8), vec![], vec![]).unwrap();
     sim.plan_failure(HOUR_US, 3, 30 * MINUTE_US);
     sim.plan_rack_failure(75 * MINUTE_US, 0, HOUR_US);
@@ -179,7 +185,8 @@ fn lending_and_calling_back_take_what_their_parts_take() {
     sim.clear_and_call_back(1, true).unwrap();
     sim.run_until(3 * HOUR_US);
     assert_eq!(sim.nodes()[1].place, Place::Home);
-    // Notice 60, checkpoint 60, kill 30, hand-over 30, load 180 s: six minutes in which 8 GPUs are missing.
+    // Notice 60, checkpoint 60, kill 30, hand-over 30, load 180 s: six minutes in which 8 GPUs are
+    // missing.
     assert_eq!(sim.ledger().unmet_us, 6 * MINUTE_US);
     assert_eq!(sim.ledger().unmet_gpu_us, i128::from(8 * 6 * MINUTE_US));
     assert_eq!(sim.jobs()[0].state, JobState::Queued);
@@ -239,7 +246,8 @@ fn a_job_that_can_never_run_is_refused() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever is done to a cluster, at each moment its books are in order, and the same run gives the same books.
+    /// Whatever is done to a cluster, at each moment its books are in order, and the same run gives
+    /// the same books.
     #[test]
     fn the_books_are_in_order_at_every_step(seed in 0..u64::MAX, doing in prop::collection::vec((0..7u8, 0..1_000u32), 60..120)) {
         let run = || {

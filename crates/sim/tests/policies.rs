@@ -1,4 +1,5 @@
-//! Policies in the same engine: who lends, who waits, who pays; and that the same seed gives the same bytes.
+//! Policies in the same engine: who lends, who waits, who pays; and that the same seed gives the
+//! same bytes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +14,8 @@ use tidegate_sim::{
 };
 
 fn setting(seed: u64) -> Setting {
-    // Training is short of GPUs by day: 30 nodes for a load of 250; the service leaves more than half of its own at night.
+    // Training is short of GPUs by day: 30 nodes for a load of 250; the service leaves more than
+    // half of its own at night.
     let arrivals =
         Arrivals { span_us: 4 * tidegate_sim::DAY_US, load_gpus: 250, max_gpus: 32, ..Arrivals::default() };
     let load = Load { span_us: arrivals.span_us, peak_gpus: 150, ..Load::default() };
@@ -83,7 +85,8 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn idle_quotas_are_lent_and_given_back_in_time() {
-    // Two nodes, a team for each. `a` has work for both nodes, 4 hours each; `b` needs its node from 02:00 for an hour.
+    // Two nodes, a team for each. `a` has work for both nodes, 4 hours each; `b` needs its node
+    // from 02:00 for an hour.
     let mut spec = ClusterSpec::uniform(&[2], 8);
     let team = |name: &str| TeamSpec { name: name.into(), pool: 0, quota_gpus: Some(8) };
     spec.teams = vec![team("a"), team("b")];
@@ -111,15 +114,17 @@ fn idle_quotas_are_lent_and_given_back_in_time() {
     assert_eq!(seconds(walls.waited_gpu_us), 4 * 3_600 + 5);
     assert_eq!((walls.owners.waits, walls.owners.borrowed_gpu_us), (0, 0));
 
-    // Lent: the second of `a` starts a minute later. `b` gets its node within notice (60 s), checkpoint (60 s) and kill (30 s).
-    // Its hour takes 5 s to start; the job that went starts again at the next full minute: 02:02:30 to 03:03:00 is 3,630 s.
+    // Lent: the second of `a` starts a minute later. `b` gets its node within notice (60 s),
+    // checkpoint (60 s) and kill (30 s). Its hour takes 5 s to start; the job that went starts
+    // again at the next full minute: 02:02:30 to 03:03:00 is 3,630 s.
     let lent = play_quotas(&setting, QuotaLender::new(true, 10 * MINUTE_US)).unwrap();
     assert_eq!(seconds(lent.waited_gpu_us), 60 + 150 + 3_630);
     let owners = lent.owners;
     assert_eq!((owners.waits, owners.late, owners.longest_us, owners.reclaims), (1, 0, 150 * SECOND_US, 1));
     // Beyond its quota from 00:01 to 02:02 and from 03:03 to 04:01, in whole minutes.
     assert_eq!(seconds(owners.borrowed_gpu_us), 121 * 60 + 58 * 60);
-    // Nothing is lost by a job that writes a checkpoint when it is told to go, and a promise of two minutes is broken.
+    // Nothing is lost by a job that writes a checkpoint when it is told to go, and a promise of two
+    // minutes is broken.
     assert_eq!(lent.run.at_end.lost_preempted_gpu_us, 0);
     let hasty = play_quotas(&setting, QuotaLender::new(true, 2 * MINUTE_US)).unwrap();
     assert_eq!(hasty.owners.late, 1);
@@ -132,7 +137,8 @@ fn idle_quotas_are_lent_and_given_back_in_time() {
 
 #[test]
 fn owners_of_a_full_cluster_wait_no_longer_when_quotas_are_lent() {
-    // Four teams, a quarter of the cluster each, and work for nearly all of it: what one lacks another often has idle.
+    // Four teams, a quarter of the cluster each, and work for nearly all of it: what one lacks
+    // another often has idle.
     let arrivals =
         Arrivals { span_us: 5 * DAY_US, load_gpus: 140, max_gpus: 16, teams: 4, ..Arrivals::default() };
     let mut made = Setting::made_up(20, 0, &arrivals, &Load::default(), 3);
@@ -148,8 +154,8 @@ fn owners_of_a_full_cluster_wait_no_longer_when_quotas_are_lent() {
     );
     let (before, owners) = (walls.owners, lent.owners);
     assert!(owners.reclaims > 10 && owners.borrowed_gpu_us > 0, "{owners:?}");
-    // Jobs of eight GPUs wait for a whole node behind walls too, where other owners' small jobs are on each; lending makes that
-    // neither more frequent nor longer.
+    // Jobs of eight GPUs wait for a whole node behind walls too, where other owners' small jobs are
+    // on each; lending makes that neither more frequent nor longer.
     assert!(before.late > 10 && owners.late * 3 < before.late, "{before:?} {owners:?}");
     assert!(owners.longest_us < before.longest_us, "{before:?} {owners:?}");
 }

@@ -1,4 +1,5 @@
-//! The same seed gives the same bytes in another process, whose addresses and hash seeds are others.
+//! The same seed gives the same bytes in another process, whose addresses and hash seeds are
+//! others.
 
 #![allow(clippy::unwrap_used)]
 

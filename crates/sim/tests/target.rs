@@ -1,4 +1,5 @@
-//! The simulated cluster through the target interface: once, fenced, checked, read back, and what it does when it fails.
+//! The simulated cluster through the target interface: once, fenced, checked, read back, and what
+//! it does when it fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -96,7 +97,8 @@ fn a_loan_goes_out_and_comes_home_with_nothing_lost() {
     assert_eq!((target.open_loans(), target.ended_loans().len()), (0, 1));
     assert_eq!(target.sim().nodes()[3].place, Place::Home);
     assert_eq!(target.sim().ledger().lost_preempted_gpu_us, 0);
-    // It held 16 GPUs from 0:00:30, started for 65 s, and stood still for a minute to write its checkpoint.
+    // It held 16 GPUs from 0:00:30, started for 65 s, and stood still for a minute to write its
+    // checkpoint.
     assert_eq!(target.sim().ledger().kept_gpu_us, i128::from(16 * (HOUR_US - 95 * SECOND_US)));
     assert_eq!(target.deeds().iter().map(|d| d.action.as_str()).collect::<Vec<_>>(), ["L", "R", "P"]);
     target.sim().audit().unwrap();

@@ -1,5 +1,5 @@
-//! Policies tried beside the one that acts, on a simulated cluster: one that only thinks, and one that acts for an owner until its record
-//! ends it.
+//! Policies tried beside the one that acts, on a simulated cluster: one that only thinks, and one
+//! that acts for an owner until its record ends it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -152,7 +152,8 @@ fn with_a_shadow_beside_it_what_is_done_is_the_same() {
     assert!(found.kinds[&Kind::Lend].only_acting > 0, "{found:?}");
 }
 
-/// The policy that acts, by which failures do not make an object rest for long: what is tried here is what ends a canary.
+/// The policy that acts, by which failures do not make an object rest for long: what is tried here
+/// is what ends a canary.
 fn patient(name: &str) -> Policy {
     let mut policy = named(name);
     (policy.stability.failures, policy.blast.failures) = (99, 99);

@@ -1,7 +1,8 @@
 //! What every [`EventLog`] must do, as tests.
 //!
-//! An implementation provides a [`Harness`] and calls [`conformance_suite!`](crate::conformance_suite) in a test file. The
-//! cases ask for what the trait promises and no more: offsets grow but may have gaps (transaction markers take some on
+//! An implementation provides a [`Harness`] and calls
+//! [`conformance_suite!`](crate::conformance_suite) in a test file. The cases ask for what the
+//! trait promises and no more: offsets grow but may have gaps (transaction markers take some on
 //! Kafka), and a trim may cut exactly or at the batch before.
 
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub trait Harness {
     /// A handle to the log. Two handles write to the same log and are fenced apart.
     fn handle(&self) -> Arc<dyn EventLog>;
 
-    /// Ends the process's use of the log, as far as the implementation has a notion of it, and starts anew.
+    /// Ends the process's use of the log, as far as the implementation has a notion of it, and
+    /// starts anew.
     fn reopen(&mut self);
 
     /// A topic name that no other case uses.
@@ -32,7 +34,8 @@ pub trait Harness {
         name.into()
     }
 
-    /// Whether `apply_retention` drops at once, or leaves it to a broker that does so in its own time.
+    /// Whether `apply_retention` drops at once, or leaves it to a broker that does so in its own
+    /// time.
     fn retention_is_immediate(&self) -> bool {
         true
     }
@@ -309,7 +312,8 @@ pub fn retention_spares_what_groups_need(harness: &mut dyn Harness) {
     let config = TopicConfig { partitions: 1, retain_ms: Some(10_000), retain_bytes: None };
     let (log, at) = topic_of(harness, "retention", config);
     let first = log.extent(&at).unwrap().start;
-    // A batch each five seconds, each seen by a run of retention: at 20 s the first three are ten seconds old.
+    // A batch each five seconds, each seen by a run of retention: at 20 s the first three are ten
+    // seconds old.
     let starts: Vec<_> = (0..5)
         .map(|i| {
             log.commit_offset("slow", &at, first).unwrap();
@@ -337,7 +341,8 @@ pub fn retention_spares_what_groups_need(harness: &mut dyn Harness) {
     }
 }
 
-/// A clock that is wrong somewhere dates a record centuries ahead or into 1970: neither may move retention.
+/// A clock that is wrong somewhere dates a record centuries ahead or into 1970: neither may move
+/// retention.
 pub fn retention_goes_by_when_records_were_written(harness: &mut dyn Harness) {
     let config = TopicConfig { partitions: 1, retain_ms: Some(10_000), retain_bytes: None };
     let (log, at) = topic_of(harness, "retention-claims", config);

@@ -11,14 +11,17 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Freed pages are given back after so long; jemalloc's own default.
 const DIRTY_DECAY_MS: isize = 10_000;
-/// Arenas for query threads, which share them in turn: few, because each has freed pages of its own.
+/// Arenas for query threads, which share them in turn: few, because each has freed pages of its
+/// own.
 const ARENAS: u32 = 4;
 
-/// Keeps freed pages until the process ends; for commands that work through a lot of history and then end.
+/// Keeps freed pages until the process ends; for commands that work through a lot of history and
+/// then end.
 ///
-/// Columnar batches come and go in tens of megabytes. Pages given back in between are cleared by the kernel when they are
-/// taken again, which took a tenth of the CPU time of an import (see ARCHITECTURE.md). A process that stays does not do
-/// this: it gives back what it has not used for ten seconds.
+/// Columnar batches come and go in tens of megabytes. Pages given back in between are cleared by
+/// the kernel when they are taken again, which took a tenth of the CPU time of an import (see
+/// ARCHITECTURE.md). A process that stays does not do this: it gives back what it has not used for
+/// ten seconds.
 pub fn keep_pages() {
     let kept = set(b"arenas.dirty_decay_ms\0")
         .and_then(|()| set(b"arenas.muzzy_decay_ms\0"))
@@ -34,8 +37,8 @@ fn set(name: &'static [u8]) -> Result<()> {
     name.name().write(-1_isize)
 }
 
-/// Measures what queries hold: their threads allocate from arenas of their own, whose pages are counted whoever frees
-/// them. Without such arenas queries are bounded by what they claim.
+/// Measures what queries hold: their threads allocate from arenas of their own, whose pages are
+/// counted whoever frees them. Without such arenas queries are bounded by what they claim.
 pub fn measure_queries() {
     match QueryArenas::create() {
         Ok(arenas) => tidegate_server::measure_by(Box::leak(Box::new(arenas))),

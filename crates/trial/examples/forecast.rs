@@ -1,5 +1,5 @@
-//! Runs the forecast protocol: `forecast --traces DIR [--sets itp,helios] [--json] [--dump DIR]`. `--sets classes` forecasts demand by
-//! class of jobs instead.
+//! Runs the forecast protocol: `forecast --traces DIR [--sets itp,helios] [--json] [--dump DIR]`.
+//! `--sets classes` forecasts demand by class of jobs instead.
 
 use std::{error::Error, fs, path::PathBuf};
 

@@ -1,5 +1,6 @@
-//! A trace of jobs beside a tide of demand, under several policies: `pairing --traces DIR [--jobs NAME] [--serving NAME] [--days N]
-//! [--history N] [--seeds A..B] [--policy NAME]...`. What `tidegate backtest --trace DIR` runs, with the numbers that are compared first.
+//! A trace of jobs beside a tide of demand, under several policies: `pairing --traces DIR [--jobs
+//! NAME] [--serving NAME] [--days N] [--history N] [--seeds A..B] [--policy NAME]...`. What
+//! `tidegate backtest --trace DIR` runs, with the numbers that are compared first.
 
 use std::{ops::Range, path::PathBuf, process::ExitCode};
 

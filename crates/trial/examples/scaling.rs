@@ -1,4 +1,5 @@
-//! Errors of scaling curves fitted on small sizes, on sizes held out: `scaling --traces DIR [--fit GPUS] [--json]`.
+//! Errors of scaling curves fitted on small sizes, on sizes held out: `scaling --traces DIR [--fit
+//! GPUS] [--json]`.
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -1,4 +1,5 @@
-//! Regret of reservation policies on public demand traces: `sizing --traces DIR [--rho 0.6] [--json]`.
+//! Regret of reservation policies on public demand traces: `sizing --traces DIR [--rho 0.6]
+//! [--json]`.
 
 use std::{path::PathBuf, process::ExitCode};
 

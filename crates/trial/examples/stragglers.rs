@@ -1,5 +1,6 @@
-//! Trial of the straggler detector and its rivals: `stragglers [--seeds A..B] [--regimes ABC] [--hours H] [--easy] [--no-rivals]
-//! [--threads N] [--evidence-lag SECONDS] [--json]`. With `--list`, the events of each job and the detector's alarms, in the order of their times.
+//! Trial of the straggler detector and its rivals: `stragglers [--seeds A..B] [--regimes ABC]
+//! [--hours H] [--easy] [--no-rivals] [--threads N] [--evidence-lag SECONDS] [--json]`. With
+//! `--list`, the events of each job and the detector's alarms, in the order of their times.
 
 use std::process::ExitCode;
 

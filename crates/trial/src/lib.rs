@@ -1,5 +1,6 @@
-//! Trials: jobs and demand whose truth is known, rivals as published, and the protocols that score both. What measures insight
-//! shares no constant with it. [`trace`] reads public traces for the simulator, in which policies are compared.
+//! Trials: jobs and demand whose truth is known, rivals as published, and the protocols that score
+//! both. What measures insight shares no constant with it. [`trace`] reads public traces for the
+//! simulator, in which policies are compared.
 #![warn(missing_docs)]
 
 mod columns;

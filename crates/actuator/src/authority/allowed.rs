@@ -1,4 +1,5 @@
-//! The `allowed_signers` file of OpenSSH: `principals [options] keytype key [comment]`, see ssh-keygen(1), ALLOWED SIGNERS.
+//! The `allowed_signers` file of OpenSSH: `principals [options] keytype key [comment]`, see
+//! ssh-keygen(1), ALLOWED SIGNERS.
 
 use chrono::{DateTime, Local, NaiveDateTime, TimeZone, Utc};
 use ssh_key::PublicKey;
@@ -39,7 +40,8 @@ impl Allowed {
 /// All lines of a file that name people and their keys.
 ///
 /// # Errors
-/// The first line that cannot be used. An option that is not known restricts the key in a way nobody can keep, so it is an error.
+/// The first line that cannot be used. An option that is not known restricts the key in a way
+/// nobody can keep, so it is an error.
 pub(super) fn parse(text: &str) -> Result<Vec<Allowed>, String> {
     let lines = (1..).zip(text.lines().map(str::trim));
     let kept = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -137,7 +139,8 @@ fn time(text: &str) -> Result<DateTime<Utc>, String> {
     }
 }
 
-/// Whether a list of patterns names it: `*` is any text, `?` any character, and what a pattern behind `!` fits is not named.
+/// Whether a list of patterns names it: `*` is any text, `?` any character, and what a pattern
+/// behind `!` fits is not named.
 fn among(patterns: &str, name: &str) -> bool {
     let mut named = false;
     for pattern in patterns.split(',') {

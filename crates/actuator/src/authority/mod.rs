@@ -1,8 +1,10 @@
-//! Who may: a file in OpenSSH's `allowed_signers` format says whose keys sign policies and approvals, and what was signed is checked as
-//! `ssh-keygen -Y verify` checks it. The cryptography is the crate `ssh-key`'s; ed25519, ECDSA P-256 and ed25519 on a security key.
+//! Who may: a file in OpenSSH's `allowed_signers` format says whose keys sign policies and
+//! approvals, and what was signed is checked as `ssh-keygen -Y verify` checks it. The cryptography
+//! is the crate `ssh-key`'s; ed25519, ECDSA P-256 and ed25519 on a security key.
 //!
-//! Which file that is stands in the autopilot's deployment file (`[authority] signers`), not in the policy: whoever changes a policy would
-//! otherwise choose who signs it. That file belongs to whoever runs the process, who could run another program just as well.
+//! Which file that is stands in the autopilot's deployment file (`[authority] signers`), not in the
+//! policy: whoever changes a policy would otherwise choose who signs it. That file belongs to
+//! whoever runs the process, who could run another program just as well.
 
 mod allowed;
 mod sign;
@@ -21,7 +23,8 @@ pub use sign::sign;
 use super::control::Approval;
 use allowed::Allowed;
 
-/// Namespace of signatures of policy files: `ssh-keygen -Y sign -n tidegate-policy -f KEY policy.toml`.
+/// Namespace of signatures of policy files: `ssh-keygen -Y sign -n tidegate-policy -f KEY
+/// policy.toml`.
 pub const POLICY: &str = "tidegate-policy";
 /// Namespace of signatures of approvals.
 pub const APPROVE: &str = "tidegate-approve";
@@ -84,7 +87,8 @@ impl Signers {
         Ok(Self { file: file.to_path_buf(), allowed })
     }
 
-    /// Who made `signature` (armoured, as `ssh-keygen -Y sign` writes it) of `message` in `namespace`, if they may at `now`.
+    /// Who made `signature` (armoured, as `ssh-keygen -Y sign` writes it) of `message` in
+    /// `namespace`, if they may at `now`.
     ///
     /// # Errors
     /// Why it does not count, with the key.
@@ -119,7 +123,8 @@ impl Signers {
         Err(format!("key {key}: {why}"))
     }
 
-    /// Who signed the policy `file`, whose bytes are `text`: signatures stand beside it, in FILE.sig or FILE.NAME.sig.
+    /// Who signed the policy `file`, whose bytes are `text`: signatures stand beside it, in
+    /// FILE.sig or FILE.NAME.sig.
     ///
     /// # Errors
     /// A signature that is there does not count.
@@ -139,8 +144,8 @@ impl Signers {
         Ok(signers)
     }
 
-    /// Whether `policy`, read from `file` as `text`, may follow on `before`: what lets the autopilot do more needs signatures of two
-    /// people, all else of one.
+    /// Whether `policy`, read from `file` as `text`, may follow on `before`: what lets the
+    /// autopilot do more needs signatures of two people, all else of one.
     ///
     /// # Errors
     /// Who is missing, for which keys, and how to sign.
@@ -211,7 +216,8 @@ fn told(changed: &Changed) -> String {
     format!("{} from {} to {}", changed.key, value(&changed.before), value(&changed.after))
 }
 
-/// What an approval signs: the cluster, the action, and the plan that decided it, which is a hash of all it was made from.
+/// What an approval signs: the cluster, the action, and the plan that decided it, which is a hash
+/// of all it was made from.
 pub fn approval_text(cluster: &str, action: &str, plan: &str) -> String {
     format!("tidegate approve\ncluster {cluster}\naction {action}\nplan {plan}\n")
 }

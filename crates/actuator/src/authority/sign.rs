@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use ssh_key::{HashAlg, LineEnding, PrivateKey};
 
-/// Signs `text` in `namespace` with the key in `file`. A key with a passphrase, one of an agent and one on a security key are asked for by
-/// `ssh-keygen`: then `file` may be the public half.
+/// Signs `text` in `namespace` with the key in `file`. A key with a passphrase, one of an agent and
+/// one on a security key are asked for by `ssh-keygen`: then `file` may be the public half.
 ///
 /// # Errors
 /// The key cannot be read or used.

@@ -4,7 +4,8 @@ use tidegate_testing::needs;
 
 use super::*;
 
-/// Made with OpenSSH 9.2: `ssh-keygen -Y sign -n tidegate-policy` by an ed25519 and an ECDSA P-256 key, whose private halves are gone.
+/// Made with OpenSSH 9.2: `ssh-keygen -Y sign -n tidegate-policy` by an ed25519 and an ECDSA P-256
+/// key, whose private halves are gone.
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/authority");
 const ANNA: &str = "SHA256:xqwyVLcevY4AEKPkDnFJYZMIPXIdFzN90R5lT6/rT/U";
 
@@ -104,7 +105,8 @@ fn a_signature_that_does_not_count_stops_it_whoever_else_signed() {
     assert!(Signers::read(&folder.path().join("empty")).unwrap_err().contains("nobody may sign"));
 }
 
-/// With OpenSSH itself, where it is there: keys, signatures and their verification in both directions.
+/// With OpenSSH itself, where it is there: keys, signatures and their verification in both
+/// directions.
 #[test]
 fn ssh_keygen_and_this_program_take_each_others_signatures() {
     if Command::new("ssh-keygen").arg("-?").output().is_err() {
@@ -139,7 +141,8 @@ fn ssh_keygen_and_this_program_take_each_others_signatures() {
     let status =
         verify.current_dir(folder.path()).stdin(fs::File::open(at("text")).unwrap()).status().unwrap();
     assert!(status.success());
-    // A key that only ssh-keygen can use gives a signature too: here by the agent's way, with what stands in the file.
+    // A key that only ssh-keygen can use gives a signature too: here by the agent's way, with what
+    // stands in the file.
     assert!(signers.verify(APPROVE, text.as_bytes(), &by_keygen(&at("key"), &text), now()).is_ok());
 }
 

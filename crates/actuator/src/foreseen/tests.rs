@@ -1,4 +1,5 @@
-//! The whole way: forecasts on a log, a plan that uses them, bounds that drift, and the guard that refuses.
+//! The whole way: forecasts on a log, a plan that uses them, bounds that drift, and the guard that
+//! refuses.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,8 @@ const HOUR_MS: i64 = 3_600_000;
 /// 2026-01-05T06:00:00Z, when forecasts are issued.
 const ISSUED_MS: i64 = 1_767_592_800_000;
 
-/// A serving pool of 128 GPUs of which `serving` needs 40, and research jobs that wait. It takes every action and does nothing.
+/// A serving pool of 128 GPUs of which `serving` needs 40, and research jobs that wait. It takes
+/// every action and does nothing.
 struct Still {
     now_us: i64,
     applied: BTreeSet<String>,

@@ -1,4 +1,5 @@
-//! What a site says of its Slurm: which partitions are pools, whose they are, and how jobs are told.
+//! What a site says of its Slurm: which partitions are pools, whose they are, and how jobs are
+//! told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,15 +18,17 @@ pub struct SlurmConfig {
     pub programs: Option<PathBuf>,
     /// How long one of Slurm's programs may take, milliseconds.
     pub command_ms: u64,
-    /// How long a step of an action may take until the next can be done: a requeued job to let go of its nodes, accounting to
-    /// take in a resize. Milliseconds.
+    /// How long a step of an action may take until the next can be done: a requeued job to let go
+    /// of its nodes, accounting to take in a resize. Milliseconds.
     pub settle_ms: u64,
-    /// How long a job that was stopped waits at least before it may start again, seconds; Slurm's own is 120. One that starts
-    /// again in the second in which it was killed is lost: its nodes take the new credential for the revoked one. At least 2.
+    /// How long a job that was stopped waits at least before it may start again, seconds; Slurm's
+    /// own is 120. One that starts again in the second in which it was killed is lost: its nodes
+    /// take the new credential for the revoked one. At least 2.
     pub restart_after_s: u32,
     /// Pools; none: each partition is one.
     pub pools: BTreeMap<PoolName, PoolConfig>,
-    /// Teams and services. An account that no owner names is an owner of its own name, without a share of anything.
+    /// Teams and services. An account that no owner names is an owner of its own name, without a
+    /// share of anything.
     pub owners: BTreeMap<OwnerName, OwnerConfig>,
     /// QOS whose jobs may be stopped for others.
     pub preemptible_qos: BTreeSet<String>,
@@ -80,7 +83,8 @@ pub struct OwnerConfig {
     pub shares: BTreeMap<PoolName, ShareConfig>,
 }
 
-/// What an owner may use of a pool. Its quota is one of the three `quota_…`; with none of them it is the whole pool.
+/// What an owner may use of a pool. Its quota is one of the three `quota_…`; with none of them it
+/// is the whole pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShareConfig {
@@ -105,22 +109,23 @@ pub enum LendBy {
     /// Its nodes, by a reservation for the borrower. Slurm ends it by itself.
     #[default]
     Reservation,
-    /// A number of GPUs, where what an owner has is a limit and not nodes: added to the `GrpTRES` of the borrower's `quota_qos`. A
-    /// job of ours that begins when the loan ends takes it off again.
+    /// A number of GPUs, where what an owner has is a limit and not nodes: added to the `GrpTRES`
+    /// of the borrower's `quota_qos`. A job of ours that begins when the loan ends takes it off
+    /// again.
     Qos,
 }
 
 /// How jobs are told that they will be disturbed, and how they say that they are ready.
 ///
-/// Jobs that take notices say so in their comment, see [`super::Declared`]. All ways that are set are used; the answer is one
-/// file or HTTP answer.
+/// Jobs that take notices say so in their comment, see [`super::Declared`]. All ways that are set
+/// are used; the answer is one file or HTTP answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NoticeConfig {
     /// Signal to all processes of the job's steps, e.g. `USR1`.
     pub signal: Option<String>,
-    /// Folder that jobs see too: `JOB.notice` is written (JSON with `action`, `job`, `ready_by_us`), and `JOB.ready` is waited
-    /// for, which holds the id of the action.
+    /// Folder that jobs see too: `JOB.notice` is written (JSON with `action`, `job`,
+    /// `ready_by_us`), and `JOB.ready` is waited for, which holds the id of the action.
     pub folder: Option<PathBuf>,
     /// Address to which the same JSON is posted, again until it answers 200 with `{"ready": true}`.
     pub url: Option<String>,
@@ -147,7 +152,8 @@ impl NotesConfig {
     }
 }
 
-/// A word that goes into a command of Slurm as it is: no blanks, quotes, commas or signs that Slurm reads.
+/// A word that goes into a command of Slurm as it is: no blanks, quotes, commas or signs that Slurm
+/// reads.
 pub(super) fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@'))
 }
@@ -234,7 +240,8 @@ impl SlurmConfig {
         }
     }
 
-    /// What owners and pools are called in the accounting of jobs: an owner of several accounts is no one team.
+    /// What owners and pools are called in the accounting of jobs: an owner of several accounts is
+    /// no one team.
     pub fn series_names(&self) -> SeriesNames {
         let team = |owner: &OwnerName, accounts: &BTreeSet<String>| match accounts.len() {
             0 => Some(owner.clone()),

@@ -2,15 +2,19 @@
 
 use tidegate_autopilot::state::GrowBy;
 
-/// What a job declares by a word `tidegate:…` of its comment (`sbatch --comment`), options separated by commas:
+/// What a job declares by a word `tidegate:…` of its comment (`sbatch --comment`), options
+/// separated by commas:
 ///
-/// `elastic,min=8,max=32`: its GPUs may change between these. `sizes=8/16/32`: to these only. `grow=requeue`: it may be
-/// stopped and started larger; `grow=satellites,satellite=/home/ada/join.sh`: jobs of one node may join it, from that script (else it
-/// never grows). `preemptible`: it may be stopped for others. `notice`: it writes a
-/// checkpoint when it is told and says when it has. `do-not-disrupt`: hands off, whatever else is said.
+/// `elastic,min=8,max=32`: its GPUs may change between these. `sizes=8/16/32`: to these only.
+/// `grow=requeue`: it may be stopped and started larger;
+/// `grow=satellites,satellite=/home/ada/join.sh`: jobs of one node may join it, from that script
+/// (else it never grows). `preemptible`: it may be stopped for others. `notice`: it writes a
+/// checkpoint when it is told and says when it has. `do-not-disrupt`: hands off, whatever else is
+/// said.
 ///
-/// Whoever writes any of it lets the autopilot change the job, `do-not-disrupt` aside. A word with an option that is not known
-/// declares nothing: a spelling mistake must not make a job elastic in another way than was meant.
+/// Whoever writes any of it lets the autopilot change the job, `do-not-disrupt` aside. A word with
+/// an option that is not known declares nothing: a spelling mistake must not make a job elastic in
+/// another way than was meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declared {
     /// Least and most GPUs, and sizes, of an elastic job.

@@ -131,7 +131,8 @@ pub(super) fn still_held(act: &Act<'_>, look: &Look, entry: &Entry) -> BTreeSet<
     loans::occupied(act.config, look, lender, &entry.nodes)
 }
 
-/// The reservation of a loan that is over and empty, and stands only because jobs used it when it was taken back.
+/// The reservation of a loan that is over and empty, and stands only because jobs used it when it
+/// was taken back.
 pub(super) fn left_over<'a>(action: &Action, look: &'a Look) -> Option<&'a String> {
     let Change::Reclaim { loan, .. } = &action.change else { return None };
     let (name, _) = loans::reservation(look, loan)?;

@@ -1,4 +1,5 @@
-//! Nodes (`sinfo --json`), reservations (`scontrol show reservation`) and limits (`sacctmgr show`), as they stand.
+//! Nodes (`sinfo --json`), reservations (`scontrol show reservation`) and limits (`sacctmgr show`),
+//! as they stand.
 
 use std::collections::{BTreeMap, BTreeSet};
 

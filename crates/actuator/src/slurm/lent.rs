@@ -1,10 +1,12 @@
 //! Loans of a number of GPUs, by the limit of the borrower's QOS: what stands in Slurm of them.
 //!
-//! `GrpTRES` of the QOS is what the borrower has without loans, and what is lent to it. How much of it is which stands in the QOS'
-//! description, behind what others wrote there: `tidegate:base:16 tidegate:lend-1:8:8:1795379790:4`, in order GPUs that stay lent,
-//! GPUs lent, end (seconds since 1970), generation. Description and limit are written in one message, and only where the description
-//! is still the one that was read: sacctmgr changes what fits all of `where`. Lowering a limit stops nobody, so what is taken
-//! back counts as lent until the borrower is within what it has.
+//! `GrpTRES` of the QOS is what the borrower has without loans, and what is lent to it. How much of
+//! it is which stands in the QOS' description, behind what others wrote there: `tidegate:base:16
+//! tidegate:lend-1:8:8:1795379790:4`, in order GPUs that stay lent, GPUs lent, end (seconds since
+//! 1970), generation. Description and limit are written in one message, and only where the
+//! description is still the one that was read: sacctmgr changes what fits all of `where`. Lowering
+//! a limit stops nobody, so what is taken back counts as lent until the borrower is within what it
+//! has.
 
 use std::collections::{BTreeMap, BTreeSet};
 

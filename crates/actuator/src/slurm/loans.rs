@@ -1,8 +1,9 @@
 //! Loans as reservations: what stands in Slurm, held against what we noted that we wrote.
 //!
-//! A loan is a reservation of named nodes for the borrower's accounts, with its end. `OVERLAP` lets it lie over the standing
-//! reservation by which the owner keeps its nodes, and `MAGNETIC` gives its nodes to jobs that do not name it. When it ends by
-//! itself, with nobody doing anything, Slurm stops what runs on it, and the owner's own reservation is there again.
+//! A loan is a reservation of named nodes for the borrower's accounts, with its end. `OVERLAP` lets
+//! it lie over the standing reservation by which the owner keeps its nodes, and `MAGNETIC` gives
+//! its nodes to jobs that do not name it. When it ends by itself, with nobody doing anything, Slurm
+//! stops what runs on it, and the owner's own reservation is there again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,8 @@
-//! The real Slurm as a target of the autopilot: looked at and changed with its own programs, whose every call has a time limit.
+//! The real Slurm as a target of the autopilot: looked at and changed with its own programs, whose
+//! every call has a time limit.
 //!
-//! What each kind of action takes, and what Slurm asks for it (as tried on 22.05; `deploy/autopilot/rights.md` has its words).
+//! What each kind of action takes, and what Slurm asks for it (as tried on 22.05;
+//! `deploy/autopilot/rights.md` has its words).
 //!
 //! | kind | what is done | rights |
 //! |---|---|---|
@@ -13,9 +15,11 @@
 //! | `adjust_reservation` | a reservation; `GrpTRES` of an account, or of a QOS | Operator; Administrator for a QOS |
 //! | `drain_node`, `return_node` | `State=DRAIN`, `State=UNDRAIN` | Administrator |
 //!
-//! Which action did it is written beside the effect: into the reason and `Extra` of a node, the `AdminComment` of a job (of an
-//! Operator, the `Comment`), the name of a reservation or of jobs that join, the description of a QOS. What was begun and what was done, and the greatest generation seen, stand in notes inside Slurm, see
-//! `notes`: another process finds them there after a crash.
+//! Which action did it is written beside the effect: into the reason and `Extra` of a node, the
+//! `AdminComment` of a job (of an Operator, the `Comment`), the name of a reservation or of jobs
+//! that join, the description of a QOS. What was begun and what was done, and the greatest
+//! generation seen, stand in notes inside Slurm, see `notes`: another process finds them there
+//! after a crash.
 
 mod act;
 mod ask;
@@ -48,7 +52,8 @@ pub use declare::{Declared, Elastic};
 
 /// A Slurm cluster that the autopilot may change.
 ///
-/// It keeps nothing between calls but its configuration: each call looks anew, so that any other process can go on.
+/// It keeps nothing between calls but its configuration: each call looks anew, so that any other
+/// process can go on.
 #[derive(Debug)]
 pub struct SlurmTarget {
     config: SlurmConfig,
@@ -122,8 +127,8 @@ impl SlurmTarget {
         })
     }
 
-    /// Looks again whether a newer generation has come while this one was looking around. Whoever comes later still sees what
-    /// this one noted.
+    /// Looks again whether a newer generation has come while this one was looking around. Whoever
+    /// comes later still sees what this one noted.
     fn still_newest(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
         let seen = Notes::of(&queue::jobs(&self.slurm)?, &self.setup.keeping)?.seen;
         if seen <= action.generation {
@@ -134,7 +139,8 @@ impl SlurmTarget {
         Err(TargetError::StaleGeneration { generation: action.generation, seen })
     }
 
-    /// Refuses kinds that we have no rights for, names that Slurm would misread, and what is older than was seen.
+    /// Refuses kinds that we have no rights for, names that Slurm would misread, and what is older
+    /// than was seen.
     fn admit(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
         let kind = action.change.kind();
         if !probe::capabilities(&self.setup, &self.config).kinds.contains(&kind) {
@@ -222,7 +228,8 @@ impl Target for SlurmTarget {
             act.forget(&look, loan);
         }
         if let (Effect::Done { .. }, Some(name)) = (&effect, effect::left_over(action, &look)) {
-            // One that is still in use, e.g. by a job of the lender, goes the next time, or by its own end.
+            // One that is still in use, e.g. by a job of the lender, goes the next time, or by its
+            // own end.
             self.slurm.tell("scontrol", &["delete", &format!("ReservationName={name}")]).ok();
         }
         Ok(effect)

@@ -1,13 +1,17 @@
-//! What the autopilot remembers inside Slurm: which actions were begun and done, under which generation.
+//! What the autopilot remembers inside Slurm: which actions were begun and done, under which
+//! generation.
 //!
-//! The only text that slurmctld keeps for anybody, of any length, without slurmdbd and without rights to change the cluster, is
-//! a job's. So the notes are the `AdminComment` of a job that is submitted held and never runs, one for each generation of the
-//! lease. A generation writes into its own job only: whoever lost the lease cannot overwrite what a newer one wrote, and the
-//! greatest generation that has a job is the fence. Only Administrators can write an `AdminComment`, so nobody else can raise it.
-//! An Operator cannot (`Access/permission denied`): its notes are the `Comment` of its job, which the job's user, Operators and the
-//! coordinators of its account can write, and which counts only where that user is one of Slurm's own or we. A `Comment` has 1,024
-//! bytes, so there each action has a job of its own, beside the one that is the generation's fence.
-//! slurmctld logs each change of it whole, so as little as is needed stands there.
+//! The only text that slurmctld keeps for anybody, of any length, without slurmdbd and without
+//! rights to change the cluster, is a job's. So the notes are the `AdminComment` of a job that is
+//! submitted held and never runs, one for each generation of the lease. A generation writes into
+//! its own job only: whoever lost the lease cannot overwrite what a newer one wrote, and the
+//! greatest generation that has a job is the fence. Only Administrators can write an
+//! `AdminComment`, so nobody else can raise it. An Operator cannot (`Access/permission denied`):
+//! its notes are the `Comment` of its job, which the job's user, Operators and the coordinators of
+//! its account can write, and which counts only where that user is one of Slurm's own or we. A
+//! `Comment` has 1,024 bytes, so there each action has a job of its own, beside the one that is the
+//! generation's fence. slurmctld logs each change of it whole, so as little as is needed stands
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +26,15 @@ use super::queue::{self, QueueJob};
 
 /// Name of the jobs that hold notes.
 pub(super) const NAME: &str = "tidegate-notes";
-/// An entry is dropped this long after its action expired: one that has expired is not applied again anyway.
+/// An entry is dropped this long after its action expired: one that has expired is not applied
+/// again anyway.
 const KEEP_US: i64 = 2 * 3_600 * 1_000_000;
 /// One argument of a program may have 128 KiB on Linux.
 const MOST_BYTES: usize = 100_000;
 /// Slurm takes no longer `Comment` (`Pathname of a file, directory or other parameter too long`).
 const MOST_COMMENT_BYTES: usize = 1_024;
-/// So many jobs of older generations are left: what they wrote last may not have been read when a newer one began.
+/// So many jobs of older generations are left: what they wrote last may not have been read when a
+/// newer one began.
 const KEEP_JOBS: usize = 3;
 
 /// What is remembered of an action.
@@ -87,7 +93,8 @@ pub(super) struct Notes {
     /// Greatest generation that has notes.
     pub seen: u64,
     pub actions: BTreeMap<ActionId, Entry>,
-    /// Jobs that hold notes and can be written, by generation; in a `Comment`, those that hold no action's.
+    /// Jobs that hold notes and can be written, by generation; in a `Comment`, those that hold no
+    /// action's.
     jobs: BTreeMap<u64, String>,
     /// Jobs that hold one action's notes in their `Comment`, by action and generation.
     by_action: BTreeMap<(ActionId, u64), String>,
@@ -154,8 +161,8 @@ impl Notes {
         Ok(())
     }
 
-    /// Writes the notes of the action's generation; all that is remembered goes along, or the job of an older one would have to
-    /// stay for ever.
+    /// Writes the notes of the action's generation; all that is remembered goes along, or the job
+    /// of an older one would have to stay for ever.
     pub(super) fn write(
         &mut self,
         slurm: &Slurm,
@@ -253,7 +260,8 @@ impl Notes {
     }
 }
 
-/// A held job for the notes of the action's generation: one that was submitted before and got no notes yet, or a new one.
+/// A held job for the notes of the action's generation: one that was submitted before and got no
+/// notes yet, or a new one.
 fn begin(
     slurm: &Slurm,
     config: &NotesConfig,

@@ -25,7 +25,8 @@ struct Answer {
     ready: bool,
 }
 
-/// Tells the job of `action`, once, or hears whether it is ready. A job that says nothing of notices in its comment gets none.
+/// Tells the job of `action`, once, or hears whether it is ready. A job that says nothing of
+/// notices in its comment gets none.
 pub(super) fn tell(
     slurm: &Slurm,
     config: &SlurmConfig,
@@ -49,7 +50,8 @@ pub(super) fn tell(
     })
     .to_string();
     if first {
-        // Noted first: a job that is told twice writes two checkpoints, one that is not told is disturbed when its time is over.
+        // Noted first: a job that is told twice writes two checkpoints, one that is not told is
+        // disturbed when its time is over.
         let entry = known.unwrap_or_else(|| Entry {
             generation: action.generation,
             begun_us: None,
@@ -80,7 +82,8 @@ pub(super) fn tell(
     })
 }
 
-/// When `JOB.ready` was written, if it holds the id of the action: one of an earlier action does not count.
+/// When `JOB.ready` was written, if it holds the id of the action: one of an earlier action does
+/// not count.
 fn ready_file(folder: &Path, job: &str, action: &str) -> Option<i64> {
     let path = folder.join(format!("{job}.ready"));
     let text = fs::read_to_string(&path).ok()?;

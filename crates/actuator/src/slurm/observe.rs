@@ -1,4 +1,5 @@
-//! The state of the cluster as the autopilot sees it, made of what Slurm tells and of our own notes.
+//! The state of the cluster as the autopilot sees it, made of what Slurm tells and of our own
+//! notes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -230,7 +231,8 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, loan: Option<LoanI
     }
 }
 
-/// Sizes of whole nodes between two; empty, which means any, where the job does not ask by the node.
+/// Sizes of whole nodes between two; empty, which means any, where the job does not ask by the
+/// node.
 fn whole_nodes(least: u32, most: u32, per_node: Option<u32>) -> Vec<u32> {
     let Some(each) = per_node else { return Vec::new() };
     (least.div_ceil(each)..=most / each).map(|nodes| nodes * each).collect()

@@ -1,4 +1,5 @@
-//! `squeue --json`: jobs with all that is needed to change them. An answer counts whole or not at all.
+//! `squeue --json`: jobs with all that is needed to change them. An answer counts whole or not at
+//! all.
 
 use std::collections::BTreeMap;
 
@@ -220,8 +221,8 @@ fn per_node(told: &Told) -> Option<u32> {
     u32::try_from(node_gpus(told.tres_per_node.as_deref()?).count).ok().filter(|count| *count > 0)
 }
 
-/// One detail a node, in the order of the nodes. Where Slurm has just come back it tells none, and what was asked for by the
-/// node stands.
+/// One detail a node, in the order of the nodes. Where Slurm has just come back it tells none, and
+/// what was asked for by the node stands.
 fn placement(told: &Told, nodes: &[&str]) -> Option<BTreeMap<String, u32>> {
     let details: Vec<u64> = told.gres_detail.0.iter().map(|text| node_gpus(text).count).collect();
     let told_whole = details.len() == nodes.len() && details.iter().sum::<u64>() > 0;

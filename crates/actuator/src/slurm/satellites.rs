@@ -1,7 +1,9 @@
-//! Jobs of one node that join a job which declares `grow=satellites`: the only way to more GPUs for a job that runs.
+//! Jobs of one node that join a job which declares `grow=satellites`: the only way to more GPUs for
+//! a job that runs.
 //!
-//! Which job they join, by which action and generation, stands in their name, and counts only where they are the same user's: nobody's
-//! job grows by what somebody else calls his own. Together they are one job to the planner, with the nodes of all.
+//! Which job they join, by which action and generation, stands in their name, and counts only where
+//! they are the same user's: nobody's job grows by what somebody else calls his own. Together they
+//! are one job to the planner, with the nodes of all.
 
 use std::collections::BTreeMap;
 

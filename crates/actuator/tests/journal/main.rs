@@ -1,4 +1,5 @@
-//! The journal on the embedded log and on a real Kafka: of several who take the lease at once one has it, by what all of them read.
+//! The journal on the embedded log and on a real Kafka: of several who take the lease at once one
+//! has it, by what all of them read.
 //!
 //! Where Kafka cannot be had its tests are skipped; with `CI=true` they fail.
 

@@ -1,5 +1,5 @@
-//! A day on a real Slurm: the planner, guard and actuator act by themselves, in a process that is killed with -9 every few seconds,
-//! while people drain a node, edit a loan and cancel a job.
+//! A day on a real Slurm: the planner, guard and actuator act by themselves, in a process that is
+//! killed with -9 every few seconds, while people drain a node, edit a loan and cancel a job.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -146,7 +146,8 @@ fn open_log(data: &Path) -> Arc<dyn EventLog> {
     Arc::new(log)
 }
 
-/// Says on the log what the script says of nodes, `n: NODE STATE` on line n; the log takes each line once.
+/// Says on the log what the script says of nodes, `n: NODE STATE` on line n; the log takes each
+/// line once.
 fn signal(log: &dyn EventLog, script: &Path) {
     let text = std::fs::read_to_string(script).unwrap_or_default();
     for (seq, line) in text.lines().enumerate() {
@@ -217,7 +218,8 @@ fn spawn(given: &str) -> Child {
         .unwrap()
 }
 
-/// Lives of the autopilot one after the other, each killed after one to five seconds, until told to stop.
+/// Lives of the autopilot one after the other, each killed after one to five seconds, until told to
+/// stop.
 fn kill_again_and_again(given: &str, stop: &AtomicBool, lives: &AtomicU32) {
     let mut state = 0x9e37_79b9_u64;
     while !stop.load(Ordering::Relaxed) {

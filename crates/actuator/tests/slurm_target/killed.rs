@@ -1,4 +1,5 @@
-//! Killed with -9 at any time of an action: whoever asks next finishes it, and its effect is there once.
+//! Killed with -9 at any time of an action: whoever asks next finishes it, and its effect is there
+//! once.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -38,7 +39,8 @@ fn of_this_lease(action: Action) -> Action {
     Action { generation: 9, ..action }
 }
 
-/// Lets a process apply the action, kills it after a while, and finishes what it left; says what stood there in between.
+/// Lets a process apply the action, kills it after a while, and finishes what it left; says what
+/// stood there in between.
 fn killed_after(site: &Site, action: &Action, delay_ms: u64) -> Effect {
     let given = serde_json::to_string(&(&site.config, action)).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -62,7 +64,8 @@ fn killed_after(site: &Site, action: &Action, delay_ms: u64) -> Effect {
 /// Applies, kills, finishes and checks one action of a kind; what stood there after the kill.
 type Once = fn(&Site, usize, u64) -> Effect;
 
-/// When to kill next: later where nothing had been done, earlier where all had, so that most kills fall into the action.
+/// When to kill next: later where nothing had been done, earlier where all had, so that most kills
+/// fall into the action.
 fn next_delay_ms(delay_ms: u64, between: &Effect) -> u64 {
     match between {
         Effect::Absent => delay_ms * 3 / 2,

@@ -1,4 +1,5 @@
-//! Loans of a number of GPUs by the limit of the borrower's QOS: used, prolonged, given back, ended by Slurm alone.
+//! Loans of a number of GPUs by the limit of the borrower's QOS: used, prolonged, given back, ended
+//! by Slurm alone.
 
 use tidegate_actuator::slurm::{LendBy, OwnerConfig, ShareConfig};
 use tidegate_autopilot::action::{Action, Adjust, Change, Fact};
@@ -30,7 +31,8 @@ fn reclaim(id: &str, loan: &str, from_gpus: u32, to_gpus: u32) -> Action {
 }
 
 impl Site {
-    /// The two teams in one partition: `research` has 16 GPUs of it by its QOS, and `serving` lends of its 24.
+    /// The two teams in one partition: `research` has 16 GPUs of it by its QOS, and `serving` lends
+    /// of its 24.
     pub fn share_train(&mut self) {
         let user = self
             .cluster

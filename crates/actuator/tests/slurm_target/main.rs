@@ -1,7 +1,9 @@
-//! The Slurm target against a real Slurm: slurmctld and eight slurmd on this machine (`tests/slurm/cluster.sh`). Each call is
-//! made by a target that was opened for it, as after a crash.
+//! The Slurm target against a real Slurm: slurmctld and eight slurmd on this machine
+//! (`tests/slurm/cluster.sh`). Each call is made by a target that was opened for it, as after a
+//! crash.
 //!
-//! Where Slurm is not installed these tests are skipped; with `CI=true` it is installed, or they fail.
+//! Where Slurm is not installed these tests are skipped; with `CI=true` it is installed, or they
+//! fail.
 
 #![allow(clippy::unwrap_used)]
 

@@ -53,7 +53,8 @@ fn nodes_are_drained_and_returned_unless_a_person_says_otherwise() {
     one_that_was_not_noted_is_finished_by_a_newer_generation(&site);
 }
 
-/// Killed after Slurm was told and before that was noted: the next life finds its own drain, and nobody's else.
+/// Killed after Slurm was told and before that was noted: the next life finds its own drain, and
+/// nobody's else.
 fn one_that_was_not_noted_is_finished_by_a_newer_generation(site: &Site) {
     let out = drain("drain_node-5", "n4");
     site.apply(&out);

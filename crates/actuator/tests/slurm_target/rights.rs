@@ -1,4 +1,5 @@
-//! What each kind of action asks for: a user that is only Operator does what Slurm lets it, and the rest is refused and named.
+//! What each kind of action asks for: a user that is only Operator does what Slurm lets it, and the
+//! rest is refused and named.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

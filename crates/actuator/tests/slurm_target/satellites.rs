@@ -98,7 +98,8 @@ fn a_job_is_joined_once_shrinks_by_who_joined_and_takes_them_with_it() {
     site.wait_started(&job, 1);
     assert!(site.joined(&job).is_empty(), "who joined goes with it");
 
-    // What waits to join is taken back like the rest; and the end of the job ends it, with nobody there.
+    // What waits to join is taken back like the rest; and the end of the job ends it, with nobody
+    // there.
     let again = Action { preconditions: vec![], ..resize("resize_job-4", &job, 8, 16, &["n1"], vec![]) };
     site.apply(&again);
     wait_for("one to join", 60, || site.is_done(&again));

@@ -1,5 +1,5 @@
-//! A cluster with two teams: `research` in the partition `train` (n1 to n5, 8 GPUs each), `serving` with n6 to n8 (4 GPUs each)
-//! that a standing reservation keeps for it.
+//! A cluster with two teams: `research` in the partition `train` (n1 to n5, 8 GPUs each), `serving`
+//! with n6 to n8 (4 GPUs each) that a standing reservation keeps for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -99,7 +99,8 @@ impl Site {
         matches!(self.effect(action), Effect::Done { .. })
     }
 
-    /// What was applied is not applied again, neither by its own generation nor by one that lost the lease.
+    /// What was applied is not applied again, neither by its own generation nor by one that lost
+    /// the lease.
     pub fn applies_once(&self, action: &Action) {
         let again = self.try_apply(action).unwrap();
         assert!(again.already, "{again:?}");

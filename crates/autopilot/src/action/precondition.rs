@@ -1,4 +1,5 @@
-//! What must be true of a cluster for an action to be carried out, checked again immediately before.
+//! What must be true of a cluster for an action to be carried out, checked again immediately
+//! before.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Candidates beside the policy that acts: when a canary begins and ends, by which policies its decisions are judged, and what a shadow
-//! thought.
+//! Candidates beside the policy that acts: when a canary begins and ends, by which policies its
+//! decisions are judged, and what a shadow thought.
 
 use super::{Actuator, Foresees, Journal, Stop, What};
 use crate::action::{Action, ActionId, Kind};
@@ -35,8 +35,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         Some(Canary { policy, ..canary })
     }
 
-    /// Lets the canary begin or end. One whose owners the cluster does not know does not begin. One that its record ended begins anew
-    /// when a person says so, as they approve an action.
+    /// Lets the canary begin or end. One whose owners the cluster does not know does not begin. One
+    /// that its record ended begins anew when a person says so, as they approve an action.
     pub(super) fn tend_canary(
         &mut self,
         approved: &[(ActionId, String)],
@@ -83,8 +83,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         }
     }
 
-    /// Records that a canary began, or that it ended and what of it is not begun never will be: the policy that acts for the rest decides
-    /// on it anew. What gives back goes on.
+    /// Records that a canary began, or that it ended and what of it is not begun never will be: the
+    /// policy that acts for the rest decides on it anew. What gives back goes on.
     fn tell_canary(&mut self, told: Told, now_us: i64) -> Result<(), Stop> {
         let generation = self.mine.unwrap_or_default();
         let mut what = Vec::new();
@@ -122,8 +122,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         rollback::why(&canary.rollback, &record, now_us)
     }
 
-    /// What the guard says of an action. A canary's is asked of both policies, as it uses the budgets and floors of all; once the canary
-    /// has ended nothing of it is begun, but what gives back.
+    /// What the guard says of an action. A canary's is asked of both policies, as it uses the
+    /// budgets and floors of all; once the canary has ended nothing of it is begun, but what gives
+    /// back.
     pub(super) fn judge(
         &self,
         decision: &Decision,

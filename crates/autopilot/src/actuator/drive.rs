@@ -17,7 +17,8 @@ enum Turn {
 }
 
 impl<J: Journal, F: Foresees> Actuator<J, F> {
-    /// `state` is `None` where the cluster could not be seen: then nothing is begun, and what is under way is still looked at.
+    /// `state` is `None` where the cluster could not be seen: then nothing is begun, and what is
+    /// under way is still looked at.
     pub(super) fn drive_all(
         &mut self,
         target: &mut dyn Target,
@@ -218,7 +219,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         }
     }
 
-    /// Undoes what an action that failed may have done: under switch and generation alone, as undoing is not kept waiting by rests.
+    /// Undoes what an action that failed may have done: under switch and generation alone, as
+    /// undoing is not kept waiting by rests.
     fn compensate(
         &mut self,
         intent: &Intent,
@@ -242,7 +244,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             Err(_) => return Ok(Turn::Waits),
         }
         match target.read_back(&intent.action()) {
-            // It never came to be, or what it did is gone: a target would refuse to undo that, for ever.
+            // It never came to be, or what it did is gone: a target would refuse to undo that, for
+            // ever.
             Ok(Effect::Absent | Effect::Overridden { .. }) => {
                 return self.tell(id, What::Compensated, now_us);
             }
@@ -252,7 +255,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         }
         match target.apply(undoing) {
             Err(TargetError::StaleGeneration { .. }) => Err(Stop::Fenced),
-            // What cannot be undone is tried again at each look, and stands in the tables as COMPENSATING until a person helps.
+            // What cannot be undone is tried again at each look, and stands in the tables as
+            // COMPENSATING until a person helps.
             _ => Ok(Turn::Waits),
         }
     }

@@ -1,4 +1,5 @@
-//! What the actuator thought and did, in order: everything it knows it knows from here, so whoever takes over knows the same.
+//! What the actuator thought and did, in order: everything it knows it knows from here, so whoever
+//! takes over knows the same.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,7 +30,8 @@ pub struct Planned {
     pub canary: Option<Box<Canary>>,
     /// The state as it was observed.
     pub state: ClusterState,
-    /// Decisions of the plan before that had not come to nothing: those are the ones it was told of.
+    /// Decisions of the plan before that had not come to nothing: those are the ones it was told
+    /// of.
     pub kept: Vec<ActionId>,
 }
 
@@ -110,11 +112,12 @@ pub struct Entry {
 #[error("the journal cannot be used: {0}")]
 pub struct JournalError(pub String);
 
-/// A durable order of entries, the same for all who read it. Anybody may write: whose entries count is told by the order alone (a lease
-/// that comes first has its generation, and what an older generation wrote after it is nothing), so whoever writes reads back before it acts.
+/// A durable order of entries, the same for all who read it. Anybody may write: whose entries count
+/// is told by the order alone (a lease that comes first has its generation, and what an older
+/// generation wrote after it is nothing), so whoever writes reads back before it acts.
 pub trait Journal {
-    /// Writes entries of one generation, all of them or none, durable when it returns. After an error nothing more can be written under
-    /// that generation, as what failed may still come.
+    /// Writes entries of one generation, all of them or none, durable when it returns. After an
+    /// error nothing more can be written under that generation, as what failed may still come.
     ///
     /// # Errors
     /// They may or may not stand there.
@@ -136,8 +139,8 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// One that keeps of plans only what was decided, as a log does of clusters that are too large for it: nobody will ask why, or make
-    /// them again. Nothing that an actuator goes by is lost.
+    /// One that keeps of plans only what was decided, as a log does of clusters that are too large
+    /// for it: nobody will ask why, or make them again. Nothing that an actuator goes by is lost.
     #[must_use]
     pub fn brief() -> Self {
         Self { brief: true, ..Self::default() }

@@ -109,7 +109,8 @@ impl Known {
         self.scored.contains(action)
     }
 
-    /// Actions that something is still to be done about, in the order in which they were decided on.
+    /// Actions that something is still to be done about, in the order in which they were decided
+    /// on.
     pub fn open(&self) -> Vec<ActionId> {
         let mut open: Vec<(u64, ActionId)> = self
             .intents
@@ -123,7 +124,8 @@ impl Known {
         open.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The plan before, with the decisions that have not come to nothing: those are not decided on anew.
+    /// The plan before, with the decisions that have not come to nothing: those are not decided on
+    /// anew.
     pub fn parent(&self) -> (Option<Plan>, Vec<ActionId>) {
         let Some(plan) = &self.plan else { return (None, Vec::new()) };
         let stands = |intent: &Intent| {
@@ -142,8 +144,9 @@ impl Known {
         (Some(pruned(plan, &kept)), kept)
     }
 
-    /// How long it took to take GPUs back, from the decision until they were free, milliseconds, by their owner and pool: the longest of those
-    /// that are remembered, which with a hundred or fewer is what was enough 99 times in 100. Who has too few is not in it.
+    /// How long it took to take GPUs back, from the decision until they were free, milliseconds, by
+    /// their owner and pool: the longest of those that are remembered, which with a hundred or
+    /// fewer is what was enough 99 times in 100. Who has too few is not in it.
     pub fn reclaims_took_ms(&self) -> BTreeMap<(&str, &str), i64> {
         let mut took: BTreeMap<(&str, &str), (i64, usize)> = BTreeMap::new();
         for intent in self.intents.all() {
@@ -162,14 +165,16 @@ impl Known {
         enough.map(|(of, (longest_ms, _))| (of, longest_ms)).collect()
     }
 
-    /// How far each kind has come by its record: from the policy's own mode one down where it goes badly, and up again.
-    /// Looked at after each fifth of the decisions that it takes to be trusted, so that one bad hour counts once.
+    /// How far each kind has come by its record: from the policy's own mode one down where it goes
+    /// badly, and up again. Looked at after each fifth of the decisions that it takes to be
+    /// trusted, so that one bad hour counts once.
     pub fn earned(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
         // What a candidate did for some owners is no fault of the policy that acts for the rest.
         self.earned_by(policy, |score| score.canary.is_none())
     }
 
-    /// The same for a candidate, by all scores: a kind that goes badly under any policy is not trusted under it.
+    /// The same for a candidate, by all scores: a kind that goes badly under any policy is not
+    /// trusted under it.
     pub fn earned_beside(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
         self.earned_by(policy, |_| true)
     }
@@ -199,7 +204,8 @@ impl Known {
         earned
     }
 
-    /// Forgets what ended before `before_us`, and all scores but the newest that are looked back on.
+    /// Forgets what ended before `before_us`, and all scores but the newest that are looked back
+    /// on.
     pub fn forget(&mut self, before_us: i64, policy: &Policy) {
         self.intents.forget(before_us);
         self.slo.tallies.forget(before_us);

@@ -1,4 +1,5 @@
-//! What a verified action comes to, measured while its prediction runs, against what would have been without it.
+//! What a verified action comes to, measured while its prediction runs, against what would have
+//! been without it.
 
 use super::{Actuator, Foresees, Journal, Stop, What};
 use crate::action::Change;
@@ -7,7 +8,8 @@ use crate::planner::Decision;
 use crate::record::{Realised, Score, score};
 use crate::state::{ClusterState, Job, JobState};
 
-/// Useful GPU time that an action gains, summed up from look to look: between two, things stand as at the first.
+/// Useful GPU time that an action gains, summed up from look to look: between two, things stand as
+/// at the first.
 #[derive(Debug, Clone)]
 pub(super) struct Meter {
     change: Change,
@@ -49,10 +51,12 @@ impl Meter {
     }
 }
 
-/// GPUs of useful work that there are now and would not be without the change, thousandths; `None`: cannot be said.
+/// GPUs of useful work that there are now and would not be without the change, thousandths; `None`:
+/// cannot be said.
 ///
-/// Of a loan: what jobs that are not the lender's hold of it, which would be idle. Of a resize: the job's rate at its size less that at the size it
-/// had, by its curve. Of the others nobody can say from one cluster alone.
+/// Of a loan: what jobs that are not the lender's hold of it, which would be idle. Of a resize: the
+/// job's rate at its size less that at the size it had, by its curve. Of the others nobody can say
+/// from one cluster alone.
 fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
     match change {
         Change::Lend { from, to, gpus, nodes, .. } => {
@@ -88,7 +92,9 @@ fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
 }
 
 impl<J: Journal, F: Foresees> Actuator<J, F> {
-    /// Scores what is over. What frees a loan's GPUs is no decision of its own: what jobs lose by it is the loan's cost. Of what another life of the actuator verified nobody measured what it came to.
+    /// Scores what is over. What frees a loan's GPUs is no decision of its own: what jobs lose by
+    /// it is the loan's cost. Of what another life of the actuator verified nobody measured what it
+    /// came to.
     pub(super) fn score(&mut self, now_us: i64) -> Result<(), Stop> {
         let due = self.known.intents.all().filter(|intent| {
             let predicted = &intent.decision.predicted;
@@ -120,7 +126,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
             true => self.meters.get(&action.id).and_then(Meter::gained_gpu_ms),
             false => Some(0),
         };
-        // Work that jobs lost because a loan was taken back is the loan's cost; a resize costs its pause.
+        // Work that jobs lost because a loan was taken back is the loan's cost; a resize costs its
+        // pause.
         let cost_gpu_ms = match &action.change {
             Change::Lend { extends, .. } => {
                 let loan = extends.as_ref().unwrap_or(&action.id);

@@ -1,9 +1,10 @@
-//! The actuator: the one who acts. It holds the lease, looks, plans, records what is decided, and takes each action one step further, every
-//! step recorded before it is taken. It chooses nothing: the planner decides and the guard allows. What it knows it knows from
-//! the [`Journal`], so it may die at any time, and whoever takes over goes on where it stood.
+//! The actuator: the one who acts. It holds the lease, looks, plans, records what is decided, and
+//! takes each action one step further, every step recorded before it is taken. It chooses nothing:
+//! the planner decides and the guard allows. What it knows it knows from the [`Journal`], so it may
+//! die at any time, and whoever takes over goes on where it stood.
 //!
-//! Pure but for the target and the journal it is given: no clock, no network of its own. The same code runs on a simulated
-//! cluster and on a real one.
+//! Pure but for the target and the journal it is given: no clock, no network of its own. The same
+//! code runs on a simulated cluster and on a real one.
 
 mod beside;
 mod drive;
@@ -44,7 +45,8 @@ pub struct Settings {
     pub lease_ms: i64,
     /// Time between plans, milliseconds.
     pub plan_every_ms: i64,
-    /// A plan that decides nothing new is recorded so often, and a refusal of the same thing by the same rule told so often, milliseconds.
+    /// A plan that decides nothing new is recorded so often, and a refusal of the same thing by the
+    /// same rule told so often, milliseconds.
     pub repeat_every_ms: i64,
     /// How long steps may take.
     pub limits: Limits,
@@ -191,7 +193,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         }
     }
 
-    /// Puts something on record as soon as it acts: a policy that was taken, an approval that does not count.
+    /// Puts something on record as soon as it acts: a policy that was taken, an approval that does
+    /// not count.
     pub fn note(&mut self, what: What) {
         self.notes.push(what);
     }
@@ -211,8 +214,9 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         &self.policy
     }
 
-    /// Looks, plans, and takes each open action as far as it goes now. `switch` is asked immediately before everything that changes the
-    /// cluster. `approved`: actions that people approved, with who. What cannot be seen is not acted on.
+    /// Looks, plans, and takes each open action as far as it goes now. `switch` is asked
+    /// immediately before everything that changes the cluster. `approved`: actions that people
+    /// approved, with who. What cannot be seen is not acted on.
     ///
     /// # Errors
     /// The journal cannot be used: nothing was begun that does not stand in it.
@@ -300,8 +304,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         Ok(())
     }
 
-    /// Writes entries and takes them in: what it knows comes from the journal alone. Where another's lease stands before them they
-    /// are nothing, and nothing is done on them.
+    /// Writes entries and takes them in: what it knows comes from the journal alone. Where
+    /// another's lease stands before them they are nothing, and nothing is done on them.
     fn record(&mut self, what: Vec<What>, now_us: i64) -> Result<(), Stop> {
         let Some(generation) = self.mine else { return Err(Stop::Fenced) };
         let entry = |what| Entry { at_us: now_us, generation, what };
@@ -363,8 +367,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         Ok(())
     }
 
-    /// Makes a plan if it is time, and records it if it decides something new, if the policy is another than before, or if nothing was
-    /// recorded for long.
+    /// Makes a plan if it is time, and records it if it decides something new, if the policy is
+    /// another than before, or if nothing was recorded for long.
     fn plan(
         &mut self,
         state: &ClusterState,
@@ -379,7 +383,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         self.cycle(now_us, true)?;
         let (parent, kept) = self.known.parent();
         let seed = self.settings.seed;
-        // A kind whose record is bad is a person's to approve, and a decision that waits for one stands longer.
+        // A kind whose record is bad is a person's to approve, and a decision that waits for one
+        // stands longer.
         let policy = Policy { at_most: self.earned.clone(), ..self.policy.clone() };
         let canary = self.planning_canary();
         let (plan, report) = planner::plan_beside(
@@ -413,7 +418,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         Ok(Some(told))
     }
 
-    /// What is to be recorded of new decisions. One that the guard refuses by the rule by which it refused the same lately is not told again.
+    /// What is to be recorded of new decisions. One that the guard refuses by the rule by which it
+    /// refused the same lately is not told again.
     fn proposals(
         &mut self,
         plan: &Plan,
@@ -437,7 +443,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
                 continue;
             }
             let verdict = self.judge(decision, action, state, &history, now_us);
-            // What has to come first is proposed beside it, and what a person has to say is not said yet.
+            // What has to come first is proposed beside it, and what a person has to say is not
+            // said yet.
             let refusal = match verdict {
                 Verdict::Refused(refusal) if !matches!(refusal.rule, Rule::Order | Rule::Mode) => {
                     Some(refusal)

@@ -1,4 +1,5 @@
-//! The actuator's eye on itself: whether plans come in time, promises are kept and actions verified, and alerts where they are not.
+//! The actuator's eye on itself: whether plans come in time, promises are kept and actions
+//! verified, and alerts where they are not.
 
 use super::{Actuator, Foresees, Journal, Stop, What};
 use crate::slo::Cycles;
@@ -18,8 +19,8 @@ impl<J: Journal, F: Foresees> Actuator<J, F> {
         Ok(())
     }
 
-    /// Counts a plan that is made now, or that could not be, and those that are missing before it. What is missing is on record at once, what
-    /// goes well with the next plan that is.
+    /// Counts a plan that is made now, or that could not be, and those that are missing before it.
+    /// What is missing is on record at once, what goes well with the next plan that is.
     pub(super) fn cycle(&mut self, now_us: i64, made: bool) -> Result<(), Stop> {
         let since_us = self.cycle_us.map_or(0, |cycle_us| now_us - cycle_us);
         let missed = Cycles::missing(since_us, self.settings.plan_every_ms);

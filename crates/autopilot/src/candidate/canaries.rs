@@ -1,4 +1,5 @@
-//! What the journal tells of canaries: which began, which ended and why, and what counts against them.
+//! What the journal tells of canaries: which began, which ended and why, and what counts against
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,8 @@ pub enum Told {
         policy: String,
         /// Why.
         why: String,
-        /// Its record ended it: it stays so until a person starts it anew. Else the policy file does not name it any more.
+        /// Its record ended it: it stays so until a person starts it anew. Else the policy file
+        /// does not name it any more.
         rolled_back: bool,
     },
 }
@@ -85,7 +87,8 @@ impl Canaries {
             Told::Began { what, .. } => {
                 let stands = Stands { policy: what.policy.name.clone(), began_us: at_us, ended: None };
                 self.all.insert(what.id(), stands);
-                // What counted against another, or against it before a person started it anew, counts no more.
+                // What counted against another, or against it before a person started it anew,
+                // counts no more.
                 self.trips_us.clear();
             }
             Told::Ended { id, why, rolled_back, .. } => {

@@ -1,5 +1,5 @@
-//! Policies that are tried beside the one that acts: a [`shadow`] that only thinks, on live events, and a [`Canary`] that acts for some
-//! owners, until its own record ends it ([`rollback`]).
+//! Policies that are tried beside the one that acts: a [`shadow`] that only thinks, on live events,
+//! and a [`Canary`] that acts for some owners, until its own record ends it ([`rollback`]).
 
 mod canaries;
 pub mod rollback;
@@ -62,8 +62,9 @@ pub enum CandidateError {
 }
 
 impl Candidates {
-    /// Takes out of a policy what it says of others that are tried beside it, so that trying changes nothing of how it plans itself.
-    /// `read` finds a policy by the name or file that it gives.
+    /// Takes out of a policy what it says of others that are tried beside it, so that trying
+    /// changes nothing of how it plans itself. `read` finds a policy by the name or file that it
+    /// gives.
     ///
     /// # Errors
     /// A policy that is named cannot be read, has the name of this one, or tries others itself.
@@ -109,13 +110,15 @@ pub fn fits(policy: &Policy, candidate: &Policy) -> Result<(), String> {
 }
 
 impl Canary {
-    /// Its id: other content is another canary. It is written as an action's id, so that a person may approve that it begins anew.
+    /// Its id: other content is another canary. It is written as an action's id, so that a person
+    /// may approve that it begins anew.
     pub fn id(&self) -> String {
         format!("canary-{:016x}", fingerprint(self))
     }
 
-    /// What the guard says of an action of it: the first refusal by its policy, and else by that of the rest (`base`) with its modes. So of
-    /// budgets, floors and all else the stricter holds, and how far each kind goes is the candidate's to say.
+    /// What the guard says of an action of it: the first refusal by its policy, and else by that of
+    /// the rest (`base`) with its modes. So of budgets, floors and all else the stricter holds, and
+    /// how far each kind goes is the candidate's to say.
     pub fn verdict(
         &self,
         base: &Policy,

@@ -54,7 +54,8 @@ fn failures(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
     })
 }
 
-/// When an action was begun, its id, and whether it failed; `None`: it was not begun, or is not over.
+/// When an action was begun, its id, and whether it failed; `None`: it was not begun, or is not
+/// over.
 fn outcome(intent: &Intent) -> Option<(i64, &str, bool)> {
     let failed = match intent.stage {
         Stage::Verified { .. } => false,
@@ -129,7 +130,8 @@ fn worse(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
     ))
 }
 
-/// The share of what was promised that the newest scores came to, and how many they are; `None`: nothing was promised.
+/// The share of what was promised that the newest scores came to, and how many they are; `None`:
+/// nothing was promised.
 fn share(record: &Record<'_>, of: impl Fn(&Score) -> bool) -> Option<(f64, usize)> {
     let newest = record.scores.iter().rev().filter(|score| of(score));
     let said: Vec<(i64, i64)> = newest

@@ -1,8 +1,9 @@
-//! A policy that only thinks: it plans on the state and the forecast that the acting one planned on, asks the guard, and is written down.
-//! It is given no target and no journal, and what comes of it holds no [`crate::action::Action`]: there is nothing of it that could be done.
+//! A policy that only thinks: it plans on the state and the forecast that the acting one planned
+//! on, asks the guard, and is written down. It is given no target and no journal, and what comes of
+//! it holds no [`crate::action::Action`]: there is nothing of it that could be done.
 //!
-//! Its plan is not written whole. State and answers stand in the plan beside it, so what is written is what the two differ by, and a hash
-//! by which the plan made again is known to be the same.
+//! Its plan is not written whole. State and answers stand in the plan beside it, so what is written
+//! is what the two differ by, and a hash by which the plan made again is known to be the same.
 
 use std::collections::BTreeMap;
 
@@ -167,7 +168,8 @@ impl Shadow {
         let (plan, report) = planner::plan(&policy, seen.state, seen.forecast, None, now_us, seed);
         let acting = &seen.plan.decisions;
         let same_as = |decision: &Decision| acting.iter().find(|other| other.is_same(decision));
-        // The switch is about acting, and it never acts: what its policy's own rules say is asked as if it were on.
+        // The switch is about acting, and it never acts: what its policy's own rules say is asked
+        // as if it were on.
         let history = History { switch: Switch::On, earned: at_most.clone(), ..seen.history.clone() };
         let id = format!("{MARK}{}", plan.id);
         let decided = |decision: &Decision| {
@@ -219,7 +221,8 @@ impl Shadow {
         Thought { planned, decisions }
     }
 
-    /// Whether a thought holds what was not told within `every_us` and the acting plan does not decide: for that it has to be recorded.
+    /// Whether a thought holds what was not told within `every_us` and the acting plan does not
+    /// decide: for that it has to be recorded.
     pub fn has_news(&self, thought: &Thought, every_us: i64) -> bool {
         let mut alone = thought.decisions.iter().filter(|own| own.same_as.is_none());
         alone.any(|own| self.is_news(own, thought.planned.made_us, every_us))
@@ -229,7 +232,8 @@ impl Shadow {
         self.told.get(&key(decided)).is_none_or(|at_us| now_us - at_us >= every_us)
     }
 
-    /// What is to be told of a thought in that generation: the plan, and what was not told within `every_us`.
+    /// What is to be told of a thought in that generation: the plan, and what was not told within
+    /// `every_us`.
     pub fn tell(&mut self, thought: Thought, generation: u64, every_us: i64) -> Vec<Told> {
         let now_us = thought.planned.made_us;
         let mut told = Vec::new();
@@ -249,8 +253,8 @@ impl Shadow {
     }
 }
 
-/// By what a decision is the one that was told before: the same of the acting plan, or the object, as long as the guard says the same.
-/// How many GPUs it is about may change from plan to plan.
+/// By what a decision is the one that was told before: the same of the acting plan, or the object,
+/// as long as the guard says the same. How many GPUs it is about may change from plan to plan.
 fn key(decided: &Decided) -> String {
     match &decided.same_as {
         Some(action) => action.clone(),
@@ -268,7 +272,8 @@ fn print(plan: &Plan, report: &Report) -> String {
 }
 
 impl Shadowed {
-    /// Makes the plan again: by the policy as it was told, and the acting plan beside which it was made.
+    /// Makes the plan again: by the policy as it was told, and the acting plan beside which it was
+    /// made.
     pub fn again(&self, policy: &Policy, beside: &Planned) -> (Plan, Report) {
         let policy = Policy { at_most: self.at_most.clone(), ..policy.clone() };
         let answers = beside.report.answers.iter().chain(&self.answers).cloned().collect();

@@ -1,4 +1,5 @@
-//! A shadow beside the policy that acts, over a time: what both decided, what only one, and what became of it.
+//! A shadow beside the policy that acts, over a time: what both decided, what only one, and what
+//! became of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,8 @@ use crate::action::{ActionId, Kind};
 use crate::guard::Rule;
 use crate::record::Score;
 
-/// What there is to say of a kind of decision. GPU time in GPUs × milliseconds, as predicted unless it says otherwise.
+/// What there is to say of a kind of decision. GPU time in GPUs × milliseconds, as predicted unless
+/// it says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Side {
     /// Decisions that both took.

@@ -25,7 +25,8 @@ fn canary(policy: Policy, owners: &[&str]) -> Canary {
     Canary { policy, owners, rollback: RollbackRules::default() }
 }
 
-/// Two lenders with 16 nodes each, two teams that wait for loans, and one loan of each lender to a team, of which all is needed back now.
+/// Two lenders with 16 nodes each, two teams that wait for loans, and one loan of each lender to a
+/// team, of which all is needed back now.
 fn two_sides() -> ClusterState {
     let mut state = cluster();
     for at in 0..16 {
@@ -100,11 +101,13 @@ fn jobs_grow_and_give_way_by_the_policy_of_their_owner_alone() {
         let resizes = made.decisions.into_iter().filter(|d| d.kind == Kind::ResizeJob);
         resizes.map(|d| (d.action.change.job().unwrap().clone(), d.canary)).collect::<Vec<_>>()
     };
-    // Both could have the two free nodes: who goes first has them, and the other waits for what is left.
+    // Both could have the two free nodes: who goes first has them, and the other waits for what is
+    // left.
     assert_eq!(grown(&state, &Policy::auto()), [("a".to_owned(), None)]);
     let stopped = Policy::parse("[modes]\nresize_job = \"stop\"").unwrap();
     assert_eq!(grown(&state, &stopped), [("b".to_owned(), Some("candidate".to_owned()))]);
-    // A job of the rest that waits for too long is made room for among the rest's jobs, and not by stopping the canary's.
+    // A job of the rest that waits for too long is made room for among the rest's jobs, and not by
+    // stopping the canary's.
     let waits =
         crate::state::Job { priority: 5, preemptible: false, owner: "blue".into(), ..pending(32, 90_000) };
     for (name, owner) in [("t0", "red"), ("t1", "red"), ("t2", "red"), ("t3", "red")] {
@@ -171,7 +174,8 @@ fn a_canary_needs_the_leave_of_both_policies_and_its_own_modes() {
             Verdict::Refused(refusal) => Some(refusal.rule),
         }
     };
-    // How far it goes is its own to say; of budgets and freezes the stricter holds, whoever's it is.
+    // How far it goes is its own to say; of budgets and freezes the stricter holds, whoever's it
+    // is.
     assert_eq!(judged(&Policy::shipped(), candidate("")), None);
     let none = Budget { per_hour: 0, ..Policy::auto().budget(Kind::Lend) };
     let with_none = |mut policy: Policy| {
@@ -214,7 +218,8 @@ fn a_canary_ends_where_its_record_is_worse_than_the_others_or_than_nothing() {
         let own = own.iter().enumerate().map(|(at, net)| scored(at as i64, Some("candidate"), *net));
         base.iter().cloned().chain(own).collect()
     };
-    // 0.8 of what was promised on the one side, 0.6 on the other: not more than 0.2 less. (6+6+6+5)/40 = 0.575 is.
+    // 0.8 of what was promised on the one side, 0.6 on the other: not more than 0.2 less.
+    // (6+6+6+5)/40 = 0.575 is.
     assert_eq!(told(&with(&[6, 6, 6, 6])), None);
     let worse = told(&with(&[6, 6, 6, 5])).unwrap();
     assert!(worse.contains("0.57") && worse.contains("0.80"), "{worse}");
@@ -430,7 +435,8 @@ fn a_shadow_that_thinks_the_same_costs_few_bytes() {
     println!("{first:?}, then {repeated:?}; the plan beside it {whole}");
     assert!(repeated.len() == 1 && repeated[0] < 400, "{repeated:?}");
     assert!(whole > 20 * repeated[0], "{whole}");
-    // Another generation may be read by who never saw the first; after ten minutes what stands is told again.
+    // Another generation may be read by who never saw the first; after ten minutes what stands is
+    // told again.
     assert_eq!(shadow.tell(again.clone(), 2, 600 * S).len(), 2);
     again.planned.made_us = thought.planned.made_us + 600 * S;
     assert_eq!(shadow.tell(again.clone(), 2, 600 * S).len(), 2);

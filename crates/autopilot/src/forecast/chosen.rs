@@ -1,8 +1,10 @@
-//! Forecasts by what the policy says: those that were published on the log where there are any to be used, else the past of the series.
+//! Forecasts by what the policy says: those that were published on the log where there are any to
+//! be used, else the past of the series.
 //!
-//! Where the log says that published bounds drift, the past answers until they hold again, if the policy has both: all that is asked
-//! where they drift within a day, and what reaches further than a day where they drift beyond. The past keeps a record of its own bounds.
-//! Where the policy has published forecasts alone, they stay and the guard refuses.
+//! Where the log says that published bounds drift, the past answers until they hold again, if the
+//! policy has both: all that is asked where they drift within a day, and what reaches further than
+//! a day where they drift beyond. The past keeps a record of its own bounds. Where the policy has
+//! published forecasts alone, they stay and the guard refuses.
 
 use std::collections::BTreeMap;
 

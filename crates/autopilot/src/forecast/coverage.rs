@@ -1,4 +1,5 @@
-//! Whether bounds held: each is kept until its time is over, and compared with the highest demand meanwhile.
+//! Whether bounds held: each is kept until its time is over, and compared with the highest demand
+//! meanwhile.
 
 use std::collections::VecDeque;
 
@@ -23,7 +24,8 @@ impl Coverage {
         self.open.push_back((last, bound, None));
     }
 
-    /// Takes the value of a step; steps come in order. Tells of the bounds that are over with it whether they held, oldest first.
+    /// Takes the value of a step; steps come in order. Tells of the bounds that are over with it
+    /// whether they held, oldest first.
     pub fn truth(&mut self, step: i64, value: f64) -> Vec<bool> {
         let mut over = Vec::new();
         while self.open.front().is_some_and(|(last, ..)| *last < step) {
@@ -61,8 +63,9 @@ mod tests {
             coverage.truth(step, if step % 4 == 0 { 9.0 } else { 1.0 });
             coverage.told(step + 1, 5.0);
         }
-        // Each bound covers the next step only; those told at steps 3, 7, … 35 see a 9. The last one is still open, and the one
-        // before it ends with step 39, which no later step has closed.
+        // Each bound covers the next step only; those told at steps 3, 7, … 35 see a 9. The last
+        // one is still open, and the one before it ends with step 39, which no later step has
+        // closed.
         assert_eq!(coverage.held.len(), 38);
         assert!((coverage.share().unwrap() - 29.0 / 38.0).abs() < 1e-12);
     }

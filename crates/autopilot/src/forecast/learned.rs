@@ -33,7 +33,8 @@ impl Learned {
         Ok(Self { config, series: BySeries::new() })
     }
 
-    /// Takes the mean demand of the step that ended at `end_us`; `None` is a gap. One call for each step, in order.
+    /// Takes the mean demand of the step that ended at `end_us`; `None` is a gap. One call for each
+    /// step, in order.
     ///
     /// # Errors
     /// Settings that the forecaster refuses: never, as [`Self::new`] looked at them.

@@ -1,6 +1,7 @@
-//! What owners will need: one question, asked of whoever can answer it. [`Trailing`] answers from the past of the series alone,
-//! [`Learned`] with the forecaster of `tidegate_insight`, [`Published`] from what that said on the log. [`Chosen`] asks one of the first and
-//! the last, as the policy says.
+//! What owners will need: one question, asked of whoever can answer it. [`Trailing`] answers from
+//! the past of the series alone, [`Learned`] with the forecaster of `tidegate_insight`,
+//! [`Published`] from what that said on the log. [`Chosen`] asks one of the first and the last, as
+//! the policy says.
 
 mod chosen;
 mod coverage;
@@ -33,7 +34,8 @@ pub struct Series<'a> {
 
 /// Forecasts of demand in GPUs. `None`: it does not know, and nothing is lent on it.
 pub trait DemandForecast {
-    /// A bound that demand stays below from now until `within_ms` from now with probability `level`, GPUs.
+    /// A bound that demand stays below from now until `within_ms` from now with probability
+    /// `level`, GPUs.
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64>;
 
     /// Quantile `level` of demand at a time drawn from now until `within_ms` from now, GPUs.
@@ -65,7 +67,8 @@ impl<T> BySeries<T> {
     }
 }
 
-/// Quantile `level` of values, linear between order statistics (type 7); `None` of none. Reorders `values`.
+/// Quantile `level` of values, linear between order statistics (type 7); `None` of none. Reorders
+/// `values`.
 fn quantile(values: &mut [f64], level: f64) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     let place = level.clamp(0.0, 1.0) * last as f64;

@@ -1,17 +1,19 @@
 //! Forecasts that were published on the log, behind the autopilot's question.
 //!
-//! Published is the mean of demand over each hour ahead, as quantiles; asked is what demand stays below at every instant for a while.
-//! The bound is the greatest of the hours' bounds, each made so:
+//! Published is the mean of demand over each hour ahead, as quantiles; asked is what demand stays
+//! below at every instant for a while. The bound is the greatest of the hours' bounds, each made
+//! so:
 //!
-//! - *Level.* Any of k hours may be the one: each is asked at 1 − (1 − q) / 2k, which bounds all of them together whatever they have in
-//!   common (Bonferroni). The 2 is for the highest instant within an hour: of a walk with symmetric steps it is above x at most twice as
-//!   often as the end is (Lévy's inequality).
-//! - *Spread.* The mean of the h-th hour of such a walk has variance h − 2/3 where its end has h, so an end is at most √3 times as far
-//!   from the median as the mean is.
-//! - *Tail.* Beyond the highest level that was published the tail is taken to be exponential, through the two highest (as Park et al. 2022
-//!   end their quantile functions).
-//! - *Level shift.* What was foreseen hours ago did not know what came since: by as much as demand is above the bound of this hour now,
-//!   all bounds rise, and none is below what demand is.
+//! - *Level.* Any of k hours may be the one: each is asked at 1 − (1 − q) / 2k, which bounds all of
+//!   them together whatever they have in common (Bonferroni). The 2 is for the highest instant
+//!   within an hour: of a walk with symmetric steps it is above x at most twice as often as the end
+//!   is (Lévy's inequality).
+//! - *Spread.* The mean of the h-th hour of such a walk has variance h − 2/3 where its end has h,
+//!   so an end is at most √3 times as far from the median as the mean is.
+//! - *Tail.* Beyond the highest level that was published the tail is taken to be exponential,
+//!   through the two highest (as Park et al. 2022 end their quantile functions).
+//! - *Level shift.* What was foreseen hours ago did not know what came since: by as much as demand
+//!   is above the bound of this hour now, all bounds rise, and none is below what demand is.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,8 @@ use tidegate_insight::forecast::{Drift, Reach};
 use super::{BySeries, Series, quantile};
 use crate::state::{BoundsOff, ClusterState, OwnerName, PoolName};
 
-/// A word on whether bounds hold comes once a day: after two days without one nobody looks any more.
+/// A word on whether bounds hold comes once a day: after two days without one nobody looks any
+/// more.
 const SILENT_US: i64 = 2 * 86_400_000_000;
 /// Levels at which an hour is looked at when a time is drawn from many hours.
 const DRAWN: u32 = 100;
@@ -55,7 +58,8 @@ pub struct SeriesNames {
     pub pools: BTreeMap<PoolName, String>,
 }
 
-/// One step of a forecast: its length, and demand in thousandths of a GPU by level in millionths, both rising.
+/// One step of a forecast: its length, and demand in thousandths of a GPU by level in millionths,
+/// both rising.
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
     step_us: i64,
@@ -105,8 +109,9 @@ impl Published {
         Self { names, told, of, seen, now_us: 0 }
     }
 
-    /// Takes a step of what was issued at `issued_us`: mean demand from `target_us` on for `step_us`. `row`: thousandths of a GPU by
-    /// level in millionths, both rising. What is older than the newest issue is left out.
+    /// Takes a step of what was issued at `issued_us`: mean demand from `target_us` on for
+    /// `step_us`. `row`: thousandths of a GPU by level in millionths, both rising. What is older
+    /// than the newest issue is left out.
     pub fn issued(&mut self, of: Named, issued_us: i64, target_us: i64, step_us: i64, row: Vec<(u32, u64)>) {
         if row.is_empty() || step_us <= 0 {
             return;
@@ -128,8 +133,9 @@ impl Published {
         }
     }
 
-    /// Takes what owners have and need now. A team's series is an owner's demand for a pool if that is its only one, a pool's if it
-    /// is the pool's only owner; else they are more than is asked for, and not used.
+    /// Takes what owners have and need now. A team's series is an owner's demand for a pool if that
+    /// is its only one, a pool's if it is the pool's only owner; else they are more than is asked
+    /// for, and not used.
     pub(super) fn observe(&mut self, state: &ClusterState) {
         self.now_us = state.at_us;
         self.of = BySeries::new();
@@ -192,7 +198,8 @@ impl Published {
         self.seen.get(of).map_or(told.issued_us, |(at_us, _)| *at_us)
     }
 
-    /// The bound that the module's head describes. `None`: what was published does not reach that far.
+    /// The bound that the module's head describes. `None`: what was published does not reach that
+    /// far.
     pub(super) fn highest(&self, of: Series<'_>, told: &Told, level: f64, within_ms: i64) -> Option<f64> {
         let starts = told.starts(self.now_us, within_ms)?;
         let each = 1.0 - (1.0 - level.clamp(0.0, 1.0)) / (2.0 * starts.len() as f64);
@@ -224,14 +231,16 @@ impl Published {
         quantile(&mut values, level)
     }
 
-    /// Share of the truths at or below quantile 0.95, 0 to 1: the least of what is said of the next hour and of the day.
+    /// Share of the truths at or below quantile 0.95, 0 to 1: the least of what is said of the next
+    /// hour and of the day.
     pub(super) fn coverage(&self, told: &Told) -> Option<f64> {
         let said =
             [Reach::Step, Reach::Day].into_iter().filter_map(|reach| told.standing(reach, self.now_us));
         said.map(|standing| standing.below95_ppm).min().map(|ppm| f64::from(ppm) / 1e6)
     }
 
-    /// Bounds that the truth has shown to be too low or too narrow. Those that are too wide are safe.
+    /// Bounds that the truth has shown to be too low or too narrow. Those that are too wide are
+    /// safe.
     pub(super) fn off(&self, told: &Told) -> Vec<BoundsOff> {
         let off =
             told.standing.keys().filter_map(|reach| Some((*reach, told.standing(*reach, self.now_us)?)));
@@ -278,7 +287,8 @@ impl Told {
         inside.then(|| (0..).map(|n| from_us + n * step_us).take_while(|start| *start < to_us).collect())
     }
 
-    /// The steps published at or next to `start_us`, before and after, and how far it is from the first to the second, 0 to 1.
+    /// The steps published at or next to `start_us`, before and after, and how far it is from the
+    /// first to the second, 0 to 1.
     fn around(&self, start_us: i64) -> Option<(&Step, &Step, f64)> {
         let (before_us, before) = self.steps.range(..=start_us).next_back()?;
         let (after_us, after) = self.steps.range(start_us..).next()?;
@@ -289,7 +299,8 @@ impl Told {
 }
 
 impl Step {
-    /// Quantile `level`, GPUs: linear between published levels, below the lowest of them that, above the highest by the tail.
+    /// Quantile `level`, GPUs: linear between published levels, below the lowest of them that,
+    /// above the highest by the tail.
     fn at(&self, level: f64) -> f64 {
         let gpus = |at: usize| self.row[at].1 as f64 / 1e3;
         let level_at = |at: usize| f64::from(self.row[at].0) / 1e6;

@@ -1,5 +1,6 @@
-//! Answers that were given, so that a decision can be derived again from the log alone. They are integers, as the planner itself uses
-//! them: a float that is written as text and read back may be another one.
+//! Answers that were given, so that a decision can be derived again from the log alone. They are
+//! integers, as the planner itself uses them: a float that is written as text and read back may be
+//! another one.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,6 @@
-//! Demand from its own past by quantiles (the rule Emp1w of the field notes, section B.4, for weeks ahead): no model, and hard to
-//! beat a week ahead. Within a day it is told from where demand stands and how far it rose from the same time of day before.
+//! Demand from its own past by quantiles (the rule Emp1w of the field notes, section B.4, for weeks
+//! ahead): no model, and hard to beat a week ahead. Within a day it is told from where demand
+//! stands and how far it rose from the same time of day before.
 
 use super::{BySeries, Coverage, DemandForecast, Series, quantile};
 
@@ -19,7 +20,8 @@ pub struct TrailingConfig {
 }
 
 impl Default for TrailingConfig {
-    /// Ten minutes, four weeks; checked at 90 % over 75 minutes, what the shipped policy asks for when it lends.
+    /// Ten minutes, four weeks; checked at 90 % over 75 minutes, what the shipped policy asks for
+    /// when it lends.
     fn default() -> Self {
         let minute = 60_000;
         Self {
@@ -38,8 +40,8 @@ const DAYS_ENOUGH: usize = 3;
 /// Origins of any time of day before a bound is told.
 const ENOUGH: usize = 36;
 
-/// What a bound that did not hold adds to the margin, as a share of the last day's range of demand. Bounds overlap, so one rise breaks
-/// several; half or twice as much makes little difference.
+/// What a bound that did not hold adds to the margin, as a share of the last day's range of demand.
+/// Bounds overlap, so one rise breaks several; half or twice as much makes little difference.
 const LEARNING: f64 = 0.008;
 
 /// One series: the highest demand of each step.
@@ -70,8 +72,8 @@ impl Trailing {
         Self { config: TrailingConfig { step_ms, ..config }, series: BySeries::new() }
     }
 
-    /// Takes that `of` had a demand of `gpus` at `at_us`. Times come in order; the highest of a step counts, and what is older
-    /// than the newest step is left out.
+    /// Takes that `of` had a demand of `gpus` at `at_us`. Times come in order; the highest of a
+    /// step counts, and what is older than the newest step is left out.
     pub fn observe(&mut self, of: Series<'_>, at_us: i64, gpus: f64) {
         if !(gpus.is_finite() && gpus >= 0.0) {
             return;
@@ -114,7 +116,8 @@ impl Past {
         self.first + self.values.len() as i64
     }
 
-    /// The newest step is complete: earlier bounds are held against it, and a bound from it is put on record.
+    /// The newest step is complete: earlier bounds are held against it, and a bound from it is put
+    /// on record.
     fn close_newest(&mut self, config: &TrailingConfig) {
         let step = self.end() - 1;
         let Some(Some(value)) = self.values.last().copied() else { return };
@@ -126,10 +129,11 @@ impl Past {
         }
     }
 
-    /// Moves the margin after bounds that are over: a little down for each that held, more up for each that did not, so that in the
-    /// long run the share that holds is the level that is checked, whatever demand does. That is online quantile tracking as in
-    /// Angelopoulos, Candès and Tibshirani, "Conformal PID Control for Time Series Prediction" (2023), equation 4; it is never
-    /// below 0, so that bounds are never narrower than what was seen.
+    /// Moves the margin after bounds that are over: a little down for each that held, more up for
+    /// each that did not, so that in the long run the share that holds is the level that is
+    /// checked, whatever demand does. That is online quantile tracking as in Angelopoulos, Candès
+    /// and Tibshirani, "Conformal PID Control for Time Series Prediction" (2023), equation 4; it is
+    /// never below 0, so that bounds are never narrower than what was seen.
     fn adapt(&mut self, over: &[bool], config: &TrailingConfig) {
         if over.is_empty() {
             return;
@@ -145,7 +149,8 @@ impl Past {
         }
     }
 
-    /// Where demand stands plus the quantile of how far it rose over `horizon` steps, and the margin.
+    /// Where demand stands plus the quantile of how far it rose over `horizon` steps, and the
+    /// margin.
     fn highest(&self, level: f64, horizon: i64, config: &TrailingConfig) -> Option<f64> {
         Some((self.risen(level, horizon, config)? + self.margin).max(0.0))
     }
@@ -167,7 +172,8 @@ impl Past {
             days += usize::from(same_time.len() > before);
             back += day;
         }
-        // Of n values none is a quantile above n / (n + 1): sudden rises are looked for at any time of the last week.
+        // Of n values none is a quantile above n / (n + 1): sudden rises are looked for at any time
+        // of the last week.
         let told = same_time.len() as f64 / (same_time.len() + 1) as f64;
         let by_time = if days < DAYS_ENOUGH { None } else { quantile(&mut same_time, level) };
         if let Some(rise) = by_time.filter(|_| level <= told) {
@@ -182,8 +188,8 @@ impl Past {
         Some(now + by_time.map_or(at_any_time, |rise| rise.max(at_any_time)))
     }
 
-    /// How far the highest of `horizon` steps after `origin` was above it; below 0 where all were lower. `None` over gaps and
-    /// where not all of them are past.
+    /// How far the highest of `horizon` steps after `origin` was above it; below 0 where all were
+    /// lower. `None` over gaps and where not all of them are past.
     fn rise(&self, origin: usize, horizon: usize) -> Option<f64> {
         let from = (*self.values.get(origin)?)?;
         let after = self.values.get(origin + 1..=origin + horizon)?;
@@ -252,8 +258,8 @@ mod tests {
         for hour in 168..168 + 6 {
             trailing.observe(OF, hour * HOUR_MS * 1000, demand(hour));
         }
-        // 5 o'clock: from 4, 5 and 6 o'clock, within 3 hours 8 o'clock comes in two of three cases: the rise is 40 at 0.9 and
-        // nothing at 0.1.
+        // 5 o'clock: from 4, 5 and 6 o'clock, within 3 hours 8 o'clock comes in two of three cases:
+        // the rise is 40 at 0.9 and nothing at 0.1.
         assert_eq!(trailing.highest_gpus(OF, 0.9, 3 * HOUR_MS), Some(50.0));
         assert_eq!(trailing.highest_gpus(OF, 0.1, 3 * HOUR_MS), Some(10.0));
         assert_eq!(trailing.typical_gpus(OF, 0.4, HOUR_MS), Some(10.0));
@@ -263,15 +269,16 @@ mod tests {
 
     #[test]
     fn sudden_rises_count_at_any_time_of_day_where_a_level_asks_for_more_than_its_time_can_tell() {
-        // Hourly, 10 GPUs always, but 90 at 15 o'clock of day 3. It is 4 o'clock of day 7: from 3, 4 and 5 o'clock of six or seven
-        // days there are 20 rises at most, and none was above 0.
+        // Hourly, 10 GPUs always, but 90 at 15 o'clock of day 3. It is 4 o'clock of day 7: from 3,
+        // 4 and 5 o'clock of six or seven days there are 20 rises at most, and none was above 0.
         let config = TrailingConfig { step_ms: HOUR_MS, checked_ms: HOUR_MS, ..TrailingConfig::default() };
         let mut trailing = Trailing::new(config);
         for hour in 0..7 * 24 + 5 {
             trailing.observe(OF, hour * HOUR_MS * 1000, if hour == 3 * 24 + 15 { 90.0 } else { 10.0 });
         }
         assert_eq!(trailing.highest_gpus(OF, 0.9, HOUR_MS), Some(10.0));
-        // One rise of 80 among the last 168: the quantile at 0.999 is between the highest and the next, at place 166.833 of 167.
+        // One rise of 80 among the last 168: the quantile at 0.999 is between the highest and the
+        // next, at place 166.833 of 167.
         let bound = trailing.highest_gpus(OF, 0.999, HOUR_MS).unwrap();
         assert!((bound - (10.0 + 0.833 * 80.0)).abs() < 1e-6, "{bound}");
     }
@@ -310,7 +317,8 @@ mod tests {
             values.push(level);
             bounds.push(trailing.highest_gpus(OF, 0.9, 75 * 60_000));
         }
-        // The newest value is in its step yet, so a bound told with it covers the eight steps that follow.
+        // The newest value is in its step yet, so a bound told with it covers the eight steps that
+        // follow.
         let of_days = |from: usize, until: usize| {
             let held = |origin: &usize| {
                 values[origin + 1..=origin + 8].iter().all(|value| *value <= bounds[*origin].unwrap())

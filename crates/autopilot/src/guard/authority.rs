@@ -52,8 +52,8 @@ pub(super) fn calendar(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::Calendar, format!("{:?} from {} to {}", freeze.name, freeze.from, freeze.to))
 }
 
-/// What is marked is left alone, whatever it would bring. Stopping is only for jobs that may be stopped, or that move off a node
-/// that goes.
+/// What is marked is left alone, whatever it would bring. Stopping is only for jobs that may be
+/// stopped, or that move off a node that goes.
 pub(super) fn protected(case: &Case<'_>) -> Option<Refusal> {
     if let Some((id, job)) = the_job(case) {
         if job.do_not_disrupt {

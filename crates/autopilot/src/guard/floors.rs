@@ -10,7 +10,8 @@ pub fn pool_gpus(state: &ClusterState, pool: &str) -> u32 {
     state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).sum()
 }
 
-/// GPUs of a pool that must stay in service: the greatest of the pool's own floor, the policy's and the policy's share of it.
+/// GPUs of a pool that must stay in service: the greatest of the pool's own floor, the policy's and
+/// the policy's share of it.
 pub fn pool_floor(policy: &Policy, state: &ClusterState, pool: &str) -> u32 {
     let own = state.pools.get(pool).map_or(0, |pool| pool.floor_gpus);
     let named = policy.floors.pools.get(pool).copied().unwrap_or(0);
@@ -82,7 +83,8 @@ fn unseen<'a>(case: &Case<'a>, kind: Kind) -> impl Iterator<Item = &'a Past> {
     })
 }
 
-/// Neither the share's floor, nor the policy's over all pools, nor what the owner needs now is lent.
+/// Neither the share's floor, nor the policy's over all pools, nor what the owner needs now is
+/// lent.
 fn lend(case: &Case<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal> {
     let Some(share) = case.state.share(from, pool) else {
         return refuse(Rule::Floor, format!("{from} has no share of {pool}"));

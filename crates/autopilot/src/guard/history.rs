@@ -91,7 +91,8 @@ pub struct History {
     pub past: Vec<Past>,
     /// Approvals, by action.
     pub approvals: BTreeMap<ActionId, Approval>,
-    /// Mode that a kind's record allows at most; a kind that is not in it is bound by its policy alone.
+    /// Mode that a kind's record allows at most; a kind that is not in it is bound by its policy
+    /// alone.
     pub earned: BTreeMap<Kind, Mode>,
 }
 
@@ -157,8 +158,8 @@ impl Past {
     }
 }
 
-/// What rests are kept by. Lending and taking back are about the lender, or the two could chase each other unseen; to let a loan go on
-/// is about that loan.
+/// What rests are kept by. Lending and taking back are about the lender, or the two could chase
+/// each other unseen; to let a loan go on is about that loan.
 pub fn subject(change: &Change, state: &ClusterState) -> Object {
     match change {
         Change::Lend { extends: Some(loan), .. } => Object::Loan(loan.clone()),
@@ -170,7 +171,8 @@ pub fn subject(change: &Change, state: &ClusterState) -> Object {
     }
 }
 
-/// Kind whose budget a change uses: a job that leaves a loan makes room for the lender, which is what the budget of taking back is for.
+/// Kind whose budget a change uses: a job that leaves a loan makes room for the lender, which is
+/// what the budget of taking back is for.
 pub fn counts_as(change: &Change, state: &ClusterState) -> Kind {
     let job = change.job().and_then(|id| state.jobs.get(id));
     let leaves = direction(change) < 0 && job.is_some_and(|job| state.on_loan(job));

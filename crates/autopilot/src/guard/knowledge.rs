@@ -70,8 +70,9 @@ pub(super) fn disagreement(case: &Case<'_>) -> Option<Refusal> {
     None
 }
 
-/// Nothing is lent, and no quota changed, on published bounds that drift, nor on a past whose own bounds did not hold. A forecast that is used may be as old as the policy lets it,
-/// so what it is used for lies that much further ahead.
+/// Nothing is lent, and no quota changed, on published bounds that drift, nor on a past whose own
+/// bounds did not hold. A forecast that is used may be as old as the policy lets it, so what it is
+/// used for lies that much further ahead.
 pub(super) fn forecast(case: &Case<'_>) -> Option<Refusal> {
     let policy = case.policy;
     let (owner, pool, within_s) = match &case.action.change {
@@ -126,7 +127,8 @@ pub(super) fn forecast(case: &Case<'_>) -> Option<Refusal> {
 }
 
 pub(super) fn precondition(case: &Case<'_>) -> Option<Refusal> {
-    // Whoever disturbs something says what it looked like: an action on a job or node without a word of it is none.
+    // Whoever disturbs something says what it looked like: an action on a job or node without a
+    // word of it is none.
     let must_say = matches!(
         case.kind,
         Kind::ResizeJob | Kind::Preempt | Kind::DrainNode | Kind::ReturnNode | Kind::Reclaim | Kind::Lend

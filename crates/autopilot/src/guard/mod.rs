@@ -1,9 +1,11 @@
-//! The guard: whether an action may be carried out now. Pure, and asked again immediately before acting. Every refusal names its rule;
-//! the tests of a rule stand beside it, and `tests/requirements.rs` says which safety requirement each test is for.
+//! The guard: whether an action may be carried out now. Pure, and asked again immediately before
+//! acting. Every refusal names its rule; the tests of a rule stand beside it, and
+//! `tests/requirements.rs` says which safety requirement each test is for.
 //!
-//! What gives back (a reclaim, what a reclaim frees, the return of a node that we drained) is let through where a rule only means to keep
-//! things from being changed further: freezes, the breaker, rests, demotions, stale sources. It is never let through where a
-//! rule protects somebody: do-not-disrupt, floors of jobs, the kill switch, budgets.
+//! What gives back (a reclaim, what a reclaim frees, the return of a node that we drained) is let
+//! through where a rule only means to keep things from being changed further: freezes, the breaker,
+//! rests, demotions, stale sources. It is never let through where a rule protects somebody:
+//! do-not-disrupt, floors of jobs, the kill switch, budgets.
 
 mod authority;
 mod floors;
@@ -146,7 +148,8 @@ fn refuse(rule: Rule, why: impl Into<String>) -> Option<Refusal> {
     Some(Refusal { rule, why: why.into() })
 }
 
-/// Whether `action` may be carried out at `now_us` on what `state` tells: the first rule that says no.
+/// Whether `action` may be carried out at `now_us` on what `state` tells: the first rule that says
+/// no.
 pub fn verdict(
     policy: &Policy,
     state: &ClusterState,

@@ -11,7 +11,8 @@ use crate::state::DrainedBy;
 const HOUR_US: i64 = 3_600_000_000;
 const DAY_US: i64 = 24 * HOUR_US;
 
-/// One change of an object at a time. What a loan is about is its lender, who may have several under way: each its own.
+/// One change of an object at a time. What a loan is about is its lender, who may have several
+/// under way: each its own.
 pub(super) fn busy(case: &Case<'_>) -> Option<Refusal> {
     if matches!(case.kind, Kind::Lend | Kind::Reclaim) && !prolongs(&case.action.change) {
         return None;
@@ -21,7 +22,8 @@ pub(super) fn busy(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::Busy, format!("{} of {subject} is under way", open.id))
 }
 
-/// What only prolongs a loan uses none: no GPU changes hands, and `stability` lets it be done once in a term.
+/// What only prolongs a loan uses none: no GPU changes hands, and `stability` lets it be done once
+/// in a term.
 pub(super) fn budget(case: &Case<'_>) -> Option<Refusal> {
     if prolongs(&case.action.change) {
         return None;
@@ -62,7 +64,8 @@ fn fleet_gpus(case: &Case<'_>) -> u64 {
     case.state.nodes.values().map(|node| u64::from(node.gpus)).sum()
 }
 
-/// Kinds that take something from somebody who works. What leaves a loan counts as taking back and is none of them.
+/// Kinds that take something from somebody who works. What leaves a loan counts as taking back and
+/// is none of them.
 fn disturbs(kind: Kind) -> bool {
     matches!(kind, Kind::ResizeJob | Kind::DrainNode | Kind::Preempt)
 }
@@ -117,8 +120,8 @@ pub(super) fn failure_domain(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::FailureDomain, format!("nodes of {} are out by our doing already", out.join(", ")))
 }
 
-/// What an owner may lose to us in a day. The pause of a job that grows is the price of its own gain, and what a borrower gives back
-/// was never its own: neither is lost to others.
+/// What an owner may lose to us in a day. The pause of a job that grows is the price of its own
+/// gain, and what a borrower gives back was never its own: neither is lost to others.
 pub(super) fn owner_loss(case: &Case<'_>) -> Option<Refusal> {
     let job = case.state.jobs.get(case.action.change.job()?)?;
     if direction(&case.action.change) > 0 || (case.gives_back && case.state.on_loan(job)) {

@@ -64,7 +64,8 @@ impl Sets {
     }
 }
 
-/// GPUs that `change` touches: those that change hands, and of a job that is stopped or made larger by a restart all it holds.
+/// GPUs that `change` touches: those that change hands, and of a job that is stopped or made larger
+/// by a restart all it holds.
 pub fn gpus_touched(change: &Change, state: &ClusterState) -> u32 {
     match change {
         Change::ResizeJob { from_gpus, to_gpus, .. }

@@ -1,4 +1,5 @@
-//! An empty selection means nothing and never all; patterns are no names; one action names few objects.
+//! An empty selection means nothing and never all; patterns are no names; one action names few
+//! objects.
 
 use super::{Case, Refusal, Rule, refuse};
 use crate::action::{Adjust, Change};
@@ -53,7 +54,8 @@ fn named(change: &Change) -> Vec<&str> {
     out
 }
 
-/// One object by its whole name: no list, range or pattern, and none of the words that schedulers take for everything.
+/// One object by its whole name: no list, range or pattern, and none of the words that schedulers
+/// take for everything.
 fn is_name(name: &str) -> bool {
     let plain = !name.is_empty() && !name.contains(['*', '?', '[', ']', ',', ' ', '\n', '=']);
     plain && !name.eq_ignore_ascii_case("all")

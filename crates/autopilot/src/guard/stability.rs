@@ -26,7 +26,8 @@ fn dwell(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::Dwell, format!("{subject} was changed {} s ago, it rests for {dwell_s}", ago_us / 1_000_000))
 }
 
-/// A loan is prolonged only when its end is near, and by no more than a term: that is what bounds prolonging, which uses no budget.
+/// A loan is prolonged only when its end is near, and by no more than a term: that is what bounds
+/// prolonging, which uses no budget.
 fn too_early(case: &Case<'_>, id: &str) -> Option<Refusal> {
     let Change::Lend { expires_us, .. } = case.action.change else { return None };
     let loan = case.state.loans.get(id)?;
@@ -84,8 +85,9 @@ fn cooldown(case: &Case<'_>) -> Option<Refusal> {
     )
 }
 
-/// Reversals of the subject in 24 hours, this action's included. To take back a loan that lasted its term is its ordinary end, and a
-/// lender has many GPUs: a turn of some of them counts by their share of its quotas.
+/// Reversals of the subject in 24 hours, this action's included. To take back a loan that lasted
+/// its term is its ordinary end, and a lender has many GPUs: a turn of some of them counts by their
+/// share of its quotas.
 fn oscillation(case: &Case<'_>) -> Option<Refusal> {
     let subject = subject(&case.action.change, case.state);
     let done = |past: &&Past| {
@@ -116,7 +118,8 @@ fn oscillation(case: &Case<'_>) -> Option<Refusal> {
     )
 }
 
-/// Which part of the subject turns when `gpus` of it do, millionths: of an owner, by its quotas; of anything else, all.
+/// Which part of the subject turns when `gpus` of it do, millionths: of an owner, by its quotas; of
+/// anything else, all.
 fn share_ppm(case: &Case<'_>, subject: &Object, gpus: u32) -> u64 {
     let Object::Owner(owner) = subject else { return 1_000_000 };
     let shares = case.state.owners.get(owner).map(|owner| owner.shares.values());

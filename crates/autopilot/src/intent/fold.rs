@@ -1,4 +1,5 @@
-//! Events onto an intent. What does not fit is rejected and changes nothing; what was told before is taken again without effect.
+//! Events onto an intent. What does not fit is rejected and changes nothing; what was told before
+//! is taken again without effect.
 
 use serde::{Deserialize, Serialize};
 

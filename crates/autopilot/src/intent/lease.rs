@@ -1,4 +1,5 @@
-//! One writer at a time: whoever holds the lease acts, under a generation that rises with every change of hands.
+//! One writer at a time: whoever holds the lease acts, under a generation that rises with every
+//! change of hands.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +27,8 @@ pub struct HeldBy {
 }
 
 impl Lease {
-    /// Takes or renews the lease for `ttl_ms`. Renewing in time keeps the generation; every other taking raises it, also by the same
-    /// holder: it may have been somebody else's meanwhile.
+    /// Takes or renews the lease for `ttl_ms`. Renewing in time keeps the generation; every other
+    /// taking raises it, also by the same holder: it may have been somebody else's meanwhile.
     ///
     /// # Errors
     /// It is somebody else's and not over.

@@ -62,8 +62,9 @@ impl Intents {
         action.after.iter().any(|id| self.loan_of(id).is_some())
     }
 
-    /// Work that jobs lost from `from_us` until `until_us` because `loan` was taken back, GPUs × milliseconds, as expected of each when
-    /// it was begun. What frees several loans is shared among them evenly.
+    /// Work that jobs lost from `from_us` until `until_us` because `loan` was taken back, GPUs ×
+    /// milliseconds, as expected of each when it was begun. What frees several loans is shared
+    /// among them evenly.
     pub fn lost_to_reclaim(&self, loan: &str, from_us: i64, until_us: i64) -> i64 {
         let begun = self.intents.values().filter(|intent| outcome(&intent.stage).is_some());
         let lost = begun.filter(|intent| (from_us..until_us).contains(&intent.past().at_us)).map(|intent| {
@@ -87,7 +88,8 @@ impl Intents {
         self.generation
     }
 
-    /// What the guard is told: actions begun within a day or still under way, oldest first. An intent is begun when the target is asked.
+    /// What the guard is told: actions begun within a day or still under way, oldest first. An
+    /// intent is begun when the target is asked.
     pub fn history(&self, now_us: i64, switch: Switch) -> History {
         let begun = self.intents.values().filter_map(|intent| {
             let past = Past { outcome: outcome(&intent.stage)?, ..intent.past().clone() };

@@ -1,8 +1,10 @@
-//! What becomes of a decision: proposed → approved → leased → (noticed →) applying → verified, or failed → compensated. Each step is an
-//! event that is recorded before the next is taken, so whoever comes after a crash folds the events and goes on.
+//! What becomes of a decision: proposed → approved → leased → (noticed →) applying → verified, or
+//! failed → compensated. Each step is an event that is recorded before the next is taken, so
+//! whoever comes after a crash folds the events and goes on.
 //!
-//! [`Intent::next`] says what to do, [`Intent::judge_apply`] and [`Intent::judge_read_back`] what an answer of the target means,
-//! [`Intent::fold`] takes an event. The actuator does nothing but ask, record and call.
+//! [`Intent::next`] says what to do, [`Intent::judge_apply`] and [`Intent::judge_read_back`] what
+//! an answer of the target means, [`Intent::fold`] takes an event. The actuator does nothing but
+//! ask, record and call.
 
 mod fold;
 mod lease;
@@ -49,10 +51,12 @@ pub enum What {
     },
     /// It may be done.
     Approved {
-        /// Who said so: the login, or where approvals are signed the principals and the key's fingerprint; `policy` where its mode is act.
+        /// Who said so: the login, or where approvals are signed the principals and the key's
+        /// fingerprint; `policy` where its mode is act.
         by: String,
     },
-    /// Somebody approved it in a way that does not count, e.g. without a signature: nothing is changed by it.
+    /// Somebody approved it in a way that does not count, e.g. without a signature: nothing is
+    /// changed by it.
     ApprovalRefused {
         /// Who, as far as they said.
         by: String,
@@ -186,8 +190,9 @@ impl Intent {
         }
     }
 
-    /// The action that undoes what this one may have done; `None`: nothing does. The same each time, so that undoing twice is undoing
-    /// once. It is asked of the target without the guard's rates and rests, under switch and generation alone.
+    /// The action that undoes what this one may have done; `None`: nothing does. The same each
+    /// time, so that undoing twice is undoing once. It is asked of the target without the guard's
+    /// rates and rests, under switch and generation alone.
     pub fn undoing(&self, now_us: i64, limits: &Limits) -> Option<Action> {
         let action = &self.decision.action;
         Some(Action {

@@ -56,7 +56,8 @@ pub enum Judged {
     Record(What),
     /// Nothing was done: apply again.
     Again,
-    /// It was begun, and whoever began it never heard that it was taken: apply again, which finishes it.
+    /// It was begun, and whoever began it never heard that it was taken: apply again, which
+    /// finishes it.
     Finish,
     /// Look again later.
     Wait,

@@ -1,7 +1,8 @@
-//! What people could do better with their jobs, told in the report and never done: fewer GPUs by a job's own curve, fewer racks.
+//! What people could do better with their jobs, told in the report and never done: fewer GPUs by a
+//! job's own curve, fewer racks.
 //!
-//! How often to save, slices and sharing of GPUs, and the mix to buy need failures, usage and offers that a state does not have: tables
-//! and `tidegate_insight` tell those.
+//! How often to save, slices and sharing of GPUs, and the mix to buy need failures, usage and
+//! offers that a state does not have: tables and `tidegate_insight` tell those.
 
 use std::collections::{BTreeMap, BTreeSet};
 

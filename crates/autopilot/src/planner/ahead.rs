@@ -1,8 +1,10 @@
-//! Reservations of the scheduler ahead of an owner's peak (4.5, 4.6): r = Q_q[max over h ≤ H of D(t+h)] - D(t) in whole nodes, at the
-//! level q at which demand is kept back when lending. It begins one time of taking back before demand may first ask for it, so that
-//! GPUs that come back to the pool by then are the owner's and nobody else's, and it ends by itself.
+//! Reservations of the scheduler ahead of an owner's peak (4.5, 4.6): r = Q_q[max over h ≤ H of
+//! D(t+h)] - D(t) in whole nodes, at the level q at which demand is kept back when lending. It
+//! begins one time of taking back before demand may first ask for it, so that GPUs that come back
+//! to the pool by then are the owner's and nobody else's, and it ends by itself.
 //!
-//! Before it begins it follows the forecast. Then it only grows: the owner's jobs may be on it, and what is left of it ends soon.
+//! Before it begins it follows the forecast. Then it only grows: the owner's jobs may be on it, and
+//! what is left of it ends soon.
 
 use super::lend::level_for;
 use super::work::{Wanted, Work};
@@ -49,8 +51,9 @@ struct Rise {
 }
 
 impl Rise {
-    /// Of `gpus` more than now those that are needed, expected: up to the median every other time at least, from there to the bound
-    /// with a chance that falls evenly to the one that the level leaves, and beyond it with half of that.
+    /// Of `gpus` more than now those that are needed, expected: up to the median every other time
+    /// at least, from there to the bound with a chance that falls evenly to the one that the level
+    /// leaves, and beyond it with half of that.
     fn needed(&self, gpus: u32) -> f64 {
         let tail = 1.0 - self.level;
         let (often, span) = (gpus.min(self.half), f64::from(self.gpus - self.half));

@@ -1,5 +1,5 @@
-//! The cheapest way to free enough: a minimum-cost multiple-choice cover. Each group is a job with the ways to take something from
-//! it, of which at most one is taken.
+//! The cheapest way to free enough: a minimum-cost multiple-choice cover. Each group is a job with
+//! the ways to take something from it, of which at most one is taken.
 
 /// One way to take something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,11 +16,12 @@ pub type Group = Vec<Choice>;
 /// Steps of the exact method at most: some hundredths of a second.
 const EXACT: u64 = 4_000_000;
 
-/// Takes at most one choice of each group so that together they free at least `need` at the least cost. Returns the index of the
-/// choice taken of each group; `None`: all together do not free that much.
+/// Takes at most one choice of each group so that together they free at least `need` at the least
+/// cost. Returns the index of the choice taken of each group; `None`: all together do not free that
+/// much.
 ///
-/// Exact by dynamic programming, O(choices × need), as long as that is quick; greedy by cost per unit with what became
-/// superfluous given back, beyond.
+/// Exact by dynamic programming, O(choices × need), as long as that is quick; greedy by cost per
+/// unit with what became superfluous given back, beyond.
 pub fn cheapest(groups: &[Group], need: u32) -> Option<Vec<Option<usize>>> {
     let mut taken = vec![None; groups.len()];
     if need == 0 {
@@ -40,7 +41,8 @@ pub fn cheapest(groups: &[Group], need: u32) -> Option<Vec<Option<usize>>> {
     Some(taken)
 }
 
-/// `best[k]`: least cost to free at least k with the groups so far; ties go to the earlier groups and choices.
+/// `best[k]`: least cost to free at least k with the groups so far; ties go to the earlier groups
+/// and choices.
 fn exact(groups: &[Group], need: usize, taken: &mut [Option<usize>]) {
     const NEVER: i64 = i64::MAX;
     let mut best = vec![NEVER; need + 1];

@@ -1,6 +1,8 @@
-//! Bad nodes (4.7): drained on one fatal signal, or where the probability of being bad and the kinds of evidence suffice and waiting
-//! costs more than a mistake: p · (work at risk) > (1 - p) · (node's time away). A straggler in a synchronous gang of G GPUs slowed by s
-//! is left when remaining time · s · G > loss of interrupting the gang. A node that we drained returns when it was found well.
+//! Bad nodes (4.7): drained on one fatal signal, or where the probability of being bad and the
+//! kinds of evidence suffice and waiting costs more than a mistake: p · (work at risk) > (1 - p) ·
+//! (node's time away). A straggler in a synchronous gang of G GPUs slowed by s is left when
+//! remaining time · s · G > loss of interrupting the gang. A node that we drained returns when it
+//! was found well.
 
 use std::collections::BTreeSet;
 
@@ -219,7 +221,8 @@ fn move_gang(work: &mut Work<'_>, case: &Case<'_>, after: Vec<String>) {
     });
 }
 
-/// Gangs that are still on a slow node that we drained: the move was refused or came too late, and is tried again.
+/// Gangs that are still on a slow node that we drained: the move was refused or came too late, and
+/// is tried again.
 pub(super) fn plan_moves(work: &mut Work<'_>) {
     if !work.part.has_nodes() {
         return;

@@ -1,6 +1,7 @@
-//! Gathering (4.13): enough GPUs are free for a gang that waits, but not in whole nodes. Small jobs that would start again at once in
-//! the gaps elsewhere are moved off the nodes that cost least to empty, where the gang's work in the time the GPUs would have stood
-//! free is worth more than what the moves lose.
+//! Gathering (4.13): enough GPUs are free for a gang that waits, but not in whole nodes. Small jobs
+//! that would start again at once in the gaps elsewhere are moved off the nodes that cost least to
+//! empty, where the gang's work in the time the GPUs would have stood free is worth more than what
+//! the moves lose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +110,8 @@ fn loss(work: &Work<'_>, job: &Job) -> i64 {
 
 type Moves<'a> = (Vec<&'a NodeName>, Vec<(&'a JobId, &'a Job)>);
 
-/// Nodes to empty, cheapest first, so that `missing` GPUs come free in whole nodes and each job that goes fits into the gaps that stay.
+/// Nodes to empty, cheapest first, so that `missing` GPUs come free in whole nodes and each job
+/// that goes fits into the gaps that stay.
 fn choose<'a>(work: &Work<'a>, pool: &PoolName, gang: &Job, missing: u32) -> Result<Moves<'a>, String> {
     let mut full: Vec<Full<'a>> = Vec::new();
     let mut gaps: BTreeMap<&'a NodeName, (u32, u32)> = BTreeMap::new();

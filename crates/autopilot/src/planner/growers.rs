@@ -1,5 +1,6 @@
-//! Growth onto loans (4.2, 4.4): running elastic jobs that have no room to grow would use a loan too, for what they gain of it by their
-//! curves. Jobs that wait come first: only where none of them could use the loan do those that run count.
+//! Growth onto loans (4.2, 4.4): running elastic jobs that have no room to grow would use a loan
+//! too, for what they gain of it by their curves. Jobs that wait come first: only where none of
+//! them could use the loan do those that run count.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,8 @@ impl Growers {
         self.jobs.iter().map(|job| job.more).sum()
     }
 
-    /// Useful GPU time that `gpus` lent bring, pauses paid: of the jobs that find all that they grow by.
+    /// Useful GPU time that `gpus` lent bring, pauses paid: of the jobs that find all that they
+    /// grow by.
     pub(super) fn gains(&self, gpus: u32) -> f64 {
         let mut left = gpus;
         let mut sum = 0;
@@ -36,7 +38,8 @@ impl Growers {
     }
 }
 
-/// Running jobs that would grow and have no room to, of owners for whom nobody waits: new loans are for what waits.
+/// Running jobs that would grow and have no room to, of owners for whom nobody waits: new loans are
+/// for what waits.
 pub(super) fn candidates<'a>(work: &Work<'a>) -> Vec<(&'a JobId, &'a Job)> {
     let state = work.state;
     let waits: BTreeSet<&OwnerName> =
@@ -57,8 +60,8 @@ pub(super) fn candidates<'a>(work: &Work<'a>) -> Vec<(&'a JobId, &'a Job)> {
     state.jobs.iter().filter(|entry| would(entry)).collect()
 }
 
-/// The owner among those of `candidates` who gains most by up to `most` GPUs of a pool like its own (`fits`) over a term; `None`: nobody
-/// gains.
+/// The owner among those of `candidates` who gains most by up to `most` GPUs of a pool like its own
+/// (`fits`) over a term; `None`: nobody gains.
 pub(super) fn growers(
     work: &Work<'_>,
     of: Series<'_>,

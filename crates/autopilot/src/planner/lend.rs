@@ -1,6 +1,8 @@
-//! Lending (4.4): L = max(0, floor(C - max over h ≤ H+τ of Q_q[D(t+h)] - b)) in whole nodes, q = c/(c + g) with c the cost of a GPU-hour
-//! that the owner lacks and g = v · (1 - chance of taking back · loss then) the value of one that is lent. That level is about what
-//! pays over the term; that the owner is not left short while a loan comes back is promised at a higher one, over τ alone.
+//! Lending (4.4): L = max(0, floor(C - max over h ≤ H+τ of Q_q[D(t+h)] - b)) in whole nodes, q =
+//! c/(c + g) with c the cost of a GPU-hour that the owner lacks and g = v · (1 - chance of taking
+//! back · loss then) the value of one that is lent. That level is about what pays over the term;
+//! that the owner is not left short while a loan comes back is promised at a higher one, over τ
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +26,16 @@ pub(super) struct Headroom {
 }
 
 impl Headroom {
-    /// Expected loss by the owner being short: with the chance left by the level, for as long as taking back takes.
+    /// Expected loss by the owner being short: with the chance left by the level, for as long as
+    /// taking back takes.
     pub(super) fn risk(&self, work: &Work<'_>, gpus: u32) -> f64 {
         let within_ms = (work.policy.lend.reclaim_within_s * 1000) as f64;
         (1.0 - self.level) * f64::from(gpus) * within_ms * work.missing_ratio()
     }
 }
 
-/// Level at which demand is kept back; raised where bounds told so far held less often than they should.
+/// Level at which demand is kept back; raised where bounds told so far held less often than they
+/// should.
 pub(super) fn level_for(work: &Work<'_>, coverage: Option<f64>) -> f64 {
     let (rules, worth) = (&work.policy.lend, &work.policy.worth);
     let missing = worth.missing_micros_per_gpu_hour as f64;
@@ -40,8 +44,8 @@ pub(super) fn level_for(work: &Work<'_>, coverage: Option<f64>) -> f64 {
     if coverage.is_some_and(|share| share < rules.least_quantile) { 1.0 - (1.0 - level) / 2.0 } else { level }
 }
 
-/// Demand that an owner is promised to have GPUs for while what it lent comes back: at the policy's level, over what taking back took
-/// lately, or `within_ms` where nobody measured.
+/// Demand that an owner is promised to have GPUs for while what it lent comes back: at the policy's
+/// level, over what taking back took lately, or `within_ms` where nobody measured.
 pub(super) fn promised(work: &mut Work<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
     let took_ms = work.state.share(of.owner, of.pool).and_then(|share| share.reclaim_took_ms);
     work.highest(of, work.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
@@ -115,18 +119,21 @@ pub(super) fn plan(work: &mut Work<'_>) {
     work.waiting = Some(waiting);
 }
 
-/// A job that waits and could run on a loan: GPUs that must be lent for it to start, and GPUs it could use of a loan.
+/// A job that waits and could run on a loan: GPUs that must be lent for it to start, and GPUs it
+/// could use of a loan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waits {
     needs: u32,
     uses: u32,
 }
 
-/// Who waits for a loan: jobs by owner and pool they wait in, in the order in which they will start.
+/// Who waits for a loan: jobs by owner and pool they wait in, in the order in which they will
+/// start.
 pub(super) type Waiting = BTreeMap<OwnerName, BTreeMap<PoolName, Vec<Waits>>>;
 
-/// Jobs that may be stopped, and that neither their pool's free GPUs nor what their owner has on loan can start. One that may not be
-/// stopped is no borrower: what it holds could not be taken back.
+/// Jobs that may be stopped, and that neither their pool's free GPUs nor what their owner has on
+/// loan can start. One that may not be stopped is no borrower: what it holds could not be taken
+/// back.
 fn waiting(work: &Work<'_>) -> Waiting {
     let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &work.state.jobs {
@@ -306,8 +313,9 @@ fn grows_on_loan(work: &Work<'_>, of: Series<'_>, most: u32, growing: &[(&JobId,
     growers(work, of, most, growing, fits).filter(|growers| !lent_now(&growers.owner))
 }
 
-/// Who waits for most, and for how much, on GPUs like the pool's. Jobs that could not start on all that the lender could spare, with
-/// what their owner has on loan already, do not count: a loan to them would stand idle.
+/// Who waits for most, and for how much, on GPUs like the pool's. Jobs that could not start on all
+/// that the lender could spare, with what their owner has on loan already, do not count: a loan to
+/// them would stand idle.
 fn borrower(
     work: &Work<'_>,
     of: Series<'_>,
@@ -339,7 +347,8 @@ fn model_of<'a>(work: &Work<'a>, pool: &str) -> Option<&'a str> {
     work.state.nodes.values().find(|node| node.pool == pool).map(|node| node.gpu_model.as_str())
 }
 
-/// Nodes of a pool that is the owner's alone, whole and free; of a pool that several share a number.
+/// Nodes of a pool that is the owner's alone, whole and free; of a pool that several share a
+/// number.
 fn choose(
     work: &mut Work<'_>,
     of: Series<'_>,

@@ -1,5 +1,6 @@
-//! What it costs to interrupt a job (4.1): L = g · (min(time since checkpoint, time run) + restart + requeue), and with a notice
-//! that the job answers by a checkpoint g · (checkpoint + restart + requeue).
+//! What it costs to interrupt a job (4.1): L = g · (min(time since checkpoint, time run) + restart
+//! + requeue), and with a notice that the job answers by a checkpoint g · (checkpoint + restart +
+//! requeue).
 
 use crate::policy::PreemptRules;
 use crate::state::Job;
@@ -9,7 +10,8 @@ use crate::state::Job;
 pub struct Interruption {
     /// GPU time lost without notice, GPUs × milliseconds.
     pub abrupt_gpu_ms: i64,
-    /// GPU time lost with notice; `None`: it takes none, or nobody knows how long its checkpoint takes.
+    /// GPU time lost with notice; `None`: it takes none, or nobody knows how long its checkpoint
+    /// takes.
     pub noticed_gpu_ms: Option<i64>,
 }
 
@@ -23,13 +25,15 @@ impl Interruption {
     }
 }
 
-/// Loss of interrupting `job` at `now_us` while it holds `gpus`. A job that does not run loses nothing but its restart.
+/// Loss of interrupting `job` at `now_us` while it holds `gpus`. A job that does not run loses
+/// nothing but its restart.
 pub fn interruption(job: &Job, gpus: u32, now_us: i64, rules: &PreemptRules) -> Interruption {
     let gpus = i64::from(gpus);
     let again_ms =
         job.checkpoint.restart_ms.unwrap_or(rules.restart_s * 1000) + job.checkpoint.requeue_ms.unwrap_or(0);
     let run_us = job.running_since_us().map_or(0, |since| (now_us - since).max(0));
-    // A checkpoint of an earlier attempt is what this one began from: no more than its own time is lost.
+    // A checkpoint of an earlier attempt is what this one began from: no more than its own time is
+    // lost.
     let since_us = job.checkpoint.last_us.map_or(run_us, |last| (now_us - last).max(0)).min(run_us);
     let noticed = job.checkpoint.save_ms.filter(|_| job.checkpoint.on_notice);
     Interruption {

@@ -1,8 +1,8 @@
-//! The planner: plan(policy, state, forecast, parent plan, now, seed) → (plan, report). Formulas: section 4 of the field notes
-//! on control; each stands in the module that uses it.
+//! The planner: plan(policy, state, forecast, parent plan, now, seed) → (plan, report). Formulas:
+//! section 4 of the field notes on control; each stands in the module that uses it.
 //!
-//! Obligations come first: capacity is taken back before anything is given away, and a job or a GPU that a decision speaks for
-//! is left alone by the ones after it.
+//! Obligations come first: capacity is taken back before anything is given away, and a job or a GPU
+//! that a decision speaks for is left alone by the ones after it.
 
 mod advice;
 mod ahead;
@@ -55,7 +55,8 @@ const STAGES: [fn(&mut Work<'_>); 11] = [
 
 /// Makes a plan. The same arguments give the same bytes.
 ///
-/// `parent`: the plan before; a decision it holds and this one would take again keeps its id, so that it is the same one.
+/// `parent`: the plan before; a decision it holds and this one would take again keeps its id, so
+/// that it is the same one.
 pub fn plan(
     policy: &Policy,
     state: &ClusterState,
@@ -67,9 +68,10 @@ pub fn plan(
     plan_beside(policy, None, state, forecast, parent, now_us, seed)
 }
 
-/// Makes a plan in which a candidate decides for its owners, and `policy` for the rest. They take turns at each kind of decision and
-/// leave alone what the other speaks for. The one that acts for the rest goes first: what it does is what it would do without anybody
-/// beside it, and the candidate has what is left.
+/// Makes a plan in which a candidate decides for its owners, and `policy` for the rest. They take
+/// turns at each kind of decision and leave alone what the other speaks for. The one that acts for
+/// the rest goes first: what it does is what it would do without anybody beside it, and the
+/// candidate has what is left.
 pub fn plan_beside(
     policy: &Policy,
     canary: Option<&Canary>,

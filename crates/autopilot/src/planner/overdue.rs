@@ -1,5 +1,6 @@
-//! What is being taken back and is still in use: those who hold it are asked again, each time anew, until it is free. A reclaim ends
-//! nobody's job, and what was to end them may have been refused, too late, or lost with whoever was at it.
+//! What is being taken back and is still in use: those who hold it are asked again, each time anew,
+//! until it is free. A reclaim ends nobody's job, and what was to end them may have been refused,
+//! too late, or lost with whoever was at it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ pub(super) fn plan(work: &mut Work<'_>) {
     }
 }
 
-/// Every job that runs on a node that is taken back leaves it: by shrinking where it can leave all of them that way.
+/// Every job that runs on a node that is taken back leaves it: by shrinking where it can leave all
+/// of them that way.
 fn nodes(work: &mut Work<'_>, id: &LoanId, loan: &Loan) {
     let state = work.state;
     let wanted: BTreeSet<&NodeName> = loan.reclaiming_nodes.iter().collect();

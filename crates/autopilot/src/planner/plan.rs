@@ -11,7 +11,8 @@ use crate::forecast::Answer;
 use crate::policy::{Mode, Reach};
 use crate::state::Object;
 
-/// What a decision is expected to come to, against doing nothing. Useful GPU time: GPUs × milliseconds of work that counts.
+/// What a decision is expected to come to, against doing nothing. Useful GPU time: GPUs ×
+/// milliseconds of work that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Predicted {
     /// Useful GPU time gained, expected.
@@ -51,7 +52,8 @@ pub struct Decision {
     pub kind: Kind,
     /// Mode of the policy for it.
     pub mode: Mode,
-    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the rest.
+    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the
+    /// rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
     /// What it touches.
@@ -65,7 +67,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether another decision changes the same in the same way, leaving aside when it begins and ends.
+    /// Whether another decision changes the same in the same way, leaving aside when it begins and
+    /// ends.
     pub fn is_same(&self, other: &Self) -> bool {
         same_change(&self.action.change, &other.action.change)
     }

@@ -1,5 +1,5 @@
-//! Room for a job that waits too long (4.3, 4.8): the surplus of elastic jobs and, of lower priority and stoppable, whole jobs, so that
-//! the loss is least and enough is freed.
+//! Room for a job that waits too long (4.3, 4.8): the surplus of elastic jobs and, of lower
+//! priority and stoppable, whole jobs, so that the loss is least and enough is freed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
-//! Taking back (4.5): where Q[D(t+τ)] > C - L - b, at the level that was promised, or where the owner is short now. Free GPUs first, then what loses least: the
-//! surplus of elastic jobs and whole jobs by an exact cover where jobs have nodes of their own, Lyra's server preemption cost
+//! Taking back (4.5): where Q[D(t+τ)] > C - L - b, at the level that was promised, or where the
+//! owner is short now. Free GPUs first, then what loses least: the surplus of elastic jobs and
+//! whole jobs by an exact cover where jobs have nodes of their own, Lyra's server preemption cost
 //! (cost(s) = Σ over jobs on s of L_j / |S_j|, the least first, recomputed) where they share them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +90,8 @@ fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Opti
     let wanted = foreseen.max(now).saturating_add(buffer).min(quota).max(floor.min(quota));
     let mut gpus = wanted.saturating_sub(have);
     let mut ending = BTreeSet::new();
-    // Too much to go on with, of loans that end soon; what is on its way back is looked at again when it is there.
+    // Too much to go on with, of loans that end soon; what is on its way back is looked at again
+    // when it is there.
     let mut over = 0;
     for (id, loan) in loans.iter().filter(|_| gpus == 0) {
         let (left_us, back_us) = (loan.expires_us - work.now_us, loan.reclaim_within_ms * 1000);
@@ -126,8 +128,8 @@ enum GoesOn {
     No,
 }
 
-/// A loan that ends soon goes on where it is used and the owner can still do without; where it can do without a part of what it lends,
-/// the rest comes back first.
+/// A loan that ends soon goes on where it is used and the owner can still do without; where it can
+/// do without a part of what it lends, the rest comes back first.
 fn go_on(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> GoesOn {
     let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| work.jobs_on.contains_key(node));
     if !used {
@@ -248,7 +250,8 @@ fn by_cover<'a>(options: &BTreeMap<&'a JobId, Vec<Way>>, need: u32) -> Vec<(&'a 
         .collect()
 }
 
-/// Lyra's greedy: the node whose jobs cost least, each job's loss spread over its nodes; then again, without the jobs that went.
+/// Lyra's greedy: the node whose jobs cost least, each job's loss spread over its nodes; then
+/// again, without the jobs that went.
 fn by_server_cost<'a>(
     work: &Work<'_>,
     busy: &BTreeSet<&NodeName>,
@@ -330,8 +333,8 @@ fn decide(
     }
 }
 
-/// What `gpus` given back are worth to the owner until the loan would have ended: what it lacks now surely, what it may need with
-/// the chance left by the level.
+/// What `gpus` given back are worth to the owner until the loan would have ended: what it lacks now
+/// surely, what it may need with the chance left by the level.
 fn owner_gain(work: &Work<'_>, need: &Need, gpus: u32) -> f64 {
     let surely = f64::from(need.short_now.min(gpus));
     let maybe = f64::from(gpus) - surely;
@@ -362,7 +365,8 @@ fn reclaim(
     })
 }
 
-/// Takes a number of GPUs back from a loan without certain nodes; returns what is still missing of `wanted`.
+/// Takes a number of GPUs back from a loan without certain nodes; returns what is still missing of
+/// `wanted`.
 fn from_number(work: &mut Work<'_>, need: &Need, id: &LoanId, loan: &Loan, wanted: u32) -> u32 {
     let state = work.state;
     let available = loan.gpus - loan.reclaiming_gpus.min(loan.gpus);

@@ -1,6 +1,7 @@
-//! Growth (4.2): GPUs that are free go to the elastic jobs whose throughput rises most per GPU, by the multiple-choice knapsack's greedy
-//! (exact up to one item where curves are concave). A job grows only where the gain over the time the GPUs stay free outweighs the
-//! pause: (x(w') - x(w)) · hold > ratio · (x(w) · pause, or the loss of a restart). What waits goes before growth.
+//! Growth (4.2): GPUs that are free go to the elastic jobs whose throughput rises most per GPU, by
+//! the multiple-choice knapsack's greedy (exact up to one item where curves are concave). A job
+//! grows only where the gain over the time the GPUs stay free outweighs the pause: (x(w') - x(w)) ·
+//! hold > ratio · (x(w) · pause, or the loss of a restart). What waits goes before growth.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -28,8 +29,8 @@ struct Grower<'a> {
     to: u32,
 }
 
-/// The next step of a job, by its place among those that may grow: to `to` GPUs, gaining `gain` (useful GPU time over the hold) for
-/// `more` GPUs.
+/// The next step of a job, by its place among those that may grow: to `to` GPUs, gaining `gain`
+/// (useful GPU time over the hold) for `more` GPUs.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     gain: i64,
@@ -138,7 +139,8 @@ pub(super) fn why_not(
         .then(|| "the policy says stop for it".to_owned())
 }
 
-/// How long a job could use more GPUs: as long as they stay free, and as long as it has work at this size.
+/// How long a job could use more GPUs: as long as they stay free, and as long as it has work at
+/// this size.
 pub(super) fn hold_ms(work: &Work<'_>, job: &Job, gpus: u32) -> i64 {
     let hold = work.policy.resize.hold_s * 1000;
     let rate = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));

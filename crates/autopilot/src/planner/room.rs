@@ -1,10 +1,12 @@
-//! Where gangs fit: free GPUs node by node. A job smaller than a node takes one node, a larger one whole nodes and, for the rest, one
-//! more; so GPUs that are free in many places may be of no use to a job that needs them in one.
+//! Where gangs fit: free GPUs node by node. A job smaller than a node takes one node, a larger one
+//! whole nodes and, for the rest, one more; so GPUs that are free in many places may be of no use
+//! to a job that needs them in one.
 
 /// Free GPUs of nodes that jobs can be put on together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Room {
-    /// GPUs that are free on a node and how many nodes have so many: rising, none of either 0. Few, as nodes have few GPUs.
+    /// GPUs that are free on a node and how many nodes have so many: rising, none of either 0. Few,
+    /// as nodes have few GPUs.
     nodes: Vec<(u32, u32)>,
     /// GPUs of its largest node.
     size: u32,
@@ -53,7 +55,8 @@ impl Room {
         fits
     }
 
-    /// GPUs that must come beside what it has of use to a gang of `gpus`, whole nodes of its own size; 0: it fits.
+    /// GPUs that must come beside what it has of use to a gang of `gpus`, whole nodes of its own
+    /// size; 0: it fits.
     pub(super) fn missing(&self, gpus: u32) -> u32 {
         if self.size == 0 {
             return gpus;

@@ -1,8 +1,10 @@
-//! GPUs that growth may use: of pools, and of loans, which only those who may be stopped can. Each job that grows is put on the nodes as
-//! one gang, in the order of the jobs' names, however many steps it took; so what is there for one job is what is left beside all others.
+//! GPUs that growth may use: of pools, and of loans, which only those who may be stopped can. Each
+//! job that grows is put on the nodes as one gang, in the order of the jobs' names, however many
+//! steps it took; so what is there for one job is what is left beside all others.
 //!
-//! That is asked at every step of growth, and making it anew each time costs the square of the jobs. Of a pool in which all that grew
-//! took whole nodes and found them, the order is of no account, and what is left is a difference. Only of other pools it is made anew.
+//! That is asked at every step of growth, and making it anew each time costs the square of the
+//! jobs. Of a pool in which all that grew took whole nodes and found them, the order is of no
+//! account, and what is left is a difference. Only of other pools it is made anew.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +76,8 @@ impl Beside {
     }
 }
 
-/// Puts `gpus` on nodes as the scheduler puts a gang there: on its own, else on lent ones, else on both together.
+/// Puts `gpus` on nodes as the scheduler puts a gang there: on its own, else on lent ones, else on
+/// both together.
 fn put(own: &mut Free, lent: &mut Free, gangs_span: bool, gpus: u32) {
     if own.take(gpus) || lent.take(gpus) || !gangs_span || gpus > own.gpus + lent.gpus {
         return;
@@ -116,7 +119,8 @@ impl<'a> Spare<'a> {
             let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
             places.into_iter().flatten().for_each(|free| free.gpus = free.gpus.saturating_sub(job.gpus));
         }
-        // Where jobs grow already by the policy that decides first, the other one waits until they have.
+        // Where jobs grow already by the policy that decides first, the other one waits until they
+        // have.
         for job in work.decisions().iter().filter_map(grows).filter_map(|id| work.state.jobs.get(id)) {
             let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
             places.into_iter().flatten().for_each(|free| free.gpus = 0);
@@ -232,8 +236,8 @@ fn replay_on(
     }
 }
 
-/// What owners have on loan and keep: what this plan lends is not its owner's to grow into; what waits of the borrower takes new loans
-/// first.
+/// What owners have on loan and keep: what this plan lends is not its owner's to grow into; what
+/// waits of the borrower takes new loans first.
 fn lent<'a>(work: &Work<'a>) -> BTreeMap<&'a OwnerName, Free> {
     let mut loans: BTreeMap<&OwnerName, Free> = BTreeMap::new();
     for (id, loan) in work.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {

@@ -21,8 +21,8 @@ pub(super) struct Way {
     notice: bool,
 }
 
-/// Ways to free `wanted` nodes from job `id`: leave some of them where it is elastic, or be stopped. `units`: what leaving such a
-/// node frees. Empty where the job may not be disturbed.
+/// Ways to free `wanted` nodes from job `id`: leave some of them where it is elastic, or be
+/// stopped. `units`: what leaving such a node frees. Empty where the job may not be disturbed.
 pub(super) fn ways(
     work: &Work<'_>,
     id: &JobId,
@@ -55,7 +55,8 @@ fn may_stop(work: &Work<'_>, job: &Job) -> bool {
     on_loan || (job.preemptions_24h < rules.per_job_per_day && ran_us >= rules.least_run_s * 1_000_000)
 }
 
-/// Whether a job may be disturbed for others: opted in (a loan counts), not protected, not spoken for.
+/// Whether a job may be disturbed for others: opted in (a loan counts), not protected, not spoken
+/// for.
 pub(super) fn open_to(work: &Work<'_>, id: &JobId, job: &Job) -> bool {
     let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
     match work.protected(id, job) {
@@ -66,7 +67,8 @@ pub(super) fn open_to(work: &Work<'_>, id: &JobId, job: &Job) -> bool {
     }
 }
 
-/// Useful work done with `gpus` in `ms`, GPU time; a job without a curve is taken to use all of what it holds.
+/// Useful work done with `gpus` in `ms`, GPU time; a job without a curve is taken to use all of
+/// what it holds.
 pub(super) fn rate_ms(job: &Job, gpus: u32, ms: i64) -> i64 {
     let rate_ppm = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
     let work = i128::from(rate_ppm) * i128::from(ms) / 1_000_000;

@@ -1,4 +1,5 @@
-//! What a plan is made with: the state indexed once, what earlier decisions have spoken for, and the report as it grows.
+//! What a plan is made with: the state indexed once, what earlier decisions have spoken for, and
+//! the report as it grows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +151,8 @@ impl<'a> Work<'a> {
         out
     }
 
-    /// GPUs of a pool that is the owner's alone on nodes that are neither lent nor take jobs: they are no part of what it has.
+    /// GPUs of a pool that is the owner's alone on nodes that are neither lent nor take jobs: they
+    /// are no part of what it has.
     pub(super) fn out_of_service(&self, of: Series<'_>) -> u32 {
         let has = |owner: &&crate::state::Owner| {
             owner.shares.get(of.pool).is_some_and(|share| share.quota_gpus > 0)
@@ -220,8 +222,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// A prediction with its cautious ends. `relative_error`: standard deviation of benefit and cost over their values; `None`:
-    /// the policy's.
+    /// A prediction with its cautious ends. `relative_error`: standard deviation of benefit and
+    /// cost over their values; `None`: the policy's.
     pub(super) fn predict(
         &self,
         benefit: f64,
@@ -256,7 +258,8 @@ impl<'a> Work<'a> {
         worth.missing_micros_per_gpu_hour as f64 / (worth.useful_micros_per_gpu_hour.max(1)) as f64
     }
 
-    /// Takes a decision, and returns its id. One that the parent holds, not yet expired, keeps the parent's action.
+    /// Takes a decision, and returns its id. One that the parent holds, not yet expired, keeps the
+    /// parent's action.
     pub(super) fn decide(&mut self, mut wanted: Wanted) -> String {
         let kind = wanted.change.kind();
         let reach = reach(&wanted.change, self.state);
@@ -319,7 +322,8 @@ impl<'a> Work<'a> {
         (self.decisions, Report { plan: id.to_owned(), advice, ..self.report })
     }
 
-    // Answers are rounded to what is recorded before they are used, so that the record gives the same plan.
+    // Answers are rounded to what is recorded before they are used, so that the record gives the
+    // same plan.
     pub(super) fn highest(&mut self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         let level_ppm = ppm(level);
         let gpus_milli = milli(self.forecast.highest_gpus(of, f64::from(level_ppm) / 1e6, within_ms));
@@ -392,7 +396,8 @@ pub(super) fn same_change(a: &Change, b: &Change) -> bool {
     timeless(a) == timeless(b)
 }
 
-/// What undoes a change that is named by its own action: a loan by taking it back, a drain by the return.
+/// What undoes a change that is named by its own action: a loan by taking it back, a drain by the
+/// return.
 fn undoing(id: &str, change: &Change) -> Option<Change> {
     match change {
         Change::Lend { gpus, nodes, extends: None, .. } => {

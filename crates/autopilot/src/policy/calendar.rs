@@ -61,8 +61,8 @@ impl Freeze {
             && among(&self.pools, &reach.pools)
     }
 
-    /// Whether it holds at `now_us`, local time being `offset` minutes east of UTC. A time that cannot be read holds always:
-    /// the check of a policy lets none through.
+    /// Whether it holds at `now_us`, local time being `offset` minutes east of UTC. A time that
+    /// cannot be read holds always: the check of a policy lets none through.
     pub(super) fn holds(&self, now_us: i64, offset: i32) -> bool {
         let (Some(from), Some(to)) = (minute_of_day(&self.from), minute_of_day(&self.to)) else {
             return true;

@@ -1,4 +1,5 @@
-//! Which way a change of a policy goes: towards doing more, which takes two people, or towards doing less, which takes one. Pure.
+//! Which way a change of a policy goes: towards doing more, which takes two people, or towards
+//! doing less, which takes one. Pure.
 
 use std::collections::BTreeSet;
 
@@ -30,8 +31,9 @@ enum Widens {
     Never,
 }
 
-/// Every key of a policy and its direction; `*` stands for a name that a user or a kind gives. A test walks the shipped policy, so a key
-/// without a line here is found; when the program runs it counts as one that widens.
+/// Every key of a policy and its direction; `*` stands for a name that a user or a kind gives. A
+/// test walks the shipped policy, so a key without a line here is found; when the program runs it
+/// counts as one that widens.
 const KEYS: &[(&str, Widens)] = &[
     ("format", Widens::Never),
     ("name", Widens::Never),
@@ -205,7 +207,8 @@ fn direction(path: &[String]) -> Option<Widens> {
     KEYS.iter().find(|(pattern, _)| fits(pattern)).map(|(_, widens)| *widens)
 }
 
-/// What holds where a value is not there: a source's age is that of all sources; of the rest 0, `false`, an empty list.
+/// What holds where a value is not there: a source's age is that of all sources; of the rest 0,
+/// `false`, an empty list.
 fn meant(path: &[String], value: Option<&Value>, policy: &Policy) -> Option<Value> {
     let of_a_source = path.len() == 3 && path[0] == "freshness" && path[1] == "sources";
     match value {
@@ -240,8 +243,9 @@ fn entries(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The last scope that fits decides, and a `stop` that fits always does: so a new `stop` keeps things from being done wherever it stands,
-/// and all others must be there in the same order, for the same objects, with modes no nearer to acting.
+/// The last scope that fits decides, and a `stop` that fits always does: so a new `stop` keeps
+/// things from being done wherever it stands, and all others must be there in the same order, for
+/// the same objects, with modes no nearer to acting.
 fn scopes_go_wider(before: &[Value], after: &[Value]) -> bool {
     let apart = |scope: &Value| -> (Option<Mode>, Value) {
         let mut about = scope.clone();

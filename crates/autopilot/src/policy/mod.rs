@@ -1,4 +1,5 @@
-//! What the autopilot may do, how much of it, and by which numbers: a TOML file laid over the shipped one, checked as a whole.
+//! What the autopilot may do, how much of it, and by which numbers: a TOML file laid over the
+//! shipped one, checked as a whole.
 
 mod calendar;
 mod check;
@@ -111,8 +112,8 @@ pub struct Reach {
     pub jobs: Vec<JobId>,
 }
 
-/// A policy, complete and checked. In files every key comes from the shipped policy; what a record of an older program lacks is off, and
-/// is not written again, so that its plans keep their hashes.
+/// A policy, complete and checked. In files every key comes from the shipped policy; what a record
+/// of an older program lacks is off, and is not written again, so that its plans keep their hashes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -133,7 +134,8 @@ pub struct Policy {
     pub services: Vec<Service>,
     /// Mode by kind.
     pub modes: BTreeMap<Kind, Mode>,
-    /// How far the record of each kind lets it go, by the actuator: no file says it, recorded plans do.
+    /// How far the record of each kind lets it go, by the actuator: no file says it, recorded plans
+    /// do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_most: BTreeMap<Kind, Mode>,
     /// Budget by kind.

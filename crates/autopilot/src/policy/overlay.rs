@@ -1,4 +1,5 @@
-//! A user's file laid over the shipped one, key by key: what is unknown or of another type is refused with its full name.
+//! A user's file laid over the shipped one, key by key: what is unknown or of another type is
+//! refused with its full name.
 
 use toml::{Table, Value};
 
@@ -12,7 +13,8 @@ pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     let mut whole: Table = SHIPPED.parse().map_err(syntax)?;
     let user: Table = text.parse().map_err(syntax)?;
     lay_over(&mut whole, user, "")?;
-    // Types of plain values are right by now; what is left are spellings of enums and entries of lists, by section.
+    // Types of plain values are right by now; what is left are spellings of enums and entries of
+    // lists, by section.
     for key in ["scopes", "calendar", "services", "modes"] {
         entries(key, &whole)?;
     }

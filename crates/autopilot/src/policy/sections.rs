@@ -48,7 +48,8 @@ pub struct Blast {
     pub objects: u32,
     /// GPU-hours of work an owner may lose to us in 24 hours.
     pub owner_lost_gpu_hours: f64,
-    /// The same as a share of the GPU-hours its quotas have in a day; the greater of the two is allowed.
+    /// The same as a share of the GPU-hours its quotas have in a day; the greater of the two is
+    /// allowed.
     pub owner_lost_share: f64,
 }
 
@@ -125,7 +126,8 @@ pub struct Worth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForecastSource {
-    /// Those that were published on the log where there are fresh ones whose bounds hold, else the past that the autopilot saw.
+    /// Those that were published on the log where there are fresh ones whose bounds hold, else the
+    /// past that the autopilot saw.
     #[default]
     Best,
     /// Those that were published alone.

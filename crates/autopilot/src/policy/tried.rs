@@ -1,4 +1,5 @@
-//! Policies that are tried beside the one that acts: one that only thinks, one that acts for some owners.
+//! Policies that are tried beside the one that acts: one that only thinks, one that acts for some
+//! owners.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! The prediction ledger: what decisions were expected to come to, what they came to, and what doing nothing would have. By it a kind of
-//! decision is trusted with more, or with less.
+//! The prediction ledger: what decisions were expected to come to, what they came to, and what
+//! doing nothing would have. By it a kind of decision is trusted with more, or with less.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,8 @@ use crate::policy::{Mode, RecordRules};
 pub struct Realised {
     /// It was read back as done.
     pub verified: bool,
-    /// Useful GPU time it gained against doing nothing, by the log or a matched window; `None`: cannot be said.
+    /// Useful GPU time it gained against doing nothing, by the log or a matched window; `None`:
+    /// cannot be said.
     pub benefit_gpu_ms: Option<i64>,
     /// Useful GPU time it cost; `None`: cannot be said.
     pub cost_gpu_ms: Option<i64>,
@@ -31,13 +32,16 @@ pub struct Score {
     pub verified: bool,
     /// Net useful GPU time predicted.
     pub predicted_gpu_ms: i64,
-    /// Net useful GPU time realised; below 0: doing nothing would have been better; `None`: cannot be said.
+    /// Net useful GPU time realised; below 0: doing nothing would have been better; `None`: cannot
+    /// be said.
     pub realised_gpu_ms: Option<i64>,
-    /// Realised over predicted benefit, millionths; `None`: cannot be said, or nothing was predicted.
+    /// Realised over predicted benefit, millionths; `None`: cannot be said, or nothing was
+    /// predicted.
     pub benefit_ratio_ppm: Option<i64>,
     /// Whether the realised net lay between the cautious end of the prediction and its mirror.
     pub within: Option<bool>,
-    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the rest.
+    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the
+    /// rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
 }
@@ -113,8 +117,8 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
     }
 }
 
-/// The mode that a record earns from `mode`: one up, one down, or the same. The policy's own mode stays the most it may have: that
-/// is for whoever asks (`History::earned`).
+/// The mode that a record earns from `mode`: one up, one down, or the same. The policy's own mode
+/// stays the most it may have: that is for whoever asks (`History::earned`).
 pub fn trust(mode: Mode, summary: &Summary, rules: &RecordRules) -> Trust {
     let ppm = |share: f64| (share * 1e6).round() as i64;
     let (Some(verified), Some(ratio)) = (summary.verified_ppm.map(i64::from), summary.median_ratio_ppm)

@@ -1,9 +1,12 @@
-//! How well the autopilot itself does: promises kept in time, actions verified, plans made in time, each against an objective of the policy,
-//! with burn-rate alerts over several windows. Pure arithmetic on what stands in the journal.
+//! How well the autopilot itself does: promises kept in time, actions verified, plans made in time,
+//! each against an objective of the policy, with burn-rate alerts over several windows. Pure
+//! arithmetic on what stands in the journal.
 //!
-//! Windows and rates are those of the SRE workbook (Google, 2018), chapter 5, "Alerting on SLOs", method 6: an alert is raised where the
-//! error budget burns at a rate or more in a long window and in a short one, which is a twelfth of it. Where little happens a single
-//! failure is a great share of it, so an alert also takes a least number of failures (the same chapter, "Low-traffic services").
+//! Windows and rates are those of the SRE workbook (Google, 2018), chapter 5, "Alerting on SLOs",
+//! method 6: an alert is raised where the error budget burns at a rate or more in a long window and
+//! in a short one, which is a twelfth of it. Where little happens a single failure is a great share
+//! of it, so an alert also takes a least number of failures (the same chapter, "Low-traffic
+//! services").
 
 mod tally;
 
@@ -24,12 +27,14 @@ const DAY_US: i64 = 24 * HOUR_US;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
-    /// GPUs that are taken back are free within the promised time from the decision. A reclaim that was dropped before it was begun counts
-    /// neither way: the next decision is counted.
+    /// GPUs that are taken back are free within the promised time from the decision. A reclaim that
+    /// was dropped before it was begun counts neither way: the next decision is counted.
     Promises,
-    /// Actions that were begun are read back as done; by kind. What a person changed meanwhile counts neither way.
+    /// Actions that were begun are read back as done; by kind. What a person changed meanwhile
+    /// counts neither way.
     Verified,
-    /// A plan is made every interval while somebody holds the lease, and after a time without anybody.
+    /// A plan is made every interval while somebody holds the lease, and after a time without
+    /// anybody.
     Cycles,
 }
 
@@ -54,7 +59,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// The kind of decision that is trusted with less while its budget burns fast: of promises that is lending, as taking back must go on.
+    /// The kind of decision that is trusted with less while its budget burns fast: of promises that
+    /// is lending, as taking back must go on.
     pub fn concerns(&self) -> Option<Kind> {
         match self.objective {
             Objective::Promises => Some(Kind::Lend),
@@ -68,7 +74,8 @@ impl Series {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Burn {
-    /// 14.4 times as fast as the objective lets it, over an hour and five minutes: 2 % of a month's budget in an hour.
+    /// 14.4 times as fast as the objective lets it, over an hour and five minutes: 2 % of a month's
+    /// budget in an hour.
     Fast,
     /// 6 times, over six hours and half an hour: 5 % in six hours.
     Slow,
@@ -118,7 +125,8 @@ pub struct Alert {
     pub firing: bool,
     /// Since when it is raised.
     pub since_us: i64,
-    /// How many times as fast as the objective lets it the budget burns in the long window, thousandths.
+    /// How many times as fast as the objective lets it the budget burns in the long window,
+    /// thousandths.
     pub burn_rate_milli: u64,
     /// Why, with the numbers.
     pub why: String,
@@ -137,7 +145,8 @@ pub struct Standing {
     pub counts: Counts,
     /// Share that went well, millionths; `None`: nothing happened.
     pub attained_ppm: Option<u64>,
-    /// Share of the failures that the objective allows which is left, millionths; below 0: more were; `None`: nothing happened.
+    /// Share of the failures that the objective allows which is left, millionths; below 0: more
+    /// were; `None`: nothing happened.
     pub budget_left_ppm: Option<i64>,
     /// Burn rate of the last hour, thousandths; `None`: nothing happened in it.
     pub burn_rate_milli: Option<u64>,
@@ -181,8 +190,9 @@ impl Slo {
         fast.filter_map(|alert| Some((alert.series.concerns()?, alert)))
     }
 
-    /// Alerts that begin or end at `now_us`. One begins where both windows burn fast enough and hold enough failures; it ends once the long
-    /// window does not burn so fast any more, so that a kind is not trusted again after five quiet minutes.
+    /// Alerts that begin or end at `now_us`. One begins where both windows burn fast enough and
+    /// hold enough failures; it ends once the long window does not burn so fast any more, so that a
+    /// kind is not trusted again after five quiet minutes.
     pub fn due(&self, rules: &SloRules, now_us: i64) -> Vec<Alert> {
         let mut due = Vec::new();
         let mut counted = self.tallies.series();
@@ -236,7 +246,8 @@ impl Slo {
     }
 }
 
-/// Share of failures over the share that the objective allows, thousandths; `None`: nothing happened.
+/// Share of failures over the share that the objective allows, thousandths; `None`: nothing
+/// happened.
 fn burn_rate_milli(counts: Counts, objective_ppm: u64) -> Option<u64> {
     let allowed_ppm = 1_000_000u64.checked_sub(objective_ppm).filter(|allowed| *allowed > 0)?;
     let all = counts.all();
@@ -245,7 +256,8 @@ fn burn_rate_milli(counts: Counts, objective_ppm: u64) -> Option<u64> {
         .map(fits)
 }
 
-/// 1 less failures over those that the objective allows of as many events, millionths; `None`: nothing happened.
+/// 1 less failures over those that the objective allows of as many events, millionths; `None`:
+/// nothing happened.
 fn budget_left_ppm(counts: Counts, objective_ppm: u64) -> Option<i64> {
     let allowed_ppm = 1_000_000u64.checked_sub(objective_ppm).filter(|allowed| *allowed > 0)?;
     let all = counts.all();

@@ -28,7 +28,8 @@ impl Counts {
     }
 }
 
-/// Cycles of the loop: how many plans were made, and how many were missing between them, since it was told last.
+/// Cycles of the loop: how many plans were made, and how many were missing between them, since it
+/// was told last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cycles {
     /// Made.
@@ -38,8 +39,8 @@ pub struct Cycles {
 }
 
 impl Cycles {
-    /// Plans that are missing after `since_us` without one, where one is due every `every_ms`. Up to half an interval late is in time, as the
-    /// loop looks at its own pace.
+    /// Plans that are missing after `since_us` without one, where one is due every `every_ms`. Up
+    /// to half an interval late is in time, as the loop looks at its own pace.
     pub fn missing(since_us: i64, every_ms: i64) -> u64 {
         let every_us = every_ms.max(1) * 1000;
         u64::try_from((since_us - every_us / 2).div_euclid(every_us)).unwrap_or(0)
@@ -61,8 +62,9 @@ pub struct Tallies {
 }
 
 impl Tallies {
-    /// Counts an event of the journal that an intent has taken. `before` is where it stood; `within_ms` the promised time to take back,
-    /// which runs from when it may be done: what a person thinks over is not the autopilot's delay.
+    /// Counts an event of the journal that an intent has taken. `before` is where it stood;
+    /// `within_ms` the promised time to take back, which runs from when it may be done: what a
+    /// person thinks over is not the autopilot's delay.
     pub fn take(&mut self, event: &IntentEvent, before: &Stage, decision: &Decision, within_ms: i64) {
         let verified = Series { objective: Objective::Verified, kind: Some(decision.kind) };
         let IntentEvent { action, at_us, .. } = event;
@@ -82,7 +84,8 @@ impl Tallies {
         }
     }
 
-    /// Promises whose time is over at `now_us` and that are not kept: they are broken, whatever comes of them later.
+    /// Promises whose time is over at `now_us` and that are not kept: they are broken, whatever
+    /// comes of them later.
     pub fn expire(&mut self, now_us: i64) {
         let late = |asked: &Asked| now_us > asked.at_us + asked.within_ms * 1000;
         let broken: Vec<ActionId> =
@@ -125,7 +128,8 @@ impl Tallies {
         self.minutes.keys().copied().collect()
     }
 
-    /// What happened behind `from_us`, until `to_us`, by whole minutes: the minute of `from_us` is not in it.
+    /// What happened behind `from_us`, until `to_us`, by whole minutes: the minute of `from_us` is
+    /// not in it.
     pub fn counts(&self, series: Series, from_us: i64, to_us: i64) -> Counts {
         let (from, to) = (from_us.div_euclid(MINUTE_US) + 1, to_us.div_euclid(MINUTE_US));
         let mut sum = Counts::default();

@@ -42,7 +42,8 @@ fn the_burn_rate_is_the_share_of_failures_over_that_allowed() {
 
 #[test]
 fn an_alert_takes_both_windows_and_two_failures() {
-    // An hour of plans, two missing in the last five minutes: 2 of 62 is 32 times a thousandth; six hours of them make 5.6.
+    // An hour of plans, two missing in the last five minutes: 2 of 62 is 32 times a thousandth; six
+    // hours of them make 5.6.
     let long = (5..360).map(|minute| (minute, 1, 0));
     let fast: Vec<_> = long.clone().filter(|(minute, ..)| *minute < 60).chain([(1, 3, 2)]).collect();
     assert_eq!(

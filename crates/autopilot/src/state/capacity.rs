@@ -12,7 +12,8 @@ use super::{JobId, NodeName, OwnerName, PoolName};
 pub struct Pool {
     /// Least GPUs that must stay in service in it, whatever happens.
     pub floor_gpus: u32,
-    /// What a GPU of it costs, millionths of the currency's unit per hour; `None`: no price is known.
+    /// What a GPU of it costs, millionths of the currency's unit per hour; `None`: no price is
+    /// known.
     pub price_micros_per_gpu_hour: Option<u64>,
 }
 
@@ -36,11 +37,12 @@ pub struct Share {
     pub floor_gpus: u32,
     /// Whether any of it may be lent.
     pub lendable: bool,
-    /// GPUs it could use now, running and waiting work together, or what a service needs for its load; `None`: not known,
-    /// so nothing may be lent.
+    /// GPUs it could use now, running and waiting work together, or what a service needs for its
+    /// load; `None`: not known, so nothing may be lent.
     pub demand_gpus: Option<u32>,
-    /// How long it took lately to take lent GPUs back that were in use, from the decision until they were ready, milliseconds: what was
-    /// enough 99 times in 100. `None`: too few were measured, and the promised time counts.
+    /// How long it took lately to take lent GPUs back that were in use, from the decision until
+    /// they were ready, milliseconds: what was enough 99 times in 100. `None`: too few were
+    /// measured, and the promised time counts.
     pub reclaim_took_ms: Option<i64>,
 }
 

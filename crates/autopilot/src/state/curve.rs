@@ -11,7 +11,8 @@ pub struct CurvePoint {
     pub rate_ppm: u64,
 }
 
-/// Throughput by size: points with rising GPUs, linear between them, flat beyond the last, proportional below the first.
+/// Throughput by size: points with rising GPUs, linear between them, flat beyond the last,
+/// proportional below the first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<CurvePoint>", into = "Vec<CurvePoint>")]
 pub struct ScalingCurve {

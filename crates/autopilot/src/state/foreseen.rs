@@ -1,4 +1,5 @@
-//! What foresees an owner's demand: beside the state, so that the record of a plan says whose forecast it was made by.
+//! What foresees an owner's demand: beside the state, so that the record of a plan says whose
+//! forecast it was made by.
 
 use serde::{Deserialize, Serialize};
 use tidegate_insight::forecast::{Drift, Reach};
@@ -7,7 +8,8 @@ use tidegate_insight::forecast::{Drift, Reach};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum ForeseenBy {
-    /// Forecasts that were published on the log. What reaches beyond their last hour is told from the past.
+    /// Forecasts that were published on the log. What reaches beyond their last hour is told from
+    /// the past.
     Published {
         /// The series, e.g. `TEAM serving`.
         series: String,

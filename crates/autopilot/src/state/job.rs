@@ -122,7 +122,8 @@ pub struct Checkpoint {
     pub save_ms: Option<i64>,
     /// From being started to doing useful work.
     pub restart_ms: Option<i64>,
-    /// From being stopped to being started where there is room, as far as the scheduler makes it wait.
+    /// From being stopped to being started where there is room, as far as the scheduler makes it
+    /// wait.
     pub requeue_ms: Option<i64>,
     /// A change of size while it runs, without useful work.
     pub resize_ms: Option<i64>,

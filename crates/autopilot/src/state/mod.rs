@@ -1,6 +1,8 @@
-//! What a cluster looks like at one time: plain data in a fixed order, as a target observes it and the log tells it.
+//! What a cluster looks like at one time: plain data in a fixed order, as a target observes it and
+//! the log tells it.
 //!
-//! Times are microseconds since 1970 (UTC), durations milliseconds, GPUs whole devices. What nobody knows is `None`.
+//! Times are microseconds since 1970 (UTC), durations milliseconds, GPUs whole devices. What nobody
+//! knows is `None`.
 
 mod capacity;
 mod curve;

@@ -43,11 +43,13 @@ pub enum NodeState {
 pub struct Health {
     /// Probability that the node is bad, millionths; `None`: not observed.
     pub bad_ppm: Option<u32>,
-    /// Kinds of evidence that speak for it (`xid`, `ecc`, `link`, `thermal`, `straggler`, `job_failures`), each once, sorted.
+    /// Kinds of evidence that speak for it (`xid`, `ecc`, `link`, `thermal`, `straggler`,
+    /// `job_failures`), each once, sorted.
     pub families: Vec<String>,
     /// One signal that alone means that it does no work, e.g. XID 79.
     pub fatal: bool,
-    /// How much slower it makes the gang it works in, millionths of the gang's rate; `None`: not measured.
+    /// How much slower it makes the gang it works in, millionths of the gang's rate; `None`: not
+    /// measured.
     pub slowdown_ppm: Option<u32>,
     /// Since when it has been found well again after a drain: a check passed.
     pub checked_good_us: Option<i64>,

@@ -1,11 +1,13 @@
-//! The batches that an agent makes of readings, without the agent: for tests and measurements that make up a fleet.
+//! The batches that an agent makes of readings, without the agent: for tests and measurements that
+//! make up a fleet.
 
 use tidegate_events::v1::GpuSampleBatch;
 
 use super::gather::Gatherer;
 use crate::reading::Reading;
 
-/// Makes batches of one node's readings, just as its agent does. It has no clock: time passes as the readings say.
+/// Makes batches of one node's readings, just as its agent does. It has no clock: time passes as
+/// the readings say.
 pub struct Batches(Gatherer);
 
 impl Batches {
@@ -14,7 +16,8 @@ impl Batches {
         Self(Gatherer::new(span_ms))
     }
 
-    /// Takes a reading; gives the batch that it completes. Envelope and node are for the caller to fill in.
+    /// Takes a reading; gives the batch that it completes. Envelope and node are for the caller to
+    /// fill in.
     pub fn take(&mut self, reading: Reading) -> Option<GpuSampleBatch> {
         let tick_ms = reading.tick_ms;
         self.0.take(reading, tick_ms)

@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::lock;
 
-/// A difference of the clock to itself from which on it counts as set, ms. What NTP mends by running the clock faster or
-/// slower stays far below, from one look to the next.
+/// A difference of the clock to itself from which on it counts as set, ms. What NTP mends by
+/// running the clock faster or slower stays far below, from one look to the next.
 const STEP_MS: i64 = 1_000;
 
 /// The clocks of a node.
@@ -15,7 +15,8 @@ pub trait Clock: Send + Sync {
     /// What time the node says it is, ms since 1970; may be set at any moment.
     fn wall_ms(&self) -> i64;
 
-    /// Time since some moment, ms; nobody can set it, and it goes on while the machine is suspended.
+    /// Time since some moment, ms; nobody can set it, and it goes on while the machine is
+    /// suspended.
     fn steady_ms(&self) -> i64;
 }
 

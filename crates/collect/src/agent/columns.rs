@@ -1,4 +1,5 @@
-//! A batch of readings as the contract has it: columns of differences, runs of what is missing, runs of processes.
+//! A batch of readings as the contract has it: columns of differences, runs of what is missing,
+//! runs of processes.
 
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, Process};
 use tidegate_events::v1::{Envelope, GpuSampleBatch};
@@ -42,8 +43,9 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// One batch of all these readings, of which there is one at least. The envelope holds the time of the first tick; cluster,
-/// source and node are for others to fill in. `counted` knows the batch before, and this one afterwards.
+/// One batch of all these readings, of which there is one at least. The envelope holds the time of
+/// the first tick; cluster, source and node are for others to fill in. `counted` knows the batch
+/// before, and this one afterwards.
 pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut Counted) -> GpuSampleBatch {
     readings.sort_by_key(|reading| reading.tick_ms);
     let grid = Grid::new(&readings);
@@ -107,7 +109,8 @@ fn add_missing(runs: &mut Vec<Missing>, at: u32, reason: MissingReason) {
     }
 }
 
-/// Processes as runs of ticks. A run ends where the device has no reading, for nobody knows what ran there.
+/// Processes as runs of ticks. A run ends where the device has no reading, for nobody knows what
+/// ran there.
 fn processes(grid: &Grid<'_>) -> Vec<Process> {
     let mut runs: Vec<Process> = Vec::new();
     for (device, row) in (0_u32..).zip(grid.rows()) {

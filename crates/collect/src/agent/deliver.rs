@@ -52,7 +52,8 @@ pub(super) struct Deliverer {
     pause: Duration,
     /// What the last failure said, so that it is not said every time.
     complaint: String,
-    /// Records from here on were never sent before, nor can anybody else have sent them under their numbers.
+    /// Records from here on were never sent before, nor can anybody else have sent them under their
+    /// numbers.
     unsent: Position,
     /// Little is not sent before.
     deliver_at: Instant,
@@ -105,8 +106,8 @@ impl Deliverer {
         self.shared.moved.notify_all();
     }
 
-    /// Waits until the spool holds something, and for a little more where that is little. `None` once it is empty at the end,
-    /// or the time to deliver is over.
+    /// Waits until the spool holds something, and for a little more where that is little. `None`
+    /// once it is empty at the end, or the time to deliver is over.
     fn next_chunk(&self) -> Option<Vec<Spooled>> {
         let mut progress = lock(&self.shared.progress);
         loop {
@@ -137,7 +138,8 @@ impl Deliverer {
         }
     }
 
-    /// Appends the records of one epoch, each partition's as a batch, and notes that the log has them.
+    /// Appends the records of one epoch, each partition's as a batch, and notes that the log has
+    /// them.
     fn deliver(&mut self, chunk: &[Spooled]) -> Result<(), Trouble> {
         let (Some(first), Some(last)) = (chunk.first(), chunk.last()) else { return Ok(()) };
         let epoch = lock(&self.shared.spool).append_epoch(first.at.epoch);
@@ -192,7 +194,8 @@ impl Deliverer {
         error.into()
     }
 
-    /// The records by partition, in their order. Where a partition stands among the others is of no importance.
+    /// The records by partition, in their order. Where a partition stands among the others is of no
+    /// importance.
     fn spread(&mut self, chunk: &[Spooled]) -> Result<Vec<(TopicPartition, Vec<Record>)>, Trouble> {
         let mut spread: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
         for Spooled { record, .. } in chunk {
@@ -239,7 +242,8 @@ impl Deliverer {
         format!("{}@{}", options.source, options.cluster)
     }
 
-    /// Waits before the next attempt, twice as long each time; not at all when the end has just come.
+    /// Waits before the next attempt, twice as long each time; not at all when the end has just
+    /// come.
     fn wait_after(&mut self, error: &LogError) {
         self.shared.counters.failed_attempts.fetch_add(1, Ordering::Relaxed);
         let complaint = error.to_string();

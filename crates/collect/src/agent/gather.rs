@@ -9,7 +9,8 @@ use super::columns;
 use super::growth::Counted;
 use crate::reading::{Device, Reading};
 
-/// How long a batch waits for devices whose readings come late, ms: longer than a source takes to say that a device is stale.
+/// How long a batch waits for devices whose readings come late, ms: longer than a source takes to
+/// say that a device is stale.
 const GRACE_MS: i64 = 7_000;
 
 /// Gathers the readings of a batch, and those that came early for the next one.
@@ -22,7 +23,8 @@ pub(super) struct Gatherer {
     /// Ticks before this one are of batches that were closed.
     closed_until_ms: Option<i64>,
     counted: Counted,
-    /// Readings that were dropped, because their batch was closed or their tick was not after the one before.
+    /// Readings that were dropped, because their batch was closed or their tick was not after the
+    /// one before.
     pub late: u64,
 }
 
@@ -92,7 +94,8 @@ impl Gatherer {
             }
         };
         if !is_same && tick_ms > open.first_ms && tick_ms < open.end_ms {
-            // Another set of devices from this tick on. What the others still say of earlier ticks is waited for.
+            // Another set of devices from this tick on. What the others still say of earlier ticks
+            // is waited for.
             open.end_ms = tick_ms;
             open.due_ms = open.due_ms.min(steady_ms + GRACE_MS);
         }
@@ -122,7 +125,8 @@ impl Gatherer {
         if self.due_ms()? <= steady_ms { self.close(steady_ms) } else { None }
     }
 
-    /// All that was gathered, as at the end and when the clock was set: any tick may come after this.
+    /// All that was gathered, as at the end and when the clock was set: any tick may come after
+    /// this.
     pub fn close_all(&mut self, steady_ms: i64) -> Vec<GpuSampleBatch> {
         let mut closed = Vec::new();
         while !self.readings.is_empty() {

@@ -9,8 +9,8 @@ use crate::reading::{Device, Metric, Reading, Value};
 pub(super) struct Counted(Vec<(Arc<Device>, Vec<Option<i64>>)>);
 
 impl Counted {
-    /// Growth of a counter from its last known value to this reading; -1 where one of them is not known, where it began anew,
-    /// and for a device that was in no batch before.
+    /// Growth of a counter from its last known value to this reading; -1 where one of them is not
+    /// known, where it began anew, and for a device that was in no batch before.
     pub fn growth(&self, device: &Device, metric: Metric, reading: Option<&Reading>) -> i64 {
         let before = self
             .0
@@ -26,7 +26,8 @@ impl Counted {
         }
     }
 
-    /// Takes note of the readings of a batch, in order of their ticks. What is not in it is forgotten.
+    /// Takes note of the readings of a batch, in order of their ticks. What is not in it is
+    /// forgotten.
     pub fn note(&mut self, readings: &[Reading]) {
         self.0.retain(|(known, _)| readings.iter().any(|reading| is_same(known, &reading.device)));
         for reading in readings {

@@ -1,13 +1,15 @@
 //! The agent: what sources tell becomes records, waits on disk, and goes to the log in order, once.
 //!
-//! Three parts work side by side. Sources call the [`Sink`] from their own threads. The *keeper* gathers readings into batches,
-//! seals and numbers everything, and writes it to the [`spool`]. The *deliverer* sends what the spool holds to an
-//! [`Outlet`](crate::outlet::Outlet), as soon as there is one.
+//! Three parts work side by side. Sources call the [`Sink`] from their own threads. The *keeper*
+//! gathers readings into batches, seals and numbers everything, and writes it to the [`spool`]. The
+//! *deliverer* sends what the spool holds to an [`Outlet`](crate::outlet::Outlet), as soon as there
+//! is one.
 //!
-//! A record is numbered by its place in the spool, `(source, epoch, seq)`. It is appended to the log under numbers that follow
-//! from the spool alone, so that what is sent again after a crash is known there. An epoch is a life of the spool: another
-//! boot, or a copy of its folder, begins a newer one, and the log refuses whoever comes with an older one. The refused agent
-//! says so in the log under a source of its own and stops; nothing of two agents is ever mixed.
+//! A record is numbered by its place in the spool, `(source, epoch, seq)`. It is appended to the
+//! log under numbers that follow from the spool alone, so that what is sent again after a crash is
+//! known there. An epoch is a life of the spool: another boot, or a copy of its folder, begins a
+//! newer one, and the log refuses whoever comes with an older one. The refused agent says so in the
+//! log under a source of its own and stops; nothing of two agents is ever mixed.
 
 mod batches;
 mod clock;
@@ -52,7 +54,8 @@ pub struct AgentOptions {
     /// Time that a batch of readings spans.
     pub flush: Duration,
     pub spool: SpoolOptions,
-    /// Least time between two deliveries of little: an append costs a log the same however small it is.
+    /// Least time between two deliveries of little: an append costs a log the same however small it
+    /// is.
     pub deliver_every: Duration,
     /// How often the node's clock is compared with the log's.
     pub compare_clocks: Duration,
@@ -223,7 +226,8 @@ impl Agent {
         }
     }
 
-    /// Whether the log has everything that is in the spool; [`Sink::store`] brings what was told there.
+    /// Whether the log has everything that is in the spool; [`Sink::store`] brings what was told
+    /// there.
     pub fn is_drained(&self) -> bool {
         lock(&self.shared.spool).is_drained()
     }
@@ -249,8 +253,8 @@ impl Agent {
         }
     }
 
-    /// Writes everything that was told to the spool, and delivers until it is empty or `patience` is over. Tells whether all
-    /// was delivered; the rest waits in the spool.
+    /// Writes everything that was told to the spool, and delivers until it is empty or `patience`
+    /// is over. Tells whether all was delivered; the rest waits in the spool.
     pub fn stop(&self, patience: Duration, reason: &str) -> bool {
         if self.has_started.load(Ordering::Relaxed) {
             let now_ms = self.shared.options.clock.wall_ms();
@@ -302,7 +306,8 @@ impl Shared {
         }
     }
 
-    /// Tells when the clock was set since the last look: what was gathered until then is a batch of its own.
+    /// Tells when the clock was set since the last look: what was gathered until then is a batch of
+    /// its own.
     fn look_at_clock(&self, intake: &mut Intake) {
         if let Some(amount_ms) = self.steps.stepped(&*self.options.clock) {
             tracing::warn!(amount_ms, "the clock of this node was set");

@@ -104,8 +104,8 @@ fn take(
             uuid: uuid.to_owned(),
             index,
             model: sample.label("modelName").unwrap_or_default().to_owned(),
-            // The exporter does not tell the instance's UUID. This is its name of before MIG had UUIDs, without the compute
-            // instance, which it does not tell either.
+            // The exporter does not tell the instance's UUID. This is its name of before MIG had
+            // UUIDs, without the compute instance, which it does not tell either.
             mig_uuid: instance.map(|id| format!("MIG-{uuid}/{id}")),
         },
         pci_bus_id: sample.label("pci_bus_id").map(str::to_owned),
@@ -136,9 +136,10 @@ fn take(
     Some(())
 }
 
-/// Two lines of one device and metric: for pods that share the device, for the instances of its board, or under an old and
-/// a new name. Instances are read one after the other, so the larger is the more recent of a counter. But two pods that differ
-/// in utilization or memory have each their own there, since dcgm-exporter#594, and none has the device's.
+/// Two lines of one device and metric: for pods that share the device, for the instances of its
+/// board, or under an old and a new name. Instances are read one after the other, so the larger is
+/// the more recent of a counter. But two pods that differ in utilization or memory have each their
+/// own there, since dcgm-exporter#594, and none has the device's.
 fn agree(metric: Metric, before: Value, now: Value) -> Value {
     let of_pods = matches!(metric, Metric::GpuUtil | Metric::FramebufferUsed);
     match (before, now) {
@@ -181,7 +182,8 @@ fn sum(parts: &[Value]) -> Value {
     Value::Is(total)
 }
 
-/// The exporter leaves out what a device cannot tell. That another of the same kind tells it says that it was asked for.
+/// The exporter leaves out what a device cannot tell. That another of the same kind tells it says
+/// that it was asked for.
 fn fill(devices: &mut BTreeMap<Key, OnPage>) {
     for instances in [false, true] {
         let of_kind = |key: &Key| key.1.is_some() == instances;

@@ -1,19 +1,20 @@
 //! DCGM's fields by their names on exporters' pages, and what their numbers mean.
 //!
-//! Names and units are those of `dcgmlib/dcgm_fields.h` and of `etc/*.csv` in dcgm-exporter, of three generations: as they
-//! were up to DCGM 4.5; as renamed in 4.6 (the old names stay as aliases); and the fields in base units that came with 4.7,
-//! which dcgm-exporter 4.9 writes by default (release notes of 4.9.0; the names from go-dcgm's list of base-unit fields,
-//! `FB_USED_BYTES`, `FB_FREE_BYTES` and `FB_RESERVED_BYTES` after the pattern of its `BAR1_…_BYTES`). A name has one unit, with
-//! one exception: [`Unit::RatioOrPercent`]. Of note:
+//! Names and units are those of `dcgmlib/dcgm_fields.h` and of `etc/*.csv` in dcgm-exporter, of
+//! three generations: as they were up to DCGM 4.5; as renamed in 4.6 (the old names stay as
+//! aliases); and the fields in base units that came with 4.7, which dcgm-exporter 4.9 writes by
+//! default (release notes of 4.9.0; the names from go-dcgm's list of base-unit fields,
+//! `FB_USED_BYTES`, `FB_FREE_BYTES` and `FB_RESERVED_BYTES` after the pattern of its
+//! `BAR1_…_BYTES`). A name has one unit, with one exception: [`Unit::RatioOrPercent`]. Of note:
 //!
-//! - `PROF_…_TX_BYTES` and `…_RX_BYTES` are rates in bytes a second, also where a configuration types them as counters
-//!   (dcp-metrics-included.csv: "the rate of data … in bytes per second").
-//! - `…_VIOLATION` are nanoseconds. Configurations before 2025-12 say microseconds, which was a mistake (dcgm-exporter#589,
-//!   DCGM#266).
-//! - `DEV_PCIE_TX_THROUGHPUT` (20 ms of traffic, in KB) and `DEV_NVLINK_BANDWIDTH_TOTAL` (both directions in one) are what no
-//!   metric of ours means, so they are not taken.
-//! - On a MIG instance the exporter repeats the values of the whole board, power for example (dcgm-exporter#317): see
-//!   [`Scope`].
+//! - `PROF_…_TX_BYTES` and `…_RX_BYTES` are rates in bytes a second, also where a configuration
+//!   types them as counters (dcp-metrics-included.csv: "the rate of data … in bytes per second").
+//! - `…_VIOLATION` are nanoseconds. Configurations before 2025-12 say microseconds, which was a
+//!   mistake (dcgm-exporter#589, DCGM#266).
+//! - `DEV_PCIE_TX_THROUGHPUT` (20 ms of traffic, in KB) and `DEV_NVLINK_BANDWIDTH_TOTAL` (both
+//!   directions in one) are what no metric of ours means, so they are not taken.
+//! - On a MIG instance the exporter repeats the values of the whole board, power for example
+//!   (dcgm-exporter#317): see [`Scope`].
 
 use crate::reading::{Metric, MissingReason, Value};
 
@@ -24,8 +25,9 @@ pub(super) enum Unit {
     Ratio,
     /// 0 to 100, to millionths.
     Percent,
-    /// The names that end in `_UTIL_RATIO` of field 203 and its like: percent in DCGM 4.6, where the name was new and the
-    /// value was not, and 0 to 1 since 4.7. A page that has any field in base units is of 4.7.
+    /// The names that end in `_UTIL_RATIO` of field 203 and its like: percent in DCGM 4.6, where
+    /// the name was new and the value was not, and 0 to 1 since 4.7. A page that has any field in
+    /// base units is of 4.7.
     RatioOrPercent,
     /// W, to mW.
     Watts,
@@ -159,8 +161,8 @@ pub(super) fn field(name: &str) -> Option<Field> {
     })
 }
 
-/// DCGM's values for "there is none" (`dcgm_structs.h`): the first, and as the next three "not found", "not supported" and
-/// "not permitted".
+/// DCGM's values for "there is none" (`dcgm_structs.h`): the first, and as the next three "not
+/// found", "not supported" and "not permitted".
 const INT64_BLANK: i64 = 0x7fff_ffff_ffff_fff0;
 const INT32_BLANK: i64 = 0x7fff_fff0;
 const FP64_BLANK: f64 = 140_737_488_355_328.0;
@@ -177,7 +179,8 @@ fn blank(offset: i64) -> Value {
 
 /// A number of a page as a value of the contract. `base_units`: the page is of DCGM 4.7 or later.
 ///
-/// What cannot be, such as a ratio of 7, is missing: exporters of many versions pass blank values on after arithmetic.
+/// What cannot be, such as a ratio of 7, is missing: exporters of many versions pass blank values
+/// on after arithmetic.
 pub(super) fn value(text: &str, unit: Unit, base_units: bool) -> Value {
     let counter = matches!(unit, Unit::Counter | Unit::Nanoseconds | Unit::Joules);
     let unit = match unit {
@@ -200,7 +203,8 @@ pub(super) fn value(text: &str, unit: Unit, base_units: bool) -> Value {
         return blank(above as i64);
     }
     let (factor, most) = match unit {
-        // The profiling counters are sampled one after the other, so that a ratio may be a little above 1.
+        // The profiling counters are sampled one after the other, so that a ratio may be a little
+        // above 1.
         Unit::Ratio | Unit::RatioOrPercent => (1e6, 1.05),
         Unit::Percent => (1e4, 100.0),
         Unit::Watts => (1e3, 1e5),

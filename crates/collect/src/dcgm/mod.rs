@@ -1,13 +1,16 @@
-//! GPU metrics from a dcgm-exporter that a site has already: its page is fetched and told as readings.
+//! GPU metrics from a dcgm-exporter that a site has already: its page is fetched and told as
+//! readings.
 //!
-//! An exporter collects each 30 s by default and answers in between with what it has. So a page says something new only if
-//! it differs from the one before; a device with an energy counter, only if that moved. The time between two pages that
-//! differ is the interval of the second. The first page of all is told when a second differs from it: until then it might be
-//! the last of an exporter that hangs (dcgm-exporter#164, gpu-monitoring-tools#188).
+//! An exporter collects each 30 s by default and answers in between with what it has. So a page
+//! says something new only if it differs from the one before; a device with an energy counter, only
+//! if that moved. The time between two pages that differ is the interval of the second. The first
+//! page of all is told when a second differs from it: until then it might be the last of an
+//! exporter that hangs (dcgm-exporter#164, gpu-monitoring-tools#188).
 //!
-//! What it cannot do: an XID is the code of the last one, so repeats of a code and all but the last between two pages are not
-//! seen; ECC, PCIe and NVLink counters only as far as the site's exporter is configured to write them; MIG instances have no
-//! UUID there and are named `MIG-<UUID of the GPU>/<GPU instance>`.
+//! What it cannot do: an XID is the code of the last one, so repeats of a code and all but the last
+//! between two pages are not seen; ECC, PCIe and NVLink counters only as far as the site's exporter
+//! is configured to write them; MIG instances have no UUID there and are named `MIG-<UUID of the
+//! GPU>/<GPU instance>`.
 
 mod devices;
 mod fields;
@@ -37,7 +40,8 @@ pub struct DcgmOptions {
     pub every: Duration,
     /// How long an answer may take.
     pub patience: Duration,
-    /// For how long a device may have nothing new before it is stale. Above the exporter's own interval.
+    /// For how long a device may have nothing new before it is stale. Above the exporter's own
+    /// interval.
     pub stale_after: Duration,
     /// Longest page that is read, bytes. Each GPU takes some 10 KiB.
     pub page_bytes: u64,
@@ -67,7 +71,8 @@ pub struct DcgmStatus {
     /// Devices known, and how many of them are stale.
     pub devices: usize,
     pub stale: usize,
-    /// Of the last page: lines that are no samples, and lines of DCGM's fields that have no metric or device here.
+    /// Of the last page: lines that are no samples, and lines of DCGM's fields that have no metric
+    /// or device here.
     pub bad_lines: usize,
     pub unused_lines: usize,
     /// What went wrong last, and how to mend it.
@@ -109,7 +114,8 @@ impl Dcgm {
                     Err(what) => watch.failed(now, &format!("{}: {what}", options.url)),
                 }
                 for_thread.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&watch.status);
-                // A page that took longer than the interval does not make the next ones come faster.
+                // A page that took longer than the interval does not make the next ones come
+                // faster.
                 next = (next + options.every).max(begun.elapsed());
                 match stopped.recv_timeout(next.saturating_sub(begun.elapsed())) {
                     Err(RecvTimeoutError::Timeout) => {}

@@ -1,8 +1,8 @@
 //! Prometheus' text format, as far as an exporter of gauges and counters uses it.
 //!
-//! Read here because the crates for it do not do: `prometheus-parse` 0.2 splits labels at each comma, also inside their
-//! values (newer exporters write an XID's message as a label), and passes over lines it cannot read in silence;
-//! `openmetrics-parser` is under the LGPL. The format:
+//! Read here because the crates for it do not do: `prometheus-parse` 0.2 splits labels at each
+//! comma, also inside their values (newer exporters write an XID's message as a label), and passes
+//! over lines it cannot read in silence; `openmetrics-parser` is under the LGPL. The format:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::borrow::Cow;
@@ -22,7 +22,8 @@ impl Sample<'_> {
     }
 }
 
-/// Sample lines of a page; an error for each line that is not one. Comments and blank lines are passed over.
+/// Sample lines of a page; an error for each line that is not one. Comments and blank lines are
+/// passed over.
 pub(super) fn samples(page: &str) -> impl Iterator<Item = Result<Sample<'_>, BadLine>> {
     page.lines().enumerate().filter_map(|(at, line)| {
         let line = line.trim();

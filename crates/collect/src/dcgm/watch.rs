@@ -10,8 +10,8 @@ use super::DcgmStatus;
 use super::devices::{self, Key, OnPage, Page};
 use crate::reading::{Device, Metric, MissingReason, Reading, Sink, Value};
 
-/// A device without news for so long, while others have some, is gone: a MIG instance that was removed, a GPU that was taken
-/// out.
+/// A device without news for so long, while others have some, is gone: a MIG instance that was
+/// removed, a GPU that was taken out.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
 
 /// When a page was fetched.
@@ -90,7 +90,8 @@ impl Watch {
     }
 
     fn take(&mut self, now: Moment, page: Page, changed: bool) {
-        // An instance has no energy counter of its own; its board's tells whether the driver still answers.
+        // An instance has no energy counter of its own; its board's tells whether the driver still
+        // answers.
         let mut moved = BTreeMap::new();
         for ((uuid, instance), on_page) in &page.devices {
             if instance.is_none() {

@@ -81,7 +81,8 @@ pub(super) struct Seen {
 }
 
 impl Book {
-    /// An empty one. What was before it may be lost, so its numbers begin with the time: none was used before.
+    /// An empty one. What was before it may be lost, so its numbers begin with the time: none was
+    /// used before.
     pub(super) fn begin(boot: &str, now_ms: i64) -> Self {
         Self { boot: boot.to_owned(), counter: now_ms.unsigned_abs(), ..Self::default() }
     }
@@ -121,8 +122,8 @@ impl Book {
             if self.open.iter().any(|hold| same(hold) && hold.evidence == "prolog") {
                 continue;
             }
-            // A process was there before the prolog had told: from now on it is known whose the device is. And nobody else has
-            // it any more: his epilog was missed.
+            // A process was there before the prolog had told: from now on it is known whose the
+            // device is. And nobody else has it any more: his epilog was missed.
             let alone = told.share_milli.is_none();
             events.extend(self.close_where(node, at_ms, |hold| {
                 same(hold)
@@ -154,8 +155,8 @@ impl Book {
         events
     }
 
-    /// Takes what a look at the node showed: jobs that are there, if that can be known, their names, and whose processes are on
-    /// which device.
+    /// Takes what a look at the node showed: jobs that are there, if that can be known, their
+    /// names, and whose processes are on which device.
     pub(super) fn looked(
         &mut self,
         node: &str,
@@ -256,7 +257,8 @@ impl Book {
     }
 }
 
-/// A release, behind the hold if that was not told yet. A clock that was set back must not end it before it began.
+/// A release, behind the hold if that was not told yet. A clock that was set back must not end it
+/// before it began.
 fn close(node: &str, hold: Hold, at_ms: i64) -> Vec<Event> {
     let held = (!hold.told).then(|| event(node, &hold, Kind::DeviceHeld, hold.since_ms));
     let released = event(node, &hold, Kind::DeviceReleased, at_ms.max(hold.since_ms));
@@ -281,7 +283,8 @@ fn event(node: &str, hold: &Hold, kind: Kind, at_ms: i64) -> Event {
     })
 }
 
-/// What a name means on this node. A number is one of the driver, which a scheduler may count otherwise: the UUID goes before.
+/// What a name means on this node. A number is one of the driver, which a scheduler may count
+/// otherwise: the UUID goes before.
 fn named(gpu: &GpuName, devices: &[Device]) -> Named {
     let found = match gpu {
         GpuName::Index(index) => {

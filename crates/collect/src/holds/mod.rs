@@ -1,13 +1,15 @@
 //! Which Slurm job holds which device of this node, from when to when.
 //!
-//! A prolog tells when a job is given its devices and an epilog when it gives them back (`deploy/slurm`): such a hold is
-//! `EXACT`, or `SHARED_ESTIMATED` with the share that it names. Both may be missed. So the node is looked at, too: a hold whose
-//! job has no cgroup any more ends, and a process of a job on a device that nobody told of is a hold of quality `UNKNOWN` while
-//! the process is there.
+//! A prolog tells when a job is given its devices and an epilog when it gives them back
+//! (`deploy/slurm`): such a hold is `EXACT`, or `SHARED_ESTIMATED` with the share that it names.
+//! Both may be missed. So the node is looked at, too: a hold whose job has no cgroup any more ends,
+//! and a process of a job on a device that nobody told of is a hold of quality `UNKNOWN` while the
+//! process is there.
 //!
-//! A prolog knows the number of a task of an array and not its place, by which accounting names it. The agent reads it from the
-//! environment of a process of the job, and tells of the hold when it knows it: dated from when the prolog told. Without the
-//! right to do so (`CAP_SYS_PTRACE`) it tells of the hold by number, half a minute later.
+//! A prolog knows the number of a task of an array and not its place, by which accounting names it.
+//! The agent reads it from the environment of a process of the job, and tells of the hold when it
+//! knows it: dated from when the prolog told. Without the right to do so (`CAP_SYS_PTRACE`) it
+//! tells of the hold by number, half a minute later.
 //!
 //! Open holds are in a file, so that an agent that starts again goes on with them.
 
@@ -71,8 +73,9 @@ impl HoldOptions {
     }
 }
 
-/// Keeps account of the holds of a node. It takes what prologs tell, and as a sink stands between a source and the agent, where
-/// it learns the devices and the processes on them, and writes into readings whose these are.
+/// Keeps account of the holds of a node. It takes what prologs tell, and as a sink stands between a
+/// source and the agent, where it learns the devices and the processes on them, and writes into
+/// readings whose these are.
 pub struct NodeHolds {
     options: HoldOptions,
     sink: Arc<dyn Sink>,

@@ -1,4 +1,5 @@
-//! Which jobs are on this node and whose a process is: by cgroups, and by what a process was started with.
+//! Which jobs are on this node and whose a process is: by cgroups, and by what a process was
+//! started with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -53,7 +54,8 @@ pub struct Jobs {
 }
 
 impl Roots {
-    /// Whose a process is. None for one that is of no job, is gone, or of which nothing may be read.
+    /// Whose a process is. None for one that is of no job, is gone, or of which nothing may be
+    /// read.
     pub fn job_of(&self, pid: u32) -> Option<JobOfProcess> {
         let cgroups = fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).unwrap_or_default();
         let name = cgroups.lines().find_map(|line| job_in_path(line.splitn(3, ':').nth(2)?));
@@ -71,7 +73,8 @@ impl Roots {
         Some(JobOfProcess { number, spelled, evidence })
     }
 
-    /// What Slurm put into a process's environment when it was started; empty without the right to read it.
+    /// What Slurm put into a process's environment when it was started; empty without the right to
+    /// read it.
     fn environment(&self, pid: u32) -> BTreeMap<String, String> {
         let bytes = fs::read(self.proc.join(pid.to_string()).join("environ")).unwrap_or_default();
         let variables = bytes.split(|byte| *byte == 0).filter_map(|variable| {
@@ -81,7 +84,8 @@ impl Roots {
         variables.collect()
     }
 
-    /// Full names of jobs by their numbers, from the environments of all processes: for nodes where jobs have no cgroups.
+    /// Full names of jobs by their numbers, from the environments of all processes: for nodes where
+    /// jobs have no cgroups.
     pub fn names(&self, numbers: &BTreeSet<String>) -> BTreeMap<String, String> {
         let pids = folders(&self.proc).into_iter().filter_map(|(name, _)| name.parse::<u32>().ok());
         let jobs = pids.filter(|_| !numbers.is_empty()).filter_map(|pid| {
@@ -119,8 +123,9 @@ impl Roots {
         any.then_some(jobs)
     }
 
-    /// Folders whose children are jobs' cgroups: with version 2 `system.slice/NODE_slurmstepd.scope`, with version 1
-    /// `CONTROLLER/slurm_NODE/uid_N`. A node that runs no job has none with version 1, and its root tells that it has Slurm's.
+    /// Folders whose children are jobs' cgroups: with version 2
+    /// `system.slice/NODE_slurmstepd.scope`, with version 1 `CONTROLLER/slurm_NODE/uid_N`. A node
+    /// that runs no job has none with version 1, and its root tells that it has Slurm's.
     fn scopes(&self) -> Vec<PathBuf> {
         let mut scopes = Vec::new();
         for (name, folder) in folders(&self.cgroup.join("system.slice")) {
@@ -155,7 +160,8 @@ fn folders(parent: &Path) -> Vec<(String, PathBuf)> {
     folders.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect()
 }
 
-/// Any process in a cgroup or below it; of the tasks rather than of Slurm's own keeper, which knows less.
+/// Any process in a cgroup or below it; of the tasks rather than of Slurm's own keeper, which knows
+/// less.
 fn first_process(cgroup: &Path) -> Option<u32> {
     let below = folders(cgroup);
     let (keepers, others): (Vec<_>, Vec<_>) = below.into_iter().partition(|(name, _)| name == "slurm");
@@ -163,7 +169,8 @@ fn first_process(cgroup: &Path) -> Option<u32> {
     deeper.or_else(|| fs::read_to_string(cgroup.join("cgroup.procs")).ok()?.lines().next()?.parse().ok())
 }
 
-/// `123` of `/system.slice/slurmstepd.scope/job_123/step_0/user/task_0`, `/slurm/uid_1000/job_123/step_batch`, …
+/// `123` of `/system.slice/slurmstepd.scope/job_123/step_0/user/task_0`,
+/// `/slurm/uid_1000/job_123/step_batch`, …
 fn job_in_path(path: &str) -> Option<&str> {
     let mut parts = path.split('/');
     parts

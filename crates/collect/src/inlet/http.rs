@@ -39,7 +39,8 @@ where
         .header_read_timeout(limits.patience)
         .max_buf_size(super::serve::READ_BYTES.max(8 << 10))
         .serve_connection(TokioIo::new(stream), service);
-    // The client went away, was too slow, or did not speak HTTP; hyper has answered where that was possible.
+    // The client went away, was too slow, or did not speak HTTP; hyper has answered where that was
+    // possible.
     if let Err(error) = timeout(limits.idle, connection).await.unwrap_or(Ok(())) {
         if error.is_timeout() {
             Counts::add(&shared.counts.timed_out, 1);
@@ -110,8 +111,8 @@ async fn body(shared: &Shared, request: Request<Incoming>) -> Result<(String, By
     }
 }
 
-/// All of a body; none if it is longer than `limit`. Some more is read then and thrown away, for a client that is still
-/// sending would not see the answer.
+/// All of a body; none if it is longer than `limit`. Some more is read then and thrown away, for a
+/// client that is still sending would not see the answer.
 async fn collect(mut body: Incoming, limit: usize) -> hyper::Result<Option<Bytes>> {
     let (mut collected, mut length) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
@@ -126,7 +127,8 @@ async fn collect(mut body: Incoming, limit: usize) -> hyper::Result<Option<Bytes
     Ok((length <= limit).then(|| collected.into()))
 }
 
-/// Delivers a batch and says what became of it: 200 if anything was taken or nothing was sent, else 400.
+/// Delivers a batch and says what became of it: 200 if anything was taken or nothing was sent, else
+/// 400.
 async fn take(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Answer {
     let outcomes = match deliver(shared, peer, batch).await {
         Ok(outcomes) => outcomes,

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits of the inlet. Those of a peer hold for each user of the node on the Unix socket, and for TCP as a whole.
+/// Limits of the inlet. Those of a peer hold for each user of the node on the Unix socket, and for
+/// TCP as a whole.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Longest line, bytes.
@@ -17,8 +18,8 @@ pub struct Limits {
     /// Lines a second of one peer in the long run, and how many at once.
     pub lines_per_second: u32,
     pub lines_at_once: u32,
-    /// How long a request or a line may take to arrive once it began, an answer to be read, and a new connection to say
-    /// something.
+    /// How long a request or a line may take to arrive once it began, an answer to be read, and a
+    /// new connection to say something.
     pub patience: Duration,
     /// How long a connection of lines may be silent between two lines.
     pub idle: Duration,
@@ -109,7 +110,8 @@ impl Peer {
         Duration::from_secs_f64((-peer.allowance).max(0.0) / f64::from(limits.lines_per_second.max(1)))
     }
 
-    /// Takes the allowance of some lines at once, unless the peer still has to wait for those before; then says how long.
+    /// Takes the allowance of some lines at once, unless the peer still has to wait for those
+    /// before; then says how long.
     pub fn try_spend(&self, lines: usize) -> Result<(), Duration> {
         let before = self.spend(0);
         if before.is_zero() {

@@ -52,7 +52,8 @@ pub(super) async fn serve(shared: Arc<Shared>, peer: Peer, mut stream: UnixStrea
     }
 }
 
-/// Takes the whole lines of a text; gives the answers, or none if the records could not be made safe.
+/// Takes the whole lines of a text; gives the answers, or none if the records could not be made
+/// safe.
 async fn take(shared: &Arc<Shared>, peer: &Peer, text: &[u8], answered: &mut u64) -> Option<Vec<u8>> {
     let batch = Batch::of_lines(shared, peer.id, text, *answered);
     let wait = peer.spend(batch.len());

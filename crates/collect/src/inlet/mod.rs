@@ -1,7 +1,9 @@
-//! The agent's local way in: step reports of training jobs, holds told by prologs, and the agent's status.
+//! The agent's local way in: step reports of training jobs, holds told by prologs, and the agent's
+//! status.
 //!
-//! One thread serves a Unix socket and, where asked for, a loopback TCP address. A connection of the socket that begins with
-//! `{` speaks JSON lines, each answered when its record is safe; anything else is HTTP/1.1:
+//! One thread serves a Unix socket and, where asked for, a loopback TCP address. A connection of
+//! the socket that begins with `{` speaks JSON lines, each answered when its record is safe;
+//! anything else is HTTP/1.1:
 //!
 //! | request | what |
 //! |---|---|
@@ -10,7 +12,8 @@
 //! | `POST /v1/metrics` | the same step reports as OpenTelemetry metrics (OTLP/HTTP), see `deploy/clients/README.md` |
 //! | `GET /v1/status` | what the agent knows of itself |
 //!
-//! A line is taken or refused on its own. Each user of the node has limits of his own, so that no client holds others up.
+//! A line is taken or refused on its own. Each user of the node has limits of his own, so that no
+//! client holds others up.
 
 mod held;
 mod http;
@@ -53,7 +56,8 @@ pub struct InletOptions {
     pub tcp: Option<SocketAddr>,
     /// Name of this node, for step reports that name none.
     pub node: String,
-    /// Users that may tell of holds, beside root and the agent's own: a job must not be able to end another's hold.
+    /// Users that may tell of holds, beside root and the agent's own: a job must not be able to end
+    /// another's hold.
     pub event_uids: Vec<u32>,
     pub limits: Limits,
 }
@@ -207,7 +211,8 @@ impl Inlet {
             counts: Counts::default(),
             peers: limits::Peers::new(options.limits),
         });
-        // One thread for all connections, and at most two more that wait for the disk; they end when idle.
+        // One thread for all connections, and at most two more that wait for the disk; they end
+        // when idle.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

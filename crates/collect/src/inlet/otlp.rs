@@ -1,8 +1,9 @@
 //! Step reports as OpenTelemetry metrics (OTLP/HTTP, protobuf or JSON).
 //!
-//! Data points of `tidegate.step.*` that have the same job, rank, step and start are one report; its fields are those of a
-//! line, see `deploy/clients/README.md`. The start is an attribute, too: a point's own times are those of its export, and an
-//! exporter may send a point again with other ones. Other metrics are counted and ignored.
+//! Data points of `tidegate.step.*` that have the same job, rank, step and start are one report;
+//! its fields are those of a line, see `deploy/clients/README.md`. The start is an attribute, too:
+//! a point's own times are those of its export, and an exporter may send a point again with other
+//! ones. Other metrics are counted and ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -167,8 +168,8 @@ fn field(metric: &Metric) -> Option<String> {
     DURATIONS.contains(&name).then(|| format!("{name}_{unit}"))
 }
 
-/// Attributes and value of each point. A histogram of one observation has its value as its sum; of more, nothing that can
-/// be told apart.
+/// Attributes and value of each point. A histogram of one observation has its value as its sum; of
+/// more, nothing that can be told apart.
 fn points(metric: Metric) -> Vec<(Vec<KeyValue>, Option<Value>)> {
     let numbers = |points: Vec<NumberDataPoint>| {
         points.into_iter().map(|point| (point.attributes, point.value.and_then(number))).collect()

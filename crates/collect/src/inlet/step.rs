@@ -1,4 +1,5 @@
-//! A step report from JSON. Every number is checked and becomes an integer of `schemas/step_report.proto`.
+//! A step report from JSON. Every number is checked and becomes an integer of
+//! `schemas/step_report.proto`.
 
 use serde_json::{Map, Value};
 use tidegate_events::{Event, v1};
@@ -9,9 +10,11 @@ use super::held::GpuName;
 pub(super) const MAX_NAME_BYTES: usize = 256;
 /// Longest duration that is believed: a year, µs.
 const MAX_US: f64 = 366.0 * 86_400.0 * 1e6;
-/// Times are believed from 2001 to 2100, ms since the epoch. Seconds taken for milliseconds lie outside, and the reverse.
+/// Times are believed from 2001 to 2100, ms since the epoch. Seconds taken for milliseconds lie
+/// outside, and the reverse.
 const TIMES_MS: std::ops::Range<f64> = 978_307_200_000.0..4_102_444_800_000.0;
-/// Largest amount of tokens, operations and the like: beyond it neither JSON's numbers nor the tables' are exact.
+/// Largest amount of tokens, operations and the like: beyond it neither JSON's numbers nor the
+/// tables' are exact.
 const MAX_WHOLE: u64 = i64::MAX as u64;
 /// Largest loss in millionths.
 const MAX_LOSS_PPM: f64 = 9e15;

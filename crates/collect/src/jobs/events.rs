@@ -47,8 +47,8 @@ impl JobPlan {
         self.describe(row, event, Some(gpus));
         set(&mut event.job_name, self.job_name.read(row).as_deref());
         event.time_limit_ms = self.time_limit_ms(row)?;
-        // Reason and priority change while a job waits: they have events of their own, so that exports made before and
-        // after the start agree on the submission.
+        // Reason and priority change while a job waits: they have events of their own, so that
+        // exports made before and after the start agree on the submission.
         send_tasks(event, attempt, &tasks, out)?;
         if let Some(eligible_ms) = course.eligible_ms {
             let event = &mut scratch.eligible;
@@ -59,10 +59,12 @@ impl JobPlan {
         self.wait(row, attempt, &tasks, &mut scratch.waiting, out)
     }
 
-    /// Tells why the job waits or waited, and with which priority; nothing if it never waited or nobody says.
+    /// Tells why the job waits or waited, and with which priority; nothing if it never waited or
+    /// nobody says.
     ///
-    /// A row has one reason for the whole wait and does not say since when. One that keeps a job from being eligible is
-    /// taken to have bound from the submission on, any other one from when the job was eligible.
+    /// A row has one reason for the whole wait and does not say since when. One that keeps a job
+    /// from being eligible is taken to have bound from the submission on, any other one from when
+    /// the job was eligible.
     fn wait(
         &self,
         row: Row<'_>,
@@ -203,8 +205,8 @@ impl Attempt<'_> {
     }
 }
 
-/// Sends the event, or one for each task of an array that Slurm shows as a single record while it waits. A task has the
-/// same id in a record of its own later.
+/// Sends the event, or one for each task of an array that Slurm shows as a single record while it
+/// waits. A task has the same id in a record of its own later.
 fn send_tasks(
     event: &mut v1::JobEvent,
     attempt: &Attempt<'_>,

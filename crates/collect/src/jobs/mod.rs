@@ -207,7 +207,8 @@ impl JobPlan {
             State::Running => (Some(start_ms.ok_or_else(|| without("start_time"))?), None),
             State::Final(state) => {
                 let end_ms = end_ms.ok_or_else(|| without("end_time"))?;
-                // Slurm gives a job that was cancelled while it waited a start equal to its end, and no devices.
+                // Slurm gives a job that was cancelled while it waited a start equal to its end,
+                // and no devices.
                 let start_ms = start_ms.filter(|start_ms| !(nothing_held && *start_ms == end_ms));
                 (start_ms, Some((end_ms, state)))
             }

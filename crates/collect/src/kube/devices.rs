@@ -30,7 +30,8 @@ pub enum HeldDevice {
     Gpu(String),
     /// `MIG-…`.
     Mig(String),
-    /// A name that does not tell the UUID: `DRIVER/POOL/DEVICE` of a claim, or `nvidia0` of some device plugins.
+    /// A name that does not tell the UUID: `DRIVER/POOL/DEVICE` of a claim, or `nvidia0` of some
+    /// device plugins.
     Named(String),
 }
 
@@ -84,8 +85,9 @@ pub(super) fn any_replica(pods: &[PodResources]) -> bool {
 
 /// What the pods hold, each device of a pod once, in a fixed order.
 ///
-/// Devices shared by time-slicing or MPS are given out as replicas `UUID::N`. A pod with k of n replicas has k/n of the
-/// device; that is what it was promised, not what it uses. Without n the share is unknown.
+/// Devices shared by time-slicing or MPS are given out as replicas `UUID::N`. A pod with k of n
+/// replicas has k/n of the device; that is what it was promised, not what it uses. Without n the
+/// share is unknown.
 pub fn held(pods: &[PodResources], replicas: &ReplicaCounts) -> Vec<Held> {
     // Replicas held, 0 for a device that was given out whole.
     let mut found: BTreeMap<(String, HeldDevice), u32> = BTreeMap::new();
@@ -152,7 +154,8 @@ fn device(name: &str) -> Option<HeldDevice> {
     })
 }
 
-/// The kubelet knows a claimed device by its place in a ResourceSlice; its UUID stands there, in the cluster's API.
+/// The kubelet knows a claimed device by its place in a ResourceSlice; its UUID stands there, in
+/// the cluster's API.
 fn claimed(claim: &ClaimResource) -> Option<HeldDevice> {
     let ours = claim.driver_name == DRA_DRIVER && !claim.device_name.is_empty();
     let name = format!("{}/{}/{}", claim.driver_name, claim.pool_name, claim.device_name);

@@ -1,10 +1,12 @@
-//! Which pod holds which GPU, as the kubelet of this node says: its pod-resources API, gRPC over a Unix socket.
+//! Which pod holds which GPU, as the kubelet of this node says: its pod-resources API, gRPC over a
+//! Unix socket.
 //!
-//! The kubelet names pods by namespace and name and not by their uid, so a job is `NAMESPACE/POD`. A hold begins when it is
-//! first seen and ends when it is first missed, which is up to [`KubeOptions::every`] late.
+//! The kubelet names pods by namespace and name and not by their uid, so a job is `NAMESPACE/POD`.
+//! A hold begins when it is first seen and ends when it is first missed, which is up to
+//! [`KubeOptions::every`] late.
 //!
-//! A kubelet that does not answer ends no hold. Nor does one that was away and has just come back: until it has heard of its
-//! pods again it may list none of them.
+//! A kubelet that does not answer ends no hold. Nor does one that was away and has just come back:
+//! until it has heard of its pods again it may list none of them.
 
 mod devices;
 mod tracker;
@@ -29,7 +31,8 @@ pub mod v1 {
 
 use v1::pod_resources_lister_client::PodResourcesListerClient;
 
-/// Where the kubelet listens. A container must mount the folder, not the socket: a restarted kubelet makes a new one.
+/// Where the kubelet listens. A container must mount the folder, not the socket: a restarted
+/// kubelet makes a new one.
 pub const DEFAULT_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// Name of this source in [`Observation`] and `hold_evidence`.
 pub const SOURCE: &str = "pod_resources";

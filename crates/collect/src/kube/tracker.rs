@@ -21,7 +21,8 @@ struct OpenHold {
     since_ms: i64,
 }
 
-/// Tells a sink of holds that begin and end. Open ones are in a file, so that an agent that starts again goes on with them.
+/// Tells a sink of holds that begin and end. Open ones are in a file, so that an agent that starts
+/// again goes on with them.
 pub struct Tracker {
     node: String,
     sink: Arc<dyn Sink>,
@@ -73,7 +74,8 @@ impl Tracker {
         match &hold.held.device {
             HeldDevice::Gpu(uuid) => event.gpu_uuid = Some(uuid.clone()),
             HeldDevice::Mig(uuid) => event.mig_uuid = Some(uuid.clone()),
-            // Only the hold's id names it: no field of the contract takes what is neither UUID nor number.
+            // Only the hold's id names it: no field of the contract takes what is neither UUID nor
+            // number.
             HeldDevice::Named(_) => {}
         }
         Event::Job(event)

@@ -1,4 +1,5 @@
-//! What a mapping must say, beyond its spelling. Every message names the key and what would be right.
+//! What a mapping must say, beyond its spelling. Every message names the key and what would be
+//! right.
 
 use tidegate_events::FinalState;
 
@@ -90,7 +91,8 @@ const NODE_FAULTS: &[(&str, FieldKind)] = &[
     ("end_time", Time),
 ];
 
-/// Fields without which a row of the kind means nothing. The cluster may come from `--cluster` instead.
+/// Fields without which a row of the kind means nothing. The cluster may come from `--cluster`
+/// instead.
 fn required_cells(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Jobs => &["job_id", "submit_time", "gpus"],

@@ -59,8 +59,8 @@ impl<'de> Deserialize<'de> for FieldSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TimeFormat {
-    /// `YYYY-MM-DD`, `YYYY-MM-DD HH:MM:SS`, RFC 3339, or a number of 9 digits and more: seconds since 1970 (12 and more:
-    /// milliseconds). The first time of the file fixes which.
+    /// `YYYY-MM-DD`, `YYYY-MM-DD HH:MM:SS`, RFC 3339, or a number of 9 digits and more: seconds
+    /// since 1970 (12 and more: milliseconds). The first time of the file fixes which.
     #[default]
     Auto,
     EpochS,
@@ -138,7 +138,8 @@ pub(crate) enum Decode {
     QuotedList,
     /// `1:9`: exit code and signal.
     SlurmExitCode,
-    /// `256`: exit code and signal in one number, as `wait` returns it and Slurm's database keeps it.
+    /// `256`: exit code and signal in one number, as `wait` returns it and Slurm's database keeps
+    /// it.
     WaitStatus,
     /// `1-02:00:00`, `UNLIMITED`: a duration.
     SlurmTimeLimit,

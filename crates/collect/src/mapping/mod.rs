@@ -1,5 +1,5 @@
-//! Mapping files: how the columns of somebody's export become event fields. `schemas/imports/README.md` describes the
-//! vocabulary for users; this module is its definition.
+//! Mapping files: how the columns of somebody's export become event fields.
+//! `schemas/imports/README.md` describes the vocabulary for users; this module is its definition.
 
 mod check;
 mod column;
@@ -107,7 +107,8 @@ pub struct Mapping {
     pub(crate) on_duplicate_id: OnDuplicateId,
     #[serde(default)]
     pub(crate) allow_start_before_submit: bool,
-    /// Reasons of a wait that keep a job from being eligible: they bound before it was, all others after.
+    /// Reasons of a wait that keep a job from being eligible: they bound before it was, all others
+    /// after.
     #[serde(default)]
     pub(crate) reasons_before_eligible: Vec<String>,
     /// Rows that are none of the import's business; they are counted, not refused.

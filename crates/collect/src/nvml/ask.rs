@@ -101,12 +101,14 @@ pub(super) fn refusal(error: &NvmlError) -> Result<MissingReason, Trouble> {
         NvmlError::LibRmVersionMismatch | NvmlError::DriverNotLoaded | NvmlError::Uninitialized => {
             Err(Trouble::Driver(error.to_string()))
         }
-        // NoData, Timeout, Unknown, an answer that the crate does not know: not known, and asked again.
+        // NoData, Timeout, Unknown, an answer that the crate does not know: not known, and asked
+        // again.
         _ => Ok(MissingReason::Unspecified),
     }
 }
 
-/// Remembers of each call that it was refused for good, so that it is asked again only now and then.
+/// Remembers of each call that it was refused for good, so that it is asked again only now and
+/// then.
 #[derive(Debug, Default)]
 pub(super) struct Memory([Option<(MissingReason, Instant)>; Call::COUNT]);
 

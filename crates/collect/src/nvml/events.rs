@@ -17,7 +17,8 @@ use super::tell::of;
 use crate::ticker::wall_ms;
 use crate::xid::{Occurrence, PciAddress};
 
-/// What is waited for. Corrected ECC errors are not: their counters tell, and a storm of them would wake us each time.
+/// What is waited for. Corrected ECC errors are not: their counters tell, and a storm of them would
+/// wake us each time.
 const WANTED: EventTypes = EventTypes::CRITICAL_XID_ERROR
     .union(EventTypes::DOUBLE_BIT_ECC_ERROR)
     .union(EventTypes::MIG_CONFIG_CHANGE);
@@ -25,8 +26,8 @@ const WANTED: EventTypes = EventTypes::CRITICAL_XID_ERROR
 const WAIT_MS: u32 = 1_000;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Waits for events until the session is over. It does nothing else, so that few pile up: NVML tells the last XID for all
-/// that do.
+/// Waits for events until the session is over. It does nothing else, so that few pile up: NVML
+/// tells the last XID for all that do.
 pub(super) fn run(shared: &Shared, session: &Session) {
     while !session.over.load(Ordering::Acquire) {
         session.events_stale.store(false, Ordering::Release);
@@ -50,8 +51,8 @@ pub(super) fn run(shared: &Shared, session: &Session) {
     }
 }
 
-/// A set with the events of all devices that have any. A set is gone when a device refuses, so refusing ones are left out in
-/// the next try.
+/// A set with the events of all devices that have any. A set is gone when a device refuses, so
+/// refusing ones are left out in the next try.
 fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet<'a>>, Trouble> {
     let mut refusing = Vec::new();
     'again: loop {

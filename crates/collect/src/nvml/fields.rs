@@ -16,7 +16,8 @@ pub(super) enum As {
     Itself,
     /// Nanoseconds as µs.
     Micros,
-    /// A counter of bytes. One of 32 bits wraps several times a second at full speed and says nothing then.
+    /// A counter of bytes. One of 32 bits wraps several times a second at full speed and says
+    /// nothing then.
     WideBytes,
     /// KiB as bytes.
     Kib,
@@ -24,7 +25,8 @@ pub(super) enum As {
 
 pub(super) type Field = (u32, As, &'static [Metric]);
 
-/// Asked at each tick. The numbers are those before driver 580.82; nvml-wrapper translates where the driver has others.
+/// Asked at each tick. The numbers are those before driver 580.82; nvml-wrapper translates where
+/// the driver has others.
 pub(super) const FAST: &[Field] = &[
     // The driver's newer name of the same counter is CLOCKS_EVENT_REASON_SW_POWER_CAP.
     (NVML_FI_DEV_PERF_POLICY_POWER, As::Micros, &[Metric::PowerThrottled, Metric::PowerCapThrottled]),
@@ -41,7 +43,8 @@ pub(super) const FAST: &[Field] = &[
     (NVML_FI_DEV_PCIE_COUNT_RX_BYTES, As::WideBytes, &[Metric::PcieRx]),
 ];
 
-/// Asked every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). Fields with one metric are added up.
+/// Asked every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). Fields with one metric
+/// are added up.
 pub(super) const SLOW: &[Field] = &[
     (NVML_FI_DEV_PCIE_REPLAY_COUNTER, As::Itself, &[Metric::PcieReplay]),
     (NVML_FI_DEV_REMAPPED_COR, As::Itself, &[Metric::RemappedRows]),
@@ -58,8 +61,9 @@ pub(super) const SLOW: &[Field] = &[
     (NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
 ];
 
-/// Bytes over the one NVLink there is, asked at each tick. nvml-wrapper cannot say which link is meant and so means link 0: of
-/// several links this would be one, and is not asked then. GPM gives the rate over all of them.
+/// Bytes over the one NVLink there is, asked at each tick. nvml-wrapper cannot say which link is
+/// meant and so means link 0: of several links this would be one, and is not asked then. GPM gives
+/// the rate over all of them.
 pub(super) const ONE_LINK: &[Field] = &[
     (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, As::Kib, &[Metric::NvlinkTx]),
     (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, As::Kib, &[Metric::NvlinkRx]),
@@ -148,7 +152,8 @@ impl Fields {
         Ok(answered)
     }
 
-    /// Sets a field's metrics. Fields that share a metric add up, and a sum with an unknown part is unknown.
+    /// Sets a field's metrics. Fields that share a metric add up, and a sum with an unknown part is
+    /// unknown.
     fn set(&self, place: usize, answer: Answer<i64>, reading: &mut Reading) {
         for metric in self.fields[place].2 {
             let sum = match (reading.get(*metric), value(answer)) {

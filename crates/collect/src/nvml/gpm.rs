@@ -42,7 +42,8 @@ pub(super) fn metrics() -> impl Iterator<Item = Metric> {
     METRICS.iter().map(|(_, metric)| *metric)
 }
 
-/// Keeps the last sample, so that values are averages over the whole time between two readings, without gaps.
+/// Keeps the last sample, so that values are averages over the whole time between two readings,
+/// without gaps.
 #[derive(Debug, Default)]
 pub(super) struct Gpm<'nvml> {
     /// Of the last reading that was told.
@@ -61,14 +62,16 @@ impl<'nvml> Gpm<'nvml> {
         self.last = sample().ok().map(|sample| (sample, now));
     }
 
-    /// The reading was told: the next one begins where it ended. One that is not told leaves its time to the next.
+    /// The reading was told: the next one begins where it ended. One that is not told leaves its
+    /// time to the next.
     pub(super) fn told(&mut self) {
         if let Some(next) = self.next.take() {
             self.last = Some(next);
         }
     }
 
-    /// Takes a sample and sets all values GPM gives, with the time they are averages of. The first reading has none.
+    /// Takes a sample and sets all values GPM gives, with the time they are averages of. The first
+    /// reading has none.
     pub(super) fn read(
         &mut self,
         nvml: &'nvml Nvml,
@@ -85,7 +88,8 @@ impl<'nvml> Gpm<'nvml> {
         let sample = match memory.ask(Call::Gpm, now, sample)? {
             Ok(sample) => sample,
             Err(reason) => {
-                // What a later sample is compared with must be of the same time as the reading before it.
+                // What a later sample is compared with must be of the same time as the reading
+                // before it.
                 self.last = None;
                 set_all(reading, reason);
                 return Ok(());
@@ -123,8 +127,9 @@ fn set_all(reading: &mut Reading, reason: MissingReason) {
     metrics().for_each(|metric| reading.set(metric, Value::Missing(reason)));
 }
 
-/// Parts per million, or bytes a second: by the unit that the metric itself states. nvml.h speaks of MiB/s and nvml-wrapper's
-/// documentation of bytes/s; a unit that is not known makes the value unknown.
+/// Parts per million, or bytes a second: by the unit that the metric itself states. nvml.h speaks
+/// of MiB/s and nvml-wrapper's documentation of bytes/s; a unit that is not known makes the value
+/// unknown.
 fn in_our_unit(result: &GpmMetricResult) -> Answer<i64> {
     let scale = scale(&result.metric_info.unit).ok_or(MissingReason::Unspecified)?;
     let number = (result.value * scale).round();

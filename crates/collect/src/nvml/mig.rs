@@ -16,7 +16,8 @@ use crate::reading::{Device, Metric, MissingReason, Reading, Value};
 pub(super) struct Instance<'nvml> {
     pub device: Arc<Device>,
     handle: Handle<'nvml>,
-    /// Number of the GPU instance it is in; GPM wants it. nvml-wrapper has no call for it, see [`Instances::number`].
+    /// Number of the GPU instance it is in; GPM wants it. nvml-wrapper has no call for it, see
+    /// [`Instances::number`].
     gpu_instance: Option<u32>,
     slices: Option<u32>,
     memory_bytes: Option<u64>,
@@ -77,8 +78,9 @@ impl<'nvml> Instances<'nvml> {
         Ok(Some(self.describe()))
     }
 
-    /// Finds the numbers of the GPU instances. The driver lists its capabilities in `/proc`; its order of instances is that of
-    /// these numbers. A process that is seen in an instance tells its number for certain, see [`Instance::read`].
+    /// Finds the numbers of the GPU instances. The driver lists its capabilities in `/proc`; its
+    /// order of instances is that of these numbers. A process that is seen in an instance tells its
+    /// number for certain, see [`Instance::read`].
     fn number(&mut self, gpu: &Handle<'nvml>, proc_root: &Path) {
         let Ok(minor) = gpu.minor_number() else { return };
         let folder = proc_root.join(format!("driver/nvidia/capabilities/gpu{minor}/mig"));

@@ -1,45 +1,52 @@
-//! GPUs as NVIDIA's management library (NVML) shows them: readings at common ticks, XIDs and what else happens to devices.
+//! GPUs as NVIDIA's management library (NVML) shows them: readings at common ticks, XIDs and what
+//! else happens to devices.
 //!
-//! [`start`] begins a thread for each GPU, one that makes ticks and watches over the others, one that keeps the library running,
-//! one that waits for NVML's events and one that reads the kernel's log. All calls of the driver may hang; none is made on a
-//! thread that others wait for.
+//! [`start`] begins a thread for each GPU, one that makes ticks and watches over the others, one
+//! that keeps the library running, one that waits for NVML's events and one that reads the kernel's
+//! log. All calls of the driver may hang; none is made on a thread that others wait for.
 //!
 //! # What a reading says
 //!
-//! At each tick, a whole interval of the wall clock, every device that was found and is not gone has exactly one reading, and so
-//! has each of its MIG instances. Values are read after the tick, normally within milliseconds. Each metric of [`GPU_METRICS`] is
-//! a number or the reason why there is none:
+//! At each tick, a whole interval of the wall clock, every device that was found and is not gone
+//! has exactly one reading, and so has each of its MIG instances. Values are read after the tick,
+//! normally within milliseconds. Each metric of [`GPU_METRICS`] is a number or the reason why there
+//! is none:
 //!
 //! - `NOT_SUPPORTED`, `NO_PERMISSION`: the driver says so. It is asked again after 300 s and 60 s.
-//! - `STALE`: the device was not read at this tick, because a call of the driver hangs, the thread was busy with an older tick,
-//!   or the driver is being started again. The watchdog tells this in the thread's place, [`NvmlOptions::stale_after`] after the
-//!   tick; other devices are read meanwhile. A device is `DEVICE_STALE` from the first such tick until `DEVICE_ANSWERS`.
-//! - `DEVICE_LOST`: the device fell off the bus or must be reset. After `DEVICE_LOST` such readings go on until it is found
-//!   again or the driver lists it no more.
-//! - without a reason: the driver gave no usable answer. Also the averages of the first reading, which have no begin.
+//! - `STALE`: the device was not read at this tick, because a call of the driver hangs, the thread
+//!   was busy with an older tick, or the driver is being started again. The watchdog tells this in
+//!   the thread's place, [`NvmlOptions::stale_after`] after the tick; other devices are read
+//!   meanwhile. A device is `DEVICE_STALE` from the first such tick until `DEVICE_ANSWERS`.
+//! - `DEVICE_LOST`: the device fell off the bus or must be reset. After `DEVICE_LOST` such readings
+//!   go on until it is found again or the driver lists it no more.
+//! - without a reason: the driver gave no usable answer. Also the averages of the first reading,
+//!   which have no begin.
 //!
-//! GPM's ratios and rates are averages over `interval_us`, the time since the sample before, so that value × interval adds up
-//! without gaps, also over a time in which the device was stale (up to 600 s). `gpu_util_ppm`, `memory_util_ppm` and the
-//! encoder's and decoder's are averages over the driver's own period of 1/6 to 1 s, and `power_mw` over about 1 s on recent
-//! models: what lies between two readings they miss; `energy_mj` does not.
+//! GPM's ratios and rates are averages over `interval_us`, the time since the sample before, so
+//! that value × interval adds up without gaps, also over a time in which the device was stale (up
+//! to 600 s). `gpu_util_ppm`, `memory_util_ppm` and the encoder's and decoder's are averages over
+//! the driver's own period of 1/6 to 1 s, and `power_mw` over about 1 s on recent models: what lies
+//! between two readings they miss; `energy_mj` does not.
 //!
-//! Some values are read less often and carried until then, never longer than this: ECC counters, remapped rows, retired pages,
-//! PCIe replays, NVLink errors, the recovery action, the power limit and the maximum clocks [`NvmlOptions::slow_every`];
-//! processes [`NvmlOptions::processes_every`].
+//! Some values are read less often and carried until then, never longer than this: ECC counters,
+//! remapped rows, retired pages, PCIe replays, NVLink errors, the recovery action, the power limit
+//! and the maximum clocks [`NvmlOptions::slow_every`]; processes [`NvmlOptions::processes_every`].
 //!
 //! # Counters
 //!
-//! Counters are what the driver says, never corrected. A counter that is lower than before was reset: the driver was loaded
-//! anew, the GPU was reset, or (PCIe bytes) it wrapped; what happened in between is not known, and only growing pairs have a
-//! difference. `DRIVER_CHANGED` and `DEVICE_FOUND` say when. PCIe byte counters that the driver keeps in 32 bits wrap
-//! several times a second and are missing as not supported; GPM's rates are there instead. Bytes over NVLink are read where there
-//! is one link; over several, nvml-wrapper cannot ask for their sum, and GPM's rates are there instead. `xid_code` is not set:
-//! XIDs are events.
+//! Counters are what the driver says, never corrected. A counter that is lower than before was
+//! reset: the driver was loaded anew, the GPU was reset, or (PCIe bytes) it wrapped; what happened
+//! in between is not known, and only growing pairs have a difference. `DRIVER_CHANGED` and
+//! `DEVICE_FOUND` say when. PCIe byte counters that the driver keeps in 32 bits wrap several times
+//! a second and are missing as not supported; GPM's rates are there instead. Bytes over NVLink are
+//! read where there is one link; over several, nvml-wrapper cannot ask for their sum, and GPM's
+//! rates are there instead. `xid_code` is not set: XIDs are events.
 //!
 //! # Cost
 //!
-//! At each tick, 14 calls of the driver a device on Hopper (GPM takes 4 of them), 10 without GPM; every 10 s 7 more (and 72 where
-//! NVLink errors must be asked link by link), every 5 s 3 to 6 for processes.
+//! At each tick, 14 calls of the driver a device on Hopper (GPM takes 4 of them), 10 without GPM;
+//! every 10 s 7 more (and 72 where NVLink errors must be asked link by link), every 5 s 3 to 6 for
+//! processes.
 
 mod ask;
 mod device;
@@ -177,8 +184,8 @@ pub struct NvmlOptions {
     pub processes_every: Duration,
     /// How often lost devices, new ones, and a driver that does not start are looked for.
     pub look_again: Duration,
-    /// A lost device that does not come back by itself makes the library start anew after this, then after twice as long, up
-    /// to an hour. All devices miss some ticks then.
+    /// A lost device that does not come back by itself makes the library start anew after this,
+    /// then after twice as long, up to an hour. All devices miss some ticks then.
     pub reopen_after: Duration,
     /// How long [`start`] waits for the driver.
     pub start_timeout: Duration,
@@ -241,7 +248,8 @@ pub struct NvmlStatus {
     pub kernel_records_lost: u64,
 }
 
-/// How long the end of the source is waited for: longer than the session's own wait for its threads.
+/// How long the end of the source is waited for: longer than the session's own wait for its
+/// threads.
 const STOP: Duration = Duration::from_secs(5);
 
 /// What all threads share.
@@ -264,7 +272,8 @@ impl Shared {
         locked(&self.status)
     }
 
-    /// The devices of a new session. Each tick is told of by the old slot of a device or by the new one, not by both.
+    /// The devices of a new session. Each tick is told of by the old slot of a device or by the new
+    /// one, not by both.
     fn replace(&self, slots: &[Arc<Slot>], version: &str) {
         let mut current = locked(&self.slots);
         let last = self.clock.last();
@@ -336,8 +345,9 @@ impl std::fmt::Debug for NvmlSource {
 /// Starts to read all GPUs of this node and to tell the sink.
 ///
 /// # Errors
-/// [`NvmlSourceError`] if there is no driver, it does not start in time, or a thread cannot be started. That the kernel's log
-/// cannot be read is no error: it is logged once and [`NvmlSource::status`] says it.
+/// [`NvmlSourceError`] if there is no driver, it does not start in time, or a thread cannot be
+/// started. That the kernel's log cannot be read is no error: it is logged once and
+/// [`NvmlSource::status`] says it.
 pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, NvmlSourceError> {
     if options.interval < Duration::from_millis(100) {
         return Err(NvmlSourceError::Interval(options.interval));
@@ -434,7 +444,8 @@ impl NvmlSource {
         }
     }
 
-    /// Stops it and tells what is still to be told, within a second. Threads that hang in the driver are left behind after 5 s.
+    /// Stops it and tells what is still to be told, within a second. Threads that hang in the
+    /// driver are left behind after 5 s.
     pub fn stop(self) {
         drop(self);
     }

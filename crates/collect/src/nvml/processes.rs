@@ -29,7 +29,8 @@ impl Default for Processes {
 }
 
 impl Processes {
-    /// Lists them anew. The kinds that the driver does not tell of are not there; it must tell of one at least.
+    /// Lists them anew. The kinds that the driver does not tell of are not there; it must tell of
+    /// one at least.
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
@@ -63,7 +64,8 @@ impl Processes {
         Ok(())
     }
 
-    /// A process that computes and draws, or is a client of MPS, is listed twice by the driver and once here.
+    /// A process that computes and draws, or is a client of MPS, is listed twice by the driver and
+    /// once here.
     fn take(&mut self, kind: Kind, found: Answer<Vec<ProcessInfo>>, proc_root: &Path) {
         for process in found.unwrap_or_default() {
             self.gpu_instance = self.gpu_instance.or(process.gpu_instance_id);
@@ -84,7 +86,8 @@ impl Processes {
     }
 }
 
-/// Name of a process as the kernel has it, at most 15 bytes; none where it is gone or of another namespace.
+/// Name of a process as the kernel has it, at most 15 bytes; none where it is gone or of another
+/// namespace.
 fn name(proc_root: &Path, pid: u32) -> Option<String> {
     let comm = std::fs::read(proc_root.join(pid.to_string()).join("comm")).ok()?;
     let name = String::from_utf8_lossy(&comm);

@@ -1,5 +1,5 @@
-//! One life of the driver's library in this process: from its start until the driver changes, a device is plugged in or out, or
-//! a lost one is to be found again.
+//! One life of the driver's library in this process: from its start until the driver changes, a
+//! device is plugged in or out, or a lost one is to be found again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -20,17 +20,20 @@ use crate::reading::Device;
 use crate::ticker::wall_ms;
 use crate::xid::PciAddress;
 
-/// Stack of each thread. The largest structure of NVML is 8 KiB; the driver's own needs are not documented.
+/// Stack of each thread. The largest structure of NVML is 8 KiB; the driver's own needs are not
+/// documented.
 pub(super) const STACK: usize = 256 << 10;
 /// Stack of the thread that loads the library: its hundreds of symbols go through it by value.
 pub(super) const LOADING_STACK: usize = 2 << 20;
-/// Threads that hang in the driver are waited for this long before a new session begins without them.
+/// Threads that hang in the driver are waited for this long before a new session begins without
+/// them.
 const JOIN: Duration = Duration::from_secs(3);
 /// How often a driver that does not start is tried.
 const RETRY: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// What the threads of a session share. Its `Nvml` ends, and the library is unloaded, when the last of them does.
+/// What the threads of a session share. Its `Nvml` ends, and the library is unloaded, when the last
+/// of them does.
 pub(super) struct Session {
     pub nvml: Nvml,
     pub over: AtomicBool,
@@ -42,7 +45,8 @@ pub(super) struct Session {
     running: Arc<Running>,
 }
 
-/// How many threads a session has. Apart from the session, so that the last of them is counted after it let go of it.
+/// How many threads a session has. Apart from the session, so that the last of them is counted
+/// after it let go of it.
 #[derive(Default)]
 struct Running {
     count: Mutex<usize>,
@@ -107,7 +111,8 @@ pub(super) fn keep(shared: &Arc<Shared>, ready: &SyncSender<Result<(), NvmlSourc
             }
             Err(error) => tracing::debug!(%error, "the driver does not start yet"),
         }
-        // A session that lasted is followed at once; what fails again and again is tried in a while.
+        // A session that lasted is followed at once; what fails again and again is tried in a
+        // while.
         if !shared.clock.wait_until(begun + RETRY.min(shared.options.look_again)) {
             return;
         }
@@ -223,7 +228,8 @@ fn listed(proc_root: &Path) -> Option<BTreeSet<std::ffi::OsString>> {
     Some(entries.flatten().map(|entry| entry.file_name()).collect())
 }
 
-/// Ends the session's threads. Those that hang in the driver are left behind and end when they return.
+/// Ends the session's threads. Those that hang in the driver are left behind and end when they
+/// return.
 fn end(shared: &Shared, session: Arc<Session>) {
     session.over.store(true, Ordering::Release);
     shared.clock.wake();

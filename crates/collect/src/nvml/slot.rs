@@ -68,7 +68,8 @@ impl Slot {
         self.state().done = last;
     }
 
-    /// Goes on for the slot of the same device in the session before: whether it is still to be told that it answers.
+    /// Goes on for the slot of the same device in the session before: whether it is still to be
+    /// told that it answers.
     pub(super) fn follow(&self, before: &Self) {
         let stale = before.state().stale;
         self.state().stale = stale;
@@ -110,7 +111,8 @@ impl Slot {
         skipped.iter().flat_map(|t| missing(&self.gpu, instances, t, MissingReason::Stale)).collect()
     }
 
-    /// Whether the thread that read a tick may tell of it: not if the watchdog has done so. A device that was stale answers.
+    /// Whether the thread that read a tick may tell of it: not if the watchdog has done so. A
+    /// device that was stale answers.
     pub(super) fn finish(&self, tick: &Tick, teller: &Teller) -> bool {
         self.doing(Call::Idle);
         let mut state = self.state();

@@ -29,7 +29,8 @@ pub struct HttpLog {
 }
 
 impl HttpLog {
-    /// The server's address, `http://HOST:PORT`, and the token that it asks for. Nothing is sent yet.
+    /// The server's address, `http://HOST:PORT`, and the token that it asks for. Nothing is sent
+    /// yet.
     pub fn new(url: &str, token: Option<&str>) -> Self {
         let config = Agent::config_builder()
             .timeout_connect(Some(CONNECT))

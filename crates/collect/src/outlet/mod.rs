@@ -13,7 +13,8 @@ pub use http::HttpLog;
 
 /// What of a log one needs to send to it. Calls block until they are done.
 pub trait Outlet: Send + Sync {
-    /// How many partitions a topic has; it is created where it is missing, if that can be done from here.
+    /// How many partitions a topic has; it is created where it is missing, if that can be done from
+    /// here.
     fn partitions(&self, topic: &str) -> Result<u32, LogError>;
 
     /// Appends as [`EventLog::append`] does.

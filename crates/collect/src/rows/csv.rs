@@ -117,11 +117,13 @@ impl<R: Bytes> CsvRows<R> {
         if field.rewritten {
             return &self.unescaped[field.start..field.end];
         }
-        // The whole record was checked to be UTF-8, and delimiters and quotes are ASCII, so a field is UTF-8 too.
+        // The whole record was checked to be UTF-8, and delimiters and quotes are ASCII, so a field
+        // is UTF-8 too.
         std::str::from_utf8(&self.buffer[field.start..field.end]).unwrap_or_default()
     }
 
-    /// Moves unread bytes to the front and reads another block. Tells whether there is anything new.
+    /// Moves unread bytes to the front and reads another block. Tells whether there is anything
+    /// new.
     fn refill(&mut self) -> Result<bool, ImportError> {
         if self.ended {
             return Ok(false);
@@ -275,15 +277,17 @@ impl<R: Bytes> CsvRows<R> {
         Scan::Record { length: stop - self.at + usize::from(!at_end), content, inner_lines }
     }
 
-    /// The field whose opening quote is at `open`, where it stops (delimiter, line end or end of input), and the line
-    /// ends inside it. What stands between the closing quote and the delimiter is dropped.
+    /// The field whose opening quote is at `open`, where it stops (delimiter, line end or end of
+    /// input), and the line ends inside it. What stands between the closing quote and the delimiter
+    /// is dropped.
     fn scan_quoted_field(&mut self, open: usize) -> Option<(Field, usize, u64)> {
         let mut pieces = 0;
         let (start, mut from) = (self.unescaped.len(), open + 1);
         let close = loop {
             match memchr(b'"', &self.buffer[from..self.filled]) {
                 Some(found) if self.buffer[..self.filled].get(from + found + 1) == Some(&b'"') => {
-                    // A field of an unfinished record is scanned again after the next block, so nothing is lost here.
+                    // A field of an unfinished record is scanned again after the next block, so
+                    // nothing is lost here.
                     self.unescaped.push_str(&String::from_utf8_lossy(&self.buffer[from..from + found + 1]));
                     pieces += 1;
                     from += found + 2;

@@ -55,7 +55,8 @@ pub(crate) trait Rows {
     fn next(&mut self) -> Result<Next, ImportError>;
     /// Cell of the current row; `column` is an index into [`Rows::columns`].
     fn cell(&self, column: usize) -> Cell<'_>;
-    /// Line of the current row (1 = first line of the file), or its number in a Parquet file (1 = first row).
+    /// Line of the current row (1 = first line of the file), or its number in a Parquet file (1 =
+    /// first row).
     fn line(&self) -> u64;
     /// The current row as it stands in the file, at most [`RAW_LIMIT_BYTES`] of it.
     fn raw(&self) -> Vec<u8>;

@@ -1,4 +1,5 @@
-//! From a path, standard input or any reader to rows. The format is told by the first bytes, not by the name.
+//! From a path, standard input or any reader to rows. The format is told by the first bytes, not by
+//! the name.
 
 use std::cell::Cell as Counter;
 use std::fs::File;
@@ -39,7 +40,8 @@ impl Source {
         if argument.as_os_str() == "-" { Self::Stdin } else { Self::File(argument) }
     }
 
-    /// The file name without its folders: what dead letters give as origin, the same wherever the file lies.
+    /// The file name without its folders: what dead letters give as origin, the same wherever the
+    /// file lies.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path
@@ -50,7 +52,8 @@ impl Source {
         }
     }
 
-    /// Fails as reading would if the file is not there or must not be read, so that nothing else need be begun.
+    /// Fails as reading would if the file is not there or must not be read, so that nothing else
+    /// need be begun.
     pub fn check(&self) -> Result<(), ImportError> {
         match self {
             Self::File(path) => {

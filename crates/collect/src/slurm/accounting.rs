@@ -33,7 +33,8 @@ const STATES: &str = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,RS,RV,TO";
 
 /// Arguments that ask for all that ended since then, steps included.
 ///
-/// The load on slurmdbd is one query over what ended in that time, by an index of its table of jobs.
+/// The load on slurmdbd is one query over what ended in that time, by an index of its table of
+/// jobs.
 pub(super) fn arguments(cluster: Option<&str>, since_ms: i64, now_ms: i64) -> Vec<String> {
     let mut arguments = vec![
         "--allusers".to_owned(),
@@ -111,8 +112,8 @@ fn record(values: &[&str; COLUMNS.len()], setup: Setup) -> Result<Option<Record>
         return Ok(None);
     };
     let id = job_id(id).map_err(told)?;
-    // What slurmdbd hears of a job before its start, as after an outage, it files under a record without a partition, nor its
-    // place in an array. It is filled in a moment later.
+    // What slurmdbd hears of a job before its start, as after an outage, it files under a record
+    // without a partition, nor its place in an array. It is filled in a moment later.
     let (Some(submit_ms), true) = (time(submit)?, id.step.is_some() || !is_null(partition)) else {
         return Ok(None);
     };

@@ -45,12 +45,14 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// What the program printed. A status other than 0 is a failure; so is what it left running after its time.
+    /// What the program printed. A status other than 0 is a failure; so is what it left running
+    /// after its time.
     ///
     /// Times are printed as seconds since 1970 and lists of array tasks whole.
     ///
     /// # Errors
-    /// It could not be started, failed, or took too long and was killed: then what it asked for may have happened.
+    /// It could not be started, failed, or took too long and was killed: then what it asked for may
+    /// have happened.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<Vec<u8>, CommandError> {
         let mut command = self.command(program);
         command.envs([("SLURM_TIME_FORMAT", "%s"), ("SLURM_BITSTR_LEN", "0"), ("LC_ALL", "C")]);
@@ -62,8 +64,8 @@ impl Programs {
         self.answer(program, command.args(args), None)
     }
 
-    /// What `sbatch` printed that was given the script. The job's environment is `env`, and `PATH` and `SLURM_CONF` as they are
-    /// here; nothing else of ours goes with it.
+    /// What `sbatch` printed that was given the script. The job's environment is `env`, and `PATH`
+    /// and `SLURM_CONF` as they are here; nothing else of ours goes with it.
     ///
     /// # Errors
     /// As for [`Self::run`].

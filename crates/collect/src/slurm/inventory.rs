@@ -1,6 +1,7 @@
 //! Nodes, partitions, reservations and limits, and what changed of them.
 //!
-//! From the text of `scontrol show`, which all versions print alike; what users can write into it (a node's reason) stands last.
+//! From the text of `scontrol show`, which all versions print alike; what users can write into it
+//! (a node's reason) stands last.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +67,8 @@ pub(super) struct Answers {
     pub reservations: String,
 }
 
-/// Fields of a line `Name=value Name=value …`. Values may hold blanks; a name is a word before the first `=` after one.
+/// Fields of a line `Name=value Name=value …`. Values may hold blanks; a name is a word before the
+/// first `=` after one.
 pub fn fields(line: &str) -> BTreeMap<&str, &str> {
     let mut fields = BTreeMap::new();
     let mut rest = line.trim();
@@ -153,7 +155,8 @@ impl Inventory {
         Ok(events)
     }
 
-    /// Takes in the limits of QOSes (`Name|GrpTRES` a line) and of accounts (`Account|User|Partition|GrpTRES`).
+    /// Takes in the limits of QOSes (`Name|GrpTRES` a line) and of accounts
+    /// (`Account|User|Partition|GrpTRES`).
     pub(super) fn limits(&mut self, now_ms: i64, qos: &str, accounts: &str) -> Vec<Event> {
         let limit = |tres: &str| {
             let part = tres.split(',').find_map(|part| part.strip_prefix("gres/gpu="))?;

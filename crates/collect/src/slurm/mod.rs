@@ -1,11 +1,13 @@
 //! Slurm: how it spells things, and a watcher that makes events of what slurmctld and slurmdbd say.
 //!
-//! Nothing outside this module knows Slurm's spellings. The watcher asks slurmctld for all jobs (one `squeue --json` each
-//! [`SlurmOptions::interval`]) and, where there is slurmdbd, accounting for the attempts that ended since (`sacct -D`). It
-//! keeps no truth of its own that it cannot find again: see [`Watcher`].
+//! Nothing outside this module knows Slurm's spellings. The watcher asks slurmctld for all jobs
+//! (one `squeue --json` each [`SlurmOptions::interval`]) and, where there is slurmdbd, accounting
+//! for the attempts that ended since (`sacct -D`). It keeps no truth of its own that it cannot find
+//! again: see [`Watcher`].
 //!
-//! An attempt is told apart by its start, as in the `sacct` import: `attempt_id` is the start in ms. A resize ends one attempt
-//! (`RESIZED`) and starts the next, as it is two records of accounting.
+//! An attempt is told apart by its start, as in the `sacct` import: `attempt_id` is the start in
+//! ms. A resize ends one attempt (`RESIZED`) and starts the next, as it is two records of
+//! accounting.
 
 mod accounting;
 mod command;

@@ -1,7 +1,9 @@
-//! `squeue --json`: every job that slurmctld knows, the finished ones of the last `MinJobAge` seconds too.
+//! `squeue --json`: every job that slurmctld knows, the finished ones of the last `MinJobAge`
+//! seconds too.
 //!
-//! JSON and not the text of `scontrol show job`, in which a job's name could pass for fields. An answer counts only if it is whole:
-//! squeue ends with status 0 and an empty list when slurmctld is away, and only `errors` tells.
+//! JSON and not the text of `scontrol show job`, in which a job's name could pass for fields. An
+//! answer counts only if it is whole: squeue ends with status 0 and an empty list when slurmctld is
+//! away, and only `errors` tells.
 
 use serde::Deserialize;
 
@@ -19,7 +21,8 @@ struct Answer {
     jobs: Option<Vec<Job>>,
 }
 
-/// What is read of a job; fields of other versions are ignored, those that a version lacks are not known.
+/// What is read of a job; fields of other versions are ignored, those that a version lacks are not
+/// known.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Job {
@@ -58,7 +61,8 @@ struct Job {
 }
 
 impl Job {
-    /// GPUs by the request alone, where TRES do not name them; none if how many that makes is not known.
+    /// GPUs by the request alone, where TRES do not name them; none if how many that makes is not
+    /// known.
     fn asked(&self) -> Option<Gpus> {
         let read = |text: &Option<String>| node_gpus(text.as_deref().unwrap_or_default());
         let (job, node, task) =
@@ -73,7 +77,8 @@ impl Job {
         Some(Gpus { milli: gpus.count.checked_mul(times)?.checked_mul(1000), model: gpus.model })
     }
 
-    /// Nodes and thousandths of a GPU on each; only who asks by the node, for one number of nodes, says so.
+    /// Nodes and thousandths of a GPU on each; only who asks by the node, for one number of nodes,
+    /// says so.
     fn shape(&self) -> Option<(u32, u64)> {
         let gpus = node_gpus(self.tres_per_node.as_deref()?).count;
         let nodes = u32::try_from(self.node_count.positive()?).ok()?;
@@ -92,8 +97,8 @@ impl Job {
 /// How Slurm is set up, as far as answers depend on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup {
-    /// Whether `gres/gpu` is among `AccountingStorageTRES`; without slurmdbd it cannot be. If it is not, TRES name no GPUs, and
-    /// a job without any cannot be told from one with eight by them.
+    /// Whether `gres/gpu` is among `AccountingStorageTRES`; without slurmdbd it cannot be. If it is
+    /// not, TRES name no GPUs, and a job without any cannot be told from one with eight by them.
     pub gpus_tracked: bool,
 }
 
@@ -178,14 +183,16 @@ fn record(job: &Job, id: u64, setup: Setup) -> Result<Record, String> {
     let details: Vec<_> = job.gres_detail.0.iter().map(|text| node_gpus(text)).collect();
     if !setup.gpus_tracked {
         requested = job.asked().unwrap_or_default();
-        // What starts right after slurmctld did shows `gpu:h200:0(IDX:)` for what it was given: then the request stands.
+        // What starts right after slurmctld did shows `gpu:h200:0(IDX:)` for what it was given:
+        // then the request stands.
         let count: u64 = details.iter().map(|node| node.count).sum();
         if count > 0 {
             let model = details.iter().find_map(|node| node.model.clone());
             held = Gpus { milli: Some(count * 1000), model };
         }
     }
-    // One entry a node, in the order of the job's nodes; with another number nobody knows which is whose.
+    // One entry a node, in the order of the job's nodes; with another number nobody knows which is
+    // whose.
     let names = nodes.as_ref().map_or(Vec::new(), |(names, _)| names.split(',').map(str::to_owned).collect());
     let named = names.len() == details.len();
     let devices = names.into_iter().zip(details).filter(|_| named).map(|(name, gpus)| (name, gpus.indices));

@@ -1,7 +1,8 @@
 //! One job as the queue or accounting tells it, and the events that say so.
 //!
-//! The events are those that the import of `sacct` output makes of the same record, field by field, so that a job that was
-//! watched and is imported later is one job. `tests/slurm/same_events.rs` compares the two.
+//! The events are those that the import of `sacct` output makes of the same record, field by field,
+//! so that a job that was watched and is imported later is one job. `tests/slurm/same_events.rs`
+//! compares the two.
 
 use tidegate_events::{Event, FinalState, v1};
 use v1::JobEventKind as Kind;
@@ -15,7 +16,8 @@ pub(super) struct Gpus {
     pub model: Option<String>,
 }
 
-/// A job, one task of an array or one component of a heterogeneous job, in one of its attempts; or a step of it.
+/// A job, one task of an array or one component of a heterogeneous job, in one of its attempts; or
+/// a step of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     /// As accounting spells it: `123`, `123_4`, `123+1`.
@@ -70,7 +72,8 @@ impl End {
 }
 
 impl Record {
-    /// The end, if there is one: how an attempt ended that still gives its devices back is not known.
+    /// The end, if there is one: how an attempt ended that still gives its devices back is not
+    /// known.
     pub(super) fn end(&self) -> Option<End> {
         let state = match self.phase {
             Phase::Over(state) => state,
@@ -81,7 +84,8 @@ impl Record {
         Some(End { at_ms: self.end_ms?, state: state.as_str().to_owned(), exit, cancelled_by })
     }
 
-    /// Slurm gives a job that was cancelled while it waited a start equal to its end, and no devices.
+    /// Slurm gives a job that was cancelled while it waited a start equal to its end, and no
+    /// devices.
     pub(super) fn started(&self) -> Option<i64> {
         self.start_ms.filter(|start_ms| self.allocated || self.end_ms != Some(*start_ms))
     }
@@ -115,7 +119,8 @@ impl Record {
         let mut job = event(&self.job_id, Kind::Waiting, at_ms);
         job.reason.clone_from(&self.reason);
         job.priority = self.priority;
-        // Not in SUBMITTED: accounting does not know it, and the import of it must tell the same event.
+        // Not in SUBMITTED: accounting does not know it, and the import of it must tell the same
+        // event.
         job.asked_node_count = self.shape.map(|(nodes, _)| nodes);
         job.asked_gpus_per_node_milli = self.shape.map(|(_, gpus)| gpus);
         Event::Job(job)
@@ -179,7 +184,8 @@ pub(super) fn paused(job_id: &str, start_ms: i64, kind: Kind, at_ms: i64) -> Eve
 
 /// The devices of an attempt on its nodes, each as one event of `kind`.
 ///
-/// `hold_id` is `slurm/JOB/START/NODE/INDEX`. The index is Slurm's, in the order of the node's gres.conf.
+/// `hold_id` is `slurm/JOB/START/NODE/INDEX`. The index is Slurm's, in the order of the node's
+/// gres.conf.
 pub(super) fn devices(
     job_id: &str,
     start_ms: i64,

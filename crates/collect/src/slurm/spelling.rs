@@ -1,10 +1,12 @@
-//! Spellings that only Slurm has: job ids, TRES, host lists, time limits, exit codes, lists of devices.
+//! Spellings that only Slurm has: job ids, TRES, host lists, time limits, exit codes, lists of
+//! devices.
 
 use std::borrow::Cow;
 
 use crate::error::{Reject, RejectCode};
 
-/// A pending array longer than this is refused; Slurm's own limit is 4,000,001 tasks, its default 1,001.
+/// A pending array longer than this is refused; Slurm's own limit is 4,000,001 tasks, its default
+/// 1,001.
 pub(crate) const MAX_ARRAY_TASKS: u64 = 100_000;
 /// A host list that names more hosts is refused.
 const MAX_HOSTS: u64 = 100_000;
@@ -100,7 +102,8 @@ pub struct TresGpus<'a> {
     pub models: Cow<'a, str>,
 }
 
-/// Reads `cpu=8,gres/gpu=4,gres/gpu:a100=4`. The untyped count is the total of the typed ones where both are given.
+/// Reads `cpu=8,gres/gpu=4,gres/gpu:a100=4`. The untyped count is the total of the typed ones where
+/// both are given.
 ///
 /// # Errors
 /// A count of GPUs is no number.
@@ -150,7 +153,8 @@ pub(crate) fn exit_code(text: &str) -> Result<(i32, i32), Reject> {
     }
 }
 
-/// Milliseconds of `1-02:00:00`, `02:00:00`, `30:00`, `30` (minutes) or `1-02`; none for `UNLIMITED` and `Partition_Limit`.
+/// Milliseconds of `1-02:00:00`, `02:00:00`, `30:00`, `30` (minutes) or `1-02`; none for
+/// `UNLIMITED` and `Partition_Limit`.
 pub(crate) fn time_limit_ms(text: &str) -> Result<Option<i64>, Reject> {
     if text.eq_ignore_ascii_case("unlimited") || text.eq_ignore_ascii_case("partition_limit") {
         return Ok(None);
@@ -166,7 +170,8 @@ pub(crate) fn time_limit_ms(text: &str) -> Result<Option<i64>, Reject> {
         *parts.get_mut(count).ok_or_else(bad)? = part.parse::<u32>().map_err(|_| bad())?.into();
         count += 1;
     }
-    // With days the first part is hours; without, two parts are minutes and seconds, one is minutes.
+    // With days the first part is hours; without, two parts are minutes and seconds, one is
+    // minutes.
     let seconds = match (days, count) {
         (Some(_), _) | (None, 3) => parts[0] * 3600 + parts[1] * 60 + parts[2],
         _ => parts[0] * 60 + parts[1],
@@ -174,7 +179,8 @@ pub(crate) fn time_limit_ms(text: &str) -> Result<Option<i64>, Reject> {
     Ok(Some((i64::from(days.unwrap_or(0)) * 86_400 + seconds) * 1000))
 }
 
-/// Expands `gpu[01-04,07]-ib,x1` to `gpu01-ib,gpu02-ib,…,x1`; gives the names, comma separated, and their number.
+/// Expands `gpu[01-04,07]-ib,x1` to `gpu01-ib,gpu02-ib,…,x1`; gives the names, comma separated, and
+/// their number.
 ///
 /// # Errors
 /// It is no host list, or one of very many hosts.
@@ -250,7 +256,8 @@ pub struct NodeGpus {
     pub indices: Vec<u32>,
 }
 
-/// Reads `gpu:h200:2(IDX:0-1),shard:4` of a job's details, `gpu:h200:8(S:0-1)` of a node, or `gres:gpu:2` of a request.
+/// Reads `gpu:h200:2(IDX:0-1),shard:4` of a job's details, `gpu:h200:8(S:0-1)` of a node, or
+/// `gres:gpu:2` of a request.
 pub fn node_gpus(text: &str) -> NodeGpus {
     let mut gpus = NodeGpus::default();
     for part in parts(text) {

@@ -65,7 +65,8 @@ pub(super) struct Told {
     pub end_ms: i64,
 }
 
-/// All of it. Losing it loses no event that Slurm can still tell: the events come again and are known by their ids.
+/// All of it. Losing it loses no event that Slurm can still tell: the events come again and are
+/// known by their ids.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct State {
     pub jobs: BTreeMap<String, Job>,

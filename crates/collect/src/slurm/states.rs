@@ -43,11 +43,14 @@ pub(crate) fn phase(name: &str) -> Option<Phase> {
     Some(Phase::Over(over))
 }
 
-/// What a job in the queue is in by all the names it carries: a base state, and flags that go before it.
+/// What a job in the queue is in by all the names it carries: a base state, and flags that go
+/// before it.
 ///
-/// A name that is not known is taken for an end that is not final: nothing is said of it until it is.
+/// A name that is not known is taken for an end that is not final: nothing is said of it until it
+/// is.
 ///
-/// In the queue `REQUEUED`, `REQUEUE_HOLD`, `SPECIAL_EXIT` are flags of a job that waits again, and `RESIZING` of one that runs.
+/// In the queue `REQUEUED`, `REQUEUE_HOLD`, `SPECIAL_EXIT` are flags of a job that waits again, and
+/// `RESIZING` of one that runs.
 pub fn phase_in_queue(names: &[String]) -> Phase {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if has("COMPLETING") {

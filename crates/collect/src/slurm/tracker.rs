@@ -1,8 +1,9 @@
 //! What happened to jobs, from what the queue and accounting say at different times.
 //!
-//! The queue says at once that an attempt is over, but not always when it ended: a job that was requeued shows its new wait
-//! only. Accounting says it exactly, a little later. So where there is accounting, an end is told when accounting confirms it,
-//! and as the queue tells it only if accounting stays silent. Each end is told once. Until then `OBSERVED` does not pass it.
+//! The queue says at once that an attempt is over, but not always when it ended: a job that was
+//! requeued shows its new wait only. Accounting says it exactly, a little later. So where there is
+//! accounting, an end is told when accounting confirms it, and as the queue tells it only if
+//! accounting stays silent. Each end is told once. Until then `OBSERVED` does not pass it.
 
 use std::collections::HashSet;
 
@@ -13,12 +14,15 @@ use super::record::{self, End, Record};
 use super::state::{Attempt, Job, Missing, Over, State, Told};
 use super::states::Phase;
 
-/// How long an end that the queue tells waits for accounting, which answers; and for one that does not.
+/// How long an end that the queue tells waits for accounting, which answers; and for one that does
+/// not.
 const CONFIRM_MS: i64 = 60_000;
 const CONFIRM_AWAY_MS: i64 = 300_000;
-/// How long a job may be missing from good answers before it is given up: nobody is told to be gone by one answer.
+/// How long a job may be missing from good answers before it is given up: nobody is told to be gone
+/// by one answer.
 const MISSING_MS: i64 = 120_000;
-/// Ends that were told are remembered at least this long; accounting is asked for no older ones than half of it.
+/// Ends that were told are remembered at least this long; accounting is asked for no older ones
+/// than half of it.
 const REMEMBER_MS: i64 = 3_600_000;
 /// The clock of slurmctld may be ahead by as much.
 const CLOCKS_MS: i64 = 60_000;
@@ -95,7 +99,8 @@ impl Tracker {
         self.introduce(now_ms, &mut job, record);
         let seen_ms = self.state.polled_ms.unwrap_or(now_ms);
         let ending = record.phase == Phase::Ending;
-        // A job that is requeued shows the time of that as its start, until it is back in the queue.
+        // A job that is requeued shows the time of that as its start, until it is back in the
+        // queue.
         let known = |start_ms: &i64| job.attempts.iter().any(|attempt| attempt.start_ms == *start_ms);
         let current = record.started().filter(|start_ms| !ending || known(start_ms));
         let current = current.filter(|_| record.phase != Phase::Waiting);
@@ -186,7 +191,8 @@ impl Tracker {
                 continue;
             };
             let start_ms = record.started();
-            // Resized in the second in which it started: the next record starts then too, and has the time.
+            // Resized in the second in which it started: the next record starts then too, and has
+            // the time.
             let nothing = start_ms == Some(end.at_ms) && end.state == FinalState::Resized.as_str();
             if nothing || self.was_told(&record.job_id, start_ms, Some(end.at_ms)) {
                 continue;
@@ -216,7 +222,8 @@ impl Tracker {
             let attempt = job.attempts.swap_remove(place);
             self.ended(id, &attempt, end);
         } else {
-            // Attempts of a job do not overlap: one that does began at another time, and never was as it was told.
+            // Attempts of a job do not overlap: one that does began at another time, and never was
+            // as it was told.
             let moved = |attempt: &mut Attempt| {
                 let seen_ms = attempt.over.as_ref().map_or(i64::MIN, |over| over.seen_ms);
                 start_ms + 1000 < seen_ms && attempt.start_ms < end.at_ms
@@ -241,7 +248,8 @@ impl Tracker {
         }
     }
 
-    /// A job that left without ever starting. Accounting has one record for all tasks of an array that did.
+    /// A job that left without ever starting. Accounting has one record for all tasks of an array
+    /// that did.
     fn given_up(&mut self, now_ms: i64, record: &Record, end: &End) {
         let id = &record.job_id;
         let tasks = format!("{id}_");
@@ -348,7 +356,8 @@ impl Tracker {
             .filter_map(|attempt| attempt.over.as_ref());
         let open = overs.map(|over| over.hint.as_ref().map_or(over.seen_ms, |end| end.at_ms.min(polled_ms)));
         let missing = self.state.jobs.values().filter_map(|job| job.missing).map(|missing| missing.seen_ms);
-        // Slurm counts whole seconds and dates what it does from the beginning of a scheduling cycle.
+        // Slurm counts whole seconds and dates what it does from the beginning of a scheduling
+        // cycle.
         let upto_ms = open.chain(missing).fold(polled_ms, i64::min) / 1000 * 1000 - 1000;
         if self.state.observed_ms.is_none_or(|told_ms| upto_ms > told_ms) {
             self.state.observed_ms = Some(upto_ms);

@@ -1,12 +1,13 @@
 //! Values of Slurm's JSON, whose shapes differ from version to version.
 //!
-//! Up to 22.05 a number is a number and a large one means "not set"; later ones are objects `{set, infinite, number}`. Flags
-//! and states were texts and became lists of texts.
+//! Up to 22.05 a number is a number and a large one means "not set"; later ones are objects `{set,
+//! infinite, number}`. Flags and states were texts and became lists of texts.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// `NO_VAL`, `INFINITE` and their neighbours, of 16, 32 and 64 bits: what Slurm writes for a number that is none.
+/// `NO_VAL`, `INFINITE` and their neighbours, of 16, 32 and 64 bits: what Slurm writes for a number
+/// that is none.
 fn is_no_value(number: u64) -> bool {
     matches!(number, 0xfffe | 0xffff | 0xffff_fffd..=0xffff_ffff) || number >= 0xffff_ffff_ffff_fffd
 }

@@ -58,7 +58,8 @@ impl SlurmOptions {
     }
 }
 
-/// Why there was nothing to be had of Slurm this time, or nothing to be told. Nothing is concluded from it.
+/// Why there was nothing to be had of Slurm this time, or nothing to be told. Nothing is concluded
+/// from it.
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
     #[error(transparent)]
@@ -71,9 +72,9 @@ pub enum PollError {
 
 /// Watches a cluster.
 ///
-/// What [`Watcher::poll`] tells it tells again until [`Watcher::commit`] says that it was handed on. Before it tells, it writes
-/// down what it knows together with the events: one that died tells the same events again, which have the same ids and count
-/// once, and goes on from there.
+/// What [`Watcher::poll`] tells it tells again until [`Watcher::commit`] says that it was handed
+/// on. Before it tells, it writes down what it knows together with the events: one that died tells
+/// the same events again, which have the same ids and count once, and goes on from there.
 pub struct Watcher {
     options: SlurmOptions,
     programs: Programs,
@@ -140,11 +141,12 @@ impl Watcher {
         })
     }
 
-    /// What happened since the last time, up to now (ms since 1970); or once more what was not committed.
+    /// What happened since the last time, up to now (ms since 1970); or once more what was not
+    /// committed.
     ///
     /// # Errors
-    /// Slurm did not answer, or not as it should: what was known stays as it was. Or what happened could not be written down:
-    /// it is told when it can.
+    /// Slurm did not answer, or not as it should: what was known stays as it was. Or what happened
+    /// could not be written down: it is told when it can.
     pub fn poll(&mut self, now_ms: i64) -> Result<Vec<Event>, PollError> {
         if self.checkpoint.pending().is_empty() {
             let events = self.ask(now_ms)?;
@@ -308,7 +310,8 @@ impl Drop for WatcherHandle {
     }
 }
 
-/// Watches a cluster until the handle is dropped. A slurmctld that does not answer is waited for, and said once.
+/// Watches a cluster until the handle is dropped. A slurmctld that does not answer is waited for,
+/// and said once.
 ///
 /// # Errors
 /// The state cannot be read, or there is no thread to be had.

@@ -41,7 +41,8 @@ pub struct Xid {
     pub name: &'static str,
     pub severity: Severity,
     pub cause: Cause,
-    /// What to do at once, stable: `none`, `watch`, `restart_application`, `reset_gpu`, `reset_gpu_when_idle`, `reboot_node`, …
+    /// What to do at once, stable: `none`, `watch`, `restart_application`, `reset_gpu`,
+    /// `reset_gpu_when_idle`, `reboot_node`, …
     pub action: &'static str,
     /// One sentence.
     pub meaning: &'static str,
@@ -51,8 +52,8 @@ pub struct Xid {
 const FILE: &str = include_str!("../../../../schemas/xid_catalog.csv");
 
 /// All codes that are known, by code. After NVIDIA's public catalogue of XIDs
-/// (<https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>), in our words; the severities are our reading of the
-/// actions it advises.
+/// (<https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>), in our words; the
+/// severities are our reading of the actions it advises.
 pub fn catalog() -> &'static [Xid] {
     static CATALOG: LazyLock<Vec<Xid>> = LazyLock::new(|| {
         FILE.lines().skip(1).map(|line| entry(line).expect("a test reads the file")).collect()

@@ -35,13 +35,15 @@ struct Waiting {
 
 /// Puts reports of the kernel's log and of NVML together.
 ///
-/// A report waits `window` for its counterpart and is then told alone. Pairs are one to one, so that three lines and two events
-/// are three occurrences. A counterpart has the same address and code; an event that finds none takes any unconfirmed line of its
-/// device, because NVML tells the last code for all events that piled up: lines 31 and 43 with events 43 and 43 are two
-/// occurrences, not three. An event that no line answers to is told as NVML's alone: the kernel's log may have lost it.
+/// A report waits `window` for its counterpart and is then told alone. Pairs are one to one, so
+/// that three lines and two events are three occurrences. A counterpart has the same address and
+/// code; an event that finds none takes any unconfirmed line of its device, because NVML tells the
+/// last code for all events that piled up: lines 31 and 43 with events 43 and 43 are two
+/// occurrences, not three. An event that no line answers to is told as NVML's alone: the kernel's
+/// log may have lost it.
 ///
-/// Where only one source exists nothing waits. With NVML alone, occurrences that it piled up have the code of the last, and
-/// which it left out is not known.
+/// Where only one source exists nothing waits. With NVML alone, occurrences that it piled up have
+/// the code of the last, and which it left out is not known.
 #[derive(Debug)]
 pub struct Join {
     window: Duration,
@@ -102,9 +104,9 @@ impl Join {
         state.waiting.front().is_some_and(|w| state.knows(w, now, self.window))
     }
 
-    /// What is known enough to be told, each with who said so: `nvml`, `kmsg` or `nvml,kmsg`. Oldest first, and nothing before
-    /// what is older, so that one number of the kernel's records says what was told. `all` at the end: nothing is waited for any
-    /// more.
+    /// What is known enough to be told, each with who said so: `nvml`, `kmsg` or `nvml,kmsg`.
+    /// Oldest first, and nothing before what is older, so that one number of the kernel's records
+    /// says what was told. `all` at the end: nothing is waited for any more.
     pub fn due(&self, now: Instant, all: bool) -> Vec<(Occurrence, &'static str)> {
         let mut state = self.state();
         let count = state.waiting.iter().take_while(|w| all || state.knows(w, now, self.window)).count();

@@ -23,7 +23,8 @@ const LONGEST: usize = 8192;
 /// Whether the kernel's log can be read by this process: opens it and reads nothing.
 ///
 /// # Errors
-/// What the kernel answers: EPERM or EACCES without CAP_SYSLOG or permission on the device, ENOENT where it is not mounted.
+/// What the kernel answers: EPERM or EACCES without CAP_SYSLOG or permission on the device, ENOENT
+/// where it is not mounted.
 pub fn kernel_log_readable(path: &Path) -> io::Result<()> {
     open(path).map(|_| ())
 }
@@ -37,8 +38,8 @@ pub(crate) struct KernelLog {
 }
 
 impl KernelLog {
-    /// Begins to read behind the record `after`, or with what comes from now on; each report goes to `tell` with its time in ms
-    /// since the epoch and its record's number.
+    /// Begins to read behind the record `after`, or with what comes from now on; each report goes
+    /// to `tell` with its time in ms since the epoch and its record's number.
     ///
     /// # Errors
     /// As [`kernel_log_readable`].
@@ -116,7 +117,8 @@ impl Follower {
                 if both[0].revents().is_some_and(|seen| !seen.is_empty()) {
                     return false;
                 }
-                // A file at its end and a pipe without a writer are always ready: look again in a while.
+                // A file at its end and a pipe without a writer are always ready: look again in a
+                // while.
                 if self.at_end(both[1].revents()) {
                     !stops_within(stop, Duration::from_millis(100))
                 } else {
@@ -133,7 +135,8 @@ impl Follower {
         hung_up || self.file.metadata().is_ok_and(|m| m.is_file())
     }
 
-    /// Reads all there is. `/dev/kmsg` gives one record a read; a file or pipe as many lines as fit.
+    /// Reads all there is. `/dev/kmsg` gives one record a read; a file or pipe as many lines as
+    /// fit.
     fn read(&mut self, take: &mut impl FnMut(&str)) -> io::Result<()> {
         let mut buffer = [0; LONGEST];
         loop {
@@ -175,7 +178,8 @@ fn stops_within(stop: &UnixStream, time: Duration) -> bool {
     !matches!(poll(&mut [PollFd::new(stop.as_fd(), PollFlags::POLLIN)], timeout), Ok(0))
 }
 
-/// A record as `/dev/kmsg` writes it, `priority,number,microseconds,flags;message`, or a bare message.
+/// A record as `/dev/kmsg` writes it, `priority,number,microseconds,flags;message`, or a bare
+/// message.
 struct Record<'a> {
     seq: Option<u64>,
     /// Since the kernel started.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Where a device stands on PCI, as sysfs writes it: `0000:17:00.0`. The driver leaves the function out, and NVML writes eight
-/// digits of domain; all of them are the same address here.
+/// Where a device stands on PCI, as sysfs writes it: `0000:17:00.0`. The driver leaves the function
+/// out, and NVML writes eight digits of domain; all of them are the same address here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PciAddress {
     pub domain: u32,
@@ -51,8 +51,9 @@ pub struct KernelReport {
     pub text: String,
 }
 
-/// Reads the message of a line (without the kernel's prefix): `NVRM: Xid (PCI:0000:17:00): 79, pid=1234, name=python, …`, the
-/// older form without `PCI:` and process, and `SXid` of NVSwitches. Anything else is `None`.
+/// Reads the message of a line (without the kernel's prefix): `NVRM: Xid (PCI:0000:17:00): 79,
+/// pid=1234, name=python, …`, the older form without `PCI:` and process, and `SXid` of NVSwitches.
+/// Anything else is `None`.
 pub fn parse(message: &str) -> Option<KernelReport> {
     let (switch, rest) = if let Some((_, rest)) = message.split_once("NVRM: Xid (") {
         (false, rest)

@@ -23,7 +23,8 @@ struct State {
 }
 
 impl Told {
-    /// Goes on with the file, if it is of this boot; record 0 is the kernel's greeting: nothing is missed.
+    /// Goes on with the file, if it is of this boot; record 0 is the kernel's greeting: nothing is
+    /// missed.
     pub(crate) fn open(file: Option<PathBuf>) -> Self {
         let keeps = file.is_some();
         let (said, checkpoint) = Checkpoint::open::<State>(file).unwrap_or_else(|error| {

@@ -22,7 +22,8 @@ fn declared(specs: &[&str]) -> Fleet {
     fleet
 }
 
-/// Cluster, name, thousandths of a GPU, model, pool and minutes since midnight, by cluster and name.
+/// Cluster, name, thousandths of a GPU, model, pool and minutes since midnight, by cluster and
+/// name.
 fn nodes(log: &MemoryLog) -> Vec<String> {
     let shown = |event| {
         let Event::Node(node) = event else { panic!("{event:?}") };

@@ -4,7 +4,8 @@ use crate::support::{gpu_ms, run, text};
 use tidegate_collect::{ImportError, ImportOptions, Mapping, MappingError, import};
 use tidegate_events::{Event, v1};
 
-/// One small file for each shipped mapping, with the number of events it gives besides dead letters and heartbeats.
+/// One small file for each shipped mapping, with the number of events it gives besides dead letters
+/// and heartbeats.
 const SAMPLES: &[(&str, &str, usize)] = &[
     (
         "alibaba_openb_nodes",

@@ -91,7 +91,8 @@ fn a_pending_array_is_all_its_tasks() {
     assert_eq!(jobs.len(), 15);
 }
 
-/// Minutes after 09:00, reason and priority of the WAITING events of a job that was submitted at 09:00.
+/// Minutes after 09:00, reason and priority of the WAITING events of a job that was submitted at
+/// 09:00.
 fn waits(
     eligible: &str,
     start: &str,
@@ -124,7 +125,8 @@ fn what_a_job_waited_for_is_told_for_its_wait() {
     assert_eq!(waits("09:20", "Unknown", "Unknown", "PENDING", limit), [told(20, limit)]);
     // Cancelled before it was eligible: it had waited for that all the while.
     assert_eq!(waits("Unknown", "Unknown", "09:30", "CANCELLED", "JobHeldUser"), [told(0, "JobHeldUser")]);
-    // What keeps a job from being eligible bound until it was; why it waited from then on nobody says.
+    // What keeps a job from being eligible bound until it was; why it waited from then on nobody
+    // says.
     let then_nothing = (20, None, Some(4711));
     assert_eq!(
         waits("09:20", "10:00", "11:00", "COMPLETED", "Dependency"),

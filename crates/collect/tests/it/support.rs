@@ -13,7 +13,8 @@ use tidegate_log::{
 };
 use tidegate_testing::needs;
 
-/// Keeps appended records; knows producers, so that a repeated chunk is recognised. Topics are made by the importer.
+/// Keeps appended records; knows producers, so that a repeated chunk is recognised. Topics are made
+/// by the importer.
 #[derive(Debug, Default)]
 pub struct MemoryLog {
     state: Mutex<State>,

@@ -1,4 +1,5 @@
-//! The shipped mappings on the public traces: counts and GPU time against sums made directly from the columns.
+//! The shipped mappings on the public traces: counts and GPU time against sums made directly from
+//! the columns.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -71,7 +71,8 @@ fn what_is_no_event_becomes_a_dead_letter() {
     assert_eq!(numbers(&events), [2]);
 }
 
-/// The log fails before and after it has taken an append in, and the agent ends and starts in between.
+/// The log fails before and after it has taken an append in, and the agent ends and starts in
+/// between.
 #[test]
 fn mishaps_and_restarts_lose_and_double_nothing() {
     let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|seed| seed.parse().ok());

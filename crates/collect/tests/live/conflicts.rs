@@ -1,4 +1,5 @@
-//! Two agents under one name: the older one is refused, says so and stops, and nothing of the two is mixed.
+//! Two agents under one name: the older one is refused, says so and stops, and nothing of the two
+//! is mixed.
 
 use std::fs;
 use std::path::Path;
@@ -58,7 +59,8 @@ fn two_agents(log: &Log) {
     assert!(source.starts_with("agent/n1/conflict/"), "{source}");
     assert!(conflict.description.unwrap().contains("was refused") && conflict.boot_id.is_some());
 
-    // Again without a word it is refused again; taking over, it delivers what it has, and the other one is refused.
+    // Again without a word it is refused again; taking over, it delivers what it has, and the other
+    // one is refused.
     let older = start(options(one.path()), log);
     refused(older);
     let spool = SpoolOptions { take_over: true, ..options(one.path()).spool };
@@ -92,7 +94,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The disk of a node was cloned with what waited on it: what was there counts once, what came later is told apart.
+/// The disk of a node was cloned with what waited on it: what was there counts once, what came
+/// later is told apart.
 #[test]
 fn a_cloned_spool_is_another_agent() {
     let (log, one, clone) = (Log::embedded(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -119,7 +122,8 @@ fn a_cloned_spool_is_another_agent() {
     assert_eq!(node_events(&events, NodeEventKind::CollectorConflict).len(), 1);
 }
 
-/// A machine that was cloned while it ran has the same boot and the same files: only the log can tell.
+/// A machine that was cloned while it ran has the same boot and the same files: only the log can
+/// tell.
 #[test]
 fn numbers_that_somebody_else_has_used_are_noticed() {
     let (dir, log) = (tempfile::tempdir().unwrap(), Log::embedded());

@@ -14,10 +14,12 @@ use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
 use crate::support::{Recorder, wait_until};
 
 const FOLDER: &str = "TIDEGATE_TEST_FOLDER";
-/// What all of it may add to a process beside its code, KiB. The agent as a whole must stay under 20 MiB.
+/// What all of it may add to a process beside its code, KiB. The agent as a whole must stay under
+/// 20 MiB.
 const LIMIT_KIB: u64 = 3 << 10;
 
-/// Says its own resident memory before and with the inlet, the kubelet's client and the dcgm source.
+/// Says its own resident memory before and with the inlet, the kubelet's client and the dcgm
+/// source.
 #[test]
 #[ignore = "started by the other test"]
 fn idle_process() {

@@ -1,6 +1,7 @@
 //! The disk of the spool is full: that is said, with what to do, and the agent goes on sending.
 //!
-//! The disk is a small memory file system in a namespace of its own; where the user may not mount, the test is skipped.
+//! The disk is a small memory file system in a namespace of its own; where the user may not mount,
+//! the test is skipped.
 
 use std::env;
 use std::fs;

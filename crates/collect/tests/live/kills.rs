@@ -1,6 +1,8 @@
-//! An agent's process is killed at random instants: all that it stored is in the log, once and in order.
+//! An agent's process is killed at random instants: all that it stored is in the log, once and in
+//! order.
 //!
-//! `TIDEGATE_CRASH_RUNS` sets the number of kills, `TIDEGATE_CRASH_SEED` repeats a failed run's instants.
+//! `TIDEGATE_CRASH_RUNS` sets the number of kills, `TIDEGATE_CRASH_SEED` repeats a failed run's
+//! instants.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -103,7 +105,8 @@ fn kill_again_and_again(
     println!("TIDEGATE_CRASH_SEED={seed}");
     let mut random = Random::new(seed);
     let spool = tempfile::tempdir().unwrap();
-    // Numbers of different runs are apart, so that one that was told and not stored is told from one that was.
+    // Numbers of different runs are apart, so that one that was told and not stored is told from
+    // one that was.
     let mut stored = Vec::new();
     for run in 0..number("TIDEGATE_CRASH_RUNS").map_or(runs, |runs| runs as usize) as u64 {
         let life = Duration::from_millis(150 + random.below([400, 2_500][run as usize % 2]));

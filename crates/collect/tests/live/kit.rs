@@ -136,8 +136,8 @@ pub fn events(log: &dyn EventLog) -> BTreeMap<TopicPartition, Vec<Event>> {
     found
 }
 
-/// Checks that each life of each source has its numbers from 0 on, once, growing in each partition; but for `gaps` of them.
-/// Gives all events in the order of their numbers.
+/// Checks that each life of each source has its numbers from 0 on, once, growing in each partition;
+/// but for `gaps` of them. Gives all events in the order of their numbers.
 pub fn check_numbers(log: &dyn EventLog, gaps: u64) -> Vec<Event> {
     let mut lives: BTreeMap<(String, u64), BTreeMap<u64, Event>> = BTreeMap::new();
     for (at, events) in events(log) {
@@ -219,7 +219,8 @@ pub fn start(options: AgentOptions, log: &Log) -> Agent {
     start_with(options, || log.connect())
 }
 
-/// The same on any way to a log; waits for one before to let go of the spool, as it does when its last attempt is over.
+/// The same on any way to a log; waits for one before to let go of the spool, as it does when its
+/// last attempt is over.
 pub fn start_with(options: AgentOptions, connect: impl Fn() -> Connect) -> Agent {
     let began = Instant::now();
     loop {

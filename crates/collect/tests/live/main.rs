@@ -1,5 +1,6 @@
-//! What runs on nodes, against what it has to do with: the real NVML wrapper on a stand-in for the driver's library, servers
-//! and clients on this machine, real processes that are killed, real logs that go away and come back.
+//! What runs on nodes, against what it has to do with: the real NVML wrapper on a stand-in for the
+//! driver's library, servers and clients on this machine, real processes that are killed, real logs
+//! that go away and come back.
 //!
 //! Tests that need Kafka are skipped where it cannot be had; with `CI=true` they fail instead.
 

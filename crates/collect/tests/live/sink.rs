@@ -82,7 +82,8 @@ impl Told {
             }
             assert!(ticks.values().all(|count| *count == 1), "device {index}: {ticks:?}");
         }
-        // Which ticks there are is the same for all: none has one that another lacks, within the time all were read.
+        // Which ticks there are is the same for all: none has one that another lacks, within the
+        // time all were read.
         let span = |index| {
             let all: Vec<_> = self.of(index).iter().map(|(r, _)| r.tick_ms).collect();
             (all.iter().copied().min().unwrap(), all.iter().copied().max().unwrap(), all)

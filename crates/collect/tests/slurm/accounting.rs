@@ -12,8 +12,9 @@ use crate::told::{Attempt, Told, gpu_seconds};
 use crate::watching::Watching;
 use crate::workload;
 
-/// Attempts by accounting: each record that has devices or nodes is one. What was resized in the second in which it started
-/// took no time. An error while there are records that are not filled in, or not over.
+/// Attempts by accounting: each record that has devices or nodes is one. What was resized in the
+/// second in which it started took no time. An error while there are records that are not filled
+/// in, or not over.
 fn attempts(cluster: &Cluster) -> Result<BTreeSet<Attempt>, String> {
     let columns = "JobID,Start,End,State,NodeList,AllocTRES,Partition";
     let text = cluster.run("sacct", &["-a", "-D", "-X", "-n", "-P", "-S", "now-1day", "-o", columns]);
@@ -101,7 +102,8 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
     import_says_the_same(&cluster, &told, &found);
 }
 
-/// Where devices were told one by one they make the same time; they are of all attempts that were seen while they ran.
+/// Where devices were told one by one they make the same time; they are of all attempts that were
+/// seen while they ran.
 fn devices_add_up(told: &Told, attempts: &BTreeSet<Attempt>) {
     let sums = told.device_seconds();
     for attempt in attempts {
@@ -109,7 +111,8 @@ fn devices_add_up(told: &Told, attempts: &BTreeSet<Attempt>) {
             assert_eq!(*seconds, attempt.gpus as i64 * (attempt.end_s - attempt.start_s), "{attempt:?}");
         }
     }
-    // Those that began and ended while the watcher was away were not seen: on a slow machine most of them.
+    // Those that began and ended while the watcher was away were not seen: on a slow machine most
+    // of them.
     let with_gpus = attempts.iter().filter(|attempt| attempt.gpus > 0).count();
     eprintln!("of {with_gpus} attempts with GPUs {} were seen with their devices", sums.len());
     assert!(sums.len() > 10, "only {} were seen", sums.len());

@@ -31,7 +31,8 @@ pub fn polled(watched: &mut Watcher) -> Result<Vec<Event>, PollError> {
     Ok(events)
 }
 
-/// End and, where it can be believed, start of each attempt in the file of jobcomp/filetxt. It knows no GPUs.
+/// End and, where it can be believed, start of each attempt in the file of jobcomp/filetxt. It
+/// knows no GPUs.
 ///
 /// Of a job that was resized it writes the resize as the start of both parts.
 fn completed(cluster: &Cluster) -> Vec<Completed> {
@@ -68,8 +69,8 @@ fn completed(cluster: &Cluster) -> Vec<Completed> {
 struct Completed {
     end_s: i64,
     start_s: Option<i64>,
-    /// It may have ended by a requeue, of which the queue shows only when the job was back: that is later by the time that it
-    /// took to give the devices back.
+    /// It may have ended by a requeue, of which the queue shows only when the job was back: that is
+    /// later by the time that it took to give the devices back.
     back_in_queue: bool,
 }
 
@@ -159,7 +160,8 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
     for known in &expected {
         match found.iter().position(|told| known.is(told)) {
             Some(place) => drop(found.swap_remove(place)),
-            // What began and ended within a second is not always seen between two polls, and took no time.
+            // What began and ended within a second is not always seen between two polls, and took
+            // no time.
             None if known.start_s == Some(known.end_s) => {}
             None => panic!("{:?} to {} is not in {found:#?}\n{}", known.start_s, known.end_s, kept()),
         }

@@ -120,7 +120,8 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             eprintln!("logs of the cluster:\n{}", logs(self.path()));
         }
-        // The supervisor stops everything when its input ends, and it would if this process were killed.
+        // The supervisor stops everything when its input ends, and it would if this process were
+        // killed.
         drop(self.supervisor.stdin.take());
         self.supervisor.wait().ok();
     }

@@ -47,7 +47,8 @@ impl Told {
         self.ids.contains(id)
     }
 
-    /// Kinds of events of a job in the order in which they happened, without those of steps and devices.
+    /// Kinds of events of a job in the order in which they happened, without those of steps and
+    /// devices.
     pub fn course(&self, job_id: &str) -> Vec<(Kind, i64, String)> {
         let own =
             |job: &&v1::JobEvent| job.job_id == job_id && job.step_id.is_none() && job.hold_id.is_none();

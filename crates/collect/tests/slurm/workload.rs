@@ -137,13 +137,15 @@ fn lose_a_node(cluster: &Cluster) {
     std::thread::sleep(std::time::Duration::from_millis(2100));
     cluster.run("scontrol", &["update", "NodeName=n4", "State=DOWN", "Reason=row remap failure = 1"]);
     cluster.wait_state(&comes_back, &["PD"]);
-    // A job that starts where its processes still are drains the node. The node may have come back by itself.
+    // A job that starts where its processes still are drains the node. The node may have come back
+    // by itself.
     std::thread::sleep(std::time::Duration::from_secs(6));
     cluster.try_run("scontrol", &["update", "NodeName=n4", "State=RESUME"]).ok();
     again_now(cluster, &comes_back);
 }
 
-/// Waits until nothing runs or waits any more. A node that was away while slurmctld was may be long in giving a job back.
+/// Waits until nothing runs or waits any more. A node that was away while slurmctld was may be long
+/// in giving a job back.
 pub fn drain(cluster: &Cluster, seconds: u64) {
     let mut left = String::new();
     let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

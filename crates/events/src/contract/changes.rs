@@ -1,4 +1,5 @@
-//! Compares two states of the contract, by the rules of `schemas/README.md`: only additions are free.
+//! Compares two states of the contract, by the rules of `schemas/README.md`: only additions are
+//! free.
 
 use prost_reflect::{
     Cardinality, DescriptorPool, EnumDescriptor, EnumValueDescriptor, FieldDescriptor, FileDescriptor,
@@ -7,7 +8,8 @@ use prost_reflect::{
 
 use super::{Change, Effect, shape};
 
-/// All that differs between two states of the contract, the worst first, then in the order of the old files.
+/// All that differs between two states of the contract, the worst first, then in the order of the
+/// old files.
 ///
 /// Where a package was renamed nothing else is compared, as every name begins with it.
 pub fn changes(old: &DescriptorPool, new: &DescriptorPool) -> Vec<Change> {

@@ -22,7 +22,8 @@ pub fn built_in() -> &'static DescriptorPool {
     &CONTRACT
 }
 
-/// What a field looks like to readers, e.g. `optional uint64`; `plain` is a field that is never absent, only zero.
+/// What a field looks like to readers, e.g. `optional uint64`; `plain` is a field that is never
+/// absent, only zero.
 pub fn shape(field: &FieldDescriptor) -> String {
     let label = match field.cardinality() {
         Cardinality::Required => "required",
@@ -38,7 +39,8 @@ pub fn shape(field: &FieldDescriptor) -> String {
     }
 }
 
-/// What a change means for the events that exist and the programs that read and write them; the worst first.
+/// What a change means for the events that exist and the programs that read and write them; the
+/// worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// Something that exists is read wrongly or not at all.
@@ -55,7 +57,8 @@ pub struct Change {
     pub effect: Effect,
     /// The `.proto` file, by its name in the folder.
     pub file: String,
-    /// Message or enum, and field or value, e.g. `JobEvent.gpus_milli`; empty for a file as a whole.
+    /// Message or enum, and field or value, e.g. `JobEvent.gpus_milli`; empty for a file as a
+    /// whole.
     pub place: String,
     /// What is different, what that does, and how to mend it.
     pub what: String,

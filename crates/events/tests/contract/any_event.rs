@@ -1,4 +1,5 @@
-//! Strategies that fill in any message by its descriptor: a field added to a schema is tested from then on.
+//! Strategies that fill in any message by its descriptor: a field added to a schema is tested from
+//! then on.
 
 use proptest::prelude::*;
 use prost_reflect::prost::Message;
@@ -116,8 +117,9 @@ fn fill_if_empty(message: &mut DynamicMessage, field: &str) {
     }
 }
 
-/// Devices and metrics get names of their own, ticks come each second, and columns get one value per device and tick and
-/// lose marks of missing values. Processes were on the last device, all the time.
+/// Devices and metrics get names of their own, ticks come each second, and columns get one value
+/// per device and tick and lose marks of missing values. Processes were on the last device, all the
+/// time.
 fn fit_samples(batch: &mut DynamicMessage) {
     let list = |batch: &DynamicMessage, name: &str| {
         batch.get_field_by_name(name).expect("a field").into_owned().as_list().expect("a list").to_vec()

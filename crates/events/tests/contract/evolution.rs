@@ -1,6 +1,7 @@
 //! Schemas only grow: what `schemas/fixtures/contract.txt` lists must stay as it is.
 //!
-//! `TIDEGATE_BLESS=1 cargo test -p tidegate-events` adds what is new. It removes and changes nothing.
+//! `TIDEGATE_BLESS=1 cargo test -p tidegate-events` adds what is new. It removes and changes
+//! nothing.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 

@@ -1,8 +1,9 @@
 //! Fixtures of every version of every schema must decode for ever.
 //!
-//! `schemas/fixtures/<schema>/v<version>.bin` holds one payload as that version wrote it, `.json` what it says, in
-//! Protobuf's own JSON form. `TIDEGATE_BLESS=1 cargo test -p tidegate-events` writes those that are missing for the versions
-//! this build writes; files that exist are never touched.
+//! `schemas/fixtures/<schema>/v<version>.bin` holds one payload as that version wrote it, `.json`
+//! what it says, in Protobuf's own JSON form. `TIDEGATE_BLESS=1 cargo test -p tidegate-events`
+//! writes those that are missing for the versions this build writes; files that exist are never
+//! touched.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 

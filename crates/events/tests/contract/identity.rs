@@ -92,7 +92,8 @@ proptest! {
     }
 }
 
-/// The id is written into the encoded message: it must land in its place behind a length of one byte or more.
+/// The id is written into the encoded message: it must land in its place behind a length of one
+/// byte or more.
 #[test]
 fn sealing_finds_its_place_in_any_envelope() {
     for source_len in [0, 80, 100, 120, 200, 20_000] {

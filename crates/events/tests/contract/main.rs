@@ -1,4 +1,5 @@
-//! Tests of the public contract: what is written today reads back, and what was ever written still does.
+//! Tests of the public contract: what is written today reads back, and what was ever written still
+//! does.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! The files of `schemas/` as descriptors, so that tests speak about every message and field without naming them.
+//! The files of `schemas/` as descriptors, so that tests speak about every message and field
+//! without naming them.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,11 @@
 //! How often a job should save its state.
 //!
-//! Work of `t` seconds and a save of `d` seconds, failures at rate `l`, each costing a restart of `r` seconds in which more may
-//! come: the expected time of the segment is `e^{lr} (e^{l(t+d)} - 1) / l` (Daly 2006), so the share of time that is not kept
-//! work is `1 - t l e^{-lr} / (e^{l(t+d)} - 1)`. Young's `sqrt(2 d / l)` and Daly's series are its limits for `l d` small; the
-//! optimum here is of the exact form, which also holds when a save takes a good part of the time between failures. The rate is
-//! not known but has a posterior, and waste is averaged over it.
+//! Work of `t` seconds and a save of `d` seconds, failures at rate `l`, each costing a restart of
+//! `r` seconds in which more may come: the expected time of the segment is `e^{lr} (e^{l(t+d)} - 1)
+//! / l` (Daly 2006), so the share of time that is not kept work is `1 - t l e^{-lr} / (e^{l(t+d)} -
+//! 1)`. Young's `sqrt(2 d / l)` and Daly's series are its limits for `l d` small; the optimum here
+//! is of the exact form, which also holds when a save takes a good part of the time between
+//! failures. The rate is not known but has a posterior, and waste is averaged over it.
 
 use argmin::{
     core::{CostFunction, Executor, State},
@@ -22,7 +23,8 @@ const INTERVAL: [f64; 2] = [0.1, 0.9];
 /// Intervals looked at before the best is refined, evenly over the logarithm.
 const GRID: u32 = 128;
 
-/// Failures of a node class, Gamma over failures per node-hour: what is believed before, plus what was counted.
+/// Failures of a node class, Gamma over failures per node-hour: what is believed before, plus what
+/// was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct FailurePosterior {
     shape: f64,
@@ -30,8 +32,8 @@ pub struct FailurePosterior {
 }
 
 impl FailurePosterior {
-    /// What published fleets say: 4 failures per 1,000 node-days (RSC-1 6.5, RSC-2 2.3, Llama 3 3.8), worth half a failure, so
-    /// that a class's own count soon outweighs it.
+    /// What published fleets say: 4 failures per 1,000 node-days (RSC-1 6.5, RSC-2 2.3, Llama 3
+    /// 3.8), worth half a failure, so that a class's own count soon outweighs it.
     pub fn published() -> Self {
         let shape = 0.5;
         Self { shape, node_hours: shape / (4.0 / 24_000.0) }
@@ -51,8 +53,9 @@ impl FailurePosterior {
         self.shape / self.node_hours
     }
 
-    /// Rate per second of a job on `nodes` nodes that is also stopped `other_per_hour` times an hour for reasons with a known
-    /// rate (preemption, resizing): a Gamma of the same mean and variance as the sum.
+    /// Rate per second of a job on `nodes` nodes that is also stopped `other_per_hour` times an
+    /// hour for reasons with a known rate (preemption, resizing): a Gamma of the same mean and
+    /// variance as the sum.
     fn of_job(&self, nodes: u32, other_per_hour: f64) -> Result<JobRate, AdviceError> {
         let nodes = parameter("nodes of the job", f64::from(nodes), "1 or more", |nodes| nodes >= 1.0)?;
         parameter("other stops per hour", other_per_hour, "0 or more", |rate| rate >= 0.0)?;
@@ -72,8 +75,9 @@ struct JobRate {
 impl JobRate {
     fn quantile(&self, level: f64) -> Result<f64, AdviceError> {
         let gave_up = |reason: String| AdviceError::Optimiser { what: "the failure rate", reason };
-        // For large shapes Wilson and Hilferty's cube root is exact enough. For small ones the library's own inverse does not
-        // converge where the density has no limit at 0, so its distribution function is halved over logarithms.
+        // For large shapes Wilson and Hilferty's cube root is exact enough. For small ones the
+        // library's own inverse does not converge where the density has no limit at 0, so its
+        // distribution function is halved over logarithms.
         let unit = if self.shape < 200.0 {
             let gamma = Gamma::new(self.shape, 1.0).map_err(|error| gave_up(error.to_string()))?;
             let (mut low, mut high) = (-700.0f64, (self.shape * 20.0 + 50.0).ln());
@@ -118,7 +122,8 @@ pub struct Range {
 /// Advice on one job's interval.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckpointAdvice {
-    /// Seconds of work between saves that waste least, over the posterior; the interval is of the best for a known rate.
+    /// Seconds of work between saves that waste least, over the posterior; the interval is of the
+    /// best for a known rate.
     pub best_interval_s: Range,
     /// Share of time that is not kept work at that interval.
     pub best_waste: Range,
@@ -132,12 +137,14 @@ pub struct CheckpointAdvice {
     pub young_s: f64,
 }
 
-/// Young's interval for a save of `save_s` seconds and a rate of failures per second: `sqrt(2 d / l)`.
+/// Young's interval for a save of `save_s` seconds and a rate of failures per second: `sqrt(2 d /
+/// l)`.
 pub fn young(save_s: f64, rate: f64) -> f64 {
     (2.0 * save_s / rate).sqrt()
 }
 
-/// Share of time that is not kept work, exact for failures at a constant `rate` per second; between 0 and 1.
+/// Share of time that is not kept work, exact for failures at a constant `rate` per second; between
+/// 0 and 1.
 pub fn daly_waste(interval_s: f64, cost: CheckpointCost, rate: f64) -> f64 {
     let exponent = rate * (interval_s + cost.save_s);
     if exponent < 1e-12 {
@@ -147,11 +154,12 @@ pub fn daly_waste(interval_s: f64, cost: CheckpointCost, rate: f64) -> f64 {
     (1.0 - kept).clamp(0.0, 1.0)
 }
 
-/// Advises on a job of `nodes` nodes whose class failed as `posterior` says, and which other causes stop `other_per_hour` times
-/// an hour. `interval_s` is the work between saves now, if it saves.
+/// Advises on a job of `nodes` nodes whose class failed as `posterior` says, and which other causes
+/// stop `other_per_hour` times an hour. `interval_s` is the work between saves now, if it saves.
 ///
 /// # Errors
-/// Costs that are negative, a save of 0 (saving without pause cannot be too frequent), no nodes, an interval of 0.
+/// Costs that are negative, a save of 0 (saving without pause cannot be too frequent), no nodes, an
+/// interval of 0.
 pub fn checkpoint_advice(
     posterior: &FailurePosterior,
     nodes: u32,
@@ -220,11 +228,13 @@ fn best_interval(cost: CheckpointCost, rates: &[f64]) -> Result<f64, AdviceError
         reason: error.to_string(),
     };
     let problem = Waste { cost, rates };
-    // From a hundredth of a save to thrice Young's interval at the smallest rate: the exact optimum is below Young's.
+    // From a hundredth of a save to thrice Young's interval at the smallest rate: the exact optimum
+    // is below Young's.
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min).max(1e-14);
     let (low, high) = ((cost.save_s / 100.0).ln(), (3.0 * young(cost.save_s, least)).max(cost.save_s).ln());
     let width = (high - low) / f64::from(GRID);
-    // A mean over many rates need not have one valley: a grid finds the lowest, Brent's method its floor.
+    // A mean over many rates need not have one valley: a grid finds the lowest, Brent's method its
+    // floor.
     let mut floor = (f64::INFINITY, low);
     for k in 0..=GRID {
         let at = low + width * f64::from(k);
@@ -275,19 +285,22 @@ mod tests {
 
     #[test]
     fn for_rare_failures_it_is_youngs() {
-        // One failure in 6,000 s, a save of 10 s: sqrt(2 x 10 x 6000) = 346 s, about 6 minutes, less a save.
+        // One failure in 6,000 s, a save of 10 s: sqrt(2 x 10 x 6000) = 346 s, about 6 minutes,
+        // less a save.
         let cost = CheckpointCost { save_s: 10.0, restart_s: 600.0 };
         let advice = checkpoint_advice(&known(0.6), 1, 0.0, cost, Some(3600.0)).unwrap();
         assert!((advice.young_s - 346.4).abs() < 0.1);
         assert!((advice.best_interval_s.value - 340.0).abs() < 5.0, "{advice:?}");
         assert!(advice.gain.unwrap() > 0.1);
-        // 10 / 340 + 340 / 12000 + 600 / 6000 to first order is 0.157; the exact one counts restarts that fail.
+        // 10 / 340 + 340 / 12000 + 600 / 6000 to first order is 0.157; the exact one counts
+        // restarts that fail.
         assert!((advice.best_waste.value - 0.146).abs() < 0.01, "{advice:?}");
     }
 
     #[test]
     fn for_saves_as_long_as_failures_are_apart_it_is_the_exact_optimum() {
-        // The optimum solves e^{-l(t+d)} = 1 - l t; for d = M = 1000 s that is t = 841.4 s where Young says 1414.
+        // The optimum solves e^{-l(t+d)} = 1 - l t; for d = M = 1000 s that is t = 841.4 s where
+        // Young says 1414.
         let cost = CheckpointCost { save_s: 1000.0, restart_s: 0.0 };
         let advice = checkpoint_advice(&known(3.6), 1, 0.0, cost, None).unwrap();
         let best = advice.best_interval_s.value / 1000.0;

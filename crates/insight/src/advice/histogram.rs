@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::{AdviceError, error::parameter};
 
-/// Counts between rising edges. Bin k holds values from `edges[k]` up to, and without, `edges[k + 1]`.
+/// Counts between rising edges. Bin k holds values from `edges[k]` up to, and without, `edges[k +
+/// 1]`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Histogram {
     edges: Vec<f64>,
@@ -40,7 +41,8 @@ impl Histogram {
         Ok(Self { edges, counts })
     }
 
-    /// Upper edge of the bin that holds the quantile at `level`: never below the true one, too large by at most a bin.
+    /// Upper edge of the bin that holds the quantile at `level`: never below the true one, too
+    /// large by at most a bin.
     ///
     /// # Errors
     /// A level outside 0..=1.
@@ -53,7 +55,8 @@ impl Histogram {
             seen += u128::from(count);
             seen >= rank
         });
-        // Rounding of huge counts can put the rank past the last: then it is the last that holds any.
+        // Rounding of huge counts can put the rank past the last: then it is the last that holds
+        // any.
         let bin = bin.or_else(|| self.counts.iter().rposition(|&count| count > 0)).unwrap_or(0);
         Ok(self.edges[bin + 1])
     }

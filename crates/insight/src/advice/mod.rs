@@ -1,4 +1,5 @@
-//! Advice a person may take: how often to save, how a job scales, which slice fits, who can share. Never acted on unasked.
+//! Advice a person may take: how often to save, how a job scales, which slice fits, who can share.
+//! Never acted on unasked.
 
 mod checkpoint;
 mod error;

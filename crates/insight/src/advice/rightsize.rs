@@ -30,7 +30,8 @@ pub struct Slice {
 pub struct Usage {
     /// 99.9 % quantile of memory held, bytes ([`super::Histogram::quantile_above`]).
     pub memory_p999_bytes: f64,
-    /// 95 % quantile of the share of SMs active, 0 to 1. Not of GPU utilisation, which one thread fills.
+    /// 95 % quantile of the share of SMs active, 0 to 1. Not of GPU utilisation, which one thread
+    /// fills.
     pub sm_p95: f64,
     /// Days measured.
     pub days: f64,

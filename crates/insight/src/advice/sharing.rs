@@ -1,8 +1,9 @@
 //! Which jobs could share a device, because one rests while the other works.
 //!
-//! Limits, to be shown with every pair: sharing isolates neither memory nor faults (a fault of one ends both, unless the device
-//! is sliced); the estimate sees hours, not milliseconds, so two jobs that burst within the same second collide unseen; caches
-//! and the host are not looked at. It is a list of candidates to try, never to act on.
+//! Limits, to be shown with every pair: sharing isolates neither memory nor faults (a fault of one
+//! ends both, unless the device is sliced); the estimate sees hours, not milliseconds, so two jobs
+//! that burst within the same second collide unseen; caches and the host are not looked at. It is a
+//! list of candidates to try, never to act on.
 
 use serde::Serialize;
 
@@ -45,12 +46,13 @@ pub struct Pair {
     pub peak_sm: f64,
     /// Memory of both, share of the device.
     pub memory: f64,
-    /// How far the sum of the peaks exceeds the peak of the sum: 0 if both peak together, larger the more they take turns.
+    /// How far the sum of the peaks exceeds the peak of the sum: 0 if both peak together, larger
+    /// the more they take turns.
     pub complementarity: f64,
 }
 
-/// Pairs jobs so that each is in at most one pair: those that take turns best first. At most `limit` jobs are looked at, in
-/// order of name, as the work grows with their square.
+/// Pairs jobs so that each is in at most one pair: those that take turns best first. At most
+/// `limit` jobs are looked at, in order of name, as the work grows with their square.
 ///
 /// # Errors
 /// A share outside 0..=1, or a profile that does not have 24 hours.

@@ -1,14 +1,18 @@
-//! Whether the bounds of published forecasts hold: coverage of one series as scores come in, and a word when it drifts.
+//! Whether the bounds of published forecasts hold: coverage of one series as scores come in, and a
+//! word when it drifts.
 //!
-//! Three CUSUMs of likelihood ratios (Page 1954) for each reach: the truth falls outside quantiles 0.1 to 0.9 in 0.35 of the cases and
-//! not in 0.2; or in 0.08; or above quantile 0.95 in 0.15 and not in 0.05. An alarm at ln 1000 is at least 1,000 independent scores
-//! apart while the promise holds (Lorden 1971). Forecasts that overlap err together, so each score counts by its share of an independent
-//! one: the geometric mean of dependent likelihood ratios has no greater mean than one of them, and the bound stands.
+//! Three CUSUMs of likelihood ratios (Page 1954) for each reach: the truth falls outside quantiles
+//! 0.1 to 0.9 in 0.35 of the cases and not in 0.2; or in 0.08; or above quantile 0.95 in 0.15 and
+//! not in 0.05. An alarm at ln 1000 is at least 1,000 independent scores apart while the promise
+//! holds (Lorden 1971). Forecasts that overlap err together, so each score counts by its share of
+//! an independent one: the geometric mean of dependent likelihood ratios has no greater mean than
+//! one of them, and the bound stands.
 //!
-//! That it is over is found by the same test the other way round, begun anew at the alarm: that the promise holds against what was
-//! alarmed about, at ln 300. Scores that speak for one speak against the other, so nobody can be sure sooner: for the bound of 0.95 a
-//! score that holds to its promise tells 0.051 nats in the mean, and ln 300 are 113 scores. Bounds that were good for so short a time
-//! begin at half the alarm, and a relapse is found in half the time.
+//! That it is over is found by the same test the other way round, begun anew at the alarm: that the
+//! promise holds against what was alarmed about, at ln 300. Scores that speak for one speak against
+//! the other, so nobody can be sure sooner: for the bound of 0.95 a score that holds to its promise
+//! tells 0.051 nats in the mean, and ln 300 are 113 scores. Bounds that were good for so short a
+//! time begin at half the alarm, and a relapse is found in half the time.
 
 use std::collections::BTreeMap;
 
@@ -157,7 +161,8 @@ pub struct CoverageWatch {
 }
 
 impl CoverageWatch {
-    /// For forecasts issued every `every` steps for each of `horizons` (steps from 1), at `day` steps a day; both at least 1.
+    /// For forecasts issued every `every` steps for each of `horizons` (steps from 1), at `day`
+    /// steps a day; both at least 1.
     pub fn new(day: usize, every: usize, horizons: &[usize]) -> Self {
         let (day, every) = (day.max(1), every.max(1));
         let mut published = BTreeMap::new();
@@ -167,11 +172,12 @@ impl CoverageWatch {
         Self { day, every, published, watched: BTreeMap::new() }
     }
 
-    /// Takes the next one, in the order of the steps they are of; says how the series stands at its reach if that is another thing
-    /// than before.
+    /// Takes the next one, in the order of the steps they are of; says how the series stands at its
+    /// reach if that is another thing than before.
     pub fn observe(&mut self, held: Held) -> Option<Coverage> {
         let reach = reach(held.step, self.day);
-        // As many forecasts as this cover one step together, and so many horizons of a reach err together.
+        // As many forecasts as this cover one step together, and so many horizons of a reach err
+        // together.
         let overlap = (held.step as f64 / self.every as f64).max(1.0);
         let weight = 1.0 / (overlap * (*self.published.get(&reach).unwrap_or(&1)).max(1) as f64);
         let watched = self.watched.entry(reach).or_insert_with(Watched::new);
@@ -236,7 +242,8 @@ mod tests {
     #[test]
     fn what_holds_as_promised_is_not_spoken_of() {
         let mut watch = CoverageWatch::new(24, 1, &[1]);
-        // One in five outside, half of these above: one in ten above is twice what was promised, but not 0.15.
+        // One in five outside, half of these above: one in ten above is twice what was promised,
+        // but not 0.15.
         let told: Vec<(bool, bool)> = (0..2_000).map(|at| (at % 5 != 0, at % 20 != 0)).collect();
         assert_eq!(feed(&mut watch, 1, 0, &told), vec![]);
         let now = watch.coverage()[0];
@@ -246,10 +253,12 @@ mod tests {
 
     #[test]
     fn drift_is_said_once_and_taken_back() {
-        // ln(0.35 / 0.2) = 0.5596 a miss: 6.908 is passed by the thirteenth. Below quantile 0.1, so none is above 0.95.
+        // ln(0.35 / 0.2) = 0.5596 a miss: 6.908 is passed by the thirteenth. Below quantile 0.1, so
+        // none is above 0.95.
         let mut watch = CoverageWatch::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, true); 20]), vec![(12, Drift::TooNarrow)]);
-        // A hit speaks against it with ln(0.8 / 0.65) = 0.2076: 5.704 are passed by the 28th. Fifty hits are too many.
+        // A hit speaks against it with ln(0.8 / 0.65) = 0.2076: 5.704 are passed by the 28th. Fifty
+        // hits are too many.
         let said = feed(&mut watch, 1, 20, &[(true, true); 55]);
         assert_eq!(said, vec![(20 + 27, Drift::None), (20 + 49, Drift::TooWide)]);
         // Begun at half of 6.908, a relapse is there after seven misses (0.5596 each).
@@ -265,8 +274,8 @@ mod tests {
         assert_eq!(feed(&mut watch, 1, 0, &[(true, true); 60]), vec![(49, Drift::TooWide)]);
     }
 
-    /// From an alarm on, scores of which a share `above` is above the bound: scores to the first return, and the share of `scores` in
-    /// which it is said that bounds hold.
+    /// From an alarm on, scores of which a share `above` is above the bound: scores to the first
+    /// return, and the share of `scores` in which it is said that bounds hold.
     fn after_an_alarm(seed: u64, above: f64, scores: usize) -> (Option<usize>, f64) {
         let mut cusum = Cusum::new(0.05, 0.15);
         (0..7).for_each(|_| cusum.observe(true, 1.0));
@@ -285,13 +294,15 @@ mod tests {
 
     #[test]
     fn drift_is_over_in_time_and_seldom_by_mistake() {
-        // A thousand times bounds hold again: the mean is near ln 300 over 0.0507 nats a score, as the module says.
+        // A thousand times bounds hold again: the mean is near ln 300 over 0.0507 nats a score, as
+        // the module says.
         let (wald, seeds) = (OVER / (0.95 * (0.95_f64 / 0.85).ln() - 0.05 * 3.0_f64.ln()), 0..1_000);
         let times: Vec<f64> =
             seeds.clone().map(|seed| after_an_alarm(seed, 0.05, 2_000).0.unwrap() as f64).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         assert!((0.5 * wald..1.1 * wald).contains(&mean), "{mean} of {wald}");
-        // A thousand times they are as wrong as was said, for a thousand scores each (a year at reach of a day).
+        // A thousand times they are as wrong as was said, for a thousand scores each (a year at
+        // reach of a day).
         let wrong: Vec<(Option<usize>, f64)> = seeds.map(|seed| after_an_alarm(seed, 0.15, 1_000)).collect();
         let returns = wrong.iter().filter(|(first, _)| first.is_some()).count();
         let share = wrong.iter().map(|(_, share)| share).sum::<f64>() / wrong.len() as f64;
@@ -301,7 +312,8 @@ mod tests {
 
     #[test]
     fn forecasts_that_overlap_count_as_one() {
-        // A day ahead, issued every six hours, two horizons of that reach: a score is an eighth of an independent one.
+        // A day ahead, issued every six hours, two horizons of that reach: a score is an eighth of
+        // an independent one.
         let mut watch = CoverageWatch::new(24, 6, &[12, 24]);
         assert_eq!(feed(&mut watch, 24, 0, &[(false, false); 50]), vec![]);
         assert_eq!(feed(&mut watch, 24, 50, &[(false, false); 10]), vec![(50, Drift::TooLow)]);

@@ -23,8 +23,8 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Quantile `level` (0 to 1) at horizon `step`, linear between the grid's levels and horizons; beyond either grid its end.
-    /// `None` for a forecast without horizons.
+    /// Quantile `level` (0 to 1) at horizon `step`, linear between the grid's levels and horizons;
+    /// beyond either grid its end. `None` for a forecast without horizons.
     pub fn quantile(&self, step: usize, level: f64) -> Option<f64> {
         let after = self.horizons.partition_point(|h| *h < step);
         let last = self.horizons.len().checked_sub(1)?;
@@ -44,8 +44,8 @@ impl Forecast {
         self.quantile(step, 0.5)
     }
 
-    /// Probability that demand at horizon index `i` is at most `value`: the inverse of the quantiles, held between the outermost
-    /// levels.
+    /// Probability that demand at horizon index `i` is at most `value`: the inverse of the
+    /// quantiles, held between the outermost levels.
     pub fn probability_below(&self, i: usize, value: f64) -> Option<f64> {
         let row = self.quantiles.get(i)?;
         let above = row.partition_point(|q| *q <= value);
@@ -73,7 +73,8 @@ pub(super) fn at_level(row: &[f64; LEVELS.len()], level: f64) -> f64 {
     row[above - 1] + share * (row[above] - row[above - 1])
 }
 
-/// Empirical quantiles of sorted values at [`LEVELS`], linear between order statistics (type 7); zeros for none.
+/// Empirical quantiles of sorted values at [`LEVELS`], linear between order statistics (type 7);
+/// zeros for none.
 pub(super) fn of_sorted(sorted: &[f64]) -> [f64; LEVELS.len()] {
     let mut out = [0.0; LEVELS.len()];
     let Some(last) = sorted.len().checked_sub(1) else { return out };
@@ -86,7 +87,8 @@ pub(super) fn of_sorted(sorted: &[f64]) -> [f64; LEVELS.len()] {
     out
 }
 
-/// Quantiles at [`LEVELS`] of sorted values with weights: each value stands at the middle of its weight, linear between; zeros for none.
+/// Quantiles at [`LEVELS`] of sorted values with weights: each value stands at the middle of its
+/// weight, linear between; zeros for none.
 pub(super) fn of_weighted(sorted: &[(f64, f64)]) -> [f64; LEVELS.len()] {
     let mut out = [0.0; LEVELS.len()];
     let total: f64 = sorted.iter().map(|(_, w)| w).sum();

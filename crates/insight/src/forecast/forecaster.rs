@@ -15,9 +15,11 @@ pub struct Config {
     pub step_s: usize,
     /// Longest horizon, steps.
     pub horizon: usize,
-    /// Steps between the forecasts kept to learn from. Prime to the hours of the day, so that all of them come up.
+    /// Steps between the forecasts kept to learn from. Prime to the hours of the day, so that all
+    /// of them come up.
     pub stride: usize,
-    /// Take a sudden drop of a steady series to nothing for an outage, for two days at most. Off where the job table tells.
+    /// Take a sudden drop of a steady series to nothing for an outage, for two days at most. Off
+    /// where the job table tells.
     pub outages: bool,
 }
 
@@ -105,13 +107,15 @@ impl Forecaster {
         self.history.len()
     }
 
-    /// Whether the next [`Self::observe`] keeps a forecast to learn from, and so is worth an outlook.
+    /// Whether the next [`Self::observe`] keeps a forecast to learn from, and so is worth an
+    /// outlook.
     pub fn wants_outlook(&self) -> bool {
         (self.history.len() + 1).is_multiple_of(self.config.stride)
     }
 
-    /// Takes the mean of the next step; `None`, NaN, infinite and negative values are gaps. `outlook`: what a forecaster that knows more
-    /// than the series (job table, clients) expects after this step, by [`Self::anchors`].
+    /// Takes the mean of the next step; `None`, NaN, infinite and negative values are gaps.
+    /// `outlook`: what a forecaster that knows more than the series (job table, clients) expects
+    /// after this step, by [`Self::anchors`].
     pub fn observe(&mut self, value: Option<f64>, outlook: Option<&[f64]>) {
         let at = self.history.len();
         self.history.push(value);
@@ -193,8 +197,9 @@ impl Forecaster {
             .collect()
     }
 
-    /// Spread of a horizon nothing is on record for: past changes over as many steps where there are, else the step's changes grown
-    /// by the root of the horizon, and never less than half the level.
+    /// Spread of a horizon nothing is on record for: past changes over as many steps where there
+    /// are, else the step's changes grown by the root of the horizon, and never less than half the
+    /// level.
     fn unlearned(&self, point: f64, h: usize, scratch: &mut Vec<f64>) -> Row {
         let y = self.history.values();
         scratch.clear();
@@ -212,7 +217,8 @@ impl Forecaster {
         LEVELS.map(|level| point + width * normal_quantile(level))
     }
 
-    /// Average of the forecasters' quantiles, weighed by trailing score, widened as coverage asks, inside [0, 3 × peak].
+    /// Average of the forecasters' quantiles, weighed by trailing score, widened as coverage asks,
+    /// inside [0, 3 × peak].
     fn combine(&self, parts: &[[Option<Row>; PARTS]]) -> Vec<Row> {
         let most = 3.0 * self.history.peak();
         let mut out = Vec::with_capacity(parts.len());
@@ -239,8 +245,8 @@ impl Forecaster {
     }
 }
 
-/// Horizons that are computed; between them quantiles are interpolated: all of two days, every eighth of a day to a week, half a day
-/// beyond.
+/// Horizons that are computed; between them quantiles are interpolated: all of two days, every
+/// eighth of a day to a week, half a day beyond.
 fn anchors(day: usize, horizon: usize) -> Vec<usize> {
     let mut out: Vec<usize> = (1..=horizon.min(2 * day)).collect();
     let mut h = 2 * day;
@@ -282,8 +288,8 @@ fn seasonal(y: &[f64], h: usize, day: usize) -> Option<f64> {
     (total > 0.0).then(|| sum / total)
 }
 
-/// Chance that an outage that has lasted `down` steps lasts until `h` more have passed: most end within hours; one in two of those
-/// a day old lasts another.
+/// Chance that an outage that has lasted `down` steps lasts until `h` more have passed: most end
+/// within hours; one in two of those a day old lasts another.
 fn still_down(down: usize, h: usize, day: usize) -> f64 {
     let (past, ahead) = (down as f64 + 1.0, h as f64);
     (past / (past + ahead)).min(0.95) * (2.0 * day as f64 / (2.0 * day as f64 + ahead))

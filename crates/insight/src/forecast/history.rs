@@ -28,12 +28,14 @@ struct Outage {
 const NOTHING: f64 = 0.02;
 
 impl History {
-    /// `day`: steps a day. `outages`: a sudden drop of the whole to nothing is taken for an outage until two days have passed.
+    /// `day`: steps a day. `outages`: a sudden drop of the whole to nothing is taken for an outage
+    /// until two days have passed.
     pub(super) fn new(day: usize, outages: bool) -> Self {
         Self { day, values: Vec::new(), raw: Vec::new(), known: 0, peak: 0.0, outages, outage: None, idle: 0 }
     }
 
-    /// Adds a step. `None`, NaN, an infinite or negative value is a gap, filled with the value a day before.
+    /// Adds a step. `None`, NaN, an infinite or negative value is a gap, filled with the value a
+    /// day before.
     pub(super) fn push(&mut self, value: Option<f64>) {
         let Some(value) = value.filter(|v| v.is_finite() && *v >= 0.0) else {
             // A series starts with its first value.
@@ -77,7 +79,8 @@ impl History {
         self.values.push(value);
     }
 
-    /// All at once, from a steady level, in a series that is never idle: small teams go idle every night, clusters do not.
+    /// All at once, from a steady level, in a series that is never idle: small teams go idle every
+    /// night, clusters do not.
     fn starts_outage(&self, value: f64) -> bool {
         let n = self.values.len();
         if !self.outages || n < 3 * self.day || value > NOTHING * self.level() || self.idle > 0 {

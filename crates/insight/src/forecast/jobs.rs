@@ -7,7 +7,8 @@ use super::survival::{Life, Survival};
 /// Upper bounds of the size classes, GPUs; the last has none.
 const SIZES: [f64; 4] = [1.0, 4.0, 8.0, 32.0];
 const CLASSES: usize = SIZES.len() + 1;
-/// Names of the size classes, by rising size: series of demand by class of jobs are named so. `1` holds shares of a GPU too.
+/// Names of the size classes, by rising size: series of demand by class of jobs are named so. `1`
+/// holds shares of a GPU too.
 pub const SIZE_CLASSES: [&str; CLASSES] = ["1", "2-4", "5-8", "9-32", "33+"];
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
@@ -59,7 +60,8 @@ struct Done {
     ended: i64,
 }
 
-/// Jobs of one series and what is learned from them. An event costs one map operation; learning happens once a day.
+/// Jobs of one series and what is learned from them. An event costs one map operation; learning
+/// happens once a day.
 #[derive(Debug, Clone)]
 pub struct JobTable {
     open: BTreeMap<u64, Open>,
@@ -97,8 +99,9 @@ impl JobTable {
         }
     }
 
-    /// Takes one event. Events of unknown jobs, a second submission and sizes that are no positive number or beyond [`MOST_GPUS`] are
-    /// ignored; an end before the submission is taken as an end at once.
+    /// Takes one event. Events of unknown jobs, a second submission and sizes that are no positive
+    /// number or beyond [`MOST_GPUS`] are ignored; an end before the submission is taken as an end
+    /// at once.
     pub fn apply(&mut self, event: JobEvent) {
         match event {
             JobEvent::Submitted { id, at_us, gpus } => {
@@ -160,10 +163,12 @@ impl JobTable {
             Some(Learned { day, run: of(|job| job.started), sojourn: of(|job| Some(job.submitted)) });
     }
 
-    /// Expected GPUs of running and queued jobs at `now + (h - ½) step` for each of `horizons` (steps of `step_us`): the middle of the
-    /// step forecast. `None` before [`Self::learn`] was called or without a day of arrivals.
+    /// Expected GPUs of running and queued jobs at `now + (h - ½) step` for each of `horizons`
+    /// (steps of `step_us`): the middle of the step forecast. `None` before [`Self::learn`] was
+    /// called or without a day of arrivals.
     ///
-    /// `F(h) = Σ_running g S_run(a+h)/S_run(a) + Σ_queued g S_soj(a+h)/S_soj(a) + Σ_s λ(s) S_soj(h−s)`.
+    /// `F(h) = Σ_running g S_run(a+h)/S_run(a) + Σ_queued g S_soj(a+h)/S_soj(a) + Σ_s λ(s)
+    /// S_soj(h−s)`.
     pub fn outlook(&self, now_us: i64, step_us: i64, horizons: &[usize]) -> Option<Vec<f64>> {
         let learned = self.learned.as_ref()?;
         if now_us.saturating_sub(self.first?) < DAY || step_us <= 0 {
@@ -211,7 +216,8 @@ impl JobTable {
         }
     }
 
-    /// GPUs that arrive an hour by class in each of the next `hours`: half mean of the hour of the week, half of the hour of the day.
+    /// GPUs that arrive an hour by class in each of the next `hours`: half mean of the hour of the
+    /// week, half of the hour of the day.
     fn rates(&self, now_us: i64, hours: usize) -> Vec<[f64; CLASSES]> {
         let now = now_us.div_euclid(HOUR);
         let from = now_us.saturating_sub(WINDOW).max(self.first.unwrap_or(now_us)).div_euclid(HOUR);
@@ -244,8 +250,9 @@ impl JobTable {
     }
 }
 
-/// Name of the class of a job that asks for `gpus`; `None` for what is no size of a job. A job belongs to the class of what it was
-/// submitted with: if it moved with each resize, its class would lose it without an end.
+/// Name of the class of a job that asks for `gpus`; `None` for what is no size of a job. A job
+/// belongs to the class of what it was submitted with: if it moved with each resize, its class
+/// would lose it without an end.
 pub fn size_class(gpus: f64) -> Option<&'static str> {
     (gpus > 0.0 && gpus <= MOST_GPUS).then(|| SIZE_CLASSES[class(gpus)])
 }

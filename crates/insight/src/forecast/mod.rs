@@ -1,4 +1,5 @@
-//! What demand will be: quantiles per series and horizon, from the series, the job table and clients.
+//! What demand will be: quantiles per series and horizon, from the series, the job table and
+//! clients.
 
 mod coverage;
 mod distribution;

@@ -1,7 +1,9 @@
 //! Ridge regression of the change over each horizon, by normal equations shared between horizons.
 //!
-//! Coordinate descent (linfa-elasticnet with `l1_ratio` 0) gives the same forecasts to 1e-3 (test below) in some 70 ms a horizon where this
-//! takes 0.07 ms (`examples/speed.rs`): it passes over the whole matrix until it converges, and knows nothing of what horizons share. The factorisation is linfa's.
+//! Coordinate descent (linfa-elasticnet with `l1_ratio` 0) gives the same forecasts to 1e-3 (test
+//! below) in some 70 ms a horizon where this takes 0.07 ms (`examples/speed.rs`): it passes over
+//! the whole matrix until it converges, and knows nothing of what horizons share. The factorisation
+//! is linfa's.
 
 use std::f64::consts::TAU;
 
@@ -19,7 +21,8 @@ const ALL: usize = SHARED + OWN;
 pub(super) struct Ridge {
     /// Steps a day.
     pub(super) day: usize,
-    /// Penalty over the number of rows, on standardised columns, one step ahead; it grows by itself with each day ahead.
+    /// Penalty over the number of rows, on standardised columns, one step ahead; it grows by itself
+    /// with each day ahead.
     pub(super) penalty: f64,
     /// Origins learned from, at most.
     pub(super) rows: usize,
@@ -31,8 +34,8 @@ impl Ridge {
         4 * self.day
     }
 
-    /// Expected value at each of `horizons` (rising, from 1) after the end of `y`; `None` where fewer than two days of origins
-    /// have a known target, or the series does not change.
+    /// Expected value at each of `horizons` (rising, from 1) after the end of `y`; `None` where
+    /// fewer than two days of origins have a known target, or the series does not change.
     pub(super) fn predict(&self, y: &[f64], horizons: &[usize]) -> Vec<Option<f64>> {
         let now = y.len();
         let mut out = vec![None; horizons.len()];
@@ -43,7 +46,8 @@ impl Ridge {
             return out;
         }
         let z: Vec<f64> = y.iter().map(|v| (v - mean) / spread).collect();
-        // Lags that reach before the series repeat its first days; the first three days are no origin.
+        // Lags that reach before the series repeat its first days; the first three days are no
+        // origin.
         let first = now.saturating_sub(self.rows).max(3 * self.day);
         let shared = Shared::new(&z, first, self.day);
         let mut gram = Gram::default();
@@ -87,7 +91,8 @@ impl Ridge {
             }
         }
         let penalty = self.penalty * (1.0 + h as f64 / self.day as f64);
-        // Penalty on standardised columns without scaling them: its weight is each column's variance.
+        // Penalty on standardised columns without scaling them: its weight is each column's
+        // variance.
         for j in 0..ALL {
             let variance = matrix[[j, j]];
             matrix[[j, j]] = variance * (1.0 + penalty) + 1e-9;
@@ -106,8 +111,8 @@ impl Ridge {
     }
 }
 
-/// How much of a target is measured against the last week's mean and not the last value: shrinking to "no change" is right for an
-/// hour and wrong for a week.
+/// How much of a target is measured against the last week's mean and not the last value: shrinking
+/// to "no change" is right for an hour and wrong for a week.
 fn anchor_weight(h: usize, day: usize) -> f64 {
     ((h as f64 - day as f64 / 4.0) / (3.0 * day as f64)).clamp(0.0, 1.0)
 }
@@ -184,7 +189,8 @@ impl Shared {
     }
 }
 
-/// Products of the shared columns over the origins so far; horizons come longest first, each adds the origins the longer one lacked.
+/// Products of the shared columns over the origins so far; horizons come longest first, each adds
+/// the origins the longer one lacked.
 #[derive(Default)]
 struct Gram {
     rows: usize,

@@ -24,7 +24,8 @@ pub struct Score {
 }
 
 impl Score {
-    /// Scores horizon `step` of `forecast`; `None` for a truth that is not finite or a forecast without horizons.
+    /// Scores horizon `step` of `forecast`; `None` for a truth that is not finite or a forecast
+    /// without horizons.
     pub fn of(forecast: &Forecast, step: usize, truth: f64) -> Option<Self> {
         if !truth.is_finite() {
             return None;
@@ -81,8 +82,8 @@ impl Summary {
     }
 }
 
-/// Mean over the hours of a probability that demand is at most `value`: the distribution a static reservation faces.
-/// `None` without horizons.
+/// Mean over the hours of a probability that demand is at most `value`: the distribution a static
+/// reservation faces. `None` without horizons.
 pub fn mean_probability_below(forecast: &Forecast, value: f64) -> Option<f64> {
     let n = forecast.horizons.len();
     let sum: Option<f64> = (0..n).map(|i| forecast.probability_below(i, value)).sum();

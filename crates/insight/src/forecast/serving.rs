@@ -2,7 +2,8 @@
 
 use super::ForecastError;
 
-/// Rates of the clients of one model by step. A few clients make most of the traffic, each with its own rhythm; the sum hides it.
+/// Rates of the clients of one model by step. A few clients make most of the traffic, each with its
+/// own rhythm; the sum hides it.
 #[derive(Debug, Clone)]
 pub struct Clients {
     day: usize,
@@ -20,8 +21,8 @@ impl Clients {
         Self { day: day.max(1), rates: Vec::new(), steps: 0 }
     }
 
-    /// Takes the rates of the next step, by client; clients keep their place, new ones come at the end. What is no number counts as no
-    /// request.
+    /// Takes the rates of the next step, by client; clients keep their place, new ones come at the
+    /// end. What is no number counts as no request.
     pub fn observe(&mut self, rates: &[f64]) {
         if self.rates.len() < rates.len() {
             self.rates.resize(rates.len(), vec![0.0; self.steps]);
@@ -35,8 +36,8 @@ impl Clients {
 
     /// Expected total rate at each of `horizons` (steps from 1); `None` before two days were seen.
     ///
-    /// A client's forecast is its daily profile over the last week (days weighed by 0.85 a day; half of it the same day a week
-    /// before, once seen), moved towards its present level as far as
+    /// A client's forecast is its daily profile over the last week (days weighed by 0.85 a day;
+    /// half of it the same day a week before, once seen), moved towards its present level as far as
     /// its own last hours were off the profile, fading within a sixth of a day.
     pub fn outlook(&self, horizons: &[usize]) -> Option<Vec<f64>> {
         if self.steps < 2 * self.day {
@@ -85,11 +86,12 @@ impl Clients {
     }
 }
 
-/// GPUs for `rate` requests a second at a measured capacity per GPU (requests a second at the latency promised), kept busy at most
-/// `utilisation` (0 to 1).
+/// GPUs for `rate` requests a second at a measured capacity per GPU (requests a second at the
+/// latency promised), kept busy at most `utilisation` (0 to 1).
 ///
 /// # Errors
-/// [`ForecastError::Load`] for a rate that is negative or no number, a capacity that is not positive, a utilisation outside (0, 1].
+/// [`ForecastError::Load`] for a rate that is negative or no number, a capacity that is not
+/// positive, a utilisation outside (0, 1].
 pub fn gpus_by_capacity(rate: f64, per_gpu: f64, utilisation: f64) -> Result<f64, ForecastError> {
     let fits = rate.is_finite() && rate >= 0.0 && per_gpu.is_finite() && per_gpu > 0.0;
     if !(fits && utilisation > 0.0 && utilisation <= 1.0) {
@@ -98,8 +100,9 @@ pub fn gpus_by_capacity(rate: f64, per_gpu: f64, utilisation: f64) -> Result<f64
     Ok(rate / (per_gpu * utilisation))
 }
 
-/// Probability that a request waits with `servers` servers at `load` erlangs (Erlang C), through the Erlang B recursion
-/// `1/B_n = 1 + (n / load) / B_{n−1}`, which does not overflow. 1 where the load is at or over the servers.
+/// Probability that a request waits with `servers` servers at `load` erlangs (Erlang C), through
+/// the Erlang B recursion `1/B_n = 1 + (n / load) / B_{n−1}`, which does not overflow. 1 where the
+/// load is at or over the servers.
 pub fn erlang_c(servers: u32, load: f64) -> f64 {
     let n = f64::from(servers);
     if load.is_nan() || load <= 0.0 {
@@ -119,12 +122,13 @@ pub fn erlang_c(servers: u32, load: f64) -> f64 {
     n * blocked / (n - load * (1.0 - blocked))
 }
 
-/// Fewest servers at which at most `share` of the requests wait longer than `wait_s`, at `rate` requests a second of `service_s`
-/// seconds each: `C(n, a) e^{−(n − a) wait / service} ≤ share` (M/M/n). A server is what serves one request at a time: a GPU times its
-/// batch slots.
+/// Fewest servers at which at most `share` of the requests wait longer than `wait_s`, at `rate`
+/// requests a second of `service_s` seconds each: `C(n, a) e^{−(n − a) wait / service} ≤ share`
+/// (M/M/n). A server is what serves one request at a time: a GPU times its batch slots.
 ///
 /// # Errors
-/// [`ForecastError::Load`] for rates or times that are negative or no numbers, a share outside (0, 1), more than ten million servers.
+/// [`ForecastError::Load`] for rates or times that are negative or no numbers, a share outside (0,
+/// 1), more than ten million servers.
 pub fn servers_for(rate: f64, service_s: f64, wait_s: f64, share: f64) -> Result<u32, ForecastError> {
     let load = rate * service_s;
     let fits = [rate, service_s, wait_s, load].iter().all(|v| v.is_finite() && *v >= 0.0);

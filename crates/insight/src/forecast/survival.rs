@@ -6,13 +6,15 @@ const LEAST: f64 = 60.0;
 const GREATEST: f64 = 90.0 * 86_400.0;
 /// Cells of the grid: each 7 % longer than the one before.
 const CELLS: usize = 180;
-/// Weight of a pseudo-observation, in mean observations, so that no cell with a single job says "never" or "always".
+/// Weight of a pseudo-observation, in mean observations, so that no cell with a single job says
+/// "never" or "always".
 const PRIOR: f64 = 0.5;
 
 /// One lifetime as seen in the window learned from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Life {
-    /// Age at which it came under observation, seconds: jobs older than the window enter late (left truncation).
+    /// Age at which it came under observation, seconds: jobs older than the window enter late (left
+    /// truncation).
     pub(super) entry: f64,
     /// Age at its end, or now.
     pub(super) exit: f64,
@@ -30,8 +32,8 @@ pub(super) struct Survival {
 }
 
 impl Survival {
-    /// Product-limit estimate: hazard of a cell = weight ended in it over weight at risk in it, where a life that enters or is
-    /// censored inside counts half.
+    /// Product-limit estimate: hazard of a cell = weight ended in it over weight at risk in it,
+    /// where a life that enters or is censored inside counts half.
     pub(super) fn fit(lives: impl Iterator<Item = Life>) -> Self {
         let (mut ended, mut risk) = ([0.0; CELLS], [0.0; CELLS + 1]);
         let (mut half, mut weight, mut count) = ([0.0; CELLS], 0.0, 0.0);

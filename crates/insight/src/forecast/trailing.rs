@@ -1,5 +1,6 @@
-//! What past forecasts turned out to be worth: residuals for the spread, scores for the weights, coverage for the calibration. Only
-//! truth that is known is used, so a forecast replayed from history is the forecast that would have been made.
+//! What past forecasts turned out to be worth: residuals for the spread, scores for the weights,
+//! coverage for the calibration. Only truth that is known is used, so a forecast replayed from
+//! history is the forecast that would have been made.
 
 use std::collections::VecDeque;
 
@@ -55,8 +56,9 @@ pub(super) struct Tuning {
     pub(super) rate: f64,
 }
 
-/// Logarithm of the widening before any coverage is known: an average of forecasters errs less than each of them, so within a day their
-/// mean spread is too wide; days ahead, trailing residuals are too few and too alike.
+/// Logarithm of the widening before any coverage is known: an average of forecasters errs less than
+/// each of them, so within a day their mean spread is too wide; days ahead, trailing residuals are
+/// too few and too alike.
 const WIDENED: [[f64; 2]; BUCKET_COUNT] =
     [[0.0; 2], [-0.1; 2], [-0.1; 2], [-0.1; 2], [-0.1; 2], [0.0; 2], [0.1; 2], [0.2; 2], [0.2; 2]];
 
@@ -167,8 +169,8 @@ impl Trailing {
         Some(of_weighted(scratch))
     }
 
-    /// Weights of the forecasters at horizon `h`: the prior times the inverse trailing pinball to a power, the power growing with the
-    /// number of scores.
+    /// Weights of the forecasters at horizon `h`: the prior times the inverse trailing pinball to a
+    /// power, the power growing with the number of scores.
     pub(super) fn weights(&self, h: usize, prior: [f64; PARTS]) -> [f64; PARTS] {
         let bucket = bucket(h, self.day);
         let scores = self.scores[bucket];

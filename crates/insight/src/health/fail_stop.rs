@@ -29,22 +29,26 @@ pub struct Cause {
     pub xid: Option<u32>,
     /// Probability that this ended the job, against the other faults and against none of them.
     pub probability: f64,
-    /// What the probability rests on: the fault itself, how long before the end it was (seconds), how many faults came before it, and
-    /// how many others can have been it (their weight together).
+    /// What the probability rests on: the fault itself, how long before the end it was (seconds),
+    /// how many faults came before it, and how many others can have been it (their weight
+    /// together).
     pub evidence: Vec<Evidence>,
 }
 
 /// "Preemptive cleanup, due to previous errors": says that a process was ended, and never why.
 const CLEARED_UP: u32 = 45;
-/// Faults this long before the end can have caused it; collectives time out after ten minutes, by default.
+/// Faults this long before the end can have caused it; collectives time out after ten minutes, by
+/// default.
 const BEFORE_US: i64 = 660_000_000;
 /// The driver may log after the job has ended.
 const AFTER_US: i64 = 60_000_000;
 
-/// Joins the end of a job to the most probable of its faults (`rank` is the job's). `None`: it succeeded, or none can have been it.
+/// Joins the end of a job to the most probable of its faults (`rank` is the job's). `None`: it
+/// succeeded, or none can have been it.
 ///
-/// Each fault weighs by what its code says of the device and by how soon the end followed; "none of them" weighs one. Of faults that
-/// all follow one another the first is the cause: later ones weigh half for each before it.
+/// Each fault weighs by what its code says of the device and by how soon the end followed; "none of
+/// them" weighs one. Of faults that all follow one another the first is the cause: later ones weigh
+/// half for each before it.
 pub fn cause_of_end(end: &JobEnd, faults: &[Fault]) -> Option<Cause> {
     if end.succeeded {
         return None;
@@ -121,7 +125,8 @@ mod tests {
         let faults = [fault(0, 960, 45), fault(2, 950, 79), fault(1, 961, 45), fault(3, 100, 79)];
         let cause = cause_of_end(&end(false), &faults).unwrap();
         assert_eq!((cause.rank, cause.node, cause.xid), (2, 9, Some(79)));
-        // exp(4 + 1) at 50 s before the end, against none of them; that programs were ended is no cause.
+        // exp(4 + 1) at 50 s before the end, against none of them; that programs were ended is no
+        // cause.
         let score = (5.0_f64 - 50.0 / 300.0).exp();
         assert!((cause.probability - score / (score + 1.0)).abs() < 1e-12);
         assert_eq!(

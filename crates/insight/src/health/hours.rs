@@ -1,4 +1,5 @@
-//! Which hours a node was in use, and which of them were bad: what [`lemons`](super::lemons) judges by, over 28 days.
+//! Which hours a node was in use, and which of them were bad: what [`lemons`](super::lemons) judges
+//! by, over 28 days.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,9 @@ struct Day {
     bad: u32,
 }
 
-/// Hours of all nodes. An hour counts as used if the node held work in any part of it, and as bad if in it a straggler signal of the
-/// node was confirmed, a device of it logged an XID that is not the program's, or the node ended a job.
+/// Hours of all nodes. An hour counts as used if the node held work in any part of it, and as bad
+/// if in it a straggler signal of the node was confirmed, a device of it logged an XID that is not
+/// the program's, or the node ended a job.
 #[derive(Debug, Clone, Default)]
 pub struct NodeHours {
     /// By node and day since 1970.
@@ -30,8 +32,8 @@ impl NodeHours {
         Self::default()
     }
 
-    /// The node was in use from `from_us` to `to_us` (µs since 1970). Of a longer time the last 28 days count; one that ends before it
-    /// begins is left out.
+    /// The node was in use from `from_us` to `to_us` (µs since 1970). Of a longer time the last 28
+    /// days count; one that ends before it begins is left out.
     pub fn used(&mut self, node: u32, from_us: i64, to_us: i64) {
         if to_us <= from_us {
             return;
@@ -52,7 +54,8 @@ impl NodeHours {
         day.bad |= bit(hour);
     }
 
-    /// Records of the 28 days before the day of `now_us` and that day, by node; forgets what is older.
+    /// Records of the 28 days before the day of `now_us` and that day, by node; forgets what is
+    /// older.
     pub fn records(&mut self, now_us: i64) -> Vec<NodeRecord> {
         let today = now_us.div_euclid(HOUR_US * DAY_HOURS);
         self.nodes.retain(|_, days| {

@@ -1,6 +1,7 @@
-//! Lemon nodes: those that fail again and again. Per node the bad events (confirmed signals, XIDs, fail-stops) of 28 days over its
-//! hours are a Beta-Binomial shrunk to the fleet's mean (RSC'25 names lemons by thresholds of a 28-day distribution; 42 % of the
-//! StepFun nodes that failed failed again).
+//! Lemon nodes: those that fail again and again. Per node the bad events (confirmed signals, XIDs,
+//! fail-stops) of 28 days over its hours are a Beta-Binomial shrunk to the fleet's mean (RSC'25
+//! names lemons by thresholds of a 28-day distribution; 42 % of the StepFun nodes that failed
+//! failed again).
 
 use serde::Serialize;
 use statrs::distribution::{Beta, ContinuousCDF};
@@ -39,8 +40,9 @@ const SURE: f64 = 0.95;
 
 /// Judges each node against the fleet, in the order given.
 ///
-/// The prior Beta(a, b) has the fleet's mean and, by moments, its spread beyond that of chance, with at least the weight of a day
-/// and at most that of 28. A fleet without a bad hour has no lemons.
+/// The prior Beta(a, b) has the fleet's mean and, by moments, its spread beyond that of chance,
+/// with at least the weight of a day and at most that of 28. A fleet without a bad hour has no
+/// lemons.
 pub fn lemons(records: &[NodeRecord]) -> Vec<Lemon> {
     let bad = |record: &NodeRecord| f64::from(record.bad_hours.min(record.hours));
     let hours: f64 = records.iter().map(|record| f64::from(record.hours)).sum();

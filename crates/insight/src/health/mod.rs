@@ -1,5 +1,5 @@
-//! Health without step reports: what XIDs, memory, links and throttling say of a node, which nodes fail again and again, and which
-//! fault ended a job.
+//! Health without step reports: what XIDs, memory, links and throttling say of a node, which nodes
+//! fail again and again, and which fault ended a job.
 
 mod fail_stop;
 mod hours;

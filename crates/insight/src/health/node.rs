@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::xid::{XidClass, xid};
 use crate::straggler::{Evidence, Fault};
 
-/// What one device of a node showed over the time looked at. `None`: not read; never zero in its place.
+/// What one device of a node showed over the time looked at. `None`: not read; never zero in its
+/// place.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DeviceHealth {
     /// The driver lists it no more.
@@ -56,12 +57,13 @@ pub struct NodeHealth {
 /// What a node is held against.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HealthPrior {
-    /// Probability that any node is bad at a time: about 0.5 % are slow (MegaScale, as Greyhound cites it), and four fail in
-    /// 1,000 node-days for 1.5 days (StepFun): 0.6 % more.
+    /// Probability that any node is bad at a time: about 0.5 % are slow (MegaScale, as Greyhound
+    /// cites it), and four fail in 1,000 node-days for 1.5 days (StepFun): 0.6 % more.
     pub bad: f64,
     /// Link retries a device has in the time looked at when its links are well.
     pub retries: f64,
-    /// Of a node that fails again and again ([`lemons`](super::lemons)): its rate of bad hours over the fleet's.
+    /// Of a node that fails again and again ([`lemons`](super::lemons)): its rate of bad hours over
+    /// the fleet's.
     pub lemon_times: Option<f64>,
 }
 
@@ -71,11 +73,13 @@ impl Default for HealthPrior {
     }
 }
 
-/// Weighs a node's devices and the faults of the time looked at (`rank` of a fault is the device's position).
+/// Weighs a node's devices and the faults of the time looked at (`rank` of a fault is the device's
+/// position).
 ///
-/// Naive Bayes in log odds: each device's strongest item of a kind counts once, so that one broken part told ten times is not ten
-/// parts. Values that no device can show are left out. A lemon is as many times as probably bad as it fails more often than others,
-/// whatever it shows now, and is watched at least.
+/// Naive Bayes in log odds: each device's strongest item of a kind counts once, so that one broken
+/// part told ten times is not ten parts. Values that no device can show are left out. A lemon is as
+/// many times as probably bad as it fails more often than others, whatever it shows now, and is
+/// watched at least.
 pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPrior) -> NodeHealth {
     let mut found: Vec<(usize, Evidence)> = Vec::new();
     let mut failed = false;
@@ -105,7 +109,8 @@ pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPri
         let slowed = share(device.slowdown_share).filter(|share| *share > 0.3);
         let ratio = clock_ratio(devices, at).filter(|ratio| *ratio < 0.95);
         match (slowed, ratio) {
-            // All devices of a node slowed down together are hot together: its cooling, still its own.
+            // All devices of a node slowed down together are hot together: its cooling, still its
+            // own.
             (Some(share), Some(_)) => add("slowed_down_alone", share, 4.0),
             (Some(share), None) => add("slowed_down", share, 1.5),
             // A lower clock without a reason may be a device with less to do.

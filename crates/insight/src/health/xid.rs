@@ -1,5 +1,6 @@
-//! NVIDIA's XID codes: what each says about the device, not the program. Source: NVIDIA "XID Errors" (r580), catalogue and
-//! recommended actions; the classes of Meta's RSC study (HPCA'25) for which ones precede the loss of a node.
+//! NVIDIA's XID codes: what each says about the device, not the program. Source: NVIDIA "XID
+//! Errors" (r580), catalogue and recommended actions; the classes of Meta's RSC study (HPCA'25) for
+//! which ones precede the loss of a node.
 
 use serde::Serialize;
 
@@ -38,10 +39,12 @@ pub struct Xid {
 pub fn xid(code: u32) -> Xid {
     use XidClass::{Application, Firmware, Host, Link, Lost, Memory, Unknown};
     let (class, weight, fatal) = match code {
-        // 13 graphics exception, 31 page fault, 43 stopped, 45 preemptive removal, 68, 69, 137 NVLink fault by address
+        // 13 graphics exception, 31 page fault, 43 stopped, 45 preemptive removal, 68, 69, 137
+        // NVLink fault by address
         13 | 31 | 43 | 45 | 68 | 69 | 137 => (Application, 0.0, false),
-        // 48 uncorrectable ECC; 63 row remapped (or page retired), 64 the same failed; 92 rate of single-bit errors high;
-        // 94 contained, 95 uncontained; 140 unrecovered ECC; 160 onwards: remapping
+        // 48 uncorrectable ECC; 63 row remapped (or page retired), 64 the same failed; 92 rate of
+        // single-bit errors high; 94 contained, 95 uncontained; 140 unrecovered ECC; 160 onwards:
+        // remapping
         48 | 95 | 140 => (Memory, 3.0, true),
         64 => (Memory, 4.0, true),
         63 => (Memory, 1.0, false),

@@ -33,7 +33,8 @@ pub enum SizingError {
         /// What it may be, in words.
         range: &'static str,
     },
-    /// Quantile levels do not rise inside (0, 1), or a row of quantiles is not as long as them or falls.
+    /// Quantile levels do not rise inside (0, 1), or a row of quantiles is not as long as them or
+    /// falls.
     #[error("quantiles of hour {hour}: {problem}")]
     Quantiles {
         /// Hour of the forecast, from 0.

@@ -1,13 +1,15 @@
 //! Which rule to follow, by what each would have cost in decisions whose hours have passed.
 //!
-//! [`follow`] keeps to one rule and leaves it only if the saving pays for the switch; [`blend`] weighs all of them. What a
-//! policy may use is only decisions whose whole term lies before the one to come.
+//! [`follow`] keeps to one rule and leaves it only if the saving pays for the switch; [`blend`]
+//! weighs all of them. What a policy may use is only decisions whose whole term lies before the one
+//! to come.
 
 use super::{Sample, SizingError, error};
 
 /// A switch is worth a regret that is lower by so much: 1 % of what the cheapest commitments cost.
 pub const SWITCHING: f64 = 0.01;
-/// Regret by which an expert counts e times less in the blend. Both as tried on public traces (`crates/trial/src/sizing`).
+/// Regret by which an expert counts e times less in the blend. Both as tried on public traces
+/// (`crates/trial/src/sizing`).
 pub const TEMPERATURE: f64 = 0.1;
 
 /// What each expert would have cost in one past decision.
@@ -19,8 +21,8 @@ pub struct Decision {
     pub oracle: f64,
 }
 
-/// Regret of each expert over past decisions: total cost over the oracle's, less one. All 0 where the oracle's total is 0 and so
-/// nothing can be told.
+/// Regret of each expert over past decisions: total cost over the oracle's, less one. All 0 where
+/// the oracle's total is 0 and so nothing can be told.
 ///
 /// # Errors
 /// Decisions of another number of experts than `experts`; costs that are not finite.
@@ -41,8 +43,8 @@ pub fn regrets(past: &[Decision], experts: usize) -> Result<Vec<f64>, SizingErro
     Ok(totals.into_iter().map(regret).collect())
 }
 
-/// Follow the leader: the expert of least trailing regret, unless the `current` one is within `switching_cost` (a share of the
-/// oracle's cost, as regret is) of it.
+/// Follow the leader: the expert of least trailing regret, unless the `current` one is within
+/// `switching_cost` (a share of the oracle's cost, as regret is) of it.
 ///
 /// # Errors
 /// As [`regrets`]; no experts; a `current` that is none of them; a negative switching cost.
@@ -69,14 +71,17 @@ pub fn follow(
     }
 }
 
-/// All experts at once: the quantile at `level` of their commitments, each weighed by `exp(-(regret - least) / temperature)`.
+/// All experts at once: the quantile at `level` of their commitments, each weighed by `exp(-(regret
+/// - least) / temperature)`.
 ///
-/// That the commitments are blended by a quantile and not a mean follows from the same cost as a single commitment's: each
-/// expert's number is a guess at demand, too much costs the reserved price and too little the rest, so the guess to take is again
-/// the one at the critical ratio. On public traces at a break-even of 0.6 its regret was below the weighed mean's.
+/// That the commitments are blended by a quantile and not a mean follows from the same cost as a
+/// single commitment's: each expert's number is a guess at demand, too much costs the reserved
+/// price and too little the rest, so the guess to take is again the one at the critical ratio. On
+/// public traces at a break-even of 0.6 its regret was below the weighed mean's.
 ///
 /// # Errors
-/// As [`regrets`]; no experts, a commitment that is negative or not finite, a level outside 0..=1, a temperature of 0 or less.
+/// As [`regrets`]; no experts, a commitment that is negative or not finite, a level outside 0..=1,
+/// a temperature of 0 or less.
 pub fn blend(
     past: &[Decision],
     commitments: &[f64],

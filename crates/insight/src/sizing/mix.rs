@@ -1,9 +1,10 @@
 //! Which capacity to own, which to reserve, and what to leave to spot and on demand.
 //!
-//! Every GPU of demand has a rank: the k-th is needed in a share `u_k` of the hours, which falls with k. An offer costs `fixed`
-//! for each hour it is held and `used` for each hour it works, so for the k-th GPU `fixed + used * u_k`: the screening curve of
-//! power systems. Cheapest for each k is a nesting in order of `used`; with limits on offers the best nesting is found exactly,
-//! over boundaries between offers, by dynamic programming.
+//! Every GPU of demand has a rank: the k-th is needed in a share `u_k` of the hours, which falls
+//! with k. An offer costs `fixed` for each hour it is held and `used` for each hour it works, so
+//! for the k-th GPU `fixed + used * u_k`: the screening curve of power systems. Cheapest for each k
+//! is a nesting in order of `used`; with limits on offers the best nesting is found exactly, over
+//! boundaries between offers, by dynamic programming.
 
 use serde::Serialize;
 
@@ -61,7 +62,8 @@ pub struct SpotTerms {
     pub interruptions_per_hour: f64,
     /// Hours of a GPU lost in each: work since the last checkpoint, restart, waiting.
     pub lost_hours: f64,
-    /// Share of the demand above the commitments that spot can serve: what tolerates interruption and finds capacity.
+    /// Share of the demand above the commitments that spot can serve: what tolerates interruption
+    /// and finds capacity.
     pub share: f64,
 }
 
@@ -94,11 +96,12 @@ pub struct Mix {
 }
 
 impl OwnedCost {
-    /// As an offer: capital as an annuity at `interest` over `years`, less the residual's; idle power is paid always, the rest
-    /// with use.
+    /// As an offer: capital as an annuity at `interest` over `years`, less the residual's; idle
+    /// power is paid always, the rest with use.
     ///
     /// # Errors
-    /// A cost that is negative or not finite, a term of 0 years, a residual above the capital, more power idle than busy.
+    /// A cost that is negative or not finite, a term of 0 years, a residual above the capital, more
+    /// power idle than busy.
     pub fn offer(&self, limit_gpus: Option<u32>) -> Result<Offer, SizingError> {
         let plain = [
             ("capital of a GPU", self.capital),
@@ -135,7 +138,8 @@ impl OwnedCost {
 }
 
 impl SpotTerms {
-    /// Price of an hour of work that is kept: `price / (1 - interruptions * lost hours)`; infinite when all of it is lost.
+    /// Price of an hour of work that is kept: `price / (1 - interruptions * lost hours)`; infinite
+    /// when all of it is lost.
     ///
     /// # Errors
     /// A term that is negative or not finite, a share outside 0..=1.
@@ -152,7 +156,8 @@ impl SpotTerms {
         Ok(if kept > 0.0 { self.price / kept } else { f64::INFINITY })
     }
 
-    /// Demand above commitments as an offer: spot for its share where its useful price is below `on_demand`, the rest on demand.
+    /// Demand above commitments as an offer: spot for its share where its useful price is below
+    /// `on_demand`, the rest on demand.
     ///
     /// # Errors
     /// As [`Self::useful_price`]; a price on demand that is negative or not finite.
@@ -167,12 +172,13 @@ impl SpotTerms {
     }
 }
 
-/// The mix of `offers` of least expected cost over `paths` of hourly demand, all equally likely, in multiples of `node_gpus`.
-/// Levels are held over the whole path: a commitment that ends before is renewed at the same size.
+/// The mix of `offers` of least expected cost over `paths` of hourly demand, all equally likely, in
+/// multiples of `node_gpus`. Levels are held over the whole path: a commitment that ends before is
+/// renewed at the same size.
 ///
 /// # Errors
-/// No offers or paths; demand, prices or nodes out of range; no offer without a limit; a commitment longer than the
-/// shortest path, whose rest nobody has looked at.
+/// No offers or paths; demand, prices or nodes out of range; no offer without a limit; a commitment
+/// longer than the shortest path, whose rest nobody has looked at.
 pub fn buying_mix(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Result<Mix, SizingError> {
     let offers = check(paths, offers, node_gpus)?;
     let peak = paths.iter().flatten().copied().fold(0.0, f64::max);
@@ -238,7 +244,8 @@ fn check(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Result<Vec<Off
     Ok(ordered)
 }
 
-/// `load[k]`: sum over the first k steps of the share of hours each is needed, a partly needed step counting in part.
+/// `load[k]`: sum over the first k steps of the share of hours each is needed, a partly needed step
+/// counting in part.
 fn load(path: &[f64], step: usize, steps: usize) -> Vec<f64> {
     let mut sorted = path.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -261,8 +268,8 @@ fn slice_cost(offer: &Offer, load: &[f64], from: usize, to: usize, step: usize) 
     (offer.fixed * (to - from) as f64 + offer.used * (load[to] - load[from])) * step as f64
 }
 
-/// Boundaries between the offers, in steps, from 0 to the last: `best[i][b]` is the least cost of serving the first b steps with
-/// the first i offers.
+/// Boundaries between the offers, in steps, from 0 to the last: `best[i][b]` is the least cost of
+/// serving the first b steps with the first i offers.
 fn nest(load: &[f64], offers: &[Offer], step: usize) -> Vec<usize> {
     let steps = load.len() - 1;
     let mut best = vec![f64::INFINITY; steps + 1];
@@ -281,7 +288,8 @@ fn nest(load: &[f64], offers: &[Offer], step: usize) -> Vec<usize> {
     bounds
 }
 
-/// One offer more: for each boundary the cheapest place to begin, at most `most` steps before: a sliding minimum.
+/// One offer more: for each boundary the cheapest place to begin, at most `most` steps before: a
+/// sliding minimum.
 fn extend(best: &[f64], load: &[f64], offer: &Offer, most: usize, step: usize) -> (Vec<f64>, Vec<usize>) {
     let up_to = |at: usize| slice_cost(offer, load, 0, at, step);
     let key = |at: usize| best[at] - up_to(at);

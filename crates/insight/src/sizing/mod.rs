@@ -1,8 +1,9 @@
 //! Sizing: how much capacity to commit to, and in which way to buy it.
 //!
-//! Read [`reservation`] first: one commitment at two prices is a quantile of demand. [`rules`] say what that quantile will be,
-//! [`leader`] picks among them by what each would have cost, [`paths`] draws demand for terms longer than any forecast and
-//! [`mix`] splits capacity over owned, reserved, spot and on-demand. Demand is a mean number of GPUs per hour throughout.
+//! Read [`reservation`] first: one commitment at two prices is a quantile of demand. [`rules`] say
+//! what that quantile will be, [`leader`] picks among them by what each would have cost, [`paths`]
+//! draws demand for terms longer than any forecast and [`mix`] splits capacity over owned,
+//! reserved, spot and on-demand. Demand is a mean number of GPUs per hour throughout.
 
 mod error;
 mod leader;

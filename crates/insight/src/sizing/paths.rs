@@ -1,8 +1,9 @@
 //! Demand for terms longer than any forecast: past weeks in a new order, on a trend.
 //!
-//! A stationary block bootstrap of whole weeks keeps what a week looks like and, in blocks of some weeks, how its level wanders;
-//! growth is drawn once a path from what the weeks say about it and what is believed without them. A year cannot be checked on
-//! months of data: what comes out is a spread, not a promise.
+//! A stationary block bootstrap of whole weeks keeps what a week looks like and, in blocks of some
+//! weeks, how its level wanders; growth is drawn once a path from what the weeks say about it and
+//! what is believed without them. A year cannot be checked on months of data: what comes out is a
+//! spread, not a promise.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -15,10 +16,12 @@ const WEEK: usize = 168;
 const BLOCK_WEEKS: f64 = 4.0;
 /// Weeks in a year of 8,766 hours.
 const YEAR_WEEKS: f64 = 8766.0 / 168.0;
-/// Growth is held inside a factor of this much a year, either way: the exponent of a short trend knows no limit, fleets do.
+/// Growth is held inside a factor of this much a year, either way: the exponent of a short trend
+/// knows no limit, fleets do.
 const GROWTH_LIMIT: f64 = 4.0;
 
-/// What is believed of growth before the weeks are looked at: the logarithm of the factor a year, normal.
+/// What is believed of growth before the weeks are looked at: the logarithm of the factor a year,
+/// normal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct GrowthPrior {
     /// Mean of the logarithm of the yearly factor: 0 is no growth.
@@ -28,7 +31,8 @@ pub struct GrowthPrior {
 }
 
 impl Default for GrowthPrior {
-    /// No growth, give or take a factor of 1.5 a year: a small weight, so that a year of weeks speaks for itself.
+    /// No growth, give or take a factor of 1.5 a year: a small weight, so that a year of weeks
+    /// speaks for itself.
     fn default() -> Self {
         Self { log_mean: 0.0, log_sd: 0.4 }
     }
@@ -56,8 +60,9 @@ pub struct PathPlan {
     pub seed: u64,
 }
 
-/// Growth by the weeks of `history`: least squares of the logarithm of weekly means over time, its variance multiplied for weeks
-/// that resemble their neighbours, combined with `prior` by precision.
+/// Growth by the weeks of `history`: least squares of the logarithm of weekly means over time, its
+/// variance multiplied for weeks that resemble their neighbours, combined with `prior` by
+/// precision.
 ///
 /// # Errors
 /// Demand that is negative or not finite, fewer than two whole weeks, a prior without width.
@@ -99,7 +104,8 @@ fn growth_checked(history: &[f64]) -> Result<Growth, SizingError> {
     growth(history, GrowthPrior::default())
 }
 
-/// Whole weeks of history, oldest first, all ending at the same hour of the week as the history: a path goes on in phase.
+/// Whole weeks of history, oldest first, all ending at the same hour of the week as the history: a
+/// path goes on in phase.
 fn weeks(history: &[f64]) -> Result<Vec<&[f64]>, SizingError> {
     error::demand("history", history)?;
     if history.len() < 2 * WEEK {
@@ -131,9 +137,10 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
     radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
 }
 
-/// Slope per step and its variance; `None` with fewer than three points. The variance is multiplied by `(1 + r) / (1 - r)` for
-/// residuals whose neighbours correlate by r. Residuals of a fitted line show too little of that, by (2 + 4 r) / n in the mean
-/// (Marriott and Pope, Biometrika 41 (1954) 390-402): it is added.
+/// Slope per step and its variance; `None` with fewer than three points. The variance is multiplied
+/// by `(1 + r) / (1 - r)` for residuals whose neighbours correlate by r. Residuals of a fitted line
+/// show too little of that, by (2 + 4 r) / n in the mean (Marriott and Pope, Biometrika 41 (1954)
+/// 390-402): it is added.
 fn trend(levels: &[f64]) -> Option<(f64, f64)> {
     let n = levels.len() as f64;
     if levels.len() < 3 {

@@ -13,12 +13,13 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// `reserved`: paid always for what is committed. `elastic`: paid for demand above it: the on-demand price or the value of
-    /// the GPU-hour that has to wait. `lend`: earned for what is committed and idle; 0 if it cannot be lent.
+    /// `reserved`: paid always for what is committed. `elastic`: paid for demand above it: the
+    /// on-demand price or the value of the GPU-hour that has to wait. `lend`: earned for what is
+    /// committed and idle; 0 if it cannot be lent.
     ///
     /// # Errors
-    /// A price that is negative or not a number; `reserved` of 0 (everything would be reserved); `lend` not below both others
-    /// (each idle GPU would earn, and no commitment is the largest).
+    /// A price that is negative or not a number; `reserved` of 0 (everything would be reserved);
+    /// `lend` not below both others (each idle GPU would earn, and no commitment is the largest).
     pub fn new(reserved: f64, elastic: f64, lend: f64) -> Result<Self, SizingError> {
         parameter("the reserved price", reserved, "more than 0 per GPU-hour", |price| price > 0.0)?;
         parameter("the elastic price", elastic, "0 or more per GPU-hour", |price| price >= 0.0)?;
@@ -29,7 +30,8 @@ impl Prices {
         Ok(Self { reserved, elastic, lend })
     }
 
-    /// Prices whose break-even utilisation is `rho`, the reserved price over the elastic one, with an elastic price of 1.
+    /// Prices whose break-even utilisation is `rho`, the reserved price over the elastic one, with
+    /// an elastic price of 1.
     ///
     /// # Errors
     /// `rho` outside (0, 1].
@@ -38,8 +40,8 @@ impl Prices {
         Self::new(rho, 1.0, 0.0)
     }
 
-    /// Share of the hours that a GPU must be busy to be worth its commitment: `(p_r - l) / (p_o - l)`, at most 1. At 1 nothing
-    /// is worth reserving.
+    /// Share of the hours that a GPU must be busy to be worth its commitment: `(p_r - l) / (p_o -
+    /// l)`, at most 1. At 1 nothing is worth reserving.
     pub fn break_even(&self) -> f64 {
         if self.elastic <= self.reserved {
             1.0
@@ -48,7 +50,8 @@ impl Prices {
         }
     }
 
-    /// Critical ratio: the level of the demand quantile that is the cheapest commitment, `1 - break_even`.
+    /// Critical ratio: the level of the demand quantile that is the cheapest commitment, `1 -
+    /// break_even`.
     pub fn critical_ratio(&self) -> f64 {
         1.0 - self.break_even()
     }

@@ -1,7 +1,8 @@
 //! One commitment beside an elastic price.
 //!
-//! Cost of R GPUs over T hours: `C(R) = p_r R T + p_o sum (y - R)+ - l sum (R - y)+`. It is convex, and least where
-//! `P(y > R) = (p_r - l) / (p_o - l)`: the quantile of demand at one minus the break-even utilisation (the newsvendor's rule).
+//! Cost of R GPUs over T hours: `C(R) = p_r R T + p_o sum (y - R)+ - l sum (R - y)+`. It is convex,
+//! and least where `P(y > R) = (p_r - l) / (p_o - l)`: the quantile of demand at one minus the
+//! break-even utilisation (the newsvendor's rule).
 
 use serde::Serialize;
 
@@ -57,7 +58,8 @@ pub struct Reservation {
     pub exact_gpus: f64,
     /// A committed GPU pays if it is busy at least this share of the hours.
     pub break_even_utilisation: f64,
-    /// Share of the hours in which the last node committed is needed, at least in part; `None` if none is.
+    /// Share of the hours in which the last node committed is needed, at least in part; `None` if
+    /// none is.
     pub marginal_utilisation: Option<f64>,
     /// Demand served from the commitment over the commitment; `None` if nothing is committed.
     pub utilisation: Option<f64>,
@@ -65,7 +67,8 @@ pub struct Reservation {
     pub cost: f64,
     /// Expected cost of the term with nothing committed.
     pub cost_elastic: f64,
-    /// How far the cheapest number and the cost of this one differ between paths; `None` where no paths were drawn.
+    /// How far the cheapest number and the cost of this one differ between paths; `None` where no
+    /// paths were drawn.
     pub spread: Option<ReservationSpread>,
 }
 
@@ -114,11 +117,12 @@ pub fn hold_by_sample(
     })
 }
 
-/// Commitment from a quantile forecast of every hour of the term. Use a dense grid: with four levels the regret measured was a
-/// tenth higher.
+/// Commitment from a quantile forecast of every hour of the term. Use a dense grid: with four
+/// levels the regret measured was a tenth higher.
 ///
 /// # Errors
-/// As [`Sample::of_forecast`] and [`reserve_by_sample`]; a forecast of another number of hours than the term.
+/// As [`Sample::of_forecast`] and [`reserve_by_sample`]; a forecast of another number of hours than
+/// the term.
 pub fn reserve_by_forecast(
     forecast: Marginals<'_>,
     prices: &Prices,
@@ -136,8 +140,8 @@ pub fn reserve_by_forecast(
     reserve_by_sample(&sample, prices, term)
 }
 
-/// Commitment for a long term over scenario paths ([`super::scenario_paths`]), all equally likely: least expected cost, with
-/// what would have been cheapest path by path as its uncertainty.
+/// Commitment for a long term over scenario paths ([`super::scenario_paths`]), all equally likely:
+/// least expected cost, with what would have been cheapest path by path as its uncertainty.
 ///
 /// # Errors
 /// No paths, or one that is empty or holds no demand; a term of 0.
@@ -147,7 +151,8 @@ pub fn reserve_by_paths(paths: &[Vec<f64>], prices: &Prices, term: Term) -> Resu
     over_paths(&all, paths, prices, term, gpus)
 }
 
-/// What a commitment of `gpus`, however it was found, costs over scenario paths, with what would have been cheapest path by path.
+/// What a commitment of `gpus`, however it was found, costs over scenario paths, with what would
+/// have been cheapest path by path.
 ///
 /// # Errors
 /// As [`reserve_by_paths`].
@@ -180,7 +185,8 @@ fn over_paths(
     Ok(advice)
 }
 
-/// What a commitment cost beside what others would have: each a share above the cheapest commitment known afterwards.
+/// What a commitment cost beside what others would have: each a share above the cheapest commitment
+/// known afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Comparison {
     /// Cost of the cheapest commitment, known afterwards.
@@ -197,8 +203,8 @@ pub struct Comparison {
     pub peak: Option<f64>,
 }
 
-/// Compares `chosen_gpus` once the hours of the term have passed. A regret is `None` where the cheapest cost was 0 and a ratio
-/// to it says nothing.
+/// Compares `chosen_gpus` once the hours of the term have passed. A regret is `None` where the
+/// cheapest cost was 0 and a ratio to it says nothing.
 ///
 /// # Errors
 /// Demand or history that is empty, negative or not finite; nodes of 0 GPUs.
@@ -234,8 +240,8 @@ mod tests {
 
     #[test]
     fn the_quantile_of_ten_known_hours() {
-        // 1 to 10 GPUs at rho 0.6: unit k pays if k or more are needed in 6 of 10 hours, so 4 do (5 to 10 are six hours above
-        // 4; unit 5 is busy in just six and gains nothing).
+        // 1 to 10 GPUs at rho 0.6: unit k pays if k or more are needed in 6 of 10 hours, so 4 do (5
+        // to 10 are six hours above 4; unit 5 is busy in just six and gains nothing).
         let hours: Vec<f64> = (1..=10).map(f64::from).collect();
         let prices = Prices::new(0.6, 1.0, 0.0).unwrap();
         let advice = reserve_by_sample(&Sample::new(hours.clone()).unwrap(), &prices, TERM).unwrap();

@@ -1,5 +1,6 @@
-//! Rules that turn the hours before a decision into a commitment. Each is one expert for [`super::leader`]; a forecast is one
-//! more. That a rule is simple does not make it weak: for a week ahead the quantile of the last week beats most models.
+//! Rules that turn the hours before a decision into a commitment. Each is one expert for
+//! [`super::leader`]; a forecast is one more. That a rule is simple does not make it weak: for a
+//! week ahead the quantile of the last week beats most models.
 
 use serde::Serialize;
 
@@ -29,8 +30,8 @@ pub enum Rule {
         /// Hours looked back.
         hours: usize,
     },
-    /// The last hour, changed as demand changed over the terms that began in those hours: the quantile of `y(u + s) - y(u)`, or
-    /// of their ratio, over s in the term.
+    /// The last hour, changed as demand changed over the terms that began in those hours: the
+    /// quantile of `y(u + s) - y(u)`, or of their ratio, over s in the term.
     Change {
         /// Hours looked back.
         hours: usize,
@@ -42,7 +43,8 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Experts worth their place by regret on public traces: fast ones (for a day), slow ones (for a week) and changes.
+    /// Experts worth their place by regret on public traces: fast ones (for a day), slow ones (for
+    /// a week) and changes.
     pub const EXPERTS: [Self; 10] = [
         Self::Last,
         Self::Quantile { hours: 24 },
@@ -56,8 +58,9 @@ impl Rule {
         Self::Change { hours: 1008, ratio: true, same_hour: true },
     ];
 
-    /// Commitment in GPUs, not rounded, for a term of `term_hours`, from hourly demand up to the decision. `level` is the
-    /// critical ratio. 0 without history. Values that are not finite give no order and must be kept out before.
+    /// Commitment in GPUs, not rounded, for a term of `term_hours`, from hourly demand up to the
+    /// decision. `level` is the critical ratio. 0 without history. Values that are not finite give
+    /// no order and must be kept out before.
     pub fn reserve(self, history: &[f64], term_hours: usize, level: f64) -> f64 {
         let Some(&last) = history.last() else { return 0.0 };
         let back = |hours: usize| &history[history.len().saturating_sub(hours.max(1))..];
@@ -69,7 +72,8 @@ impl Rule {
             Self::Quantile { hours } => quantile(back(hours).to_vec(), level),
             Self::Change { hours, ratio, same_hour } => {
                 let changes = changes(back(hours.saturating_add(term_hours)), term_hours, ratio, same_hour);
-                // Too few terms have passed to know how demand changes over one: the last week stands in.
+                // Too few terms have passed to know how demand changes over one: the last week
+                // stands in.
                 if changes.is_empty() {
                     quantile(back(168).to_vec(), level)
                 } else if ratio {
@@ -82,8 +86,8 @@ impl Rule {
     }
 }
 
-/// How demand changed from the hour before a term to each of its hours, over all terms inside `history`; empty with fewer than
-/// eight of them.
+/// How demand changed from the hour before a term to each of its hours, over all terms inside
+/// `history`; empty with fewer than eight of them.
 fn changes(history: &[f64], term_hours: usize, ratio: bool, same_hour: bool) -> Vec<f64> {
     let Some(newest) = history.len().checked_sub(term_hours) else { return Vec::new() };
     let begins = |start: &usize| {

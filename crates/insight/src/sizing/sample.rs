@@ -1,11 +1,13 @@
-//! Demand as a weighted sample: of hours seen, of hours of scenario paths, or of the quantiles forecast for hours to come.
+//! Demand as a weighted sample: of hours seen, of hours of scenario paths, or of the quantiles
+//! forecast for hours to come.
 
 use super::{Prices, SizingError, error};
 
 /// Points each hour's forecast distribution is cut into: its quantiles at (k + 1/2) / 100.
 const POINTS: usize = 100;
 
-/// A quantile forecast, hour by hour. Costs add up over hours, so the joint distribution of the hours is not needed.
+/// A quantile forecast, hour by hour. Costs add up over hours, so the joint distribution of the
+/// hours is not needed.
 #[derive(Debug, Clone, Copy)]
 pub struct Marginals<'a> {
     /// Levels, rising, inside (0, 1).
@@ -14,7 +16,8 @@ pub struct Marginals<'a> {
     pub quantiles: &'a [f64],
 }
 
-/// Values of demand in GPUs, sorted, each of the same weight, with sums that make any commitment's cost a look-up.
+/// Values of demand in GPUs, sorted, each of the same weight, with sums that make any commitment's
+/// cost a look-up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     sorted: Vec<f64>,
@@ -40,11 +43,13 @@ impl Sample {
         Ok(Self { sorted: values, sums })
     }
 
-    /// The mixture of the hours of a forecast: its distribution function is `G(R) = mean over hours of F_t(R)`. Between levels a
-    /// quantile is linear; beyond the outer levels the outer slope goes on, never below zero.
+    /// The mixture of the hours of a forecast: its distribution function is `G(R) = mean over hours
+    /// of F_t(R)`. Between levels a quantile is linear; beyond the outer levels the outer slope
+    /// goes on, never below zero.
     ///
     /// # Errors
-    /// Levels that do not rise inside (0, 1), rows that fall, are cut short, negative or not finite.
+    /// Levels that do not rise inside (0, 1), rows that fall, are cut short, negative or not
+    /// finite.
     pub fn of_forecast(forecast: Marginals<'_>) -> Result<Self, SizingError> {
         let Marginals { levels, quantiles } = forecast;
         if levels.len() < 2 || quantiles.is_empty() {
@@ -93,7 +98,8 @@ impl Sample {
         self.sorted[self.sorted.len() - 1]
     }
 
-    /// Smallest R with `P(y > R) <= 1 - level`: the quantile at which the expected cost of a commitment is least.
+    /// Smallest R with `P(y > R) <= 1 - level`: the quantile at which the expected cost of a
+    /// commitment is least.
     pub fn quantile(&self, level: f64) -> f64 {
         let n = self.sorted.len() as f64;
         // Prices come through a division: without the slack 0.6 of 10 hours would be 7.
@@ -123,12 +129,14 @@ impl Sample {
         prices.hour(reserved_gpus, busy.min(reserved_gpus)) + prices.elastic() * above
     }
 
-    /// The multiple of `step` GPUs, at most `limit`, that costs least; the smaller of equals. `step` is 1 or more.
+    /// The multiple of `step` GPUs, at most `limit`, that costs least; the smaller of equals.
+    /// `step` is 1 or more.
     pub fn cheapest(&self, prices: &Prices, step: u32, limit: Option<u32>) -> u32 {
         let exact = self.quantile(prices.critical_ratio());
         let step_gpus = f64::from(step.max(1));
         let most = limit.unwrap_or(u32::MAX) / step.max(1);
-        // The cost is convex in R: of the multiples only the two around its minimum can be the least.
+        // The cost is convex in R: of the multiples only the two around its minimum can be the
+        // least.
         let below = ((exact / step_gpus).floor().min(f64::from(most))) as u32;
         let above = below.saturating_add(1).min(most);
         let cost = |steps: u32| self.cost(prices, f64::from(steps) * step_gpus);
@@ -156,7 +164,8 @@ mod tests {
                 .unwrap();
         assert!((sample.quantile(0.4) - 40.0).abs() <= 0.5);
         assert!((sample.mean() - 50.0).abs() < 1e-9);
-        // Two hours, one at 0 to 100 and one at exactly 200: G is 0.5 at 100, so the quantile at 0.4 is 80.
+        // Two hours, one at 0 to 100 and one at exactly 200: G is 0.5 at 100, so the quantile at
+        // 0.4 is 80.
         let two = [10.0, 50.0, 90.0, 200.0, 200.0, 200.0];
         let sample = Sample::of_forecast(Marginals { levels: &[0.1, 0.5, 0.9], quantiles: &two }).unwrap();
         assert!((sample.quantile(0.4) - 80.0).abs() <= 0.5);

@@ -1,4 +1,5 @@
-//! Why: the rules of evidence. Weights are logarithms of likelihood ratios (field/analytics A.4 rule 10, first table).
+//! Why: the rules of evidence. Weights are logarithms of likelihood ratios (field/analytics A.4
+//! rule 10, first table).
 
 use super::device::{Devices, Showing};
 use super::event::{Kind, Subject};
@@ -42,7 +43,8 @@ impl Facts<'_> {
         let (class, posterior, evidence) = case.close();
         match (class, blame) {
             (Class::Structural, _) => (class, posterior, evidence, Blame::Nobody),
-            // Marks name the card's node; without a faulty link no rank is to blame for the network.
+            // Marks name the card's node; without a faulty link no rank is to blame for the
+            // network.
             (Class::Communication, Blame::Rank(_)) => (class, posterior, evidence, Blame::Fabric),
             (_, blame) => (class, posterior, evidence, blame),
         }
@@ -96,7 +98,8 @@ impl Facts<'_> {
         }
         let from_us = self.since_us.saturating_sub(self.settings.fault_age_us);
         for fault in self.devices.faults(rank, from_us, self.now_us).take(4) {
-            // 74: an NVLink error. The others speak for the device, not for a cause of its slowness.
+            // 74: an NVLink error. The others speak for the device, not for a cause of its
+            // slowness.
             let classes: &[Class] =
                 if fault.xid == Some(74) { &[Link] } else { &[ComputeThermal, ComputeSilent] };
             match fault.xid {
@@ -146,7 +149,8 @@ impl Facts<'_> {
         self.network(case, blame);
     }
 
-    /// A node whose network cards are marked while those of others are not; where all are, it is the fabric.
+    /// A node whose network cards are marked while those of others are not; where all are, it is
+    /// the fabric.
     fn network(&self, case: &mut Case, blame: &mut Blame) {
         let mut marks: Vec<(f64, usize)> = (0..self.layout.nodes.len())
             .filter_map(|node| {

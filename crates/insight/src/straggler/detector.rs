@@ -1,4 +1,5 @@
-//! The detector's door: takes reports in any order, moves on with the watermark, hands signals over.
+//! The detector's door: takes reports in any order, moves on with the watermark, hands signals
+//! over.
 
 use serde::Serialize;
 
@@ -32,8 +33,9 @@ pub struct Counts {
 
 /// Watches one job.
 ///
-/// Reports may come late, twice, or not at all. Nothing is decided before [`Detector::advance`] passes it, so the order of what
-/// arrives before that does not matter: any order gives the same signals, byte for byte.
+/// Reports may come late, twice, or not at all. Nothing is decided before [`Detector::advance`]
+/// passes it, so the order of what arrives before that does not matter: any order gives the same
+/// signals, byte for byte.
 #[derive(Debug, Clone)]
 pub struct Detector {
     settings: Settings,
@@ -68,8 +70,9 @@ impl Detector {
         }
     }
 
-    /// The job starts again with another shape. What is open of the last attempt is closed first; baselines are learnt anew,
-    /// because ranks may be on other nodes. An attempt not greater than the current one is left out.
+    /// The job starts again with another shape. What is open of the last attempt is closed first;
+    /// baselines are learnt anew, because ranks may be on other nodes. An attempt not greater than
+    /// the current one is left out.
     pub fn restart(&mut self, shape: JobShape) {
         if shape.attempt <= self.attempt {
             return;
@@ -129,8 +132,8 @@ impl Detector {
         }
     }
 
-    /// Event time up to which reports are taken as complete: steps, windows and faults that ended by then are used. A watermark
-    /// below the last one changes nothing.
+    /// Event time up to which reports are taken as complete: steps, windows and faults that ended
+    /// by then are used. A watermark below the last one changes nothing.
     pub fn advance(&mut self, watermark_us: i64) {
         if watermark_us <= self.watermark_us {
             return;
@@ -141,15 +144,17 @@ impl Detector {
         self.use_devices(watermark_us);
     }
 
-    /// Decides on steps that ended by `until_us` and of which every rank has reported, in order, up to the first that is not whole; the
-    /// watermark stays where it is. What is said is what [`advance`](Self::advance) would say later, if all windows and faults up to
+    /// Decides on steps that ended by `until_us` and of which every rank has reported, in order, up
+    /// to the first that is not whole; the watermark stays where it is. What is said is what
+    /// [`advance`](Self::advance) would say later, if all windows and faults up to
     /// [`Settings::evidence_lag_us`] before `until_us` were told.
     pub fn advance_whole(&mut self, until_us: i64) {
         self.close_steps(until_us, Ready::Whole);
     }
 
-    /// The same, with steps that are not whole and will not be: every rank that is missing has reported a later one, or nothing for long.
-    /// Looks at each rank, so not to be called for each report. Ranks' own reports are to come in order.
+    /// The same, with steps that are not whole and will not be: every rank that is missing has
+    /// reported a later one, or nothing for long. Looks at each rank, so not to be called for each
+    /// report. Ranks' own reports are to come in order.
     pub fn advance_settled(&mut self, until_us: i64) {
         self.close_steps(until_us, Ready::Settled);
     }
@@ -169,7 +174,8 @@ impl Detector {
         self.counts
     }
 
-    /// Closes, in order, the steps that ended by `until_us` and are `ready`; one that is passed has to be so by the greatest skew.
+    /// Closes, in order, the steps that ended by `until_us` and are `ready`; one that is passed has
+    /// to be so by the greatest skew.
     fn close_steps(&mut self, until_us: i64, ready: Ready) {
         let ranks = self.job.layout.ranks();
         let lag_us = self.settings.evidence_lag_us.max(0);
@@ -206,7 +212,8 @@ impl Detector {
         if self.devices.is_empty() && self.faults.is_empty() {
             return;
         }
-        // While steps come they decide when windows are used, and nobody is blamed by counters alone.
+        // While steps come they decide when windows are used, and nobody is blamed by counters
+        // alone.
         let alone = self.job.history.closed == 0 && self.job.intake.is_empty();
         if alone {
             apply_devices(
@@ -236,8 +243,8 @@ enum Ready {
     Settled,
 }
 
-/// Uses the windows and faults that ended by `until_us`, in an order that does not depend on their arrival. Tells whether there were
-/// any.
+/// Uses the windows and faults that ended by `until_us`, in an order that does not depend on their
+/// arrival. Tells whether there were any.
 fn apply_devices(
     (devices, faults): (&mut Vec<DeviceWindow>, &mut Vec<Fault>),
     until_us: i64,

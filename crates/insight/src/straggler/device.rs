@@ -7,7 +7,8 @@ use super::order;
 /// Windows kept a rank.
 const KEPT: usize = 64;
 
-/// What a device showed since some time, against its node's other devices or its own past. `None`: not known.
+/// What a device showed since some time, against its node's other devices or its own past. `None`:
+/// not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Showing {
     /// SM clock over the median of the node's other devices.
@@ -22,7 +23,8 @@ pub(super) struct Showing {
     pub power_cap: Option<f64>,
     /// Width of the host link over the widest seen.
     pub width: Option<f64>,
-    /// Standard score of the link retries against what was usual: Poisson, with the usual rate's own error.
+    /// Standard score of the link retries against what was usual: Poisson, with the usual rate's
+    /// own error.
     pub retries: Option<f64>,
 }
 
@@ -166,15 +168,17 @@ impl Devices {
         }
     }
 
-    /// Standard score of the congestion marks of a node's network cards. Each rank of the node tells the node's marks.
+    /// Standard score of the congestion marks of a node's network cards. Each rank of the node
+    /// tells the node's marks.
     pub fn marks(&self, layout: &Layout, node: usize, from_us: i64, to_us: i64) -> Option<f64> {
         let ranks = &layout.nodes[node];
         self.surprise(ranks, from_us, to_us, |window| window.marks)
     }
 
-    /// Median count of a window between two times against the mean before: `(now - before) / sqrt(error)`, both as Poisson counts
-    /// and not below the scatter seen before. The median, because a burst in some of the windows explains no slowness that lasts all of
-    /// them. `None` without a window now and three before.
+    /// Median count of a window between two times against the mean before: `(now - before) /
+    /// sqrt(error)`, both as Poisson counts and not below the scatter seen before. The median,
+    /// because a burst in some of the windows explains no slowness that lasts all of them. `None`
+    /// without a window now and three before.
     fn surprise(&self, ranks: &[u32], from_us: i64, to_us: i64, field: impl Fn(&Kept) -> f32) -> Option<f64> {
         let (mut now, mut past, mut past2, mut pasts) = (Vec::new(), 0.0, 0.0, 0.0);
         for window in ranks.iter().flat_map(|&rank| &self.windows[rank as usize]) {

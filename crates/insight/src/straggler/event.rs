@@ -1,4 +1,5 @@
-//! What is being said about a job: an event from its suspicion to its end, and the tests that move it on.
+//! What is being said about a job: an event from its suspicion to its end, and the tests that move
+//! it on.
 
 use super::history::DEPTH;
 use super::settings::Settings;
@@ -91,8 +92,9 @@ impl Event {
         self.series.iter().map(|&series| tracks.noise(series as usize)).fold(0.0, f32::max)
     }
 
-    /// Looks at the rows up to and without `end`. `held` is the first row of the shortest window within the event that is as long
-    /// as the hold, `fast` the rows that the fast path asks for, `burst` those that a harmless burst may touch.
+    /// Looks at the rows up to and without `end`. `held` is the first row of the shortest window
+    /// within the event that is as long as the hold, `fast` the rows that the fast path asks for,
+    /// `burst` those that a harmless burst may touch.
     pub fn judge(
         &self,
         tracks: &mut Tracks,
@@ -130,8 +132,9 @@ impl Event {
         Move::Stay
     }
 
-    /// Tests the rows of `decision` for persistence, without those that a burst may have been: large enough, most of the time, and
-    /// beyond what noise makes of a median (its standard error is 1.2533 sigma / sqrt(n)).
+    /// Tests the rows of `decision` for persistence, without those that a burst may have been:
+    /// large enough, most of the time, and beyond what noise makes of a median (its standard error
+    /// is 1.2533 sigma / sqrt(n)).
     pub fn test(&self, tracks: &mut Tracks, settings: &Settings, decision: Decision) -> Option<Decision> {
         let Window { count, median, above } =
             tracks.window_without(&self.series, decision.from, decision.to, decision.burst);
@@ -166,7 +169,8 @@ impl Event {
         passed.then_some(Decision { excess: median, ..decision })
     }
 
-    /// The last steps are near the baseline again. Where one step's noise reaches half the effect, more steps are asked.
+    /// The last steps are near the baseline again. Where one step's noise reaches half the effect,
+    /// more steps are asked.
     fn is_over(&self, tracks: &mut Tracks, settings: &Settings, end: u64) -> bool {
         const NOISY_STEPS: u64 = 20;
         let least = u64::from(settings.close_steps.max(1));
@@ -278,7 +282,8 @@ mod tests {
         let mut tracks = Tracks::new(1, 8, tuning, &settings);
         let start = feed(&mut tracks, 0, 100, 0.0);
         let event = event(start);
-        // Six steps of a burst, then four that are a little slow: the median of all ten is 0.4, of the four 0.04.
+        // Six steps of a burst, then four that are a little slow: the median of all ten is 0.4, of
+        // the four 0.04.
         let end = feed(&mut tracks, start, 6, 0.4);
         let end = feed(&mut tracks, end, 4, 0.04);
         let all = Decision { from: start, to: end, fast: false, burst: 6, excess: 0.0 };

@@ -1,5 +1,5 @@
-//! Evidence to class: naive Bayes in log odds. Each rule adds the logarithm of its likelihood ratio to the classes it speaks
-//! for; the published posterior is that of the best class among all seven.
+//! Evidence to class: naive Bayes in log odds. Each rule adds the logarithm of its likelihood ratio
+//! to the classes it speaks for; the published posterior is that of the best class among all seven.
 
 use super::signal::{Class, Evidence};
 
@@ -14,7 +14,8 @@ const CLASSES: [Class; 7] = [
     Class::Structural,
 ];
 
-/// Share of each class among fail-slows (Greyhound table 1, and the mix of field/analytics A.5); 5 % for "nobody's fault".
+/// Share of each class among fail-slows (Greyhound table 1, and the mix of field/analytics A.5); 5
+/// % for "nobody's fault".
 const PRIORS: [f64; 7] = [0.24, 0.19, 0.05, 0.19, 0.09, 0.19, 0.05];
 
 /// Log odds gathered so far, with what gave them.

@@ -99,8 +99,9 @@ impl History {
         (self.oldest()..self.closed).rev().find(|&seq| self.step(seq).number == step)
     }
 
-    /// First step of the shortest window that ends with `seq`, begins not before `since`, has at least `steps` steps and takes at
-    /// least `time_us`. A step counts for at most twice `usual_us`: a pause is no evidence. `None`: not that long yet.
+    /// First step of the shortest window that ends with `seq`, begins not before `since`, has at
+    /// least `steps` steps and takes at least `time_us`. A step counts for at most twice
+    /// `usual_us`: a pause is no evidence. `None`: not that long yet.
     pub fn window(&self, since: u64, seq: u64, steps: u64, time_us: i64, usual_us: f64) -> Option<u64> {
         const MOST: u64 = DEPTH as u64 - 16;
         let (mut time, mut count) = (0.0, 0);

@@ -1,14 +1,17 @@
-//! What the detector is told. All times are event time in µs since 1970; counters come as what they grew by in a window.
+//! What the detector is told. All times are event time in µs since 1970; counters come as what they
+//! grew by in a window.
 
-/// A job as its ranks are laid out. A restart is a new shape with the next `attempt`: ranks may be on other nodes then.
+/// A job as its ranks are laid out. A restart is a new shape with the next `attempt`: ranks may be
+/// on other nodes then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobShape {
     /// Number of the run of the job; grows.
     pub attempt: u32,
     /// Node of each rank, by rank.
     pub node: Vec<u32>,
-    /// Role of each rank, by rank: ranks of one role do the same work (one pipeline stage, or one expert group of it). Roles are
-    /// numbered stage by stage, as many in each: `stage * groups + group`.
+    /// Role of each rank, by rank: ranks of one role do the same work (one pipeline stage, or one
+    /// expert group of it). Roles are numbered stage by stage, as many in each: `stage * groups +
+    /// group`.
     pub role: Vec<u32>,
     /// Pipeline stages; 1 for plain data parallel.
     pub stages: u32,
@@ -23,7 +26,8 @@ pub struct StepReport {
     pub attempt: u32,
     /// Rank of the process.
     pub rank: u32,
-    /// Number of the step; done again after a restart, it has the same number and a greater `attempt`.
+    /// Number of the step; done again after a restart, it has the same number and a greater
+    /// `attempt`.
     pub step: u64,
     /// When the step ended, by the node's clock.
     pub end_us: i64,
@@ -41,7 +45,8 @@ pub struct StepReport {
     pub squared_tokens: Option<u64>,
 }
 
-/// What a rank's device and node showed over a window of some seconds. `None`: not read; never zero in its place.
+/// What a rank's device and node showed over a window of some seconds. `None`: not read; never zero
+/// in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DeviceWindow {
     /// Rank whose device it is.
@@ -66,7 +71,8 @@ pub struct DeviceWindow {
     pub network_marks: Option<u64>,
 }
 
-/// Something a device or node reported once: an XID, an uncorrectable error, a failed remap, its loss.
+/// Something a device or node reported once: an XID, an uncorrectable error, a failed remap, its
+/// loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// Rank whose device it is.

@@ -97,7 +97,8 @@ impl Slot {
     }
 }
 
-/// Seconds of a reported time. A time of more than ten days, or of zero where none can be, is not believed: NaN.
+/// Seconds of a reported time. A time of more than ten days, or of zero where none can be, is not
+/// believed: NaN.
 pub(super) fn seconds(time_us: Option<u64>, zero: bool) -> f32 {
     const MOST_US: u64 = 10 * 86_400 * 1_000_000;
     match time_us {
@@ -107,7 +108,8 @@ pub(super) fn seconds(time_us: Option<u64>, zero: bool) -> f32 {
     }
 }
 
-/// Steps after which a rank that told nothing is not waited for any more: some launchers let one rank of a node report.
+/// Steps after which a rank that told nothing is not waited for any more: some launchers let one
+/// rank of a node report.
 const SILENT_STEPS: u64 = 64;
 
 /// Who told what last.
@@ -222,7 +224,8 @@ impl Intake {
         steps.max().unwrap_or(self.base)
     }
 
-    /// A report far away is noted, not stored: alone it is garbage, and it must not push the real steps out.
+    /// A report far away is noted, not stored: alone it is garbage, and it must not push the real
+    /// steps out.
     fn set_aside(&mut self, report: &StepReport) -> Taken {
         let seen = &mut self.far[report.rank as usize];
         self.far_count += usize::from(seen.is_none());
@@ -234,12 +237,14 @@ impl Intake {
         self.open == 0
     }
 
-    /// Half of the ranks are far from the open steps: they are right, the open steps are to be closed and left behind.
+    /// Half of the ranks are far from the open steps: they are right, the open steps are to be
+    /// closed and left behind.
     pub fn left_behind(&self) -> bool {
         self.far_count * 2 >= self.ranks.max(1) && self.far_count > 0
     }
 
-    /// Opens at the step most of the far ranks have reached. Every open slot must have been closed before.
+    /// Opens at the step most of the far ranks have reached. Every open slot must have been closed
+    /// before.
     pub fn jump(&mut self) {
         let mut steps: Vec<u64> = self.far.iter().copied().flatten().collect();
         steps.sort_unstable();

@@ -1,5 +1,6 @@
-//! Reports that come after their step was closed. They are put where they belong, and what was confirmed on rows they belong to
-//! is tested again; where it no longer holds, a correction takes it back.
+//! Reports that come after their step was closed. They are put where they belong, and what was
+//! confirmed on rows they belong to is tested again; where it no longer holds, a correction takes
+//! it back.
 
 use super::event::Event;
 use super::input::StepReport;
@@ -7,7 +8,8 @@ use super::intake::seconds;
 use super::job::{Job, reference};
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
 
-/// Classes up to this size get a new reference; of larger ones one rank moves the median next to nothing.
+/// Classes up to this size get a new reference; of larger ones one rank moves the median next to
+/// nothing.
 const SMALL_CLASS: usize = 64;
 
 /// Puts a late report in. `false`: it was there already, or its step is no longer kept.
@@ -39,7 +41,8 @@ pub(super) fn take(job: &mut Job, report: &StepReport, out: &mut Vec<Signal>) ->
     true
 }
 
-/// Renews the reference of each small class the rank is a member of, and with it the values measured against it.
+/// Renews the reference of each small class the rank is a member of, and with it the values
+/// measured against it.
 fn renew_references(job: &mut Job, seq: u64, rank: u32) -> bool {
     let mut moved = false;
     let mut logs: Vec<f32> = Vec::new();

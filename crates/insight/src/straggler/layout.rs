@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::input::JobShape;
 
-/// A job's ranks by node, role and class of peers; all numbers are dense, in order of the ids given.
+/// A job's ranks by node, role and class of peers; all numbers are dense, in order of the ids
+/// given.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     /// Node of each rank.
@@ -26,7 +27,8 @@ pub(super) struct Layout {
     pub everyone: Option<u32>,
     /// Roles that live on one node each: none of their ranks has a peer elsewhere.
     pub lone_roles: Vec<u32>,
-    /// Stages of the pipeline, where roles are its stages, or as many groups of each, and equally large; else 1.
+    /// Stages of the pipeline, where roles are its stages, or as many groups of each, and equally
+    /// large; else 1.
     pub stages: usize,
     /// Roles of each stage; 1 where roles do not fit the stages.
     pub groups: usize,
@@ -79,7 +81,8 @@ impl Layout {
         (self.stages > 1).then(|| role / self.groups as u32)
     }
 
-    /// Rank at place `d * stages + s` of a worker table: replica `d`'s in stage `s`, in order of ranks, group by group.
+    /// Rank at place `d * stages + s` of a worker table: replica `d`'s in stage `s`, in order of
+    /// ranks, group by group.
     pub fn worker_rank(&self, place: usize) -> usize {
         if self.stages == 1 {
             return place;
@@ -94,9 +97,10 @@ impl Layout {
         self.node_of.len()
     }
 
-    /// Gives each rank its peers: its role; where that is on few nodes, its role's ranks on the other nodes, because a slow node
-    /// would be a large part of its own reference; where the role or what is left of it is too small, the whole job, and the
-    /// rank's own baseline takes up how the roles differ.
+    /// Gives each rank its peers: its role; where that is on few nodes, its role's ranks on the
+    /// other nodes, because a slow node would be a large part of its own reference; where the role
+    /// or what is left of it is too small, the whole job, and the rank's own baseline takes up how
+    /// the roles differ.
     fn classify(&mut self, peers: usize) {
         /// From this many nodes on, one of them moves the median little.
         const FEW_NODES: usize = 4;

@@ -1,12 +1,14 @@
 //! Stragglers: which rank, node or group makes a job slow, since when, why, and what it costs.
 //!
-//! A [`Detector`] watches one job. Each step, every rank's computing time, freed of what its tokens explain, is held against its
-//! peers' median and against its own past; a CUSUM raises a suspicion, persistence confirms it, evidence names the class. See
-//! `Settings` for the thresholds and their sources.
+//! A [`Detector`] watches one job. Each step, every rank's computing time, freed of what its tokens
+//! explain, is held against its peers' median and against its own past; a CUSUM raises a suspicion,
+//! persistence confirms it, evidence names the class. See `Settings` for the thresholds and their
+//! sources.
 //!
-//! The files, in the order the data goes: `intake` (open steps) → `job` (closes a step) → `workload`, `tracks` (series) →
-//! `event` (tests) → `cause`, `fusion` (class) → `signal`; `late` for reports after the fact, `throttle` for devices without
-//! steps, `structure`, `whatif` and `replay` for what nobody is to blame for, `rental` for when to act.
+//! The files, in the order the data goes: `intake` (open steps) → `job` (closes a step) →
+//! `workload`, `tracks` (series) → `event` (tests) → `cause`, `fusion` (class) → `signal`; `late`
+//! for reports after the fact, `throttle` for devices without steps, `structure`, `whatif` and
+//! `replay` for what nobody is to blame for, `rental` for when to act.
 
 mod cause;
 mod detector;

@@ -1,5 +1,6 @@
-//! When to act on a slow job: rent or buy. The cheapest action is due once the loss so far has reached its cost; that costs at
-//! most twice what one who knew the end would have paid (ski rental, as in Greyhound).
+//! When to act on a slow job: rent or buy. The cheapest action is due once the loss so far has
+//! reached its cost; that costs at most twice what one who knew the end would have paid (ski
+//! rental, as in Greyhound).
 
 use serde::Serialize;
 
@@ -12,8 +13,8 @@ pub struct Remedy {
     pub cost_gpu_hours: f64,
 }
 
-/// The remedy that is due for a loss of `lost_gpu_hours`: the dearest one whose cost it has reached, because the cheaper ones
-/// were due before and did not help. `None` while none is.
+/// The remedy that is due for a loss of `lost_gpu_hours`: the dearest one whose cost it has
+/// reached, because the cheaper ones were due before and did not help. `None` while none is.
 pub fn due(remedies: &[Remedy], lost_gpu_hours: f64) -> Option<&Remedy> {
     remedies
         .iter()
@@ -21,7 +22,8 @@ pub fn due(remedies: &[Remedy], lost_gpu_hours: f64) -> Option<&Remedy> {
         .max_by(|a, b| a.cost_gpu_hours.total_cmp(&b.cost_gpu_hours))
 }
 
-/// Hours until a remedy is due, at a loss of `loss_per_hour` GPU-hours an hour and with `lost_gpu_hours` behind. `None` if never.
+/// Hours until a remedy is due, at a loss of `loss_per_hour` GPU-hours an hour and with
+/// `lost_gpu_hours` behind. `None` if never.
 pub fn hours_until_due(remedy: &Remedy, lost_gpu_hours: f64, loss_per_hour: f64) -> Option<f64> {
     let missing = remedy.cost_gpu_hours - lost_gpu_hours;
     if missing <= 0.0 {

@@ -1,11 +1,14 @@
-//! A step replayed operation by operation: what the closed form of `whatif` cannot see, because it knows a worker's mean micro-batch
-//! only. Micro-batches of uneven length leave gaps that a mean does not have.
+//! A step replayed operation by operation: what the closed form of `whatif` cannot see, because it
+//! knows a worker's mean micro-batch only. Micro-batches of uneven length leave gaps that a mean
+//! does not have.
 //!
-//! Order of a stage in one-forward-one-backward (PipeDream-flush, Megatron's default): `P - 1 - s` forwards first, then a forward and a
-//! backward by turns, then the backwards that are left. A forward waits for its micro-batch's forward on the stage before, a backward
-//! for that on the stage after. Transfers take no time.
+//! Order of a stage in one-forward-one-backward (PipeDream-flush, Megatron's default): `P - 1 - s`
+//! forwards first, then a forward and a backward by turns, then the backwards that are left. A
+//! forward waits for its micro-batch's forward on the stage before, a backward for that on the
+//! stage after. Transfers take no time.
 
-/// Forward and backward times of a step, seconds: of worker `w` and micro-batch `m` at `w * micro_batches + m`.
+/// Forward and backward times of a step, seconds: of worker `w` and micro-batch `m` at `w *
+/// micro_batches + m`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operations {
     /// Forward times.
@@ -24,7 +27,8 @@ impl Operations {
         known(&self.forward) && known(&self.backward)
     }
 
-    /// Time of the step when worker `w` takes `scale[w]` times as long; workers are `replica * stages + stage`.
+    /// Time of the step when worker `w` takes `scale[w]` times as long; workers are `replica *
+    /// stages + stage`.
     pub(super) fn step_time(&self, scale: &[f64], stages: usize, micro_batches: usize) -> f64 {
         let size = stages * micro_batches;
         let replicas = self.forward.chunks_exact(size).zip(self.backward.chunks_exact(size));
@@ -65,7 +69,8 @@ fn replay(forward: &[f64], backward: &[f64], scale: &[f64], micro_batches: usize
             }
         }
         if left == before {
-            // The order above has no circle; should it ever, there is no answer rather than none in time.
+            // The order above has no circle; should it ever, there is no answer rather than none in
+            // time.
             return f64::NAN;
         }
     }
@@ -77,7 +82,8 @@ fn is_forward(stage: &Stage, ahead: usize, micro_batches: usize) -> bool {
     stage.forwards.len() < micro_batches && stage.forwards.len() <= stage.backwards.len() + ahead
 }
 
-/// When the input of the stage's next operation is there; `None` while it is not, or nothing is left.
+/// When the input of the stage's next operation is there; `None` while it is not, or nothing is
+/// left.
 fn next(done: &[Stage], stage: usize, micro_batches: usize) -> Option<f64> {
     let at = &done[stage];
     let last = done.len() - 1;
@@ -111,8 +117,8 @@ mod tests {
 
     #[test]
     fn uneven_micro_batches_leave_gaps_as_drawn_by_hand() {
-        // Stage 0: F 1, F 3, B 1, B 3. Stage 1: F 1, B 1, F 3, B 3.
-        // Stage 0: F0 0-1, F1 1-4. Stage 1: F0 1-2, B0 2-3, F1 4-7, B1 7-10. Stage 0: B0 4-5, B1 10-13.
+        // Stage 0: F 1, F 3, B 1, B 3. Stage 1: F 1, B 1, F 3, B 3. Stage 0: F0 0-1, F1 1-4. Stage
+        // 1: F0 1-2, B0 2-3, F1 4-7, B1 7-10. Stage 0: B0 4-5, B1 10-13.
         let uneven = Operations { forward: vec![1.0, 3.0, 1.0, 3.0], backward: vec![1.0, 3.0, 1.0, 3.0] };
         assert_eq!(uneven.step_time(&[1.0, 1.0], 2, 2), 13.0);
         // The closed form has (8 + 8) / 2 + 1 * 4 = 12.

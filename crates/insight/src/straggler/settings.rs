@@ -1,24 +1,30 @@
 //! Every threshold of the detector, with where it comes from.
 
-/// Thresholds. The defaults are the published or measured ones named at each field; `[tuned]` marks a figure chosen on the
-/// fault generator's seeds 0 to 99.
+/// Thresholds. The defaults are the published or measured ones named at each field; `[tuned]` marks
+/// a figure chosen on the fault generator's seeds 0 to 99.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Steps between two false suspicions of a whole job, in the CUSUM's own model (Page 1954, Siegmund's approximation).
+    /// Steps between two false suspicions of a whole job, in the CUSUM's own model (Page 1954,
+    /// Siegmund's approximation).
     pub false_alarm_steps: f64,
-    /// How long a change lasts before it is confirmed. 60 s costs precision, 120 s recall (both measured). `[tuned]`
+    /// How long a change lasts before it is confirmed. 60 s costs precision, 120 s recall (both
+    /// measured). `[tuned]`
     pub hold_us: i64,
     /// The same for all ranks of a node together. `[tuned]`
     pub node_hold_us: i64,
-    /// Fewest steps a change lasts before it is confirmed: harmless bursts touch up to six. `[tuned]`
+    /// Fewest steps a change lasts before it is confirmed: harmless bursts touch up to six.
+    /// `[tuned]`
     pub hold_steps: u32,
     /// Change (natural logarithm) from which the fast path applies: ln 1.3.
     pub fast_excess: f64,
-    /// Fast path: confirmed after this many steps … Harmless bursts are over after five, and touch six.
+    /// Fast path: confirmed after this many steps … Harmless bursts are over after five, and touch
+    /// six.
     pub fast_steps: u32,
-    /// … or one step after this long, if sooner. Harmless bursts of 30 s are stretched by the slow steps they make. `[tuned]`
+    /// … or one step after this long, if sooner. Harmless bursts of 30 s are stretched by the slow
+    /// steps they make. `[tuned]`
     pub fast_hold_us: i64,
-    /// Longest harmless burst of a rank or of the network, µs: what the evaluation asks to bear, no measurement …
+    /// Longest harmless burst of a rank or of the network, µs: what the evaluation asks to bear, no
+    /// measurement …
     pub burst_us: i64,
     /// … or in steps, if that is shorter. A burst of five touches six.
     pub burst_steps: u32,
@@ -30,7 +36,8 @@ pub struct Settings {
     pub baseline_every: u32,
     /// Steps a baseline looks back over. At most 240.
     pub baseline_steps: u32,
-    /// Smallest noise of a rank's ratio to its peers. A fixed-length job has 0.4 % (ByteDance AR, ST).
+    /// Smallest noise of a rank's ratio to its peers. A fixed-length job has 0.4 % (ByteDance AR,
+    /// ST).
     pub noise_floor: f64,
     /// Smallest noise of the transfer time.
     pub transfer_noise_floor: f64,
@@ -38,20 +45,26 @@ pub struct Settings {
     pub effect_floor: f64,
     /// Greatest floor that noise may raise it to: Greyhound verifies at 10 %.
     pub effect_cap: f64,
-    /// Effect floor in units of the job's median absolute deviation: 2.5 flags exactly the published worker of PAI job 1.
+    /// Effect floor in units of the job's median absolute deviation: 2.5 flags exactly the
+    /// published worker of PAI job 1.
     pub effect_noise: f64,
     /// Smallest change of the transfer time that matters: Greyhound's 10 %.
     pub transfer_effect: f64,
-    /// Greatest value that noise may raise it to. Faults that count are larger (Greyhound: throughput -28 % and more). `[tuned]`
+    /// Greatest value that noise may raise it to. Faults that count are larger (Greyhound:
+    /// throughput -28 % and more). `[tuned]`
     pub transfer_effect_cap: f64,
-    /// Fewest steps a slower transfer lasts before it is confirmed: bursts of the network touch more steps. `[tuned]`
+    /// Fewest steps a slower transfer lasts before it is confirmed: bursts of the network touch
+    /// more steps. `[tuned]`
     pub transfer_hold_steps: u32,
-    /// Smallest share of the step that a slower transfer must cost: a fail-slow costs 5 %, and half the time is measured low. `[tuned]`
+    /// Smallest share of the step that a slower transfer must cost: a fail-slow costs 5 %, and half
+    /// the time is measured low. `[tuned]`
     pub transfer_step_share: f64,
-    /// Clip of one step's deviation, in units of max(noise, effect / 2): one outlier alone never raises a suspicion.
+    /// Clip of one step's deviation, in units of max(noise, effect / 2): one outlier alone never
+    /// raises a suspicion.
     pub clip: f64,
-    /// The same where the noise is less than a quarter of the effect, and outliers are rare: a suspicion comes a step or two sooner.
-    /// In noisier jobs it costs precision (0.95 to 0.88 in the mix). `[tuned]`
+    /// The same where the noise is less than a quarter of the effect, and outliers are rare: a
+    /// suspicion comes a step or two sooner. In noisier jobs it costs precision (0.95 to 0.88 in
+    /// the mix). `[tuned]`
     pub quiet_clip: f64,
     /// Share of the hold's steps above half the effect: compute and data.
     pub persistent_share: f64,
@@ -67,7 +80,8 @@ pub struct Settings {
     pub peers: usize,
     /// Fewest slow ranks of one node that make it an event of the node.
     pub node_ranks: usize,
-    /// A step that is not whole closes when the watermark is this far past it: clocks of nodes differ.
+    /// A step that is not whole closes when the watermark is this far past it: clocks of nodes
+    /// differ.
     pub skew_us: i64,
     /// Most steps held open. A job whose watermark stands still closes its oldest.
     pub open_steps: usize,
@@ -75,8 +89,9 @@ pub struct Settings {
     pub ranks: usize,
     /// Age up to which a fault counts as evidence.
     pub fault_age_us: i64,
-    /// How long after a window or fault of a device it is evidence, µs of event time. Agents send samples in batches of ten seconds, so
-    /// a step is decided on before they come; with a fixed lag what it rests on does not depend on when they did.
+    /// How long after a window or fault of a device it is evidence, µs of event time. Agents send
+    /// samples in batches of ten seconds, so a step is decided on before they come; with a fixed
+    /// lag what it rests on does not depend on when they did.
     pub evidence_lag_us: i64,
     /// SM clock against the node's other devices below which it is evidence.
     pub clock_ratio: f64,
@@ -132,7 +147,8 @@ impl Default for Settings {
 impl Settings {
     /// Limit of the CUSUM for `series` series watched together, in units of its noise at slack 0.5.
     ///
-    /// From ARL0 ~ 2 exp(h + 1.166) (Siegmund 1985): one false suspicion of the whole job per `false_alarm_steps`.
+    /// From ARL0 ~ 2 exp(h + 1.166) (Siegmund 1985): one false suspicion of the whole job per
+    /// `false_alarm_steps`.
     pub(super) fn limit(&self, series: usize) -> f64 {
         let runs = 0.5 * series.max(1) as f64 * self.false_alarm_steps.max(10.0);
         (runs.ln() - 1.166).max(2.0)

@@ -76,7 +76,8 @@ pub struct Signal {
     pub posterior: f64,
     /// Whom.
     pub blame: Blame,
-    /// Stage of the pipeline: of the rank or role that is blamed, or the long one of a structural cause. `None` without a pipeline.
+    /// Stage of the pipeline: of the rank or role that is blamed, or the long one of a structural
+    /// cause. `None` without a pipeline.
     pub pipeline_stage: Option<u32>,
     /// Since when, µs since 1970.
     pub since_us: i64,

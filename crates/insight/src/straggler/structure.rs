@@ -1,6 +1,7 @@
-//! What is uneven by construction, named and blamed on nobody: uneven sequences, a long stage, uneven experts, ranks that were
-//! slower from their first step. Looked at once a run, when there is enough to see; a rank that was slow from the start *and* whose
-//! device shows why is a straggler after all (rule 9).
+//! What is uneven by construction, named and blamed on nobody: uneven sequences, a long stage,
+//! uneven experts, ranks that were slower from their first step. Looked at once a run, when there
+//! is enough to see; a rank that was slow from the start *and* whose device shows why is a
+//! straggler after all (rule 9).
 
 use super::event::{Decision, Event, Kind, Subject, Weighed};
 use super::job::Job;
@@ -80,7 +81,8 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut 
             weighed: Weighed::default(),
         };
         *next_event += 1;
-        // Its baseline is its peers from now on, so that the event ends when it is as fast as they are.
+        // Its baseline is its peers from now on, so that the event ends when it is as fast as they
+        // are.
         job.compute.rebase(rank as usize, 0.0);
         job.compute.hold(rank as usize, true);
         job.weigh(&mut event, seq, base);
@@ -145,7 +147,8 @@ fn tables(job: &Job, seq: u64) -> Vec<StepTable> {
         .collect()
 }
 
-/// Greatest median time of a stage's expert groups over the median of all of them, less one, over the last steps.
+/// Greatest median time of a stage's expert groups over the median of all of them, less one, over
+/// the last steps.
 fn spread_of_groups(job: &Job, stage: usize, seq: u64) -> f64 {
     let first = (seq + 1).saturating_sub(100).max(job.history.oldest());
     let mut levels: Vec<f32> = Vec::new();

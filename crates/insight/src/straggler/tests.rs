@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A job of `ranks` on nodes of eight, numbered from 100; everything about a step follows from its number and the rank.
+/// A job of `ranks` on nodes of eight, numbered from 100; everything about a step follows from its
+/// number and the rank.
 struct Scene {
     ranks: u32,
     step_us: u64,
@@ -166,7 +167,8 @@ fn late_reports_take_a_confirmation_back() {
     let mut said = Vec::new();
     let mut late = Vec::new();
     for step in 0..FROM + 40 {
-        // Every second step of rank 9 is slow and told at once; the others are as ever and told too late.
+        // Every second step of rank 9 is slow and told at once; the others are as ever and told too
+        // late.
         let odd = step % 3 != 0;
         let slow = |rank: u32| if rank == 9 && odd { between(step, 0.15) } else { 1.0 };
         for report in SCENE.step(step, slow, 1.0, |_| 0.0) {

@@ -1,8 +1,10 @@
-//! Without step reports: which devices are slowed down while the others of their node are not. Nobody is blamed for anything
-//! that clocks and throttling do not show, because in a synchronous job all devices idle when one is slow.
+//! Without step reports: which devices are slowed down while the others of their node are not.
+//! Nobody is blamed for anything that clocks and throttling do not show, because in a synchronous
+//! job all devices idle when one is slow.
 //!
-//! A lower clock at no less power than the peers draw, or throttling that the peers do not have, is a suspicion; both together, all
-//! through the hold, are a confirmation. A lower clock alone is neither: the device may have less to do.
+//! A lower clock at no less power than the peers draw, or throttling that the peers do not have, is
+//! a suspicion; both together, all through the hold, are a confirmation. A lower clock alone is
+//! neither: the device may have less to do.
 
 use super::device::{Devices, Showing};
 use super::fusion::Case;
@@ -102,7 +104,8 @@ impl Throttle {
         }
     }
 
-    /// Closes what is open: steps are reported from now on, and say more than counters do, or the run is over.
+    /// Closes what is open: steps are reported from now on, and say more than counters do, or the
+    /// run is over.
     pub fn end(&mut self, now_us: i64, out: &mut Vec<Signal>) {
         for (rank, open) in (0..).zip(&mut self.slowed) {
             if let Some(said) = open.take() {
@@ -158,7 +161,8 @@ mod tests {
     use super::super::input::{DeviceWindow, JobShape};
     use super::*;
 
-    /// Windows of ten seconds of eight devices from 0 to `until`; device 5 from 300 s on as `change` has it.
+    /// Windows of ten seconds of eight devices from 0 to `until`; device 5 from 300 s on as
+    /// `change` has it.
     fn watch(until: i64, change: impl Fn(i64, &mut DeviceWindow)) -> Vec<Signal> {
         let shape = JobShape { attempt: 0, node: vec![0; 8], role: vec![0; 8], stages: 1, micro_batches: 1 };
         let layout = Layout::new(&shape, 4, 99);
@@ -222,7 +226,8 @@ mod tests {
         let of = |stage| (stage, Blame::Rank(5));
         assert_eq!(stages(&said), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
         assert!(said.iter().all(|signal| signal.event == 1 && signal.lost_gpu_ms == 0));
-        // Means over 90 s: throttled above 0.3 after 40 s (0.9 * 4 / 9), the clock below 0.95 after 30 s (1 - 0.2 * 3 / 9).
+        // Means over 90 s: throttled above 0.3 after 40 s (0.9 * 4 / 9), the clock below 0.95 after
+        // 30 s (1 - 0.2 * 3 / 9).
         assert_eq!(said[0].said_us, 340_000_000);
         assert_eq!(said[1].said_us, 480_000_000);
     }

@@ -1,4 +1,5 @@
-//! Series watched for an upward change: own baseline and CUSUM of each (Page 1954), all in flat arrays, O(1) a value.
+//! Series watched for an upward change: own baseline and CUSUM of each (Page 1954), all in flat
+//! arrays, O(1) a value.
 //!
 //! Values are logarithms of ratios, or shares of a step; a change of 0.05 is 5 %.
 
@@ -155,7 +156,8 @@ impl Tracks {
     pub fn advance(&mut self, seq: u64) {
         self.over.clear();
         let row = self.values.row(seq);
-        // The first steps of a run are slow for everybody: caches, compilation, first touches of memory.
+        // The first steps of a run are slow for everybody: caches, compilation, first touches of
+        // memory.
         let row = if seq < u64::from(self.settings.skip_steps) { &[] } else { row };
         for (series, &value) in row.iter().enumerate() {
             if value.is_nan() {
@@ -221,7 +223,8 @@ impl Tracks {
         self.derive(back, 1.4826 * spread);
     }
 
-    /// Slack, clip and bound of each series. The slack pays for the error of a baseline of few steps: 2.5 / sqrt(n).
+    /// Slack, clip and bound of each series. The slack pays for the error of a baseline of few
+    /// steps: 2.5 / sqrt(n).
     fn derive(&mut self, behind: u64, common: f32) {
         let half = 0.5 * self.effect;
         let slack = (self.tuning.slack + 2.5 / (behind as f64).sqrt()) as f32;
@@ -238,8 +241,9 @@ impl Tracks {
         }
     }
 
-    /// Starts from what an earlier run of the job learnt, so that a change is seen before the first baseline of this run. Only where
-    /// the series are alike: where their baselines lie close together.
+    /// Starts from what an earlier run of the job learnt, so that a change is seen before the first
+    /// baseline of this run. Only where the series are alike: where their baselines lie close
+    /// together.
     pub fn inherit(&mut self, old: &Tracks) {
         let mut bases: Vec<f32> = old.base.iter().copied().filter(|base| base.is_finite()).collect();
         if bases.len() * 2 < old.width().max(1) {
@@ -359,7 +363,8 @@ mod tests {
             assert!(tracks.over.is_empty());
         }
         assert_eq!((tracks.effect(), tracks.base(0)), (0.05, 0.02));
-        // Limit ln(0.5 * 8 * 2e5) - 1.166 = 12.43 at 0.025 a unit: 0.311; each row adds 0.15 (clipped) - 0.025: three rows.
+        // Limit ln(0.5 * 8 * 2e5) - 1.166 = 12.43 at 0.025 a unit: 0.311; each row adds 0.15
+        // (clipped) - 0.025: three rows.
         let mut row = [0.02; 8];
         row[3] = 0.30;
         for seq in 100..102 {

@@ -1,17 +1,18 @@
 //! What a job would take if nobody were slow, and who accounts for the difference.
 //!
-//! With `P` stages, `M` micro-batches and `tau[d, s]` the time of worker (d, s) for one of them, a step takes
-//! `T = max_d (sum_s tau[d, s] + (M - 1) max_s tau[d, s])`, and evenly spread work would take `(P + M - 1) mean(tau)`. Against the full
-//! simulator of the ByteDance authors on their three public traces this is off by at most 5.3 %. Where every micro-batch's times are
-//! known the step is replayed in their place (`replay`): off by at most 0.7 %.
+//! With `P` stages, `M` micro-batches and `tau[d, s]` the time of worker (d, s) for one of them, a
+//! step takes `T = max_d (sum_s tau[d, s] + (M - 1) max_s tau[d, s])`, and evenly spread work would
+//! take `(P + M - 1) mean(tau)`. Against the full simulator of the ByteDance authors on their three
+//! public traces this is off by at most 5.3 %. Where every micro-batch's times are known the step
+//! is replayed in their place (`replay`): off by at most 0.7 %.
 
 use serde::Serialize;
 
 use super::order;
 use super::replay::Operations;
 
-/// Computing times of one step, seconds: `compute[d * stages + s]` is replica `d`'s stage `s`, over all micro-batches.
-/// A worker that is not known is NaN.
+/// Computing times of one step, seconds: `compute[d * stages + s]` is replica `d`'s stage `s`, over
+/// all micro-batches. A worker that is not known is NaN.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepTable {
     /// Time of each worker.
@@ -65,9 +66,11 @@ pub enum Verdict {
 /// The answer for a number of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WhatIf {
-    /// Mean step time over the mean time with the work evenly spread; at least 1 in an honest table.
+    /// Mean step time over the mean time with the work evenly spread; at least 1 in an honest
+    /// table.
     pub slowdown: f64,
-    /// Share of the loss that the worst worker accounts for (the paper's M_W). Above 1 if without it the others gain as well.
+    /// Share of the loss that the worst worker accounts for (the paper's M_W). Above 1 if without
+    /// it the others gain as well.
     pub worker_share: f64,
     /// Share of the loss that the longest stage accounts for (M_S).
     pub stage_share: f64,
@@ -75,7 +78,8 @@ pub struct WhatIf {
     pub longest_stage: usize,
     /// Time of the worst worker over the median of its stage.
     pub worker_ratio: f64,
-    /// Median absolute deviation of workers from their stage's median, as a share: the noise among peers.
+    /// Median absolute deviation of workers from their stage's median, as a share: the noise among
+    /// peers.
     pub peer_noise: f64,
     /// Steps used.
     pub steps: usize,
@@ -83,8 +87,8 @@ pub struct WhatIf {
     pub verdict: Verdict,
 }
 
-/// Correlation (Pearson) of forward and backward times of the same micro-batches: near 1 where long sequences make both long.
-/// `None` for fewer than three pairs or no spread.
+/// Correlation (Pearson) of forward and backward times of the same micro-batches: near 1 where long
+/// sequences make both long. `None` for fewer than three pairs or no spread.
 pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     let n = pairs.len() as f64;
     if pairs.len() < 3 {
@@ -114,8 +118,9 @@ pub(super) fn step_time(compute: &[f64], stages: usize, micro_batches: usize) ->
     compute.chunks_exact(stages).map(replica).fold(f64::NAN, f64::max)
 }
 
-/// What the steps would have taken with even work, and who accounts for the loss. `pairing` is the correlation of forward and
-/// backward times, where they are known apart. `None` when no step has two whole workers, or steps differ in shape.
+/// What the steps would have taken with even work, and who accounts for the loss. `pairing` is the
+/// correlation of forward and backward times, where they are known apart. `None` when no step has
+/// two whole workers, or steps differ in shape.
 pub fn what_if(steps: &[StepTable], pairing: Option<f64>) -> Option<WhatIf> {
     let first = steps.first()?;
     let (stages, many) = (first.stages.max(1), first.micro_batches.max(1));
@@ -249,7 +254,8 @@ mod tests {
 
     #[test]
     fn long_last_stage_by_hand() {
-        // tau = 1, 2 with four micro-batches: T = 3 + 3 * 2 = 9 of tau's unit, even = 5 * 1.5 = 7.5.
+        // tau = 1, 2 with four micro-batches: T = 3 + 3 * 2 = 9 of tau's unit, even = 5 * 1.5 =
+        // 7.5.
         let found = what_if(&[table(&[4.0, 8.0, 4.0, 8.0], 2, 4)], None).unwrap();
         assert!((found.slowdown - 1.2).abs() < 1e-12);
         assert_eq!(found.verdict, Verdict::LongStage { stage: 1 });

@@ -1,5 +1,6 @@
-//! How long a step should take for its tokens: `compute = a * tokens + b * sum(length^2) + c` by ridge (ResiHP's form), one fit
-//! a role over the last 500 steps. It takes away what uneven sequences explain; where no tokens are told it does nothing.
+//! How long a step should take for its tokens: `compute = a * tokens + b * sum(length^2) + c` by
+//! ridge (ResiHP's form), one fit a role over the last 500 steps. It takes away what uneven
+//! sequences explain; where no tokens are told it does nothing.
 
 /// Steps between fits, and the fits' worth of steps that are looked back on.
 const BATCH: u32 = 50;
@@ -82,12 +83,14 @@ impl Workload {
         Self { roles: vec![Role::default(); roles] }
     }
 
-    /// What the time is to be divided by: 1 for the role's mean workload, or where nothing is known.
+    /// What the time is to be divided by: 1 for the role's mean workload, or where nothing is
+    /// known.
     pub fn expected(&self, role: u32, tokens: f32, squared: f32) -> f32 {
         self.roles[role as usize].fit.map_or(1.0, |fit| fit.expected(tokens, squared))
     }
 
-    /// Share of the variance of a role's times that its workload explains; zero where nothing is told.
+    /// Share of the variance of a role's times that its workload explains; zero where nothing is
+    /// told.
     pub fn explained(&self, role: u32) -> f64 {
         self.roles[role as usize].fit.map_or(0.0, |fit| fit.explained)
     }
@@ -221,7 +224,8 @@ mod tests {
             .collect();
         let mut sums = Sums::default();
         rows.iter().for_each(|(x, y)| sums.row(*x, 0.0, *y));
-        // linfa-elasticnet 0.8.1 centres the target but not the features: they must be given centred.
+        // linfa-elasticnet 0.8.1 centres the target but not the features: they must be given
+        // centred.
         let middle = rows.iter().map(|row| row.0).sum::<f64>() / 200.0;
         let records = ndarray::Array2::from_shape_fn((200, 1), |(i, _)| rows[i].0 - middle);
         let targets = ndarray::Array1::from_iter(rows.iter().map(|row| row.1));

@@ -1,9 +1,10 @@
 //! Who may commit for a log partition, where several processes keep one lake.
 //!
-//! A claim is an application transaction `(tidegate-owner/<table>/<partition>, count)`; taking a partition over raises the
-//! count. A commit is built upon a version in which this process looked and found its own claim, the progress it knows,
-//! and every file it is about to remove. Delta gives each version to one writer only, so whoever comes second looks again:
-//! a process that lost its partition finds another's claim and cannot commit, however long it was away.
+//! A claim is an application transaction `(tidegate-owner/<table>/<partition>, count)`; taking a
+//! partition over raises the count. A commit is built upon a version in which this process looked
+//! and found its own claim, the progress it knows, and every file it is about to remove. Delta
+//! gives each version to one writer only, so whoever comes second looks again: a process that lost
+//! its partition finds another's claim and cannot commit, however long it was away.
 
 use chrono::Utc;
 use deltalake::kernel::{Action, Transaction};
@@ -30,8 +31,8 @@ pub struct Change {
     pub progress: Vec<(u32, u64)>,
     pub adds: Vec<DataFile>,
     pub removes: Vec<DataFile>,
-    /// Times whose windows may be others after it, noted in the commit for those that are computed from several tables; `None`
-    /// where nobody asks.
+    /// Times whose windows may be others after it, noted in the commit for those that are computed
+    /// from several tables; `None` where nobody asks.
     pub touched: Option<Vec<Span>>,
 }
 
@@ -39,7 +40,8 @@ pub struct Change {
 const TOUCHED: &str = "tidegate.touched_us";
 
 impl DeltaStore {
-    /// Makes this process the only one that commits for these log partitions, from now on until the next claim of them.
+    /// Makes this process the only one that commits for these log partitions, from now on until the
+    /// next claim of them.
     pub async fn claim(&mut self, partitions: &[u32]) -> Result<()> {
         loop {
             self.refresh().await?;
@@ -79,7 +81,8 @@ impl DeltaStore {
         }
     }
 
-    /// Commits actions that belong to log partitions of this process, upon whatever others committed meanwhile.
+    /// Commits actions that belong to log partitions of this process, upon whatever others
+    /// committed meanwhile.
     pub(super) async fn commit_claimed(
         &mut self,
         actions: Vec<Action>,
@@ -123,7 +126,8 @@ impl DeltaStore {
         Ok(())
     }
 
-    /// The log partition of this process that another one took over, or committed for, by this transaction.
+    /// The log partition of this process that another one took over, or committed for, by this
+    /// transaction.
     fn taken_over(&self, version: i64, transaction: &Transaction) -> Option<u32> {
         let claimed =
             self.claims.iter().find(|(partition, _)| transaction.app_id == self.owner_id(**partition));
@@ -158,8 +162,8 @@ impl DeltaStore {
         Ok(committed)
     }
 
-    /// What the commits after a version touched; `None` if nobody knows any more: the log of one of them is gone, or it was made
-    /// when nobody asked.
+    /// What the commits after a version touched; `None` if nobody knows any more: the log of one of
+    /// them is gone, or it was made when nobody asked.
     pub async fn touched_since(&self, version: i64) -> Result<Option<Vec<Span>>> {
         let log = self.table.log_store();
         let mut touched = Vec::new();

@@ -74,7 +74,8 @@ impl Lake {
                     Layout::Keyed => self.keyed_files(state, spec).await?,
                     Layout::Windowed => self.windowed_files(state, spec).await?,
                 };
-                // A table to which nothing happened may stay behind; the anchor always says how far the group has come.
+                // A table to which nothing happened may stay behind; the anchor always says how far
+                // the group has come.
                 if adds.is_empty() && removes.is_empty() && place + 1 < order.len() {
                     continue;
                 }

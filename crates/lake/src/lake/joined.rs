@@ -1,8 +1,9 @@
 //! Windows of several raw tables: put together after each of those is committed.
 //!
-//! Every commit of a group notes the times that it touched. A joined table's progress is, for each raw table it comes from, the
-//! version of that group's anchor up to which it has computed those times anew. It is a function of what the tables hold then,
-//! so it does not matter how often, or in which order, groups are committed.
+//! Every commit of a group notes the times that it touched. A joined table's progress is, for each
+//! raw table it comes from, the version of that group's anchor up to which it has computed those
+//! times anew. It is a function of what the tables hold then, so it does not matter how often, or
+//! in which order, groups are committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,7 +83,8 @@ impl Lake {
         Ok(Inputs { catalog, observed: self.observed.by(&planned.roots) })
     }
 
-    /// A table is never further than those it is computed from: what they lack now, nobody would add to it later.
+    /// A table is never further than those it is computed from: what they lack now, nobody would
+    /// add to it later.
     async fn check_inputs(&self, planned: &Planned, behind: &Behind) -> Result<()> {
         let joined: Vec<&Planned> = self.plan.stored_joined().collect();
         for input in self.made_of(planned) {
@@ -115,12 +117,14 @@ impl Lake {
         Ok(())
     }
 
-    /// Topic and partition of the log whose keeper puts windows together in a shared lake. Without it nobody does.
+    /// Topic and partition of the log whose keeper puts windows together in a shared lake. Without
+    /// it nobody does.
     pub fn keeper() -> (&'static str, u32) {
         (SchemaId::JobEvent.topic(), KEEPER.1)
     }
 
-    /// How far each raw table that windows are put together of has come, as last looked at: what [`Self::is_assembled`] asks for.
+    /// How far each raw table that windows are put together of has come, as last looked at: what
+    /// [`Self::is_assembled`] asks for.
     pub fn to_assemble(&self) -> Vec<(u32, u64)> {
         let groups = (0..).zip(raw_tables()).filter_map(|(number, raw)| {
             let group = self.plan.groups.iter().find(|group| group.raw.spec.name == raw.spec.name)?;
@@ -129,7 +133,8 @@ impl Lake {
         groups.map(|(number, group)| (number, self.anchor_version(group))).collect()
     }
 
-    /// Whether all windows are put together of at least this much, as last looked at, whoever did it.
+    /// Whether all windows are put together of at least this much, as last looked at, whoever did
+    /// it.
     pub async fn is_assembled(&self, of: &[(u32, u64)]) -> Result<bool> {
         let raw: Vec<String> = raw_tables().into_iter().map(|raw| raw.spec.name.clone()).collect();
         for planned in self.plan.stored_joined() {
@@ -188,7 +193,8 @@ impl Lake {
         Ok(Some(Behind { spans, progress }))
     }
 
-    /// Start of the first window that can be computed anew: of those before, rows were dropped that they are made of.
+    /// Start of the first window that can be computed anew: of those before, rows were dropped that
+    /// they are made of.
     async fn final_below(&mut self, planned: &Planned) -> Result<i64> {
         let mut kept_from = i64::MIN;
         for table in self.made_of(planned) {
@@ -198,8 +204,8 @@ impl Lake {
         Ok(if kept_from == i64::MIN { i64::MIN } else { floor_to(kept_from + width - 1, width) })
     }
 
-    /// The table itself and those that are stored of what it is made of. What those came from does not matter: they stay as they
-    /// are when it goes.
+    /// The table itself and those that are stored of what it is made of. What those came from does
+    /// not matter: they stay as they are when it goes.
     fn made_of(&self, planned: &Planned) -> BTreeSet<String> {
         let mut stored = BTreeSet::from([planned.spec.name.clone()]);
         let mut to_look_at = planned.pipeline.sources.clone();
@@ -224,8 +230,9 @@ impl Lake {
         first_time(&self.session(), rows, from).await
     }
 
-    /// From the first touched time to the last one that was observed: nothing is computed after it. What holds from a time on
-    /// says nothing of that time having been observed: a price, or a reservation, may be of a year to come.
+    /// From the first touched time to the last one that was observed: nothing is computed after it.
+    /// What holds from a time on says nothing of that time having been observed: a price, or a
+    /// reservation, may be of a year to come.
     fn bounds(&self, spans: &[Span], inputs: &Inputs) -> Option<Span> {
         let high = inputs.observed.values().copied().max()?;
         let low = spans.iter().map(|(from, _)| *from).min()?;
@@ -233,7 +240,8 @@ impl Lake {
         Some((low, high))
     }
 
-    /// The first time that any event is of, by the statistics of files. Dead letters without a time are of 1970.
+    /// The first time that any event is of, by the statistics of files. Dead letters without a time
+    /// are of 1970.
     fn first_time(&self) -> Option<i64> {
         let joined = self.plan.groups.iter().filter(|group| group.is_joined);
         let stores = joined.filter_map(|group| self.stores.get(&group.raw.spec.name));
@@ -342,8 +350,8 @@ impl Lake {
         Ok((adds, removes))
     }
 
-    /// Rows of the windows that begin in `[low, high)`, in as many pieces as memory asks for: a day of a large fleet may be too
-    /// much at once, and how much that is nobody knows beforehand.
+    /// Rows of the windows that begin in `[low, high)`, in as many pieces as memory asks for: a day
+    /// of a large fleet may be too much at once, and how much that is nobody knows beforehand.
     async fn windows_within_memory(
         &self,
         planned: &Planned,
@@ -364,7 +372,8 @@ impl Lake {
         Ok(pieces)
     }
 
-    /// Rows of the windows that begin in `[low, high)`. The steps on the way are computed first, each once.
+    /// Rows of the windows that begin in `[low, high)`. The steps on the way are computed first,
+    /// each once.
     async fn windows_of(&self, planned: &Planned, bounds: Span, inputs: &Inputs) -> Result<RecordBatch> {
         let mut wanted: BTreeSet<&str> = planned.pipeline.sources.iter().map(String::as_str).collect();
         let steps = self.plan.joined.iter().rev().filter(|step| {

@@ -48,8 +48,9 @@ impl Lake {
         ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
         let here = format!("{PARTITION} = {} AND {OPEN}", state.partition);
         let mut open = format!("{KEY} IN (SELECT {KEY} FROM anchor WHERE {here})");
-        // Not every key has rows in the anchor: of a pod there are only devices that it held. Another table may be ahead of the
-        // anchor, and a key be open there that was sealed before: then its events come once more, and bring it back.
+        // Not every key has rows in the anchor: of a pod there are only devices that it held.
+        // Another table may be ahead of the anchor, and a key be open there that was sealed before:
+        // then its events come once more, and bring it back.
         for planned in keyed {
             let name = planned.spec.name.as_str();
             ctx.register_table(name, self.stores[name].provider().await?)?;

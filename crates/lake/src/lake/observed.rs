@@ -1,6 +1,7 @@
 //! Up to when each cluster was observed: the latest time that any of its records is of.
 //!
-//! Nothing is counted after it. Only data files that are new since the last time are read, two or three columns of each.
+//! Nothing is counted after it. Only data files that are new since the last time are read, two or
+//! three columns of each.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -31,8 +32,8 @@ impl Observed {
         Ok(())
     }
 
-    /// Up to when each cluster was observed by the raw tables that something is computed from, µs. Others do not count: what they
-    /// tell of a time touches no window of it.
+    /// Up to when each cluster was observed by the raw tables that something is computed from, µs.
+    /// Others do not count: what they tell of a time touches no window of it.
     pub fn by(&self, roots: &BTreeSet<String>) -> BTreeMap<String, i64> {
         let mut until = BTreeMap::new();
         for (cluster, time) in roots.iter().filter_map(|root| self.until.get(root)).flatten() {
@@ -92,7 +93,8 @@ fn note(until: &mut BTreeMap<String, i64>, rows: &RecordBatch) -> Result<()> {
     Ok(())
 }
 
-/// What is read of a raw table: steps and pool samples reach beyond their time, and a price counts by when it was entered.
+/// What is read of a raw table: steps and pool samples reach beyond their time, and a price counts
+/// by when it was entered.
 fn columns(schema: SchemaId) -> &'static [&'static str] {
     match schema {
         SchemaId::StepReport => &["cluster", "event_time", "duration_us"],

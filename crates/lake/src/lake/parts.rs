@@ -62,7 +62,8 @@ impl Lake {
     }
 }
 
-/// The group's rows that are in no part yet, as the pipeline's SQL sees them; `None` if there are none.
+/// The group's rows that are in no part yet, as the pipeline's SQL sees them; `None` if there are
+/// none.
 fn new_rows(state: &GroupState, planned: &Planned) -> Result<Option<Arc<dyn TableProvider>>> {
     let raw = &state.raw().spec;
     if raw.layout != Layout::Samples {

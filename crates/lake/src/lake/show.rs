@@ -88,7 +88,8 @@ impl Lake {
             match spec.layout {
                 Layout::Raw if state.raw().spec.name == spec.name => {
                     overlay.rows.extend(state.raw_rows_from(state.committed)?);
-                    // Rows of an interrupted flush are committed already and are taken in again right now.
+                    // Rows of an interrupted flush are committed already and are taken in again
+                    // right now.
                     if state.recover_to.is_some() {
                         hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
                     }
@@ -122,7 +123,8 @@ impl Lake {
                     let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
                         continue;
                     };
-                    // A part comes beside what is committed, a window that was computed anew in its place.
+                    // A part comes beside what is committed, a window that was computed anew in its
+                    // place.
                     if spec.parts.is_empty() {
                         let segment = windowed.pipeline.shape.segment().expect("windowed");
                         let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
@@ -148,7 +150,8 @@ impl Lake {
         Ok(())
     }
 
-    /// Whether an interrupted flush is being repaired: the tables stand at two offsets then, and none of that is shown.
+    /// Whether an interrupted flush is being repaired: the tables stand at two offsets then, and
+    /// none of that is shown.
     pub(super) fn is_repairing(&self) -> bool {
         self.states.values().any(|state| state.changed && state.recover_to.is_some())
     }
@@ -196,7 +199,8 @@ pub(super) fn split_segments(
     wanted.map(cut).collect()
 }
 
-/// Window rows with their bookkeeping columns as queries on the full table see them before they are committed.
+/// Window rows with their bookkeeping columns as queries on the full table see them before they are
+/// committed.
 fn windowed_full(spec: &TableSpec, rows: &RecordBatch, partition: u32) -> Result<RecordBatch> {
     let mut columns = rows.columns().to_vec();
     let schema = spec.full_schema();

@@ -1,4 +1,5 @@
-//! How waiting jobs claim idle GPUs: one after the other, each GPU once. docs/ledger.md, "Idle time: claims".
+//! How waiting jobs claim idle GPUs: one after the other, each GPU once. docs/ledger.md, "Idle
+//! time: claims".
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -35,7 +36,8 @@ pub struct Claimed {
     pub beyond: i64,
 }
 
-/// What distinguishes a request from others: one that got nothing means that an equal one behind it gets nothing.
+/// What distinguishes a request from others: one that got nothing means that an equal one behind it
+/// gets nothing.
 type Request<'a> = (&'a str, &'a str, &'a str, &'a str, i64, i64, i64);
 
 pub fn claims(site: &Site<'_>) -> Claimed {

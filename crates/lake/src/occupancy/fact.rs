@@ -3,27 +3,31 @@
 /// What a fact says; the columns of `occupancy_facts` that it uses stand behind each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A node is there: `node`, `pool` (comma separated), `word` (`schedulable`, `unhealthy` or `drained`), `gpus`, `gpu` (its model).
+    /// A node is there: `node`, `pool` (comma separated), `word` (`schedulable`, `unhealthy` or
+    /// `drained`), `gpus`, `gpu` (its model).
     Node,
-    /// A reservation names nodes: `node` (comma separated), `team` (accounts), `user`, `word` (`MAINT` or nothing).
+    /// A reservation names nodes: `node` (comma separated), `team` (accounts), `user`, `word`
+    /// (`MAINT` or nothing).
     Reserved,
     /// A device is lost: `node`, `gpu`.
     Lost,
-    /// An attempt of a job holds GPUs: `job`, `pool`, `node` (comma separated; nothing: nobody said where), `gpus`.
+    /// An attempt of a job holds GPUs: `job`, `pool`, `node` (comma separated; nothing: nobody said
+    /// where), `gpus`.
     Share,
-    /// A job holds a device: `job`, `node`, `gpu` (or `#` and its number), `mig`, `gpus` (thousandths of it), `word` (`seen`: a process),
-    /// `team` (`#` and its number, where that is known).
+    /// A job holds a device: `job`, `node`, `gpu` (or `#` and its number), `mig`, `gpus`
+    /// (thousandths of it), `word` (`seen`: a process), `team` (`#` and its number, where that is
+    /// known).
     Device,
-    /// A job waits: `job`, `pool`, `team`, `user`, `gpus` asked, `a` nodes with `b` thousandths each (-1: unknown), `c` (ms) since when,
-    /// `word` (`limited`, `open` or `own`).
+    /// A job waits: `job`, `pool`, `team`, `user`, `gpus` asked, `a` nodes with `b` thousandths
+    /// each (-1: unknown), `c` (ms) since when, `word` (`limited`, `open` or `own`).
     Wait,
     /// A job's priority: `job`, `a`.
     Priority,
-    /// What a device did in a minute: `node`, `gpu`, `mig`, `word` (`#` and its number), `gpus` (sevenths), ms `a` active, `b` idle,
-    /// `c` empty, `d` sampled.
+    /// What a device did in a minute: `node`, `gpu`, `mig`, `word` (`#` and its number), `gpus`
+    /// (sevenths), ms `a` active, `b` idle, `c` empty, `d` sampled.
     Sample,
-    /// What a job reported of its steps on a node in a minute: `job`, `node`, `gpus` (ms in steps), ms `a` restore, `b` redone,
-    /// `c` checkpoint, `d` waiting for data, `e` communication.
+    /// What a job reported of its steps on a node in a minute: `job`, `node`, `gpus` (ms in steps),
+    /// ms `a` restore, `b` redone, `c` checkpoint, `d` waiting for data, `e` communication.
     Steps,
     /// An attempt before its first step: `job`, `a` the number of its run.
     Starting,
@@ -48,7 +52,8 @@ impl Kind {
     }
 }
 
-/// Text that nobody gave is empty. Facts have an order, so that the one in which they arrive does not matter.
+/// Text that nobody gave is empty. Facts have an order, so that the one in which they arrive does
+/// not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fact<'a> {
     pub kind: Kind,

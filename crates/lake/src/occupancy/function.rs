@@ -1,4 +1,5 @@
-//! The rules of occupancy as SQL functions over gathered facts: `gathered(named_struct('kind', …))`.
+//! The rules of occupancy as SQL functions over gathered facts: `gathered(named_struct('kind',
+//! …))`.
 
 use std::sync::Arc;
 

@@ -1,11 +1,12 @@
-//! What a job's GPUs on a node did in a minute: first what its steps say, then what samples say of the rest.
+//! What a job's GPUs on a node did in a minute: first what its steps say, then what samples say of
+//! the rest.
 
 use super::fact::{Fact, Kind};
 use super::minute::ClassName;
 use super::node::Device;
 
-/// Held time by what samples say, in the order in which steps take it: a step is rather where a GPU was active than where it was
-/// empty.
+/// Held time by what samples say, in the order in which steps take it: a step is rather where a GPU
+/// was active than where it was empty.
 const DID: [ClassName; 4] =
     [("active", "samples"), ("unknown", "hold"), ("idle_held", "samples"), ("empty_held", "samples")];
 
@@ -21,8 +22,8 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Device, class and ms. `steps` is a fact of that kind; `starting` is what was held before the first step, ms, and the number of
-/// the attempt.
+/// Device, class and ms. `steps` is a fact of that kind; `starting` is what was held before the
+/// first step, ms, and the number of the attempt.
 pub fn held_classes<'a>(
     held: &Held<'a>,
     steps: Option<&Fact<'_>>,

@@ -1,4 +1,5 @@
-//! One minute of a watched cluster: the instants of [`super::site`] added up, laid on devices, and told apart by what these did.
+//! One minute of a watched cluster: the instants of [`super::site`] added up, laid on devices, and
+//! told apart by what these did.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -211,7 +212,8 @@ impl<'a> Whole<'a> {
         self.rest(name, held, &devices, rows);
     }
 
-    /// The devices that were sampled or are held by name. Of a GPU that is cut, its slices show what it does; it has what they leave.
+    /// The devices that were sampled or are held by name. Of a GPU that is cut, its slices show
+    /// what it does; it has what they leave.
     fn devices(&self, name: &'a str, samples: &[&Fact<'a>], site: &Site<'a>) -> Vec<DeviceMinute<'a>> {
         let known = samples.iter().map(|sample| (sample.gpu, sample.mig)).chain(self.named.keys().copied());
         let mut keys: BTreeSet<Device<'a>> = known.collect();
@@ -257,8 +259,9 @@ impl<'a> Whole<'a> {
         keys.into_iter().map(of_device).collect()
     }
 
-    /// Puts shares of which no device was named on devices that no named hold takes: first those where a process of that job was
-    /// seen, then the busiest, then by UUID. Returns what is left of each.
+    /// Puts shares of which no device was named on devices that no named hold takes: first those
+    /// where a process of that job was seen, then the busiest, then by UUID. Returns what is left
+    /// of each.
     fn place_unnamed(&self, devices: &mut [DeviceMinute<'a>]) -> BTreeMap<&'a str, i64> {
         let all = gpu_ms(self.unnamed.values().sum());
         let mut open = divided(all, self.unnamed.iter().map(|(job, units)| (*job, *units)));
@@ -289,7 +292,8 @@ impl<'a> Whole<'a> {
         open
     }
 
-    /// What nobody held, laid on the devices in order of their names; what they have no room for is the node's.
+    /// What nobody held, laid on the devices in order of their names; what they have no room for is
+    /// the node's.
     fn rest(&self, name: &'a str, held: i64, devices: &[DeviceMinute<'a>], rows: &mut Vec<Row<'a>>) {
         let mut push = |device: Device<'a>, (class, formula): ClassName, gpu_ms: i64| {
             rows.push(Row { node: name, gpu: device.0, mig: device.1, job: "", class, formula, gpu_ms });
@@ -303,7 +307,8 @@ impl<'a> Whole<'a> {
         };
         let (mut unhealthy, mut drained) = (gpu_ms(self.unhealthy), gpu_ms(self.drained));
         let mut idle = (has - imbalance - held - gpu_ms(self.taken) - unhealthy - drained).max(0);
-        // Rounding leaves a ms here and there: if nothing was idle, it is of the class that the node is in.
+        // Rounding leaves a ms here and there: if nothing was idle, it is of the class that the
+        // node is in.
         if self.is_registered && self.idle == 0 {
             let class = if self.drained > 0 { &mut drained } else { &mut unhealthy };
             *class += std::mem::take(&mut idle);
@@ -342,7 +347,8 @@ fn part_of(ms: i64, sevenths: i64) -> i64 {
     ms * sevenths / SEVENTHS
 }
 
-/// What each holder's part of a device did, ms: active, unseen, idle, empty. Samples count as far as they reach.
+/// What each holder's part of a device did, ms: active, unseen, idle, empty. Samples count as far
+/// as they reach.
 fn did<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]> {
     let mut rest = device.held_ms();
     let mut take = |known: i64| {

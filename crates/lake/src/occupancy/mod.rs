@@ -1,10 +1,14 @@
-//! Who holds the GPUs of a cluster, and what its idle ones are for: the rules of docs/ledger.md from instant to instant.
+//! Who holds the GPUs of a cluster, and what its idle ones are for: the rules of docs/ledger.md
+//! from instant to instant.
 //!
-//! A query gathers *facts* (a node that is there, a job on it, a job that waits), each with the time for which it holds. Between two
-//! changes nothing moves, so every sum is exact. [`minute`] adds up one minute of a watched cluster, device by device; [`stretches`]
-//! tells how long so many GPUs were idle, and why, where no agent watches. Both use the same [`site`] and the same [`claims`].
+//! A query gathers *facts* (a node that is there, a job on it, a job that waits), each with the
+//! time for which it holds. Between two changes nothing moves, so every sum is exact. [`minute`]
+//! adds up one minute of a watched cluster, device by device; [`stretches`] tells how long so many
+//! GPUs were idle, and why, where no agent watches. Both use the same [`site`] and the same
+//! [`claims`].
 //!
-//! GPUs count in *units*, sevenths of a thousandth of a GPU, so that shares and MIG slices are whole numbers.
+//! GPUs count in *units*, sevenths of a thousandth of a GPU, so that shares and MIG slices are
+//! whole numbers.
 
 mod claims;
 mod fact;

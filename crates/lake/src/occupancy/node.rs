@@ -106,8 +106,9 @@ impl<'a> Node<'a> {
         };
     }
 
-    /// The best evidence of a job wins. A process proves which device a job uses, not that it is the only one: it counts as the
-    /// device only where the job has neither a share of the node nor a device that was given to it.
+    /// The best evidence of a job wins. A process proves which device a job uses, not that it is
+    /// the only one: it counts as the device only where the job has neither a share of the node nor
+    /// a device that was given to it.
     fn place(&mut self, job: &'a str, holds: Holds<'a>, name: &'a str, devices: &Devices<'a>) {
         let processes_only = holds.given.is_empty() && holds.own == 0;
         let (named, seen) = match processes_only {
@@ -176,7 +177,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What of an attempt's GPUs is on a node, thousandths: on all of them alike, rounded down cumulatively.
+/// What of an attempt's GPUs is on a node, thousandths: on all of them alike, rounded down
+/// cumulatively.
 fn share(attempt: &Fact<'_>, node: &str) -> i64 {
     let count = attempt.nodes().count() as i64;
     let place = attempt.nodes().position(|name| name == node).map_or(0, |place| place as i64);
@@ -184,7 +186,8 @@ fn share(attempt: &Fact<'_>, node: &str) -> i64 {
 }
 
 impl<'a> Devices<'a> {
-    /// The device of a hold: by its UUID, or by its number where a sample of the minute tells which that is.
+    /// The device of a hold: by its UUID, or by its number where a sample of the minute tells which
+    /// that is.
     fn of(&self, node: &'a str, fact: &Fact<'a>) -> Device<'a> {
         if let Some((gpu, _)) = self.slices.get(&(node, fact.mig)) {
             return (gpu, fact.mig);

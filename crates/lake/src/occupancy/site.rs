@@ -1,4 +1,5 @@
-//! A cluster from instant to instant: facts come into force and end, and only the nodes that they are of are looked at anew.
+//! A cluster from instant to instant: facts come into force and end, and only the nodes that they
+//! are of are looked at anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,8 +99,8 @@ impl<'a> Site<'a> {
         &self.facts[index]
     }
 
-    /// GPUs that jobs hold somewhere in their pool, less the devices they are known to hold: (pool, job) and units. Jobs without a
-    /// pool come last.
+    /// GPUs that jobs hold somewhere in their pool, less the devices they are known to hold: (pool,
+    /// job) and units. Jobs without a pool come last.
     pub fn held_somewhere(&self) -> Vec<((&'a str, &'a str), i64)> {
         let mut held: BTreeMap<(bool, &str, &str), i64> = BTreeMap::new();
         for index in &self.nowhere {

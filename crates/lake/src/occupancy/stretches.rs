@@ -1,4 +1,5 @@
-//! Idle time where no agent watches: how many GPUs of a cluster were of one class, from when to when.
+//! Idle time where no agent watches: how many GPUs of a cluster were of one class, from when to
+//! when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,8 @@ pub struct Stretch<'a> {
 type Level<'a> = (&'a str, &'a str, i64);
 type ClassName = (&'static str, &'static str);
 
-/// Stretches of what nobody held, from the first node on; without nodes there is nothing to be idle. `facts` are in order.
+/// Stretches of what nobody held, from the first node on; without nodes there is nothing to be
+/// idle. `facts` are in order.
 pub fn stretches<'a>(facts: &'a [Fact<'a>]) -> Vec<Stretch<'a>> {
     let first_node = facts.iter().filter(|fact| fact.kind == Kind::Node).map(|fact| fact.from).min();
     let Some(begin) = first_node else { return Vec::new() };

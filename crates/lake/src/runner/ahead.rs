@@ -1,5 +1,5 @@
-//! Events of a time that has not come, or that no calendar has: taken in, each would make windows up to then be computed, and its
-//! cluster be known up to then.
+//! Events of a time that has not come, or that no calendar has: taken in, each would make windows
+//! up to then be computed, and its cluster be known up to then.
 
 use tidegate_events::Event;
 
@@ -15,8 +15,9 @@ pub(super) struct Outside {
     pub reason: String,
 }
 
-/// Whether an event reaches further than [`MOST_AHEAD_MS`] beyond when it was observed. Where its observer's clock is ahead as well,
-/// or its observer tells no time, `now_ms` counts, the clock of who takes it in.
+/// Whether an event reaches further than [`MOST_AHEAD_MS`] beyond when it was observed. Where its
+/// observer's clock is ahead as well, or its observer tells no time, `now_ms` counts, the clock of
+/// who takes it in.
 pub(super) fn outside(event: &Event, now_ms: i64) -> Option<Outside> {
     if let Event::DeadLetter(_) = event {
         return None;

@@ -1,5 +1,5 @@
-//! Records of a partition that are not taken in there: nobody can read them, their time is out of bounds, or they belong to another
-//! partition.
+//! Records of a partition that are not taken in there: nobody can read them, their time is out of
+//! bounds, or they belong to another partition.
 
 use tidegate_events::v1::{DeadLetter, Envelope};
 use tidegate_events::{Event, SchemaId};
@@ -13,7 +13,8 @@ const RAW_BYTES: usize = 4096;
 
 /// What one read of a partition set aside. It is in the log before the read counts as taken in.
 ///
-/// After a crash in between, the same records are set aside once more: as the same events, which tables count once.
+/// After a crash in between, the same records are set aside once more: as the same events, which
+/// tables count once.
 pub(super) struct Aside<'a> {
     from: &'a TopicPartition,
     /// Partitions of the topic.
@@ -30,7 +31,8 @@ impl<'a> Aside<'a> {
         Self { from, partitions, dead: 0, misplaced: 0, batches: Vec::new() }
     }
 
-    /// Whether all events of its key are in this partition. Producers other than ours may have spread them otherwise.
+    /// Whether all events of its key are in this partition. Producers other than ours may have
+    /// spread them otherwise.
     pub fn belongs_here(&self, event: &Event) -> bool {
         if self.partitions <= 1 {
             return true;
@@ -49,8 +51,8 @@ impl<'a> Aside<'a> {
         self.add(to, offset, Record { key: key.into(), ..record });
     }
 
-    /// A record that cannot be used goes to the dead-letter topic with its place; the pipeline goes on. `at_ms`: its time, if that
-    /// can be.
+    /// A record that cannot be used goes to the dead-letter topic with its place; the pipeline goes
+    /// on. `at_ms`: its time, if that can be.
     pub fn dead_letter(
         &mut self,
         offset: u64,

@@ -115,7 +115,8 @@ impl Runner {
                 partitions.iter().map(|p| self.log.extent(&at(p))).collect::<Result<_, LogError>>()?;
             let starts = self.lake.attach(&topic, &partitions).await?;
             for ((partition, extent), next) in partitions.iter().zip(extents).zip(starts) {
-                // A new lake begins with what the log still holds; one with history must not skip what is gone.
+                // A new lake begins with what the log still holds; one with history must not skip
+                // what is gone.
                 if next > 0 && next < extent.start {
                     return Err(LakeError::Refused(format!(
                         "the log of {topic}/{partition} begins at offset {}, but the lake has only come to {next}; records in \
@@ -135,7 +136,8 @@ impl Runner {
                 self.cursors.push(Cursor { at: at(partition), next, end: extent.end });
             }
         }
-        // Who waits for this one to have done its share hears it from the group, also where there is nothing to do.
+        // Who waits for this one to have done its share hears it from the group, also where there
+        // is nothing to do.
         self.moved = true;
         self.cursors.sort_by(|a, b| a.at.cmp(&b.at));
         Ok(())
@@ -149,8 +151,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Another process took over what this one thought its own: it leaves the group, drops what it had not committed, and
-    /// comes back as a new member. What it drops is read again by whoever keeps the partition now.
+    /// Another process took over what this one thought its own: it leaves the group, drops what it
+    /// had not committed, and comes back as a new member. What it drops is read again by whoever
+    /// keeps the partition now.
     async fn rejoin(&mut self, fenced: LakeError) -> Result<()> {
         if !self.lake.is_shared() {
             return Err(fenced);

@@ -1,6 +1,7 @@
 //! Samples in memory: the values of many messages one after the other, metric by metric.
 //!
-//! Labels stand once per message or device, not once per sample, so a sample takes 8 bytes per metric that is collected.
+//! Labels stand once per message or device, not once per sample, so a sample takes 8 bytes per
+//! metric that is collected.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +33,8 @@ pub(super) struct Message {
     pub span: (i64, i64),
 }
 
-/// The samples of one device in one message, in order of tick: rows of the chunk that follow each other.
+/// The samples of one device in one message, in order of tick: rows of the chunk that follow each
+/// other.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     pub message: u32,
@@ -54,8 +56,8 @@ pub(super) struct Values {
     pub values: Vec<i64>,
     /// Rows from..to whose value is not known, in order and apart.
     pub unknown: Vec<(u32, u32)>,
-    /// Of a counter: by how much it grew up to the first value of each run, by the run's number. What lies behind the end, and
-    /// what is negative, is not known.
+    /// Of a counter: by how much it grew up to the first value of each run, by the run's number.
+    /// What lies behind the end, and what is negative, is not known.
     pub first_growth: Vec<i64>,
 }
 
@@ -102,7 +104,8 @@ pub struct SampleChunk {
     pub(super) metrics: Vec<Values>,
     /// Text of `missing` for rows from..to, in order; rows in between have none.
     pub(super) missing: Vec<(u32, u32, TextId)>,
-    /// By place in [`Self::texts`], of the texts of `missing`: how many values they name for each of [`REASONS`].
+    /// By place in [`Self::texts`], of the texts of `missing`: how many values they name for each
+    /// of [`REASONS`].
     pub(super) unread: HashMap<TextId, [i64; REASONS.len()]>,
     /// Text of `other_metrics` by row, in order.
     pub(super) others: Vec<(u32, String)>,
@@ -241,7 +244,8 @@ impl SampleChunk {
         self.others.extend(texts.into_iter().map(|(row, text)| (row, text + "}")));
     }
 
-    /// Cuts the rows of a message where a run of unread values begins or ends: in between all rows have the same text.
+    /// Cuts the rows of a message where a run of unread values begins or ends: in between all rows
+    /// have the same text.
     fn push_missing(&mut self, first_row: u32, batch: &GpuSampleBatch) {
         // Row, whether a run begins there, and its part of the text. Ends sort before beginnings.
         let mut borders: Vec<(u32, bool, String)> = Vec::new();

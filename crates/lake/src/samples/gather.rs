@@ -41,8 +41,8 @@ impl<'a> Picked<'a> {
     }
 }
 
-/// The rows of the runs, with the columns of the schema: any of the table's, and of those that are derived for windows.
-/// Columns that nobody asks for cost nothing.
+/// The rows of the runs, with the columns of the schema: any of the table's, and of those that are
+/// derived for windows. Columns that nobody asks for cost nothing.
 pub(super) fn gather(
     runs: &[Picked<'_>],
     partition: u32,
@@ -176,7 +176,8 @@ fn values(runs: &[Picked<'_>], rows: usize, metric: usize) -> ArrayRef {
     Arc::new(Int64Array::new(ScalarBuffer::from(values), nulls))
 }
 
-/// Appends the values of some rows, and where those stand now that are not known. These are 0, which nobody sees.
+/// Appends the values of some rows, and where those stand now that are not known. These are 0,
+/// which nobody sees.
 fn copy(
     metric: &Values,
     rows: std::ops::Range<usize>,
@@ -231,7 +232,8 @@ fn unread(runs: &[Picked<'_>], rows: usize, reason: usize) -> ArrayRef {
     Arc::new(Int64Array::from(counts))
 }
 
-/// The stretches of a run's rows in which values could not be read, in order, with their text of `missing`.
+/// The stretches of a run's rows in which values could not be read, in order, with their text of
+/// `missing`.
 fn each_missing(picked: &Picked<'_>, mut see: impl FnMut(usize, usize, TextId)) {
     let rows = picked.rows();
     let missing = &picked.chunk.missing;

@@ -1,8 +1,9 @@
 //! By how much counters grew from sample to sample, and in what time.
 //!
-//! A batch says it all: what happened up to its first sample stands in `first_growth`, the rest follows from its values. So
-//! growth is a function of one batch, whatever came before it or between, and sums of it do not depend on how a history was
-//! cut. Growth counts for the sample that ends it, as do ratios, which are averages over the time before their sample.
+//! A batch says it all: what happened up to its first sample stands in `first_growth`, the rest
+//! follows from its values. So growth is a function of one batch, whatever came before it or
+//! between, and sums of it do not depend on how a history was cut. Growth counts for the sample
+//! that ends it, as do ratios, which are averages over the time before their sample.
 
 use arrow::array::{ArrayRef, Int64Array};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
@@ -12,10 +13,12 @@ use super::chunk::Values;
 use super::gather::Picked;
 use super::metrics::metric;
 
-/// Growth of a counter and the time of it, µs, for each row of the runs. Both are NULL where the growth is not known.
+/// Growth of a counter and the time of it, µs, for each row of the runs. Both are NULL where the
+/// growth is not known.
 ///
-/// Where samples in between could not be read, the next one that could counts the growth over all of the time. A counter
-/// that is less than it was began anew; what it had counted up to there since the sample before is not known.
+/// Where samples in between could not be read, the next one that could counts the growth over all
+/// of the time. A counter that is less than it was began anew; what it had counted up to there
+/// since the sample before is not known.
 pub(super) fn growth(runs: &[Picked<'_>], rows: usize, counter: usize) -> (ArrayRef, ArrayRef) {
     let interval = metric("interval_us").expect("a metric");
     let mut column = Column {

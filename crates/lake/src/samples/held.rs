@@ -14,7 +14,8 @@ use super::gather::{Picked, gather};
 use super::recent::{BatchId, Recent};
 use crate::error::Result;
 
-/// Rows of a record batch: few enough that its columns stay in the processor's cache from here to the file.
+/// Rows of a record batch: few enough that its columns stay in the processor's cache from here to
+/// the file.
 const BATCH_ROWS: usize = 8 * 1024;
 
 /// Samples that wait for the next commit, and which batches came lately.
@@ -27,7 +28,8 @@ pub struct HeldSamples {
 }
 
 impl HeldSamples {
-    /// On start: remembers batches of the lake, each with its offset, in any order and as often as they come.
+    /// On start: remembers batches of the lake, each with its offset, in any order and as often as
+    /// they come.
     pub fn remember(&mut self, batches: Vec<(u64, BatchId)>) {
         self.recent.remember(batches);
     }
@@ -50,7 +52,8 @@ impl HeldSamples {
         self.in_parts = 0;
     }
 
-    /// The rows in order of device and time, as they stand in a file: neighbours are alike, and a device is in one place.
+    /// The rows in order of device and time, as they stand in a file: neighbours are alike, and a
+    /// device is in one place.
     pub fn sorted(&self, partition: u32, schema: SchemaRef) -> impl Iterator<Item = Result<RecordBatch>> {
         let runs = picked(&self.chunks).collect::<Vec<_>>();
         let mut devices = HashMap::new();
@@ -79,7 +82,8 @@ impl HeldSamples {
         Arc::new(HeldRows { chunks: self.chunks.clone(), partition, schema: Arc::clone(schema) })
     }
 
-    /// As [`Self::stream`], of the rows that are in no part of a window yet; `None` if there are none.
+    /// As [`Self::stream`], of the rows that are in no part of a window yet; `None` if there are
+    /// none.
     pub fn new_rows(&self, partition: u32, schema: &SchemaRef) -> Option<Arc<dyn PartitionStream>> {
         let chunks = self.chunks[self.in_parts..].to_vec();
         (!chunks.is_empty())

@@ -9,10 +9,11 @@ use tidegate_events::SchemaId;
 use crate::raw::RawTable;
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
 
-/// Name with unit, and meaning. A metric that is not here stands in `other_metrics`; a name is never given another unit.
+/// Name with unit, and meaning. A metric that is not here stands in `other_metrics`; a name is
+/// never given another unit.
 ///
-/// Ratios are averages over the time since the sample before, in millionths. Counters only grow, until the driver is loaded
-/// again: differences of them are what happened in between.
+/// Ratios are averages over the time since the sample before, in millionths. Counters only grow,
+/// until the driver is loaded again: differences of them are what happened in between.
 pub const METRICS: &[(&str, &str)] = &[
     (
         "interval_us",
@@ -118,9 +119,10 @@ pub const METRICS: &[(&str, &str)] = &[
     ("process_memory_bytes", "Device memory that its processes hold, bytes."),
 ];
 
-/// The metrics that count. For each, a windowed pipeline over samples may sum two further columns, which are computed from a
-/// batch as it comes in and stand in no file: `X_growth`, by how much X grew since the sample before, and `X_growth_us`, the
-/// time in which it did. NULL where that is not known: at a device's first sample, and where the counter began anew.
+/// The metrics that count. For each, a windowed pipeline over samples may sum two further columns,
+/// which are computed from a batch as it comes in and stand in no file: `X_growth`, by how much X
+/// grew since the sample before, and `X_growth_us`, the time in which it did. NULL where that is
+/// not known: at a device's first sample, and where the counter began anew.
 pub const COUNTERS: &[&str] = &[
     "energy_mj",
     "power_throttled_us",
@@ -143,8 +145,9 @@ pub const COUNTERS: &[&str] = &[
     "remapped_rows_count",
 ];
 
-/// Why values could not be read, as `missing` names it. For each, a windowed pipeline over samples may sum a further column:
-/// `unread_` and the name in small letters, how many values of the row could not be read for that reason.
+/// Why values could not be read, as `missing` names it. For each, a windowed pipeline over samples
+/// may sum a further column: `unread_` and the name in small letters, how many values of the row
+/// could not be read for that reason.
 pub const REASONS: [&str; 4] = ["NOT_SUPPORTED", "NO_PERMISSION", "STALE", "DEVICE_LOST"];
 
 /// What a column that stands in no file holds.

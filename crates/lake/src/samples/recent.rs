@@ -6,9 +6,10 @@ use hashbrown::HashSet;
 
 /// A batch is known again if it repeats one of so many records before it in its log partition.
 ///
-/// Counted in offsets, so that what is remembered depends on the log alone: after a restart it is filled again from the
-/// newest rows, and decides as it would have without. A thousand nodes that send every ten seconds to eight partitions get
-/// here in four hours. It takes about 11 MiB a partition.
+/// Counted in offsets, so that what is remembered depends on the log alone: after a restart it is
+/// filled again from the newest rows, and decides as it would have without. A thousand nodes that
+/// send every ten seconds to eight partitions get here in four hours. It takes about 11 MiB a
+/// partition.
 pub const REMEMBERED_RECORDS: u64 = 200_000;
 
 /// Identity of a batch: hash of its node, and the first 8 bytes of its event id.
@@ -28,7 +29,8 @@ impl Recent {
         offset.saturating_sub(REMEMBERED_RECORDS)
     }
 
-    /// On start: remembers batches of the lake, each with its offset, in any order and as often as they come.
+    /// On start: remembers batches of the lake, each with its offset, in any order and as often as
+    /// they come.
     pub fn remember(&mut self, mut batches: Vec<(u64, BatchId)>) {
         batches.sort_unstable();
         batches.dedup();

@@ -34,7 +34,8 @@ fn body(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     ])
 }
 
-/// Rank, from and to of the stretches; without `to` an interval lasts. Intervals of the same rank count as one.
+/// Rank, from and to of the stretches; without `to` an interval lasts. Intervals of the same rank
+/// count as one.
 fn least(intervals: impl Iterator<Item = (i64, i64, Option<i64>)>) -> Vec<(i64, i64, Option<i64>)> {
     let mut changes: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
     for (rank, from, to) in intervals.filter(|(_, from, to)| to.is_none_or(|to| *from < to)) {

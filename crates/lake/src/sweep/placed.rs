@@ -1,4 +1,5 @@
-//! `placed(node, pools, pool, at, milli)`: on which nodes the GPUs are taken to be that jobs hold without telling where.
+//! `placed(node, pools, pool, at, milli)`: on which nodes the GPUs are taken to be that jobs hold
+//! without telling where.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -73,10 +74,11 @@ enum Change<'a> {
     Held { pool: Option<&'a str>, by: i64 },
 }
 
-/// Node, time and thousandths of a GPU that are taken of its idle ones from then on, wherever that changes.
+/// Node, time and thousandths of a GPU that are taken of its idle ones from then on, wherever that
+/// changes.
 ///
-/// Nodes give what is idle in order of their names, and pools take in order of theirs, jobs without a pool last
-/// (docs/ledger.md, "Who holds what"). What nothing is left for has no place.
+/// Nodes give what is idle in order of their names, and pools take in order of theirs, jobs without
+/// a pool last (docs/ledger.md, "Who holds what"). What nothing is left for has no place.
 fn place<'a>(changes: BTreeMap<i64, Vec<Change<'a>>>) -> Vec<(&'a str, i64, i64)> {
     let mut nodes: BTreeMap<&str, Idle<'_>> = BTreeMap::new();
     // Those without a pool come last.

@@ -1,4 +1,5 @@
-//! Group commit: one thread takes everything that waits, writes it in one atomic step, syncs once, then answers all.
+//! Group commit: one thread takes everything that waits, writes it in one atomic step, syncs once,
+//! then answers all.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,8 @@ use crate::{Appended, Batch, LogError};
 const QUEUE_BYTES: usize = 64 << 20;
 /// Encoded bytes in one commit, to bound how long the first of them waits.
 const GROUP_BYTES: usize = 16 << 20;
-/// The store blocks without end at four unflushed tables if its background thread died; stay below and look.
+/// The store blocks without end at four unflushed tables if its background thread died; stay below
+/// and look.
 const MAX_UNFLUSHED_TABLES: usize = 2;
 
 /// Work for the committer.
@@ -89,7 +91,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Turns away everything that waits or will come: their answers are dropped, which wakes who waits for them.
+    /// Turns away everything that waits or will come: their answers are dropped, which wakes who
+    /// waits for them.
     fn abandon(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.closed = true;

@@ -1,4 +1,5 @@
-//! What a copy takes out of the log: batches with their producers, and what the log remembers beside its records.
+//! What a copy takes out of the log: batches with their producers, and what the log remembers
+//! beside its records.
 
 use super::EmbeddedLog;
 use super::frame::StoredBatch;
@@ -8,8 +9,8 @@ use crate::check::{Progress, check_offset};
 use crate::{LogError, TopicPartition};
 
 impl EmbeddedLog {
-    /// Batches as they were appended, from the one that holds `from` on, until their frames have `max_bytes`; none at the
-    /// end of the partition.
+    /// Batches as they were appended, from the one that holds `from` on, until their frames have
+    /// `max_bytes`; none at the end of the partition.
     pub(crate) fn batches(
         &self,
         at: &TopicPartition,

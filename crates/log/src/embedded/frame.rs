@@ -1,14 +1,17 @@
-//! How one appended batch is stored: a key that says where it stands, and a checksummed frame that holds it.
+//! How one appended batch is stored: a key that says where it stands, and a checksummed frame that
+//! holds it.
 //!
-//! Key, 32 bytes, big-endian so that keys sort by offset: base offset u64, count u32, oldest event time i64, newest event
-//! time i64, frame length u32. A scan over the keys alone answers "which batch", "how old" and "how large".
+//! Key, 32 bytes, big-endian so that keys sort by offset: base offset u64, count u32, oldest event
+//! time i64, newest event time i64, frame length u32. A scan over the keys alone answers "which
+//! batch", "how old" and "how large".
 //!
-//! Frame: version u8, xxh3 of everything after it u64, codec u8, base offset u64, count u32, oldest and newest event time
-//! i64, epoch u64, first sequence number u64, body length before compression u32, source length u16, source, body; all
-//! little-endian.
+//! Frame: version u8, xxh3 of everything after it u64, codec u8, base offset u64, count u32, oldest
+//! and newest event time i64, epoch u64, first sequence number u64, body length before compression
+//! u32, source length u16, source, body; all little-endian.
 //!
-//! Body: one column after another, because equal things side by side compress well: schemas and event times as varint
-//! differences, key lengths and payload lengths as varints, then all keys, then all payloads.
+//! Body: one column after another, because equal things side by side compress well: schemas and
+//! event times as varint differences, key lengths and payload lengths as varints, then all keys,
+//! then all payloads.
 
 use std::cell::RefCell;
 

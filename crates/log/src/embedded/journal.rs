@@ -1,14 +1,16 @@
 //! Looks through the store's journals before the store does.
 //!
-//! The store replays a journal up to the first entry that it cannot decode and cuts the rest off, and refuses to open
-//! over a commit whose checksum is wrong. Both are wrong for a log: a flipped bit in the middle would cost every commit
-//! after it, and a power cut in the middle of the last write would cost the whole log. Every commit here is fsynced
-//! before the next one is written, so a bad one is torn only if nothing follows it. Then it was never acknowledged and is
-//! cut off; anything else is damage and stays untouched.
+//! The store replays a journal up to the first entry that it cannot decode and cuts the rest off,
+//! and refuses to open over a commit whose checksum is wrong. Both are wrong for a log: a flipped
+//! bit in the middle would cost every commit after it, and a power cut in the middle of the last
+//! write would cost the whole log. Every commit here is fsynced before the next one is written, so
+//! a bad one is torn only if nothing follows it. Then it was never acknowledged and is cut off;
+//! anything else is damage and stays untouched.
 //!
-//! A commit in a journal of store format 3, little-endian: start tag 1, item count u32, sequence number u64; per item tag
-//! 2, value type u8, compression u8, keyspace u64, key length u16, value length u32, stored value length u32, key, value;
-//! end tag 3, xxh3 of the items u64, `FJL\x03`. Zeros follow where space was set aside.
+//! A commit in a journal of store format 3, little-endian: start tag 1, item count u32, sequence
+//! number u64; per item tag 2, value type u8, compression u8, keyspace u64, key length u16, value
+//! length u32, stored value length u32, key, value; end tag 3, xxh3 of the items u64, `FJL\x03`.
+//! Zeros follow where space was set aside.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -24,7 +26,8 @@ const END_OF_COMMIT: &[u8] = b"FJL\x03";
 const ZEROS: [u8; 4096] = [0; 4096];
 const CLEAR_BYTES: usize = 8;
 
-/// Refuses a store with a damaged journal; cuts off a torn last commit. Nobody else may have the store open.
+/// Refuses a store with a damaged journal; cuts off a torn last commit. Nobody else may have the
+/// store open.
 pub(super) fn check(log_dir: &Path, store_dir: &Path) -> Result<(), LogError> {
     let io = |e| LogError::io(log_dir, format!("checking the journals in {}", store_dir.display()), e);
     let journals = journals(store_dir).map_err(io)?;

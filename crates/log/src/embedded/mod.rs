@@ -1,8 +1,8 @@
 //! The embedded log: durable, local, in one process; for everyone who has no Kafka.
 //!
-//! Layout of its folder: `store/` is a [fjall] database, `acknowledged/` holds the witness files. One stored entry is one
-//! appended batch; producers' progress, ends and records of a commit are written in one atomic step and fsynced before
-//! anybody is answered.
+//! Layout of its folder: `store/` is a [fjall] database, `acknowledged/` holds the witness files.
+//! One stored entry is one appended batch; producers' progress, ends and records of a commit are
+//! written in one atomic step and fsynced before anybody is answered.
 
 mod committer;
 mod export;
@@ -42,9 +42,11 @@ use witness::Witness;
 /// How the embedded log lays out its files. The defaults suit everybody but tests.
 #[derive(Debug, Clone, Copy)]
 pub struct EmbeddedOptions {
-    /// Stored bytes after which a partition starts a new segment, the unit in which space is given back.
+    /// Stored bytes after which a partition starts a new segment, the unit in which space is given
+    /// back.
     pub segment_bytes: u64,
-    /// Batches after which a partition starts a new segment; bounds what opening the log must look through.
+    /// Batches after which a partition starts a new segment; bounds what opening the log must look
+    /// through.
     pub segment_batches: u64,
     /// Bytes kept in memory before a segment's newest batches go to a file of their own.
     pub memory_table_bytes: u64,
@@ -58,8 +60,8 @@ impl Default for EmbeddedOptions {
 
 /// An open embedded log.
 ///
-/// Clones share the log; each writes as the generation it was cloned at, see [`EventLog::fence`]. The log closes when
-/// the last clone is dropped.
+/// Clones share the log; each writes as the generation it was cloned at, see [`EventLog::fence`].
+/// The log closes when the last clone is dropped.
 ///
 /// ```
 /// use tidegate_log::{Batch, EmbeddedLog, EventLog, Producer, Record, TopicConfig, TopicPartition};
@@ -69,7 +71,8 @@ impl Default for EmbeddedOptions {
 /// log.create_topic("jobs", TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None })?;
 /// let jobs = TopicPartition { topic: "jobs".into(), partition: 0 };
 ///
-/// let record = Record { key: "helios/4711".into(), schema: 1, event_time_ms: 0, payload: "started".into() };
+/// let record = Record { key: "helios/4711".into(), schema: 1, event_time_ms: 0, payload:
+/// "started".into() };
 /// let producer = Producer { source: "import:jobs.csv".into(), epoch: 0 };
 /// let batch = Batch { producer, first_seq: 0, records: vec![record.clone()] };
 /// assert_eq!(log.append(&jobs, batch.clone())?.written, 1);
@@ -96,8 +99,9 @@ struct Core {
 impl EmbeddedLog {
     /// Opens the log in `dir`, creating it where there is none.
     ///
-    /// Everything that was acknowledged is there, or this fails with [`LogError::Corrupt`] or [`LogError::CorruptStore`].
-    /// Takes time for at most one segment's batch keys per partition and about 128 MiB of journal.
+    /// Everything that was acknowledged is there, or this fails with [`LogError::Corrupt`] or
+    /// [`LogError::CorruptStore`]. Takes time for at most one segment's batch keys per partition
+    /// and about 128 MiB of journal.
     pub fn open(dir: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, LogError> {
         let store = Arc::new(Store::open(dir.as_ref(), options.memory_table_bytes)?);
         let topics = recover::topics(&store)?;
@@ -313,7 +317,8 @@ impl EventLog for EmbeddedLog {
     fn fence(&self) -> Result<u64, LogError> {
         let _one_at_a_time = lock(&self.core.fencing);
         let generation = self.core.generation.load(Ordering::SeqCst) + 1;
-        // The newest writer wins whatever generation its handle had, so the request is never refused as fenced.
+        // The newest writer wins whatever generation its handle had, so the request is never
+        // refused as fenced.
         self.generation.store(generation, Ordering::SeqCst);
         self.submit(Work::Fence { generation })?;
         Ok(generation)

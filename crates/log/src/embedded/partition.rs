@@ -124,7 +124,8 @@ impl Partition {
 
     /// The first record that is not older than `event_time_ms`; the end if there is none.
     ///
-    /// Skips whole segments by their newest event time, then reads the keys of one segment, then one batch.
+    /// Skips whole segments by their newest event time, then reads the keys of one segment, then
+    /// one batch.
     pub fn offset_for_time(&self, event_time_ms: i64) -> Result<u64, LogError> {
         let extent = self.extent();
         for header in self.headers_where(extent, |totals| totals.max_time_ms >= event_time_ms) {
@@ -141,7 +142,8 @@ impl Partition {
         Ok(extent.end)
     }
 
-    /// Headers of the readable batches, in order, leaving out sealed segments whose totals are of no interest.
+    /// Headers of the readable batches, in order, leaving out sealed segments whose totals are of
+    /// no interest.
     fn headers_where(
         &self,
         extent: Extent,
@@ -178,8 +180,8 @@ impl Partition {
             .ok_or_else(|| segment.corrupt(before, "the batch that holds this offset is missing"))
     }
 
-    /// Up to where retention may drop records: batches below `aged`, then the oldest beyond `max_bytes`, none that
-    /// reaches past `passed`.
+    /// Up to where retention may drop records: batches below `aged`, then the oldest beyond
+    /// `max_bytes`, none that reaches past `passed`.
     pub fn expired(&self, aged: u64, max_bytes: Option<u64>, passed: u64) -> Result<u64, LogError> {
         let extent = self.extent();
         let mut over_bytes = match max_bytes {
@@ -213,7 +215,8 @@ impl Partition {
         };
         for segment in dropped {
             if let Err(e) = store.delete_segment(&segment) {
-                // The trim holds all the same; the next opening of the log deletes what lies below the start.
+                // The trim holds all the same; the next opening of the log deletes what lies below
+                // the start.
                 tracing::warn!(
                     topic = self.at.topic,
                     partition = self.at.partition,

@@ -1,4 +1,5 @@
-//! Reading a log back: what the store holds must fit together, and hold everything that was acknowledged.
+//! Reading a log back: what the store holds must fit together, and hold everything that was
+//! acknowledged.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -93,8 +94,8 @@ fn producers(store: &Store) -> Result<HashMap<TopicPartition, HashMap<String, Pr
     Ok(producers)
 }
 
-/// Puts a partition together. The last segment's batches are checked one by one, earlier segments by where they begin
-/// and end; `verify` checks all.
+/// Puts a partition together. The last segment's batches are checked one by one, earlier segments
+/// by where they begin and end; `verify` checks all.
 fn partition(
     store: &Store,
     at: TopicPartition,

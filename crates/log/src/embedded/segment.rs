@@ -1,6 +1,7 @@
 //! A segment: the batches of one partition from a base offset on, in a keyspace of its own.
 //!
-//! Retention drops whole keyspaces, which gives their space back at once instead of leaving deletion marks to compaction.
+//! Retention drops whole keyspaces, which gives their space back at once instead of leaving
+//! deletion marks to compaction.
 
 use std::sync::{Arc, OnceLock};
 
@@ -70,7 +71,8 @@ impl Segment {
         self.keyspace.last_key_value().map(|entry| self.header(entry, self.base)).transpose()
     }
 
-    /// Headers of the batches with a base offset of at least `from`, in order. Reads keys, not the large frames.
+    /// Headers of the batches with a base offset of at least `from`, in order. Reads keys, not the
+    /// large frames.
     pub fn headers(
         self: &Arc<Self>,
         from: u64,

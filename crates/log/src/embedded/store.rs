@@ -15,7 +15,8 @@ use crate::data_dir::lock;
 use crate::fault::point;
 use crate::{LogError, TopicPartition};
 
-/// Frames of at least this size go to blob files at their first flush and are never rewritten by compaction.
+/// Frames of at least this size go to blob files at their first flush and are never rewritten by
+/// compaction.
 const SEPARATE_FROM_BYTES: u32 = 1024;
 /// How much journal may pile up before memory tables are flushed; bounds the time a restart takes.
 const JOURNAL_BYTES: u64 = 128 << 20;
@@ -26,7 +27,8 @@ const META: &str = "meta";
 pub(super) struct Store {
     pub dir: PathBuf,
     pub db: Database,
-    /// Topics, ends, starts, producers, consumer groups, times of writing and the generation; see [`MetaKey`].
+    /// Topics, ends, starts, producers, consumer groups, times of writing and the generation; see
+    /// [`MetaKey`].
     pub meta: Keyspace,
     memory_table_bytes: u64,
     failure: OnceLock<LogError>,
@@ -34,7 +36,8 @@ pub(super) struct Store {
     _lock: File,
 }
 
-/// Keys of the small state. Topic and source names hold no slash before their last part, so keys never collide.
+/// Keys of the small state. Topic and source names hold no slash before their last part, so keys
+/// never collide.
 pub(super) enum MetaKey<'a> {
     Generation,
     Topic(&'a str),
@@ -161,7 +164,8 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses once a write has failed: what reached the disk is then unknown until a restart reads it back.
+    /// Refuses once a write has failed: what reached the disk is then unknown until a restart reads
+    /// it back.
     pub fn check_running(&self) -> Result<(), LogError> {
         match self.failure.get() {
             None => Ok(()),
@@ -231,8 +235,8 @@ fn classify(dir: &Path, what: &str, source: fjall::Error) -> LogError {
     }
 }
 
-/// Tells a failed operation (`Ok`) from damaged files (`Err`, what is wrong); a file that is missing, too short or
-/// there when it should not be is damage.
+/// Tells a failed operation (`Ok`) from damaged files (`Err`, what is wrong); a file that is
+/// missing, too short or there when it should not be is damage.
 pub(super) fn damage_or_io(source: fjall::Error) -> Result<std::io::Error, String> {
     use ErrorKind::{AlreadyExists, InvalidData, InvalidInput, NotFound, UnexpectedEof};
     use fjall::{Error, LsmError};
@@ -245,7 +249,8 @@ pub(super) fn damage_or_io(source: fjall::Error) -> Result<std::io::Error, Strin
     }
 }
 
-/// The store does not keep the cause when its background writer fails; a full disk is by far the likeliest one.
+/// The store does not keep the cause when its background writer fails; a full disk is by far the
+/// likeliest one.
 fn probe_space(dir: &Path) -> Result<(), LogError> {
     let probe = dir.join("space.probe");
     let written = fs::write(&probe, vec![0; PROBE_BYTES]);

@@ -1,10 +1,11 @@
 //! The witness: what was acknowledged, written where the store cannot lose it.
 //!
-//! The store below the log takes an undecodable journal entry for the torn end of an unfinished write and drops it with
-//! everything after it, which is right after a crash and wrong after a flipped bit. So every partition's acknowledged end
-//! is also kept in a small file of its own. A store that comes back with less than that has lost records, and opening it
-//! fails. The file is written after the commit is durable and is not fsynced itself: killing the process cannot make it
-//! lie, and after a power cut it may only be older than the truth, never ahead of it.
+//! The store below the log takes an undecodable journal entry for the torn end of an unfinished
+//! write and drops it with everything after it, which is right after a crash and wrong after a
+//! flipped bit. So every partition's acknowledged end is also kept in a small file of its own. A
+//! store that comes back with less than that has lost records, and opening it fails. The file is
+//! written after the commit is durable and is not fsynced itself: killing the process cannot make
+//! it lie, and after a power cut it may only be older than the truth, never ahead of it.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
@@ -32,7 +33,8 @@ impl Witness {
         Ok(witness)
     }
 
-    /// Notes that everything below `end` is acknowledged. Sixteen bytes in one write never tear within a block.
+    /// Notes that everything below `end` is acknowledged. Sixteen bytes in one write never tear
+    /// within a block.
     pub fn record(&mut self, end: u64) -> std::io::Result<()> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&end.to_le_bytes());

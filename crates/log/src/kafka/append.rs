@@ -1,19 +1,24 @@
 //! Appending: one transaction a batch, of the records and of how far their source got.
 //!
-//! A producer is opened for a family of sources (see [`Producer::source`](crate::Producer::source)): most are alone in
-//! theirs, but an import has hundreds of sources, one for each chunk, and to open a producer for each would take longer
-//! than to write the chunks. Within a family this holds:
+//! A producer is opened for a family of sources (see
+//! [`Producer::source`](crate::Producer::source)): most are alone in theirs, but an import has
+//! hundreds of sources, one for each chunk, and to open a producer for each would take longer than
+//! to write the chunks. Within a family this holds:
 //!
-//! - Only transactions of the family's transactional id write the progress of its sources, all into one partition.
-//! - Initializing the id ends all earlier transactions of it. That partition is then read to its end, so what is known of
-//!   every source of the family, also of those never heard of, is exact at that moment.
-//! - Afterwards only transactions of our producer can be committed under the id, until somebody else initializes it; and
-//!   from then on none of ours. The appends of a family take turns here, and each commit of ours is noted.
+//! - Only transactions of the family's transactional id write the progress of its sources, all into
+//!   one partition.
+//! - Initializing the id ends all earlier transactions of it. That partition is then read to its
+//!   end, so what is known of every source of the family, also of those never heard of, is exact at
+//!   that moment.
+//! - Afterwards only transactions of our producer can be committed under the id, until somebody
+//!   else initializes it; and from then on none of ours. The appends of a family take turns here,
+//!   and each commit of ours is noted.
 //!
-//! So a transaction of ours that Kafka commits rested on exact progress, whichever source of the family it was for, and
-//! nothing need be read before it. An answer that needs no commit (all records are there already) reads the progress again.
-//! When the id is found to be another's, we leave it to the other for about a second before we take it back, so that
-//! two imports at a time work in turns rather than undo each other's transactions.
+//! So a transaction of ours that Kafka commits rested on exact progress, whichever source of the
+//! family it was for, and nothing need be read before it. An answer that needs no commit (all
+//! records are there already) reads the progress again. When the id is found to be another's, we
+//! leave it to the other for about a second before we take it back, so that two imports at a time
+//! work in turns rather than undo each other's transactions.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,13 +36,16 @@ use super::writer::{Failure, Role, Writer};
 use crate::check::{Progress, lock};
 use crate::{Appended, Batch, LogError, TopicPartition};
 
-/// Families whose producers are kept. Each has a few threads and connections; one that comes back opens a new one.
+/// Families whose producers are kept. Each has a few threads and connections; one that comes back
+/// opens a new one.
 const MAX_OPEN: usize = 24;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The least time that another process is left a transactional id that it took; at most twice as long.
+/// The least time that another process is left a transactional id that it took; at most twice as
+/// long.
 const TURN: Duration = Duration::from_millis(700);
 
-/// A family's producer, and how far its sources got that appended through it; for the others, what [`State`] last read.
+/// A family's producer, and how far its sources got that appended through it; for the others, what
+/// [`State`] last read.
 struct Open {
     writer: Writer,
     progress: HashMap<String, SourceProgress>,
@@ -70,7 +78,8 @@ impl Sources {
         slot
     }
 
-    /// Producers that are open, and messages that wait in them. Those that append right now are left out.
+    /// Producers that are open, and messages that wait in them. Those that append right now are
+    /// left out.
     pub fn queued(&self) -> (u64, u64) {
         let slots: Vec<_> = lock(&self.0).values().map(|(slot, _)| slot.clone()).collect();
         let queued =
@@ -92,8 +101,9 @@ pub(super) struct Appender<'a> {
 impl Appender<'_> {
     /// Appends, trying again as long as that can help and there is time.
     ///
-    /// A transaction whose end is not known is never guessed about: its producer is dropped, and the next one with the
-    /// source's transactional id makes Kafka finish or abort it before the progress is read again.
+    /// A transaction whose end is not known is never guessed about: its producer is dropped, and
+    /// the next one with the source's transactional id makes Kafka finish or abort it before the
+    /// progress is read again.
     pub fn append(
         &self,
         at: &TopicPartition,
@@ -208,7 +218,8 @@ impl Appender<'_> {
         Ok(appended)
     }
 
-    /// An answer that needs no transaction finds out by itself whether another process took the source over.
+    /// An answer that needs no transaction finds out by itself whether another process took the
+    /// source over.
     fn check_known(
         &self,
         source: &str,
@@ -247,18 +258,21 @@ impl Appender<'_> {
 
     /// Refused once another handle raised the generation.
     ///
-    /// Called with the records in the log but not committed. Who fences writes the generation first and then waits until
-    /// everything is finished that the log held at that moment: either it waits for us, or we see it here.
+    /// Called with the records in the log but not committed. Who fences writes the generation first
+    /// and then waits until everything is finished that the log held at that moment: either it
+    /// waits for us, or we see it here.
     fn check_generation(&self, deadline: Deadline) -> Result<(), LogError> {
         let current = self.state.control(self.cluster, deadline, |control| control.generation)?;
         let held = self.held.load(Ordering::SeqCst);
         if held < current { Err(LogError::Fenced { held, current }) } else { Ok(()) }
     }
 
-    /// Waits a while until readers see what was committed: Kafka acknowledges a commit before its markers are written.
+    /// Waits a while until readers see what was committed: Kafka acknowledges a commit before its
+    /// markers are written.
     ///
-    /// The next transaction of the source would wait for the same. Another source's unfinished transaction may hold readers
-    /// back for longer, which is no reason to withhold that the records are safe.
+    /// The next transaction of the source would wait for the same. Another source's unfinished
+    /// transaction may hold readers back for longer, which is no reason to withhold that the
+    /// records are safe.
     fn show(&self, topic: &str, partition: u32, last: u64) {
         let deadline = Deadline::after(Duration::from_secs(5));
         if let Err(error) = self.cluster.settle(topic, partition, last + 1, deadline) {

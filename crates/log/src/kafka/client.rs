@@ -92,8 +92,8 @@ impl Cluster {
         format!("{}.{topic}", self.options.url.prefix())
     }
 
-    /// A consumer for reading by offset. librdkafka assigns partitions only to a consumer that names a group; nothing
-    /// is ever committed for this one.
+    /// A consumer for reading by offset. librdkafka assigns partitions only to a consumer that
+    /// names a group; nothing is ever committed for this one.
     pub fn consumer(&self) -> Result<Client, LogError> {
         self.group(&self.name("readers"))
     }
@@ -139,7 +139,8 @@ impl Cluster {
         }
     }
 
-    /// Hears what the client has to complain of; that is only told to who polls, and to a consumer without the reason.
+    /// Hears what the client has to complain of; that is only told to who polls, and to a consumer
+    /// without the reason.
     fn listen(&self) {
         for _ in 0..16 {
             match self.committed.poll(Duration::ZERO) {
@@ -306,7 +307,8 @@ impl Cluster {
         Ok((offset(low), offset(high)))
     }
 
-    /// Waits until everything that the partition holds below `end` is finished, committed or given up.
+    /// Waits until everything that the partition holds below `end` is finished, committed or given
+    /// up.
     pub fn settle(
         &self,
         topic: &str,
@@ -398,7 +400,8 @@ impl Cluster {
     }
 }
 
-/// Finds out who leads the topic's partitions now. By itself the client would go on asking a leader that died.
+/// Finds out who leads the topic's partitions now. By itself the client would go on asking a leader
+/// that died.
 fn look_again(client: &Client, topic: &str, left: Duration) {
     if let Err(error) = client.fetch_metadata(Some(topic), left) {
         tracing::debug!(target: "kafka", topic, %error, "no news of its leaders");

@@ -43,8 +43,8 @@ impl ProducerContext for Delivered {
     }
 }
 
-/// Writes messages to a topic whose timestamps are the broker's, and looks at them. The producer lasts for the call: it is
-/// asked every ten minutes or so, and would cost memory in between.
+/// Writes messages to a topic whose timestamps are the broker's, and looks at them. The producer
+/// lasts for the call: it is asked every ten minutes or so, and would cost memory in between.
 pub(super) fn ask(cluster: &Cluster, deadline: Deadline) -> Result<LogClock, LogError> {
     let topic = cluster.name(TOPIC);
     if cluster.partitions(&topic, 1, deadline)?.is_none() {

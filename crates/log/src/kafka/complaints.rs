@@ -1,4 +1,5 @@
-//! What goes wrong on Kafka, in the log's words: what the client library says, and whether asking again can help.
+//! What goes wrong on Kafka, in the log's words: what the client library says, and whether asking
+//! again can help.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +29,8 @@ impl Complaints {
             | RDKafkaLogLevel::Alert
             | RDKafkaLogLevel::Critical
             | RDKafkaLogLevel::Error => tracing::warn!(target: "kafka", facility, "{message}"),
-            // Of what it goes on after by itself, such as another process taking an id over, callers are told in our words.
+            // Of what it goes on after by itself, such as another process taking an id over,
+            // callers are told in our words.
             RDKafkaLogLevel::Warning => tracing::info!(target: "kafka", facility, "{message}"),
             _ => tracing::debug!(target: "kafka", facility, "{message}"),
         }
@@ -36,7 +38,8 @@ impl Complaints {
 
     pub fn hear(&self, error: &KafkaError, reason: &str) {
         tracing::debug!(target: "kafka", %error, "{reason}");
-        // That all are down says less than why the last one is, and the end of a partition is nothing to complain of.
+        // That all are down says less than why the last one is, and the end of a partition is
+        // nothing to complain of.
         if !matches!(error.rdkafka_error_code(), Some(Code::AllBrokersDown | Code::PartitionEOF)) {
             *lock(&self.0) = Some(Complaint { code: error.rdkafka_error_code(), reason: reason.into() });
         }

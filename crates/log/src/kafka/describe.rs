@@ -32,8 +32,8 @@ pub(super) fn members(
     })
 }
 
-/// Reads `ConsumerProtocolAssignment` (Kafka's protocol, big-endian): a version, then topics with their partitions.
-/// `None` where it ends too early.
+/// Reads `ConsumerProtocolAssignment` (Kafka's protocol, big-endian): a version, then topics with
+/// their partitions. `None` where it ends too early.
 fn assignment(bytes: &[u8], prefix: &str) -> Option<Vec<TopicPartition>> {
     let mut rest = bytes.get(2..)?;
     let mut found = Vec::new();

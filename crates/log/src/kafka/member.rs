@@ -1,16 +1,19 @@
 //! Membership of a consumer group: which process reads which partitions.
 //!
-//! A consumer takes part in Kafka's group protocol and does nothing else. Whatever it is assigned is paused at once, since
-//! records are read by offset ([`EventLog::read`](crate::EventLog::read)), from where the reader's own output ends.
+//! A consumer takes part in Kafka's group protocol and does nothing else. Whatever it is assigned
+//! is paused at once, since records are read by offset ([`EventLog::read`](crate::EventLog::read)),
+//! from where the reader's own output ends.
 //!
-//! Partitions change hands one by one (`cooperative-sticky`): who keeps a partition never stops reading it. When one is
-//! to leave, the client library asks us to let go of it, and nobody else gets it before we answer. We answer at the next
-//! [`poll`](Member::poll), so that the caller has all the time up to `max.poll.interval.ms` to finish what it took in.
-//! Heartbeats go on meanwhile, from the library's own thread.
+//! Partitions change hands one by one (`cooperative-sticky`): who keeps a partition never stops
+//! reading it. When one is to leave, the client library asks us to let go of it, and nobody else
+//! gets it before we answer. We answer at the next [`poll`](Member::poll), so that the caller has
+//! all the time up to `max.poll.interval.ms` to finish what it took in. Heartbeats go on meanwhile,
+//! from the library's own thread.
 //!
-//! Who was away for too long is told so by the broker or by the library's clock. Its partitions may have been given to
-//! another member by then: [`Share::Lost`]. Nothing here can prove that two processes never believe to hold the same
-//! partition for a moment; that the slower one writes nothing is up to the output's own fence.
+//! Who was away for too long is told so by the broker or by the library's clock. Its partitions may
+//! have been given to another member by then: [`Share::Lost`]. Nothing here can prove that two
+//! processes never believe to hold the same partition for a moment; that the slower one writes
+//! nothing is up to the output's own fence.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,7 +60,8 @@ impl Shares {
         }
     }
 
-    /// Takes what was assigned; at the end of each partition, so that nothing is fetched before it is paused.
+    /// Takes what was assigned; at the end of each partition, so that nothing is fetched before it
+    /// is paused.
     fn take(&self, consumer: &BaseConsumer<Self>, list: &mut TopicPartitionList) -> KafkaResult<()> {
         list.set_all_offsets(Offset::End)?;
         consumer.incremental_assign(list)?;
@@ -65,7 +69,8 @@ impl Shares {
         consumer.pause(list)
     }
 
-    /// Lets go at once of what is another's already, or of everything when we leave; of the rest, when the caller is ready.
+    /// Lets go at once of what is another's already, or of everything when we leave; of the rest,
+    /// when the caller is ready.
     fn give(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) -> KafkaResult<()> {
         let lost = consumer.assignment_lost();
         if lost || self.closing.load(Ordering::SeqCst) || list.count() == 0 {
@@ -162,8 +167,8 @@ impl Joined {
         share
     }
 
-    /// Joins as somebody new, with nothing. Once the library's clock ran out it has left the group, and what it then
-    /// says of the partitions it held depends on what else it was about.
+    /// Joins as somebody new, with nothing. Once the library's clock ran out it has left the group,
+    /// and what it then says of the partitions it held depends on what else it was about.
     fn start_over(&mut self) -> Result<Option<Share>, LogError> {
         let consumer = enter(&self.cluster, &self.group, &self.topics)?;
         self.before += self.consumer.context().rebalances.load(Ordering::Relaxed);
@@ -206,7 +211,8 @@ impl Member for Joined {
                         return Ok(Some(lost));
                     }
                 }
-                // Of a topic that is not there yet, and of brokers that come back, the group tells by a new sharing-out.
+                // Of a topic that is not there yet, and of brokers that come back, the group tells
+                // by a new sharing-out.
                 Some(Err(error)) if is_passing(&error) || is_missing_topic(&error) => {
                     tracing::debug!(target: "kafka", group = self.group, %error, "a member waits");
                 }

@@ -1,47 +1,58 @@
-//! The log on a Kafka cluster, for everyone who has one: durable on several machines, and shared by many processes.
+//! The log on a Kafka cluster, for everyone who has one: durable on several machines, and shared by
+//! many processes.
 //!
 //! # What is where
 //!
-//! All names begin with the [prefix](KafkaUrl::prefix) and a dot. A topic of the log is a topic of Kafka; a record is a
-//! message with the record's key and event time, and the headers `schema`, `source`, `epoch` and `seq` in decimal. Its value
-//! is the payload behind the frame of Confluent's Schema Registry (see `value.rs`), so that other tools read it. Keys are
-//! spread as Kafka's Java clients do it, see [`partition_for`](crate::partition_for). `PREFIX.progress` is compacted and
+//! All names begin with the [prefix](KafkaUrl::prefix) and a dot. A topic of the log is a topic of
+//! Kafka; a record is a message with the record's key and event time, and the headers `schema`,
+//! `source`, `epoch` and `seq` in decimal. Its value is the payload behind the frame of Confluent's
+//! Schema Registry (see `value.rs`), so that other tools read it. Keys are spread as Kafka's Java
+//! clients do it, see [`partition_for`](crate::partition_for). `PREFIX.progress` is compacted and
 //! holds what else the log must remember (see `state.rs`). Consumer groups are Kafka's.
 //!
 //! # Exactly once, whoever dies
 //!
-//! The trait asks for more than an idempotent producer gives: a batch is atomic, and a record is known by its `(source,
-//! epoch, seq)` over restarts of its producer. So each batch is one transaction that holds the records and the source's
-//! progress in the partition. Each source has a transactional id of its own, or shares it with its kin (see `append.rs`).
-//! A process that appends for a source first initializes that id: Kafka then finishes or aborts what a former process left
-//! under it, and refuses that process from then on. Only then is the progress read, so it is exact, and nobody else can
-//! change it. A transaction whose end is not known (an answer that did not come) is resolved in the same way: new producer,
-//! initialize, read the progress again.
+//! The trait asks for more than an idempotent producer gives: a batch is atomic, and a record is
+//! known by its `(source, epoch, seq)` over restarts of its producer. So each batch is one
+//! transaction that holds the records and the source's progress in the partition. Each source has a
+//! transactional id of its own, or shares it with its kin (see `append.rs`). A process that appends
+//! for a source first initializes that id: Kafka then finishes or aborts what a former process left
+//! under it, and refuses that process from then on. Only then is the progress read, so it is exact,
+//! and nobody else can change it. A transaction whose end is not known (an answer that did not
+//! come) is resolved in the same way: new producer, initialize, read the progress again.
 //!
-//! Two processes that append for one source at the same time take the id from each other. Neither loses or doubles
-//! anything, because each reads the progress anew; a source that should have only one process at a time raises its epoch
-//! when it starts, and the older one gets [`LogError::StaleEpoch`]. We do not refuse the older process at once, as
-//! sources named after their content (the chunks of an import) may well come from two processes, and both must get done.
+//! Two processes that append for one source at the same time take the id from each other. Neither
+//! loses or doubles anything, because each reads the progress anew; a source that should have only
+//! one process at a time raises its epoch when it starts, and the older one gets
+//! [`LogError::StaleEpoch`]. We do not refuse the older process at once, as sources named after
+//! their content (the chunks of an import) may well come from two processes, and both must get
+//! done.
 //!
-//! [`EventLog::fence`] raises a generation in the progress topic. Every append asks whether it changed after its messages
-//! are in the log and before it commits; who fences waits until all transactions that were open when the generation was
-//! written are over. So each transaction is either finished before `fence` returns, or is refused.
+//! [`EventLog::fence`] raises a generation in the progress topic. Every append asks whether it
+//! changed after its messages are in the log and before it commits; who fences waits until all
+//! transactions that were open when the generation was written are over. So each transaction is
+//! either finished before `fence` returns, or is refused.
 //!
 //! # What Kafka does otherwise than the embedded log
 //!
 //! - Offsets have gaps, where transactions end. Nothing may count records by subtracting offsets.
-//! - An append that was not finished because its process died holds back the readers of that partition until the source
-//!   comes back, or until [`KafkaOptions::transaction_timeout`] has passed.
-//! - `retain_ms` is kept by [`EventLog::apply_retention`], not by the broker: to the broker a record is as old as the event
-//!   time in its timestamp, so that it would drop imported history at once, and it does not know what groups still need. `retain_bytes` is left to the
-//!   broker (`retention.bytes`), which keeps to it whatever groups need: it is there to save the disk.
-//! - [`EventLog::offset_for_time`] begins where Kafka's index says and looks through the records from there, since to that
-//!   index the end of a transaction is a message of the time it was written. Over imported history that is a long way.
-//! - A message that somebody else wrote to a topic is read as the schema that its frame names. Without a frame, it is read
-//!   as schema 0 with its payload as it is: readers go on, and no decoder takes it for an event.
-//! - A group that has members takes its progress from them alone: [`Member::commit`]. Members are told of their share by
-//!   Kafka's own group protocol, see `member.rs`.
-//! - Kafka forgets a group's offsets once nobody committed any for a week (`offsets.retention.minutes`).
+//! - An append that was not finished because its process died holds back the readers of that
+//!   partition until the source comes back, or until [`KafkaOptions::transaction_timeout`] has
+//!   passed.
+//! - `retain_ms` is kept by [`EventLog::apply_retention`], not by the broker: to the broker a
+//!   record is as old as the event time in its timestamp, so that it would drop imported history at
+//!   once, and it does not know what groups still need. `retain_bytes` is left to the broker
+//!   (`retention.bytes`), which keeps to it whatever groups need: it is there to save the disk.
+//! - [`EventLog::offset_for_time`] begins where Kafka's index says and looks through the records
+//!   from there, since to that index the end of a transaction is a message of the time it was
+//!   written. Over imported history that is a long way.
+//! - A message that somebody else wrote to a topic is read as the schema that its frame names.
+//!   Without a frame, it is read as schema 0 with its payload as it is: readers go on, and no
+//!   decoder takes it for an event.
+//! - A group that has members takes its progress from them alone: [`Member::commit`]. Members are
+//!   told of their share by Kafka's own group protocol, see `member.rs`.
+//! - Kafka forgets a group's offsets once nobody committed any for a week
+//!   (`offsets.retention.minutes`).
 
 mod append;
 mod client;
@@ -91,8 +102,8 @@ const LOOK_BYTES: usize = 4 << 20;
 
 /// An open log on Kafka.
 ///
-/// Each handle writes as the generation it was opened at, see [`EventLog::fence`]. Any number may be open, in any number
-/// of processes.
+/// Each handle writes as the generation it was opened at, see [`EventLog::fence`]. Any number may
+/// be open, in any number of processes.
 pub struct KafkaLog {
     cluster: Arc<Cluster>,
     state: State,
@@ -109,7 +120,8 @@ impl KafkaLog {
         let deadline = Deadline::after(OPENING.min(options.timeout));
         let cluster = Arc::new(Cluster::new(options)?);
         let state = State::open(&cluster, deadline)?;
-        // The brokers are there: from here on it may be an unfinished append of a process that died which is waited for.
+        // The brokers are there: from here on it may be an unfinished append of a process that died
+        // which is waited for.
         let generation = state.control(&cluster, cluster.deadline(), |control| control.generation)?;
         Ok(Self {
             cluster,
@@ -215,7 +227,8 @@ impl KafkaLog {
         Ok(passed)
     }
 
-    /// Notes how far each partition of a topic reaches now; returns what is known of when its records were written.
+    /// Notes how far each partition of a topic reaches now; returns what is known of when its
+    /// records were written.
     fn note_written(
         &self,
         topic: &str,
@@ -241,7 +254,8 @@ impl KafkaLog {
         self.state.control(&self.cluster, deadline, known)
     }
 
-    /// Writes a record of control that is made from what is there, with nobody else writing one in between.
+    /// Writes a record of control that is made from what is there, with nobody else writing one in
+    /// between.
     fn write_control(
         &self,
         deadline: Deadline,
@@ -249,7 +263,8 @@ impl KafkaLog {
     ) -> Result<(), LogError> {
         let mut pause = Duration::from_millis(20);
         loop {
-            // Who takes the id ends what another process is about under it, so only who has something to write does.
+            // Who takes the id ends what another process is about under it, so only who has
+            // something to write does.
             if self.state.control(&self.cluster, deadline, &make)??.is_none() {
                 return Ok(());
             }
@@ -439,7 +454,8 @@ impl EventLog for KafkaLog {
             Ok(Some((state::GENERATION.into(), (control.generation + 1).to_string())))
         })?;
         let generation = generation.into_inner();
-        // Only now can appends of older generations still be open that did not see it; see `Appender::check_generation`.
+        // Only now can appends of older generations still be open that did not see it; see
+        // `Appender::check_generation`.
         for (topic, partitions) in self.cluster.list(deadline)? {
             let name = self.cluster.name(&topic);
             for partition in 0..partitions {

@@ -11,8 +11,9 @@ use crate::{LogError, MAX_RECORD_BYTES};
 /// A record of the largest size with its headers, in one message.
 pub(super) const MAX_MESSAGE_BYTES: usize = MAX_RECORD_BYTES + (64 << 10);
 
-/// How long a broker may leave a request unanswered. An append makes several one after the other, so it may wait for some
-/// times as long when a broker freezes; and a member of a group must have found another broker before its session ends.
+/// How long a broker may leave a request unanswered. An append makes several one after the other,
+/// so it may wait for some times as long when a broker freezes; and a member of a group must have
+/// found another broker before its session ends.
 const SILENCE: Duration = Duration::from_secs(6);
 
 /// Whether OpenSSL is built in, which SASL's SCRAM and OAUTHBEARER need too; PLAIN does without.
@@ -23,17 +24,19 @@ const WITH_TLS: &str = "build it with TLS (cargo build --features kafka-tls), fo
 #[derive(Debug, Clone)]
 pub struct KafkaOptions {
     pub url: KafkaUrl,
-    /// librdkafka's properties, e.g. `security.protocol` and `sasl.username`. They win over ours, but for those that the
-    /// guarantees of the log rest on.
+    /// librdkafka's properties, e.g. `security.protocol` and `sasl.username`. They win over ours,
+    /// but for those that the guarantees of the log rest on.
     pub properties: BTreeMap<String, String>,
-    /// Copies of each partition of a topic that is created; `None`: three, or one per broker where there are fewer.
+    /// Copies of each partition of a topic that is created; `None`: three, or one per broker where
+    /// there are fewer.
     pub replication: Option<u16>,
     /// How many partitions the topic of progress gets when it is created.
     pub progress_partitions: u32,
-    /// How long any call may try before it fails with [`LogError::KafkaUnavailable`](crate::LogError::KafkaUnavailable).
+    /// How long any call may try before it fails with
+    /// [`LogError::KafkaUnavailable`](crate::LogError::KafkaUnavailable).
     pub timeout: Duration,
-    /// After how long Kafka gives up the unfinished append of a process that died, which readers of the partition and
-    /// [`fence`](crate::EventLog::fence) wait for.
+    /// After how long Kafka gives up the unfinished append of a process that died, which readers of
+    /// the partition and [`fence`](crate::EventLog::fence) wait for.
     pub transaction_timeout: Duration,
 }
 
@@ -86,7 +89,8 @@ impl KafkaOptions {
         self.add_property(property)
     }
 
-    /// Refuses what this build cannot do, before the client library does so in words that name no remedy of ours.
+    /// Refuses what this build cannot do, before the client library does so in words that name no
+    /// remedy of ours.
     pub(super) fn check_build(&self) -> Result<(), LogError> {
         let refuse = |property: &str, value: &str, mend: &str| {
             Err(LogError::KafkaRefused {
@@ -121,7 +125,8 @@ impl KafkaOptions {
         config.set("client.id", "tidegate").set("log.connection.close", "false");
         // A broker that restarts is found again soon.
         config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "1000");
-        // One that is silent is given up soon, so that whoever leads by then is asked; by default that takes a minute.
+        // One that is silent is given up soon, so that whoever leads by then is asked; by default
+        // that takes a minute.
         let silence = SILENCE.min(self.transaction_timeout).as_millis().to_string();
         config.set("socket.timeout.ms", silence);
         config.set("socket.connection.setup.timeout.ms", SILENCE.as_millis().to_string());
@@ -171,8 +176,8 @@ impl KafkaOptions {
 
     /// Of a member of a group, which takes part in it and fetches nothing.
     ///
-    /// It hears within a second that others come and go, one that died is missed after ten, and a topic that was made later
-    /// is noticed within five.
+    /// It hears within a second that others come and go, one that died is missed after ten, and a
+    /// topic that was made later is noticed within five.
     pub(super) fn member(&self, group: &str) -> ClientConfig {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = format!("tidegate-{host}-{}", std::process::id());
@@ -213,7 +218,8 @@ impl KafkaOptions {
         self.idempotent(&[("transactional.id", transactional_id), ("transaction.timeout.ms", &timeout)])
     }
 
-    /// Without transactions, whose ends take offsets: what is sent stands in one piece, or the producer stops for good.
+    /// Without transactions, whose ends take offsets: what is sent stands in one piece, or the
+    /// producer stops for good.
     pub(super) fn dense_producer(&self) -> ClientConfig {
         self.idempotent(&[("enable.gapless.guarantee", "true"), ("message.timeout.ms", "0")])
     }

@@ -13,14 +13,15 @@ use super::record::stored;
 use crate::check::{check_offset, lock};
 use crate::{LogError, StoredRecord};
 
-/// Consumers that are kept for the next read. Each has a few threads and some 8 MiB of fetched records.
+/// Consumers that are kept for the next read. Each has a few threads and some 8 MiB of fetched
+/// records.
 const MAX_READERS: usize = 32;
 
 /// A consumer that stands somewhere in a partition.
 ///
-/// Offsets have gaps where transactions ended, so the last record does not tell that nothing follows. A read is over at
-/// `max_bytes`, or at the end that was asked for when it began; that nothing is left before that end, only the consumer
-/// itself can say.
+/// Offsets have gaps where transactions ended, so the last record does not tell that nothing
+/// follows. A read is over at `max_bytes`, or at the end that was asked for when it began; that
+/// nothing is left before that end, only the consumer itself can say.
 struct Reader {
     consumer: Client,
     topic: String,
@@ -31,7 +32,8 @@ struct Reader {
     end: u64,
     /// Nothing readable is between `next` and here.
     drained: u64,
-    /// Whether records are being fetched. At the end of a partition they are not, to leave the broker alone.
+    /// Whether records are being fetched. At the end of a partition they are not, to leave the
+    /// broker alone.
     fetching: bool,
     /// Fetched, but over the last read's `max_bytes`.
     over: Option<StoredRecord>,
@@ -61,7 +63,8 @@ impl Readers {
         Ok(read)
     }
 
-    /// The reader that stands there, else one of the partition, else any that is left over, else a new one.
+    /// The reader that stands there, else one of the partition, else any that is left over, else a
+    /// new one.
     fn take(&self, cluster: &Cluster, topic: &str, partition: u32, from: u64) -> Result<Reader, LogError> {
         let mut idle = lock(&self.0);
         let of_partition = |reader: &Reader| reader.topic == topic && reader.partition == partition;

@@ -1,4 +1,5 @@
-//! How a record is a Kafka message: the key as it is, the payload framed, the event time as timestamp, the rest in headers.
+//! How a record is a Kafka message: the key as it is, the payload framed, the event time as
+//! timestamp, the rest in headers.
 
 use bytes::Bytes;
 use rdkafka::Timestamp;
@@ -12,7 +13,8 @@ const SCHEMA: &str = "schema";
 const SOURCE: &str = "source";
 const EPOCH: &str = "epoch";
 const SEQ: &str = "seq";
-/// The event time in ms, where the timestamp cannot hold it: librdkafka takes 0 for "now", Kafka refuses what is below.
+/// The event time in ms, where the timestamp cannot hold it: librdkafka takes 0 for "now", Kafka
+/// refuses what is below.
 const EVENT_TIME: &str = "event_time_ms";
 
 /// Headers of a record; the timestamp beside them is [`timestamp`].

@@ -1,10 +1,10 @@
 //! The topic of progress: what the log must remember beside its records.
 //!
-//! `PREFIX.progress` is compacted. Partition 0 is for control: the generation of writers (key `generation`), how each topic
-//! was asked for (key `topic/TOPIC`), when its records were written (key `written/TOPIC`), and whether another log was copied
-//! here (key `copy`). The others hold how far each source got in each partition (key `TOPIC/PARTITION/SOURCE`), spread by a
-//! hash of the source's [`family`]. Values are JSON, for whoever looks with a console
-//! consumer.
+//! `PREFIX.progress` is compacted. Partition 0 is for control: the generation of writers (key
+//! `generation`), how each topic was asked for (key `topic/TOPIC`), when its records were written
+//! (key `written/TOPIC`), and whether another log was copied here (key `copy`). The others hold how
+//! far each source got in each partition (key `TOPIC/PARTITION/SOURCE`), spread by a hash of the
+//! source's [`family`]. Values are JSON, for whoever looks with a console consumer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
@@ -119,8 +119,8 @@ impl State {
         Ok(look(&tail.content))
     }
 
-    /// How far a source got, everywhere. Exact if all its transactions are over, as they are once its transactional id was
-    /// initialized.
+    /// How far a source got, everywhere. Exact if all its transactions are over, as they are once
+    /// its transactional id was initialized.
     pub fn of_source(
         &self,
         cluster: &Cluster,
@@ -140,7 +140,8 @@ impl State {
         Ok(tail.content.get(source).cloned().unwrap_or_default())
     }
 
-    /// How far a source got in a partition, as of the last time that anything of its family was asked for.
+    /// How far a source got in a partition, as of the last time that anything of its family was
+    /// asked for.
     pub fn last_read(&self, source: &str, at: &TopicPartition) -> Option<Progress> {
         let tail = lock(&self.sources[self.partition_of(source) as usize - 1]);
         tail.content.get(source)?.get(at).copied()
@@ -157,7 +158,8 @@ impl State {
     ) -> Result<(), LogError> {
         loop {
             match self.try_catch_up(cluster, partition, tail, deadline, &mut apply) {
-                // The topic was there when the log was opened: a broker that has just started does not know of it yet.
+                // The topic was there when the log was opened: a broker that has just started does
+                // not know of it yet.
                 Err(LogError::UnknownTopic(_)) if !deadline.passed() => thread::sleep(LOOK_AGAIN),
                 done => return done,
             }
@@ -176,7 +178,8 @@ impl State {
         if end <= tail.next {
             return Ok(());
         }
-        // A committed record may lie behind an unfinished transaction of somebody else; it counts, so it is waited for.
+        // A committed record may lie behind an unfinished transaction of somebody else; it counts,
+        // so it is waited for.
         let start = cluster.settle(&self.topic, partition, end, deadline)?.start;
         let mut from = tail.next.max(start);
         while from < end {
@@ -204,7 +207,8 @@ impl State {
     }
 }
 
-/// Sources that are equal up to their last `#`, it included, are a family, with one transactional id; others are alone.
+/// Sources that are equal up to their last `#`, it included, are a family, with one transactional
+/// id; others are alone.
 pub(super) fn family(source: &str) -> &str {
     source.rfind('#').map_or(source, |last| &source[..=last])
 }

@@ -3,14 +3,15 @@ use std::str::FromStr;
 
 use crate::LogError;
 
-/// Longest prefix: with a dot and the longest name of a topic it stays within Kafka's 249 characters.
+/// Longest prefix: with a dot and the longest name of a topic it stays within Kafka's 249
+/// characters.
 const MAX_PREFIX_BYTES: usize = 48;
 const DEFAULT_PREFIX: &str = "tidegate";
 
 /// Where a log on Kafka is: `kafka://HOST:PORT[,HOST:PORT...][/PREFIX]`.
 ///
-/// Topics, consumer groups and transactional ids of the log all begin with the prefix and a dot, so that one cluster
-/// holds several logs and one prefixed ACL covers a log.
+/// Topics, consumer groups and transactional ids of the log all begin with the prefix and a dot, so
+/// that one cluster holds several logs and one prefixed ACL covers a log.
 ///
 /// ```
 /// let url: tidegate_log::KafkaUrl = "kafka://kafka-0:9092,kafka-1:9092/gpu".parse()?;

@@ -1,12 +1,14 @@
 //! The value of a message: a frame that names the schema, and the record's payload.
 //!
-//! The frame is the one that Confluent's serializers write in front of a Protobuf message, so that what knows that
-//! convention reads our topics, and what writes it can be read by us: a zero, the schema's number as four bytes, the highest
-//! first, and where in its `.proto` file the message stands. Ours all stand first, which is written as a single zero.
+//! The frame is the one that Confluent's serializers write in front of a Protobuf message, so that
+//! what knows that convention reads our topics, and what writes it can be read by us: a zero, the
+//! schema's number as four bytes, the highest first, and where in its `.proto` file the message
+//! stands. Ours all stand first, which is written as a single zero.
 
 /// What a framed value begins with. No Protobuf message does, and no JSON.
 const MAGIC: u8 = 0;
-/// A message that nobody numbered. No decoder takes it for an event, so that it ends as a dead letter and stops nobody.
+/// A message that nobody numbered. No decoder takes it for an event, so that it ends as a dead
+/// letter and stops nobody.
 pub(super) const FOREIGN_SCHEMA: u32 = 0;
 
 /// Makes the buffer the value of a message.
@@ -20,9 +22,10 @@ pub(super) fn frame(schema: u32, payload: &[u8], value: &mut Vec<u8>) {
 
 /// Schema and payload of a value; `header` is the schema that the message's header names.
 ///
-/// One of the two is enough: producers that follow the convention write no header, and a value without a frame is what
-/// this program wrote before there was one. Where frame and header disagree, or the frame is cut off or means another
-/// message of the file, nobody knows what the value is: it is foreign, and given back as it is.
+/// One of the two is enough: producers that follow the convention write no header, and a value
+/// without a frame is what this program wrote before there was one. Where frame and header
+/// disagree, or the frame is cut off or means another message of the file, nobody knows what the
+/// value is: it is foreign, and given back as it is.
 pub(super) fn unframe(header: Option<u32>, value: &[u8]) -> (u32, &[u8]) {
     let Some((&MAGIC, frame)) = value.split_first() else {
         return (header.unwrap_or(FOREIGN_SCHEMA), value);
@@ -36,8 +39,8 @@ pub(super) fn unframe(header: Option<u32>, value: &[u8]) -> (u32, &[u8]) {
     }
 }
 
-/// What follows the place of the first message, which some serializers write in full: a list of length 1 (as a zigzag
-/// varint) that holds 0.
+/// What follows the place of the first message, which some serializers write in full: a list of
+/// length 1 (as a zigzag varint) that holds 0.
 fn first_message(value: &[u8]) -> Option<&[u8]> {
     match value {
         [0, payload @ ..] | [2, 0, payload @ ..] => Some(payload),

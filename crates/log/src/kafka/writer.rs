@@ -18,7 +18,8 @@ use super::record::offset;
 use crate::LogError;
 use crate::check::lock;
 
-/// How long an abort may take before the producer is given up; the next one with its id aborts for it.
+/// How long an abort may take before the producer is given up; the next one with its id aborts for
+/// it.
 const ABORT: Duration = Duration::from_secs(5);
 
 /// Tells the messages of a batch from those that go with it.
@@ -43,8 +44,8 @@ struct WriterContext {
 }
 
 impl ClientContext for WriterContext {
-    /// That another process took its id over is an error to the client library and an everyday thing here; what callers must
-    /// know of an append they are told by its result.
+    /// That another process took its id over is an error to the client library and an everyday
+    /// thing here; what callers must know of an append they are told by its result.
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::info!(target: "kafka", facility, "{message}");
     }
@@ -77,14 +78,15 @@ pub(super) enum Failure {
     Refused(LogError),
     /// It may be tried again with this producer.
     Aborted(String),
-    /// This producer is of no use any more; whether the transaction was committed shows when another took its id.
+    /// This producer is of no use any more; whether the transaction was committed shows when
+    /// another took its id.
     Lost(String),
     /// The same, and it is known why: another process took the transactional id.
     Taken(String),
 }
 
-/// A transactional producer. As long as nobody else takes its transactional id, nobody else's transactions of that id
-/// are open or can be committed.
+/// A transactional producer. As long as nobody else takes its transactional id, nobody else's
+/// transactions of that id are open or can be committed.
 pub(super) struct Writer {
     producer: BaseProducer<WriterContext>,
     /// Cleared when a transaction could not be aborted.
@@ -92,7 +94,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Takes the transactional id over: an unfinished transaction of its former holder is finished or given up by then.
+    /// Takes the transactional id over: an unfinished transaction of its former holder is finished
+    /// or given up by then.
     pub fn take(cluster: &Cluster, transactional_id: &str, deadline: Deadline) -> Result<Self, LogError> {
         let context = WriterContext { complaints: cluster.complaints.clone(), delivered: Mutex::default() };
         let config = cluster.options.producer(transactional_id);
@@ -119,7 +122,8 @@ impl Writer {
         u64::try_from(self.producer.in_flight_count()).unwrap_or(0)
     }
 
-    /// Runs a transaction: `send` hands over messages; `check` is asked once all of them are in the log, and may refuse.
+    /// Runs a transaction: `send` hands over messages; `check` is asked once all of them are in the
+    /// log, and may refuse.
     pub fn transact(
         &self,
         cluster: &Cluster,
@@ -171,7 +175,8 @@ impl Writer {
         }
     }
 
-    /// Waits until every message is delivered or lost. The client's own flush sleeps in steps of 100 ms.
+    /// Waits until every message is delivered or lost. The client's own flush sleeps in steps of
+    /// 100 ms.
     fn flush(&self, deadline: Deadline) -> Result<(), KafkaError> {
         while self.producer.in_flight_count() > 0 {
             if deadline.passed() {

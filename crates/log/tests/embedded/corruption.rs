@@ -1,4 +1,5 @@
-//! Damaged files are noticed: an error, or every record as it was; never fewer records without a word.
+//! Damaged files are noticed: an error, or every record as it was; never fewer records without a
+//! word.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -115,7 +116,8 @@ fn flip(path: &Path, position: u64, bit: u64) {
     file.write_all_at(&[byte[0] ^ (1 << bit)], position).unwrap();
 }
 
-/// A log of twenty commits, all in its journal; gives the journal's path and where each commit ends.
+/// A log of twenty commits, all in its journal; gives the journal's path and where each commit
+/// ends.
 fn journal_of_twenty(dir: &Path) -> (PathBuf, Vec<u64>) {
     let log = EmbeddedLog::open(dir, EmbeddedOptions::default()).unwrap();
     log.create_topic("t", ONE_PARTITION).unwrap();
@@ -139,7 +141,8 @@ fn open(dir: &Path) -> Result<EmbeddedLog, LogError> {
 fn a_damaged_journal_is_named_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, ends) = journal_of_twenty(dir.path());
-    // The tag of the eleventh commit; the store itself would take it for the end and drop the other ten.
+    // The tag of the eleventh commit; the store itself would take it for the end and drop the other
+    // ten.
     flip(&journal, ends[10], 7);
     let damaged = fs::read(&journal).unwrap();
     for _ in 0..2 {

@@ -1,6 +1,8 @@
-//! A process that appends is killed at random instants; whatever it acknowledged must be there, once, and in order.
+//! A process that appends is killed at random instants; whatever it acknowledged must be there,
+//! once, and in order.
 //!
-//! `TIDEGATE_CRASH_RUNS` sets the number of kills, `TIDEGATE_CRASH_SEED` repeats a failed run's instants.
+//! `TIDEGATE_CRASH_RUNS` sets the number of kills, `TIDEGATE_CRASH_SEED` repeats a failed run's
+//! instants.
 
 use std::collections::{HashMap, HashSet};
 use std::env;
@@ -52,7 +54,8 @@ fn killed_processes_lose_nothing_acknowledged() {
     assert!(runs < 3 || stored.values().sum::<u64>() > 0, "no run got as far as an acknowledgement");
 }
 
-/// The child: every source appends batches of random sizes and says what it tries and what is acknowledged.
+/// The child: every source appends batches of random sizes and says what it tries and what is
+/// acknowledged.
 fn append_until_killed(dir: &Path) {
     let log = EmbeddedLog::open(dir, OPTIONS).unwrap();
     log.create_topic("t", TopicConfig { partitions: PARTITIONS, retain_ms: None, retain_bytes: None })
@@ -60,7 +63,8 @@ fn append_until_killed(dir: &Path) {
     let done: Vec<u64> = env::var(DONE).unwrap().split(',').map(|n| n.parse().unwrap()).collect();
     thread::scope(|scope| {
         for source in 0..SOURCES {
-            // A few records earlier than known to be stored, as a producer does that missed an answer.
+            // A few records earlier than known to be stored, as a producer does that missed an
+            // answer.
             let mut next = done[source as usize].saturating_sub(5);
             let log = &log;
             scope.spawn(move || {

@@ -1,6 +1,8 @@
-//! A disk that fills up: a clear error, nothing acknowledged lost, and work goes on once there is space.
+//! A disk that fills up: a clear error, nothing acknowledged lost, and work goes on once there is
+//! space.
 //!
-//! Where the test may mount, the disk is a small memory file system; elsewhere it is a limit on the size of files.
+//! Where the test may mount, the disk is a small memory file system; elsewhere it is a limit on the
+//! size of files.
 
 use std::env;
 use std::path::Path;
@@ -39,7 +41,8 @@ fn a_full_disk_loses_nothing_acknowledged() {
     on_a_small_disk("a_full_disk_loses_nothing_acknowledged", EmbeddedOptions::default().memory_table_bytes);
 }
 
-/// Here tables are written in the background all the time, and run out of space as likely as the journal.
+/// Here tables are written in the background all the time, and run out of space as likely as the
+/// journal.
 #[test]
 fn a_disk_filled_by_background_writes_loses_nothing_acknowledged() {
     on_a_small_disk("a_disk_filled_by_background_writes_loses_nothing_acknowledged", 256 << 10);
@@ -54,7 +57,8 @@ fn on_a_small_disk(test: &str, memory_table_bytes: u64) {
     let dir = tempfile::tempdir().unwrap();
     let mount =
         Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs"]).arg(dir.path()).output();
-    // A limit on files stops the journal alone, and only if no table is written that would let it start over.
+    // A limit on files stops the journal alone, and only if no table is written that would let it
+    // start over.
     let (shell, script, table_bytes) = match mount.is_ok_and(|mount| mount.status.success()) {
         true => (&["unshare", "-m", "sh"][..], SMALL_DISK, memory_table_bytes),
         false => (&["sh"][..], SMALL_FILES, 1 << 30),

@@ -1,4 +1,5 @@
-//! The embedded log: the conformance suite, a model, and everything that may befall its process and its files.
+//! The embedded log: the conformance suite, a model, and everything that may befall its process and
+//! its files.
 
 #![allow(clippy::unwrap_used)]
 

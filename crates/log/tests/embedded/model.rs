@@ -28,7 +28,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the partition should hold: every record ever written, where batches begin, and how far each source got.
+/// What the partition should hold: every record ever written, where batches begin, and how far each
+/// source got.
 #[derive(Default)]
 struct Model {
     records: Vec<Record>,

@@ -1,4 +1,5 @@
-//! Records whose content can be told from their source and number, and processes that are meant to die.
+//! Records whose content can be told from their source and number, and processes that are meant to
+//! die.
 
 use std::env;
 use std::process::Command;

@@ -17,7 +17,8 @@ use tidegate_testing::needs;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether Kafka can be run here; otherwise the test is skipped. What is missing is fetched by the first that asks.
+/// Whether Kafka can be run here; otherwise the test is skipped. What is missing is fetched by the
+/// first that asks.
 pub fn installed() -> bool {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     let missing = MISSING.get_or_init(|| needs::missing("Kafka", Command::new(script()).arg("install")));
@@ -74,7 +75,8 @@ struct Node {
     disk: Option<SmallDisk>,
 }
 
-/// A memory file system that only a node sees; it lasts as long as the process that holds its namespace.
+/// A memory file system that only a node sees; it lasts as long as the process that holds its
+/// namespace.
 pub struct SmallDisk {
     holder: Child,
     at: PathBuf,
@@ -194,7 +196,8 @@ impl Cluster {
         }
     }
 
-    /// The node stands still, as if it were overloaded or could not be reached, until it is told to go on.
+    /// The node stands still, as if it were overloaded or could not be reached, until it is told to
+    /// go on.
     pub fn freeze_node(&self, index: usize) {
         self.signal(index, "-STOP");
     }

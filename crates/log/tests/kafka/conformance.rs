@@ -13,7 +13,8 @@ struct Kafka {
 }
 
 impl Kafka {
-    /// A log under a prefix of its own: generations are a log's, and a case that raises one must not stop another.
+    /// A log under a prefix of its own: generations are a log's, and a case that raises one must
+    /// not stop another.
     fn new() -> Option<Self> {
         Some(Self { options: broker::options(&broker::shared()?) })
     }

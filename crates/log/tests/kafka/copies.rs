@@ -1,4 +1,5 @@
-//! An embedded log is copied to Kafka: the same records at the same offsets, whenever the copy is killed.
+//! An embedded log is copied to Kafka: the same records at the same offsets, whenever the copy is
+//! killed.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -211,7 +212,8 @@ fn copy_in_child() {
     println!("\ndone {:?}", report.unwrap());
 }
 
-/// Runs a copy in a process of its own and kills it `life` after its first step of the kind; whether it was still running.
+/// Runs a copy in a process of its own and kills it `life` after its first step of the kind;
+/// whether it was still running.
 fn run_and_kill(
     test: &str,
     options: &KafkaOptions,
@@ -342,7 +344,8 @@ fn of_two_copies_at_a_time_one_gets_done() {
     assert_same(&from, &to);
 }
 
-/// To be run by hand, in a release build: `... --test kafka -- --ignored --nocapture speed_of_a_copy`
+/// To be run by hand, in a release build: `... --test kafka -- --ignored --nocapture
+/// speed_of_a_copy`
 #[test]
 #[ignore = "a measurement"]
 fn speed_of_a_copy() {

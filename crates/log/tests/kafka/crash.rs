@@ -1,4 +1,5 @@
-//! Brokers and producers are killed while records are appended: nothing acknowledged is lost, nothing is there twice.
+//! Brokers and producers are killed while records are appended: nothing acknowledged is lost,
+//! nothing is there twice.
 //!
 //! `TIDEGATE_CRASH_RUNS` sets the number of kills.
 
@@ -148,7 +149,8 @@ fn one_broker_of_three_may_die_at_any_time() {
     kill_nodes_under_load(&mut cluster, 3, runs(3), options);
 }
 
-/// A broker that is gone for longer than an append waits: the error says so, and the append may be repeated.
+/// A broker that is gone for longer than an append waits: the error says so, and the append may be
+/// repeated.
 #[test]
 fn an_append_to_a_broker_that_is_down_fails_in_time_and_may_be_repeated() {
     if !broker::installed() {
@@ -157,7 +159,8 @@ fn an_append_to_a_broker_that_is_down_fails_in_time_and_may_be_repeated() {
     let mut cluster = Cluster::start(1, "");
     let patient = broker::options(&cluster.servers());
     let hasty = KafkaOptions { timeout: Duration::from_secs(4), ..patient.clone() };
-    // Four seconds are for a broker that is gone. One that is there may take longer on a busy machine.
+    // Four seconds are for a broker that is gone. One that is there may take longer on a busy
+    // machine.
     let log = retried(|| KafkaLog::open(hasty.clone()));
     retried(|| log.create_topic("t", ONE_PARTITION));
     retried(|| log.append(&at("t"), batch("a", 0, 0, 10)));
@@ -191,7 +194,8 @@ pub fn retried<T>(mut call: impl FnMut() -> Result<T, LogError>) -> T {
 const URL: &str = "TIDEGATE_CRASH_URL";
 const NEXT: &str = "TIDEGATE_CRASH_NEXT";
 
-/// The producer dies, at any instant of a transaction; the next one of the source repeats its last append.
+/// The producer dies, at any instant of a transaction; the next one of the source repeats its last
+/// append.
 #[test]
 fn killed_producers_lose_and_double_nothing() {
     if let Ok(url) = env::var(URL) {
@@ -227,7 +231,8 @@ fn append_until_killed(options: KafkaOptions) {
     }
 }
 
-/// What the process had acknowledged, and what it tried, when it was killed `life` after its first acknowledgement.
+/// What the process had acknowledged, and what it tried, when it was killed `life` after its first
+/// acknowledgement.
 fn run_and_kill(options: &KafkaOptions, next: u64, life: Duration) -> (u64, u64) {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["crash::killed_producers_lose_and_double_nothing", "--exact", "--nocapture"]);

@@ -1,4 +1,5 @@
-//! Sources that are named by their content, as the chunks of an import are: hundreds of them, one producer.
+//! Sources that are named by their content, as the chunks of an import are: hundreds of them, one
+//! producer.
 
 use std::collections::HashMap;
 use std::env;
@@ -61,7 +62,8 @@ fn hundreds_of_chunks_need_one_producer() {
     assert_eq!(counted(&again, 2).values().sum::<u32>(), 200 * 5 + 10);
 }
 
-/// Half of the chunks are the same, as of two exports that overlap; they take the producer from each other.
+/// Half of the chunks are the same, as of two exports that overlap; they take the producer from
+/// each other.
 #[test]
 fn two_imports_at_a_time_lose_and_double_nothing() {
     let Some(servers) = broker::shared() else { return };
@@ -126,7 +128,8 @@ fn killed_imports_lose_and_double_nothing() {
     assert!(counted.values().all(|times| *times == 1), "twice");
 }
 
-/// To be run by hand, in a release build: `... --test kafka -- --ignored --nocapture chunks_of_an_import`
+/// To be run by hand, in a release build: `... --test kafka -- --ignored --nocapture
+/// chunks_of_an_import`
 #[test]
 #[ignore = "a measurement"]
 fn chunks_of_an_import() {

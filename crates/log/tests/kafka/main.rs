@@ -1,7 +1,8 @@
-//! The log on Kafka: the conformance suite on a real broker, and everything that may befall brokers and producers.
+//! The log on Kafka: the conformance suite on a real broker, and everything that may befall brokers
+//! and producers.
 //!
-//! `tests/kafka/broker.sh` brings the broker. Where it cannot (no java, no way to Maven's repository),
-//! these tests are skipped; with `CI=true` they fail instead.
+//! `tests/kafka/broker.sh` brings the broker. Where it cannot (no java, no way to Maven's
+//! repository), these tests are skipped; with `CI=true` they fail instead.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Processes that share the partitions of a group: no partition is two members' at a time, none is nobody's for long.
+//! Processes that share the partitions of a group: no partition is two members' at a time, none is
+//! nobody's for long.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -46,7 +47,8 @@ impl Worker {
     }
 }
 
-/// Polls all in turn until they hold everything, each something; fails as soon as two hold the same.
+/// Polls all in turn until they hold everything, each something; fails as soon as two hold the
+/// same.
 fn share_out(workers: &mut [Worker], partitions: u32) {
     let began = Instant::now();
     loop {
@@ -206,7 +208,8 @@ fn the_partitions_of_a_killed_process_are_taken_over() {
     println!("taken over after {:?}", began.elapsed());
 }
 
-/// Kafka takes the progress of a group from its members alone; that must not look like a broker that is down.
+/// Kafka takes the progress of a group from its members alone; that must not look like a broker
+/// that is down.
 #[test]
 fn a_stranger_may_read_a_groups_progress_but_not_write_it() {
     let Some((log, _)) = log_with_topic(&[]) else { return };
@@ -225,7 +228,8 @@ fn a_stranger_may_read_a_groups_progress_but_not_write_it() {
     assert_eq!(log.committed_offset("g", &at("t")).unwrap(), Some(8));
 }
 
-/// While the brokers are away a member waits; it leaves without waiting for them for long, and goes on once they are back.
+/// While the brokers are away a member waits; it leaves without waiting for them for long, and goes
+/// on once they are back.
 #[test]
 fn members_outlive_their_broker() {
     if !broker::installed() {

@@ -1,4 +1,5 @@
-//! Other programs read our topics, and write what we read: Kafka's own tools, kcat, and Python with `schemas/` alone.
+//! Other programs read our topics, and write what we read: Kafka's own tools, kcat, and Python with
+//! `schemas/` alone.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -79,7 +80,8 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)
 }
 
-/// Runs a program to its end, with that on its standard input, and returns what it said; it must succeed.
+/// Runs a program to its end, with that on its standard input, and returns what it said; it must
+/// succeed.
 fn said(command: &mut Command, input: &[u8]) -> Vec<u8> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -149,7 +151,8 @@ fn kcat_shows_keys_times_headers_and_values() {
     assert_eq!(printed(&said(&mut command, b"")), printed(&expected.collect::<Vec<_>>()));
 }
 
-/// With the files of `schemas/` and Confluent's client: reads what we wrote, and writes what we read.
+/// With the files of `schemas/` and Confluent's client: reads what we wrote, and writes what we
+/// read.
 #[test]
 fn python_reads_and_writes_events() {
     let Some(servers) = broker::shared() else { return };
@@ -210,7 +213,8 @@ fn python_reads_and_writes_events() {
     }
 }
 
-/// Kafka's Java clients by default, librdkafka if asked: all records of a key are in the partition where ours are.
+/// Kafka's Java clients by default, librdkafka if asked: all records of a key are in the partition
+/// where ours are.
 #[test]
 fn other_producers_choose_our_partitions() {
     const PARTITIONS: u32 = 7;

@@ -1,4 +1,5 @@
-//! What the log's guarantees cost, beside Kafka's own tools on the same broker. To be run by hand, in a release build:
+//! What the log's guarantees cost, beside Kafka's own tools on the same broker. To be run by hand,
+//! in a release build:
 //!
 //! `CI=true cargo test --release -p tidegate-log --test kafka -- --ignored --nocapture throughput`
 

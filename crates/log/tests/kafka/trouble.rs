@@ -57,7 +57,8 @@ fn appends_wait_for_a_broker_that_stands_still() {
     assert_eq!(read, (0..40).map(|seq| record("a", seq)).collect::<Vec<_>>());
 }
 
-/// Runs `disturb` while several sources append, and checks afterwards that each record is there once and in order.
+/// Runs `disturb` while several sources append, and checks afterwards that each record is there
+/// once and in order.
 fn under_load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster, &[Source])) {
     let options = broker::options(&cluster.servers());
     let log = KafkaLog::open(options.clone()).unwrap();
@@ -90,7 +91,8 @@ fn two_brokers_of_three_may_die_at_once_and_come_back() {
         cluster.kill_node(1);
         let before = acknowledged(sources);
         thread::sleep(Duration::from_secs(8));
-        // What was on its way may have had its copies before they died, and a source learns of it late.
+        // What was on its way may have had its copies before they died, and a source learns of it
+        // late.
         for (number, (before, after)) in before.into_iter().zip(acknowledged(sources)).enumerate() {
             let on_its_way = before + count_after(before);
             assert!(

@@ -56,7 +56,8 @@ fn any_client_reads_keys_times_and_headers() {
     }
 }
 
-/// As the registry's convention puts it: a zero, the number, and that it is the file's first message.
+/// As the registry's convention puts it: a zero, the number, and that it is the file's first
+/// message.
 pub fn framed(schema: u32, payload: &[u8]) -> Vec<u8> {
     [&[0], &schema.to_be_bytes()[..], &[0], payload].concat()
 }

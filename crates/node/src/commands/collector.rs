@@ -32,7 +32,8 @@ pub(super) struct CollectorArgs {
     /// Bytes that may wait for the log; beyond, the oldest records are dropped, and counted
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_SPOOL_LIMIT", default_value = "1GiB", value_parser = spool_size)]
     spool_limit: u64,
-    /// Report under this name although another collector did so last; that one is refused from now on
+    /// Report under this name although another collector did so last; that one is refused from now
+    /// on
     #[arg(long)]
     take_over: bool,
 }
@@ -54,7 +55,8 @@ impl CollectorArgs {
         SpoolOptions { dir, limit_bytes: self.spool_limit, take_over: self.take_over }
     }
 
-    /// Collects until there is a reason to end. `start` begins what is to run, with the agent that takes what it tells.
+    /// Collects until there is a reason to end. `start` begins what is to run, with the agent that
+    /// takes what it tells.
     pub fn run<S>(
         &self,
         options: AgentOptions,

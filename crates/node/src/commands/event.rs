@@ -73,7 +73,8 @@ pub fn run(args: EventArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The line to send; none for a job that has no devices. `variable` is the environment, as Slurm sets it.
+/// The line to send; none for a job that has no devices. `variable` is the environment, as Slurm
+/// sets it.
 fn line(
     kind: &str,
     args: &HoldArgs,
@@ -86,7 +87,8 @@ fn line(
     let job = job.ok_or("no job is named; give --job, or call it in a prolog of Slurm")?;
     let mut gpus = args.gpus.clone();
     if kind == "hold" {
-        // The first is what was given, the second what the job will see of it: slices by their UUIDs.
+        // The first is what was given, the second what the job will see of it: slices by their
+        // UUIDs.
         let given = variable("SLURM_JOB_GPUS").or_else(|| variable("CUDA_VISIBLE_DEVICES"));
         let slices = variable("CUDA_VISIBLE_DEVICES").filter(|list| list.contains("MIG-"));
         gpus = gpus.or(slices).or(given).filter(|list| list != "NoDevFiles");

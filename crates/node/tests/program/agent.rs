@@ -28,7 +28,8 @@ fn agent(log: &str, spool: &Path) -> Command {
     command
 }
 
-/// Asks the program to end and gives what it said; it has to be gone within its five seconds and some more.
+/// Asks the program to end and gives what it said; it has to be gone within its five seconds and
+/// some more.
 fn end(child: Child) -> Output {
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
     child.wait_with_output().unwrap()
@@ -51,7 +52,8 @@ fn holds(child: &Child, spool: &Path) -> bool {
     holder.trim() == format!("process {}", child.id())
 }
 
-/// A prolog that is always busy: jobs that hold a device and give it back, until the agent does not answer any more.
+/// A prolog that is always busy: jobs that hold a device and give it back, until the agent does not
+/// answer any more.
 fn tell_holds(socket: &Path, jobs: std::ops::RangeFrom<u64>) -> Vec<(String, bool)> {
     let mut told = Vec::new();
     for number in jobs {
@@ -75,7 +77,8 @@ fn event(what: &str, job: &str, socket: &Path) -> bool {
     command.stderr(Stdio::null()).status().unwrap().success()
 }
 
-/// Each hold began once and ended once, under the same id; told again after a kill an event is the same.
+/// Each hold began once and ended once, under the same id; told again after a kill an event is the
+/// same.
 fn check_holds(events: &[Event], told: &[(String, bool)]) {
     let mut ids = HashSet::new();
     let mut holds: BTreeMap<&str, Vec<(&str, JobEventKind)>> = BTreeMap::new();
@@ -183,7 +186,8 @@ fn of_two_agents_on_a_spool_the_second_is_refused() {
     assert_eq!(end(first).status.code(), Some(0));
 }
 
-/// One after the other, as the log in a folder is one process's: the first comes back after the second has begun.
+/// One after the other, as the log in a folder is one process's: the first comes back after the
+/// second has begun.
 #[test]
 fn the_older_of_two_agents_ends_with_status_4() {
     let dir = tempfile::tempdir().unwrap();

@@ -9,9 +9,11 @@ use std::process::{Command, Stdio};
 use tidegate_testing::needs;
 
 const DEVICES: u64 = 8;
-/// Ticks of the short and of the long life, whose difference is what ticks cost without beginning and end.
+/// Ticks of the short and of the long life, whose difference is what ticks cost without beginning
+/// and end.
 const TICKS: (u64, u64) = (30, 130);
-/// Calls of the kernel for each sample (device × tick), of all threads, spool and delivery included. Measured were 2.9.
+/// Calls of the kernel for each sample (device × tick), of all threads, spool and delivery
+/// included. Measured were 2.9.
 const LIMIT: f64 = 5.0;
 
 fn strace_is_there() -> bool {

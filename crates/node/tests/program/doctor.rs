@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use crate::kit::wait_until;
 
-/// A node made of files in a folder: a driver by a scenario, nothing else unless a test puts it there.
+/// A node made of files in a folder: a driver by a scenario, nothing else unless a test puts it
+/// there.
 struct Node(TempDir);
 
 impl Node {

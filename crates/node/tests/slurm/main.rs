@@ -1,5 +1,6 @@
-//! What prologs and epilogs of Slurm tell the agent of their node: the scripts of `deploy/slurm`, run by hand and by a real
-//! Slurm, whose test is skipped where it cannot be had (see `crates/collect/tests/slurm`).
+//! What prologs and epilogs of Slurm tell the agent of their node: the scripts of `deploy/slurm`,
+//! run by hand and by a real Slurm, whose test is skipped where it cannot be had (see
+//! `crates/collect/tests/slurm`).
 
 #![allow(clippy::unwrap_used)]
 
@@ -120,7 +121,8 @@ fn prolog_and_epilog_tell_what_a_job_holds() {
         of(Kind::DeviceReleased, "GPU-5"),
     ];
     assert_eq!(node.news(), expected);
-    // Of a job without GPUs there is nothing to tell; of another node's the agent wants nothing; neither fails a job.
+    // Of a job without GPUs there is nothing to tell; of another node's the agent wants nothing;
+    // neither fails a job.
     assert!(
         script("prolog", &node.socket(), &[("SLURM_JOB_ID", "18"), ("SLURMD_NODENAME", "n1")]).0.success()
     );
@@ -161,7 +163,8 @@ fn the_command_says_what_is_wrong() {
     assert!(event(&[]).1.contains("give --job"));
 }
 
-/// slurmd runs the scripts with a path that it makes itself, so one stands before each that says where everything is.
+/// slurmd runs the scripts with a path that it makes itself, so one stands before each that says
+/// where everything is.
 fn wrapped(node: &Node, which: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate-node")).parent().unwrap();

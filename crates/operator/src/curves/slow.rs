@@ -1,10 +1,12 @@
-//! When a part of a job was slow, by what was said of it: a window of steps from then is no measure of how the job scales.
+//! When a part of a job was slow, by what was said of it: a window of steps from then is no measure
+//! of how the job scales.
 
 use tidegate_events::v1::{SignalState, StragglerSignal};
 
 use super::super::{US_PER_MS, US_PER_S};
 
-/// What is said later after a window's end does not count against it, µs. A suspicion takes a minute at most (95 of 100).
+/// What is said later after a window's end does not count against it, µs. A suspicion takes a
+/// minute at most (95 of 100).
 pub(super) const KNOWN_US: i64 = 60 * US_PER_S;
 /// Statements kept of a job; of more the oldest go.
 const MOST: usize = 256;

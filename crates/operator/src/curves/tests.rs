@@ -1,6 +1,7 @@
 use super::*;
 
-/// Jobs of a family whose steps take 0.8 s + 0.1 s for each GPU more: Amdahl's law with a serial share of one in eight.
+/// Jobs of a family whose steps take 0.8 s + 0.1 s for each GPU more: Amdahl's law with a serial
+/// share of one in eight.
 fn step_us(world: u32) -> u64 {
     800_000 + 100_000 * u64::from(world - 1)
 }
@@ -61,7 +62,8 @@ fn a_family_seen_at_two_sizes_has_a_curve() {
     );
     assert_eq!(points.iter().map(|point| point.seen_steps).collect::<Vec<_>>(), [100, 0, 0, 100, 0]);
     assert_eq!(points.iter().map(|point| point.nodes).collect::<Vec<_>>(), [1, 1, 1, 1, 2]);
-    // 4,096 tokens in 0.8 s; 8 x 4,096 in 1.5 s. The largest size counts most, and the smaller one is in its interval.
+    // 4,096 tokens in 0.8 s; 8 x 4,096 in 1.5 s. The largest size counts most, and the smaller one
+    // is in its interval.
     for (at, rate_milli, off) in [(0, 5_120_000_u64, 0.15), (3, 21_845_333, 0.03)] {
         let point = &points[at];
         assert!((point.rate_milli as f64 / rate_milli as f64 - 1.0).abs() < off, "{point:?}");
@@ -93,7 +95,8 @@ fn the_same_again_is_said_once_and_three_sizes_make_the_form_of_pollux() {
 fn what_is_no_step_of_training_and_half_a_window_do_not_count() {
     let mut curves = Curves::new("c");
     run(&mut curves, "a", 1, 101, 0);
-    // A window needs a step beyond its hundredth; a size that changes begins anew; world unknown or absurd is nothing.
+    // A window needs a step beyond its hundredth; a size that changes begins anew; world unknown or
+    // absurd is nothing.
     run(&mut curves, "b", 8, 100, 10_000_000_000);
     curves.job("e", &family("train"), 0, 0);
     for step in 0..300 {
@@ -168,7 +171,8 @@ fn said_of(
     }
 }
 
-/// Steps of 1 s on two GPUs, 1.5 s from the 150th to the 250th, and `signals` of it; and one GPU at 1 s a step. Rates of one and two.
+/// Steps of 1 s on two GPUs, 1.5 s from the 150th to the 250th, and `signals` of it; and one GPU at
+/// 1 s a step. Rates of one and two.
 fn with_a_slow_part(signals: &[v1::StragglerSignal]) -> [u64; 2] {
     let mut curves = Curves::new("c");
     for (job_id, world) in [("two", 2), ("one", 1)] {
@@ -199,7 +203,8 @@ fn with_a_slow_part(signals: &[v1::StragglerSignal]) -> [u64; 2] {
 #[test]
 fn windows_in_which_a_part_was_slow_are_left_out() {
     use v1::SignalState::{Cleared, Confirmed, Suspect};
-    // Slow from second 150 to 300; steps 0 to 99, 100 to 199, 200 to 299 end at 100, 225, 350 s, the last at 450 s.
+    // Slow from second 150 to 300; steps 0 to 99, 100 to 199, 200 to 299 end at 100, 225, 350 s,
+    // the last at 450 s.
     let told = [
         said_of("two", 0, Suspect, 150, 165),
         said_of("two", 1, Confirmed, 150, 240),
@@ -208,7 +213,8 @@ fn windows_in_which_a_part_was_slow_are_left_out() {
     // A step is 1 s in what is left: 1.000 and 2.000 a second.
     let [one, two] = with_a_slow_part(&told);
     assert!(one.abs_diff(1_000) <= 50 && two.abs_diff(2_000) <= 40, "{one} {two}");
-    // Nobody said anything: the medians of the four windows are 1, 1.5, 1.5 and 1 s, and 2 / sqrt 1.5 is 1.633.
+    // Nobody said anything: the medians of the four windows are 1, 1.5, 1.5 and 1 s, and 2 / sqrt
+    // 1.5 is 1.633.
     let [_, unsaid] = with_a_slow_part(&[]);
     assert!(unsaid.abs_diff(1_633) <= 100, "{unsaid}");
     // What is nobody's fault is how the job scales.
@@ -261,8 +267,8 @@ fn a_family_that_was_made_faster_is_believed_in_days() {
             rates.extend(points(&[said]).iter().filter(|p| p.gpus == 2).map(|p| (at_us / DAY, p.rate_milli)));
         }
     }
-    // After d days the old counts for 2^(-d / 2): ln of a step is 2^(-d / 2) ln 2, so the rate of one 2^(-2^(-d / 2)) a second.
-    // Two GPUs do two of them.
+    // After d days the old counts for 2^(-d / 2): ln of a step is 2^(-d / 2) ln 2, so the rate of
+    // one 2^(-2^(-d / 2)) a second. Two GPUs do two of them.
     let expected = |days: f64| 2_000.0 * 0.5_f64.powf(0.5_f64.powf(days / 2.0));
     let on = |day: i64| {
         rates.iter().filter(|(at, _)| *at <= day).map(|(_, rate)| *rate as f64).next_back().unwrap()

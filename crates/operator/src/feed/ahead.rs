@@ -1,10 +1,12 @@
-//! Steps ahead of the order: a job's detector hears reports as they come, and says what it finds when every rank of a step has spoken.
+//! Steps ahead of the order: a job's detector hears reports as they come, and says what it finds
+//! when every rank of a step has spoken.
 //!
-//! What it says is the same as if all had waited, because nothing that comes later bears on it. A step is decided on when no rank will
-//! tell more of it, in order of steps; what devices showed counts [`AHEAD_US`] after it was (`Settings::evidence_lag_us`), when windows
-//! of it are closed; and at what else changes a job (its end, another attempt, another size) reports stop and wait for the order. Only
-//! what comes to the log later than reports of a later time may be outrun so: a resize that is told ten seconds late finds ten seconds
-//! of steps judged in the old shape.
+//! What it says is the same as if all had waited, because nothing that comes later bears on it. A
+//! step is decided on when no rank will tell more of it, in order of steps; what devices showed
+//! counts [`AHEAD_US`] after it was (`Settings::evidence_lag_us`), when windows of it are closed;
+//! and at what else changes a job (its end, another attempt, another size) reports stop and wait
+//! for the order. Only what comes to the log later than reports of a later time may be outrun so: a
+//! resize that is told ten seconds late finds ten seconds of steps judged in the old shape.
 
 use tidegate_events::v1;
 
@@ -12,7 +14,8 @@ use super::{Feed, Name, Place, Told, US_PER_S};
 
 /// How far ahead of the order steps may be used. The evidence that they rest on is older.
 pub(super) const AHEAD_US: i64 = 20 * US_PER_S;
-/// Reports of the last step may be of a moment after the end that the scheduler tells, in whole seconds.
+/// Reports of the last step may be of a moment after the end that the scheduler tells, in whole
+/// seconds.
 const AFTER_END_US: i64 = 2 * US_PER_S;
 
 impl Feed {
@@ -41,7 +44,8 @@ impl Feed {
         }
     }
 
-    /// The order has come to `now_us`, ticks included: tells the job's detector the reports that came of times up to [`AHEAD_US`] later.
+    /// The order has come to `now_us`, ticks included: tells the job's detector the reports that
+    /// came of times up to [`AHEAD_US`] later.
     pub(super) fn run_ahead(&mut self, name: &Name, now_us: i64) {
         let Some(job) = self.jobs.get_mut(name) else { return };
         let Some(run) = job.runs() else { return };

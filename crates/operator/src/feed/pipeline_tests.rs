@@ -88,7 +88,8 @@ fn a_long_stage_is_named_and_blames_nobody() {
     assert_eq!((signal.state(), signal.class.as_str()), (v1::SignalState::Confirmed, "STRUCTURAL"));
     assert_eq!((signal.cause.as_deref(), signal.pipeline_stage), (Some("LONG_STAGE"), Some(LONG_STAGE)));
     assert_eq!((signal.blame.as_str(), signal.rank, signal.node.as_deref()), ("NOBODY", None, None));
-    // (1 + 1 + 1.5 + 1 + 7 x 1.5) / 8 = 1.875 of a stage's time; evenly spread it were (4 + 7) / 8 x 1.125 = 1.547: 21 % less.
+    // (1 + 1 + 1.5 + 1 + 7 x 1.5) / 8 = 1.875 of a stage's time; evenly spread it were (4 + 7) / 8
+    // x 1.125 = 1.547: 21 % less.
     assert!((205_000..225_000).contains(&signal.slowdown_ppm), "{signal:?}");
 }
 

@@ -34,8 +34,8 @@ fn price(pool: Option<&str>, contract: &str, micros: u64, at_ms: i64) -> Event {
     sealed(Event::Capacity(event), "price", at_ms)
 }
 
-/// A job of 12 GPUs each day for 12 hours in pool p, one for ever of 4, prices, a node of 8; another price in the third week, and one
-/// for a year to come.
+/// A job of 12 GPUs each day for 12 hours in pool p, one for ever of 4, prices, a node of 8;
+/// another price in the third week, and one for a year to come.
 fn told() -> Vec<Event> {
     let job = |kind: v1::JobEventKind, id: String, gpus: u64, at_ms| {
         let event = v1::JobEvent {
@@ -91,7 +91,8 @@ fn all_at_once(events: Vec<Event>) -> Vec<Publication> {
 #[test]
 fn advice_is_the_same_in_any_order_and_however_the_watermark_moves() {
     let said = all_at_once(told());
-    // Seven days of the first week, Mondays 14 and 21, and day 16 for the pool, whose price changes; the total has no reserved price.
+    // Seven days of the first week, Mondays 14 and 21, and day 16 for the pool, whose price
+    // changes; the total has no reserved price.
     assert_eq!(said.len(), 9 + 10);
     let of_day_16 = said.iter().flat_map(|it| &it.events).find_map(|event| match event {
         Event::Sizing(it) if event.event_time_ms() == START_MS + 16 * 24 * HOUR_MS && it.term == "WEEK" => {
@@ -100,8 +101,8 @@ fn advice_is_the_same_in_any_order_and_however_the_watermark_moves() {
         _ => None,
     });
     let week = of_day_16.unwrap();
-    // 16 and 4 GPUs, half of the time each: at 3 of 4 a second node costs 8 x 24 x 3 = 576 and saves 4 x 12 x 8 = 384; the first one
-    // saves 4 x (12 x 8 + 12 x 4) = 576, which is no gain.
+    // 16 and 4 GPUs, half of the time each: at 3 of 4 a second node costs 8 x 24 x 3 = 576 and
+    // saves 4 x 12 x 8 = 384; the first one saves 4 x (12 x 8 + 12 x 4) = 576, which is no gain.
     assert_eq!((week.name.as_str(), week.advised_gpus, week.break_even_ppm), ("p", Some(0), Some(750_000)));
     let total = said.iter().flat_map(|it| &it.events).find_map(|event| match event {
         Event::Sizing(it) if it.name == "total" => Some(it),

@@ -219,8 +219,8 @@ fn interleavings_duplicates_and_watermarks_change_nothing() {
     assert!(!same_however_told(&told(), end_us()).is_empty());
 }
 
-/// What is said of partitions of a log, after seeing that it is the same in other interleavings, told twice in disorder, and with
-/// other watermarks.
+/// What is said of partitions of a log, after seeing that it is the same in other interleavings,
+/// told twice in disorder, and with other watermarks.
 fn same_however_told(partitions: &[Vec<Event>], until_us: i64) -> Vec<Publication> {
     let (expected, _) = all_until(partitions.concat(), until_us);
     let parts = 0..partitions.len();
@@ -349,7 +349,8 @@ fn garbage_does_not_panic_and_is_counted() {
     assert!(counts.refused > 100 && counts.used > 100, "{counts:?}");
 }
 
-/// GPUs that begin and end with an hour, so that the mean of each is known: 4 for ten days, then more and more.
+/// GPUs that begin and end with an hour, so that the mean of each is known: 4 for ten days, then
+/// more and more.
 const DAYS: i64 = 20;
 
 fn demand_of(hour: i64) -> u64 {

@@ -1,5 +1,6 @@
-//! A job that reports no steps: its devices are watched by their counters alone, until its first report. Counters blame a device for
-//! throttling and for a clock below its peers', never for being idle: in a synchronous job all wait for one.
+//! A job that reports no steps: its devices are watched by their counters alone, until its first
+//! report. Counters blame a device for throttling and for a clock below its peers', never for being
+//! idle: in a synchronous job all wait for one.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,9 @@ impl WatchedJob {
         !self.over && !self.has_steps && matches!(self.phase, Phase::Idle | Phase::Quiet)
     }
 
-    /// Watches the devices at `places` from `now_us` on. A device that was not known is a reason to begin anew, one that shows nothing
-    /// for a while is none. Only of a job that [is quiet](Self::is_quiet).
+    /// Watches the devices at `places` from `now_us` on. A device that was not known is a reason to
+    /// begin anew, one that shows nothing for a while is none. Only of a job that [is
+    /// quiet](Self::is_quiet).
     pub fn watch_devices(&mut self, mut places: Vec<Place>, now_us: i64) -> Vec<Publication> {
         places.truncate(MOST_RANKS as usize);
         let is_watched = matches!(self.phase, Phase::Quiet)

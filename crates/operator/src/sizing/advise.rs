@@ -15,7 +15,8 @@ use crate::ppm;
 const SHORT_PATHS: usize = 200;
 const YEAR_PATHS: usize = 40;
 const LONG_PATHS: usize = 24;
-/// Weeks that paths of a week or a month are drawn from: what was half a year ago tells little of next week.
+/// Weeks that paths of a week or a month are drawn from: what was half a year ago tells little of
+/// next week.
 const SHORT_PATH_WEEKS: usize = 26;
 /// Nobody sees further ahead: what is owned for longer is looked at for so long.
 const MOST_YEARS: u32 = 5;
@@ -35,7 +36,8 @@ pub struct Basis<'a> {
     pub seed: u64,
 }
 
-/// Fills in what the hours looked at show, whatever the prices; tells why nothing more can be said of them.
+/// Fills in what the hours looked at show, whatever the prices; tells why nothing more can be said
+/// of them.
 pub fn describe(advice: &mut v1::SizingAdvice, hours: &[f64]) -> Option<&'static str> {
     let seen = &hours[hours.len().saturating_sub(advice.term_hours as usize)..];
     let peak = seen.iter().copied().fold(0.0, f64::max);
@@ -47,7 +49,8 @@ pub fn describe(advice: &mut v1::SizingAdvice, hours: &[f64]) -> Option<&'static
     is_absurd.then_some("DEMAND_TOO_LARGE")
 }
 
-/// A week or a month: the blend of the rules, or last week's quantile before anything tells how they do; in whole nodes.
+/// A week or a month: the blend of the rules, or last week's quantile before anything tells how
+/// they do; in whole nodes.
 pub fn by_rules(
     advice: &mut v1::SizingAdvice,
     basis: Basis<'_>,
@@ -80,8 +83,8 @@ pub fn by_rules(
     Ok(())
 }
 
-/// A year: the least expected cost over scenario paths, and the mix of all that can be bought. Tells why not, where history is too
-/// short.
+/// A year: the least expected cost over scenario paths, and the mix of all that can be bought.
+/// Tells why not, where history is too short.
 pub fn by_paths(
     advice: &mut v1::SizingAdvice,
     basis: Basis<'_>,
@@ -118,8 +121,8 @@ pub fn by_paths(
 /// What can be bought, and the share of the demand above commitments that spot takes.
 fn offers(offered: &InForce, prices: &Prices, owned_hours: u32) -> Result<(Vec<Offer>, f64), SizingError> {
     let price = |micros: Option<u64>| micros.map_or(0.0, |micros| micros as f64);
-    // The book's price of an hour is all of it, of what is owned capital, power, people and place; held or not. What an idle hour
-    // earns is lost with use.
+    // The book's price of an hour is all of it, of what is owned capital, power, people and place;
+    // held or not. What an idle hour earns is lost with use.
     let committed =
         [("owned", &offered.owned, owned_hours), ("reserved", &offered.reserved, YEAR_HOURS as u32)];
     let committed = committed.into_iter().filter_map(|(name, entry, term_hours)| {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use tidegate_events::v1;
 
-/// Scopes (pool and model) of a cluster, and entries of each; further scopes are not looked at, of entries the oldest go.
+/// Scopes (pool and model) of a cluster, and entries of each; further scopes are not looked at, of
+/// entries the oldest go.
 const MOST_SCOPES: usize = 1_024;
 const MOST_ENTRIES: usize = 64;
 
@@ -23,7 +24,8 @@ pub struct Entry {
     pub lend_micros: Option<u64>,
     /// Owned: months it is written off over.
     pub months: Option<u32>,
-    /// Spot: interruptions per GPU-hour (millionths), ms lost in each, share of demand (millionths); as far as they were entered.
+    /// Spot: interruptions per GPU-hour (millionths), ms lost in each, share of demand
+    /// (millionths); as far as they were entered.
     pub spot: [Option<u64>; 3],
 }
 
@@ -53,7 +55,8 @@ pub struct Book {
 }
 
 impl Book {
-    /// Enters a price that holds from `from_us` on. Of several for the same time the one entered last holds.
+    /// Enters a price that holds from `from_us` on. Of several for the same time the one entered
+    /// last holds.
     pub fn enter(&mut self, event: v1::CapacityEvent, from_us: i64) {
         let entry = Entry {
             entered_ms: event.entered_ms,
@@ -84,8 +87,9 @@ impl Book {
         }
     }
 
-    /// What holds at `at_us` for a GPU of `pool` and `model`; `None`: of several, so that only prices of any hold. For each way to pay
-    /// the most specific entry: of pool and model, of the model, of the pool, of any.
+    /// What holds at `at_us` for a GPU of `pool` and `model`; `None`: of several, so that only
+    /// prices of any hold. For each way to pay the most specific entry: of pool and model, of the
+    /// model, of the pool, of any.
     pub fn in_force(&self, pool: Option<&str>, model: Option<&str>, at_us: i64) -> InForce {
         let mut found = InForce::default();
         let scopes = [(pool, model), (None, model), (pool, None), (None, None)];

@@ -1,5 +1,5 @@
-//! Demand of one series by whole hours. Unlike what forecasts learn from, it reaches back as far as the log does: a year is not
-//! sized by six weeks.
+//! Demand of one series by whole hours. Unlike what forecasts learn from, it reaches back as far as
+//! the log does: a year is not sized by six weeks.
 
 use super::HOUR_US;
 
@@ -12,7 +12,8 @@ const YEAR_HOURS: usize = 8_766;
 pub struct Hours {
     /// GPUs now, thousandths.
     level_milli: i128,
-    /// Start of the hour that is added up; up to when it is, and how far: thousandths of a GPU × µs.
+    /// Start of the hour that is added up; up to when it is, and how far: thousandths of a GPU ×
+    /// µs.
     hour_us: i64,
     since_us: i64,
     sum: i128,
@@ -81,7 +82,8 @@ mod tests {
     fn hours_are_means_and_the_first_counts_if_it_is_whole() {
         for (begin_us, first) in [(0, Some(2.0)), (HOUR_US / 2, None)] {
             let mut hours = Hours::new(0, begin_us);
-            // 4 GPUs in the second half of the first hour, 4 and a quarter of an hour of 2 more in the second.
+            // 4 GPUs in the second half of the first hour, 4 and a quarter of an hour of 2 more in
+            // the second.
             hours.add(4_000, HOUR_US / 2);
             hours.close(HOUR_US);
             hours.add(2_000, HOUR_US);

@@ -1,8 +1,10 @@
-//! How much of each pool to commit to, for a week, a month and a year, by the demand that was and the prices in force.
+//! How much of each pool to commit to, for a week, a month and a year, by the demand that was and
+//! the prices in force.
 //!
-//! It is said at midnights (UTC): on Mondays, as the shortest commitment is a week and what it should be does not change by the day;
-//! on each day of a series' first week, so that a new pool is not silent; and at the first midnight with other prices. A price that
-//! is entered for a time that has passed makes the last midnight's advice be said again.
+//! It is said at midnights (UTC): on Mondays, as the shortest commitment is a week and what it
+//! should be does not change by the day; on each day of a series' first week, so that a new pool is
+//! not silent; and at the first midnight with other prices. A price that is entered for a time that
+//! has passed makes the last midnight's advice be said again.
 
 mod advise;
 mod book;
@@ -36,7 +38,8 @@ const YEAR_HOURS: usize = 8_766;
 /// Hours of a series before anything is said of it, and for so many more it is new.
 const LEAST_HOURS: usize = DAY_HOURS;
 const NEW_HOURS: usize = LEAST_HOURS + WEEK_HOURS;
-/// After so long without an event of a job nothing more is said, and hours begin anew with the next one.
+/// After so long without an event of a job nothing more is said, and hours begin anew with the next
+/// one.
 const SILENCE_US: i64 = 60 * DAY_US;
 /// Most series of a cluster, as of forecasts; further pools are in the total alone.
 const MOST_SERIES: usize = 256;
@@ -124,7 +127,8 @@ impl Sizing {
         self.nodes.told(event);
     }
 
-    /// Everything up to `now_us` was told: hours that are over are added up, and at midnights advice is given.
+    /// Everything up to `now_us` was told: hours that are over are added up, and at midnights
+    /// advice is given.
     pub fn advance(&mut self, now_us: i64) {
         while let Some(hour_us) = self.hour_us.filter(|hour_us| hour_us.saturating_add(HOUR_US) <= now_us) {
             if hour_us.saturating_sub(self.newest_us) > SILENCE_US {
@@ -151,7 +155,8 @@ impl Sizing {
         std::mem::take(&mut self.out)
     }
 
-    /// Says at a midnight what is due; `again`: what stands is said once more, where its prices are others.
+    /// Says at a midnight what is due; `again`: what stands is said once more, where its prices are
+    /// others.
     fn say(&mut self, at_us: i64, again: bool) {
         // 1970-01-05 was a Monday.
         let is_monday = (at_us.div_euclid(DAY_US) - 4).rem_euclid(7) == 0;

@@ -38,7 +38,8 @@ impl Nodes {
                 if self.nodes.len() < MOST || self.nodes.contains_key(&event.node) =>
             {
                 let node = self.nodes.entry(event.node.clone()).or_default();
-                // An agent tells devices, a scheduler pools: neither takes back what the other said.
+                // An agent tells devices, a scheduler pools: neither takes back what the other
+                // said.
                 node.pool = event.pool.clone().or(node.pool.take());
                 node.gpus_milli = event.gpus_milli.or(node.gpus_milli);
                 node.model = event.gpu_model.clone().or(node.model.take());
@@ -69,7 +70,8 @@ impl Nodes {
         }
     }
 
-    /// GPUs of most nodes of a pool, or of all nodes: the larger of equals. `None` where nobody tells.
+    /// GPUs of most nodes of a pool, or of all nodes: the larger of equals. `None` where nobody
+    /// tells.
     pub fn size(&self, pool: Option<&str>) -> Option<u32> {
         let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
         for gpus in self.of(pool).filter_map(|node| whole(node.gpus_milli?)) {

@@ -82,7 +82,8 @@ fn of_term<'a>(said: &'a [v1::SizingAdvice], day: i64, term: &str) -> &'a v1::Si
 fn nodes_costs_and_regrets_of_a_known_demand() {
     let said = run(&mut priced(), 0..21);
     let week = of_term(&said, 21, "WEEK");
-    // Four in five hours' demand is at most 20. Two nodes cost 16 x 24 + 5 x 12 x 4 = 624 a day, three 24 x 24 = 576.
+    // Four in five hours' demand is at most 20. Two nodes cost 16 x 24 + 5 x 12 x 4 = 624 a day,
+    // three 24 x 24 = 576.
     let advised = (week.advised_gpus, week.advised_nodes, week.node_gpus, week.quantile_gpus_milli);
     assert_eq!(advised, (Some(24), Some(3), Some(8), Some(20_000)));
     assert_eq!(
@@ -115,7 +116,8 @@ fn nodes_costs_and_regrets_of_a_known_demand() {
         let at = week.regret_rule.iter().position(|name| name == rule).unwrap();
         week.regret_ppm[at]
     };
-    // Nothing 1440 / 480; the last hour, 4: 96 + 5 x 12 x 16 = 1056; the mean, 12: 288 + 5 x 12 x 8 = 768.
+    // Nothing 1440 / 480; the last hour, 4: 96 + 5 x 12 x 16 = 1056; the mean, 12: 288 + 5 x 12 x 8
+    // = 768.
     assert_eq!(
         ["NOTHING", "LAST", "MEAN_672H", "PEAK_672H", "QUANTILE_168H"].map(regret),
         [2_000_000, 1_200_000, 600_000, 0, 0]
@@ -211,7 +213,8 @@ fn what_is_not_known_has_a_reason_and_no_number() {
 fn prices_that_change_are_answered_at_the_next_midnight_and_late_ones_at_once() {
     let mut sizing = priced();
     run(&mut sizing, 0..21);
-    // From Wednesday noon on reserved GPUs cost 3: three in five hours must be busy, and only 4 GPUs ever are.
+    // From Wednesday noon on reserved GPUs cost 3: three in five hours must be busy, and only 4
+    // GPUs ever are.
     sizing.capacity(price(Some("p"), "reserved", 3.0, 3), MONDAY_US + 23 * DAY_US + DAY_US / 2);
     let said_then = run(&mut sizing, 21..29);
     let days: std::collections::BTreeSet<i64> = said_then.iter().map(day_of).collect();
@@ -253,8 +256,9 @@ fn the_mix_of_all_that_can_be_bought() {
     sizing.capacity(model_price("spot", spot), 0);
     let said = run(&mut sizing, 0..21);
     let year = of_term(&said, 21, "YEAR");
-    // An hour of work kept costs 2 / (1 - 0.1) on spot; half of what is above goes there: 1.1111 + 2.5 = 3.6111. The third node is
-    // needed for 4 GPUs in half of the hours, 2 in the mean: 7.22 in place of 8. Two nodes reserved. A year has 365 days and 6 hours.
+    // An hour of work kept costs 2 / (1 - 0.1) on spot; half of what is above goes there: 1.1111 +
+    // 2.5 = 3.6111. The third node is needed for 4 GPUs in half of the hours, 2 in the mean: 7.22
+    // in place of 8. Two nodes reserved. A year has 365 days and 6 hours.
     assert_eq!((year.mix_reserved_gpus, year.mix_hours), (Some(16), Some(8_766)));
     let above = 4.0 * (365.0 * 12.0 + 6.0) / 8_766.0;
     let rounded = |value: f64| Some(value.round() as u64);
@@ -262,8 +266,8 @@ fn the_mix_of_all_that_can_be_bought() {
     assert_eq!(year.mix_on_demand_gpus_milli, rounded(above * 500.0));
     assert_eq!(year.mix_micros_per_hour, rounded(16e6 + above * (2e6 / 0.9 * 0.5 + 2.5e6)));
     assert_eq!(year.spot_micros_per_gpu_hour, Some(2_000_000));
-    // Owned for three years at less: looked at for as long. In place of the reserved ones, and the third node pays too: 0.9 x 8 is
-    // less than 7.22.
+    // Owned for three years at less: looked at for as long. In place of the reserved ones, and the
+    // third node pays too: 0.9 x 8 is less than 7.22.
     let owned = v1::CapacityEvent { depreciation_months: Some(36), ..price(Some("p"), "", 0.9, 4) };
     sizing.capacity(model_price("owned", owned), 0);
     sizing.advance(MONDAY_US + 21 * DAY_US + HOUR_US);
@@ -307,7 +311,8 @@ fn the_interval_of_a_year_holds_the_year_that_comes() {
         let best = u64::from(Sample::new(truth.to_vec()).unwrap().cheapest(&prices, 8, None));
         sizes += u32::from((advice.gpus_low.unwrap()..=advice.gpus_high.unwrap()).contains(&best));
     }
-    // Intervals of 80 %: 24 of 30, give or take two standard deviations of 2.2. Of 200 such years they held 144 costs and 158 sizes.
+    // Intervals of 80 %: 24 of 30, give or take two standard deviations of 2.2. Of 200 such years
+    // they held 144 costs and 158 sizes.
     assert!((20..=28).contains(&costs) && (20..=28).contains(&sizes), "{costs} and {sizes} of {CASES}");
 }
 
@@ -317,13 +322,15 @@ fn a_long_silence_ends_the_hours_and_nothing_is_said_of_before() {
     run(&mut sizing, 0..10);
     sizing.advance(MONDAY_US + 2_000 * DAY_US);
     let days: Vec<i64> = said(&mut sizing).iter().map(day_of).collect();
-    // The last change is at 9.5 days; the midnight of day 69 is less than 60 days away, the Monday before it is day 63.
+    // The last change is at 9.5 days; the midnight of day 69 is less than 60 days away, the Monday
+    // before it is day 63.
     assert_eq!(days.last(), Some(&63));
     sizing.change(change("p", 1, MONDAY_US + 2_000 * DAY_US));
     sizing.advance(MONDAY_US + 2_001 * DAY_US);
     let week = said(&mut sizing).swap_remove(0);
     assert_eq!((week.known_hours, week.mean_gpus_milli), (24, 5_000));
-    // Decisions before a time are not spoken of, but their hours count: what is said is what an earlier life said.
+    // Decisions before a time are not spoken of, but their hours count: what is said is what an
+    // earlier life said.
     let mut later = Sizing { say_from_us: MONDAY_US + 20 * DAY_US, ..priced() };
     let said = run(&mut later, 0..21);
     assert_eq!((said.len(), said[0].known_hours), (3, 504));

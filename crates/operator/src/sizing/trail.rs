@@ -13,7 +13,8 @@ const RIVALS: [Rule; 3] = [Rule::None, Rule::Mean { hours: 672 }, Rule::Peak { h
 const EXPERTS: usize = Rule::EXPERTS.len();
 /// The rule to begin with: models of a week ahead hardly beat it (field notes B.5).
 const LAST_WEEK: Rule = Rule::Quantile { hours: 168 };
-/// Decisions are those of midnights; so many that are over are learnt from, and the first has a week to look back on.
+/// Decisions are those of midnights; so many that are over are learnt from, and the first has a
+/// week to look back on.
 const LESSONS: usize = 28;
 const WARM_HOURS: usize = 168;
 
@@ -78,8 +79,9 @@ impl Trail {
         })
     }
 
-    /// Adds the decisions whose terms are over since the last call, and leaves out the oldest. At other prices all of them are
-    /// decided anew: what would have been best by prices of the past tells nothing of what is.
+    /// Adds the decisions whose terms are over since the last call, and leaves out the oldest. At
+    /// other prices all of them are decided anew: what would have been best by prices of the past
+    /// tells nothing of what is.
     fn learn(&mut self, hours: &[f64], at_us: i64, prices: &Prices) -> Result<(), SizingError> {
         if self.prices != Some(*prices) {
             (self.prices, self.lessons) = (Some(*prices), BTreeMap::new());
@@ -148,7 +150,8 @@ mod tests {
         assert_eq!([13, 14, 15, 60].map(|day| lessons(day).lessons), [0, 1, 2, 28]);
         assert_eq!((lessons(13).blend_gpus, lessons(13).regrets), (None, vec![]));
         let last = lessons(60);
-        // 28 weeks of 10 GPUs reserved. Nothing costs 4 in place of 2 and the mean and the peak are right.
+        // 28 weeks of 10 GPUs reserved. Nothing costs 4 in place of 2 and the mean and the peak are
+        // right.
         assert_eq!((last.blend_gpus, last.best_cost), (Some(10.0), 28.0 * 168.0 * 10.0 * 2.0));
         let of = |rule: Rule| last.regrets.iter().find(|(of, _)| *of == rule).unwrap().1;
         assert_eq!([RIVALS[0], RIVALS[1], RIVALS[2], LAST_WEEK].map(of), [1.0, 0.0, 0.0, 0.0]);
@@ -172,7 +175,8 @@ mod tests {
 
     #[test]
     fn the_rule_changes_when_demand_jumps_about_and_its_regret_is_counted_by_hand() {
-        // 2 GPUs in even weeks, 6 in odd ones: at a price ratio of 1/2 last week's quantile is always that of the other week.
+        // 2 GPUs in even weeks, 6 in odd ones: at a price ratio of 1/2 last week's quantile is
+        // always that of the other week.
         let hours: Vec<f64> = (0..168 * 12).map(|hour| if hour / 168 % 2 == 0 { 2.0 } else { 6.0 }).collect();
         let prices = Prices::new(2.0, 4.0, 0.0).unwrap();
         let mut trail = Trail::new(168);

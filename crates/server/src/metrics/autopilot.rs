@@ -36,7 +36,8 @@ pub struct ObjectiveKept {
     pub attained_ppm: Option<u64>,
     /// Share of the error budget that is left, millionths; `None`: nothing happened.
     pub budget_left_ppm: Option<i64>,
-    /// How many times as fast as it may the budget burned in the last hour, thousandths; `None`: nothing happened.
+    /// How many times as fast as it may the budget burned in the last hour, thousandths; `None`:
+    /// nothing happened.
     pub burn_rate_milli: Option<u64>,
     /// Severities of the alerts that stand.
     pub alerts: Vec<&'static str>,

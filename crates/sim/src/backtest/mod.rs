@@ -1,4 +1,5 @@
-//! What would have been under another policy: the same jobs, demand and faults, once for each policy and seed.
+//! What would have been under another policy: the same jobs, demand and faults, once for each
+//! policy and seed.
 
 mod interval;
 mod quotas;
@@ -21,7 +22,8 @@ use crate::{
 /// What one policy came to on one seed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Run {
-    /// At the end of the time under test, with jobs still waiting: work and usage are compared here, as later all will be done.
+    /// At the end of the time under test, with jobs still waiting: work and usage are compared
+    /// here, as later all will be done.
     pub at_span: Outcome,
     /// When all jobs were done, or time ran out: waits and completion are compared here.
     pub at_end: Outcome,
@@ -59,7 +61,8 @@ pub enum Metric {
     ActionsPerDay,
     /// Jobs that ended before time ran out, of all.
     Done,
-    /// Paid for GPU time that was neither useful work nor online demand answered, in the price's currency.
+    /// Paid for GPU time that was neither useful work nor online demand answered, in the price's
+    /// currency.
     WastedMoney,
     /// Paid for all GPU time, per GPU-hour of useful work or online demand answered.
     MoneyPerUsefulGpuHour,
@@ -115,7 +118,8 @@ impl Metric {
 pub enum Contender {
     /// One that sees and changes the simulation itself.
     Policy(Box<dyn Policy>),
-    /// The product: its planner, guard and actuator see and act through the target interface only, with all that goes wrong on the way.
+    /// The product: its planner, guard and actuator see and act through the target interface only,
+    /// with all that goes wrong on the way.
     Pilot {
         /// The policy file it goes by.
         rules: Box<Rules>,
@@ -136,12 +140,15 @@ pub type Maker<'a> = &'a dyn Fn(&Setting) -> Contender;
 pub struct Row {
     /// Name of the policy.
     pub policy: String,
-    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval. `None` where it is not known.
+    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval. `None`
+    /// where it is not known.
     pub values: Vec<Option<Interval>>,
-    /// Likewise, mean over that of the first policy; seeds are drawn in pairs. `None` where the first policy's mean is 0.
+    /// Likewise, mean over that of the first policy; seeds are drawn in pairs. `None` where the
+    /// first policy's mean is 0.
     pub ratios: Vec<Option<Interval>>,
-    /// Useful GPU-hours more than the first policy's, as a share of what the one that knows the future has more; seeds are
-    /// drawn in pairs. `None` where that one was not run or gains nothing.
+    /// Useful GPU-hours more than the first policy's, as a share of what the one that knows the
+    /// future has more; seeds are drawn in pairs. `None` where that one was not run or gains
+    /// nothing.
     pub gain: Option<Interval>,
     /// What each seed gave.
     pub runs: Vec<Run>,
@@ -231,7 +238,8 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
     Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us, price_micros })
 }
 
-/// Lets the product run a cluster until all jobs are done or it is `limit_us`; the service goes on to the end of the time under test.
+/// Lets the product run a cluster until all jobs are done or it is `limit_us`; the service goes on
+/// to the end of the time under test.
 fn fly(
     target: &mut SimTarget,
     mut pilot: Pilot<InMemory>,
@@ -252,7 +260,8 @@ fn fly(
     }
 }
 
-/// Lets a policy run a cluster whose jobs are all done to the end of the time under test: services go on.
+/// Lets a policy run a cluster whose jobs are all done to the end of the time under test: services
+/// go on.
 fn go_on(sim: &mut Sim, policy: &mut dyn Policy, span_us: i64, at: &mut dyn FnMut(&Sim)) {
     let every_us = policy.every_us().max(1);
     while sim.now_us() < span_us {

@@ -1,4 +1,5 @@
-//! Idle quota lent across teams: who waits at the end of its quota may run on what others do not use, until they ask for it.
+//! Idle quota lent across teams: who waits at the end of its quota may run on what others do not
+//! use, until they ask for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +8,12 @@ use serde::Serialize;
 use super::{Run, Setting, go_on};
 use crate::{Backfill, JobState, MINUTE_US, Place, Sim, SimError, policy::Policy};
 
-/// Teams share the nodes of one pool by quotas. Each step, where no owner waits for room, the job beyond a quota that waits longest
-/// may start: its team may go beyond its quota by that job, if there is room beyond what is kept back for owners. Only as much as its jobs that
-/// write checkpoints and may be stopped hold is ever beyond. An owner who has a job that is within its quota and does not fit gets
-/// room: jobs of teams beyond their quotas go, on the nodes where that loses least.
+/// Teams share the nodes of one pool by quotas. Each step, where no owner waits for room, the job
+/// beyond a quota that waits longest may start: its team may go beyond its quota by that job, if
+/// there is room beyond what is kept back for owners. Only as much as its jobs that write
+/// checkpoints and may be stopped hold is ever beyond. An owner who has a job that is within its
+/// quota and does not fit gets room: jobs of teams beyond their quotas go, on the nodes where that
+/// loses least.
 #[derive(Debug, Clone)]
 pub struct QuotaLender {
     /// Whether anything is lent; if not, quotas are walls, and waits are only measured.
@@ -29,7 +32,8 @@ pub struct QuotaLender {
 /// What owners had to wait for, and what was lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Owners {
-    /// Jobs that waited although they were within their team's quota; of one team's, the first counts.
+    /// Jobs that waited although they were within their team's quota; of one team's, the first
+    /// counts.
     pub waits: u64,
     /// Of those, the ones that waited longer than promised.
     pub late: u64,
@@ -136,8 +140,9 @@ impl QuotaLender {
         }
     }
 
-    /// Makes jobs go that hold what is beyond their teams' quotas, where an owner's job then fits: whole nodes first, then the
-    /// rest, each where least is lost. Nothing goes if that would not be enough; whether it is.
+    /// Makes jobs go that hold what is beyond their teams' quotas, where an owner's job then fits:
+    /// whole nodes first, then the rest, each where least is lost. Nothing goes if that would not
+    /// be enough; whether it is.
     fn make_room(&mut self, sim: &mut Sim, job: u32) -> bool {
         let gpus = sim.jobs()[job as usize].spec.gpus;
         let teams = 0..sim.spec().teams.len();
@@ -239,7 +244,8 @@ impl Policy for QuotaLender {
     }
 }
 
-/// Runs teams with the quotas of `setting` until the end of the time under test, and lets what waits end after it.
+/// Runs teams with the quotas of `setting` until the end of the time under test, and lets what
+/// waits end after it.
 ///
 /// # Errors
 /// [`SimError`] if the setting does not fit together.

@@ -24,7 +24,8 @@ pub struct Arrival {
     pub terms: Terms,
 }
 
-/// What a trace may tell of a job beside its size and length. What is not known is drawn, or as everybody's.
+/// What a trace may tell of a job beside its size and length. What is not known is drawn, or as
+/// everybody's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Terms {
     /// Run time that its user stated, µs.
@@ -33,7 +34,8 @@ pub struct Terms {
     pub priority: Option<i32>,
     /// GPU model it must have, place in [`ClusterSpec::models`].
     pub model: Option<u16>,
-    /// The least and the most GPUs that it was seen to run with, its size between them: it can be resized.
+    /// The least and the most GPUs that it was seen to run with, its size between them: it can be
+    /// resized.
     pub sizes: Option<(u32, u32)>,
     /// It had to go for others and came back: it may run on borrowed nodes.
     pub was_preempted: bool,
@@ -42,12 +44,14 @@ pub struct Terms {
 /// What traces do not tell and is drawn for each seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unknowns {
-    /// Share of jobs of `elastic_from` GPUs and more that are elastic, between half and twice their size.
+    /// Share of jobs of `elastic_from` GPUs and more that are elastic, between half and twice their
+    /// size.
     pub elastic_ppm: u32,
     pub elastic_from: u32,
     /// Share of jobs that write checkpoints and may run on borrowed nodes.
     pub loan_ppm: u32,
-    /// Share of those that write one when they are told that they have to go; from the others work is lost.
+    /// Share of those that write one when they are told that they have to go; from the others work
+    /// is lost.
     pub notice_ppm: u32,
     /// Between checkpoints: each job's is drawn from between these two, by its logarithm.
     pub checkpoint_every_us: (i64, i64),
@@ -80,8 +84,8 @@ pub struct Setting {
     pub spec: ClusterSpec,
     pub jobs: Vec<JobSpec>,
     pub services: Vec<ServiceSpec>,
-    /// Demand of each service, in order, in the steps before the beginning, the last one right before it: what a forecast has seen. Of
-    /// services beyond its end nobody has seen anything.
+    /// Demand of each service, in order, in the steps before the beginning, the last one right
+    /// before it: what a forecast has seen. Of services beyond its end nobody has seen anything.
     pub past_gpus: Vec<Vec<u32>>,
     pub faults: Vec<Fault>,
     /// Time under test.
@@ -93,10 +97,11 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A trace of jobs beside services' demand. Jobs that the nodes of pool 0 could never hold, or that took no time, are left
-    /// out; what the trace does not tell ([`Terms`]) is drawn from the seed: which jobs are elastic and by which of the curves of `spec`,
-    /// which may run on borrowed nodes, and how often they write checkpoints. Teams are those of the trace, all in pool 0, with
-    /// the quotas of those of the same names in `spec`.
+    /// A trace of jobs beside services' demand. Jobs that the nodes of pool 0 could never hold, or
+    /// that took no time, are left out; what the trace does not tell ([`Terms`]) is drawn from the
+    /// seed: which jobs are elastic and by which of the curves of `spec`, which may run on borrowed
+    /// nodes, and how often they write checkpoints. Teams are those of the trace, all in pool 0,
+    /// with the quotas of those of the same names in `spec`.
     pub fn from_trace(
         spec: ClusterSpec,
         arrivals: &[Arrival],
@@ -139,7 +144,8 @@ impl Setting {
         Self { spec, jobs, services, past_gpus, faults, span_us, drain_us: span_us, price_micros: None }
     }
 
-    /// The first `past_us` of the demand are before the beginning: forecasts have seen them, and what is tried begins behind them.
+    /// The first `past_us` of the demand are before the beginning: forecasts have seen them, and
+    /// what is tried begins behind them.
     pub fn after(mut self, past_us: i64) -> Self {
         let cut = |service: &mut ServiceSpec| {
             let steps = usize::try_from(past_us / service.step_us.max(1)).unwrap_or(0);
@@ -163,8 +169,8 @@ impl Setting {
     }
 }
 
-/// One of the curves by which half of the GPUs do at most three quarters of the work: nobody asks for GPUs that gain him nothing.
-/// Any, where there is none of them.
+/// One of the curves by which half of the GPUs do at most three quarters of the work: nobody asks
+/// for GPUs that gain him nothing. Any, where there is none of them.
 fn draw_curve(gpus: u32, curves: &[ScalingCurve], rng: &mut ChaCha8Rng) -> usize {
     let pays = |i: &usize| curves[*i].rate_ppm(gpus / 2) * 4 <= curves[*i].rate_ppm(gpus) * 3;
     let paying: Vec<usize> = (0..curves.len()).filter(pays).collect();

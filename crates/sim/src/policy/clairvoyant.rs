@@ -7,11 +7,12 @@ use super::{
 };
 use crate::{ClusterSpec, JobSpec, SECOND_US, ServiceSpec, Sim};
 
-/// Knows each job's run time and all demand to come. Lends what will not be needed until it could be back, calls back just in
-/// time, lets short jobs go first, and grows elastic jobs by what they gain.
+/// Knows each job's run time and all demand to come. Lends what will not be needed until it could
+/// be back, calls back just in time, lets short jobs go first, and grows elastic jobs by what they
+/// gain.
 ///
-/// It keeps to the same latencies as everyone. It is greedy, so what it reaches is a mark and no proven bound; that is
-/// [`fluid_bound_gpu_us`].
+/// It keeps to the same latencies as everyone. It is greedy, so what it reaches is a mark and no
+/// proven bound; that is [`fluid_bound_gpu_us`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Clairvoyant {
     /// Pool that borrows.
@@ -53,9 +54,10 @@ impl Policy for Clairvoyant {
     }
 }
 
-/// Useful GPU-µs that no policy can exceed by `until_us`: all GPUs of the jobs' pool and all that services do not need, at each
-/// moment and at no cost, on work that has arrived, as if work were a fluid that any number of GPUs can drain. Curves of
-/// elastic jobs are taken to be no better than one GPU's work per GPU, up to the size a job asks for.
+/// Useful GPU-µs that no policy can exceed by `until_us`: all GPUs of the jobs' pool and all that
+/// services do not need, at each moment and at no cost, on work that has arrived, as if work were a
+/// fluid that any number of GPUs can drain. Curves of elastic jobs are taken to be no better than
+/// one GPU's work per GPU, up to the size a job asks for.
 pub fn fluid_bound_gpu_us(
     spec: &ClusterSpec,
     jobs: &[JobSpec],
@@ -94,7 +96,8 @@ mod tests {
 
     #[test]
     fn the_fluid_bound_of_a_case_done_by_hand() {
-        // 8 own GPUs, 8 of a service that needs 8 in hour 0 and 2 in hour 1. 30 GPU-hours arrive at once: 8 + 14 by hour 2.
+        // 8 own GPUs, 8 of a service that needs 8 in hour 0 and 2 in hour 1. 30 GPU-hours arrive at
+        // once: 8 + 14 by hour 2.
         let spec = ClusterSpec::uniform(&[1, 1], 8);
         let jobs = [JobSpec::plain(0, 6, 5 * HOUR_US)];
         let service = ServiceSpec { pool: 1, demand_gpus: vec![8, 2], step_us: HOUR_US };

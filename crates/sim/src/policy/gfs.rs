@@ -1,5 +1,6 @@
-//! A spot quota by forecast, after GFS (ASPLOS 2026, arXiv 2509.11134): what high-priority work will need at most is kept, the
-//! rest is for preemptible work, and a coefficient learns from evictions and waits.
+//! A spot quota by forecast, after GFS (ASPLOS 2026, arXiv 2509.11134): what high-priority work
+//! will need at most is kept, the rest is for preemptible work, and a coefficient learns from
+//! evictions and waits.
 
 use super::{
     Policy,
@@ -8,8 +9,9 @@ use super::{
 };
 use crate::{Backfill, ClusterSpec, DAY_US, JobSpec, MINUTE_US, PPM, ServiceSpec, Sim};
 
-/// GFS-like. The forecast is yesterday's demand at the same times, plus the `quantile_ppm` quantile of how far that was off
-/// lately. Constants of the coefficient are ours: the paper's were not at hand.
+/// GFS-like. The forecast is yesterday's demand at the same times, plus the `quantile_ppm` quantile
+/// of how far that was off lately. Constants of the coefficient are ours: the paper's were not at
+/// hand.
 #[derive(Debug, Clone, Copy)]
 pub struct Gfs {
     pub horizon_us: i64,
@@ -50,7 +52,8 @@ impl Policy for Gfs {
 }
 
 impl Gfs {
-    /// Evictions of more than 1 in 100 of the running jobs since the last time make it careful, waits make it bold again.
+    /// Evictions of more than 1 in 100 of the running jobs since the last time make it careful,
+    /// waits make it bold again.
     fn learn(&mut self, sim: &Sim) {
         let preempted: u64 = sim.jobs().iter().map(|j| u64::from(j.preempted)).sum();
         let evicted = preempted - self.preempted_before;
@@ -63,7 +66,8 @@ impl Gfs {
     }
 }
 
-/// Upper quantile of what a service will need at most within the horizon; `None` before a day and an hour are known.
+/// Upper quantile of what a service will need at most within the horizon; `None` before a day and
+/// an hour are known.
 fn upper(service: &ServiceSpec, now_us: i64, horizon_us: i64, quantile_ppm: u32) -> Option<u32> {
     let (day, now) = ((DAY_US / service.step_us) as usize, (now_us / service.step_us) as usize);
     let known = service.demand_gpus.get(..=now.min(service.demand_gpus.len().checked_sub(1)?))?;
@@ -89,7 +93,8 @@ mod tests {
 
     #[test]
     fn the_upper_quantile_is_yesterday_and_how_far_it_was_off() {
-        // Hourly. Day 0: hour h needs h. Day 1: two more than that. At hour 24 + 5 the next three hours needed 6, 7, 8.
+        // Hourly. Day 0: hour h needs h. Day 1: two more than that. At hour 24 + 5 the next three
+        // hours needed 6, 7, 8.
         let demand: Vec<u32> = (0..48).map(|h| if h < 24 { h } else { h - 24 + 2 }).collect();
         let service = ServiceSpec { pool: 0, demand_gpus: demand, step_us: HOUR_US };
         assert_eq!(upper(&service, 29 * HOUR_US, 2 * HOUR_US, 500_000), Some(8 + 2));

@@ -14,8 +14,9 @@ pub struct Item {
 /// What is chosen: for each group the place of its item, or nothing.
 pub type Choice = Vec<Option<usize>>;
 
-/// The multiple-choice knapsack: at most one item of each group, weights together at most `room`, the greatest value. Exact, by
-/// dynamic programming: O(items × room) steps. Of equal values the one that takes fewer GPUs of earlier groups wins.
+/// The multiple-choice knapsack: at most one item of each group, weights together at most `room`,
+/// the greatest value. Exact, by dynamic programming: O(items × room) steps. Of equal values the
+/// one that takes fewer GPUs of earlier groups wins.
 pub fn knapsack(groups: &[Vec<Item>], room: u32) -> Choice {
     let room = room as usize;
     let mut best = vec![0i64; room + 1];
@@ -51,8 +52,9 @@ pub fn knapsack(groups: &[Vec<Item>], room: u32) -> Choice {
     choice
 }
 
-/// Gives free GPUs of a pool to its elastic jobs as the knapsack says, where nobody waits for them. The value of a larger size
-/// is the time by which the job ends earlier, in seconds, less what the change itself takes.
+/// Gives free GPUs of a pool to its elastic jobs as the knapsack says, where nobody waits for them.
+/// The value of a larger size is the time by which the job ends earlier, in seconds, less what the
+/// change itself takes.
 pub(super) fn grow(sim: &mut Sim, pool: usize) {
     let (own, lent) = sim.free_gpus(pool);
     if own + lent == 0 || waits(sim, pool).is_some() {
@@ -108,8 +110,8 @@ pub(super) fn waits(sim: &Sim, pool: usize) -> Option<u32> {
     })
 }
 
-/// Takes surplus from elastic jobs, whole nodes of it, until what waits first would have room; those that lose least speed go
-/// first. Nothing is taken while some is still on its way.
+/// Takes surplus from elastic jobs, whole nodes of it, until what waits first would have room;
+/// those that lose least speed go first. Nothing is taken while some is still on its way.
 pub(super) fn shrink(sim: &mut Sim, pool: usize) {
     let Some(head) = waits(sim, pool) else { return };
     let spec = &sim.jobs()[head as usize].spec;

@@ -23,8 +23,8 @@ pub(super) fn working_gpus(sim: &Sim, pool: usize) -> u32 {
     sim.nodes().iter().filter(|n| n.pool == pool && n.up && !n.drained).map(|n| n.gpus).sum()
 }
 
-/// Lends nodes of `pool` to `to`, at most `chunk` at once, or calls them back, until `need_gpus` are left to the owner.
-/// Of its floor nothing is ever lent.
+/// Lends nodes of `pool` to `to`, at most `chunk` at once, or calls them back, until `need_gpus`
+/// are left to the owner. Of its floor nothing is ever lent.
 pub(super) fn keep(sim: &mut Sim, pool: usize, to: usize, need_gpus: u32, chunk: usize, cost: Cost) {
     let need_gpus = need_gpus.max(sim.spec().pools[pool].floor_gpus);
     let mut spare = i64::from(working_gpus(sim, pool)) - i64::from(need_gpus);
@@ -58,8 +58,9 @@ pub(super) fn keep(sim: &mut Sim, pool: usize, to: usize, need_gpus: u32, chunk:
     }
 }
 
-/// Lyra's server preemption cost: that of each job on it, spread over the servers the job is on, since they are all free when
-/// it is gone. An elastic job that can do without the node costs nothing. Millionths.
+/// Lyra's server preemption cost: that of each job on it, spread over the servers the job is on,
+/// since they are all free when it is gone. An elastic job that can do without the node costs
+/// nothing. Millionths.
 fn node_cost(sim: &Sim, node: u32, cost: Cost) -> i128 {
     let mut sum = 0;
     for job in &sim.nodes()[node as usize].jobs {

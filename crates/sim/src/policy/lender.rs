@@ -1,4 +1,5 @@
-//! A lender without forecasts: it lends what a service does not need at the moment, and calls back when it does.
+//! A lender without forecasts: it lends what a service does not need at the moment, and calls back
+//! when it does.
 
 use super::{
     Policy,
@@ -10,7 +11,8 @@ use crate::{Backfill, ClusterSpec, HOUR_US, JobSpec, Sim};
 /// Lends node by node, a few in an hour, where somebody waits.
 #[derive(Debug, Clone)]
 pub struct Lender {
-    /// GPUs kept beyond demand; with less than half of them left to its owner, nodes are called back.
+    /// GPUs kept beyond demand; with less than half of them left to its owner, nodes are called
+    /// back.
     pub buffer_gpus: u32,
     /// Nodes lent in an hour.
     pub per_hour: usize,

@@ -1,5 +1,6 @@
-//! Policies to measure against, in the same engine. They see the simulation itself, at once and without error, and what they
-//! order is done: each of them has an easier life here than the autopilot, which sees and acts through a target.
+//! Policies to measure against, in the same engine. They see the simulation itself, at once and
+//! without error, and what they order is done: each of them has an easier life here than the
+//! autopilot, which sees and acts through a target.
 
 mod clairvoyant;
 mod gfs;
@@ -33,7 +34,8 @@ pub trait Policy {
     fn act(&mut self, sim: &mut Sim);
 }
 
-/// Nothing is ever lent or resized: each pool has its own nodes. First come, first served, or with EASY backfill.
+/// Nothing is ever lent or resized: each pool has its own nodes. First come, first served, or with
+/// EASY backfill.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Static {
     /// Jobs looked at for backfill; `None` is no backfill.
@@ -52,7 +54,8 @@ impl Policy for Static {
     fn act(&mut self, _sim: &mut Sim) {}
 }
 
-/// Lets a policy run a cluster until all jobs are done or it is `limit_us`; calls `at` at each time that is due in between.
+/// Lets a policy run a cluster until all jobs are done or it is `limit_us`; calls `at` at each time
+/// that is due in between.
 pub fn run(sim: &mut Sim, policy: &mut dyn Policy, limit_us: i64, at: &mut dyn FnMut(&Sim)) {
     let every_us = policy.every_us().max(1);
     while sim.jobs_done() < sim.jobs().len() && sim.now_us() < limit_us {

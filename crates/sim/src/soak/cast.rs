@@ -1,5 +1,5 @@
-//! Who acts in a soak: lives of the product's actuator over one journal, some of which die at a write, hang in the midst of a step while
-//! another takes over, or go on beside it.
+//! Who acts in a soak: lives of the product's actuator over one journal, some of which die at a
+//! write, hang in the midst of a step while another takes over, or go on beside it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -188,7 +188,8 @@ impl Cast {
         }
     }
 
-    /// Lets the newest hang after so many moments, and another one act for so many looks meanwhile, and beside it from then on.
+    /// Lets the newest hang after so many moments, and another one act for so many looks meanwhile,
+    /// and beside it from then on.
     fn let_hang(&mut self, moments: u32, looks: u32) {
         let acts = self.lives.iter().find(|(life, _)| life.borrow().acts).or(self.lives.first());
         let Some((old, fate)) = acts.cloned() else { return };

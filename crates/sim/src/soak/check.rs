@@ -1,4 +1,5 @@
-//! What must never happen, checked from outside: by the cluster and by the journal, not by what an actuator believes.
+//! What must never happen, checked from outside: by the cluster and by the journal, not by what an
+//! actuator believes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,7 +27,8 @@ pub enum Invariant {
     Generation,
     /// No more effects of a kind than its budget, in an hour and in a day.
     Budget,
-    /// A loan is let go on only in the last of its time (twice the promise to give it back): that bounds what uses no budget.
+    /// A loan is let go on only in the last of its time (twice the promise to give it back): that
+    /// bounds what uses no budget.
     Prolong,
     /// No loan outlives its end by more than it takes to come back.
     LoanEnds,
@@ -42,7 +44,8 @@ pub enum Invariant {
     Rederived,
     /// A policy that only thinks never acts: no step and no effect is its.
     Shadow,
-    /// A canary decides about its owners alone, and begins nothing but what gives back once it has ended.
+    /// A canary decides about its owners alone, and begins nothing but what gives back once it has
+    /// ended.
     Canary,
 }
 
@@ -85,9 +88,11 @@ pub(super) struct Checker {
     violations: Vec<Violation>,
 }
 
-/// Longest that an action may be open when nothing goes wrong: a person may take an hour to approve it, and it fifteen minutes to be seen done.
+/// Longest that an action may be open when nothing goes wrong: a person may take an hour to approve
+/// it, and it fifteen minutes to be seen done.
 const STUCK_US: i64 = 2 * HOUR_US;
-/// Longest that a node may be on its way when nothing goes wrong: notice and checkpoint, kill, hand-over, load and some ticks.
+/// Longest that a node may be on its way when nothing goes wrong: notice and checkpoint, kill,
+/// hand-over, load and some ticks.
 const ON_THE_WAY_US: i64 = HOUR_US;
 
 impl Checker {

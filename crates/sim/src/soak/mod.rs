@@ -1,6 +1,7 @@
-//! Long random runs against what must never happen. Each seed draws a cluster, its jobs and demand, and a swarm of faults: a
-//! random choice of kinds (Groce et al., Swarm Testing, ISSTA 2012), so that kinds also meet alone. It is the product that acts: its
-//! planner, guard, forecast and actuator, over a journal that outlives them.
+//! Long random runs against what must never happen. Each seed draws a cluster, its jobs and demand,
+//! and a swarm of faults: a random choice of kinds (Groce et al., Swarm Testing, ISSTA 2012), so
+//! that kinds also meet alone. It is the product that acts: its planner, guard, forecast and
+//! actuator, over a journal that outlives them.
 
 mod cast;
 mod check;

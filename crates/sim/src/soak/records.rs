@@ -1,4 +1,5 @@
-//! What the journal of a soak must show: every effect begun on record, every refusal with its reason, and plans that come out again.
+//! What the journal of a soak must show: every effect begun on record, every refusal with its
+//! reason, and plans that come out again.
 
 use std::collections::BTreeMap;
 

@@ -201,7 +201,8 @@ impl Swarm {
         let often = if kinds.contains(&FaultKind::NodesFail) { 200_000_000 } else { 0 };
         let mut failures = generate::faults(nodes, span_us, often, seed);
         failures.iter_mut().for_each(|f| f.repair_us = f.repair_us.min(span_us - f.at_us).max(1));
-        // How often racks fail is not published: one or two in a trial is far more than any site would bear.
+        // How often racks fail is not published: one or two in a trial is far more than any site
+        // would bear.
         let racks = racks_at
             .iter()
             .map(|at| (*at, rng.random_range(0..nodes / RACK), rng.random_range(1..12) * HOUR_US / 2))
@@ -289,8 +290,8 @@ impl Swarm {
         Some((hang.moments, hang.looks))
     }
 
-    /// Whether one may hang for so long from now on. Nobody who hangs between asking the switch and acting can know that it was turned
-    /// meanwhile, and faults come to an end.
+    /// Whether one may hang for so long from now on. Nobody who hangs between asking the switch and
+    /// acting can know that it was turned meanwhile, and faults come to an end.
     pub(super) fn may_hang(&self, now_us: i64, looks: u32) -> bool {
         let wakes_us = now_us + i64::from(looks) * self.habits.every_us;
         let turned = self.off.iter().any(|(off, _)| off.start <= wakes_us && now_us <= off.end);
@@ -325,7 +326,8 @@ impl Swarm {
         }
     }
 
-    /// How many things go wrong, by kind; those of the control path, which are drawn at each call, count once.
+    /// How many things go wrong, by kind; those of the control path, which are drawn at each call,
+    /// count once.
     pub(super) fn counted(&self) -> BTreeMap<FaultKind, u64> {
         let count = |kind: &FaultKind| match kind {
             FaultKind::NodesFail => self.failures.len(),

@@ -19,7 +19,8 @@ use tidegate_autopilot::{
 
 use super::Invariant;
 
-/// Two in five seeds have a shadow, two in five a canary. Drawn apart from all else, so that a seed's faults stay what they were.
+/// Two in five seeds have a shadow, two in five a canary. Drawn apart from all else, so that a
+/// seed's faults stay what they were.
 pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Candidates {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0xca7);
     let mut other = |name: &str| {
@@ -116,7 +117,8 @@ fn strays(decision: &Decision, planned: &Planned) -> bool {
     theirs.is_some_and(|theirs| decision.canary.is_some() != theirs)
 }
 
-/// Whether a change is about what is these owners'; `None`: of a job on a node that is drained both may say something.
+/// Whether a change is about what is these owners'; `None`: of a job on a node that is drained both
+/// may say something.
 fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) -> Option<bool> {
     let lender = |loan: &String| state.loans.get(loan).is_some_and(|loan| owners.contains(&loan.from));
     let theirs = match change {

@@ -132,7 +132,8 @@ impl SimTarget {
         Ok(())
     }
 
-    /// Whether there is nothing to be done: the loan is over, the node is back already, or they never were.
+    /// Whether there is nothing to be done: the loan is over, the node is back already, or they
+    /// never were.
     fn is_over(&self, change: &Change) -> bool {
         match change {
             Change::Reclaim { loan, .. } => !self.loans.contains_key(loan),
@@ -264,8 +265,8 @@ impl SimTarget {
         Ok(())
     }
 
-    /// Loans whose nodes are all at home are over; those whose time has come are ended by the cluster itself, with nobody
-    /// asking: jobs on them get their notice and go.
+    /// Loans whose nodes are all at home are over; those whose time has come are ended by the
+    /// cluster itself, with nobody asking: jobs on them get their notice and go.
     pub(super) fn settle_loans(&mut self) {
         let (now_us, epoch_us) = (self.sim.now_us(), self.sim.spec().epoch_us);
         let ids: Vec<String> = self.loans.keys().cloned().collect();

@@ -1,4 +1,5 @@
-//! The simulated cluster as the autopilot meets it: through the target interface, with all that can go wrong on the way.
+//! The simulated cluster as the autopilot meets it: through the target interface, with all that can
+//! go wrong on the way.
 
 mod apply;
 mod state;
@@ -15,7 +16,8 @@ use tidegate_autopilot::{
 
 use crate::{PPM, Sim};
 
-/// What can go wrong between the autopilot and the cluster. Shares are per call, in ppm; all is well by default.
+/// What can go wrong between the autopilot and the cluster. Shares are per call, in ppm; all is
+/// well by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Control {
     /// The scheduler cannot be reached: nothing is done or told.
@@ -47,9 +49,11 @@ pub struct Deed {
     pub action: ActionId,
     pub generation: u64,
     pub kind: Kind,
-    /// Whose budget it is of: jobs that leave what is called back are part of taking it back. `None`: no budget's, a loan only goes on.
+    /// Whose budget it is of: jobs that leave what is called back are part of taking it back.
+    /// `None`: no budget's, a loan only goes on.
     pub counts_as: Option<Kind>,
-    /// How long before the last of its time, twice the promise to give it back, a loan was let go on, µs; 0 and less is in time.
+    /// How long before the last of its time, twice the promise to give it back, a loan was let go
+    /// on, µs; 0 and less is in time.
     pub early_us: Option<i64>,
 }
 
@@ -178,7 +182,8 @@ impl SimTarget {
         }
     }
 
-    /// Goes on until `until_us`: what was taken late is done, loans whose time is over end, observations are made.
+    /// Goes on until `until_us`: what was taken late is done, loans whose time is over end,
+    /// observations are made.
     pub fn run_until(&mut self, until_us: i64) {
         loop {
             let late = self.slow.iter().map(|s| s.0).min();

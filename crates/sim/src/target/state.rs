@@ -55,7 +55,8 @@ impl SimTarget {
         loan.gpus + loan.nodes.iter().map(|n| self.sim.nodes()[*n as usize].gpus).sum::<u32>()
     }
 
-    /// The longest that nodes with jobs on them took lately to come back, ms; `None`: there were too few.
+    /// The longest that nodes with jobs on them took lately to come back, ms; `None`: there were
+    /// too few.
     fn reclaim_took_ms(&self) -> Option<i64> {
         let longest_us = self.took_us.iter().max().filter(|_| self.took_us.len() >= TOOK_ENOUGH)?;
         Some(longest_us / 1_000)

@@ -1,5 +1,6 @@
-//! The autopilot on a simulated cluster, for those who look at Tidegate for the first time: real arrivals of jobs, a real tide of
-//! requests, the planner, guard and actuator that act on real clusters, and a journal on the log like any other.
+//! The autopilot on a simulated cluster, for those who look at Tidegate for the first time: real
+//! arrivals of jobs, a real tide of requests, the planner, guard and actuator that act on real
+//! clusters, and a journal on the log like any other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ pub fn is_told(log: &dyn EventLog) -> Result<bool, LogError> {
 }
 
 impl Demo {
-    /// The cluster after a week in which nobody acted and the forecast watched. `folder` holds the traces, named as published.
+    /// The cluster after a week in which nobody acted and the forecast watched. `folder` holds the
+    /// traces, named as published.
     ///
     /// # Errors
     /// A trace cannot be used.
@@ -90,8 +92,8 @@ impl Demo {
         )
     }
 
-    /// Lets the actuator run the cluster, with its journal on the log; tells a row every two hours. Each takes `row_takes` at least;
-    /// `go_on` is asked in between.
+    /// Lets the actuator run the cluster, with its journal on the log; tells a row every two hours.
+    /// Each takes `row_takes` at least; `go_on` is asked in between.
     ///
     /// # Errors
     /// The log cannot be used.
@@ -184,8 +186,9 @@ impl Demo {
     }
 }
 
-/// All that can be undone is done. Serving is to have its GPUs within minutes in 99 of 100 cases, not in 999 of 1000: this tide leaps by more
-/// than 50 of its 128 GPUs once a week, and whoever keeps that back at all times lends next to nothing.
+/// All that can be undone is done. Serving is to have its GPUs within minutes in 99 of 100 cases,
+/// not in 999 of 1000: this tide leaps by more than 50 of its 128 GPUs once a week, and whoever
+/// keeps that back at all times lends next to nothing.
 fn policy() -> Policy {
     let mut policy = Policy { name: "demo".into(), ..Policy::auto() };
     policy.lend.promise_quantile = 0.99;

@@ -149,7 +149,8 @@ impl Config {
         Ok(file.map(|file| Signers::read(&file)).transpose()?)
     }
 
-    /// The policy, if its signatures suffice for what it changes against `before`, the last that acted.
+    /// The policy, if its signatures suffice for what it changes against `before`, the last that
+    /// acted.
     fn signed_policy(
         &self,
         signers: &Signers,
@@ -177,7 +178,8 @@ impl Config {
         Ok((policy, taken))
     }
 
-    /// Says no to a candidate that acts for some owners and is not signed for what it changes against the policy beside it.
+    /// Says no to a candidate that acts for some owners and is not signed for what it changes
+    /// against the policy beside it.
     fn signed_canary(
         &self,
         signers: &Signers,
@@ -213,10 +215,12 @@ pub struct Live {
 }
 
 impl Live {
-    /// Opens everything; nothing is changed on the cluster, but that Slurm keeps a held job with the autopilot's notes.
+    /// Opens everything; nothing is changed on the cluster, but that Slurm keeps a held job with
+    /// the autopilot's notes.
     ///
     /// # Errors
-    /// The policy is wrong or lacks signatures, the cluster cannot be reached, or the log has no topic for it.
+    /// The policy is wrong or lacks signatures, the cluster cannot be reached, or the log has no
+    /// topic for it.
     pub fn open(config: Config, data: &Path, log: &Arc<dyn EventLog>) -> Result<Self, CommandError> {
         let signers = config.signers()?;
         let (mut policy, taken) = match &signers {
@@ -337,7 +341,8 @@ impl Live {
         let mut role = None;
         while !*stopped.borrow() {
             let given = self.control.approved();
-            // Before the first look nothing is known of what was decided, and no signature can be checked.
+            // Before the first look nothing is known of what was decided, and no signature can be
+            // checked.
             let looks = matches!(role, Some(Role::Acts { .. }));
             let approved = self.judged(&given, looks);
             let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
@@ -391,7 +396,8 @@ impl Live {
         }
     }
 
-    /// Approvals that count, with who gave them. Where they are signed, those that do not count are noted with the reason.
+    /// Approvals that count, with who gave them. Where they are signed, those that do not count are
+    /// noted with the reason.
     fn judged(&mut self, given: &[Approval], looks: bool) -> Vec<(ActionId, String)> {
         if let Some(why) = self.pager.as_ref().and_then(Pager::trouble) {
             tracing::warn!(
@@ -442,7 +448,8 @@ impl Live {
     }
 }
 
-/// The policy that acted last on the cluster by its journal; before the first one the shipped, which acts nowhere.
+/// The policy that acted last on the cluster by its journal; before the first one the shipped,
+/// which acts nowhere.
 fn last_policy(log: &Arc<dyn EventLog>, cluster: &str) -> Result<Policy, CommandError> {
     let mut known = Known::default();
     LogJournal::open(Arc::clone(log), cluster, "")?.read()?.into_iter().for_each(|entry| known.fold(entry));

@@ -1,4 +1,5 @@
-//! What the agent costs its node: the real program on a stand-in for the driver's library, sending to a real `tidegate up`.
+//! What the agent costs its node: the real program on a stand-in for the driver's library, sending
+//! to a real `tidegate up`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -41,7 +42,8 @@ pub struct AgentArgs {
     /// Another library than the stand-in, e.g. a real driver's
     #[arg(long, value_name = "PATH")]
     nvml_lib: Option<PathBuf>,
-    /// Program that runs the agent, by default tidegate-node beside this one; if it is not there, this one
+    /// Program that runs the agent, by default tidegate-node beside this one; if it is not there,
+    /// this one
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
     /// Send to this log instead of a `tidegate up` of its own; samples are not counted then
@@ -66,7 +68,8 @@ pub struct Report {
     anonymous_mib: f64,
     threads: u64,
     context_switches_per_s: f64,
-    /// Samples (devices × ticks) that the log holds at the end, with those of the warm-up; none where another log was named.
+    /// Samples (devices × ticks) that the log holds at the end, with those of the warm-up; none
+    /// where another log was named.
     samples: Option<u64>,
     batches: Option<u64>,
     bytes_per_sample: Option<f64>,

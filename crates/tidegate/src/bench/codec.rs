@@ -1,8 +1,9 @@
 //! `tidegate bench codec`: which encoding should a topic have?
 //!
-//! Writes the same seeded rows as Protobuf, Avro and Arrow IPC messages, reads them back as flat Arrow batches, and reports
-//! rows per second of one core and bytes per row. Decoding ends where pipelines begin, with Arrow, so formats that only look
-//! fast because the work comes later gain nothing. The figures behind the choice of formats in ARCHITECTURE.md come from here.
+//! Writes the same seeded rows as Protobuf, Avro and Arrow IPC messages, reads them back as flat
+//! Arrow batches, and reports rows per second of one core and bytes per row. Decoding ends where
+//! pipelines begin, with Arrow, so formats that only look fast because the work comes later gain
+//! nothing. The figures behind the choice of formats in ARCHITECTURE.md come from here.
 
 mod formats;
 pub(super) mod gpu;
@@ -29,7 +30,8 @@ pub struct CodecReport {
     pub figures: Vec<CodecFigure>,
 }
 
-/// One encoding of one topic. A row is one sample of one GPU with all its metrics, or one job event.
+/// One encoding of one topic. A row is one sample of one GPU with all its metrics, or one job
+/// event.
 #[derive(Debug, Clone, Serialize)]
 pub struct CodecFigure {
     pub topic: &'static str,
@@ -38,7 +40,8 @@ pub struct CodecFigure {
     pub rows: usize,
     pub messages: usize,
     pub bytes_per_row: f64,
-    /// Rows per second of CPU time, from the producer's memory to the compressed message, on one thread.
+    /// Rows per second of CPU time, from the producer's memory to the compressed message, on one
+    /// thread.
     pub encode_rows_per_core_s: f64,
     /// From the compressed message to a flat Arrow batch of some thousand rows.
     pub decode_rows_per_core_s: f64,
@@ -55,10 +58,12 @@ pub enum Compression {
     ZstdPerBatch,
 }
 
-/// Measures all encodings on `scale` groups of rows: 8,000 GPU samples in 100 messages, and 1,000 job events.
+/// Measures all encodings on `scale` groups of rows: 8,000 GPU samples in 100 messages, and 1,000
+/// job events.
 ///
 /// # Errors
-/// [`ArrowError`] if an encoding does not read back; the rows are the benchmark's own, so that is a defect.
+/// [`ArrowError`] if an encoding does not read back; the rows are the benchmark's own, so that is a
+/// defect.
 pub fn run(seed: u64, scale: usize) -> Result<CodecReport, ArrowError> {
     use Compression::{None, ZstdPerBatch, ZstdPerMessage};
     let mut figures = Vec::new();
@@ -176,8 +181,8 @@ fn decompress(bytes: &[u8]) -> Result<Vec<u8>, ArrowError> {
     Ok(zstd::bulk::decompress(bytes, size as usize)?)
 }
 
-/// CPU time of this thread: what else runs on the machine does not count. `getrusage` would give it in steps of a scheduler
-/// tick, some milliseconds, on many kernels.
+/// CPU time of this thread: what else runs on the machine does not count. `getrusage` would give it
+/// in steps of a scheduler tick, some milliseconds, on many kernels.
 fn thread_cpu_s() -> Result<f64, ArrowError> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_err(std::io::Error::from)?;
     Ok(Duration::from(time).as_secs_f64())

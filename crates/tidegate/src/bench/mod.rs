@@ -50,13 +50,15 @@ enum What {
     Replay(ingest::IngestArgs),
     /// From a log full of GPU samples to the table, by one process or several at once
     Backlog(backlog::BacklogArgs),
-    /// From a log with samples, jobs and nodes of a whole fleet to every table, the ledger's minutes included
+    /// From a log with samples, jobs and nodes of a whole fleet to every table, the ledger's
+    /// minutes included
     Window(window::WindowArgs),
     /// Questions to a fleet's tables, beside DuckDB and ClickHouse
     Query(query::QueryArgs),
     /// What the agent takes of a node: CPU time and memory
     Agent(agent::AgentArgs),
-    /// What the autopilot takes: a plan of a large cluster, and the time from an event to the verified action
+    /// What the autopilot takes: a plan of a large cluster, and the time from an event to the
+    /// verified action
     Autopilot(autopilot::AutopilotArgs),
     /// A synthetic day whose truth is known: what the tables say of it, beside the truth
     Ledger(ledger::LedgerArgs),

@@ -5,7 +5,8 @@ use tidegate_log::{Batch, EventLog, Producer, Record, TopicPartition};
 
 use crate::commands::CommandError;
 
-/// Payload bytes that are appended to a partition at once: a transaction on Kafka, an fsync in the embedded log.
+/// Payload bytes that are appended to a partition at once: a transaction on Kafka, an fsync in the
+/// embedded log.
 const APPEND_BYTES: usize = 8 << 20;
 
 /// Records that are to be appended to a partition.

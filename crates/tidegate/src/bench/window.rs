@@ -1,4 +1,5 @@
-//! From a log full of GPU samples, jobs and nodes to a committed lake with every shipped pipeline: the whole ledger's minutes.
+//! From a log full of GPU samples, jobs and nodes to a committed lake with every shipped pipeline:
+//! the whole ledger's minutes.
 
 use clap::Args;
 use serde::Serialize;

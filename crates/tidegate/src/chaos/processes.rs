@@ -17,7 +17,8 @@ use tidegate_log::TopicPartition;
 use super::history::Plan;
 use crate::commands::{CommandError, LogArgs};
 
-/// A member of the group that is silent for this long is taken for dead: the least that Kafka allows by default.
+/// A member of the group that is silent for this long is taken for dead: the least that Kafka
+/// allows by default.
 const SESSION_MS: u64 = 6_000;
 /// So that a history lasts about as long as the blows.
 const PAUSE_MS: u64 = 100;
@@ -72,7 +73,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills or stops somebody. Who was killed starts again at once, half of the time a moment later.
+    /// Kills or stops somebody. Who was killed starts again at once, half of the time a moment
+    /// later.
     pub fn blow(&mut self, number: u32, rng: &mut ChaCha8Rng) -> Result<(), CommandError> {
         for index in 0..self.producers.len() {
             self.hear_out(index)?;
@@ -96,7 +98,8 @@ impl Processes {
         self.start_pipeline(victim)
     }
 
-    /// The embedded log is one process's at a time: whoever has it is killed, and either of the two comes next.
+    /// The embedded log is one process's at a time: whoever has it is killed, and either of the two
+    /// comes next.
     fn take_turns(&mut self, late: Duration, rng: &mut ChaCha8Rng) -> Result<(), CommandError> {
         self.kill_producer(0)?;
         self.kill_pipeline(0)?;
@@ -119,7 +122,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Lets producers get done, ends every pipeline process with kill -9, and brings the tables up to date.
+    /// Lets producers get done, ends every pipeline process with kill -9, and brings the tables up
+    /// to date.
     pub fn finish(&mut self) -> Result<(), CommandError> {
         let begun = Instant::now();
         if self.log.is_none() && !self.producers[0].done {
@@ -181,7 +185,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Stops the process as a network that is cut, or a machine that hangs, would; its group gives its partitions away.
+    /// Stops the process as a network that is cut, or a machine that hangs, would; its group gives
+    /// its partitions away.
     fn pause(&mut self, number: usize, ms: u64) -> Result<(), CommandError> {
         if let Some(child) = &self.pipelines[number] {
             let pid = Pid::from_raw(child.id() as i32);

@@ -1,4 +1,5 @@
-//! A producer of a run: appends its partitions' records and tells of each batch that was acknowledged.
+//! A producer of a run: appends its partitions' records and tells of each batch that was
+//! acknowledged.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,7 +24,8 @@ pub struct ProducerArgs {
     seed: u64,
     #[arg(long)]
     jobs: u32,
-    /// Which of the producers this is, and how many there are: it has every so many-th partition of each topic
+    /// Which of the producers this is, and how many there are: it has every so many-th partition of
+    /// each topic
     #[arg(long)]
     number: u32,
     #[arg(long)]
@@ -66,7 +68,8 @@ pub fn run(args: &ProducerArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Number of the first record that the log does not hold: offered the last one, it says which it waits for.
+/// Number of the first record that the log does not hold: offered the last one, it says which it
+/// waits for.
 fn resume_at(
     log: &dyn EventLog,
     at: &TopicPartition,

@@ -35,7 +35,8 @@ pub struct Verdict {
     pub differences: Vec<String>,
 }
 
-/// Looks at a finished run. The undisturbed tables are computed below `folder`, from records that were never on the log.
+/// Looks at a finished run. The undisturbed tables are computed below `folder`, from records that
+/// were never on the log.
 pub fn judge(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
     let records = history::records(run.plan)?;
     let mut verdict = Verdict::default();
@@ -84,8 +85,8 @@ fn without_offsets(rows: &RecordBatch) -> Result<Vec<OwnedRow>, CommandError> {
     Ok(rows)
 }
 
-/// Counts acknowledged records that the partition does not hold, and records that it holds more than once. Pipelines append what
-/// was in the wrong place; that is none of them.
+/// Counts acknowledged records that the partition does not hold, and records that it holds more
+/// than once. Pipelines append what was in the wrong place; that is none of them.
 fn count(
     log: &dyn EventLog,
     at: &TopicPartition,

@@ -1,4 +1,5 @@
-//! `tidegate autopilot`: switch it on and off, approve what it asks for, and see whether it is worth it.
+//! `tidegate autopilot`: switch it on and off, approve what it asks for, and see whether it is
+//! worth it.
 
 mod slo;
 
@@ -42,7 +43,8 @@ pub struct AutopilotArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Look, plan and act on a real cluster until Ctrl-C, as its policy says and as far as the switch lets it
+    /// Look, plan and act on a real cluster until Ctrl-C, as its policy says and as far as the
+    /// switch lets it
     #[command(after_help = "Examples:
   tidegate autopilot run --config deploy/autopilot/slurm.toml --log kafka://localhost:9092
   tidegate autopilot run --config autopilot.toml --once
@@ -57,7 +59,8 @@ Several may run: one holds the lease and acts, the others take over when it is g
         /// One look and what follows from it
         #[arg(long)]
         once: bool,
-        /// Policy that plans beside the one that acts, on all that is seen, and never acts; instead of the policy's own [shadow]
+        /// Policy that plans beside the one that acts, on all that is seen, and never acts; instead
+        /// of the policy's own [shadow]
         #[arg(long, value_name = "FILE|NAME")]
         shadow: Option<String>,
         /// Answer GET /metrics, and SQL on the tables as they are when it starts, on this address
@@ -89,7 +92,8 @@ Several may run: one holds the lease and acts, the others take over when it is g
     Approve {
         /// The action, as the table `decisions` names it
         action: String,
-        /// SSH key to sign with, where the site asks for signatures; a public one for a key of an agent or a security key
+        /// SSH key to sign with, where the site asks for signatures; a public one for a key of an
+        /// agent or a security key
         #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY")]
         key: Option<PathBuf>,
         #[command(flatten)]
@@ -110,7 +114,8 @@ Several may run: one holds the lease and acts, the others take over when it is g
     Shadow(tried::ShadowArgs),
     /// Policies that act for some owners, and why they ended
     Canary(tried::CanaryArgs),
-    /// How well the autopilot itself does: promises kept, actions verified and plans made in time, against its objectives
+    /// How well the autopilot itself does: promises kept, actions verified and plans made in time,
+    /// against its objectives
     #[command(after_help = "Examples:
   tidegate autopilot slo
   tidegate autopilot slo --policy site.toml --json

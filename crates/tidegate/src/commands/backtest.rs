@@ -44,7 +44,8 @@ runs as long as one of the log's jobs that ran as long before, drawn by the seed
 be elastic or lent to, and their checkpoints. Where the log knows no nodes, there are as many of 8 GPUs as were ever held at once, or
 --train.")]
 pub struct BacktestArgs {
-    /// static, backfill, lyra, gfs, clairvoyant, lender, autopilot, or a policy's FILE; may be given several times
+    /// static, backfill, lyra, gfs, clairvoyant, lender, autopilot, or a policy's FILE; may be
+    /// given several times
     #[arg(long = "policy", value_name = "NAME|FILE", default_values = ["static", "backfill", "lyra", "autopilot", "clairvoyant"])]
     policies: Vec<String>,
     #[command(flatten)]
@@ -54,8 +55,8 @@ pub struct BacktestArgs {
     /// Seeds, from and to; the last one is left out
     #[arg(long, value_name = "A..B", default_value = "0..5", value_parser = seeds)]
     seeds: (u64, u64),
-    /// Lends idle quotas across the teams of a trace that tells quotas (helios), and says how much of the demand that waits is served
-    /// and what owners wait for. No service takes part
+    /// Lends idle quotas across the teams of a trace that tells quotas (helios), and says how much
+    /// of the demand that waits is served and what owners wait for. No service takes part
     #[arg(long, conflicts_with_all = ["policies", "from"])]
     lend_quotas: bool,
     /// Minutes within which an owner whose quota is lent is to have it back

@@ -1,5 +1,6 @@
-//! `tidegate explain job`: what a job waits for, what became of the GPU time it held, and what would help, in words; and `explain
-//! decision`: why the autopilot decided something, and what came of it.
+//! `tidegate explain job`: what a job waits for, what became of the GPU time it held, and what
+//! would help, in words; and `explain decision`: why the autopilot decided something, and what came
+//! of it.
 
 use std::process::ExitCode;
 
@@ -33,7 +34,8 @@ enum What {
     Decision(decision::DecisionArgs),
 }
 
-/// Why a job waits and what would start it; where the GPU time of one that ran went, and what would help most
+/// Why a job waits and what would start it; where the GPU time of one that ran went, and what would
+/// help most
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate explain job 4711
@@ -63,7 +65,8 @@ struct Explanation {
     state: &'static str,
     since: Option<String>,
     attempts: Vec<Attempt>,
-    /// Stretches of its waits, each with one constraint; while it waits the last is the present one.
+    /// Stretches of its waits, each with one constraint; while it waits the last is the present
+    /// one.
     waits: Vec<Wait>,
     /// What became of the GPU time it held; `None` if it has held none.
     held: Option<Held>,

@@ -48,7 +48,8 @@ enum What {
     Jobs {
         /// File to read; `-` is standard input
         file: PathBuf,
-        /// Name of a shipped mapping, or path of your own (schemas/imports/README.md says how to write one)
+        /// Name of a shipped mapping, or path of your own (schemas/imports/README.md says how to
+        /// write one)
         #[arg(long, value_name = "NAME|PATH.toml")]
         map: String,
         #[command(flatten)]
@@ -68,12 +69,13 @@ struct CommonArgs {
     /// Time zone of times without one, e.g. Europe/Berlin (default: as the mapping says, else UTC)
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
-    /// Nodes of a history that tells of none: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as Slurm lists hosts, or a table
-    /// with the columns node, gpus, gpu_model, pool, cluster; a node without a pool serves every pool. May be repeated
+    /// Nodes of a history that tells of none: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as
+    /// Slurm lists hosts, or a table with the columns node, gpus, gpu_model, pool, cluster; a node
+    /// without a pool serves every pool. May be repeated
     #[arg(long, value_name = "SPEC|FILE")]
     nodes: Vec<String>,
-    /// From when on these nodes are there, RFC 3339 [default: from the first job on]. Give it where exports overlap, so that
-    /// each tells of the nodes at the same time
+    /// From when on these nodes are there, RFC 3339 [default: from the first job on]. Give it where
+    /// exports overlap, so that each tells of the nodes at the same time
     #[arg(long, value_name = "TIME", requires = "nodes")]
     nodes_since: Option<DateTime<Utc>>,
     /// Exit with status 0 even if rows were rejected
@@ -102,7 +104,8 @@ pub fn run(args: ImportArgs) -> CommandResult {
         topics: common.log.topics(),
         fleet: fleet(&common)?,
     };
-    // Pipelines are checked before anything is written, so that a broken one does not leave work half done.
+    // Pipelines are checked before anything is written, so that a broken one does not leave work
+    // half done.
     let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
     let source = Source::from_argument(file);
     source.check()?;
@@ -157,7 +160,8 @@ pub fn one_partition() -> TopicConfig {
     TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None }
 }
 
-/// The events that an import would append, topic by topic, without a data folder. `options` must ask for one partition.
+/// The events that an import would append, topic by topic, without a data folder. `options` must
+/// ask for one partition.
 pub fn to_events(
     source: Source,
     mapping: &Mapping,

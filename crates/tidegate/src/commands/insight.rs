@@ -1,4 +1,5 @@
-//! `tidegate insight`: what jobs, steps, devices and nodes tell → signals and forecasts on the same log.
+//! `tidegate insight`: what jobs, steps, devices and nodes tell → signals and forecasts on the same
+//! log.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use super::{
 };
 use tidegate_operator::{Operator, Pace, Published};
 
-/// How often the log is looked at for more: what a step shows is said as soon as its last report is seen.
+/// How often the log is looked at for more: what a step shows is said as soon as its last report is
+/// seen.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Say who is slow and why, how nodes stand, and what demand will be
@@ -34,7 +36,8 @@ pub struct InsightArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Read the log from its beginning and append signals and forecasts; what was said before is not said again
+    /// Read the log from its beginning and append signals and forecasts; what was said before is
+    /// not said again
     Run {
         #[command(flatten)]
         data: DataArgs,
@@ -93,7 +96,8 @@ pub fn catch_up(log: &Arc<dyn EventLog>) -> Result<Published, CommandError> {
     Ok(operator.catch_up(Pace::Once, now_ms()?)?)
 }
 
-/// Keeps up with the log on a thread of its own until told to stop. That it fails stops nothing else, and is said.
+/// Keeps up with the log on a thread of its own until told to stop. That it fails stops nothing
+/// else, and is said.
 pub fn spawn(log: Arc<dyn EventLog>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         if let Err(error) = keep_up(&log, &stopped) {

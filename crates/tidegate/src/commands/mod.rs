@@ -83,7 +83,8 @@ pub struct DataArgs {
     #[arg(long = "pipelines", value_name = "DIR", env = "TIDEGATE_PIPELINES", value_delimiter = ':')]
     pub pipelines: Vec<PathBuf>,
 
-    /// CSV file with peaks of GPUs that go before the shipped ones, of the form of schemas/gpu_peaks.csv: table gpu_peaks
+    /// CSV file with peaks of GPUs that go before the shipped ones, of the form of
+    /// schemas/gpu_peaks.csv: table gpu_peaks
     #[arg(long, value_name = "FILE", env = "TIDEGATE_PEAKS")]
     pub peaks: Option<PathBuf>,
 }
@@ -109,7 +110,8 @@ impl DataArgs {
 /// How a command that works through history paces itself.
 #[derive(Debug, Clone, Args)]
 pub struct PaceArgs {
-    /// Tuning: commit the tables about every so many events (10 samples count as one); fewer bound memory further and cost time
+    /// Tuning: commit the tables about every so many events (10 samples count as one); fewer bound
+    /// memory further and cost time
     #[arg(long, value_name = "EVENTS", default_value_t = Pace::default().flush_events, hide_short_help = true,
           value_parser = clap::value_parser!(u64).range(1..))]
     flush_events: u64,
@@ -122,8 +124,9 @@ pub struct PaceArgs {
 /// How long tables keep their rows.
 #[derive(Debug, Clone, Args)]
 pub struct KeepArgs {
-    /// Drop rows of a table that are older than so many days, counted from its newest one, e.g. gpu_samples=30; may be given several
-    /// times. Hours and days that are stored of them stay, and no longer change for what comes late
+    /// Drop rows of a table that are older than so many days, counted from its newest one, e.g.
+    /// gpu_samples=30; may be given several times. Hours and days that are stored of them stay, and
+    /// no longer change for what comes late
     #[arg(long, value_name = "TABLE=DAYS", value_parser = table_and_days)]
     keep: Vec<(String, u32)>,
 }
@@ -218,7 +221,8 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Queries on the tables of a data folder as they are committed; another process may be writing them.
+/// Queries on the tables of a data folder as they are committed; another process may be writing
+/// them.
 pub async fn committed(data: &DataArgs) -> Result<QueryService, CommandError> {
     let folder = DataDir::open_shared(&data.data)?;
     let plan = Plan::compile(data.load_pipelines()?).await?;
@@ -269,8 +273,8 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
     Ok(threads.block_on(future))
 }
 
-/// Runs a command that works through history, on one thread: handing batches from thread to thread costs more than it
-/// brings where one table is computed from the other.
+/// Runs a command that works through history, on one thread: handing batches from thread to thread
+/// costs more than it brings where one table is computed from the other.
 pub fn block_on_one_thread<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
 }
@@ -321,7 +325,8 @@ pub fn exit_code(result: CommandResult) -> ExitCode {
     }
 }
 
-/// Says where to free space if a full disk is the cause, whichever layer met it; other failures stay as they are.
+/// Says where to free space if a full disk is the cause, whichever layer met it; other failures
+/// stay as they are.
 pub fn name_full_disk(error: CommandError, data: &Path) -> CommandError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
     while let Some(error) = cause {

@@ -22,7 +22,8 @@ use super::{CommandError, lake_url};
 
 /// A lake under construction, in the data folder.
 const REBUILT_LAKE: &str = "lake.rebuilt";
-/// Which log on Kafka the folder's tables are computed from; absent for the log in the folder itself.
+/// Which log on Kafka the folder's tables are computed from; absent for the log in the folder
+/// itself.
 const ORIGIN: &str = "kafka.json";
 /// Partitions of a topic on Kafka where nobody says how many.
 const DEFAULT_PARTITIONS: u32 = 8;
@@ -34,11 +35,13 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
     log: Option<KafkaUrl>,
 
-    /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given several times
+    /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given
+    /// several times
     #[arg(long = "kafka-property", value_name = "KEY=VALUE", value_parser = property)]
     properties: Vec<(String, String)>,
 
-    /// File with librdkafka properties, a KEY=VALUE on each line; for passwords, which other users see on a command line
+    /// File with librdkafka properties, a KEY=VALUE on each line; for passwords, which other users
+    /// see on a command line
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KAFKA_CONFIG")]
     kafka_config: Option<PathBuf>,
 }
@@ -49,11 +52,13 @@ pub struct LogArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
 
-    /// Partitions of each topic that is created on Kafka: at most so many processes share the work [default: 8]
+    /// Partitions of each topic that is created on Kafka: at most so many processes share the work
+    /// [default: 8]
     #[arg(long, value_name = "N", requires = "log", value_parser = clap::value_parser!(u32).range(1..=1000))]
     partitions: Option<u32>,
 
-    /// How long topics that are created keep records after they were written; what tables lack is kept [default: for ever]
+    /// How long topics that are created keep records after they were written; what tables lack is
+    /// kept [default: for ever]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=36500))]
     retain_days: Option<u64>,
 }
@@ -90,7 +95,8 @@ impl LogArgs {
         self.place.kafka()
     }
 
-    /// The same cluster, another log: its prefix has `suffix` at the end. Without Kafka it is the same.
+    /// The same cluster, another log: its prefix has `suffix` at the end. Without Kafka it is the
+    /// same.
     pub fn in_fresh_prefix(&self, suffix: &str) -> Result<Self, CommandError> {
         let fresh = |url: &KafkaUrl| format!("kafka://{}/{}-{suffix}", url.servers(), url.prefix()).parse();
         let log = self.kafka().map(fresh).transpose()?;
@@ -127,7 +133,8 @@ impl LogArgs {
 struct Origin {
     cluster: String,
     prefix: String,
-    /// Tells this lake from others of the same log: processes that keep it are a consumer group of that name.
+    /// Tells this lake from others of the same log: processes that keep it are a consumer group of
+    /// that name.
     lake: String,
 }
 
@@ -150,8 +157,8 @@ pub fn group_of(data: &Path) -> Result<String, CommandError> {
     })
 }
 
-/// A data folder opened for writing, with its log. With the log inside, no other process writes to the folder meanwhile;
-/// with the log on Kafka, any number of them share the work.
+/// A data folder opened for writing, with its log. With the log inside, no other process writes to
+/// the folder meanwhile; with the log on Kafka, any number of them share the work.
 pub struct Opened {
     pub folder: DataDir,
     pub log: Arc<dyn EventLog>,
@@ -172,7 +179,8 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Opens the folder to replace its tables: nobody else may have it open, and the old ones may be of another log.
+    /// Opens the folder to replace its tables: nobody else may have it open, and the old ones may
+    /// be of another log.
     pub fn open_alone(data: &Path, log: &LogArgs) -> Result<Self, CommandError> {
         Self::open_as(data, log, Sharing::Alone)
     }
@@ -205,7 +213,8 @@ impl Opened {
         self.runner_of(Plan::compile(pipelines).await?, pace).await
     }
 
-    /// Notes that the tables in a folder, which were of the log inside, go on from this log on Kafka, offset for offset.
+    /// Notes that the tables in a folder, which were of the log inside, go on from this log on
+    /// Kafka, offset for offset.
     pub fn move_origin(folder: &DataDir, log: &KafkaLog, prefix: &str) -> Result<(), CommandError> {
         write_origin(folder.path(), Some(&Origin::of(log, prefix)?))
     }
@@ -227,12 +236,14 @@ impl Opened {
         Ok(())
     }
 
-    /// Where a lake is built anew. A folder of this name is left over from an interrupted try, or from before a swap.
+    /// Where a lake is built anew. A folder of this name is left over from an interrupted try, or
+    /// from before a swap.
     pub fn rebuilt_lake(&self) -> PathBuf {
         self.folder.path().join(REBUILT_LAKE)
     }
 
-    /// Puts the rebuilt lake in the place of the one in use, in one step: at any instant there is a complete one.
+    /// Puts the rebuilt lake in the place of the one in use, in one step: at any instant there is a
+    /// complete one.
     pub fn swap_in_rebuilt_lake(&self) -> Result<(), CommandError> {
         let (lake, rebuilt) = (self.folder.lake(), self.rebuilt_lake());
         // What takes the place of the old tables must be on the disk before the old ones go.
@@ -255,7 +266,8 @@ impl Opened {
         let mut stored = stored_origin(self.folder.path())?;
         let has_tables = fs::read_dir(self.folder.lake())?.next().is_some();
         if stored.is_none() && has_tables {
-            // Another process may have begun with the same folder a moment ago, and notes the log before it makes tables.
+            // Another process may have begun with the same folder a moment ago, and notes the log
+            // before it makes tables.
             stored = stored_origin(self.folder.path())?;
         }
         match (stored, &self.origin) {

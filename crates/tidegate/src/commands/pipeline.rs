@@ -64,14 +64,16 @@ enum What {
         #[command(flatten)]
         keep: KeepArgs,
     },
-    /// Build every table anew from the log; queries see the old ones until the new ones are complete
+    /// Build every table anew from the log; queries see the old ones until the new ones are
+    /// complete
     Backfill {
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
         log: LogArgs,
     },
-    /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes, in disorder
+    /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes, in
+    /// disorder
     Test(cases::TestArgs),
 }
 

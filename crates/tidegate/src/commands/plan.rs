@@ -1,4 +1,5 @@
-//! `tidegate plan`: what the autopilot would do and does, why, and what changed from one plan to another.
+//! `tidegate plan`: what the autopilot would do and does, why, and what changed from one plan to
+//! another.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -48,7 +49,8 @@ enum Command {
         from: Option<String>,
         /// The plan after; by default the newest on record
         to: Option<String>,
-        /// What the acting plan decides and the shadow's of the same cycle does not, and the other way round; of the plan named, or the newest
+        /// What the acting plan decides and the shadow's of the same cycle does not, and the other
+        /// way round; of the plan named, or the newest
         #[arg(long, conflicts_with = "to")]
         shadow: bool,
         #[command(flatten)]

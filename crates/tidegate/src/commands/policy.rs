@@ -33,8 +33,8 @@ What lets the autopilot do more than before takes the signatures of two people, 
         /// Policy it follows on: says what changes, and which keys let the autopilot do more
         #[arg(long, value_name = "FILE|NAME")]
         against: Option<String>,
-        /// File in OpenSSH's allowed_signers format: says whether the signatures beside the policy suffice; without --against against the
-        /// shipped policy
+        /// File in OpenSSH's allowed_signers format: says whether the signatures beside the policy
+        /// suffice; without --against against the shipped policy
         #[arg(long, value_name = "FILE")]
         signers: Option<PathBuf>,
     },
@@ -102,7 +102,8 @@ pub fn named(name: &str) -> Result<Policy, super::CommandError> {
     }
 }
 
-/// What a policy of `file` tries beside it, taken out of it: by the names of policies, or files beside it.
+/// What a policy of `file` tries beside it, taken out of it: by the names of policies, or files
+/// beside it.
 pub fn candidates(policy: &mut Policy, file: &std::path::Path) -> Result<Candidates, super::CommandError> {
     let folder = file.parent().unwrap_or(std::path::Path::new(""));
     let found = Candidates::of(policy, |named| match Policy::named(named) {

@@ -124,8 +124,8 @@ fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is entered together has a source of its own, named by what it states: two commands of one millisecond are two sources, and
-/// the same entries once more are known to the log.
+/// What is entered together has a source of its own, named by what it states: two commands of one
+/// millisecond are two sources, and the same entries once more are known to the log.
 fn append(outlet: &dyn Outlet, events: &mut [Event], now_ms: i64) -> Result<(), CommandError> {
     let topic = SchemaId::CapacityEvent.topic();
     let partitions = outlet.partitions(topic)?;

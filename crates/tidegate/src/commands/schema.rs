@@ -24,7 +24,8 @@ pub struct SchemaArgs {
 enum What {
     /// Show every schema: its numbers, its topic and what its keys are made of
     List,
-    /// Tell whether a folder's .proto files fit all that was written and is running; status 1 if they do not
+    /// Tell whether a folder's .proto files fit all that was written and is running; status 1 if
+    /// they do not
     Check {
         /// Folder with the changed files
         folder: PathBuf,

@@ -46,7 +46,8 @@ pub struct SqlArgs {
     /// A query that runs longer is ended, e.g. 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     timeout: Duration,
-    /// Memory for the query and what it reads, e.g. 512M or 4G; beyond it, sorts and groupings go to the temporary folder
+    /// Memory for the query and what it reads, e.g. 512M or 4G; beyond it, sorts and groupings go
+    /// to the temporary folder
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = query_memory)]
     memory: usize,
 }
@@ -96,7 +97,8 @@ impl Session {
         Ok(())
     }
 
-    /// Runs one query to its end. Returns the rows written, or `None` if the reader of `out` has gone.
+    /// Runs one query to its end. Returns the rows written, or `None` if the reader of `out` has
+    /// gone.
     async fn answer(
         &self,
         sql: &str,
@@ -167,7 +169,8 @@ fn from_stdin() -> Result<String, CommandError> {
     Ok(query)
 }
 
-/// Writes beside the file and renames at the end, so that a query that fails leaves no half result behind.
+/// Writes beside the file and renames at the end, so that a query that fails leaves no half result
+/// behind.
 async fn into_file(session: &Session, query: &str, format: Format, file: &Path) -> Result<(), CommandError> {
     let failed = |what: &str, path: &Path, e: std::io::Error| format!("{what} {}: {e}", path.display());
     // Devices and pipes cannot be replaced by renaming.

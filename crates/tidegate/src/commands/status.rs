@@ -157,7 +157,8 @@ async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<St
         let (Position { offset: before, .. }, Position { offset, watermark_ms, claims }) =
             (first[i], second[i]);
         let (extent_before, extent) = (ends.get(i), ends_then.get(i));
-        // The ends of transactions take offsets on Kafka and are no records: the group knows that it has passed them.
+        // The ends of transactions take offsets on Kafka and are no records: the group knows that
+        // it has passed them.
         let passed = source
             .log()
             .map(|log| log.committed_offset(&topic_group(&group, &at.topic), at))

@@ -1,4 +1,5 @@
-//! What the autopilot tries beside its policy, from its record: a shadow that only thinks, a canary that acts for some owners.
+//! What the autopilot tries beside its policy, from its record: a shadow that only thinks, a canary
+//! that acts for some owners.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,8 @@ pub struct CanaryArgs {
     /// Lets the canary that its record ended last begin anew
     #[arg(long)]
     restart: bool,
-    /// SSH key to sign that with, where the site asks for signatures; a public one for a key of an agent or a security key
+    /// SSH key to sign that with, where the site asks for signatures; a public one for a key of an
+    /// agent or a security key
     #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY")]
     key: Option<PathBuf>,
     /// Print JSON
@@ -236,7 +238,8 @@ pub struct Again {
     pub plan: Plan,
     /// Why it is so.
     pub report: Report,
-    /// It is the one that was recorded, byte for byte; `None`: the state that both were made from is not on record.
+    /// It is the one that was recorded, byte for byte; `None`: the state that both were made from
+    /// is not on record.
     pub same_bytes: Option<bool>,
 }
 
@@ -282,7 +285,8 @@ pub async fn again(service: &QueryService, condition: &str) -> Result<Again, Com
     Ok(Again { shadowed, beside, plan, report, same_bytes })
 }
 
-/// `tidegate plan diff --shadow`: what the acting plan of a cycle decides and the shadow's does not, and the other way round.
+/// `tidegate plan diff --shadow`: what the acting plan of a cycle decides and the shadow's does
+/// not, and the other way round.
 pub async fn diff(service: &QueryService, plan: Option<&str>, json: bool) -> Result<(), CommandError> {
     #[derive(Serialize)]
     struct Diff<'a> {

@@ -1,4 +1,5 @@
-//! `tidegate up`: everything in one process. The log, the runner that keeps the tables up to date, and SQL over HTTP.
+//! `tidegate up`: everything in one process. The log, the runner that keeps the tables up to date,
+//! and SQL over HTTP.
 
 pub mod demo;
 mod ledger;
@@ -56,16 +57,19 @@ pub struct UpArgs {
     /// Take in events over HTTP, as agents with --log http://HOST:PORT send them
     #[arg(long)]
     ingest: bool,
-    /// File with the token that senders of events must know; needed where --listen is no loopback address
+    /// File with the token that senders of events must know; needed where --listen is no loopback
+    /// address
     #[arg(long, value_name = "FILE", requires = "ingest")]
     ingest_token_file: Option<PathBuf>,
-    /// Replay a real trace; also done where the data folder holds nothing yet. A replay that was ended goes on
+    /// Replay a real trace; also done where the data folder holds nothing yet. A replay that was
+    /// ended goes on
     #[arg(long)]
     demo: bool,
     /// Trace to replay (implies --demo)
     #[arg(long, value_enum)]
     trace: Option<Trace>,
-    /// Simulated time per second, e.g. 6h/s or 1d/s, or max; by default a replay takes about 25 s (implies --demo)
+    /// Simulated time per second, e.g. 6h/s or 1d/s, or max; by default a replay takes about 25 s
+    /// (implies --demo)
     #[arg(long, value_name = "TIME/s", value_parser = Speed::parse)]
     speed: Option<Speed>,
     #[command(flatten)]
@@ -73,10 +77,12 @@ pub struct UpArgs {
     /// Make no signals and forecasts of what comes in
     #[arg(long)]
     no_insight: bool,
-    /// Memory for all queries over HTTP together, e.g. 512M or 4G; beyond it, sorts and groupings go to the temporary folder
+    /// Memory for all queries over HTTP together, e.g. 512M or 4G; beyond it, sorts and groupings
+    /// go to the temporary folder
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = query_memory)]
     query_memory: usize,
-    /// Run the autopilot of this TOML file on its cluster, as `tidegate autopilot run --config FILE` does
+    /// Run the autopilot of this TOML file on its cluster, as `tidegate autopilot run --config
+    /// FILE` does
     #[arg(long, value_name = "FILE", conflicts_with_all = ["demo", "trace", "speed"])]
     autopilot: Option<PathBuf>,
     /// End when the replay is done and committed; without a replay, when all that the log holds is
@@ -179,7 +185,8 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     Ok(ExitCode::SUCCESS)
 }
 
-/// The token that senders must know. Without one, only processes of this machine may be able to reach the address.
+/// The token that senders must know. Without one, only processes of this machine may be able to
+/// reach the address.
 fn ingest_token(args: &UpArgs, address: SocketAddr) -> Result<Option<String>, CommandError> {
     let Some(file) = &args.ingest_token_file else {
         return match args.ingest && !address.ip().is_loopback() {
@@ -204,7 +211,8 @@ fn ingest_token(args: &UpArgs, address: SocketAddr) -> Result<Option<String>, Co
     Ok(Some(token.into()))
 }
 
-/// Replays the trace while the runner takes it in and the view shows it. Returns whether the whole trace is in the tables.
+/// Replays the trace while the runner takes it in and the view shows it. Returns whether the whole
+/// trace is in the tables.
 async fn replay(
     runner: &mut Runner,
     metrics: &Metrics,
@@ -241,7 +249,8 @@ impl Drop for EndsWhenDropped {
     }
 }
 
-/// Lets the autopilot act on a simulated cluster, unless it has before: it found everything done then.
+/// Lets the autopilot act on a simulated cluster, unless it has before: it found everything done
+/// then.
 async fn act(opened: &Opened, speed: Speed, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
     if demo_cluster::is_told(opened.log.as_ref())? {
         return Ok(());

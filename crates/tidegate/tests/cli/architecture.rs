@@ -1,4 +1,5 @@
-//! What holds the code base together and no compiler checks: which crate may see which, one Arrow, and where things go.
+//! What holds the code base together and no compiler checks: which crate may see which, one Arrow,
+//! and where things go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +7,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Every crate and the ones of ours it may depend on: only downward, never sideways. A new crate gets a line here.
+/// Every crate and the ones of ours it may depend on: only downward, never sideways. A new crate
+/// gets a line here.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-events", &[]),
     ("tidegate-log", &["tidegate-events"]),
@@ -60,8 +62,9 @@ const IMPURE: &[&str] = &[
 
 const MAX_LINES: usize = 700;
 
-/// Hosts of package registries, in two parts so that they do not stand here either. Clients know them by themselves, and
-/// where a site has a mirror its settings of those clients hold, as long as nobody goes past them.
+/// Hosts of package registries, in two parts so that they do not stand here either. Clients know
+/// them by themselves, and where a site has a mirror its settings of those clients hold, as long as
+/// nobody goes past them.
 const REGISTRIES: &[(&str, &str)] = &[
     ("maven", ".org"),
     ("maven.apache", ".org"),
@@ -81,7 +84,8 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// All files of the tree that are text, but for what cargo and programs left there; paths from the root.
+/// All files of the tree that are text, but for what cargo and programs left there; paths from the
+/// root.
 fn texts() -> Vec<(String, String)> {
     let root = root();
     let (mut folders, mut found) = (vec![root.clone()], Vec::new());
@@ -126,7 +130,8 @@ fn sources() -> Vec<(String, String)> {
     found
 }
 
-/// The workspace's packages and those of ours each depends on, for whatever purpose but [`FOR_TESTS`].
+/// The workspace's packages and those of ours each depends on, for whatever purpose but
+/// [`FOR_TESTS`].
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])

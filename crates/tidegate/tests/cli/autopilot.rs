@@ -1,4 +1,5 @@
-//! The autopilot's commands: its switch, its plans and decisions on record, and the simulated cluster of the demo.
+//! The autopilot's commands: its switch, its plans and decisions on record, and the simulated
+//! cluster of the demo.
 
 use std::fs;
 
@@ -156,7 +157,8 @@ fn an_action_takes_few_appends_and_one_fsync_for_each() {
     assert!(report["planner"]["decisions"].as_i64() > Some(0), "{report}");
     let of = |event: &str, name: &str| report[event][name].as_f64().unwrap();
     assert_eq!(of("bad_node", "actions"), 3.0, "{report}");
-    // The event; the plan with what it proposes; approved, leased, applying, applied, verified; and a renewal of the lease.
+    // The event; the plan with what it proposes; approved, leased, applying, applied, verified; and
+    // a renewal of the lease.
     assert!(of("bad_node", "appends_per_action") <= 8.0, "{report}");
     assert!(
         of("demand_jump", "actions") >= 3.0 && of("demand_jump", "appends_per_action") <= 16.0,

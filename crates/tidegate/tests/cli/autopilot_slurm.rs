@@ -1,5 +1,6 @@
-//! `tidegate autopilot run` and `tidegate up --autopilot` on a real Slurm: the commands as an operator starts them, killed and started
-//! again, and what the tables and `scontrol` say afterwards.
+//! `tidegate autopilot run` and `tidegate up --autopilot` on a real Slurm: the commands as an
+//! operator starts them, killed and started again, and what the tables and `scontrol` say
+//! afterwards.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -110,7 +111,8 @@ fn a_bad_node_is_drained_and_returned_by_the_commands_themselves() {
     let life = Life::start(&["autopilot", "run", "--config"], &config, &data);
     wait_until("n3 to be drained", is_drained);
     assert!(n3().contains("Reason=tidegate:drain_node-"), "{}", n3());
-    // Killed, and another life goes on with the same journal: here inside `up`, which keeps the tables too.
+    // Killed, and another life goes on with the same journal: here inside `up`, which keeps the
+    // tables too.
     drop(life);
     signal(&data, 1, false);
     let up = ["up", "--listen", "127.0.0.1:0", "--autopilot"];

@@ -1,5 +1,5 @@
-//! What queries hold is bounded, whatever they ask: a real server under queries that would take all memory there is, with an
-//! eye on what the system says it holds.
+//! What queries hold is bounded, whatever they ask: a real server under queries that would take all
+//! memory there is, with an eye on what the system says it holds.
 
 mod hostile;
 
@@ -96,7 +96,8 @@ impl Drop for Watched {
     }
 }
 
-/// Reads again and again what the system says the process holds, and ends it before it takes the machine down.
+/// Reads again and again what the system says the process holds, and ends it before it takes the
+/// machine down.
 fn watch(process: u32, peak_kib: Arc<AtomicU64>, ended: Arc<AtomicBool>) -> JoinHandle<()> {
     const TOO_MUCH_KIB: u64 = 8 << 20;
     std::thread::spawn(move || {
@@ -173,8 +174,9 @@ impl Answer {
     }
 }
 
-/// Asks queries from several clients at once until time is up, every client so many at least. Returns how often they ended
-/// how. One client alone asks them in turn, and what has an answer then has to get it.
+/// Asks queries from several clients at once until time is up, every client so many at least.
+/// Returns how often they ended how. One client alone asks them in turn, and what has an answer
+/// then has to get it.
 fn ask_all(
     server: &Watched,
     clients: usize,
@@ -188,7 +190,8 @@ fn ask_all(
         for client in 0..clients {
             let (ended, wrong, queries) = (&ended, &wrong, &queries);
             scope.spawn(move || {
-                // Each client begins elsewhere and takes other steps, so that all kinds of queries meet.
+                // Each client begins elsewhere and takes other steps, so that all kinds of queries
+                // meet.
                 let step = if in_turn { 1 } else { [1, 7, 11, 13, 17][client % 5] };
                 for turn in 0.. {
                     if turn >= at_least && Instant::now() >= until {

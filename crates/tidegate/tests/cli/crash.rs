@@ -1,5 +1,5 @@
-//! kill -9 at any instant of an import, a pipeline run or a backfill costs nothing but a restart: the tables end up as those
-//! of an undisturbed one.
+//! kill -9 at any instant of an import, a pipeline run or a backfill costs nothing but a restart:
+//! the tables end up as those of an undisturbed one.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -84,7 +84,8 @@ impl Step {
     }
 }
 
-/// Kills each step one to three times, then lets it end. Returns which step was killed after how long.
+/// Kills each step one to three times, then lets it end. Returns which step was killed after how
+/// long.
 fn killed_run(steps: &[Step], file: &Path, data: &Path, rng: &mut ChaCha8Rng) -> Vec<(usize, Duration)> {
     for _ in 0..TRIES {
         let mut killed = Vec::new();
@@ -134,7 +135,8 @@ fn pipeline(what: &str, data: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Starts the command and kills it after a while. Returns whether it was still running; if not, it must have succeeded.
+/// Starts the command and kills it after a while. Returns whether it was still running; if not, it
+/// must have succeeded.
 fn killed_at(command: &mut Command, instant: Duration, stderr: &Path) -> bool {
     let mut child = command.stdout(Stdio::piped()).stderr(File::create(stderr).unwrap()).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
@@ -154,7 +156,8 @@ fn killed_at(command: &mut Command, instant: Duration, stderr: &Path) -> bool {
     killed
 }
 
-/// What a crash leaves behind can be queried before anything is mended, unless it came before there was anything.
+/// What a crash leaves behind can be queried before anything is mended, unless it came before there
+/// was anything.
 fn assert_readable(data: &Path) {
     if data.join("FORMAT").exists() {
         let counts = query(data, "SELECT count(*) AS jobs FROM jobs");

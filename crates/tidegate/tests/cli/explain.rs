@@ -1,4 +1,5 @@
-//! `tidegate explain job` of jobs whose figures were worked out by hand: those of the cases that the tables are tested with.
+//! `tidegate explain job` of jobs whose figures were worked out by hand: those of the cases that
+//! the tables are tested with.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,8 +24,8 @@ fn says(told: &str, words: &[&str]) {
     }
 }
 
-/// Of a job of which the case tells devices and steps only: that it holds GPUs from 00:00 of the cases' day on, and was seen to for
-/// so many minutes.
+/// Of a job of which the case tells devices and steps only: that it holds GPUs from 00:00 of the
+/// cases' day on, and was seen to for so many minutes.
 fn holding(job: &str, cluster: &str, gpus: u64, minutes: i64) -> [Event; 2] {
     [(JobEventKind::Started, job, 0), (JobEventKind::Observed, "", minutes)].map(|(kind, job, minute)| {
         Event::Job(JobEvent {
@@ -56,7 +57,8 @@ fn what_became_of_a_job_is_told_in_words() {
     let data = tables_of(folder.path(), events);
     let told = |job: &str, cluster: &str| succeed(&mut explain(&data, job, cluster));
 
-    // Two GPU-minutes: 30 s of start, 24 productive, and so on; a second of the second minute costs one and a half.
+    // Two GPU-minutes: 30 s of start, 24 productive, and so on; a second of the second minute costs
+    // one and a half.
     says(
         &told("1", "ledger_1m"),
         &[
@@ -76,7 +78,8 @@ fn what_became_of_a_job_is_told_in_words() {
     assert_eq!(json["held"]["costs"][0]["cost_micros"], 150_000, "the same cost from both tables: {json}");
     assert_eq!(json["helps"].as_str().map(|helps| helps.starts_with("start faster")), Some(true));
 
-    // As the case says: 150 of 400 GPU-s productive; ETTR 189 / 580; run 0: 100 of 200, and 109 of 200 held and 120 waited.
+    // As the case says: 150 of 400 GPU-s productive; ETTR 189 / 580; run 0: 100 of 200, and 109 of
+    // 200 held and 120 waited.
     says(
         &told("g1", "goodput"),
         &[
@@ -87,7 +90,8 @@ fn what_became_of_a_job_is_told_in_words() {
             "no price is known for 0.11 GPU-h",
         ],
     );
-    // 20,000,000 of 79,152,000 GFLOP; of the first minute it is known that no more than 20,777,400 of 59,364,000 were done.
+    // 20,000,000 of 79,152,000 GFLOP; of the first minute it is known that no more than 20,777,400
+    // of 59,364,000 were done.
     says(&told("m1", "mfu_1m"), &["MFU          25.3 % (", "no more than 35.0 %"]);
     says(
         &told("b4", "bottleneck_1m"),

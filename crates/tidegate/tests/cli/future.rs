@@ -21,7 +21,8 @@ fn envelope(event_time_ms: i64, observed_time_ms: i64) -> Option<Envelope> {
     })
 }
 
-/// A job that was told of in time and is of the year 9999; an agent whose clock is wrong; a step of a million years.
+/// A job that was told of in time and is of the year 9999; an agent whose clock is wrong; a step of
+/// a million years.
 fn wrong() -> Vec<Event> {
     vec![
         Event::Job(JobEvent {

@@ -51,7 +51,8 @@ fn a_backtest_on_the_log_has_the_jobs_of_its_tables() {
     let queued = |row: &Value| row["values"][0]["value"].as_f64().unwrap();
     assert!(queued(&policies[1]) < queued(&policies[0]), "{} {}", queued(&policies[0]), queued(&policies[1]));
 
-    // One of the pools serves: what it held is demand, and the others may borrow what it does not need.
+    // One of the pools serves: what it held is demand, and the others may borrow what it does not
+    // need.
     let report = told(&[
         "--policy", "static", "--policy", "lender", "--serves", SERVES, "--price", "2", "--train", "18",
     ]);

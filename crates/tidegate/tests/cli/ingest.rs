@@ -1,4 +1,5 @@
-//! Events over HTTP: agents send to `tidegate up --ingest`, which is killed and started again meanwhile.
+//! Events over HTTP: agents send to `tidegate up --ingest`, which is killed and started again
+//! meanwhile.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -224,7 +225,8 @@ fn without_being_asked_to_it_takes_nothing_in() {
     assert!(refused.to_string().contains("start it with --ingest"), "{refused}");
 }
 
-/// The server is killed again and again while an agent sends; what it told is in the log once and in order, and in the tables.
+/// The server is killed again and again while an agent sends; what it told is in the log once and
+/// in order, and in the tables.
 #[test]
 fn a_server_that_is_killed_gets_everything_once() {
     let folder = tempfile::tempdir().unwrap();

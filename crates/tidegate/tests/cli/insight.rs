@@ -1,4 +1,5 @@
-//! Insight through the program: a job with a planted straggler and days of jobs → tables, and the same again.
+//! Insight through the program: a job with a planted straggler and days of jobs → tables, and the
+//! same again.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -55,7 +56,8 @@ fn days() -> Vec<Event> {
     events.collect()
 }
 
-/// A job of the trial with few ranks and no restart, one of which is a quarter slower for ten minutes.
+/// A job of the trial with few ranks and no restart, one of which is a quarter slower for ten
+/// minutes.
 fn scene() -> Vec<Event> {
     let plans = (0..100).map(|seed| Plan::draw(seed, Regime::A, Some(0.7)));
     let plan = plans

@@ -1,4 +1,5 @@
-//! The program with its log on a real Kafka broker: the tables of the embedded log, whoever computes them.
+//! The program with its log on a real Kafka broker: the tables of the embedded log, whoever
+//! computes them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -69,7 +70,8 @@ fn tables_are_those_of_the_embedded_log_whoever_computes_them() {
     assert_same_tables(&contents(&alone), &expected, "backfill");
 }
 
-/// Two and then five processes share the partitions of a log that fills while they run; one of the five dies.
+/// Two and then five processes share the partitions of a log that fills while they run; one of the
+/// five dies.
 #[test]
 fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
     let (Some(log), Some(other)) = (log(), log()) else { return };
@@ -161,7 +163,8 @@ fn what_cannot_be_reached_or_read_is_named() {
     let nobody = run(&mut pipeline_run("kafka://127.0.0.1:1/x", &place.data()));
     nobody.refused(&["Kafka at 127.0.0.1:1", "check that the address is right"]);
     assert!(!place.data().exists(), "an address where nobody answers leaves no folder behind");
-    // Topics that are not there are nothing to read; reading creates none, and neither does the broker.
+    // Topics that are not there are nothing to read; reading creates none, and neither does the
+    // broker.
     let nothing = succeed(&mut pipeline_run(&log, &place.0.path().join("nothing")));
     assert!(nothing.starts_with("0 records"), "{nothing}");
     assert_eq!(status(&log, &place.0.path().join("nothing"))["partitions"].as_array().unwrap().len(), 0);
@@ -212,7 +215,8 @@ mod poison {
     use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
     use rdkafka::{Offset, TopicPartitionList};
 
-    /// Three messages that nobody can read, and three good ones once more, in other partitions than their keys belong to.
+    /// Three messages that nobody can read, and three good ones once more, in other partitions than
+    /// their keys belong to.
     pub fn write(servers: &str, topic: &str) -> usize {
         let good = first_messages(servers, topic);
         let producer: BaseProducer = ClientConfig::new().set("bootstrap.servers", servers).create().unwrap();

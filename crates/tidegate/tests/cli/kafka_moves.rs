@@ -206,7 +206,8 @@ fn a_broker_that_is_away_for_long_is_waited_for() {
     assert!(answer.contains("2127"), "{answer}");
 }
 
-/// One broker of three after the other is killed and comes back, while processes are killed and stopped too.
+/// One broker of three after the other is killed and comes back, while processes are killed and
+/// stopped too.
 #[test]
 fn killed_brokers_beside_killed_processes_cost_nothing() {
     if !broker::installed() {

@@ -1,4 +1,5 @@
-//! What may befall an import while it runs: a second writer, an endless line, a file that goes away, a full disk.
+//! What may befall an import while it runs: a second writer, an endless line, a file that goes
+//! away, a full disk.
 
 use std::fs;
 use std::io::Write;
@@ -144,7 +145,8 @@ fn a_file_that_is_deleted_while_it_is_read_is_read_to_its_end() {
     assert_eq!(query(&place.data(), "SELECT count(*) AS n FROM jobs"), "n\n8000\n");
 }
 
-/// Imports on a file system of that size, then again on a larger one. Needs root, who may mount in a namespace of his own.
+/// Imports on a file system of that size, then again on a larger one. Needs root, who may mount in
+/// a namespace of his own.
 const SMALL_THEN_LARGE_DISK: &str = r#"
 mount -t tmpfs -o size="$1" tmpfs "$2"
 "$3" import jobs "$4" --map jobs_csv --data "$2/data" && exit 9
@@ -173,7 +175,8 @@ fn a_full_disk_is_named_and_costs_nothing() {
     let place = Place::new();
     let file = place.file("jobs.csv", jobs(20_000));
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        // Without the right to mount, a limit on the size of files stands in for the disk; the log meets it first.
+        // Without the right to mount, a limit on the size of files stands in for the disk; the log
+        // meets it first.
         let limited = "trap '' XFSZ; ulimit -f 100; exec \"$@\"";
         let program = import(&file, "jobs_csv", &place.data());
         let mut command = Command::new("sh");

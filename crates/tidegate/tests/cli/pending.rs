@@ -1,4 +1,5 @@
-//! Why jobs wait: `pending`, `fragmentation`, `tidegate explain job` and `tidegate topology import` over one made-up day.
+//! Why jobs wait: `pending`, `fragmentation`, `tidegate explain job` and `tidegate topology import`
+//! over one made-up day.
 
 use std::fs;
 use std::path::Path;
@@ -64,8 +65,9 @@ fn why_jobs_wait_is_told_in_tables_and_in_words() {
     topology(folder.path(), &data);
 }
 
-/// At 03:00 jobs 2 (2 nodes of 8), 1 (1 node of 8) and 6 (1 node of 2) wait and could start, and n1 has 3 free, n2 7: for the
-/// three tasks of 8 all 10 are unusable, for the task of 2 none: 30 / 4 tasks = 7.5.
+/// At 03:00 jobs 2 (2 nodes of 8), 1 (1 node of 8) and 6 (1 node of 2) wait and could start, and n1
+/// has 3 free, n2 7: for the three tasks of 8 all 10 are unusable, for the task of 2 none: 30 / 4
+/// tasks = 7.5.
 fn fragmentation(data: &Path) {
     let at = "TIMESTAMP '2024-03-01T03:00:00Z'";
     let shown = query(
@@ -167,7 +169,8 @@ fn accounting_with_declared_nodes_says_which_wait_it_was() {
         "SELECT job_id, constraint, reason, date_part('hour', since) * 60 + date_part('minute', since) AS from_minute, \
          ms_between(since, until) / 60000 AS minutes, free_gpus_milli FROM pending ORDER BY job_id, since",
     );
-    // Job 6 became eligible at 09:55 and is before all others by its priority; 4 does not stand in line.
+    // Job 6 became eligible at 09:55 and is before all others by its priority; 4 does not stand in
+    // line.
     let expected = "\
 job_id,constraint,reason,from_minute,minutes,free_gpus_milli
 3,capacity_taken,,570,90,2000

@@ -14,8 +14,8 @@ fn price(data: &Path, words: &[&str]) -> Command {
 const BOOK: &str = "SELECT pool, gpu_model, contract, price_micros_per_gpu_hour AS price, from_time, to_time FROM prices \
                     ORDER BY pool NULLS FIRST, from_time";
 
-/// The shipped jobs' mapping names no pool, so the job of an hour and a GPU has the price of any GPU: half an hour at 2.00, half
-/// an hour at 3.00, 2.50 together.
+/// The shipped jobs' mapping names no pool, so the job of an hour and a GPU has the price of any
+/// GPU: half an hour at 2.00, half an hour at 3.00, 2.50 together.
 #[test]
 fn prices_are_entered_corrected_ended_and_applied() {
     let place = Place::new();

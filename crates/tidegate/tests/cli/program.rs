@@ -12,7 +12,8 @@ pub const HEADER: &str = "job_id,team,gpus,submit_time,start_time,end_time,state
 pub const GOOD_ROW: &str =
     "1,vision,1,2024-03-01T00:00:00Z,2024-03-01T01:00:00Z,2024-03-01T02:00:00Z,COMPLETED\n";
 
-/// The program without settings of the environment, without input. `TIDEGATE_BIN` names another build of it, for long proofs.
+/// The program without settings of the environment, without input. `TIDEGATE_BIN` names another
+/// build of it, for long proofs.
 pub fn tidegate() -> Command {
     let built = env!("CARGO_BIN_EXE_tidegate");
     let mut command = Command::new(std::env::var_os("TIDEGATE_BIN").unwrap_or_else(|| built.into()));
@@ -115,8 +116,8 @@ pub fn query(data: &Path, sql: &str) -> String {
     succeed(tidegate().args(["sql", "--format", "csv", "--data"]).arg(data).arg(sql))
 }
 
-/// The named tables of a data folder: of each the header line, then its rows in the order of their text; of one without
-/// rows nothing.
+/// The named tables of a data folder: of each the header line, then its rows in the order of their
+/// text; of one without rows nothing.
 pub fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, Vec<String>> {
     let has_rows = |name: &str| format!("SELECT '{name}' AS name, count(*) > 0 AS has_rows FROM {name}");
     let all: Vec<String> = names.iter().map(|name| has_rows(name.as_ref())).collect();
@@ -134,8 +135,9 @@ pub fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, Vec<St
     listed.lines().skip(1).map(rows).collect()
 }
 
-/// The views that people ask most, and every stored table of a data folder whose contents follow from its events: how often a window was revised tells in which
-/// order they came, so that table is left out.
+/// The views that people ask most, and every stored table of a data folder whose contents follow
+/// from its events: how often a window was revised tells in which order they came, so that table is
+/// left out.
 pub fn table_names(data: &Path) -> Vec<String> {
     let listed = query(data, "describe");
     let stored = listed.lines().skip(1).filter_map(|line| line.split_once(",table,"));

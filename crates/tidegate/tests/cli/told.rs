@@ -1,4 +1,5 @@
-//! Data folders with the events of hand-worked cases (`pipelines/tests/NAME/events.jsonl`), through the log as any others.
+//! Data folders with the events of hand-worked cases (`pipelines/tests/NAME/events.jsonl`), through
+//! the log as any others.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -11,8 +11,9 @@ pub struct Claim {
     pub end: f64,
 }
 
-/// Time-weighted mean of GPUs claimed in each of `hours` hours from hour `first` on: for every job `gpus × overlap / 1 h`.
-/// Exact, in O(jobs + hours): a claim that covers an hour whole goes through a difference array.
+/// Time-weighted mean of GPUs claimed in each of `hours` hours from hour `first` on: for every job
+/// `gpus × overlap / 1 h`. Exact, in O(jobs + hours): a claim that covers an hour whole goes
+/// through a difference array.
 pub fn hourly(claims: &[Claim], first: usize, hours: usize) -> Vec<f64> {
     let mut part = vec![0.0; hours];
     let mut whole = vec![0.0; hours + 1];

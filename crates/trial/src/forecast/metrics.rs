@@ -15,7 +15,8 @@ pub type Quantiles = [f64; 4];
 /// Scores of one series over all origins and the horizons of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
-    /// Mean absolute error over that of the value a day before, in the hours before the first origin.
+    /// Mean absolute error over that of the value a day before, in the hours before the first
+    /// origin.
     pub mase: f64,
     /// `200 |e| / (|y| + |f|)`, %.
     pub smape: f64,
@@ -32,7 +33,8 @@ pub struct Scores {
 /// Scores by bucket (its greatest horizon).
 pub type ByBucket = BTreeMap<usize, Scores>;
 
-/// Scores forecasts, shape (origins, horizon), against the series they are of. Negative quantiles count as zero.
+/// Scores forecasts, shape (origins, horizon), against the series they are of. Negative quantiles
+/// count as zero.
 pub fn score(
     values: &[f64],
     first_origin: usize,

@@ -1,4 +1,5 @@
-//! Protocol of the demand forecasts: series of public traces, origins, scores and rivals, as published with the figures.
+//! Protocol of the demand forecasts: series of public traces, origins, scores and rivals, as
+//! published with the figures.
 
 mod demand;
 mod metrics;

@@ -1,4 +1,5 @@
-//! A series gone through hour by hour, as a pipeline would: the same forecaster answers wherever it is asked.
+//! A series gone through hour by hour, as a pipeline would: the same forecaster answers wherever it
+//! is asked.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -19,7 +20,8 @@ pub(crate) struct Replayed {
     pub(crate) event_us: f64,
 }
 
-/// Replays `series` up to the last hour asked for, with the job table or the clients where the trace has them.
+/// Replays `series` up to the last hour asked for, with the job table or the clients where the
+/// trace has them.
 ///
 /// # Errors
 /// The forecaster refuses the series.
@@ -100,7 +102,8 @@ impl Known {
     }
 }
 
-/// Submissions, starts and ends in order of time; the traces have no queue, so a job starts as it is submitted.
+/// Submissions, starts and ends in order of time; the traces have no queue, so a job starts as it
+/// is submitted.
 fn events(series: &Series) -> Vec<(i64, JobEvent)> {
     let mut out = Vec::with_capacity(series.claims.len() * 3);
     for (id, claim) in (0_u64..).zip(&series.claims) {

@@ -11,7 +11,8 @@ use super::{
 pub type Of = fn(&str) -> bool;
 
 impl Report {
-    /// Geometric mean over the series `of` accepts of a score relative to that of SNaive24; `None` without such series.
+    /// Geometric mean over the series `of` accepts of a score relative to that of SNaive24; `None`
+    /// without such series.
     pub fn relative(&self, model: &str, bucket: usize, metric: fn(&Scores) -> f64, of: Of) -> Option<f64> {
         let (rows, base) = (self.series.get(model)?, self.series.get(RIVALS[0])?);
         let logs: Vec<f64> = rows

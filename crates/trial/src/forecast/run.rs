@@ -82,7 +82,8 @@ fn run_series(series: &Series, report: &mut Report) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Our own forecasts at the origins; the same forecaster goes through all of them, as it would in a pipeline.
+/// Our own forecasts at the origins; the same forecaster goes through all of them, as it would in a
+/// pipeline.
 fn ours(series: &Series, origins: &[usize]) -> Result<(Vec<Vec<Quantiles>>, Times), TraceError> {
     let refused = |why| TraceError::Refused { name: series.name.clone(), why };
     let mut replayed = replay(series, series.horizon, &origins.iter().copied().collect()).map_err(refused)?;

@@ -54,7 +54,8 @@ pub fn load(folder: &Path) -> Result<Vec<Series>, TraceError> {
     Ok(all)
 }
 
-/// A series of jobs by their size: one for each class that has demand, named `SET-CLASS`, with the same origins.
+/// A series of jobs by their size: one for each class that has demand, named `SET-CLASS`, with the
+/// same origins.
 pub fn by_class(series: &Series) -> Vec<Series> {
     let of_class = |class: &&str| {
         let own = series.claims.iter().filter(|claim| size_class(claim.gpus) == Some(class));
@@ -219,7 +220,8 @@ fn servegen(folder: &Path) -> Result<Vec<Series>, TraceError> {
         .collect()
 }
 
-/// Hourly mean rate over 14 days by model and, if named, client: six windows of ten minutes an hour, a missing one is no request.
+/// Hourly mean rate over 14 days by model and, if named, client: six windows of ten minutes an
+/// hour, a missing one is no request.
 fn hourly_rates(
     file: &Columns,
     client: Option<&str>,

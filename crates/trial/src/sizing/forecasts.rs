@@ -1,5 +1,5 @@
-//! The 16 job-demand series as cases, with the forecaster as an expert: its marginal quantiles at each decision and lesson, as a
-//! pipeline would have had them.
+//! The 16 job-demand series as cases, with the forecaster as an expert: its marginal quantiles at
+//! each decision and lesson, as a pipeline would have had them.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -17,7 +17,8 @@ use crate::forecast::{Series, load, replay};
 /// Series that are not GPUs.
 const SERVING: &str = "servegen";
 
-/// Reads the series from `folder` and lets the forecaster say, at break-even `rho`, what it would commit to.
+/// Reads the series from `folder` and lets the forecaster say, at break-even `rho`, what it would
+/// commit to.
 ///
 /// # Errors
 /// A trace that is missing, a series the forecaster refuses, `rho` out of range.
@@ -38,7 +39,8 @@ fn case(series: Series, level: f64) -> Result<Case, SizingTrialError> {
     })
 }
 
-/// What the forecaster would have committed to at each decision and lesson, by hours known and term.
+/// What the forecaster would have committed to at each decision and lesson, by hours known and
+/// term.
 fn commitments(series: &Series, level: f64) -> Result<BTreeMap<(usize, usize), f64>, SizingTrialError> {
     let mut commitments = BTreeMap::new();
     for (known, forecast) in replay(series, TERMS[0], &asked(series.first_origin, series.step))?.forecasts {

@@ -1,5 +1,5 @@
-//! Protocols of sizing and advice: what commitments would have cost beside the best known afterwards, and how far a scaling
-//! curve fitted on small sizes is off on large ones.
+//! Protocols of sizing and advice: what commitments would have cost beside the best known
+//! afterwards, and how far a scaling curve fitted on small sizes is off on large ones.
 
 mod forecasts;
 mod profiles;

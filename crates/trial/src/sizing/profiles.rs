@@ -16,8 +16,9 @@ pub struct Profile {
     pub steps: Vec<(Size, f64)>,
 }
 
-/// Reads the profiles from `folder`, but for those that are modelled (`gpt_pmp`), a copy (`default`) or partly made up
-/// (`dgx-ext`), and those with fewer than three numbers of GPUs or only one node.
+/// Reads the profiles from `folder`, but for those that are modelled (`gpt_pmp`), a copy
+/// (`default`) or partly made up (`dgx-ext`), and those with fewer than three numbers of GPUs or
+/// only one node.
 ///
 /// # Errors
 /// A file or column that is missing.

@@ -1,8 +1,9 @@
 //! Regret of commitments: their cost over the cheapest commitment known afterwards, less one.
 //!
-//! Each series has 24 decisions; a series' regret is of the sums over its decisions, a table's the mean over series. Commitments
-//! are not rounded, so that small series count as large ones do. What a policy learns from is the same rules' commitments every
-//! six hours, those alone whose term had passed.
+//! Each series has 24 decisions; a series' regret is of the sums over its decisions, a table's the
+//! mean over series. Commitments are not rounded, so that small series count as large ones do. What
+//! a policy learns from is the same rules' commitments every six hours, those alone whose term had
+//! passed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +37,8 @@ pub struct Case {
     pub outside: Vec<Outside>,
 }
 
-/// An expert whose commitments are given: by hours known and term. It is asked at decisions and at lessons; where it has no
-/// answer the last week's quantile stands in.
+/// An expert whose commitments are given: by hours known and term. It is asked at decisions and at
+/// lessons; where it has no answer the last week's quantile stands in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outside {
     /// Name of its row.
@@ -225,7 +226,8 @@ fn regret(
             Policy::Leader => {
                 let experts = commitments(case, known, term, prices);
                 let leader = follow(&lessons.at(known), experts.len(), current, SWITCHING)?;
-                // The first leader is no switch; every other costs what the policy was told it would.
+                // The first leader is no switch; every other costs what the policy was told it
+                // would.
                 let switched = current.is_some_and(|current| current != leader);
                 current = Some(leader);
                 prices.total(experts[leader], demand) + if switched { SWITCHING * oracle } else { 0.0 }

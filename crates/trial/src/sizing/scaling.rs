@@ -28,8 +28,9 @@ pub struct ScalingRow {
     pub covered: f64,
 }
 
-/// Fits each profile on sizes of at most `fitted_gpus` GPUs, taking every second batch where a size has many, and asks it about
-/// all larger ones. Profiles without larger sizes or with fewer than three numbers of GPUs below are left out.
+/// Fits each profile on sizes of at most `fitted_gpus` GPUs, taking every second batch where a size
+/// has many, and asks it about all larger ones. Profiles without larger sizes or with fewer than
+/// three numbers of GPUs below are left out.
 ///
 /// # Errors
 /// What advice refuses.

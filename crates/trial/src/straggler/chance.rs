@@ -1,4 +1,5 @@
-//! Randomness: every consumer draws from its own stream, so that one more draw in one place moves nothing in another.
+//! Randomness: every consumer draws from its own stream, so that one more draw in one place moves
+//! nothing in another.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,15 +14,16 @@ pub(crate) fn child(seed: u64, regime: char, purpose: &str) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(key)
 }
 
-/// Student's t of three degrees of freedom, by Bailey's method. Cut at ±40: beyond it a step is a pause, drawn elsewhere.
+/// Student's t of three degrees of freedom, by Bailey's method. Cut at ±40: beyond it a step is a
+/// pause, drawn elsewhere.
 pub(crate) fn student3(rng: &mut ChaCha8Rng) -> f64 {
     let u = (1.0 - rng.random::<f64>()).cbrt();
     let v: f64 = rng.random();
     ((3.0 * (1.0 / (u * u) - 1.0)).sqrt() * (std::f64::consts::TAU * v).cos()).clamp(-40.0, 40.0)
 }
 
-/// What a scale of Student's t of three degrees of freedom has to be divided by to have its noise as published: 1.4826 times the
-/// median of |t|, 0.764892.
+/// What a scale of Student's t of three degrees of freedom has to be divided by to have its noise
+/// as published: 1.4826 times the median of |t|, 0.764892.
 pub(crate) const STUDENT3_NOISE: f64 = 1.134_029;
 
 /// Standard normal, by Box and Muller.

@@ -1,7 +1,9 @@
-//! Trials of straggler detectors: jobs whose faults are known, a detector and its rivals on the same reports, one score.
+//! Trials of straggler detectors: jobs whose faults are known, a detector and its rivals on the
+//! same reports, one score.
 //!
-//! The jobs are generated from published figures (each constant names its source); nothing here is shared with the detector but
-//! the types it is told and says. A seed and a regime make one job; half of the jobs are clean.
+//! The jobs are generated from published figures (each constant names its source); nothing here is
+//! shared with the detector but the types it is told and says. A seed and a regime make one job;
+//! half of the jobs are clean.
 
 mod chance;
 mod judge;

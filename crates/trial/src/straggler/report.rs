@@ -67,7 +67,8 @@ pub struct Measures {
     pub false_per_job_day: f64,
     /// False alarms in 1,000 GPU-days.
     pub false_per_1000_gpu_days: f64,
-    /// From the first slow step's end to what decided the alarm, event time, s: median and 95th percentile.
+    /// From the first slow step's end to what decided the alarm, event time, s: median and 95th
+    /// percentile.
     pub delay_s: Option<(f64, f64)>,
     /// The same to when the alarm was heard.
     pub heard_s: Option<(f64, f64)>,

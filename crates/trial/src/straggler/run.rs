@@ -18,7 +18,8 @@ use tidegate_insight::straggler::Settings;
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Options {
-    /// Seeds, from and to (excluded). Those below 100 are for tuning; those from 1,000 on for reports nobody tuned on.
+    /// Seeds, from and to (excluded). Those below 100 are for tuning; those from 1,000 on for
+    /// reports nobody tuned on.
     pub seeds: (u64, u64),
     /// Regimes; one job of each a seed.
     pub regimes: Vec<Regime>,
@@ -144,8 +145,9 @@ pub fn hear(
 /// Whether a job is in a group.
 type Keep = fn(&Job) -> bool;
 
-/// Groups of jobs: each regime, and the published mixes of them. In those, sequences are uneven in 21.4 % of the homogeneous jobs
-/// (OSDI'25), and 40 % of all are heterogeneous; which seeds' jobs are in is drawn by seed.
+/// Groups of jobs: each regime, and the published mixes of them. In those, sequences are uneven in
+/// 21.4 % of the homogeneous jobs (OSDI'25), and 40 % of all are heterogeneous; which seeds' jobs
+/// are in is drawn by seed.
 fn groups(regimes: &[Regime]) -> Vec<(&'static str, Keep)> {
     const B_OF_A: f64 = 0.214 / 0.786;
     const C_OF_A: f64 = (1.0 + B_OF_A) * 0.4 / 0.6;

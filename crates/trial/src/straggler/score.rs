@@ -20,7 +20,8 @@ pub struct Hit {
     pub delay_s: Option<f64>,
     /// The same to when it was heard.
     pub heard_s: Option<f64>,
-    /// Whether exactly the faulty rank, node or fabric was named; `None` where no report could tell, or nobody was named.
+    /// Whether exactly the faulty rank, node or fabric was named; `None` where no report could
+    /// tell, or nobody was named.
     pub blamed: Option<bool>,
     /// Whether what was named lies on the faulty node.
     pub node: Option<bool>,
@@ -75,7 +76,8 @@ fn standing(truth: &Truth, met: &[usize]) -> Standing {
     }
 }
 
-/// Scores one job: the first alarm of at least this level inside an event, up to 60 s after it, whose ranks meet it.
+/// Scores one job: the first alarm of at least this level inside an event, up to 60 s after it,
+/// whose ranks meet it.
 pub fn score(truth: &Truth, alarms: &[Alarm], level: Level) -> JobScore {
     let mut first: Vec<Option<&Alarm>> = vec![None; truth.events.len()];
     let mut wrong: Vec<u64> = Vec::new();

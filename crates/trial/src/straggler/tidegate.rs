@@ -30,7 +30,8 @@ impl Tidegate {
     }
 }
 
-/// What a signal alarms about: closings and corrections of what was said before do not, nor what is nobody's fault.
+/// What a signal alarms about: closings and corrections of what was said before do not, nor what is
+/// nobody's fault.
 fn alarm(signal: &Signal) -> Option<Alarm> {
     let level = match signal.stage {
         Stage::Suspect => Level::Suspect,
@@ -87,7 +88,8 @@ mod tests {
     use super::*;
     use crate::straggler::scene::{Injected, Place, Plan, Regime, Stream};
 
-    /// A job of four nodes, a device of which runs hot from 600 to 1,500 s while another is slow and shows nothing.
+    /// A job of four nodes, a device of which runs hot from 600 to 1,500 s while another is slow
+    /// and shows nothing.
     fn hot_and_silent() -> Stream {
         let plan =
             Plan { nodes: 4, stages: 1, restarts_s: Vec::new(), ..Plan::draw(5, Regime::A, Some(0.6)) };

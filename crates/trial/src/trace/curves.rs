@@ -12,9 +12,10 @@ use crate::sizing::{Profile, SizingTrialError, profiles};
 /// GPUs that the global batch of a job fills with its largest local batch.
 const FILLS_GPUS: u32 = 8;
 
-/// A curve for each model and kind of hardware in `sia_scaling_profiles`, by name, going on to `max_gpus`. The global batch is
-/// held: that of 8 GPUs with their largest local batch. With more GPUs the local batch is smaller, and what was measured of it
-/// is interpolated; with fewer, gradients are accumulated at the largest local batch. Of one number of GPUs the placement on the
+/// A curve for each model and kind of hardware in `sia_scaling_profiles`, by name, going on to
+/// `max_gpus`. The global batch is held: that of 8 GPUs with their largest local batch. With more
+/// GPUs the local batch is smaller, and what was measured of it is interpolated; with fewer,
+/// gradients are accumulated at the largest local batch. Of one number of GPUs the placement on the
 /// fewest nodes counts. Profiles with fewer than two such sizes are left out.
 ///
 /// # Errors
@@ -91,8 +92,8 @@ mod tests {
             at(64, 8, 40, 1.0),
         ];
         let profile = Profile { name: "made".into(), steps };
-        // The global batch is 800: 4 GPUs do 400 a second (on one node), 8 do 640, 16 with 50 each 16 × 50 / 1.0 = 800; 64 GPUs
-        // would have 12.5 each, of which nothing was measured.
+        // The global batch is 800: 4 GPUs do 400 a second (on one node), 8 do 640, 16 with 50 each
+        // 16 × 50 / 1.0 = 800; 64 GPUs would have 12.5 each, of which nothing was measured.
         assert_eq!(throughputs(&profile), [(4, 400.0), (8, 640.0), (16, 800.0)]);
     }
 }

@@ -13,14 +13,17 @@ use crate::columns::Columns;
 /// A trace of online demand, by the file it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// `servegen_load_10min`: requests a second of each model over 14 days. Models count alike: each as a share of its own
-    /// peak, and the sum of all. A model that covers less than half of the time is left out.
+    /// `servegen_load_10min`: requests a second of each model over 14 days. Models count alike:
+    /// each as a share of its own peak, and the sum of all. A model that covers less than half of
+    /// the time is left out.
     Servegen,
-    /// `alibaba_dlrm_instances`: GPU instances (role HN) that are there, over 31 days; in each step the most at once.
+    /// `alibaba_dlrm_instances`: GPU instances (role HN) that are there, over 31 days; in each step
+    /// the most at once.
     Dlrm,
 }
 
-/// Demand over time. Its absolute level means nothing where only a part of the services is in the trace, so it is a share.
+/// Demand over time. Its absolute level means nothing where only a part of the services is in the
+/// trace, so it is a share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DemandTrace {
     /// Name of the file.
@@ -42,7 +45,8 @@ impl Demand {
     /// Reads it from a folder whose files are named as those of the public traces.
     ///
     /// # Errors
-    /// [`TraceError`] names the file that is missing or of another form, or says that no row of it can be used.
+    /// [`TraceError`] names the file that is missing or of another form, or says that no row of it
+    /// can be used.
     pub fn read(self, folder: &Path) -> Result<DemandTrace, TraceError> {
         let (file, levels, rows) = match self {
             Self::Servegen => servegen(folder),
@@ -120,8 +124,9 @@ fn dlrm(folder: &Path) -> Result<Levels, TraceError> {
     Ok((FILE, most_in_steps(&changes, STEPS, STEP_S as i64), rows))
 }
 
-/// The greatest level within each step, of a level that starts at 0 and changes at the times given. Changes of one second
-/// count together, so that one instance that follows another at once is not two.
+/// The greatest level within each step, of a level that starts at 0 and changes at the times given.
+/// Changes of one second count together, so that one instance that follows another at once is not
+/// two.
 pub(super) fn most_in_steps(changes: &[(i64, i64)], steps: usize, step_s: i64) -> Vec<f64> {
     let (mut level, mut next) = (0i64, 0);
     let mut most = Vec::with_capacity(steps);
@@ -160,8 +165,8 @@ impl DemandTrace {
         self.step_us * self.shares.len() as i64
     }
 
-    /// GPUs needed in each step of `[from_us, from_us + span_us)` where the trace's greatest demand is `peak_gpus`. Behind its
-    /// end the trace begins again.
+    /// GPUs needed in each step of `[from_us, from_us + span_us)` where the trace's greatest demand
+    /// is `peak_gpus`. Behind its end the trace begins again.
     pub fn window(&self, from_us: i64, span_us: i64, peak_gpus: u32) -> Vec<u32> {
         let (from, steps) = ((from_us / self.step_us) as usize, (span_us + self.step_us - 1) / self.step_us);
         let gpus = |share: &f64| (share * f64::from(peak_gpus)).ceil() as u32;
@@ -177,7 +182,8 @@ mod tests {
 
     #[test]
     fn the_most_in_a_step_counts_what_changes_within_it() {
-        // 2 from the start; 3 at 50 s; back to 2 at 120 s, where another comes as one goes; nothing from 300 s on.
+        // 2 from the start; 3 at 50 s; back to 2 at 120 s, where another comes as one goes; nothing
+        // from 300 s on.
         let changes = [(0, 2), (50, 1), (120, -1), (120, -1), (120, 1), (300, -2)];
         assert_eq!(most_in_steps(&changes, 4, 100), [3.0, 3.0, 2.0, 0.0]);
     }

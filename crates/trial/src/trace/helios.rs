@@ -1,12 +1,15 @@
-//! Jobs that explain what ran and waited: Helios publishes no job log of Earth in this cut, but GPUs and jobs that ran and
-//! waited in each minute, for each virtual cluster, jobs of eight GPUs and more apart from smaller ones.
+//! Jobs that explain what ran and waited: Helios publishes no job log of Earth in this cut, but
+//! GPUs and jobs that ran and waited in each minute, for each virtual cluster, jobs of eight GPUs
+//! and more apart from smaller ones.
 //!
-//! A rise of GPUs that run is a start, a fall an end; what changes of the GPUs that wait, starts added, are submissions, and
-//! where that is below zero someone gave up. Those who wait longest start first, unless one of exactly that size waits; of those
-//! that run, the latest of exactly that size ends, or the latest, but none that began in the minute before if there is another: in
-//! the minute of a hand-over the trace counts the job that ends and the one that begins. So the GPU time of all jobs together is
-//! exactly that of the trace, and what waits in each minute too. How it is shared among jobs is not known: starts and ends within
-//! one minute cancel out, so jobs are fewer and longer than they were.
+//! A rise of GPUs that run is a start, a fall an end; what changes of the GPUs that wait, starts
+//! added, are submissions, and where that is below zero someone gave up. Those who wait longest
+//! start first, unless one of exactly that size waits; of those that run, the latest of exactly
+//! that size ends, or the latest, but none that began in the minute before if there is another: in
+//! the minute of a hand-over the trace counts the job that ends and the one that begins. So the GPU
+//! time of all jobs together is exactly that of the trace, and what waits in each minute too. How
+//! it is shared among jobs is not known: starts and ends within one minute cancel out, so jobs are
+//! fewer and longer than they were.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -38,7 +41,8 @@ pub(super) struct Minute {
     pub(super) small: Level,
 }
 
-/// All virtual clusters, minute by minute, without the minutes of an outage, when nothing is said to run anywhere.
+/// All virtual clusters, minute by minute, without the minutes of an outage, when nothing is said
+/// to run anywhere.
 pub(super) fn minutes(folder: &Path) -> Result<(BTreeMap<String, Vec<Minute>>, Rows), TraceError> {
     let file = Columns::read(folder, FILE)?;
     let (time, vc) = (file.micros("time")?, file.texts("vc")?);
@@ -126,8 +130,8 @@ struct Lot {
     start: i64,
 }
 
-/// Jobs of one virtual cluster that explain its minutes, and GPUs that were asked for and never given. What runs in the last
-/// minute ends with it.
+/// Jobs of one virtual cluster that explain its minutes, and GPUs that were asked for and never
+/// given. What runs in the last minute ends with it.
 pub(super) fn explain(minutes: impl Iterator<Item = (i64, Level)>, large: bool) -> (Vec<Arrival>, u32) {
     let (mut waiting, mut running, mut jobs): (Vec<Lot>, Vec<Lot>, Vec<Arrival>) = Default::default();
     let (mut before, mut last, mut gave_up) = (Level::default(), 0, 0);
@@ -142,7 +146,8 @@ pub(super) fn explain(minutes: impl Iterator<Item = (i64, Level)>, large: bool) 
         take(&mut running, ended.min(older), true, |lot| jobs.extend(finished(lot, at)));
         take(&mut just_begun, ended.saturating_sub(older), true, |lot| jobs.extend(finished(lot, at)));
         running.append(&mut just_begun);
-        // What waits now is what waited, less what started and was given up, and what was submitted.
+        // What waits now is what waited, less what started and was given up, and what was
+        // submitted.
         let submitted = (level.waiting + started).saturating_sub(before.waiting);
         let cancelled = before.waiting.saturating_sub(level.waiting + started);
         let new_jobs = level.jobs_running.saturating_sub(before.jobs_running) + level.jobs_waiting;
@@ -167,7 +172,8 @@ fn finished(lot: Lot, end: i64) -> Option<Arrival> {
     })
 }
 
-/// Takes `gpus` out of lots: one of exactly that size, else from the latest or the earliest on, the last of them in part.
+/// Takes `gpus` out of lots: one of exactly that size, else from the latest or the earliest on, the
+/// last of them in part.
 fn take(lots: &mut Vec<Lot>, gpus: u32, latest: bool, mut taken: impl FnMut(Lot)) {
     let exactly = |lot: &Lot| lot.gpus == gpus;
     let found = if latest { lots.iter().rposition(exactly) } else { lots.iter().position(exactly) };
@@ -188,7 +194,8 @@ fn take(lots: &mut Vec<Lot>, gpus: u32, latest: bool, mut taken: impl FnMut(Lot)
     }
 }
 
-/// `gpus` as `jobs` jobs as alike as can be: large ones of whole nodes but for the first, small ones below a node.
+/// `gpus` as `jobs` jobs as alike as can be: large ones of whole nodes but for the first, small
+/// ones below a node.
 fn sizes(gpus: u32, jobs: u32, large: bool) -> Vec<u32> {
     if gpus == 0 {
         return Vec::new();

@@ -12,15 +12,18 @@ use crate::columns::Columns;
 pub enum Jobs {
     /// `ms_itp_jobs`: the jobs of all clusters of the file together; a cluster is a team.
     Itp,
-    /// `philly_jobs`: October and November 2017, the months its notes recommend; a virtual cluster is a team.
+    /// `philly_jobs`: October and November 2017, the months its notes recommend; a virtual cluster
+    /// is a team.
     Philly,
-    /// `helios_earth_vc_1min`: no job log, but what ran and waited in each minute; jobs are what explains it, see
-    /// [`helios`](super::helios). A virtual cluster is a team and has its quota.
+    /// `helios_earth_vc_1min`: no job log, but what ran and waited in each minute; jobs are what
+    /// explains it, see [`helios`](super::helios). A virtual cluster is a team and has its quota.
     Helios,
-    /// `alibaba_openb_pods`, days 112 to 140, before which there is almost nothing, on nodes as large as those of
-    /// `alibaba_openb_nodes`. Parts of a GPU count as one; the model of GPU that a pod asks for is not looked at.
+    /// `alibaba_openb_pods`, days 112 to 140, before which there is almost nothing, on nodes as
+    /// large as those of `alibaba_openb_nodes`. Parts of a GPU count as one; the model of GPU that
+    /// a pod asks for is not looked at.
     Openb,
-    /// `philly_multigpu_attempts`, jobs of four GPUs and more: each counts once, for as long as all its attempts ran.
+    /// `philly_multigpu_attempts`, jobs of four GPUs and more: each counts once, for as long as all
+    /// its attempts ran.
     PhillyAttempts,
 }
 
@@ -37,7 +40,8 @@ impl Jobs {
     /// Reads it from a folder whose files are named as those of the public traces.
     ///
     /// # Errors
-    /// [`TraceError`] names the file that is missing or of another form, or says that no row of it is a job.
+    /// [`TraceError`] names the file that is missing or of another form, or says that no row of it
+    /// is a job.
     pub fn read(self, folder: &Path) -> Result<JobTrace, TraceError> {
         let trace = match self {
             Self::Itp => itp(folder),
@@ -66,7 +70,8 @@ const MOST_S: f64 = 1e10;
 /// GPUs that one job can ask for.
 const MOST_GPUS: f64 = 1e6;
 
-/// The rows that are jobs submitted in `[from_s, from_s + days)`, by submission; the others are counted.
+/// The rows that are jobs submitted in `[from_s, from_s + days)`, by submission; the others are
+/// counted.
 fn arrivals<'a>(
     rows: impl Iterator<Item = Row<'a>>,
     from_s: f64,

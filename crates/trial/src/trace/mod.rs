@@ -1,9 +1,10 @@
-//! Real traces for the simulator: public Parquet files of jobs and of online demand, read as arrivals and services, and put
-//! together on a cluster on which policies are compared.
+//! Real traces for the simulator: public Parquet files of jobs and of online demand, read as
+//! arrivals and services, and put together on a cluster on which policies are compared.
 //!
-//! What a trace does not tell (which jobs are elastic, how often they write checkpoints, in which week the cluster is looked at)
-//! is drawn from a seed. What cannot be used is counted with its reason and said; a file that is missing is an error.
-//! [`site`] takes a site's own history in the same way.
+//! What a trace does not tell (which jobs are elastic, how often they write checkpoints, in which
+//! week the cluster is looked at) is drawn from a seed. What cannot be used is counted with its
+//! reason and said; a file that is missing is an error. [`site`] takes a site's own history in the
+//! same way.
 
 mod contenders;
 mod curves;
@@ -101,7 +102,8 @@ pub struct JobTrace {
     pub arrivals: Vec<Arrival>,
     /// Length of those days, µs.
     pub length_us: i64,
-    /// GPUs of the nodes of the cluster it is from, in the order of its file; empty where the trace does not tell.
+    /// GPUs of the nodes of the cluster it is from, in the order of its file; empty where the trace
+    /// does not tell.
     pub node_gpus: Vec<u32>,
     /// Quotas of teams, GPUs; empty where the trace does not tell.
     pub quotas: BTreeMap<String, u32>,
@@ -114,7 +116,8 @@ impl JobTrace {
         Self { file, arrivals, length_us, node_gpus: Vec::new(), quotas: BTreeMap::new(), rows }
     }
 
-    /// GPUs that its jobs would keep busy all the time: their GPU time over the length of the trace.
+    /// GPUs that its jobs would keep busy all the time: their GPU time over the length of the
+    /// trace.
     pub fn load_gpus(&self) -> f64 {
         let work: i128 = self.arrivals.iter().map(|a| i128::from(a.gpus) * i128::from(a.work_us)).sum();
         work as f64 / self.length_us.max(1) as f64

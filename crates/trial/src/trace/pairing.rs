@@ -88,9 +88,10 @@ pub struct About {
 }
 
 impl Pairing {
-    /// A cluster for a trace of jobs and, if there is one, of demand. Where the trace tells sizes of nodes, nodes are taken from
-    /// its list at even steps; else they have 8 GPUs. Without a service teams have their quotas, and there are as many GPUs as quotas
-    /// unless a size is asked for.
+    /// A cluster for a trace of jobs and, if there is one, of demand. Where the trace tells sizes
+    /// of nodes, nodes are taken from its list at even steps; else they have 8 GPUs. Without a
+    /// service teams have their quotas, and there are as many GPUs as quotas unless a size is asked
+    /// for.
     ///
     /// # Errors
     /// [`TraceError::Shape`] if the trace is shorter than the window or a share is out of range.
@@ -156,8 +157,9 @@ impl Pairing {
         Ok(Self { jobs, demand, spec, shape, peak_gpus })
     }
 
-    /// What a seed is tried on: windows of whole days of both traces, and what they do not tell. A trace of demand that is no
-    /// longer than the window is turned by whole days instead; one with days before that were seen never is.
+    /// What a seed is tried on: windows of whole days of both traces, and what they do not tell. A
+    /// trace of demand that is no longer than the window is turned by whole days instead; one with
+    /// days before that were seen never is.
     ///
     /// # Panics
     /// Never: the shape was checked.
@@ -180,7 +182,8 @@ impl Pairing {
             past_gpus.push(demand.window(from_us - past_us, past_us, self.peak_gpus));
         }
         let arrivals = window(&self.jobs.arrivals, jobs_from_us, span_us);
-        // Of quotas alone the question is who waits for whom; the trace's run times hold what failures cost there.
+        // Of quotas alone the question is who waits for whom; the trace's run times hold what
+        // failures cost there.
         let faults_ppm = if self.demand.is_some() { Unknowns::default().faults_ppm } else { 0 };
         let unknowns = Unknowns { faults_ppm, ..Unknowns::default() };
         let setting = Setting::from_trace(self.spec.clone(), &arrivals, services, &unknowns, span_us, seed);
@@ -207,8 +210,9 @@ impl Pairing {
     }
 }
 
-/// The jobs of `[from_us, from_us + span_us)`, times from its beginning. What would still run then, had it started when it was
-/// submitted, is there from the beginning on with what is left of it: a cluster is not empty when one begins to look.
+/// The jobs of `[from_us, from_us + span_us)`, times from its beginning. What would still run then,
+/// had it started when it was submitted, is there from the beginning on with what is left of it: a
+/// cluster is not empty when one begins to look.
 fn window(arrivals: &[Arrival], from_us: i64, span_us: i64) -> Vec<Arrival> {
     let shifted = |a: &Arrival| {
         let submit_us = a.submit_us - from_us;

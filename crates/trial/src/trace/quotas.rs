@@ -1,4 +1,5 @@
-//! How much of the demand that waits idle quotas of other teams can serve: as recorded, and in the simulator.
+//! How much of the demand that waits idle quotas of other teams can serve: as recorded, and in the
+//! simulator.
 
 use std::{ops::Range, path::Path};
 
@@ -16,8 +17,9 @@ use super::{About, Jobs, Pairing, Shape, TraceError, helios};
 pub struct Recorded {
     /// GPU-hours asked for by jobs that waited.
     pub waited_gpu_hours: f64,
-    /// Of those, GPU-hours for which in the same minute a GPU of some quota was idle: the sum over minutes of the smaller of
-    /// what waited and what was idle, as if any job could use any part. No policy can serve more of them.
+    /// Of those, GPU-hours for which in the same minute a GPU of some quota was idle: the sum over
+    /// minutes of the smaller of what waited and what was idle, as if any job could use any part.
+    /// No policy can serve more of them.
     pub servable_gpu_hours: f64,
 }
 
@@ -41,8 +43,8 @@ pub struct QuotaReport {
     pub recorded: Recorded,
     /// Walls first, then lent.
     pub rows: Vec<QuotaRow>,
-    /// Share of the GPU time that waits behind walls and does not where quotas are lent; seeds are drawn in pairs. `None` where
-    /// nothing waits.
+    /// Share of the GPU time that waits behind walls and does not where quotas are lent; seeds are
+    /// drawn in pairs. `None` where nothing waits.
     pub served_share: Option<Interval>,
     /// Within which time owners are promised their room, µs.
     pub promise_us: i64,

@@ -166,8 +166,8 @@ fn a_missing_file_and_one_without_jobs_are_named() {
 #[test]
 fn demand_is_a_share_of_its_greatest() {
     let folder = tempfile::tempdir().unwrap();
-    // Model a: 10, 20, 40 in three steps; b: 6, 3, 0; c is there in one step only. a and b count alike: a quarter and a whole,
-    // a half and a half, a whole and nothing.
+    // Model a: 10, 20, 40 in three steps; b: 6, 3, 0; c is there in one step only. a and b count
+    // alike: a quarter and a whole, a half and a half, a whole and nothing.
     write(
         folder.path(),
         "servegen_load_10min",
@@ -184,7 +184,8 @@ fn demand_is_a_share_of_its_greatest() {
     assert_eq!(servegen.rows.of("no time within 14 days or no rate"), 1);
     assert_eq!(servegen.window(0, 30 * MINUTE_US, 10), [10, 8, 8]);
 
-    // Two GPUs from before the trace to its end, one more from 700 to 1,300 s; the CPU instance does not count.
+    // Two GPUs from before the trace to its end, one more from 700 to 1,300 s; the CPU instance
+    // does not count.
     write(
         folder.path(),
         "alibaba_dlrm_instances",
@@ -255,7 +256,8 @@ fn jobs_explain_what_ran_and_waited() {
     assert_eq!(work, minutes.iter().map(|l| i64::from(l.running)).sum::<i64>());
 }
 
-/// One node for jobs and one for a service; two jobs that need a whole node each, and a demand that goes 7, 6, 6 GPUs.
+/// One node for jobs and one for a service; two jobs that need a whole node each, and a demand that
+/// goes 7, 6, 6 GPUs.
 fn small_pairing(folder: &Path) -> Pairing {
     write(
         folder,
@@ -289,13 +291,15 @@ fn a_backtest_of_two_jobs_by_hand() {
     let make = contender("static").unwrap();
     let rows = backtest(&[&*make], quiet..quiet + 1, &|seed| pairing.setting(seed)).unwrap();
     let of = |metric: Metric| rows[0].values[metric as usize].unwrap().value;
-    // 8 GPUs for 10 hours and for 2; the service is given (7 + 6 + 6) / 3 GPUs for 56 days, and nothing is missing.
+    // 8 GPUs for 10 hours and for 2; the service is given (7 + 6 + 6) / 3 GPUs for 56 days, and
+    // nothing is missing.
     let (useful, answered, paid) = (96.0, 19.0 / 3.0 * 1_344.0, 16.0 * 1_344.0);
     assert!((of(Metric::UsefulGpuHours) - useful).abs() < 1e-6);
     assert_eq!((of(Metric::UnmetMinutes), of(Metric::LostGpuHours), of(Metric::Done)), (0.0, 0.0, 1.0));
     assert!((of(Metric::WastedMoney) - 2.0 * (paid - useful - answered)).abs() < 1e-3);
     assert!((of(Metric::MoneyPerUsefulGpuHour) - 2.0 * paid / (useful + answered)).abs() < 1e-6);
-    // The second waits 9 hours and what the first takes beyond its 10: it starts in 35 s and pauses at most 48 times for 20 s.
+    // The second waits 9 hours and what the first takes beyond its 10: it starts in 35 s and pauses
+    // at most 48 times for 20 s.
     let beyond_h = of(Metric::QueueHours) * 2.0 - 9.0;
     assert!((35.0 / 3_600.0 - 1e-6..995.0 / 3_600.0).contains(&beyond_h), "{beyond_h}");
     assert!((of(Metric::Usage) - of(Metric::Allocation) - answered / paid).abs() < 1e-9);
@@ -351,8 +355,9 @@ fn a_window_begins_with_what_still_runs() {
 #[test]
 fn idle_quotas_as_recorded_by_hand() {
     let folder = tempfile::tempdir().unwrap();
-    // v has 16 GPUs, w 8. Minute 0: v runs 8 and 8 wait, 16 are idle. Minute 1: 24 wait, 16 idle. Minute 2 is an outage. Minute
-    // 1439: nobody waits. So 32 GPU-minutes wait, and 8 + 16 of them beside idle quotas.
+    // v has 16 GPUs, w 8. Minute 0: v runs 8 and 8 wait, 16 are idle. Minute 1: 24 wait, 16 idle.
+    // Minute 2 is an outage. Minute 1439: nobody waits. So 32 GPU-minutes wait, and 8 + 16 of them
+    // beside idle quotas.
     let (v_waits, w_waits) = ([8, 24, 0, 0], [0; 4]);
     let (v_runs, w_runs) = ([8, 8, 0, 8], [0; 4]);
     let minutes = [0, 1, 2, 1_439];

@@ -13,7 +13,8 @@ use crate::slurm::marker;
 use crate::slurm::observe::Look;
 use crate::slurm::probe::Rights;
 
-/// A time as Slurm takes it, in the zone of this machine, which its programs share; whole seconds, the rest is cut off.
+/// A time as Slurm takes it, in the zone of this machine, which its programs share; whole seconds,
+/// the rest is cut off.
 pub(super) fn time(us: i64) -> Result<String, TargetError> {
     let at = Local.timestamp_opt(us.div_euclid(1_000_000), 0).single();
     let at = at.ok_or_else(|| unknown(format!("{us} us is no time of this machine's calendar")))?;
@@ -138,7 +139,8 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// Makes a reservation, unless one of the name is there: names are unique, so of two that try one makes it.
+    /// Makes a reservation, unless one of the name is there: names are unique, so of two that try
+    /// one makes it.
     pub(super) fn create(&self, name: &str, values: &[String]) -> Result<(), TargetError> {
         let args: Vec<&str> =
             ["create", "reservation"].into_iter().chain(values.iter().map(String::as_str)).collect();

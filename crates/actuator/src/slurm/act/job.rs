@@ -85,7 +85,8 @@ impl Act<'_> {
                 Ok(format!("scontrol update {} {}", update[0], update[1]))
             }
             (Some(after), Ok(_)) if after.phase == Phase::Waiting => {
-                // It was requeued in the same moment: for a job that waits the list is a wish for nodes. It wished for none.
+                // It was requeued in the same moment: for a job that waits the list is a wish for
+                // nodes. It wished for none.
                 let undo = self.slurm.tell("scontrol", &["update", &update[0], "ReqNodeList="]);
                 let undone =
                     undo.map_or_else(|failed| format!("; the list stays: {failed:?}"), |_| String::new());
@@ -247,7 +248,8 @@ impl Act<'_> {
         }
     }
 
-    /// What is written beside a change of a job: into the `AdminComment`, or where we may not, into the `Comment`.
+    /// What is written beside a change of a job: into the `AdminComment`, or where we may not, into
+    /// the `Comment`.
     fn mark(&self, job: &QueueJob) -> String {
         if self.setup.keeping.as_administrator {
             format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker()))
@@ -261,7 +263,8 @@ impl Act<'_> {
         format!("StartTime=now+{}", self.config.restart_after_s)
     }
 
-    /// Stops the job unless it was stopped since the action began, and waits until it has let go; `None`: it ended.
+    /// Stops the job unless it was stopped since the action began, and waits until it has let go;
+    /// `None`: it ended.
     fn stopped(&self, id: &str, how: &str, entry: &Entry) -> Result<Option<QueueJob>, TargetError> {
         let deadline = self.deadline();
         let mut told = None;

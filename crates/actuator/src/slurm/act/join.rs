@@ -1,4 +1,5 @@
-//! Growth by jobs that join: submitted as the job's own user, from the script that the job names, and gone when it is.
+//! Growth by jobs that join: submitted as the job's own user, from the script that the job names,
+//! and gone when it is.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,8 +23,8 @@ const WRITABLE: u32 = 0o022;
 const LEAVE: &str = "#!/bin/bash\nPATH=\"$PATH:/usr/bin:/bin\"\n[ -z \"$TIDEGATE_PROGRAMS\" ] || PATH=\"$TIDEGATE_PROGRAMS:$PATH\"\n\
     scancel --user=\"$TIDEGATE_USER\" --name=\"$TIDEGATE_NAME\"\n";
 
-/// Options that a script may give by itself, `#SBATCH --NAME=VALUE`. Submitted by root others could give it what its user may not have,
-/// e.g. `--priority`.
+/// Options that a script may give by itself, `#SBATCH --NAME=VALUE`. Submitted by root others could
+/// give it what its user may not have, e.g. `--priority`.
 const OPTIONS: [&str; 10] = [
     "output",
     "error",
@@ -71,8 +72,8 @@ impl Act<'_> {
         Ok(Before { restarts: Some(job.restarts), nodes: Vec::new() })
     }
 
-    /// The script of a job's satellites. It runs as the job's user, and coordinators and Operators can write comments too: so it
-    /// must be that user's, and nobody else may write it.
+    /// The script of a job's satellites. It runs as the job's user, and coordinators and Operators
+    /// can write comments too: so it must be that user's, and nobody else may write it.
     fn script(&self, job: &QueueJob) -> Result<String, TargetError> {
         let path = Declared::read(&job.comment).elastic.and_then(|elastic| elastic.satellite);
         let path =
@@ -197,7 +198,8 @@ impl Act<'_> {
         told.map(|_| ()).map_err(|failed| failed.as_error(&self.action.id))
     }
 
-    /// Cancels satellites of a job: all, or those that are on other nodes than `keep` or on none yet.
+    /// Cancels satellites of a job: all, or those that are on other nodes than `keep` or on none
+    /// yet.
     pub(super) fn leave(
         &self,
         parent: &QueueJob,

@@ -99,7 +99,8 @@ impl Act<'_> {
         told.ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))
     }
 
-    /// Writes limit and description in one message, where the description is still the one that was read.
+    /// Writes limit and description in one message, where the description is still the one that was
+    /// read.
     fn rewrite(&self, qos: &str, told: &QosLimit, wanted: &Lent) -> Result<String, TargetError> {
         let (which, found) = (format!("name={qos}"), format!("description={}", told.description));
         let (limit, text) = (wanted.limit(), wanted.description());
@@ -155,7 +156,8 @@ impl Act<'_> {
         self.rewrite(qos, &told, &lent)
     }
 
-    /// A job of ours that begins when the loan ends and takes it off the limit, see `restore.sh`; one is enough.
+    /// A job of ours that begins when the loan ends and takes it off the limit, see `restore.sh`;
+    /// one is enough.
     fn will_end(&self, qos: &str, id: &str, end_us: i64) -> Result<(), TargetError> {
         let end_s = end_us.div_euclid(1_000_000).to_string();
         let name = format!("{}.{end_s}", restore_name(id));
@@ -197,7 +199,8 @@ impl Act<'_> {
         self.standing(qos, told).map(|_| Before::default())
     }
 
-    /// Lowers the limit: nothing more starts on what is called back. Who still holds it is for others to stop.
+    /// Lowers the limit: nothing more starts on what is called back. Who still holds it is for
+    /// others to stop.
     pub(super) fn reclaim_limit(&self, look: &Look, loan: &str, to_gpus: u32) -> Result<String, TargetError> {
         let Some((qos, ..)) = lent::of_loan(look, loan) else { return Ok(format!("loan {loan} is over")) };
         let told = self.qos_now(qos)?;

@@ -136,8 +136,9 @@ impl Act<'_> {
         Ok(Before { restarts: None, nodes: back.iter().cloned().collect() })
     }
 
-    /// What is called back leaves the reservation at once: jobs on it go on, and nothing of the borrower starts there. The last
-    /// node cannot leave a reservation: where a job is on it nobody may use the reservation any more.
+    /// What is called back leaves the reservation at once: jobs on it go on, and nothing of the
+    /// borrower starts there. The last node cannot leave a reservation: where a job is on it nobody
+    /// may use the reservation any more.
     pub(super) fn reclaim(&self, look: &Look, loan: &str, to_gpus: u32) -> Result<String, TargetError> {
         if lent::of_loan(look, loan).is_some() {
             return self.reclaim_limit(look, loan, to_gpus);
@@ -168,8 +169,8 @@ impl Act<'_> {
     }
 }
 
-/// Ends a loan that is called back as a whole: its reservation goes, or while jobs use it is closed and left with their nodes.
-/// What still runs when its time is over Slurm stops then.
+/// Ends a loan that is called back as a whole: its reservation goes, or while jobs use it is closed
+/// and left with their nodes. What still runs when its time is over Slurm stops then.
 pub(in crate::slurm) fn close(
     slurm: &Slurm,
     config: &SlurmConfig,

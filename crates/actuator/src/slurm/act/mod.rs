@@ -1,4 +1,5 @@
-//! The steps of each kind of action. Each looks first at what is there, so that begun ones go on where they stopped.
+//! The steps of each kind of action. Each looks first at what is there, so that begun ones go on
+//! where they stopped.
 
 mod capacity;
 mod job;

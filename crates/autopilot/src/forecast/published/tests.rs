@@ -54,7 +54,8 @@ fn levels_between_and_beyond_those_published() {
     for (level, gpus) in [(0.0, 10.0), (0.1, 10.0), (0.3, 15.0), (0.5, 20.0), (0.97, 31.0), (0.99, 33.0)] {
         near(Some(step.at(level)), gpus);
     }
-    // 4 GPUs from 0.95 to 0.99 are ln 5 of an exponential tail, so ten times rarer is 4 x ln 10 / ln 5 = 5.7227 more.
+    // 4 GPUs from 0.95 to 0.99 are ln 5 of an exponential tail, so ten times rarer is 4 x ln 10 /
+    // ln 5 = 5.7227 more.
     near(Some(step.at(0.999)), 38.7227);
     assert!(step.at(1.0).is_finite());
     // One value is all there is to say.
@@ -71,12 +72,14 @@ fn a_bound_is_for_every_instant_of_all_hours_it_touches() {
     near(bound(15, 15), 35.5885);
     // Two: at 0.975, 31.5.
     near(bound(15, 75), 39.9186);
-    // Three, the third ten higher: at 1 - 0.1 / 6 = 0.98333, 32.33333 and 42.33333; 30 + 12.33333 x sqrt 3.
+    // Three, the third ten higher: at 1 - 0.1 / 6 = 0.98333, 32.33333 and 42.33333; 30 + 12.33333 x
+    // sqrt 3.
     near(bound(15, 130), 51.3620);
     // 60 are needed now, 20.0814 above this hour's bound, and so much above all others.
     near(bound(60, 75), 60.0);
     near(bound(60, 130), 30.0 + 21.3620 + (60.0 - 41.3620));
-    // Hours 4 and 5 were not published: the higher of 3 and 6 stands for them. Beyond the sixth nobody knows.
+    // Hours 4 and 5 were not published: the higher of 3 and 6 stands for them. Beyond the sixth
+    // nobody knows.
     assert!(bound(15, 5 * 60).is_some());
     assert_eq!(bound(15, 351), None);
 }
@@ -87,7 +90,8 @@ fn a_time_drawn_from_the_hours_ahead() {
         chosen(ForecastSource::Log, ISSUED, 15).typical_gpus(OF, level, within_min * 60_000).unwrap()
     };
     assert!((typical(0.5, 60) - 20.0).abs() < 0.2, "{}", typical(0.5, 60));
-    // Half of the hours are ten higher: below 20 are half of the lower ones and a tenth of the others at most, as those begin there.
+    // Half of the hours are ten higher: below 20 are half of the lower ones and a tenth of the
+    // others at most, as those begin there.
     let both = typical(0.5, 4 * 60);
     assert!((22.0..28.0).contains(&both), "{both}");
 }
@@ -141,7 +145,8 @@ fn who_answers_is_chosen_for_each_series() {
     near(best.highest_gpus(Series { owner: "research", pool: "train" }, 0.9, 60_000), 32.0);
     let log = chosen(ForecastSource::Log, at, 15);
     assert_eq!(log.highest_gpus(Series { owner: "research", pool: "train" }, 0.9, 60_000), None);
-    // The least of what is said of the next hour and of the day, and only bounds that are dangerous are off.
+    // The least of what is said of the next hour and of the day, and only bounds that are dangerous
+    // are off.
     best.published().held(
         Named::Team("serving".into()),
         Reach::Step,
@@ -156,7 +161,8 @@ fn who_answers_is_chosen_for_each_series() {
     };
     assert_eq!((*issued_us, off.len()), (ISSUED, 0));
     assert!(far.as_ref().is_some_and(|why| why.contains("beyond a day")), "{far:?}");
-    // An hour ahead it is published still, at 0.95 as by hand above; what may be 24 hours ahead is told from the past, which is too short.
+    // An hour ahead it is published still, at 0.95 as by hand above; what may be 24 hours ahead is
+    // told from the past, which is too short.
     near(best.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
     assert_eq!(best.highest_gpus(OF, 0.9, 18 * 3_600_000), None);
     assert!(matches!(&seen.foreseen["research"]["train"], ForeseenBy::Past { .. }));

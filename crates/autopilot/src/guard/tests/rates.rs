@@ -80,8 +80,8 @@ fn a_lender_turns_by_the_share_of_its_quota_and_not_when_a_loan_had_its_time() {
         };
         with((0..turns).flat_map(turn).collect())
     };
-    // 64 of 128 GPUs come and go: half a turn each time. Three are the most. Back, out, back, out ...: 2 n - 1 halves, and one
-    // more of 8 GPUs is a sixteenth.
+    // 64 of 128 GPUs come and go: half a turn each time. Three are the most. Back, out, back, out
+    // ...: 2 n - 1 halves, and one more of 8 GPUs is a sixteenth.
     let young = Some(1_800 * S);
     let ask = |history: &History| {
         rule(&acts(""), &state, history, &reclaim(&["s00"], 32)).is_none()
@@ -215,7 +215,8 @@ fn to_and_fro_is_noticed() {
         };
         with((0..count).map(one).collect())
     };
-    // Up, down, up: two turns; a shrink would be the third, and three are the most. After one step more it would be the fourth.
+    // Up, down, up: two turns; a shrink would be the third, and three are the most. After one step
+    // more it would be the fourth.
     assert_eq!(rule(&acts(""), &state, &turns(3), &resize(&state, "e", 8)), None);
     assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 24)), Some(Rule::Oscillation));
     assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 8)), None, "on in the same direction");

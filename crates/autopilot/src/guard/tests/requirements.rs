@@ -1,5 +1,6 @@
-//! The safety requirements of the field notes on control (section 5) that concern planner, guard, intents and record, and the tests of
-//! each. The others are the actuator's, the targets' or the server's.
+//! The safety requirements of the field notes on control (section 5) that concern planner, guard,
+//! intents and record, and the tests of each. The others are the actuator's, the targets' or the
+//! server's.
 
 /// Number, requirement, tests.
 const REQUIREMENTS: &[(u8, &str, &[&str])] = &[

@@ -1,4 +1,5 @@
-//! Whole histories: plans are made, asked about and carried out again and again on a cluster that changes by chance.
+//! Whole histories: plans are made, asked about and carried out again and again on a cluster that
+//! changes by chance.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

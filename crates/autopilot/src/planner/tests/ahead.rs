@@ -36,7 +36,8 @@ impl DemandForecast for Peak {
     }
 }
 
-/// GPUs before and after, beginning and end of the one change of a reservation, s from now; its benefit and cost.
+/// GPUs before and after, beginning and end of the one change of a reservation, s from now; its
+/// benefit and cost.
 type Made = (u32, u32, i64, i64, i64, i64);
 
 fn made(policy: &str, state: &ClusterState, high: f64) -> (Vec<Made>, Report) {
@@ -74,13 +75,15 @@ fn reserved(gpus: u32, start_s: i64) -> ClusterState {
 
 #[test]
 fn nodes_are_reserved_from_before_the_rise_until_after_it() {
-    // Two hours are looked at in steps of the 15 minutes that taking back takes; the fifth, until 75 minutes, is the first with a rise.
-    // The level leaves 1.96 / 41.96 = 0.0467. Of 24 GPUs, 20 foreseen and 4 of them every other time, are needed 0.5 x 4 + 16 x
-    // (0.5 + 0.0467) / 2 + 4 x 0.0467 / 2 = 6.467, for 4,500 s; a missing one counts 20 times an idle one.
+    // Two hours are looked at in steps of the 15 minutes that taking back takes; the fifth, until
+    // 75 minutes, is the first with a rise. The level leaves 1.96 / 41.96 = 0.0467. Of 24 GPUs, 20
+    // foreseen and 4 of them every other time, are needed 0.5 x 4 + 16 x (0.5 + 0.0467) / 2 + 4 x
+    // 0.0467 / 2 = 6.467, for 4,500 s; a missing one counts 20 times an idle one.
     let (all, _) = made(AHEAD, &cluster(), 60.0);
     assert_eq!(all.iter().map(|m| (m.0, m.1, m.2, m.3)).collect::<Vec<_>>(), [(0, 24, 3_600, 8_100)]);
     assert!((all[0].4 - 582_040_100).abs() < 2_000 && (all[0].5 - 78_898_000).abs() < 2_000, "{all:?}");
-    // No more than the policy says, nothing for nobody, nothing where no rise comes or nobody knows its pool.
+    // No more than the policy says, nothing for nobody, nothing where no rise comes or nobody knows
+    // its pool.
     let (all, _) = made("[reservation]\nahead = { serving = 20 }", &cluster(), 60.0);
     assert_eq!((all[0].0, all[0].1), (0, 16));
     assert_eq!(made("", &cluster(), 60.0).0, []);

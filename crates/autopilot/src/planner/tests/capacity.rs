@@ -42,7 +42,8 @@ fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
     );
     assert!(decision.action.preconditions.iter().all(|fact| fact.holds(&state).is_ok()));
     state.jobs.clear();
-    // 32 GPUs of their own are free: a gang of 32 needs no loan, one of 33 all of its GPUs in one place.
+    // 32 GPUs of their own are free: a gang of 32 needs no loan, one of 33 all of its GPUs in one
+    // place.
     state.jobs.insert("w".into(), pending(32, 60));
     assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), []);
     state.jobs.insert("w".into(), pending(33, 60));
@@ -108,11 +109,12 @@ fn lent() -> ClusterState {
 
 #[test]
 fn free_nodes_come_back_first_then_what_loses_least() {
-    // The owner has 64 of 128 and will need 100: 36 GPUs, five nodes. Two are free; 20 GPUs are left, three nodes:
-    // e can leave two nodes (16) or stop (24), b stop (8), a stop (16).
-    // Each node e leaves costs half a node's hour, 14,400, and 20 s of the GPUs that stay: 8 x 20 = 160 for two nodes: 28,960 GPU-s.
-    // b stopped: 8 x (3,600 + 660) = 34,080; a twice that. e and b together 63,040, 24 GPUs; e stopped 24 x 660 + 16 nodes' worth
-    // (8 + 4 + 4) x 3,600 = 73,440; e and b are cheapest.
+    // The owner has 64 of 128 and will need 100: 36 GPUs, five nodes. Two are free; 20 GPUs are
+    // left, three nodes: e can leave two nodes (16) or stop (24), b stop (8), a stop (16). Each
+    // node e leaves costs half a node's hour, 14,400, and 20 s of the GPUs that stay: 8 x 20 = 160
+    // for two nodes: 28,960 GPU-s. b stopped: 8 x (3,600 + 660) = 34,080; a twice that. e and b
+    // together 63,040, 24 GPUs; e stopped 24 x 660 + 16 nodes' worth (8 + 4 + 4) x 3,600 = 73,440;
+    // e and b are cheapest.
     let state = lent();
     let (plan, _) = planned(&state, &Says::highest(100.0));
     let reclaims = of_kind(&plan, Kind::Reclaim);
@@ -208,7 +210,8 @@ fn a_loan_that_ends_goes_on_or_comes_back_whole() {
         (*to_gpus, of_kind(&plan, Kind::Lend).len())
     };
     assert_eq!(back(&state), (56, 0));
-    // While that node is on its way nothing more is asked for; when time runs out all of it comes back.
+    // While that node is on its way nothing more is asked for; when time runs out all of it comes
+    // back.
     let lent = state.loans.get_mut("lend-1").unwrap();
     (lent.reclaiming_gpus, lent.reclaiming_nodes) = (8, ["s00".to_owned()].into());
     let (plan, _) = planned(&state, &Says::highest(57.0));
@@ -249,7 +252,8 @@ fn what_is_promised_is_kept_back_for_as_long_as_taking_back_takes() {
     let mut state = cluster();
     many_wait(&mut state);
     let lent = |state: &ClusterState| lends(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0);
-    // 900 s promised: 40 + 60 and 8 are kept of 128: 20, two nodes. In 300 s, as measured: 40 + 20 and 8: 60, seven nodes.
+    // 900 s promised: 40 + 60 and 8 are kept of 128: 20, two nodes. In 300 s, as measured: 40 + 20
+    // and 8: 60, seven nodes.
     assert_eq!(lent(&state), [(16, 2)]);
     let share = state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap();
     share.reclaim_took_ms = Some(300_000);
@@ -259,7 +263,8 @@ fn what_is_promised_is_kept_back_for_as_long_as_taking_back_takes() {
         state.nodes.get_mut(name).unwrap().state = crate::state::NodeState::Down;
     }
     assert_eq!(lent(&state), [(40, 5)]);
-    // With five nodes lent 72 are there; 60 are promised. Two more down: 56, and one node comes back.
+    // With five nodes lent 72 are there; 60 are promised. Two more down: 56, and one node comes
+    // back.
     loan(&mut state, &LENT[..5]);
     let back = |state: &ClusterState| {
         of_kind(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0, Kind::Reclaim).len()
@@ -317,7 +322,8 @@ fn quotas_that_several_share_are_lent_by_number_and_come_back_by_job() {
         state.jobs.get_mut(id).unwrap().loan = Some("lend-1".into());
     }
     state.jobs.get_mut("a").unwrap().checkpoint.last_us = Some(NOW - 60 * S);
-    // It has 8 and needs 20: 12 more. 8 of the loan are idle, 4 must be freed: job a, whose checkpoint is fresh.
+    // It has 8 and needs 20: 12 more. 8 of the loan are idle, 4 must be freed: job a, whose
+    // checkpoint is fresh.
     let (plan, _) = planned(&state, &Says::highest(20.0));
     let Change::Reclaim { to_gpus, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
     assert_eq!(*to_gpus, 12);
@@ -339,7 +345,8 @@ fn quotas_follow_demand_a_step_at_a_time_and_purchases_are_proposals() {
             to_gpus,
         })
     };
-    // Research wants 60 of 32, but the pool has no more; serving comes down by 8 of 128 and buys 60 instead of 128.
+    // Research wants 60 of 32, but the pool has no more; serving comes down by 8 of 128 and buys 60
+    // instead of 128.
     let bought = Change::AdjustReservation(Adjust::Commitment {
         pool: "serve".into(),
         from_gpus: 128,

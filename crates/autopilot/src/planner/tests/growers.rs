@@ -20,8 +20,8 @@ fn lent(policy: &str, state: &ClusterState) -> Vec<(u32, String, i64)> {
 fn what_runs_and_has_no_room_may_grow_on_a_loan() {
     let mut state = cluster();
     state.jobs.insert("e".into(), elastic(&["t0", "t1", "t2", "t3"], 900_000));
-    // 64 in a step: eight nodes of 0.9 for an hour, less 20 s of the 29.6 GPUs' work that four nodes do, less the chance of 0.2 that a
-    // tenth is lost.
+    // 64 in a step: eight nodes of 0.9 for an hour, less 20 s of the 29.6 GPUs' work that four
+    // nodes do, less the chance of 0.2 that a tenth is lost.
     assert_eq!(lent(GROWTH, &state), [(64, "research".into(), (207_360_000 - 592_000) * 98 / 100)]);
     assert_eq!(lent("", &state), [], "only where the policy says so");
     let mut firm = state.clone();

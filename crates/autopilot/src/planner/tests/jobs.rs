@@ -45,7 +45,8 @@ fn growth_must_pay_for_its_pause() {
     let (plan, report) = planned(&state, &Says::highest(128.0));
     assert!(plan.decisions.is_empty());
     assert!(noops(&report, Kind::ResizeJob).iter().any(|why| why.contains("not enough")));
-    // A restart loses ten minutes of eight GPUs and a minute: still worth an hour of sixteen more, at 0.9.
+    // A restart loses ten minutes of eight GPUs and a minute: still worth an hour of sixteen more,
+    // at 0.9.
     let mut state = two(900_000, 0);
     let JobKind::Elastic { grow, .. } = &mut state.jobs.get_mut("a").unwrap().kind else { panic!() };
     *grow = GrowBy::Requeue;
@@ -121,7 +122,8 @@ fn growth_is_by_what_fits_in_one_place() {
 
 #[test]
 fn small_jobs_are_moved_together_for_a_gang() {
-    // 12 GPUs are free, but no node: t1's job of 2 fits beside t2's or t3's. Emptying t3 would lose twice as much.
+    // 12 GPUs are free, but no node: t1's job of 2 fits beside t2's or t3's. Emptying t3 would lose
+    // twice as much.
     let mut state = cluster();
     state.jobs.insert("a".into(), gang(&["t0"]));
     state.jobs.insert("b".into(), part("t1", 2));
@@ -135,7 +137,8 @@ fn small_jobs_are_moved_together_for_a_gang() {
     };
     assert_eq!(stopped(&state), [Object::Job("b".into())]);
     let (plan, _) = planned(&state, &says());
-    // 2 GPUs lose the ten minutes since their checkpoint and a minute's restart; the gang works for an hour.
+    // 2 GPUs lose the ten minutes since their checkpoint and a minute's restart; the gang works for
+    // an hour.
     let predicted = of_kind(&plan, Kind::Preempt)[0].predicted;
     assert_eq!((predicted.cost_gpu_ms, predicted.benefit_gpu_ms), (2 * 660_000, 8 * 3_600_000));
     // Not before its time, not while room is on its way, and not where what moves would not fit.

@@ -107,7 +107,8 @@ fn a_plan_after_a_plan_keeps_the_ids_of_what_it_decides_again() {
     assert!(kept * 10 > all * 9, "{kept} of {all} kept");
 }
 
-/// On any state: floors are kept, what is protected is left alone, preconditions hold, no job is spoken for twice.
+/// On any state: floors are kept, what is protected is left alone, preconditions hold, no job is
+/// spoken for twice.
 #[test]
 fn plans_keep_floors_and_promises_on_any_state() {
     let policy = Policy::shipped();

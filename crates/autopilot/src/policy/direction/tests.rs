@@ -142,7 +142,8 @@ fn scopes_keep_their_order_and_freezes_their_entries() {
 
 #[test]
 fn a_policy_has_no_place_for_a_secret() {
-    // Texts of a policy are names and spellings; addresses and passwords stand in the deployment file, by reference. Policies are on record whole.
+    // Texts of a policy are names and spellings; addresses and passwords stand in the deployment
+    // file, by reference. Policies are on record whole.
     let shipped = json(&Policy::shipped());
     let text = |path: &&Vec<String>| at(&shipped, path).is_some_and(Value::is_string);
     let written = schema();

@@ -176,7 +176,8 @@ fn counters_say_by_how_much_they_grew_since_the_batch_before() {
     let mut gatherer = Gatherer::new(2_000);
     let mut closed = Vec::new();
     let told = [
-        // Goes on; begins anew; is not read at the end of a batch and at the begin of one; comes later.
+        // Goes on; begins anew; is not read at the end of a batch and at the begin of one; comes
+        // later.
         [Some(100), Some(900), Some(10), None],
         [Some(130), Some(950), None, None],
         [Some(170), Some(5), Some(60), Some(1_000)],

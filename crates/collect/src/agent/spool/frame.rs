@@ -1,5 +1,5 @@
-//! How a record stands in a file of the spool: length u32, xxh3 of what follows u64, then seq u64, schema u32, event time
-//! i64, length of the key u32, key, payload; all little-endian.
+//! How a record stands in a file of the spool: length u32, xxh3 of what follows u64, then seq u64,
+//! schema u32, event time i64, length of the key u32, key, payload; all little-endian.
 
 use bytes::Bytes;
 use tidegate_log::Record;
@@ -38,9 +38,11 @@ pub(super) enum Found {
     },
     /// Nothing more.
     End,
-    /// No whole frame, and nothing that could be one behind it: the end of a write that was cut off.
+    /// No whole frame, and nothing that could be one behind it: the end of a write that was cut
+    /// off.
     Torn,
-    /// A frame that does not hold what was written, with a whole one or the end of the file behind it.
+    /// A frame that does not hold what was written, with a whole one or the end of the file behind
+    /// it.
     Damaged {
         bytes: usize,
     },

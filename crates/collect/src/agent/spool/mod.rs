@@ -1,9 +1,10 @@
 //! The spool: records on the node's disk until the log has them.
 //!
-//! A folder of segments, files of frames named by their first record. Records are numbered without gaps within an epoch, a
-//! life of the spool on one boot of one machine. A record is deleted with its segment, once the log acknowledged all of it, or
-//! when the spool holds more than it may: then the oldest segments go, but for those that may have been sent already, so that
-//! it is always known which number a record was appended under.
+//! A folder of segments, files of frames named by their first record. Records are numbered without
+//! gaps within an epoch, a life of the spool on one boot of one machine. A record is deleted with
+//! its segment, once the log acknowledged all of it, or when the spool holds more than it may: then
+//! the oldest segments go, but for those that may have been sent already, so that it is always
+//! known which number a record was appended under.
 //!
 //! Where the disk takes no more, records wait in memory, a little of them, and are sent from there.
 
@@ -178,7 +179,8 @@ impl Spool {
             dropped: Vec::new(),
             lock,
         };
-        // The process before may have sent the first chunk; and anything, where it could not note how far it was.
+        // The process before may have sent the first chunk; and anything, where it could not note
+        // how far it was.
         let was_behind = spool.note.note == Note::Behind;
         spool.save();
         spool.chunk();
@@ -201,8 +203,9 @@ impl Spool {
         self.memory.push_back(Spooled { at, record });
     }
 
-    /// Writes what was pushed, and returns when it is on the disk. What the disk does not take stays in memory and is tried again
-    /// with the next sync; the oldest of it is dropped where it becomes too much.
+    /// Writes what was pushed, and returns when it is on the disk. What the disk does not take
+    /// stays in memory and is tried again with the next sync; the oldest of it is dropped where it
+    /// becomes too much.
     pub fn sync(&mut self) -> Result<(), SpoolError> {
         let waiting = self.memory.iter().filter(|spooled| spooled.at >= self.state.position);
         let written = self.segments.append(waiting);
@@ -262,7 +265,8 @@ impl Spool {
         }
     }
 
-    /// The log has everything before `until`, appended under `append_epoch`; `next` are the numbers that follow.
+    /// The log has everything before `until`, appended under `append_epoch`; `next` are the numbers
+    /// that follow.
     pub fn delivered(&mut self, until: Position, append_epoch: u64, next: &[(TopicPartition, u64)]) {
         self.set_next(append_epoch, next);
         self.state.position = until;

@@ -1,4 +1,5 @@
-//! A byte on the disk that says whether the state beside it is true, for when the disk takes no more.
+//! A byte on the disk that says whether the state beside it is true, for when the disk takes no
+//! more.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -47,7 +48,8 @@ impl NoteFile {
         Ok(Self { path, file, note })
     }
 
-    /// Returns when it is on the disk. A disk that takes not even this is told; nothing else can be done about it.
+    /// Returns when it is on the disk. A disk that takes not even this is told; nothing else can be
+    /// done about it.
     pub fn write(&mut self, note: Note) {
         if self.note == note {
             return;

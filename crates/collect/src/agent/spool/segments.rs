@@ -1,4 +1,5 @@
-//! The files of the spool. A file holds records of one epoch, numbered without gaps from the one that names it.
+//! The files of the spool. A file holds records of one epoch, numbered without gaps from the one
+//! that names it.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -28,12 +29,14 @@ pub(super) struct Segments {
     files: VecDeque<Segment>,
     /// The file that is written to, and the place of the next record in it.
     active: Option<(File, Position)>,
-    /// Where a record stands that is likely to be read next: its place, the first of its file, the byte.
+    /// Where a record stands that is likely to be read next: its place, the first of its file, the
+    /// byte.
     cursor: Option<(Position, Position, u64)>,
 }
 
 impl Segments {
-    /// Opens the files of a folder; tells the end of the last one. The end of a write that was cut off is cut away.
+    /// Opens the files of a folder; tells the end of the last one. The end of a write that was cut
+    /// off is cut away.
     pub fn open(dir: &Path) -> Result<(Self, Option<Position>), SpoolError> {
         let reading = |error| SpoolError::io("reading", dir, error);
         let mut files = Vec::new();
@@ -74,7 +77,8 @@ impl Segments {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Writes records and returns when they are on the disk. Of those that were not written when it failed nothing is left.
+    /// Writes records and returns when they are on the disk. Of those that were not written when it
+    /// failed nothing is left.
     pub fn append<'a>(&mut self, records: impl Iterator<Item = &'a Spooled>) -> Result<(), SpoolError> {
         let written = self.end();
         let mut records = records.skip_while(|spooled| Some(spooled.at) < written).peekable();
@@ -125,7 +129,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Records from a place on, until the end of their file; or those of the next file that has any.
+    /// Records from a place on, until the end of their file; or those of the next file that has
+    /// any.
     ///
     /// What cannot be read any more is skipped and told.
     pub fn read(&mut self, from: Position, max_bytes: usize, lost: &mut Vec<Dropped>) -> Vec<Spooled> {

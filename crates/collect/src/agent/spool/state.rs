@@ -50,8 +50,8 @@ pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// How far the log got. Written after it acknowledged; if a crash keeps it from being written, records are sent again under
-/// the numbers they had, by which the log knows them.
+/// How far the log got. Written after it acknowledged; if a crash keeps it from being written,
+/// records are sent again under the numbers they had, by which the log knows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     format: u32,
@@ -118,8 +118,8 @@ impl State {
         self.epoch = now.max(self.epoch + 1).max(self.floor + 1).max(self.refused_for + 1);
     }
 
-    /// From now on all appends are of the newest epoch and numbered from 0: what was appended under which number is not known
-    /// any more.
+    /// From now on all appends are of the newest epoch and numbered from 0: what was appended under
+    /// which number is not known any more.
     pub fn number_anew(&mut self, now: u64) {
         self.begin_epoch(now);
         self.floor = self.epoch;

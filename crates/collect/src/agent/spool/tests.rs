@@ -13,7 +13,8 @@ fn open(dir: &TempDir) -> Spool {
     let began = std::time::Instant::now();
     loop {
         match Spool::open(&options(dir), "agent/n1", "c", 1_000) {
-            // Another test's child has a copy of the lock that was just given back, until it runs its own program.
+            // Another test's child has a copy of the lock that was just given back, until it runs
+            // its own program.
             Err(SpoolError::InUse { .. }) if began.elapsed().as_secs() < 5 => std::thread::yield_now(),
             opened => return opened.unwrap(),
         }
@@ -238,7 +239,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever happens in between, each record comes out once, in order, under the place it was given.
+    /// Whatever happens in between, each record comes out once, in order, under the place it was
+    /// given.
     #[test]
     fn every_record_comes_out_once_and_in_order(steps in prop::collection::vec(step(), 1..40)) {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! A dcgm-exporter's pages over HTTP. The pages are written after NVIDIA's documentation and sources, not recorded: each says
-//! after what. `@ENERGY@` stands for a counter that moves with each collection.
+//! A dcgm-exporter's pages over HTTP. The pages are written after NVIDIA's documentation and
+//! sources, not recorded: each says after what. `@ENERGY@` stands for a counter that moves with
+//! each collection.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -203,7 +204,8 @@ fn pages_that_cannot_be_used_are_told_and_make_devices_stale() {
     let dcgm = Dcgm::start(options, Arc::clone(&told) as _).unwrap();
     told.wait("readings", |told| (told.readings.len() >= 4).then_some(()));
 
-    // Of the right length for its headers, and of one that is longer; a huge one; other pages; silence.
+    // Of the right length for its headers, and of one that is longer; a huge one; other pages;
+    // silence.
     let half = &page[..page.len() / 2];
     let short = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{half}", page.len());
     let endless = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}", "# padding\n".repeat(200_000));

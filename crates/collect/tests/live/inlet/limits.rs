@@ -47,7 +47,8 @@ fn silent_and_slow_clients_are_dropped_while_others_are_served() {
     half_a_head.write_all(b"POST /v1/steps HTTP/1.1\r\nHost").unwrap();
     let mut half_a_body = connect(&setup.socket);
     half_a_body.write_all(b"POST /v1/steps HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{").unwrap();
-    // This one sends many lines and reads no answer: the answers fill the socket and nobody waits for it.
+    // This one sends many lines and reads no answer: the answers fill the socket and nobody waits
+    // for it.
     let mut deaf = connect(&setup.socket);
     deaf.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
     let wrong = "{}\n".repeat(2_000);
@@ -113,7 +114,8 @@ fn a_flood_is_slowed_and_loses_nothing() {
         begun.elapsed() >= Duration::from_millis(400),
         "100 lines beyond the first 50 take half a second"
     );
-    // A request is taken whole or not at all: the first is more than the peer may send now, so the second has to wait.
+    // A request is taken whole or not at all: the first is more than the peer may send now, so the
+    // second has to wait.
     let flood: String = (1..=400).map(line).collect();
     let statuses =
         [(); 2].map(|()| request(connect(&setup.socket), "POST", "/v1/steps", "", flood.as_bytes()).0);

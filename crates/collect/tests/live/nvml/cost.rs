@@ -1,4 +1,5 @@
-//! What reading costs, in counts that are the same on every machine: calls of the driver, allocations, wake-ups.
+//! What reading costs, in counts that are the same on every machine: calls of the driver,
+//! allocations, wake-ups.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -92,8 +93,8 @@ fail * nvmlDeviceGetDecoderUtilization 3 0 1e12",
     let (calls, allocations) = (calls as f64 / readings, stats.allocations as f64 / readings);
     let wakes = wakes as f64 / (readings / DEVICES as f64);
     println!("{calls:.2} calls and {allocations:.1} allocations a reading, {wakes:.1} wake-ups a tick");
-    // The encoder and the decoder are refused here and not asked, as on GPUs for computing: two calls less. Waits for events
-    // and readings in progress make a fraction of a call.
+    // The encoder and the decoder are refused here and not asked, as on GPUs for computing: two
+    // calls less. Waits for events and readings in progress make a fraction of a call.
     assert!((calls - (CALLS - 2.0)).abs() < 0.5, "{calls} calls a reading");
     assert!(allocations < ALLOCATIONS_A_READING, "{allocations} allocations a reading");
     assert!(wakes < WAKE_UPS_A_TICK, "{wakes} wake-ups a tick");

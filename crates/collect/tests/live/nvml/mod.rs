@@ -1,4 +1,5 @@
-//! The NVML source on the stand-in driver (`tests/nvml/standin.c`), whose values are functions of time.
+//! The NVML source on the stand-in driver (`tests/nvml/standin.c`), whose values are functions of
+//! time.
 
 mod cost;
 mod mig;
@@ -24,7 +25,8 @@ pub const NOT_SUPPORTED: Value = Value::Missing(MissingReason::NotSupported);
 pub const STALE: Value = Value::Missing(MissingReason::Stale);
 pub const LOST: Value = Value::Missing(MissingReason::DeviceLost);
 
-/// A stand-in driver with a scenario of its own. Each has a copy of the library, which finds its scenario beside itself.
+/// A stand-in driver with a scenario of its own. Each has a copy of the library, which finds its
+/// scenario beside itself.
 pub struct Node {
     folder: TempDir,
     /// Wall clock of the scenario's time 0.

@@ -30,7 +30,8 @@ fn a_wedged_device_is_stale_and_stops_no_other() {
     drop(source);
     told.each_tick_once(4, INTERVAL_MS);
     let (wedged, freed) = (node.start_ms + 4_000, node.start_ms + 9_000);
-    // Ticks within the time, with room at both ends: the call in progress then was made a little later than its tick.
+    // Ticks within the time, with room at both ends: the call in progress then was made a little
+    // later than its tick.
     let within = |r: &Reading| r.tick_ms > wedged + INTERVAL_MS && r.tick_ms < freed - INTERVAL_MS;
     let stuck: Vec<_> = told.of(2).into_iter().filter(|(r, _)| within(r)).collect();
     assert!(stuck.len() as i64 >= 4_000 / INTERVAL_MS, "{}", stuck.len());
@@ -40,7 +41,8 @@ fn a_wedged_device_is_stale_and_stops_no_other() {
         let waited = *arrived >= reading.tick_ms + 900 || reading.tick_ms > freed - 1_500;
         assert!(waited, "it is waited for before it is called stale");
     }
-    // The others go on at their pace: told soon after their tick, while device 2 was stuck for five seconds.
+    // The others go on at their pace: told soon after their tick, while device 2 was stuck for five
+    // seconds.
     for index in [0, 1, 3] {
         let read: Vec<_> = told.of(index).into_iter().filter(|(r, _)| within(r)).collect();
         let in_time =
@@ -133,7 +135,8 @@ fn a_device_is_unplugged_and_found_by_starting_the_library_anew() {
     assert_eq!(told.of_kind(DeviceFound)[0].gpu_uuid, Some(uuid(1)));
     assert_eq!(told.of_kind(NodeRegistered)[2].gpus_milli, Some(3_000));
     assert_eq!(told.of_kind(DeviceLost).len(), 1, "told once: {:#?}", told.events);
-    // While the driver did not list it, it had no readings; numbers of devices are the driver's at the time.
+    // While the driver did not list it, it had no readings; numbers of devices are the driver's at
+    // the time.
     let uuids = |told: &crate::sink::Told, uuid: &str| {
         told.readings.iter().filter(|(r, _)| r.device.uuid == uuid).count()
     };

@@ -151,7 +151,8 @@ fn averages_are_of_the_whole_time_between_two_readings() {
     let readings = complete(&sink, 0, 12);
     drop(source);
     let (first, last) = (&readings[0], readings.last().unwrap());
-    // Value times interval, added up, is the integral of 10 % + 5 % a second from the first sample to the last.
+    // Value times interval, added up, is the integral of 10 % + 5 % a second from the first sample
+    // to the last.
     let (mut sum, mut time) = (0.0, 0.0);
     for (reading, _) in &readings[1..] {
         let interval = number(reading.get(Metric::Interval), Metric::Interval) as f64 / 1e6;

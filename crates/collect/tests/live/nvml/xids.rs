@@ -76,7 +76,8 @@ fn both_sources_tell_of_one_occurrence_once() {
     let (source, sink) = node.start_with(options);
     assert!(source.status().kernel_log_read);
     sink.until("time 4000", |told| told.readings.iter().any(|(r, _)| r.tick_ms >= node.start_ms + 4_000));
-    // Three lines where NVML has two events; one of a device that tells no UUID any more; one without an event.
+    // Three lines where NVML has two events; one of a device that tells no UUID any more; one
+    // without an event.
     let lines =
         [line(0x17, 13, 100), line(0x17, 13, 100), line(0x17, 13, 101), line(0x37, 79, 7), line(0x27, 63, 8)];
     log.write_all(lines.concat().as_bytes()).unwrap();
@@ -84,7 +85,8 @@ fn both_sources_tell_of_one_occurrence_once() {
         .unwrap();
     let told = sink.until("six", |told| told.of_kind(Xid).len() == 5 && told.of_kind(DeviceEvent).len() == 1);
     let (zero, one, two) = ("0000:17:00.0", "0000:27:00.0", "0000:37:00.0");
-    // The event 48 of device 1 has no line of its own: it confirms the one there is, as NVML may name another code.
+    // The event 48 of device 1 has no line of its own: it confirms the one there is, as NVML may
+    // name another code.
     assert_eq!(
         xids(&told),
         expected(&[

@@ -1,4 +1,5 @@
-//! Speed-up with few sizes seen: `x(k) = x(1) k / (1 + s (k - 1))` for a share s that does not scale.
+//! Speed-up with few sizes seen: `x(k) = x(1) k / (1 + s (k - 1))` for a share s that does not
+//! scale.
 
 use serde::Serialize;
 
@@ -10,7 +11,8 @@ const PRIOR_WEIGHT: f64 = 1e-3;
 /// Shares tried: the fit is one number, and a grid finds it without fail.
 const GRID: u32 = 1_000;
 
-/// Amdahl's law for one local batch: with k GPUs a step of k batches takes `(1 + s (k - 1))` of one GPU's.
+/// Amdahl's law for one local batch: with k GPUs a step of k batches takes `(1 + s (k - 1))` of one
+/// GPU's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Amdahl {
     /// Seconds a sample takes on one GPU.

@@ -10,14 +10,16 @@ use super::{AdviceError, Amdahl, Observations, Point, Pollux, Size, weighted};
 const Z: f64 = 1.281_551_6;
 /// Error of a form fitted to a size it has seen, as a share, before residuals say otherwise.
 const FLOOR: f64 = 0.02;
-/// Least a form is taken to be off, as a logarithm per doubling beyond the sizes seen: extrapolation is not interpolation.
+/// Least a form is taken to be off, as a logarithm per doubling beyond the sizes seen:
+/// extrapolation is not interpolation.
 const BEYOND: f64 = 0.05;
 
 /// The form that was fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// Pollux's: at least three numbers of GPUs were seen, and it foretold the larger of them from the smaller best.
+    /// Pollux's: at least three numbers of GPUs were seen, and it foretold the larger of them from
+    /// the smaller best.
     Pollux(Pollux),
     /// Amdahl's.
     Amdahl(Amdahl),
@@ -72,12 +74,13 @@ impl Form {
         (squares / points.len().max(1) as f64).sqrt()
     }
 
-    /// The form to use, and how far it was off on the larger half of the sizes when fitted on the smaller: that is what it
-    /// will be used for.
+    /// The form to use, and how far it was off on the larger half of the sizes when fitted on the
+    /// smaller: that is what it will be used for.
     fn choose(points: &[Point]) -> Result<(Self, f64), AdviceError> {
         let gpus: BTreeSet<u32> = points.iter().map(|point| point.size.gpus).collect();
         let amdahl = Self::Amdahl(Amdahl::fit(points));
-        // The form has four numbers for one local batch on one node: with fewer than three sizes Amdahl's two are all there is.
+        // The form has four numbers for one local batch on one node: with fewer than three sizes
+        // Amdahl's two are all there is.
         if gpus.len() < 3 {
             return Ok((amdahl, BEYOND));
         }
@@ -144,7 +147,8 @@ impl Curve {
         Ok(estimate(value, self.spread(size, |form| samples_s(form, size).ln(), value.ln())))
     }
 
-    /// What `more` GPUs over `nodes` nodes in all add to the throughput at `size`, samples a second; can be negative.
+    /// What `more` GPUs over `nodes` nodes in all add to the throughput at `size`, samples a
+    /// second; can be negative.
     ///
     /// # Errors
     /// As [`Self::throughput`], of either size.
@@ -160,7 +164,8 @@ impl Curve {
         Ok(Estimate { value: added(estimate.value), low: added(estimate.low), high: added(estimate.high) })
     }
 
-    /// Standard deviation of the logarithm of an estimate: jackknife over sizes, residual, and distance from what was seen.
+    /// Standard deviation of the logarithm of an estimate: jackknife over sizes, residual, and
+    /// distance from what was seen.
     fn spread(&self, size: Size, of: impl Fn(&Form) -> f64, at: f64) -> f64 {
         let n = self.without.len() as f64;
         let jackknife: f64 = self.without.iter().map(|form| (of(form) - at).powi(2)).sum::<f64>()

@@ -1,7 +1,8 @@
 //! How much faster a job runs on more GPUs, learnt from the steps it reports.
 //!
-//! [`Observations`] keep one cell for each size a job family ran at. [`Curve::fit`] fits the form of Pollux (OSDI '21) where
-//! the cells say enough and Amdahl's law where they do not, and says how sure it is by leaving each size out in turn.
+//! [`Observations`] keep one cell for each size a job family ran at. [`Curve::fit`] fits the form
+//! of Pollux (OSDI '21) where the cells say enough and Amdahl's law where they do not, and says how
+//! sure it is by leaving each size out in turn.
 
 mod amdahl;
 mod curve;
@@ -59,8 +60,8 @@ pub struct Observations {
 struct Point {
     size: Size,
     log_step: f64,
-    /// Square of the GPUs over the most seen: the next size to be asked about is beyond the largest, and no form holds at all
-    /// sizes.
+    /// Square of the GPUs over the most seen: the next size to be asked about is beyond the
+    /// largest, and no form holds at all sizes.
     weight: f64,
 }
 
@@ -68,12 +69,14 @@ impl Observations {
     /// Takes `steps` steps at `size` that took `step_s` seconds each.
     ///
     /// # Errors
-    /// A size without GPUs, batch or a sensible number of nodes; a time that is not above 0; no steps.
+    /// A size without GPUs, batch or a sensible number of nodes; a time that is not above 0; no
+    /// steps.
     pub fn add(&mut self, size: Size, step_s: f64, steps: u64) -> Result<(), AdviceError> {
         self.add_fading(size, step_s, steps, 1.0)
     }
 
-    /// The same, where what was seen at this size before counts for a share `keep` (0 to 1) of what it did.
+    /// The same, where what was seen at this size before counts for a share `keep` (0 to 1) of what
+    /// it did.
     ///
     /// # Errors
     /// As [`add`](Self::add), and of a share that is none.

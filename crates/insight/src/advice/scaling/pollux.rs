@@ -1,8 +1,8 @@
 //! Throughput as Pollux models it.
 //!
-//! `T_grad = a + b m` for a local batch of m. `T_sync` is 0 on one GPU, `a_l + b_l (k - 2)` for k on one node and
-//! `a_n + b_n (k - 2)` over nodes. They overlap: `T = (T_grad^g + T_sync^g)^(1/g)`, from their sum at g = 1 to nearly the larger
-//! of them at g = 10.
+//! `T_grad = a + b m` for a local batch of m. `T_sync` is 0 on one GPU, `a_l + b_l (k - 2)` for k
+//! on one node and `a_n + b_n (k - 2)` over nodes. They overlap: `T = (T_grad^g + T_sync^g)^(1/g)`,
+//! from their sum at g = 1 to nearly the larger of them at g = 10.
 
 use argmin::{
     core::{CostFunction, Executor, State},
@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::{AdviceError, Point, Size};
 
 const PARAMETERS: usize = 7;
-/// Weight of a parameter's distance from its start, of a squared error in the logarithm of a step summed over points: little
-/// where points speak, all where none does.
+/// Weight of a parameter's distance from its start, of a squared error in the logarithm of a step
+/// summed over points: little where points speak, all where none does.
 const RIDGE: f64 = 1e-4;
 /// Starts of the simplex again from where it stopped: it can stop short.
 const RESTARTS: usize = 4;
@@ -57,12 +57,14 @@ impl Pollux {
             * ((grad / large).powf(self.overlap) + (sync / large).powf(self.overlap)).powf(1.0 / self.overlap)
     }
 
-    /// Least squares of the logarithm of steps, from `start` or from what the fastest step suggests.
+    /// Least squares of the logarithm of steps, from `start` or from what the fastest step
+    /// suggests.
     pub(super) fn fit(points: &[Point], start: Option<&Self>) -> Result<Self, AdviceError> {
         let fastest = points.iter().map(|point| point.log_step).fold(f64::INFINITY, f64::min).exp();
         let batch = points.iter().map(|point| f64::from(point.size.local_batch)).fold(1.0, f64::max);
         let scale = Scale { second: fastest, batch };
-        // Most of a step computes, some waits, and each GPU adds a little: where nothing was seen this stands.
+        // Most of a step computes, some waits, and each GPU adds a little: where nothing was seen
+        // this stands.
         let prior = [0.3f64.ln(), 0.7f64.ln(), 0.1f64.ln(), 0.01f64.ln(), 0.3f64.ln(), 0.02f64.ln(), -1.0];
         let mut best = start.map_or(prior, |start| scale.encode(start));
         for _ in 0..RESTARTS {

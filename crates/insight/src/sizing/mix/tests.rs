@@ -28,8 +28,8 @@ fn dispatched(paths: &[Vec<f64>], offers: &[Offer], sizes: &[u32]) -> f64 {
 
 #[test]
 fn each_gpu_goes_where_its_use_is_cheapest() {
-    // Unit k of 10 is busy (11 - k) / 10 of the time. Owned 0.3 + 0.1 u, reserved 0.6, on demand u: owned beats on demand for
-    // u > 1/3, so 7 units; reserved beats owned nowhere.
+    // Unit k of 10 is busy (11 - k) / 10 of the time. Owned 0.3 + 0.1 u, reserved 0.6, on demand u:
+    // owned beats on demand for u > 1/3, so 7 units; reserved beats owned nowhere.
     let path: Vec<f64> = (1..=10).map(f64::from).collect();
     let offers = [
         offer("on demand", 0.0, 1.0, None),

@@ -27,7 +27,8 @@ impl Job {
             };
             let held = self.history.window(event.since, seq, steps, hold_us, step_us);
             let fast = settings.fast_hold(step_us) as u64;
-            // Bursts strike one rank or the network; nothing harmless slows a whole node, or makes it wait for input.
+            // Bursts strike one rank or the network; nothing harmless slows a whole node, or makes
+            // it wait for input.
             let burst = match (event.kind, event.subject) {
                 (Kind::Compute, Subject::Rank(_)) | (Kind::Transfer, _) => settings.burst(step_us),
                 _ => 0,
@@ -69,7 +70,8 @@ impl Job {
         self.hold(event, false);
     }
 
-    /// A transfer that grew with the work of the whole job stays so: what it is now is what it is held against.
+    /// A transfer that grew with the work of the whole job stays so: what it is now is what it is
+    /// held against.
     fn settle(&mut self, event: &Event, excess: f32) {
         if event.evidence.iter().any(|evidence| evidence.rule == "job_wide_change") {
             let base = self.transfer.base(0);
@@ -139,8 +141,8 @@ impl Job {
         self.tracks(kind).over = over;
     }
 
-    /// Whom a suspicion is about: the node, where enough of its ranks are slow since then (rule 7), else the rank. Waiting for
-    /// input is the node's where its ranks of the same role wait.
+    /// Whom a suspicion is about: the node, where enough of its ranks are slow since then (rule 7),
+    /// else the rank. Waiting for input is the node's where its ranks of the same role wait.
     fn subject(&mut self, kind: Kind, series: u32, from: u64, to: u64) -> (Kind, Subject, Vec<u32>) {
         match kind {
             Kind::Transfer => return (kind, Subject::Job, vec![0]),
@@ -154,7 +156,8 @@ impl Job {
         let mates = self.layout.nodes[node as usize].clone();
         let role = self.layout.role_of[series as usize];
         let alike = mates.iter().filter(|&&mate| self.layout.role_of[mate as usize] == role).count();
-        // Input is read by some roles only: those of the rank's own role tell whether it is the node.
+        // Input is read by some roles only: those of the rank's own role tell whether it is the
+        // node.
         let (asked, least) = match kind {
             Kind::Data if alike < mates.len() => (alike, 1),
             _ => (mates.len(), 2),

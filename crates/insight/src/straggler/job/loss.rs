@@ -5,8 +5,8 @@ use crate::straggler::event::{Event, Kind, Subject};
 use crate::straggler::whatif::step_time;
 
 impl Job {
-    /// GPU time that step `seq` lost to an event, ms: all of the job's GPUs for as long as the step took more than it would have
-    /// without (rule 12).
+    /// GPU time that step `seq` lost to an event, ms: all of the job's GPUs for as long as the step
+    /// took more than it would have without (rule 12).
     pub(super) fn loss(&mut self, event: &Event, seq: u64) -> f64 {
         let gpus = self.layout.ranks() as f64;
         let lost_s = match event.kind {

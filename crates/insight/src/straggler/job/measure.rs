@@ -1,4 +1,5 @@
-//! What a closed step shows, as one value a series: ratios to peers, waits for input, drifts of lone roles, transfer time.
+//! What a closed step shows, as one value a series: ratios to peers, waits for input, drifts of
+//! lone roles, transfer time.
 
 use super::Job;
 use crate::straggler::intake::Slot;
@@ -41,8 +42,9 @@ impl Job {
         self.transfer.values.row_mut(seq)[0] = if self.is_pause(seq) { f32::NAN } else { least.ln() };
     }
 
-    /// Takes from each rank's logarithm how much its role differs from the others, so that a rank may be held against the whole
-    /// job. Roles differ by construction: what the first steps show stands.
+    /// Takes from each rank's logarithm how much its role differs from the others, so that a rank
+    /// may be held against the whole job. Roles differ by construction: what the first steps show
+    /// stands.
     fn level_roles(&mut self, seq: u64) {
         if self.layout.everyone.is_none() {
             return;
@@ -76,15 +78,16 @@ impl Job {
         self.offsets[self.layout.role_of[rank] as usize]
     }
 
-    /// One step several times as long as usual: a checkpoint, an evaluation. It says nothing of the transfer. The second in a row is
-    /// no pause.
+    /// One step several times as long as usual: a checkpoint, an evaluation. It says nothing of the
+    /// transfer. The second in a row is no pause.
     fn is_pause(&self, seq: u64) -> bool {
         const TIMES: f64 = 4.0;
         let long = |seq: u64| f64::from(self.history.step(seq).duration) * 1e6 > TIMES * self.step_us;
         self.step_us > 0.0 && long(seq) && !(seq > 0 && long(seq - 1))
     }
 
-    /// Waits beyond the job's lower quartile, as a share of the step: waits only add, and half the job may be one slow node.
+    /// Waits beyond the job's lower quartile, as a share of the step: waits only add, and half the
+    /// job may be one slow node.
     fn measure_data(&mut self, seq: u64, slot: &Slot) {
         let unit = self.history.step(seq).duration;
         self.scratch.clear();
@@ -97,7 +100,8 @@ impl Job {
         }
     }
 
-    /// Median deviation of each node's ranks from their own baselines; not known of a node with few ranks.
+    /// Median deviation of each node's ranks from their own baselines; not known of a node with few
+    /// ranks.
     pub fn measure_nodes(&mut self, seq: u64) {
         let values = self.compute.values.row(seq);
         let row = self.nodes.values.row_mut(seq);

@@ -1,6 +1,7 @@
 //! One run of a job: closes its steps one by one and keeps its series and events.
 //!
-//! `measure` writes a step's values, `episodes` raises events on them and moves them on, `loss` counts what they cost, `words` says them.
+//! `measure` writes a step's values, `episodes` raises events on them and moves them on, `loss`
+//! counts what they cost, `words` says them.
 
 mod episodes;
 mod loss;
@@ -45,7 +46,8 @@ pub(super) struct Job {
     pub evidence: Known,
     pub compute: Tracks,
     pub data: Tracks,
-    /// Median of each node's ranks: a host that slows all of them shows long before any one of them does in noise.
+    /// Median of each node's ranks: a host that slows all of them shows long before any one of them
+    /// does in noise.
     pub nodes: Tracks,
     pub drift: Tracks,
     pub transfer: Tracks,
@@ -137,7 +139,8 @@ impl Job {
         structure::look(self, seq, next_event, out);
     }
 
-    /// Holds the baselines of ranks whose peers are slow themselves: else they would look slow when those recover.
+    /// Holds the baselines of ranks whose peers are slow themselves: else they would look slow when
+    /// those recover.
     fn freeze(&mut self) {
         let slow = self.events.iter().any(|event| !event.closed && event.kind != Kind::Transfer);
         if !slow && !self.compute.any_frozen() {

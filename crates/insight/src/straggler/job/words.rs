@@ -16,8 +16,9 @@ impl Job {
         (event.class, event.posterior, event.evidence, event.blame) = self.facts(event, at_us).weigh();
     }
 
-    /// What devices showed comes later than steps: until all of it up to an event's last statement is known, the event is weighed
-    /// again with what is new, and said again if its class or whom it blames is another one.
+    /// What devices showed comes later than steps: until all of it up to an event's last statement
+    /// is known, the event is weighed again with what is new, and said again if its class or whom
+    /// it blames is another one.
     pub(super) fn reconsider(&self, event: &mut Event, seq: u64, out: &mut Vec<Signal>) {
         if event.weighed.is_informed || !self.evidence.is_news {
             return;
@@ -51,12 +52,14 @@ impl Job {
         }
     }
 
-    /// Another event is open that began within ten steps of this one, or ranks wait for input: who waits comes late to collectives.
+    /// Another event is open that began within ten steps of this one, or ranks wait for input: who
+    /// waits comes late to collectives.
     fn has_companion(&self, event: &Event) -> bool {
         self.others.iter().any(|(kind, since)| *kind == Kind::Data || since.abs_diff(event.since) <= 10)
     }
 
-    /// How much the job's median computing time changed from the 50 steps before `since` to those from then on.
+    /// How much the job's median computing time changed from the 50 steps before `since` to those
+    /// from then on.
     fn level_shift(&mut self, since: u64, seq: u64) -> f64 {
         let mut middle = |from: u64, to: u64| {
             self.scratch.clear();

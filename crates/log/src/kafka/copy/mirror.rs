@@ -1,11 +1,13 @@
 //! The copy that keeps offsets.
 //!
-//! Transactions take offsets of their own, so the records are written without them, by an idempotent producer that is
-//! the partition's only writer: what it sends stands in one piece, in order, and begins at the end of what was there. Where
-//! Kafka put each message is checked against where it belongs.
+//! Transactions take offsets of their own, so the records are written without them, by an
+//! idempotent producer that is the partition's only writer: what it sends stands in one piece, in
+//! order, and begins at the end of what was there. Where Kafka put each message is checked against
+//! where it belongs.
 //!
-//! A source that was trimmed begins beyond 0, and Kafka has no way to begin there. So a new partition gets empty messages up
-//! to that offset, which are removed again before the first record is written.
+//! A source that was trimmed begins beyond 0, and Kafka has no way to begin there. So a new
+//! partition gets empty messages up to that offset, which are removed again before the first record
+//! is written.
 //!
 //! A run that follows a killed one finds where it was by the end of the partition alone.
 

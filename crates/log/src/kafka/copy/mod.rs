@@ -1,15 +1,16 @@
 //! Copying an embedded log into one on Kafka, once, before processes move over to it.
 //!
-//! Two ways. As it is ([`mirror`]): the same partitions, and offset N means the same record in both logs, so that
-//! everything which remembers offsets (the lake's tables, the consumer groups) goes on where it was, and so do producers.
-//! Or laid out anew ([`spread`]) over another number of partitions: then nothing keeps its offset.
+//! Two ways. As it is ([`mirror`]): the same partitions, and offset N means the same record in both
+//! logs, so that everything which remembers offsets (the lake's tables, the consumer groups) goes
+//! on where it was, and so do producers. Or laid out anew ([`spread`]) over another number of
+//! partitions: then nothing keeps its offset.
 //!
-//! Either may be killed at any instant and run again: it goes on where it was. In the end every record of both logs is
-//! read and compared.
+//! Either may be killed at any instant and run again: it goes on where it was. In the end every
+//! record of both logs is read and compared.
 //!
-//! Nobody else may append to the target meanwhile. That two copies do not run at a time is seen to by a transactional id,
-//! `PREFIX.copy`: who takes it last has the right to copy, and each asks every second whether it still has, by
-//! writing down once more that a copy is running.
+//! Nobody else may append to the target meanwhile. That two copies do not run at a time is seen to
+//! by a transactional id, `PREFIX.copy`: who takes it last has the right to copy, and each asks
+//! every second whether it still has, by writing down once more that a copy is running.
 
 mod compare;
 mod mirror;
@@ -28,8 +29,9 @@ use crate::{EmbeddedLog, EventLog, LogError, TopicConfig, TopicPartition};
 
 /// How often a copy asks whether it is still the only one.
 const ASK: Duration = Duration::from_secs(1);
-/// How long the target must be at rest before a copy goes on that another process began: longer than it takes until
-/// that one asks, or until what it had on the way when it was killed has arrived.
+/// How long the target must be at rest before a copy goes on that another process began: longer
+/// than it takes until that one asks, or until what it had on the way when it was killed has
+/// arrived.
 const REST: Duration = Duration::from_secs(3);
 
 /// How to copy.
@@ -44,7 +46,8 @@ pub struct CopyOptions<'a> {
 pub struct Spread<'a> {
     /// What every topic gets.
     pub partitions: u32,
-    /// Where a record belongs, by its topic, its key and the number of partitions. Must always say the same.
+    /// Where a record belongs, by its topic, its key and the number of partitions. Must always say
+    /// the same.
     pub place: &'a dyn Fn(&str, &[u8], u32) -> Place,
 }
 
@@ -89,12 +92,14 @@ pub struct CopyReport {
     pub partitions: u64,
     /// Records of the source. All of them were compared with what the target holds.
     pub records: u64,
-    /// Records that this run wrote; the others were there from an earlier one. Where a record goes to all partitions, each
-    /// counts.
+    /// Records that this run wrote; the others were there from an earlier one. Where a record goes
+    /// to all partitions, each counts.
     pub written: u64,
-    /// Producers whose progress was carried over, counted in each partition; none when laid out anew.
+    /// Producers whose progress was carried over, counted in each partition; none when laid out
+    /// anew.
     pub producers: u64,
-    /// Consumer groups whose offsets were carried over, counted in each partition; none when laid out anew.
+    /// Consumer groups whose offsets were carried over, counted in each partition; none when laid
+    /// out anew.
     pub groups: u64,
 }
 
@@ -102,9 +107,10 @@ type Seen<'a> = &'a mut dyn FnMut(CopyProgress);
 
 /// Copies all topics of `from` into `to`.
 ///
-/// Nobody may append to either meanwhile; an embedded log that grew is refused at the end, and the copy is to be run again.
-/// A target that holds anything else than the beginning of such a copy is refused as [`LogError::NoCopy`] or
-/// [`LogError::TopicMismatch`] before anything is written to the topic in question.
+/// Nobody may append to either meanwhile; an embedded log that grew is refused at the end, and the
+/// copy is to be run again. A target that holds anything else than the beginning of such a copy is
+/// refused as [`LogError::NoCopy`] or [`LogError::TopicMismatch`] before anything is written to the
+/// topic in question.
 pub fn copy_to_kafka(
     from: &EmbeddedLog,
     to: &KafkaLog,

@@ -1,13 +1,14 @@
 //! The copy that lays a topic out over another number of partitions.
 //!
-//! Records are appended as anybody appends, in transactions. The source is `copy/TOPIC#PARTITION` by the partition that it
-//! reads; its records in each target partition are numbered in the order of the source, so a run that follows a killed one
-//! reads the source again and skips what is there. That the numbers mean the same records each time rests on the source
-//! beginning at the same offset, which is the epoch.
+//! Records are appended as anybody appends, in transactions. The source is `copy/TOPIC#PARTITION`
+//! by the partition that it reads; its records in each target partition are numbered in the order
+//! of the source, so a run that follows a killed one reads the source again and skips what is
+//! there. That the numbers mean the same records each time rests on the source beginning at the
+//! same offset, which is the epoch.
 //!
-//! Where a topic of the source has several partitions, the one goes on next that is least far in time. So a record for
-//! all partitions, which speaks for what was reported before it, comes after what was reported before it elsewhere too, up
-//! to what is read at once.
+//! Where a topic of the source has several partitions, the one goes on next that is least far in
+//! time. So a record for all partitions, which speaks for what was reported before it, comes after
+//! what was reported before it elsewhere too, up to what is read at once.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,8 @@ use crate::{
     TopicPartition,
 };
 
-/// Payload that is read at once. Large, because each target partition gets a transaction of its own for its part of it.
+/// Payload that is read at once. Large, because each target partition gets a transaction of its own
+/// for its part of it.
 const READ_BYTES: usize = 8 << 20;
 const BATCH_RECORDS: usize = 50_000;
 const BATCH_BYTES: usize = 8 << 20;
@@ -53,7 +55,8 @@ struct Reading {
     end: u64,
     /// Newest event time so far.
     reached_ms: i64,
-    /// By target partition: how many records were placed there, and how many of these it holds from an earlier run.
+    /// By target partition: how many records were placed there, and how many of these it holds from
+    /// an earlier run.
     placed: Vec<u64>,
     held: Vec<u64>,
 }
@@ -119,8 +122,8 @@ impl Reading {
     ) -> Result<Self, LogError> {
         let producer =
             Producer { source: format!("copy/{}#{}", at.topic, at.partition), epoch: source.start };
-        // An append of nothing takes the source's producer, which ends what a killed copy left unfinished; else the next
-        // line waited until Kafka does.
+        // An append of nothing takes the source's producer, which ends what a killed copy left
+        // unfinished; else the next line waited until Kafka does.
         let nothing = Batch { producer: producer.clone(), first_seq: 0, records: Vec::new() };
         to.first().map(|first| hold.to.append(first, nothing)).transpose()?;
         let known = hold.to.state.of_source(&hold.to.cluster, &producer.source, hold.deadline())?;

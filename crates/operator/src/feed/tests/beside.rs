@@ -1,4 +1,5 @@
-//! What is fed beside steps: jobs that report none, faults that ended jobs, nodes that fail again and again.
+//! What is fed beside steps: jobs that report none, faults that ended jobs, nodes that fail again
+//! and again.
 
 use super::*;
 use crate::ppm;
@@ -81,7 +82,8 @@ fn devices_that_idle_together_or_have_less_to_do_are_not_blamed() {
     };
     let samples = |second: i64| {
         let idles = second >= 600;
-        // All wait for something, in step; and device 3 waits longest: it has a lower clock, and draws less.
+        // All wait for something, in step; and device 3 waits longest: it has a lower clock, and
+        // draws less.
         let clock = |device: u32| match (idles, device) {
             (false, _) => 1_500,
             (true, 3) => 1_000,
@@ -130,7 +132,8 @@ fn a_part_of_a_node_is_watched_where_holds_tell_which() {
 
 #[test]
 fn with_the_first_step_counters_have_had_their_say() {
-    // Throttled from 600 s on, for good; steps are reported from 900 s on, device 5 a quarter slower in all of them.
+    // Throttled from 600 s on, for good; steps are reported from 900 s on, device 5 a quarter
+    // slower in all of them.
     let [mut jobs, samples] = quiet(600..9_999, 1_800);
     let mut steps = Vec::new();
     let mut at_ms = START_MS + 900_000;
@@ -172,7 +175,8 @@ fn with_the_first_step_counters_have_had_their_say() {
     assert_eq!(statements.len(), signals.len());
 }
 
-/// Twenty nodes in use for nine days; on n07 a device falls off the bus every 18 hours and takes a job with it.
+/// Twenty nodes in use for nine days; on n07 a device falls off the bus every 18 hours and takes a
+/// job with it.
 fn days() -> [Vec<Event>; 2] {
     let hosts: Vec<String> = (0..20).map(|n| format!("n{n:02}")).collect();
     let (mut jobs, mut nodes) = (vec![started("all", &hosts.join(","), 160, START_MS)], Vec::new());
@@ -219,7 +223,8 @@ fn ends_have_causes_and_who_fails_again_and_again_is_a_lemon() {
         envelope.source.starts_with("insight#lemon-1/")
             && envelope.event_time_ms.rem_euclid(24 * HOUR_MS) == 0
     });
-    // From the second failure of the first day and a half on, once a day up to the twelfth midnight, when all events end.
+    // From the second failure of the first day and a half on, once a day up to the twelfth
+    // midnight, when all events end.
     assert_eq!(midnights.count(), 11, "{lemons:#?}");
     let last = lemons.iter().max_by_key(|signal| signal.envelope.as_ref().unwrap().event_time_ms).unwrap();
     // Nine days of 24 hours; twelve failures, each in an hour of its own.

@@ -1,5 +1,5 @@
-//! How long after the last rank's report a signal is there, by a clock that is only counted: events are appended as agents would, and
-//! the log is looked at as the program does.
+//! How long after the last rank's report a signal is there, by a clock that is only counted: events
+//! are appended as agents would, and the log is looked at as the program does.
 
 use super::*;
 use crate::Pace;
@@ -23,7 +23,8 @@ fn end_ms(event: &Event) -> i64 {
     }
 }
 
-/// When each event is appended, ms: by its node's next delivery, on the network for up to 300 ms; job and node events come seconds late.
+/// When each event is appended, ms: by its node's next delivery, on the network for up to 300 ms;
+/// job and node events come seconds late.
 fn appended(events: Vec<Event>, seed: u64) -> Vec<(i64, Event)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut network: BTreeMap<(bool, i64), i64> = BTreeMap::new();
@@ -45,7 +46,8 @@ fn appended(events: Vec<Event>, seed: u64) -> Vec<(i64, Event)> {
     appended
 }
 
-/// What is said of events as they are appended, and by signal of a straggler how long after the last report of the step that decided it.
+/// What is said of events as they are appended, and by signal of a straggler how long after the
+/// last report of the step that decided it.
 fn live(events: Vec<Event>, seed: u64) -> (Vec<Publication>, Vec<i64>) {
     let told = appended(events, seed);
     let mut last_ms: BTreeMap<i64, i64> = BTreeMap::new();

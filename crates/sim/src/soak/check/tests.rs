@@ -151,7 +151,8 @@ fn plans_that_come_out_otherwise_and_refusals_without_words_are_found() {
     assert_eq!(found(vec![proposed[0].what.clone(), refuse("")]), [Invariant::Explained]);
 }
 
-/// A proposal that the product made: of the first plan that decides something, where a node stands idle beside a job that waits.
+/// A proposal that the product made: of the first plan that decides something, where a node stands
+/// idle beside a job that waits.
 fn soaked_proposal() -> Vec<Entry> {
     let swarm = super::super::Swarm::draw(3);
     let setting = swarm.setting();

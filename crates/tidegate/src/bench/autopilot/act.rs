@@ -1,5 +1,5 @@
-//! From an event that makes a change necessary to the action that is verified and on record: the product's actuator on a simulated
-//! cluster, its journal and the event on an embedded log.
+//! From an event that makes a change necessary to the action that is verified and on record: the
+//! product's actuator on a simulated cluster, its journal and the event on an embedded log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -253,7 +253,8 @@ impl Trial {
 }
 
 impl Event {
-    /// A policy that does nothing else than what the event is to be answered with, and what leads up to it.
+    /// A policy that does nothing else than what the event is to be answered with, and what leads
+    /// up to it.
     fn policy(self) -> Result<Policy, CommandError> {
         let mut policy = Policy::auto();
         let acts: &[Kind] = match self {
@@ -269,8 +270,8 @@ impl Event {
     }
 }
 
-/// Half of the nodes train, with jobs for two days that were all submitted before it begins; half serve, with three tenths of them needed up to
-/// the event and all from it on.
+/// Half of the nodes train, with jobs for two days that were all submitted before it begins; half
+/// serve, with three tenths of them needed up to the event and all from it on.
 fn setting(nodes: usize, event_us: i64, seed: u64) -> Setting {
     let train = nodes / 2;
     let gpus = (train * GPUS_PER_NODE) as u32;

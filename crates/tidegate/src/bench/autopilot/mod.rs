@@ -1,5 +1,5 @@
-//! What the autopilot takes: a plan and verdicts of the guard on a large cluster, and the time from an event that makes a change
-//! necessary to the action that is verified and on record.
+//! What the autopilot takes: a plan and verdicts of the guard on a large cluster, and the time from
+//! an event that makes a change necessary to the action that is verified and on record.
 
 mod act;
 mod plan;
@@ -77,7 +77,8 @@ pub fn run(args: &AutopilotArgs) -> Result<Report, CommandError> {
     })
 }
 
-/// How measurements lie; quantiles are values that occurred: the smallest that as large a share does not exceed.
+/// How measurements lie; quantiles are values that occurred: the smallest that as large a share
+/// does not exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     p50: f64,

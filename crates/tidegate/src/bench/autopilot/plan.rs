@@ -33,7 +33,8 @@ pub struct Guard {
     wall_us: Spread,
 }
 
-/// Plans one state so many times, each time with another seed, and asks the guard about the last plan.
+/// Plans one state so many times, each time with another seed, and asks the guard about the last
+/// plan.
 pub fn measure(nodes: usize, jobs: usize, plans: u32, seed: u64) -> Result<(Planner, Guard), CommandError> {
     let (policy, state) = (Policy::auto(), cluster(nodes, jobs));
     let (mut cpu_ms, mut wall_ms) = (Vec::new(), Vec::new());

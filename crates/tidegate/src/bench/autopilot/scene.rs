@@ -1,5 +1,5 @@
-//! A large cluster as a planner sees it: a tenth of the nodes serve and are lent out, jobs run on those and on the rest, some wait, one node
-//! in two hundred is bad.
+//! A large cluster as a planner sees it: a tenth of the nodes serve and are lent out, jobs run on
+//! those and on the rest, some wait, one node in two hundred is bad.
 
 use tidegate_autopilot::forecast::{DemandForecast, Series};
 use tidegate_autopilot::state::{

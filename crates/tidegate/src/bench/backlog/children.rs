@@ -78,7 +78,8 @@ fn cpu_time() -> Result<Duration, CommandError> {
     Ok(Duration::from_micros(micros as u64))
 }
 
-/// Most memory a running process has held so far, MiB. The kernel keeps count, so that a look now and then is enough.
+/// Most memory a running process has held so far, MiB. The kernel keeps count, so that a look now
+/// and then is enough.
 fn peak_rss(child: &Child) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

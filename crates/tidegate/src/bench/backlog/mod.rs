@@ -27,7 +27,8 @@ pub struct BacklogArgs {
     /// Nodes that send them, of 8 GPUs each
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
-    /// How many processes work at once; several numbers are measured one after the other, each on a log of its own
+    /// How many processes work at once; several numbers are measured one after the other, each on a
+    /// log of its own
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: Vec<u32>,
@@ -71,7 +72,8 @@ struct Measurement {
     /// Of the process that took the most.
     peak_rss_mib: f64,
     lake_bytes_per_sample: f64,
-    /// What SQL finds in the table, and what the generator made; they are equal, or the bench fails.
+    /// What SQL finds in the table, and what the generator made; they are equal, or the bench
+    /// fails.
     rows: i64,
     power_mw: i64,
 }
@@ -83,7 +85,8 @@ pub fn run(args: &BacklogArgs) -> Result<Report, CommandError> {
     }
     let mut measurements = Vec::new();
     for (place, processes) in args.processes.iter().enumerate() {
-        // A log and a group of its own: nothing that an earlier measurement noted is there to be found.
+        // A log and a group of its own: nothing that an earlier measurement noted is there to be
+        // found.
         let log = args.log.in_fresh_prefix(&format!("bench-{:x}-{place}", fresh()?))?;
         measurements.push(measure(args, &log, *processes)?);
     }

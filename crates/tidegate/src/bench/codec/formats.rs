@@ -100,7 +100,8 @@ impl<T> Codec<T> for Avro<T> {
 pub struct ArrowIpc<T> {
     schema: SchemaRef,
     to_batch: ToBatch<T>,
-    /// For bare batches, what has seen the schema once; without them, each message is a stream with its own schema.
+    /// For bare batches, what has seen the schema once; without them, each message is a stream with
+    /// its own schema.
     shared: Option<(StreamEncoder, StreamDecoder)>,
 }
 

@@ -59,8 +59,8 @@ pub const METRICS: [(&str, Width); 24] = [
     ("power_throttled_us", Width::Wide64),
 ];
 
-/// The formats to compare. Protobuf and columnar Avro hold the same: envelope, labels once per device, differences. The
-/// row formats carry no envelope, which is in their favour.
+/// The formats to compare. Protobuf and columnar Avro hold the same: envelope, labels once per
+/// device, differences. The row formats carry no envelope, which is in their favour.
 pub fn codecs() -> Result<NamedCodecs<NodeBatch>, ArrowError> {
     let plain: fn(&[NodeBatch]) -> Result<RecordBatch, ArrowError> = |nodes| flat(nodes, Labels::Plain);
     let dictionary: fn(&[NodeBatch]) -> Result<RecordBatch, ArrowError> =

@@ -1,5 +1,5 @@
-//! A seeded fleet whose nodes send their samples round by round: the same devices for ever, with counters that go on, and jobs
-//! that hold them.
+//! A seeded fleet whose nodes send their samples round by round: the same devices for ever, with
+//! counters that go on, and jobs that hold them.
 
 mod plan;
 mod tell;
@@ -137,7 +137,8 @@ impl Fleet {
         batch
     }
 
-    /// Writes messages to the log until so many samples are there, each to the partition of its node.
+    /// Writes messages to the log until so many samples are there, each to the partition of its
+    /// node.
     pub fn produce(
         &mut self,
         samples: u64,
@@ -159,7 +160,8 @@ impl Fleet {
         Ok(produced)
     }
 
-    /// Writes to the log what nodes and the scheduler tell of so much time beside samples; how many events that are.
+    /// Writes to the log what nodes and the scheduler tell of so much time beside samples; how many
+    /// events that are.
     pub fn produce_jobs(&self, length_ms: i64, log: &dyn EventLog) -> Result<u64, CommandError> {
         let mut outboxes: BTreeMap<&str, Outbox> = BTreeMap::new();
         let events = tell::events(self, length_ms);

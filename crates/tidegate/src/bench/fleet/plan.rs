@@ -42,8 +42,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Jobs on so many nodes from a full minute on, for so long. They begin and end at full minutes, so whose a minute of a device was
-    /// is told alike by samples, holds and rollups.
+    /// Jobs on so many nodes from a full minute on, for so long. They begin and end at full
+    /// minutes, so whose a minute of a device was is told alike by samples, holds and rollups.
     pub fn new(rng: &mut ChaCha8Rng, nodes: u32, from_ms: i64, length_ms: i64) -> Self {
         let mut plan = Self { jobs: Vec::new(), of_device: vec![Vec::new(); nodes as usize * DEVICES] };
         let to_ms = from_ms + length_ms;

@@ -78,7 +78,8 @@ impl Class {
         }
     }
 
-    /// What can be known of the time where no sample is: a class that rests on nothing else is lost.
+    /// What can be known of the time where no sample is: a class that rests on nothing else is
+    /// lost.
     pub fn unseen(self) -> Self {
         match self {
             Self::EmptyHeld | Self::IdleHeld | Self::Active => Self::Unknown,

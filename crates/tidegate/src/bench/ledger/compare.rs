@@ -35,7 +35,8 @@ pub struct Check {
 #[derive(Debug, Serialize)]
 pub struct Compared {
     pub classes: Vec<OfClass>,
-    /// Of all classes, in millionths of all time that was paid for; as the rest absent without a ledger.
+    /// Of all classes, in millionths of all time that was paid for; as the rest absent without a
+    /// ledger.
     pub largest_error_ppm: Option<f64>,
     /// The largest among the classes of each job, in order, and of each pool and team.
     pub largest_of_jobs: Vec<Error>,
@@ -65,7 +66,8 @@ pub struct Error {
     pub error_ppm: f64,
 }
 
-/// A minute of a node that does not sum to what was provisioned; without a node, of what no node has.
+/// A minute of a node that does not sum to what was provisioned; without a node, of what no node
+/// has.
 #[derive(Debug, Serialize)]
 pub struct Window {
     pub start_ms: i64,
@@ -266,7 +268,8 @@ fn errors(
     keys.into_iter().map(error).collect()
 }
 
-/// Looks whether each minute of each node sums to its GPUs × ms, and of the reservation to what no node had.
+/// Looks whether each minute of each node sums to its GPUs × ms, and of the reservation to what no
+/// node had.
 async fn close(service: &QueryService, day: &Day, compared: &mut Compared) -> Result<(), CommandError> {
     let sql = format!(
         "SELECT CAST(date_part('epoch', window_start) * 1000 AS BIGINT) AS start_ms, node, CAST(sum(gpu_ms) AS BIGINT) AS gpu_ms \

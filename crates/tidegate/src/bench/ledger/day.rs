@@ -1,4 +1,5 @@
-//! The day: who asked for what, who held what and when, what was wrong meanwhile, and so what each GPU-millisecond went to.
+//! The day: who asked for what, who held what and when, what was wrong meanwhile, and so what each
+//! GPU-millisecond went to.
 
 use tidegate_events::FinalState;
 
@@ -206,7 +207,8 @@ impl Day {
         self.hold(job, span, state, units, work);
     }
 
-    /// What each ms of a unit went to, in order of time and without a gap, as long as its node was there.
+    /// What each ms of a unit went to, in order of time and without a gap, as long as its node was
+    /// there.
     pub fn pieces(&self, unit: usize) -> impl Iterator<Item = Piece> {
         let there = self.fleet.nodes[self.fleet.units[unit].node].registered;
         let mut free_from_ms = there.from_ms;
@@ -252,7 +254,8 @@ impl Day {
         let piece = |pair: &[i64]| {
             let span = Span { from_ms: pair[0], to_ms: pair[1] };
             let class = of_unit.iter().filter(|(when, _)| when.contains(pair[0])).map(|(_, class)| *class);
-            // Whatever is wrong with a device goes before what it could do, and a kernel before who waits.
+            // Whatever is wrong with a device goes before what it could do, and a kernel before who
+            // waits.
             let class = class
                 .min_by_key(|class| if *class == Class::UnallocatedBusy { Class::NoDemand } else { *class });
             let class = class.unwrap_or(Class::NoDemand);

@@ -6,7 +6,8 @@ use tidegate_collect::Device;
 
 use super::draw::Draw;
 
-/// Of `train` the nodes are for whole-node training; `shared` has what is small; `burst` is reserved and comes late.
+/// Of `train` the nodes are for whole-node training; `shared` has what is small; `burst` is
+/// reserved and comes late.
 pub const TRAIN: &str = "train";
 pub const SHARED: &str = "shared";
 pub const BURST: &str = "burst";
@@ -92,7 +93,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// So many nodes for the whole time, two thirds of them for training, and one more that is there in `burst`.
+    /// So many nodes for the whole time, two thirds of them for training, and one more that is
+    /// there in `burst`.
     pub fn new(draw: Draw, nodes: usize, whole: Span, burst: Span) -> Self {
         let shared = (nodes / 3).max(1);
         let mut fleet = Self { nodes: Vec::new(), units: Vec::new() };

@@ -1,14 +1,17 @@
-//! How busy devices are while they do something: levels as they were measured on real ones, and what a reading shows of them.
+//! How busy devices are while they do something: levels as they were measured on real ones, and
+//! what a reading shows of them.
 
 use super::class::Doing;
 use super::day::{Day, Piece};
 use super::draw::Draw;
 
-/// Shares of the fleet's time below each quantile. In the lower third of it devices had nothing to do.
+/// Shares of the fleet's time below each quantile. In the lower third of it devices had nothing to
+/// do.
 const SHARES: [f64; 8] = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99];
 
-// Quantiles of `util_gpu_seren.pkl` and `gpu_power_seren.pkl`: DCGM values of the cluster Seren of Shanghai AI Lab, 2,288 A100,
-// 2023, over all GPU time. From InternLM/AcmeTrace at commit 6d6ac9c, CC BY 4.0. Percent, and W.
+// Quantiles of `util_gpu_seren.pkl` and `gpu_power_seren.pkl`: DCGM values of the cluster Seren of
+// Shanghai AI Lab, 2,288 A100, 2023, over all GPU time. From InternLM/AcmeTrace at commit 6d6ac9c,
+// CC BY 4.0. Percent, and W.
 const GPU_UTIL: [f64; 8] = [97.0, 99.0, 99.0, 99.0, 100.0, 100.0, 100.0, 100.0];
 const SM_ACTIVE: [f64; 8] = [37.8, 50.2, 60.3, 69.8, 76.5, 80.9, 85.1, 92.7];
 const TENSOR_ACTIVE: [f64; 8] = [10.6, 14.0, 16.9, 19.4, 20.7, 23.8, 30.5, 49.5];
@@ -17,7 +20,8 @@ const POWER: [f64; 8] = [90.7, 96.5, 118.4, 213.3, 337.5, 395.3, 408.0, 438.7];
 /// Of devices that do nothing: from the 5th to the 30th percentile.
 const IDLE_POWER_W: (f64, f64) = (61.8, 69.8);
 
-/// Bytes of device memory that its processes hold at most, and those that a device without a process has taken.
+/// Bytes of device memory that its processes hold at most, and those that a device without a
+/// process has taken.
 pub const MEMORY_BYTES: i64 = 80 << 30;
 pub const EMPTY_BYTES: i64 = 4 << 20;
 
@@ -35,7 +39,8 @@ pub struct Levels {
     pub nvlink: f64,
 }
 
-/// The levels of one job on one device: it is as heavy as the devices at one quantile of the fleet's time.
+/// The levels of one job on one device: it is as heavy as the devices at one quantile of the
+/// fleet's time.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     full: Levels,

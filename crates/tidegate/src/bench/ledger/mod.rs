@@ -60,7 +60,8 @@ pub struct LedgerArgs {
     /// Batches of samples that never come, in a million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     missing: u32,
-    /// Write what is true of the day here, as JSON: time by class and job, waits, tokens, operations and energy of each job
+    /// Write what is true of the day here, as JSON: time by class and job, waits, tokens,
+    /// operations and energy of each job
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
     /// Make the data folder here and keep it
@@ -93,7 +94,8 @@ pub struct Report {
     duplicate_batches: u64,
     missing_batches: u64,
     samples: u64,
-    /// Wall and CPU seconds of making the day and writing it to the log, and of the way from there to the tables.
+    /// Wall and CPU seconds of making the day and writing it to the log, and of the way from there
+    /// to the tables.
     produce_s: f64,
     produce_cpu_s: f64,
     pipelines_s: f64,

@@ -1,4 +1,5 @@
-//! Training: when an attempt reports its first step, what its steps are made of, and what it does again after a failure.
+//! Training: when an attempt reports its first step, what its steps are made of, and what it does
+//! again after a failure.
 
 use super::class::{Class, Doing};
 use super::draw::Draw;
@@ -8,8 +9,8 @@ use super::fleet::Span;
 const PARAMETERS: u64 = 7_000_000_000;
 /// Of the training data.
 pub const STEPS_PER_EPOCH: u64 = 60;
-/// Operations per second that a rank reaches while it computes: 0.08 of an H100's dense BF16 peak, less than its tensor cores
-/// are active for.
+/// Operations per second that a rank reaches while it computes: 0.08 of an H100's dense BF16 peak,
+/// less than its tensor cores are active for.
 const FLOPS_PER_MS: f64 = 0.08 * 989e12 / 1e3;
 /// How much less than the straggler the others compute.
 const SLACK: f64 = 0.15;
@@ -43,7 +44,8 @@ pub struct Habits {
     pub boast: u64,
 }
 
-/// A checkpoint that is loaded, as the job reports it: the step that had saved it, all of it checkpoint.
+/// A checkpoint that is loaded, as the job reports it: the step that had saved it, all of it
+/// checkpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Restore {
     pub from_ms: i64,
@@ -157,7 +159,8 @@ impl Training {
         self.restore.map(|restore| restore.from_ms).or_else(|| self.steps.first().map(|step| step.from_ms))
     }
 
-    /// What a step took a rank: whoever computes faster than the slowest waits for it in the collective.
+    /// What a step took a rank: whoever computes faster than the slowest waits for it in the
+    /// collective.
     pub fn parts(&self, step: &Step, rank: u32) -> Parts {
         let slack = match self.habits.straggler {
             Some(straggler) if straggler == rank => 0.0,
@@ -192,7 +195,8 @@ impl Training {
         let loading = self.restore.map(|r| (r.from_ms, r.duration_ms, Class::Restore, Doing::Load));
         let last_ms = self.steps.last().map(Step::end_ms);
         let last_ms = last_ms.or(self.restore.map(|r| r.from_ms + r.duration_ms)).unwrap_or(span.to_ms);
-        // Of the step that a failure cut short nothing was reported; after the last step of all the process ends.
+        // Of the step that a failure cut short nothing was reported; after the last step of all the
+        // process ends.
         let (after, doing) =
             if is_cut_short { (Class::Active, Doing::Compute) } else { (Class::IdleHeld, Doing::Idle) };
         let head = [Some((span.from_ms, first_ms - span.from_ms, before, Doing::Load)), loading]

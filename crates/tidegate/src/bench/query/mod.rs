@@ -1,4 +1,5 @@
-//! Questions to the tables of a fleet, beside the same questions to DuckDB and ClickHouse on the same samples.
+//! Questions to the tables of a fleet, beside the same questions to DuckDB and ClickHouse on the
+//! same samples.
 
 mod answer;
 mod peers;
@@ -72,7 +73,8 @@ struct Asked {
     rows: usize,
     /// By system and form, e.g. `duckdb wide`.
     took: BTreeMap<String, Took>,
-    /// CPU seconds of `tidegate tables` over those of the fastest of the others, on samples and on minutes of their own.
+    /// CPU seconds of `tidegate tables` over those of the fastest of the others, on samples and on
+    /// minutes of their own.
     ratio_to_best_on_samples: Option<f64>,
     ratio_to_best_on_minutes: Option<f64>,
 }

@@ -40,7 +40,8 @@ pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Setting) -> f64 {
     seeds.map(bound).sum::<f64>() / count as f64
 }
 
-/// A table: for each metric and policy the mean over seeds with half its 95 % interval, and the ratio to the first policy's.
+/// A table: for each metric and policy the mean over seeds with half its 95 % interval, and the
+/// ratio to the first policy's.
 pub fn tell(report: &Report) {
     match &report.about {
         Some(About::Traces(about)) => tell_about(about),

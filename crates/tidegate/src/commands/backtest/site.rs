@@ -1,4 +1,5 @@
-//! The site's own log between two times: what its tables say of jobs, nodes, quotas, demand and prices.
+//! The site's own log between two times: what its tables say of jobs, nodes, quotas, demand and
+//! prices.
 
 use chrono::DateTime;
 use clap::Args;
@@ -17,7 +18,8 @@ use crate::commands::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The site's own log")]
 pub struct SiteArgs {
-    /// From when on: 2026-01-31 (00:00 UTC) or 2026-01-31T12:00:00+01:00. Asks the log instead of a trace
+    /// From when on: 2026-01-31 (00:00 UTC) or 2026-01-31T12:00:00+01:00. Asks the log instead of a
+    /// trace
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
     /// Until when [default: the end of the log]

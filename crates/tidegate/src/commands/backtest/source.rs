@@ -1,4 +1,5 @@
-//! What a backtest runs on: made-up jobs and demand, a trace that comes with the program, a folder of traces, or the site's own log.
+//! What a backtest runs on: made-up jobs and demand, a trace that comes with the program, a folder
+//! of traces, or the site's own log.
 
 use std::ops::Range;
 use std::path::Path;
@@ -35,13 +36,16 @@ pub struct SourceArgs {
     /// Online demand of a DIR
     #[arg(long, value_name = "NAME", default_value = "servegen", conflicts_with = "from", value_parser = Demand::NAMED.map(|(name, _)| name))]
     serving: String,
-    /// How elastic jobs of a DIR scale: as measured in sia_scaling_profiles, or by Amdahl's law with 2 % that are not parallel
+    /// How elastic jobs of a DIR scale: as measured in sia_scaling_profiles, or by Amdahl's law
+    /// with 2 % that are not parallel
     #[arg(long, value_name = "NAME", default_value = "measured", conflicts_with = "from", value_parser = ["measured", "amdahl"])]
     curves: String,
-    /// Nodes of 8 GPUs for jobs; by default 25 where jobs are made up, those of the log, or as the trace's load needs, or its quotas
+    /// Nodes of 8 GPUs for jobs; by default 25 where jobs are made up, those of the log, or as the
+    /// trace's load needs, or its quotas
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     train: Option<u16>,
-    /// Nodes of 8 GPUs for the service; by default 15 where demand is made up, else as many GPUs as for jobs
+    /// Nodes of 8 GPUs for the service; by default 15 where demand is made up, else as many GPUs as
+    /// for jobs
     #[arg(long, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     serve: Option<u16>,
     /// Work that arrives in the mean, in percent of the GPUs for jobs; 100 where jobs are made up
@@ -53,10 +57,12 @@ pub struct SourceArgs {
     /// Days in which jobs arrive
     #[arg(long, default_value_t = 7, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=365))]
     days: u16,
-    /// Days of demand before those that the autopilot has seen; 0: it begins knowing nothing. On a log, up to 28 days before --from
+    /// Days of demand before those that the autopilot has seen; 0: it begins knowing nothing. On a
+    /// log, up to 28 days before --from
     #[arg(long, value_name = "DAYS", default_value_t = 0, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(0..=365))]
     history: u16,
-    /// What a GPU costs an hour; by default the log's price book, where one price holds for all; without a price no money is told
+    /// What a GPU costs an hour; by default the log's price book, where one price holds for all;
+    /// without a price no money is told
     #[arg(long, value_name = "PRICE", value_parser = micros)]
     price: Option<i64>,
 }

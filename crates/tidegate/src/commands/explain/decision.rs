@@ -1,4 +1,5 @@
-//! `tidegate explain decision`: why, why now, what else was considered, and what came of it; made again from the record.
+//! `tidegate explain decision`: why, why now, what else was considered, and what came of it; made
+//! again from the record.
 
 use std::process::ExitCode;
 
@@ -53,7 +54,8 @@ struct Explanation {
     others: Vec<Considered>,
     /// Who foresaw the demand it is about, where that is on record.
     foreseen: Option<ForeseenBy>,
-    /// The plan, made again from what is on record, is the same, byte for byte; `None`: its inputs are not on record.
+    /// The plan, made again from what is on record, is the same, byte for byte; `None`: its inputs
+    /// are not on record.
     same_bytes: Option<bool>,
     steps: Vec<Told>,
     score: Option<Score>,

@@ -23,7 +23,8 @@ pub struct Held {
     /// Of its last attempt on several nodes (`gang_spread`).
     pub spread: Option<Spread>,
     pub energy: Option<Energy>,
-    /// Devices whose memory grows towards its end, first the one that is full first (`memory_growth`).
+    /// Devices whose memory grows towards its end, first the one that is full first
+    /// (`memory_growth`).
     pub memory: Vec<Memory>,
 }
 

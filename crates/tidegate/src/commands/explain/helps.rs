@@ -8,7 +8,8 @@ use super::words::{duration, hours};
 /// Losses below this part of the time held are not worth a word; then it is the wall that counts.
 const WORTH_PERCENT: i64 = 10;
 
-/// The greatest part of its GPU time that did not bring it on, and what is done about such; of one that waits what starts it.
+/// The greatest part of its GPU time that did not bring it on, and what is done about such; of one
+/// that waits what starts it.
 pub fn most(told: &Explanation) -> String {
     if told.state == "waiting" {
         let starts = told.waits.last().and_then(|wait| wait.starts_when.as_deref());

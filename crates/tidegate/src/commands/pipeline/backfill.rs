@@ -1,4 +1,5 @@
-//! `tidegate pipeline backfill`: every table anew from the log, beside the tables that are in use, then in their place.
+//! `tidegate pipeline backfill`: every table anew from the log, beside the tables that are in use,
+//! then in their place.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,6 +1,8 @@
-//! `tidegate pipeline test`: small inputs with known results, run in all the ways in which events can arrive.
+//! `tidegate pipeline test`: small inputs with known results, run in all the ways in which events
+//! can arrive.
 //!
-//! A case is a folder: `case.toml` (pipeline, map, cluster), `input.csv` or `events.jsonl`, and `expected.csv`.
+//! A case is a folder: `case.toml` (pipeline, map, cluster), `input.csv` or `events.jsonl`, and
+//! `expected.csv`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,8 @@ const CASE: &str = "case.toml";
 const INPUT: &str = "input.csv";
 const EVENTS: &str = "events.jsonl";
 const EXPECTED: &str = "expected.csv";
-/// RFC 3339 in UTC; fractions of a second only where there are any. The same as `tidegate sql --format csv` writes.
+/// RFC 3339 in UTC; fractions of a second only where there are any. The same as `tidegate sql
+/// --format csv` writes.
 const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
 /// Of cuts, crashes and disorder: the same in every run, so that a failure can be looked into.
 const SEED: u64 = 1;
@@ -88,7 +91,8 @@ pub fn run(args: &TestArgs) -> CommandResult {
 /// The pipeline's table as CSV, once for each way.
 type Results = Vec<(Way, String)>;
 
-/// So many cases run beside each other: most of the time they wait for a disk, and each has a lake of its own in memory.
+/// So many cases run beside each other: most of the time they wait for a disk, and each has a lake
+/// of its own in memory.
 const AT_ONCE: usize = 8;
 
 async fn run_all(cases: Vec<Case>, pipelines: Vec<Pipeline>) -> Result<Vec<(Case, Results)>, CommandError> {

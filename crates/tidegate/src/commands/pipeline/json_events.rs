@@ -1,6 +1,7 @@
 //! Events written as JSON, for cases of tables that no import fills.
 //!
-//! One event a line, `{"node_event": {…}}`: the name of a schema, and the message as Protobuf's JSON has it.
+//! One event a line, `{"node_event": {…}}`: the name of a schema, and the message as Protobuf's
+//! JSON has it.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The demo: a real trace, bundled, appended to the log in the order in which it happened, faster than it did.
+//! The demo: a real trace, bundled, appended to the log in the order in which it happened, faster
+//! than it did.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -130,8 +131,8 @@ impl Demo {
         Speed::MsPerSecond(((last - first) / DEFAULT_LENGTH.as_secs() as i64).max(1))
     }
 
-    /// Appends what the log does not hold yet, each record when its time has come. Returns whether all of it is there;
-    /// otherwise it was told to stop.
+    /// Appends what the log does not hold yet, each record when its time has come. Returns whether
+    /// all of it is there; otherwise it was told to stop.
     pub async fn replay(
         &self,
         log: &dyn EventLog,
@@ -187,8 +188,8 @@ impl Demo {
 
     /// Number of the first record that the log does not hold.
     ///
-    /// The log knows how far this producer has come: offered the last record, it takes it for a repetition or says which
-    /// one it waits for.
+    /// The log knows how far this producer has come: offered the last record, it takes it for a
+    /// repetition or says which one it waits for.
     fn resume_at(&self, log: &dyn EventLog, lane: &Lane) -> Result<usize, LogError> {
         let Some(last) = lane.records.len().checked_sub(1) else { return Ok(0) };
         match self.append(log, lane, last..lane.records.len()) {

@@ -1,4 +1,5 @@
-//! The figures that `tidegate up` shows: all of them are answers to SQL, none is counted on the side.
+//! The figures that `tidegate up` shows: all of them are answers to SQL, none is counted on the
+//! side.
 
 use serde::Deserialize;
 use tidegate_server::QueryService;

@@ -43,7 +43,8 @@ impl View {
         Self { term: Term::stdout(), service, title, span_ms, lake, address, drawn: 0, begun: None }
     }
 
-    /// Shows the ledger until told to stop. A figure that cannot be had is no reason to stop recording.
+    /// Shows the ledger until told to stop. A figure that cannot be had is no reason to stop
+    /// recording.
     pub async fn follow(mut self, mut stop: watch::Receiver<bool>) -> Self {
         let every = if self.term.is_term() { REDRAW_EVERY } else { LINE_EVERY };
         loop {

@@ -9,7 +9,8 @@ pub enum Ends {
     Limited,
     /// With either: which of them depends on the machine.
     Either(&'static str),
-    /// It has more rows than anybody waits for: with any of them, or with an error that names a limit.
+    /// It has more rows than anybody waits for: with any of them, or with an error that names a
+    /// limit.
     Streams,
 }
 

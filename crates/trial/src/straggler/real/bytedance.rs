@@ -1,4 +1,5 @@
-//! ByteDance's three traces: the what-if, replayed by their micro-batches, against the authors' simulator.
+//! ByteDance's three traces: the what-if, replayed by their micro-batches, against the authors'
+//! simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +11,8 @@ use crate::ReadError;
 use crate::columns::Columns;
 use crate::straggler::statistics::{median, peer_noise};
 
-/// The authors' slowdown of each job by their full simulator over the whole trace: real step over ideal step.
+/// The authors' slowdown of each job by their full simulator over the whole trace: real step over
+/// ideal step.
 const PUBLISHED: [(&str, f64); 3] = [("AR", 1.973), ("SE", 1.537), ("ST", 1.179)];
 
 /// One job of the trace.
@@ -26,7 +28,8 @@ pub struct Traced {
     pub micro_batches: usize,
     /// Noise among peers, step to step, as in [`super::Watched`].
     pub peer_noise: f64,
-    /// Correlation of forward and backward times of the same micro-batch, each against the mean of its stage.
+    /// Correlation of forward and backward times of the same micro-batch, each against the mean of
+    /// its stage.
     pub correlation: Option<f64>,
     /// What the what-if says.
     pub found: Option<WhatIf>,
@@ -83,7 +86,8 @@ impl Job {
 }
 
 impl Job {
-    /// Pairs of forward and backward times, each over its stage's mean: a stage that works longer is not a long sequence.
+    /// Pairs of forward and backward times, each over its stage's mean: a stage that works longer
+    /// is not a long sequence.
     fn levelled(&self, stages: usize) -> Vec<(f64, f64)> {
         let whole = || self.pairs.iter().filter(|(_, pair)| pair.0 > 0.0 && pair.1 > 0.0);
         let mut sums = vec![(0.0, 0.0, 0.0); stages];
@@ -96,7 +100,8 @@ impl Job {
             .collect()
     }
 
-    /// Each worker's times in the order of its micro-batches. A worker that lacks some leaves the table short, and is seen to.
+    /// Each worker's times in the order of its micro-batches. A worker that lacks some leaves the
+    /// table short, and is seen to.
     fn operations(&self, step: i64, workers: usize, stages: usize) -> Operations {
         let mut operations = Operations { forward: Vec::new(), backward: Vec::new() };
         for worker in 0..workers {

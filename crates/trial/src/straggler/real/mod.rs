@@ -1,7 +1,8 @@
 //! Checks on real traces: a folder with the files of the public data, read as they are.
 //!
-//! `bytedance_straggler_ops.parquet`: operations of three training jobs (ByteDance-Seed/StragglerAnalysis, Apache-2.0).
-//! `alibaba_pai_minibatch_time.parquet`: mini-batch times of two jobs (cluster-trace-gpu-v2020).
+//! `bytedance_straggler_ops.parquet`: operations of three training jobs
+//! (ByteDance-Seed/StragglerAnalysis, Apache-2.0). `alibaba_pai_minibatch_time.parquet`: mini-batch
+//! times of two jobs (cluster-trace-gpu-v2020).
 
 mod bytedance;
 mod pai;

@@ -1,4 +1,5 @@
-//! Alibaba PAI's two jobs: worker 6 of job_1 turns slow in mid-run, job_2's workers differ for good and nobody is to blame.
+//! Alibaba PAI's two jobs: worker 6 of job_1 turns slow in mid-run, job_2's workers differ for good
+//! and nobody is to blame.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,8 +11,9 @@ use crate::ReadError;
 use crate::columns::Columns;
 use crate::straggler::statistics::{median, peer_noise};
 
-/// The file gives times without a unit, 0 to 1000 with some 500 in the middle: read as milliseconds they are half-second steps. The
-/// iterations it has are every tenth or so, so ten seconds pass between two of them.
+/// The file gives times without a unit, 0 to 1000 with some 500 in the middle: read as milliseconds
+/// they are half-second steps. The iterations it has are every tenth or so, so ten seconds pass
+/// between two of them.
 const STEP_US: i64 = 10_000_000;
 
 /// What the detector said of one job.
@@ -23,8 +25,8 @@ pub struct Watched {
     pub workers: usize,
     /// Iterations in the file.
     pub iterations: usize,
-    /// How far a worker strays from its own ratio to the median one, as a median over workers: 1.4826 times the median absolute
-    /// deviation of the logarithm.
+    /// How far a worker strays from its own ratio to the median one, as a median over workers:
+    /// 1.4826 times the median absolute deviation of the logarithm.
     pub peer_noise: f64,
     /// Signals, with the iteration each was said at.
     pub signals: Vec<(i64, Signal)>,

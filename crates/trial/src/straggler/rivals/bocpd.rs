@@ -1,6 +1,8 @@
-//! Bayesian online change point detection (Adams and MacKay 2007) of the job's step time, as Greyhound runs it before it validates.
+//! Bayesian online change point detection (Adams and MacKay 2007) of the job's step time, as
+//! Greyhound runs it before it validates.
 //!
-//! Written out: the crate `changepoint` (0.15) would bring 60 more (a linear algebra and an optimiser among them) for these lines.
+//! Written out: the crate `changepoint` (0.15) would bring 60 more (a linear algebra and an
+//! optimiser among them) for these lines.
 
 use std::collections::VecDeque;
 
@@ -12,7 +14,8 @@ use crate::straggler::statistics::mean;
 /// A change in 250 steps, and run lengths beyond 400 steps put together.
 const HAZARD: f64 = 1.0 / 250.0;
 const LONGEST: usize = 400;
-/// A change is seen when this much of the probability lies on runs of at most `YOUNG` steps (Greyhound: 0.9).
+/// A change is seen when this much of the probability lies on runs of at most `YOUNG` steps
+/// (Greyhound: 0.9).
 const SURE: f64 = 0.9;
 const YOUNG: usize = 5;
 /// Greyhound's verification: means before and after differ by more than 10 %.

@@ -21,7 +21,8 @@ pub(crate) struct Frame {
     heard: usize,
 }
 
-/// Gathers reports into steps; a step is over when all ranks were heard or the watermark has passed it.
+/// Gathers reports into steps; a step is over when all ranks were heard or the watermark has passed
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     pub(crate) shape: Option<JobShape>,

@@ -1,4 +1,5 @@
-//! Minder's distance between machines (NSDI'25), without its autoencoder: the machine farthest from all others, four minutes long.
+//! Minder's distance between machines (NSDI'25), without its autoencoder: the machine farthest from
+//! all others, four minutes long.
 
 use tidegate_insight::straggler::DeviceWindow;
 
@@ -12,7 +13,8 @@ const WINDOW_US: i64 = 10_000_000;
 const CONTINUITY: u32 = 24;
 /// How many standard deviations its distance lies above the mean of the machines' distances.
 const FAR: f64 = 2.5;
-/// Its mean distance to the others, against the mean value: stands in for the denoising of its autoencoder.
+/// Its mean distance to the others, against the mean value: stands in for the denoising of its
+/// autoencoder.
 const APART: f64 = 0.01;
 const METRICS: usize = 5;
 

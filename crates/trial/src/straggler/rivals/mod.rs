@@ -1,8 +1,9 @@
 //! Rivals, re-implemented on step reports from their papers and code.
 //!
-//! Their own extra data is not there (Minder's autoencoder over host counters, Greyhound's validation that pauses the job), and they
-//! were not built for every ordinary event of training generated here: these are not their published accuracies. Each alarms once
-//! when its condition becomes true, not again while it stays so, which is kinder than what they do.
+//! Their own extra data is not there (Minder's autoencoder over host counters, Greyhound's
+//! validation that pauses the job), and they were not built for every ordinary event of training
+//! generated here: these are not their published accuracies. Each alarms once when its condition
+//! becomes true, not again while it stays so, which is kinder than what they do.
 
 mod bocpd;
 mod frames;

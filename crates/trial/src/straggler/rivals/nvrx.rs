@@ -1,4 +1,5 @@
-//! NVIDIA's resiliency extension: scores of section times (its `straggler` package, defaults of `identify_stragglers`).
+//! NVIDIA's resiliency extension: scores of section times (its `straggler` package, defaults of
+//! `identify_stragglers`).
 
 use super::frames::{Edges, Frames};
 use crate::straggler::judge::{Alarm, Judge, Target};

@@ -1,4 +1,5 @@
-//! Median and five median absolute deviations in the group: the pattern rule of EROICA (NSDI'26), on step reports.
+//! Median and five median absolute deviations in the group: the pattern rule of EROICA (NSDI'26),
+//! on step reports.
 
 use super::frames::{Edges, Frames};
 use crate::straggler::judge::{Alarm, Judge, Target};
@@ -8,7 +9,8 @@ use crate::straggler::statistics::median;
 const DEVIATIONS: f64 = 5.0;
 const LONGER: f64 = 1.05;
 
-/// Every step: a rank whose computing is beyond median + 5 MAD of its role and 5 % above that median.
+/// Every step: a rank whose computing is beyond median + 5 MAD of its role and 5 % above that
+/// median.
 #[derive(Debug, Default)]
 pub struct Spread {
     frames: Frames,

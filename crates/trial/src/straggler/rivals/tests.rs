@@ -6,8 +6,8 @@ use crate::straggler::scene::{Told, What};
 
 const RANKS: usize = 32;
 
-/// A job of 4 nodes and 2 stages in which rank `r` computes `compute(step, r)` seconds in step `step` and all end after
-/// `2 * slowest` seconds; told to the judge without loss.
+/// A job of 4 nodes and 2 stages in which rank `r` computes `compute(step, r)` seconds in step
+/// `step` and all end after `2 * slowest` seconds; told to the judge without loss.
 fn tell(judge: &mut dyn Judge, steps: u64, compute: impl Fn(u64, usize) -> f64) -> Vec<Alarm> {
     let node = |rank: usize| 100 + rank as u32 / 8;
     let shape = JobShape {

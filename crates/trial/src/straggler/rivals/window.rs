@@ -1,4 +1,5 @@
-//! Sliding window: the job's last steps against those before, at 10 % (the baseline Greyhound compares with).
+//! Sliding window: the job's last steps against those before, at 10 % (the baseline Greyhound
+//! compares with).
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,9 @@
 //! What happens in every job and is nobody's fault. A detector that alarms on any of it is wrong.
 //!
-//! Rates and sizes are those of the specification: Python's garbage collection, checkpoint pauses, changes of the curriculum, the
-//! time of day (1 to 2 %, Llama 3), short bursts of a rank or of the network. Two are added here: devices wander by 0.4 % over tens
-//! of minutes, and the first two steps of an attempt are slow (compilation, cold caches).
+//! Rates and sizes are those of the specification: Python's garbage collection, checkpoint pauses,
+//! changes of the curriculum, the time of day (1 to 2 %, Llama 3), short bursts of a rank or of the
+//! network. Two are added here: devices wander by 0.4 % over tens of minutes, and the first two
+//! steps of an attempt are slow (compilation, cold caches).
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -156,7 +157,8 @@ impl Confounders {
         (1.0 + self.wander[device]) * if left > 0 { 1.0 + size } else { 1.0 }
     }
 
-    /// Seconds a rank's garbage collection takes in this step: 0.1 to 0.5, once in 300 rank-steps. Asked once a rank and step.
+    /// Seconds a rank's garbage collection takes in this step: 0.1 to 0.5, once in 300 rank-steps.
+    /// Asked once a rank and step.
     pub(crate) fn gc_s(&mut self) -> f64 {
         self.gc_in -= 1.0;
         if self.gc_in > 0.0 {

@@ -76,7 +76,8 @@ impl Devices {
         }
     }
 
-    /// Windows of all ranks that end next; the time is in seconds into the job and yet to be moved to µs by the caller.
+    /// Windows of all ranks that end next; the time is in seconds into the job and yet to be moved
+    /// to µs by the caller.
     pub(crate) fn windows(
         &mut self,
         plan: &Plan,

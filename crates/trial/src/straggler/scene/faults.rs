@@ -1,8 +1,8 @@
 //! Injected faults: classes, sizes and durations of the published ones, at an accelerated rate.
 //!
-//! Anchors: Greyhound's probe jobs (ATC'25) for the mix, the durations (10 min of computing, 22 min of the network, 72 min at 512
-//! GPUs and more) and the sizes (20 % of a GPU, at most 21.6 % of a host, throughput -28 to -85 % of the network); Minder (NSDI'25)
-//! and Holmes for data and links.
+//! Anchors: Greyhound's probe jobs (ATC'25) for the mix, the durations (10 min of computing, 22 min
+//! of the network, 72 min at 512 GPUs and more) and the sizes (20 % of a GPU, at most 21.6 % of a
+//! host, throughput -28 to -85 % of the network); Minder (NSDI'25) and Holmes for data and links.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -73,7 +73,8 @@ impl Injected {
         matches!(self.class, Class::Communication | Class::Link)
     }
 
-    /// Both act at once on one node, or both on the transfer: whose fault an alarm means could not be told.
+    /// Both act at once on one node, or both on the transfer: whose fault an alarm means could not
+    /// be told.
     fn clashes(&self, other: &Self) -> bool {
         const APART_S: f64 = 180.0;
         let together = self.start_s < other.end_s + APART_S && other.start_s < self.end_s + APART_S;
@@ -117,7 +118,8 @@ impl Injected {
             let duration = lognormal(rng, TEN_MINUTES.0, TEN_MINUTES.1);
             (Class::Link, Place::Device(at), duration, 0.8, true)
         };
-        // Not in the first ten minutes: a detector that never saw the healthy job has nothing to compare with.
+        // Not in the first ten minutes: a detector that never saw the healthy job has nothing to
+        // compare with.
         let start_s = rng.random_range(600.0..(plan.length_s - 120.0).max(601.0));
         Self { class, place, start_s, end_s: (start_s + duration).min(plan.length_s), size, evidence }
     }
@@ -132,7 +134,8 @@ impl Injected {
         let mut all: Vec<Self> = Vec::new();
         for _ in 0..wanted {
             let fault = Self::draw(plan, noise, rng);
-            // Its start moves rather than the fault being dropped: dropping would thin out the long ones.
+            // Its start moves rather than the fault being dropped: dropping would thin out the long
+            // ones.
             let moved = (0..40).find_map(|attempt| {
                 let mut moved = fault;
                 if attempt > 0 {

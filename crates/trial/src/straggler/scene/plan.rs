@@ -8,15 +8,17 @@ use crate::straggler::chance::{STUDENT3_NOISE, child, normal};
 /// Devices of a node, as in every published source used here.
 pub(crate) const PER_NODE: usize = 8;
 
-/// How noisy a job's steps are. Noise is that of the logarithm of a rank's time over its peers' median from step to step, as 1.4826
-/// times the median absolute deviation; so read, the traces have exactly the published figures (see [`real`](crate::straggler::real)).
+/// How noisy a job's steps are. Noise is that of the logarithm of a rank's time over its peers'
+/// median from step to step, as 1.4826 times the median absolute deviation; so read, the traces
+/// have exactly the published figures (see [`real`](crate::straggler::real)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Regime {
     /// Fixed length: 0.4 % (ByteDance traces AR and ST: 0.43 and 0.34 %).
     A,
     /// Sequence lengths uneven: 11 % (trace SE: 10.9 %).
     B,
-    /// Heterogeneous: ranks differ for good by sigma 8 %, and by 3 % from step to step (Alibaba PAI: 3.7 and 1.8 %).
+    /// Heterogeneous: ranks differ for good by sigma 8 %, and by 3 % from step to step (Alibaba
+    /// PAI: 3.7 and 1.8 %).
     C,
 }
 
@@ -83,7 +85,8 @@ pub struct Plan {
     pub transfer_s: f64,
     /// Waiting for input in a nominal step.
     pub data_s: f64,
-    /// Work of each stage against the mean one. The last is 1.1 to 1.63 times longer in 39.3 % of the pipelines (OSDI'25).
+    /// Work of each stage against the mean one. The last is 1.1 to 1.63 times longer in 39.3 % of
+    /// the pipelines (OSDI'25).
     pub stage_factor: Vec<f64>,
     /// Speed of each device of each node, spare included: time against the nominal.
     pub device_factor: Vec<f64>,

@@ -134,7 +134,8 @@ impl Steps {
     }
 }
 
-/// Puts a fault's slowdown on the ranks it meets (`sign` 1) or takes it off again (-1). Transfers are the caller's.
+/// Puts a fault's slowdown on the ranks it meets (`sign` 1) or takes it off again (-1). Transfers
+/// are the caller's.
 fn apply(plan: &Plan, fault: &Injected, order: &[usize], step: &mut Step, sign: f64) {
     if fault.of_transfer() {
         return;
@@ -155,8 +156,8 @@ fn apply(plan: &Plan, fault: &Injected, order: &[usize], step: &mut Step, sign: 
     }
 }
 
-/// Time of the slowest data-parallel pipeline, transfers left out: its input, one micro-batch through all stages, the others at the
-/// pace of its slowest stage.
+/// Time of the slowest data-parallel pipeline, transfers left out: its input, one micro-batch
+/// through all stages, the others at the pace of its slowest stage.
 fn slowest_path(plan: &Plan, step: &Step) -> f64 {
     let (dp, batches) = (plan.data_parallel(), plan.micro_batches as f64);
     (0..dp)
@@ -178,7 +179,8 @@ mod tests {
         Plan { restarts_s: Vec::new(), ..Plan::draw(seed, regime, Some(1.0)) }
     }
 
-    /// The same job with and without the fault draws the same chances, so the ratio of the two is the fault alone.
+    /// The same job with and without the fault draws the same chances, so the ratio of the two is
+    /// the fault alone.
     #[test]
     fn a_fault_slows_its_ranks_by_its_size_and_nobody_else() {
         let plan = plan(11, Regime::A);

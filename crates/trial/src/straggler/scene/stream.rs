@@ -168,7 +168,8 @@ impl Stream {
                 let parts = !self.rng.random_bool(NO_PARTS);
                 let part = |seconds: f64| parts.then_some((seconds * 1e6) as u64);
                 let tokens = TOKENS * step.bias[rank % dp] * step.tokens;
-                // What makes computing grow by the sequence's factor when it is linear in tokens and squares.
+                // What makes computing grow by the sequence's factor when it is linear in tokens
+                // and squares.
                 let squares = tokens * LENGTH * (1.0 + (step.sequence[rank % dp] - 1.0) / SQUARED_SHARE);
                 let report = StepReport {
                     attempt: self.attempt,
@@ -194,7 +195,8 @@ impl Stream {
             self.devices.windows(&self.plan, &self.faults, &self.order, weather, |node, end_s, window| {
                 let end_us = at_us(end_s) + skew[node];
                 let start_us = end_us - (super::devices::WINDOW_S * 1e6) as i64;
-                // Windows of the step that just ended are sent now: nothing sent later may arrive sooner.
+                // Windows of the step that just ended are sent now: nothing sent later may arrive
+                // sooner.
                 arrivals.sure(What::Device(DeviceWindow { start_us, end_us, ..window }), at_us(now_s));
             });
         }
@@ -204,7 +206,8 @@ impl Stream {
         });
     }
 
-    /// The job dies, and goes on from its last checkpoint with other ranks on the nodes, one node perhaps changed for the spare.
+    /// The job dies, and goes on from its last checkpoint with other ranks on the nodes, one node
+    /// perhaps changed for the spare.
     fn restart(&mut self) {
         let died_s = self.plan.restarts_s[self.attempt as usize - 1];
         self.now_s = died_s + self.rng.random_range(120.0..600.0);

@@ -12,7 +12,8 @@ use super::plan::{PER_NODE, Plan};
 pub enum Care {
     /// It slows the job by 5 % or more for at least 10 steps and 60 s.
     Counts,
-    /// Smaller or shorter, but longer than 30 s or 5 steps: an alarm about it is neither right nor wrong.
+    /// Smaller or shorter, but longer than 30 s or 5 steps: an alarm about it is neither right nor
+    /// wrong.
     DontCare,
     /// Shorter still: an alarm about it is wrong.
     Ignored,

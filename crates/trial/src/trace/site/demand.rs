@@ -22,7 +22,8 @@ pub enum Known {
     Samples,
 }
 
-/// GPUs that `pool` needed in each step of the history: the most at once. `None`: it has neither jobs nor samples.
+/// GPUs that `pool` needed in each step of the history: the most at once. `None`: it has neither
+/// jobs nor samples.
 pub fn demand(history: &History, pool: &str) -> Option<(Known, Vec<u32>)> {
     let is_its = |a: &&Attempt| a.pool.as_deref() == Some(pool);
     let jobs: Vec<(i64, i64, u32)> =
@@ -39,8 +40,9 @@ pub fn demand(history: &History, pool: &str) -> Option<(Known, Vec<u32>)> {
     Some((Known::Samples, gpus(&bridged(&levels(&samples, history), &told))))
 }
 
-/// GPUs that `pool` needed in each step up to the beginning of the history, from the first hour that is told: the hour's mean, rounded up.
-/// In hours between that nobody tells of, nothing was held or waited for.
+/// GPUs that `pool` needed in each step up to the beginning of the history, from the first hour
+/// that is told: the hour's mean, rounded up. In hours between that nobody tells of, nothing was
+/// held or waited for.
 pub fn before(history: &History, pool: &str) -> Vec<u32> {
     let hours: Vec<_> = history.past.iter().filter(|hour| hour.pool == pool).collect();
     let Some(first) = hours.first() else { return Vec::new() };

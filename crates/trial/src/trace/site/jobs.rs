@@ -20,7 +20,8 @@ const NOTHING_KNOWN_US: i64 = HOUR_US;
 pub struct Told {
     /// The job; of one that is not over, with the work it did as far as it was seen.
     pub arrival: Arrival,
-    /// Of one that is not over: how long it had run in all, µs, before the time too. How long it will run is drawn.
+    /// Of one that is not over: how long it had run in all, µs, before the time too. How long it
+    /// will run is drawn.
     pub open_us: Option<i64>,
 }
 
@@ -40,7 +41,8 @@ pub struct Recorded {
 /// The jobs of a history.
 #[derive(Debug, Default)]
 pub struct Jobs {
-    /// By submission; what ran when the time began first, in the order of its start, then what waited.
+    /// By submission; what ran when the time began first, in the order of its start, then what
+    /// waited.
     pub told: Vec<Told>,
     /// What became of the history's jobs.
     pub rows: Rows,
@@ -61,8 +63,9 @@ pub fn whole(milli: i64) -> u32 {
 }
 
 impl Jobs {
-    /// The jobs of `history` that `is_taken` keeps, told by their first stretch. `model` finds a model of GPU in the cluster, that is large enough for the
-    /// job; `rename` gives a team the name it has there.
+    /// The jobs of `history` that `is_taken` keeps, told by their first stretch. `model` finds a
+    /// model of GPU in the cluster, that is large enough for the job; `rename` gives a team the
+    /// name it has there.
     pub fn of(
         history: &History,
         is_taken: &dyn Fn(&Attempt) -> bool,
@@ -127,7 +130,8 @@ impl Jobs {
         jobs
     }
 
-    /// What a seed is tried on: jobs that are not over run as long as one of the history did that ran at least as long.
+    /// What a seed is tried on: jobs that are not over run as long as one of the history did that
+    /// ran at least as long.
     pub fn arrivals(&self, rng: &mut ChaCha8Rng) -> Vec<Arrival> {
         let arrival = |told: &Told| {
             let mut arrival = told.arrival.clone();
@@ -246,13 +250,14 @@ impl Lengths {
         self.all.sort_unstable();
     }
 
-    /// The length of one of the jobs of the same size that ran longer than `ran_us`; where those are few, of any size. Where nobody ran
-    /// longer, as long again.
+    /// The length of one of the jobs of the same size that ran longer than `ran_us`; where those
+    /// are few, of any size. Where nobody ran longer, as long again.
     fn draw(&self, gpus: u32, ran_us: i64, rng: &mut ChaCha8Rng) -> i64 {
         let longer = |of: &[i64]| of.partition_point(|length| *length <= ran_us);
         let alike = self.by_gpus.get(&gpus).map_or(&[][..], Vec::as_slice);
         let from = if alike.len() - longer(alike) >= ENOUGH { alike } else { &self.all };
-        // One draw, whatever comes of it: what is drawn for the next job does not depend on this one.
+        // One draw, whatever comes of it: what is drawn for the next job does not depend on this
+        // one.
         let draw: f64 = rng.random();
         let longer = &from[longer(from)..];
         match longer.len() {

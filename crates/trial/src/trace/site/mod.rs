@@ -1,20 +1,27 @@
-//! A site's own history for the simulator: the jobs, nodes and demand that its log tells of, between two times.
+//! A site's own history for the simulator: the jobs, nodes and demand that its log tells of,
+//! between two times.
 //!
 //! What is taken for what:
-//! - A **job** was submitted when the log says, asks for the GPUs it asked for (parts of one count as one), and its work is the GPU time it held
-//!   in all its runs, over that size: what failures and preemptions cost there is in it, so no further failures are drawn. What ran
-//!   when the time begins is submitted at its beginning with the rest of its work, before what waited then; waits count from there.
-//! - What **is not over** where the log ends runs as long as one of the log's jobs of its size that ran at least as long, drawn by the seed.
-//!   What left the queue without a start is left out: how long it would run is unknown.
-//! - **Priority** is the least that was told (it grows with age), the **time limit** is what the user stated. A job that was resized can be,
-//!   between the sizes it had, by Amdahl's law; one that was preempted and came back may run on borrowed nodes. Of all others that
-//!   is drawn, as are checkpoints: the log does not tell.
-//! - **Nodes** are those that jobs could use at some time between the two, all the time. Where the log knows none: nodes of 8 GPUs, as
-//!   many as hold the most that jobs held at once.
-//! - **Pools**: those named as serving are each a pool with a service; its demand in steps of ten minutes is the most that was held and
-//!   waited for there. All others are one pool for jobs: who may use which of them is not looked at. Where the cluster has several models of GPU, a job needs
-//!   the one it ran on.
-//! - **Before** the first of the two times, demand is what hours in the tables say; forecasts have seen it when the time begins.
+//! - A **job** was submitted when the log says, asks for the GPUs it asked for (parts of one count
+//!   as one), and its work is the GPU time it held in all its runs, over that size: what failures
+//!   and preemptions cost there is in it, so no further failures are drawn. What ran when the time
+//!   begins is submitted at its beginning with the rest of its work, before what waited then; waits
+//!   count from there.
+//! - What **is not over** where the log ends runs as long as one of the log's jobs of its size that
+//!   ran at least as long, drawn by the seed. What left the queue without a start is left out: how
+//!   long it would run is unknown.
+//! - **Priority** is the least that was told (it grows with age), the **time limit** is what the
+//!   user stated. A job that was resized can be, between the sizes it had, by Amdahl's law; one
+//!   that was preempted and came back may run on borrowed nodes. Of all others that is drawn, as
+//!   are checkpoints: the log does not tell.
+//! - **Nodes** are those that jobs could use at some time between the two, all the time. Where the
+//!   log knows none: nodes of 8 GPUs, as many as hold the most that jobs held at once.
+//! - **Pools**: those named as serving are each a pool with a service; its demand in steps of ten
+//!   minutes is the most that was held and waited for there. All others are one pool for jobs: who
+//!   may use which of them is not looked at. Where the cluster has several models of GPU, a job
+//!   needs the one it ran on.
+//! - **Before** the first of the two times, demand is what hours in the tables say; forecasts have
+//!   seen it when the time begins.
 //! - A **quota** holds if the team kept to it: one that the log shows exceeded was no limit.
 
 mod demand;
@@ -81,7 +88,8 @@ pub struct Service {
     pub demand_from: Known,
     /// The greatest demand, GPUs.
     pub peak_gpus: u32,
-    /// Hours before the time that is looked at in which its demand is known: forecasts have seen them.
+    /// Hours before the time that is looked at in which its demand is known: forecasts have seen
+    /// them.
     pub seen_hours: usize,
 }
 
@@ -134,7 +142,8 @@ impl Site {
     /// Takes a history for the simulator.
     ///
     /// # Errors
-    /// [`TraceError::Shape`] says what is missing: no job that can be used, or a pool that is to serve and has no demand.
+    /// [`TraceError::Shape`] says what is missing: no job that can be used, or a pool that is to
+    /// serve and has no demand.
     pub fn new(history: &History, wanted: &Wanted) -> Result<Self, TraceError> {
         let serves = |pool: &str| wanted.serves.iter().position(|name| name == pool);
         let mut spec = ClusterSpec {
@@ -215,7 +224,8 @@ impl Site {
         Ok(Self { jobs, spec, services, past_gpus, about })
     }
 
-    /// What a seed is tried on: the same jobs, nodes and demand, with what the log does not tell drawn.
+    /// What a seed is tried on: the same jobs, nodes and demand, with what the log does not tell
+    /// drawn.
     pub fn setting(&self, seed: u64) -> Setting {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0517_e105);
         let arrivals = self.jobs.arrivals(&mut rng);
@@ -249,7 +259,8 @@ fn models(history: &History) -> Vec<String> {
     models
 }
 
-/// The log's nodes: those for jobs, and those of each pool that serves. Parts of a GPU of a node count for nothing.
+/// The log's nodes: those for jobs, and those of each pool that serves. Parts of a GPU of a node
+/// count for nothing.
 fn nodes(history: &History, wanted: &Wanted, models: &[String]) -> (Vec<NodeSpec>, Vec<Vec<NodeSpec>>) {
     let mut train = Vec::new();
     let mut served = vec![Vec::new(); wanted.serves.len()];

@@ -1,8 +1,10 @@
-//! What is asked of a site's tables: rows as they stand there. Times are µs since 1970; `None` is what nobody told.
+//! What is asked of a site's tables: rows as they stand there. Times are µs since 1970; `None` is
+//! what nobody told.
 
 use serde::Deserialize;
 
-/// A stretch of a job's life, as table `attempts` has it: a wait and the run behind it, or a wait alone.
+/// A stretch of a job's life, as table `attempts` has it: a wait and the run behind it, or a wait
+/// alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Attempt {
     /// The job.
@@ -100,8 +102,10 @@ pub struct History {
     pub quotas: Vec<Quota>,
     /// Samples of pools that serve.
     pub samples: Vec<Sample>,
-    /// Hours of pools that serve, before `from_us`, in order; where nothing was held or waited for there may be none.
+    /// Hours of pools that serve, before `from_us`, in order; where nothing was held or waited for
+    /// there may be none.
     pub past: Vec<Hour>,
-    /// What a GPU cost an hour then, millionths of the currency, mean over nodes; `None` is not known.
+    /// What a GPU cost an hour then, millionths of the currency, mean over nodes; `None` is not
+    /// known.
     pub price_micros: Option<i64>,
 }

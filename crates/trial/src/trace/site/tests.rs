@@ -1,4 +1,5 @@
-//! A morning worked out by hand: from 0 to 4 hours, with what was there before and what is not over.
+//! A morning worked out by hand: from 0 to 4 hours, with what was there before and what is not
+//! over.
 
 use tidegate_sim::backtest::{Metric, backtest};
 use tidegate_sim::{HOUR_US, MINUTE_US};
@@ -78,16 +79,18 @@ fn jobs_are_what_the_log_says_and_what_it_does_not_say_is_drawn() {
     assert_eq!((about.ran_before, about.waited_before, about.open), (1, 1, 2));
     // From 0 to 60: 8 + 8; from 60: 4 + 4 + 1 (half a GPU, 60 to 90); from 120: 8 + 1.
     assert_eq!((about.recorded.most_gpus, about.nodes_from, about.train_nodes), (16, Sized::Peak, 2));
-    // 8 + 4 (waited) + 8 + 4 (resized) + 1 (preempted) GPU-hours, and 8 for two hours of the open one.
+    // 8 + 4 (waited) + 8 + 4 (resized) + 1 (preempted) GPU-hours, and 8 for two hours of the open
+    // one.
     assert_eq!(about.recorded.held_gpu_hours, 8.0 + 4.0 + 12.0 + 1.0 + 16.0);
-    // Submitted and started within the time: preempted 30 minutes, open and resized at once, and the one without a GPU.
+    // Submitted and started within the time: preempted 30 minutes, open and resized at once, and
+    // the one without a GPU.
     assert_eq!((about.recorded.started, about.recorded.queue_hours), (4, Some(0.125)));
 
     let setting = site.setting(3);
     let told: Vec<(i64, u32, i64)> =
         setting.jobs.iter().map(|j| (j.submit_us / MINUTE_US, j.gpus, j.work_us / MINUTE_US)).collect();
-    // What ran comes first, then what waited, then what was submitted then; the open one ran 180 minutes up to where the log ends and
-    // nobody longer, so it runs as long again.
+    // What ran comes first, then what waited, then what was submitted then; the open one ran 180
+    // minutes up to where the log ends and nobody longer, so it runs as long again.
     assert_eq!(told[..5], [(0, 8, 60), (0, 4, 60), (0, 8, 90), (30, 1, 60), (120, 8, 360)]);
     let drawn = |seed| site.setting(seed).jobs[5].work_us / MINUTE_US;
     // The one that waits runs as one of those whose whole run is known: 60, 60 or 120 minutes.
@@ -105,7 +108,8 @@ fn jobs_are_what_the_log_says_and_what_it_does_not_say_is_drawn() {
 
 #[test]
 fn another_policy_comes_to_something_else() {
-    // 8 GPUs for 2 hours, then 16 that have to wait for them, then 8 for an hour that would fit beside the first.
+    // 8 GPUs for 2 hours, then 16 that have to wait for them, then 8 for an hour that would fit
+    // beside the first.
     let job = |name: &str, submit: i64, hours: i64, gpus: i64| Attempt {
         time_limit_ms: Some(hours * 3_600_000),
         ..stretch(
@@ -122,7 +126,8 @@ fn another_policy_comes_to_something_else() {
     let makers: Vec<_> = makers.iter().map(|make| make.as_ref() as _).collect();
     let rows = backtest(&makers, 0..2, &|seed| site.setting(seed)).unwrap();
     let queued = |row: usize| Metric::QueueHours.of(&rows[row].runs[0]).unwrap();
-    // First come, first served: 0, 2 h - 1 min and 3 h - 2 min. With backfill the last one starts at once. Starts and restarts take seconds.
+    // First come, first served: 0, 2 h - 1 min and 3 h - 2 min. With backfill the last one starts
+    // at once. Starts and restarts take seconds.
     assert!((queued(0) - 4.95 / 3.0).abs() < 0.05, "{}", queued(0));
     assert!((queued(1) - (1.0 + 59.0 / 60.0) / 3.0).abs() < 0.05, "{}", queued(1));
 }
@@ -170,7 +175,8 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
 
     assert_eq!((&setting.past_gpus[..], service.seen_hours), (&[Vec::new()][..], 0));
 
-    // Two hours before, a mean of 4.5 GPUs, nothing told of the hour after; then 2 GPUs in another pool.
+    // Two hours before, a mean of 4.5 GPUs, nothing told of the hour after; then 2 GPUs in another
+    // pool.
     let hour = |pool: &str, before: i64, gpus_milli| Hour {
         pool: pool.into(),
         at_us: FROM_US - before * HOUR_US,

@@ -49,7 +49,8 @@ impl Default for FlatBuilder {
 }
 
 impl FlatBuilder {
-    /// Adds the rows of one device; its values follow by [`Self::values`], in the same order of devices.
+    /// Adds the rows of one device; its values follow by [`Self::values`], in the same order of
+    /// devices.
     pub fn device(&mut self, cluster: &str, node: &str, uuid: &str, model: &str, ticks_ms: &[i64]) {
         self.times_ms.extend_from_slice(ticks_ms);
         for (column, label) in self.labels.iter_mut().zip([cluster, node, uuid, model]) {
@@ -83,7 +84,8 @@ impl FlatBuilder {
 }
 
 impl LabelColumn {
-    /// Compares with the label before only: telling all repeats apart would take a hash per device and gain little.
+    /// Compares with the label before only: telling all repeats apart would take a hash per device
+    /// and gain little.
     fn push(&mut self, label: &str, rows: usize) {
         if self.values.last().is_none_or(|last| last != label) {
             self.values.push(label.to_owned());

@@ -1,4 +1,5 @@
-//! Seeded samples as they come from real GPUs: noise in the ratios, counters that grow by noisy steps, many zeros.
+//! Seeded samples as they come from real GPUs: noise in the ratios, counters that grow by noisy
+//! steps, many zeros.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -37,7 +38,8 @@ pub struct Device {
     pub counter: i64,
 }
 
-/// 100 nodes, 8,000 rows. 28.6 % of the devices do nothing and 12 % are held back by their power limit.
+/// 100 nodes, 8,000 rows. 28.6 % of the devices do nothing and 12 % are held back by their power
+/// limit.
 pub fn generate(seed: u64, group: u64) -> Vec<NodeBatch> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(group);

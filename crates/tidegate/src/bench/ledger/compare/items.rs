@@ -19,7 +19,8 @@ use crate::commands::{CommandError, ask};
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 3_600_000;
-/// Of the fleet's model at bf16, as `gpu_peaks` has it, thousands of millions of operations a second.
+/// Of the fleet's model at bf16, as `gpu_peaks` has it, thousands of millions of operations a
+/// second.
 const PEAK_GFLOPS: i64 = 989_400;
 /// GPU-ms of a percentage point of a thousandth of a GPU in a year of 365.25 days.
 const POINT_MS: i64 = 315_576;
@@ -153,7 +154,8 @@ fn activity(day: &Day, unseen: &[Vec<Span>]) -> Vec<Question> {
     columns.into_iter().map(question).collect()
 }
 
-/// Item 1: operations that training reports, the peak in that time, and who tells of more than can be.
+/// Item 1: operations that training reports, the peak in that time, and who tells of more than can
+/// be.
 fn operations(day: &Day) -> Vec<Question> {
     let (mut gflops, mut gpu_us, mut boasters) = (0, 0, BTreeSet::new());
     for (place, job) in day.jobs.iter().enumerate() {

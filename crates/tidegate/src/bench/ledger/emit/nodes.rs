@@ -1,4 +1,5 @@
-//! Nodes, partitions and reservations as the watcher of Slurm tells of them, devices as agents do, and quotas.
+//! Nodes, partitions and reservations as the watcher of Slurm tells of them, devices as agents do,
+//! and quotas.
 
 use std::collections::BTreeMap;
 

@@ -117,7 +117,8 @@ fn of_attempt(day: &Day, job: &Job, attempt: &Attempt) -> Vec<Said> {
     said
 }
 
-/// A hold as prolog and epilog tell the node's agent: on shared nodes, of whole devices beside Slurm's own account.
+/// A hold as prolog and epilog tell the node's agent: on shared nodes, of whole devices beside
+/// Slurm's own account.
 fn prolog(day: &Day, job: &Job, attempt: &Attempt, unit: usize, hold: u64) -> Vec<Said> {
     let unit = &day.fleet.units[unit];
     let node = &day.fleet.nodes[unit.node];

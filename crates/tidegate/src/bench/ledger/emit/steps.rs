@@ -89,7 +89,8 @@ fn report(training: &Training, step: Option<usize>, rank: u32) -> v1::StepReport
                 ..of(step.from_ms, step.number, step.duration_ms(), training.parts(step, rank))
             }
         }
-        // The checkpoint that was loaded: it is named by the step that saved it, and is nothing but that.
+        // The checkpoint that was loaded: it is named by the step that saved it, and is nothing but
+        // that.
         (None, Some(restore)) => {
             let parts = Parts { data_ms: 0, compute_ms: 0, communication_ms: 0, checkpoint_ms: 0 };
             v1::StepReport {

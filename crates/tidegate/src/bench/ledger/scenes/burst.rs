@@ -1,4 +1,5 @@
-//! The node that comes late: jobs that each hit a wall of their own, training, and a job whose memory grows.
+//! The node that comes late: jobs that each hit a wall of their own, training, and a job whose
+//! memory grows.
 
 use tidegate_events::FinalState;
 

@@ -1,4 +1,5 @@
-//! Scenes that the day is made of. In each something happens whose class is beyond doubt; between them a pool is empty.
+//! Scenes that the day is made of. In each something happens whose class is beyond doubt; between
+//! them a pool is empty.
 //!
 //! A scene of a pool leaves no job behind and never has two reasons for which jobs wait.
 

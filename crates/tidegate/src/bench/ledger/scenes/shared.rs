@@ -1,4 +1,5 @@
-//! Scenes of the pool for what is small. Its first node has GPUs that are cut in slices and one that is taken in turns.
+//! Scenes of the pool for what is small. Its first node has GPUs that are cut in slices and one
+//! that is taken in turns.
 
 use tidegate_events::FinalState;
 
@@ -51,7 +52,8 @@ fn serving(scene: &mut Scene<'_>) {
     scene.serving(RESEARCH, &halves[1..], Span { from_ms: arrives, to_ms: scene.at(0.9) });
 }
 
-/// The first node's agent tells nothing for a while. Who reports steps tells them by the agent, so nobody does.
+/// The first node's agent tells nothing for a while. Who reports steps tells them by the agent, so
+/// nobody does.
 fn silence(scene: &mut Scene<'_>) {
     served(scene);
     let halves = scene.gpus(0, [TIME_SLICED]);

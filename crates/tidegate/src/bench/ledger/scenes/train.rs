@@ -28,7 +28,8 @@ fn node(scene: &Scene<'_>, node: usize) -> Vec<usize> {
     scene.gpus(node, 0..GPUS_PER_NODE)
 }
 
-/// Training with and without stragglers, a notebook, a hold that nobody uses, a stranger; who asks gets.
+/// Training with and without stragglers, a notebook, a hold that nobody uses, a stranger; who asks
+/// gets.
 fn calm(scene: &mut Scene<'_>) {
     share(scene, 8);
     scene.training(RESEARCH, &node(scene, 0), scene.span(0.02, 0.95), None);
@@ -52,7 +53,8 @@ fn full(scene: &mut Scene<'_>) {
     scene.waiting(RESEARCH, RESOURCES, &node(scene, 0), scene.at(0.25), scene.span(0.5, 0.95));
 }
 
-/// Three or four GPUs are free on each node, and a job waits for eight on one. Its team's quota would let it.
+/// Three or four GPUs are free on each node, and a job waits for eight on one. Its team's quota
+/// would let it.
 fn fragmented(scene: &mut Scene<'_>) {
     let nodes = scene.nodes.len();
     share(scene, nodes * 5 - 2);

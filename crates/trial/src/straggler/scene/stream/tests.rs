@@ -124,7 +124,8 @@ fn what_a_fault_costs_is_known() {
     let counters = stream.plan.network_counters;
     let truth = stream.into_truth();
     assert!(truth.events.iter().all(|event| event.care == Care::Counts));
-    // 8 s of 10 by a quarter, 1.8 s doubled, 2 s more; garbage collection and noise of others hide a little.
+    // 8 s of 10 by a quarter, 1.8 s doubled, 2 s more; garbage collection and noise of others hide
+    // a little.
     for (event, want) in truth.events.iter().zip([0.2, 0.18, 0.2]) {
         let got = event.slowdown;
         assert!((want - 0.05..want + 0.02).contains(&got), "{:?} {got}", event.class());

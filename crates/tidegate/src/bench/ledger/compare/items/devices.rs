@@ -46,7 +46,8 @@ pub(super) fn walls(day: &Day) -> Vec<Question> {
     questions
 }
 
-/// Item 7: time on GPUs that several jobs had at once, each one's part of it, and who suffered from whom.
+/// Item 7: time on GPUs that several jobs had at once, each one's part of it, and who suffered from
+/// whom.
 pub(super) fn sharing(day: &Day) -> Vec<Question> {
     let mut shared: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
     for gpu in day.fleet.nodes.iter().flat_map(|node| &node.gpus).filter(|gpu| gpu.units.len() > 1) {
@@ -124,8 +125,9 @@ pub(super) fn energy(day: &Day, unseen: &[Vec<Span>]) -> Vec<Question> {
     ]
 }
 
-/// Most energy that may be given to somebody else at the ends of a job's holds: a minute in which a device changes hands is shared
-/// out by time, which is wrong by a quarter of a minute of the difference in power if it changes hands in the middle.
+/// Most energy that may be given to somebody else at the ends of a job's holds: a minute in which a
+/// device changes hands is shared out by time, which is wrong by a quarter of a minute of the
+/// difference in power if it changes hands in the middle.
 fn edge_mj(day: &Day, place: usize, job: &Job) -> f64 {
     let load = Load::of_job(day, place);
     let watts = (load.levels(Doing::Compute).power_mw - load.levels(Doing::Idle).power_mw) / 1e3;
