@@ -30,7 +30,8 @@ pub enum Way {
     RandomCuts,
     /// Like random cuts, and the process dies inside a commit and starts again, over and over.
     KilledAndResumed,
-    /// Every event delayed at random by up to an hour, one in five delivered twice.
+    /// Every event delayed at random by up to an hour, one in ten by up to three days; one in five
+    /// delivered twice.
     ShuffledWithDuplicates,
 }
 
@@ -48,6 +49,7 @@ impl Way {
 pub type Contents = BTreeMap<String, RecordBatch>;
 
 const HOUR_MS: i64 = 3_600_000;
+const LATEST_MS: i64 = 72 * HOUR_MS;
 
 /// Feeds `events` to a fresh lake below `root` in one of the ways and reads every table back.
 ///
@@ -62,7 +64,10 @@ pub async fn contents(plan: &Plan, root: &Url, events: &[Event], way: Way, seed:
             let repeated: Vec<Event> = arrivals.iter().filter(|_| rng.random_ratio(1, 5)).cloned().collect();
             arrivals.extend(repeated);
             arrivals.shuffle(&mut rng);
-            arrivals.sort_by_cached_key(|event| event.event_time_ms() + rng.random_range(0..=HOUR_MS));
+            arrivals.sort_by_cached_key(|event| {
+                let longest = if rng.random_ratio(1, 10) { LATEST_MS } else { HOUR_MS };
+                event.event_time_ms() + rng.random_range(0..=longest)
+            });
         }
     }
     let cuts = cuts(&arrivals, way, &mut rng);
