@@ -13,7 +13,7 @@ use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind, StepReport};
 use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Way, contents};
+use tidegate_lake::ways::{Views, Way, contents};
 use url::Url;
 
 use crate::histories::{envelope, job_event, sealed};
@@ -281,7 +281,7 @@ async fn the_ledger_is_closed_and_the_same_in_five_ways() {
         for way in Way::ALL {
             let folder = tempfile::tempdir().unwrap();
             let root = Url::from_directory_path(folder.path()).unwrap();
-            let tables = contents(&plan, &root, &events, way, seed).await.unwrap();
+            let tables = contents(&plan, &root, &events, way, seed, Views::All).await.unwrap();
             let ledger = &tables["ledger_1m"];
             match &first {
                 Some(expected) => assert_eq!(ledger, expected, "seed {seed}: {way:?} differs from one shot"),

@@ -2,7 +2,7 @@
 
 use tidegate_lake::pipeline::{Pipeline, Shape};
 use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Way, contents};
+use tidegate_lake::ways::{Views, Way, contents};
 use url::Url;
 
 use crate::histories::{history, retried_without_a_pause, started_unnoticed};
@@ -53,7 +53,7 @@ async fn five_ways_give_the_same_bytes() {
         for way in Way::ALL {
             let folder = tempfile::tempdir().unwrap();
             let root = Url::from_directory_path(folder.path()).unwrap();
-            let tables = contents(&plan, &root, &events, way, seed)
+            let tables = contents(&plan, &root, &events, way, seed, Views::All)
                 .await
                 .unwrap_or_else(|e| panic!("seed {seed}, {way:?}: {e:?}"));
             assert!(
@@ -84,7 +84,7 @@ async fn a_retry_without_a_pause_stays_open() {
     for way in [Way::OneShot, Way::WindowByWindow] {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        found.push(contents(&plan, &root, &events, way, 0).await.unwrap());
+        found.push(contents(&plan, &root, &events, way, 0, Views::All).await.unwrap());
     }
     for (name, rows) in &found[0] {
         assert_eq!(rows, &found[1][name], "table {name}");
@@ -103,7 +103,7 @@ async fn a_start_that_arrives_days_late_ends_the_wait() {
     {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        found.push(contents(&plan, &root, &events, way, seed).await.unwrap());
+        found.push(contents(&plan, &root, &events, way, seed, Views::All).await.unwrap());
     }
     for (name, rows) in &found[0] {
         for others in &found[1..] {

@@ -15,7 +15,7 @@ use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_lake::samples::REMEMBERED_RECORDS;
 use tidegate_lake::table::TableSpec;
-use tidegate_lake::ways::{Way, contents};
+use tidegate_lake::ways::{Views, Way, contents};
 use tidegate_log::{
     Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
 };
@@ -227,8 +227,9 @@ FROM gpu_samples GROUP BY window_start, cluster, node
     for way in Way::ALL {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        let tables =
-            contents(&plan, &root, &events, way, 9).await.unwrap_or_else(|e| panic!("{way:?}: {e:?}"));
+        let tables = contents(&plan, &root, &events, way, 9, Views::All)
+            .await
+            .unwrap_or_else(|e| panic!("{way:?}: {e:?}"));
         assert!(tables["gpu_samples"].num_rows() > 300 && tables["power_1h"].num_rows() > 5);
         let expected = first.get_or_insert_with(|| tables.clone());
         for (name, rows) in &tables {
