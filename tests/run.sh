@@ -115,6 +115,13 @@ answers() {
     python3 tests/verify/verify.py --tidegate "$CARGO_TARGET_DIR/debug/tidegate" "${folders[@]}"
 }
 
+# The ledger beside a second one that shares nothing with it: tests/oracle.
+oracle() {
+    local scenes=200
+    [ -z "${TIDEGATE_LONG:-}" ] || scenes=10000
+    python3 tests/oracle/run.py --tidegate "$CARGO_TARGET_DIR/debug/tidegate" --scenes "$scenes"
+}
+
 need git "on Debian: apt-get install git"
 need cargo "install Rust from https://rustup.rs"
 need cc "install a C toolchain, on Debian: apt-get install build-essential"
@@ -139,5 +146,6 @@ section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "python client" python3 -m unittest discover -s deploy/clients/python
 section "tests" tests/suites/run.py
 section "packages" tests/packaging.sh
+section "ledger against the oracle" oracle
 section "answers against DuckDB" answers
 conclude

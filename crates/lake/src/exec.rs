@@ -161,7 +161,7 @@ pub async fn run_joined(
                  FROM (SELECT *, unnest(window_starts(\"_from\", \"_to\", {width_ms}, {low}, {high})) AS window_start \
                        FROM (SELECT {own}{from} AS \"_from\", least({to}, \"_until\") AS \"_to\" \
                              FROM {all} JOIN \"_observed\" ON \"_cluster\" = cluster \
-                             WHERE {from} < {high} AND least({to}, \"_until\") > {low}))"
+                             WHERE {from} < {high} AND {from} <= \"_until\" AND least({to}, \"_until\") > {low}))"
             ),
         };
         ctx.register_table(*name, ctx.sql(&sql).await?.into_view())?;

@@ -1,11 +1,9 @@
 """One job: its attempts and its waits, from its events."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .model import Attempt, Job, Wait
-
-QUEUE = ("SUBMITTED", "ELIGIBLE", "WAITING")
-
 
 @dataclass
 class Run:
@@ -32,11 +30,16 @@ def job_of(job_id: str, events: list[dict]) -> tuple[Job, list[Run]]:
             job.eligible = time(event)
         if event.get("priority") is not None:
             job.priorities.append((time(event), int(event["priority"])))
-    asked = next((int(e["gpus_milli"]) for e in events if e["kind"] in QUEUE and e.get("gpus_milli") is not None),
-                 None)
+    asked = last_number(events, lambda kind: kind == "SUBMITTED")
     ends, runs = add_attempts(job, events, asked)
     add_waits(job, events, asked, ends)
     return job, runs
+
+
+def last_number(events: list[dict], counts: Callable[[str], bool]) -> int | None:
+    """The GPUs that the latest of these events states, in thousandths."""
+    stated = [e["gpus_milli"] for e in events if counts(e["kind"]) and e.get("gpus_milli") is not None]
+    return int(stated[-1]) if stated else None
 
 
 def node_names(event: dict) -> tuple[str, ...]:
@@ -80,7 +83,11 @@ def add_waits(job: Job, events: list[dict], asked: int | None, ends: list[dict |
     if begin is not None and (not job.attempts or queued_again(events, ends[-1], begin)):
         begins.append((begin, gone, None))
     for start, end, attempt in begins:
-        wanted = asked if asked is not None else (attempt.pieces[0][1] if attempt else 0)
+        wanted = asked
+        if wanted is None and attempt is not None:
+            wanted = attempt.pieces[-1][1]
+        if wanted is None:
+            wanted = last_number(events, lambda kind: kind != "WAITING") or 0
         reasons = [(time(e), e.get("reason")) for e in events
                    if e["kind"] == "WAITING" and start <= time(e) and (end is None or time(e) < end)]
         job.waits.append(Wait(start, end, wanted, reasons, shape_of(events, wanted, attempt)))

@@ -159,7 +159,9 @@ impl<'a> Whole<'a> {
             *self.unnamed.entry(job).or_default() += units * ms;
         }
         self.seen.extend(&node.seen);
-        self.add_ill(node, ms, sampled);
+        if node.is_registered || node.held > 0 {
+            self.add_ill(node, ms, sampled);
+        }
         self.add_starting(site, node, ms);
     }
 

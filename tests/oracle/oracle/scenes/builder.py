@@ -49,9 +49,9 @@ class Scene:
         self.rng = rng
         # Times are multiples of it, so that parts of a GPU add up to whole GPU-ms.
         self.quantum = rng.choice([1000, 1000, 8])
-        # Some clusters are observed days after the others.
-        day = rng.choice([0, 0, 0, 0, 0, 0, 0, 9])
-        self.start = BASE + day * 86_400_000 + rng.randrange(3) * 20_000
+        # Some clusters are observed hours after the others.
+        hours = rng.choice([0, 0, 0, 0, 0, 0, 0, 5])
+        self.start = BASE + hours * 3_600_000 + rng.randrange(3) * 20_000
         self.end = self.start + rng.randint(2, 9) * MINUTE + rng.randrange(0, MINUTE, self.quantum)
         self.nodes: list[NodePlan] = []
         self.watched = False
