@@ -71,8 +71,8 @@ pub fn follow(
     }
 }
 
-/// All experts at once: the quantile at `level` of their commitments, each weighed by `exp(-(regret
-/// - least) / temperature)`.
+/// All experts at once: the quantile at `level` of their commitments, each weighed by
+/// `exp(-(regret - least) / temperature)`.
 ///
 /// That the commitments are blended by a quantile and not a mean follows from the same cost as a
 /// single commitment's: each expert's number is a guess at demand, too much costs the reserved
