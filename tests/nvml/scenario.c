@@ -91,6 +91,7 @@ static void read_line(char *text, const char *path, int line) {
     if (!strcmp(key, "driver") && sscanf(text, "%*s %31s", s->driver) == 1) return;
     if (!strcmp(key, "model") && sscanf(text, "%*s %95[^\n]", s->model) == 1) return;
     if (!strcmp(key, "counts") && sscanf(text, "%*s %511[^\n]", s->counts) == 1) return;
+    if (!strcmp(key, "host") && sscanf(text, "%*s %u", &s->host) == 1) return;
     if (!strcmp(key, "gpm_unit") && sscanf(text, "%*s %31s %lf", s->gpm_unit, &s->gpm_rate_scale) == 2) return;
     if (!strcmp(key, "pcie_bits") && sscanf(text, "%*s %d", &s->pcie_bits) == 1) return;
     if (!strcmp(key, "coalesce")) {

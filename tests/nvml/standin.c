@@ -7,6 +7,7 @@
  *
  *   start_ms MS                     wall clock of time 0, ms since 1970; otherwise the first initialization
  *   driver VERSION                  model NAME                      devices N   (before what names a device)
+ *   host N                          in the UUIDs, so that those of several nodes differ
  *   set DEV VALUE BASE              a value of standin.h's CURVES; or a function of time:
  *   ramp DEV VALUE BASE PER_SECOND  wave DEV VALUE BASE AMPLITUDE PERIOD_S
  *   fail DEV FUNCTION CODE FROM TO  calls return CODE; FUNCTION may be *
@@ -168,7 +169,7 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t d, char *uuid, unsigned length) {
     if (mig->is_mig)
         snprintf(uuid, length, "%s", mig->uuid);
     else
-        snprintf(uuid, length, "GPU-5742a8c0-0000-4000-8000-%012d", number_of(d));
+        snprintf(uuid, length, "GPU-5742a8c0-%04x-4000-8000-%012d", scenario.host & 0xffff, number_of(d));
     return SUCCESS;
 }
 

@@ -102,6 +102,7 @@ struct scenario {
     int event_count;
     struct process processes[MAX_RULES];
     int process_count;
+    unsigned host;
     char gpm_unit[32];
     double gpm_rate_scale;
     int pcie_bits;

@@ -161,17 +161,15 @@ def place(job: Job, running, holds: list, cluster: Cluster, nodes: dict[str, Nod
           by_number: dict[str, int]) -> None:
     """Per job and node the best evidence wins: devices, then nodes, then numbers."""
     gpus, names = (running[1], running[2]) if running else (0, ())
-    known = 0
+    known, counted = 0, defaultdict(int)
     for name in sorted({h.node for h in holds} | set(names)):
         node = nodes.setdefault(name, NodeNow(name, (), 0, "usable", [], is_registered=False))
         here = [h for h in holds if h.node == name]
-        own = share(gpus, names, name)
         given = [h for h in here if not h.is_process]
         # A process proves which device a job uses, not that it is the only one: where the job has a share of
         # the node, the share is what it holds. Where it has none, the devices are all there is to count.
-        counted = given if given or own else here
         devices: dict[tuple[str, str | None], int] = {}
-        for hold in counted:
+        for hold in given if given or share(gpus, names, name) else here:
             key = (hold.device, hold.mig)
             devices[key] = max(devices.get(key, 0), hold.share_milli)
         for key, milli in devices.items():
@@ -182,9 +180,13 @@ def place(job: Job, running, holds: list, cluster: Cluster, nodes: dict[str, Nod
             if hold.is_process and (hold.device, hold.mig) not in devices:
                 node.seen[job.job_id].add(hold.device)
         # A slice stands for one GPU of the share, though it holds only its sevenths.
-        named = sum(devices.values())
-        if own > named:
-            node.unnamed[job.job_id] = (own - named) * 7
+        counted[name] = sum(devices.values())
+    rest = max(0, gpus - sum(counted.values()))
+    for name in names:
+        part = min(rest, max(0, share(gpus, names, name) - counted[name]))
+        if part:
+            nodes[name].unnamed[job.job_id] = part * 7
+        rest -= part
     if running and not names and gpus * 7 > known:
         by_number[job.job_id] = gpus * 7 - known
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from .model import Attempt, Job, Wait
 
+
 @dataclass
 class Run:
     """Attempts that a resize divides are one run."""
@@ -19,7 +20,8 @@ def time(event: dict) -> int:
 
 
 def job_of(job_id: str, events: list[dict]) -> tuple[Job, list[Run]]:
-    events = sorted(events, key=time)
+    # A step starts and ends too; it runs on its job's devices.
+    events = sorted((e for e in events if e["kind"] not in ("STARTED", "ENDED") or not e.get("step_id")), key=time)
     job = Job(job_id)
     # What a job is, as last stated.
     for event in events:

@@ -110,9 +110,9 @@ def devices_of(node: NodeMinute, cluster: Cluster) -> list[DeviceMinute]:
         device = DeviceMinute(
             key,
             node.present * sevenths // 7 if node.is_registered else max(held, capped(sample, sevenths)),
-            sample.active * sevenths // 7 if sample else 0,
-            sample.idle * sevenths // 7 if sample else 0,
-            sample.empty * sevenths // 7 if sample else 0,
+            sample.active // 1000 * sevenths // 7 if sample else 0,
+            sample.idle // 1000 * sevenths // 7 if sample else 0,
+            sample.empty // 1000 * sevenths // 7 if sample else 0,
             unusable=node.unusable[key] * sevenths // 7,
             wall=node.wall[key] * sevenths // 7,
         )
@@ -129,7 +129,7 @@ def sevenths_of(key: tuple[str, str | None], cut: dict[str, set], cluster: Clust
 
 def capped(sample, sevenths: int) -> int:
     """What samples show of a device of a node that nobody registered, ms."""
-    return min(sample.sampled * sevenths // 7, MINUTE * sevenths // 7) if sample else 0
+    return min(sample.sampled // 1000 * sevenths // 7, MINUTE * sevenths // 7) if sample else 0
 
 
 def place_unnamed(node: NodeMinute, devices: list[DeviceMinute]) -> dict[str, int]:

@@ -115,7 +115,7 @@ class Hold:
 
 @dataclass
 class Sampled:
-    """What the samples of one device (or slice) in one minute add up to, ms."""
+    """What the samples of one device (or slice) in one minute add up to, µs."""
 
     active: int = 0
     idle: int = 0

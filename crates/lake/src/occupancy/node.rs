@@ -37,8 +37,10 @@ pub struct Node<'a> {
     pub reserved: Vec<(&'a str, &'a str)>,
     /// By device, what each job holds of it by name.
     pub named: BTreeMap<Device<'a>, BTreeMap<&'a str, i64>>,
-    /// What each job holds without a device being named.
+    /// What each job holds without a device being named; the site says it, which knows the job's
+    /// other nodes.
     pub unnamed: BTreeMap<&'a str, i64>,
+    pub parts: BTreeMap<&'a str, Part>,
     /// Devices on which a process of a job was seen that nobody gave to it.
     pub seen: BTreeSet<(&'a str, &'a str)>,
     pub lost: BTreeSet<&'a str>,
@@ -46,6 +48,16 @@ pub struct Node<'a> {
     pub held: i64,
     /// Lost, and nobody holds it by name.
     pub lost_free: i64,
+}
+
+/// A job on a node, thousandths of a GPU. A scheduler counts a MIG slice as a whole GPU, though it
+/// holds only its sevenths.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Part {
+    /// Equal part of the attempt.
+    pub share: i64,
+    /// Devices that it is known to hold.
+    pub devices: i64,
 }
 
 /// A job's holds on a node.
@@ -59,7 +71,7 @@ struct Holds<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// From the facts that hold now.
+    /// From the facts that hold now; without what jobs hold unnamed, and so not added up.
     pub fn now<'f>(facts: impl Iterator<Item = &'f Fact<'a>>, name: &'a str, devices: &Devices<'a>) -> Self
     where
         'a: 'f,
@@ -91,7 +103,6 @@ impl<'a> Node<'a> {
         for (job, holds) in jobs {
             node.place(job, holds, name, devices);
         }
-        node.add_up(name, devices);
         node
     }
 
@@ -115,8 +126,7 @@ impl<'a> Node<'a> {
             true => (holds.seen, BTreeMap::new()),
             false => (holds.given, holds.seen),
         };
-        // A scheduler counts a slice as one GPU, though it holds only its sevenths.
-        let rest = holds.own - named.values().sum::<i64>();
+        self.parts.insert(job, Part { share: holds.own, devices: named.values().sum() });
         for ((gpu, _), _) in seen.into_iter().filter(|(device, _)| !named.contains_key(device)) {
             self.seen.insert((job, gpu));
         }
@@ -124,12 +134,22 @@ impl<'a> Node<'a> {
             let units = share * devices.sevenths(name, device);
             self.named.entry(device).or_default().insert(job, units);
         }
-        if rest > 0 {
-            self.unnamed.insert(job, rest * SEVENTHS);
-        }
     }
 
-    fn add_up(&mut self, name: &'a str, devices: &Devices<'a>) {
+    /// Up to the rest of the job's GPUs, thousandths, for as much of its share as no device here
+    /// stands for; what is left of the rest.
+    pub fn take_unnamed(&mut self, job: &'a str, rest: i64) -> i64 {
+        let part = self.parts.get(job).copied().unwrap_or_default();
+        let taken = (part.share - part.devices).clamp(0, rest);
+        if taken > 0 {
+            self.unnamed.insert(job, taken * SEVENTHS);
+        } else {
+            self.unnamed.remove(job);
+        }
+        rest - taken
+    }
+
+    pub fn add_up(&mut self, name: &'a str, devices: &Devices<'a>) {
         let of_device = |(device, jobs): (&Device<'a>, &BTreeMap<&str, i64>)| {
             (jobs.values().sum::<i64>()).min(devices.sevenths(name, *device) * 1_000)
         };

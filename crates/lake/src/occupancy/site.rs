@@ -16,6 +16,8 @@ pub struct Site<'a> {
     pub nodes: Vec<Node<'a>>,
     /// Facts in force, per node.
     of_node: Vec<BTreeSet<usize>>,
+    /// Shares and devices in force, per job.
+    of_job: BTreeMap<&'a str, BTreeSet<usize>>,
     /// Attempts of which nobody said where they run.
     nowhere: BTreeSet<usize>,
     pub waits: BTreeSet<usize>,
@@ -54,8 +56,8 @@ impl<'a> Site<'a> {
         changes.sort_unstable_by_key(|(at, index, begins)| std::cmp::Reverse((*at, *begins, *index)));
         let of_node = vec![BTreeSet::new(); names.len()];
         let nodes = names.iter().map(|_| Node::default()).collect();
-        let (nowhere, waits, starting, priorities) = Default::default();
-        Self { facts, changes, names, nodes, of_node, nowhere, waits, starting, priorities, devices }
+        let (of_job, nowhere, waits, starting, priorities) = Default::default();
+        Self { facts, changes, names, nodes, of_node, of_job, nowhere, waits, starting, priorities, devices }
     }
 
     /// When something changes next.
@@ -65,17 +67,53 @@ impl<'a> Site<'a> {
 
     /// Brings the site to `now`: all changes up to it, that instant included.
     pub fn advance(&mut self, now: i64) {
-        let mut touched = BTreeSet::new();
+        let (mut touched, mut jobs) = (BTreeSet::new(), BTreeSet::new());
         while let Some((_, index, begins)) = self.changes.pop_if(|(at, ..)| *at <= now) {
-            self.apply(index, begins, &mut touched);
+            self.apply(index, begins, &mut touched, &mut jobs);
+        }
+        for node in &touched {
+            let facts = self.of_node[*node].iter().map(|index| &self.facts[*index]);
+            let now = Node::now(facts, self.names[*node], &self.devices);
+            let before = std::mem::replace(&mut self.nodes[*node], now);
+            self.nodes[*node].unnamed = before.unnamed;
+            self.nodes[*node].unnamed.retain(|job, _| !jobs.contains(job));
+        }
+        for job in jobs {
+            self.place_rest(job, &mut touched);
         }
         for node in touched {
-            let facts = self.of_node[node].iter().map(|index| &self.facts[*index]);
-            self.nodes[node] = Node::now(facts, self.names[node], &self.devices);
+            self.nodes[node].add_up(self.names[node], &self.devices);
         }
     }
 
-    fn apply(&mut self, index: usize, begins: bool, touched: &mut BTreeSet<usize>) {
+    /// Of a job's GPUs, those that no device stands for on any node: its nodes take them in the
+    /// order in which its attempt names them, each as far as devices there lack to its share.
+    fn place_rest(&mut self, job: &'a str, touched: &mut BTreeSet<usize>) {
+        let Some(facts) = self.of_job.get(job) else { return };
+        let facts: Vec<&Fact> = facts.iter().map(|index| &self.facts[*index]).collect();
+        let place = |name: &&str| self.names.binary_search(name).expect("all names of facts are known");
+        let known: BTreeSet<usize> =
+            facts.iter().flat_map(|fact| fact.nodes()).map(|name| place(&name)).collect();
+        let devices: i64 =
+            known.iter().filter_map(|node| self.nodes[*node].parts.get(job)).map(|part| part.devices).sum();
+        let shares: Vec<&&Fact> = facts.iter().filter(|fact| fact.kind == Kind::Share).collect();
+        let nodes: Vec<usize> =
+            shares.iter().flat_map(|fact| fact.nodes()).map(|name| place(&name)).collect();
+        let mut rest = (shares.iter().map(|fact| fact.gpus).sum::<i64>() - devices).max(0);
+        let mut seen = BTreeSet::new();
+        for node in nodes.into_iter().filter(|node| seen.insert(*node)) {
+            rest = self.nodes[node].take_unnamed(job, rest);
+            touched.insert(node);
+        }
+    }
+
+    fn apply(
+        &mut self,
+        index: usize,
+        begins: bool,
+        touched: &mut BTreeSet<usize>,
+        jobs: &mut BTreeSet<&'a str>,
+    ) {
         let fact = &self.facts[index];
         let put = |set: &mut BTreeSet<usize>| if begins { set.insert(index) } else { set.remove(&index) };
         match fact.kind {
@@ -89,6 +127,14 @@ impl<'a> Site<'a> {
                     let node = self.names.binary_search(&name).expect("all names of facts are known");
                     put(&mut self.of_node[node]);
                     touched.insert(node);
+                }
+                if matches!(kind, Kind::Share | Kind::Device) {
+                    let of_job = self.of_job.entry(fact.job).or_default();
+                    put(of_job);
+                    if of_job.is_empty() {
+                        self.of_job.remove(fact.job);
+                    }
+                    jobs.insert(fact.job);
                 }
             }
             _ => {}

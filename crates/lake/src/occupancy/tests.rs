@@ -74,6 +74,16 @@ fn a_share_stays_on_nodes_where_no_device_is_known() {
 }
 
 #[test]
+fn devices_of_an_uneven_gang_are_all_that_it_holds() {
+    let device = |node, gpu| Fact { job: "j", node, gpu, gpus: 1_000, ..fact(Kind::Device) };
+    let mut facts = vec![node("a", 4), node("b", 4), share("j", "a,b", 4)];
+    facts.extend([device("a", "g0"), device("a", "g1"), device("a", "g2")]);
+    assert_eq!(ledger(facts.clone()), ["a  no_demand 1", "a j unknown 3", "b  no_demand 3", "b j unknown 1"]);
+    facts.push(device("b", "h0"));
+    assert_eq!(ledger(facts), ["a  no_demand 1", "a j unknown 3", "b  no_demand 3", "b j unknown 1"]);
+}
+
+#[test]
 fn a_process_says_where_a_share_is_and_not_that_it_is_all() {
     let seen = Fact { job: "j", node: "a", gpu: "g3", word: "seen", gpus: 1_000, ..fact(Kind::Device) };
     let samples = ["g0", "g1", "g2", "g3"].map(|gpu| sample("a", gpu, if gpu == "g3" { MINUTE } else { 0 }));

@@ -142,13 +142,15 @@ def differences(rows: list[list[int]]) -> list[int]:
 
 def add_batch(scene: Scene, node: NodePlan, ticks: list[int], tick: int) -> None:
     rng, count = scene.rng, len(ticks)
+    # A clock never ticks to the µs.
+    took = tick * 1000 - rng.choice([0, 0, rng.randrange(5000)])
     busy, processes = [], []
     for _ in range(node.gpus):
         mood = rng.choice(["busy", "idle", "empty", "mixed", "mixed"])
         busy.append([rng.choice([0, 5_000, 10_000, 900_000]) if mood == "mixed" else 800_000 * (mood == "busy")
                      for _ in ticks])
         processes.append([rng.randrange(2) if mood == "mixed" else int(mood != "empty") for _ in ticks])
-    columns = [{"name": "interval_us", "value_delta": differences([[tick * 1000] * count] * node.gpus)},
+    columns = [{"name": "interval_us", "value_delta": differences([[took] * count] * node.gpus)},
                {"name": rng.choice(["gpu_util_ppm", "sm_active_ppm"]), "value_delta": differences(busy)}]
     if rng.random() < 0.8:
         columns.append({"name": "process_count", "value_delta": differences(processes)})

@@ -88,7 +88,7 @@ def tell_reasons(scene: Scene, job: JobPlan, since: int, start: int) -> None:
 def place(scene: Scene, job: JobPlan, start: int, end: int) -> bool:
     """Finds nodes with free devices; rarely takes what is taken, as a late account would have it."""
     job.placed = {}
-    each = max(1, job.gpus_milli // job.count // 1000)
+    each = devices_of_nodes(scene, job)
     part = job.gpus_milli if 0 < job.gpus_milli < 1000 else 1000
     careless = scene.chance(0.03)
     for node in scene.rng.sample(scene.nodes, len(scene.nodes)):
@@ -99,13 +99,22 @@ def place(scene: Scene, job: JobPlan, start: int, end: int) -> bool:
             free = [d for d in range(node.gpus) if node.room(d, start, end) >= part]
         else:
             free = list(range(node.gpus)) if careless else node.free(start, end)
-        if len(free) >= each:
-            job.placed[node.name] = sorted(scene.rng.sample(free, each))
+        if len(free) >= each[len(job.placed)]:
+            job.placed[node.name] = sorted(scene.rng.sample(free, each[len(job.placed)]))
     if len(job.placed) < job.count:
         return False
     for node in placed_nodes(scene, job):
         node.bookings += [Booking(start, end, device, part) for device in job.placed[node.name]]
     return True
+
+
+def devices_of_nodes(scene: Scene, job: JobPlan) -> list[int]:
+    """How many devices on each node: as many on all, or for some gangs as a scheduler found them."""
+    each = [max(1, job.gpus_milli // job.count // 1000)] * job.count
+    if job.count > 1 and scene.chance(0.3):
+        moved = scene.rng.randrange(each[0])
+        each[0], each[1] = each[0] - moved, each[1] + moved
+    return each
 
 
 def placed_nodes(scene: Scene, job: JobPlan) -> list[NodePlan]:
@@ -123,6 +132,12 @@ def run(scene: Scene, job: JobPlan, start: int, end: int | None, attempt: int) -
         tell_holds(scene, job, start, end, attempt, named)
         if named and scene.watched and scene.chance(0.3):
             tell_steps(scene, job, start, end or scene.end)
+    if scene.chance(0.1):
+        # Slurm runs the script of a job as a step of it.
+        batch = {"attempt_id": attempt, "step_id": "batch"}
+        begun = scene.job(start + scene.quantum, "STARTED", job.job_id, nodes=min(job.placed), **batch)
+        if end is not None:
+            scene.job(max(end, begun) + scene.quantum, "ENDED", job.job_id, final_state="COMPLETED", **batch)
     if scene.chance(0.1):
         paused = scene.job(scene.time(start, end or scene.end), "SUSPENDED", job.job_id, attempt_id=attempt)
         if scene.chance(0.7):
