@@ -38,11 +38,12 @@ def by_samples(device: DeviceMinute) -> dict[str, Did]:
         rest -= parts[name]
     parts["unknown"] = rest
     did: dict[str, Did] = defaultdict(Did)
-    # Cut from one line, class after class, so that each job gets exactly what it held.
-    shares = {name: divide(amount, device.held) for name, amount in parts.items()}
-    for name, jobs in shares.items():
-        for job_id, amount in jobs.items():
-            setattr(did[job_id], name, amount)
+    # By what is left of each job's time, so that in the end each gets exactly what it held.
+    left = {job_id: ms for job_id, ms in device.held.items() if ms > 0}
+    for name, amount in parts.items():
+        for job_id, ms in divide(amount, left).items():
+            setattr(did[job_id], name, ms)
+            left[job_id] -= ms
     return did
 
 

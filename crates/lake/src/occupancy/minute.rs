@@ -350,7 +350,8 @@ fn part_of(ms: i64, sevenths: i64) -> i64 {
 }
 
 /// What each holder's part of a device did, ms: active, unseen, idle, empty. Samples count as far
-/// as they reach.
+/// as they reach. Each kind is divided by what is left of the holders' time, so that however it is
+/// rounded every holder gets exactly what it held.
 fn did<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]> {
     let mut rest = device.held_ms();
     let mut take = |known: i64| {
@@ -359,10 +360,12 @@ fn did<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]> {
         part
     };
     let [active, idle, empty] = [device.active, device.idle, device.empty].map(&mut take);
+    let mut left = device.held.clone();
     let mut did: BTreeMap<&str, [i64; 4]> = BTreeMap::new();
-    for (kind, amount) in [active, rest, idle, empty].into_iter().enumerate() {
-        for (job, part) in divided(amount, device.held.iter().map(|(job, ms)| (*job, *ms))) {
+    for (kind, amount) in [(0, active), (2, idle), (3, empty), (1, rest)] {
+        for (job, part) in divided(amount, left.clone().into_iter()) {
             did.entry(job).or_default()[kind] = part;
+            *left.entry(job).or_default() -= part;
         }
     }
     did
