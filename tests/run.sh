@@ -43,7 +43,9 @@ fi
 
 mkdir -p "$cache"
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+site=
+# The site ends what it started when it is asked to end.
+trap '[ -z "$site" ] || kill "$site" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 # A line for each check: passed, failed or skipped, its name, and why, between tabs.
 export TIDEGATE_RESULTS="$scratch/results"
 : >"$TIDEGATE_RESULTS"
@@ -119,7 +121,34 @@ answers() {
 oracle() {
     local scenes=200
     [ -z "${TIDEGATE_LONG:-}" ] || scenes=10000
-    python3 tests/oracle/run.py --tidegate "$CARGO_TARGET_DIR/debug/tidegate" --scenes "$scenes"
+    local tidegate="$CARGO_TARGET_DIR/debug/tidegate"
+    python3 tests/oracle/run.py --tidegate "$tidegate" --scenes "$scenes"
+    # A made-up day with training steps, MIG slices and agents that fall silent.
+    "$tidegate" bench ledger --hours 1 --nodes 3 --keep "$scratch/day" --json >/dev/null
+    python3 tests/oracle/run.py --tidegate "$tidegate" --data "$scratch/day"
+}
+
+# A site on a real Slurm for a quarter of an hour: tests/slurm/ledger. It mostly waits, so it runs
+# beside the other tests, with a program of its own that no build replaces.
+site_begins() {
+    tests/slurm/cluster.sh check || return 0
+    local minutes=15
+    [ -z "${TIDEGATE_LONG:-}" ] || minutes=60
+    cp "$CARGO_TARGET_DIR/debug/tidegate" "$scratch/tidegate"
+    python3 tests/slurm/ledger/run.py --tidegate "$scratch/tidegate" --minutes "$minutes" >"$scratch/site" 2>&1 9>&- &
+    site=$!
+}
+
+site_ends() {
+    if [ -z "${site:-}" ]; then
+        [ "${CI:-}" = true ] && { echo "Slurm is missing"; return 1; }
+        printf 'skipped\tledger on a real Slurm\tSlurm is missing\n' >>"$TIDEGATE_RESULTS"
+        return
+    fi
+    local status=0
+    wait "$site" || status=$?
+    cat "$scratch/site"
+    return "$status"
 }
 
 need git "on Debian: apt-get install git"
@@ -142,10 +171,12 @@ section "ssh-keygen" install_ssh_keygen
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
 section "README" tests/readme/run.py
+site_begins || true
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "python client" python3 -m unittest discover -s deploy/clients/python
 section "tests" tests/suites/run.py
 section "packages" tests/packaging.sh
 section "ledger against the oracle" oracle
+section "ledger on a real Slurm" site_ends
 section "answers against DuckDB" answers
 conclude

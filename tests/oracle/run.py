@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the ledger with the oracle: random scenes through `tidegate pipeline test`, or a file of events."""
+"""Compares the ledger with the oracle: of random scenes through `tidegate pipeline test`, or of a data folder."""
 
 import argparse
 import json
@@ -16,6 +16,7 @@ from oracle import tables  # noqa: E402
 from oracle.compare import Difference, compare  # noqa: E402
 from oracle.events import clusters  # noqa: E402
 from oracle.ledger import ledger  # noqa: E402
+from oracle.recorded import Folder  # noqa: E402
 from oracle.scenes import make  # noqa: E402
 from oracle.shrink import shrink  # noqa: E402
 
@@ -28,6 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--per-case", type=int, default=300, help="scenes that go through one run together")
     parser.add_argument("--shrink", type=int, default=1, help="how many differing scenes to make minimal")
     parser.add_argument("--keep", type=Path, help="folder for the cases; by default one that is removed")
+    parser.add_argument("--data", type=Path, help="compare the ledger of this data folder with what it recorded")
     parser.add_argument("--events", type=Path, help="print the oracle's ledger of this file of events as CSV")
     return parser.parse_args()
 
@@ -36,6 +38,8 @@ def main() -> int:
     options = arguments()
     if options.events:
         return print_ledger(options.events)
+    if options.data:
+        return test_folder(options.tidegate, options.data)
     with tempfile.TemporaryDirectory() as scratch:
         try:
             return test_scenes(options, options.keep or Path(scratch))
@@ -66,6 +70,16 @@ def test_scenes(options: argparse.Namespace, folder: Path) -> int:
     print(f"{options.scenes} scenes, {rows} rows, {total} differences in {len(differing)} scenes, "
           f"{len(unequal_ways)} ways of arrival that differ, {time.monotonic() - begun:.0f} s")
     return 1 if differing or unequal_ways else 0
+
+
+def test_folder(tidegate: str, data: Path) -> int:
+    begun, folder = time.monotonic(), Folder(tidegate, data)
+    table = list(folder.ledger())
+    found = compare(folder.events(), table)
+    for difference in found[:20]:
+        print(shown(difference))
+    print(f"{len(table)} rows of {data}, {len(found)} differences, {time.monotonic() - begun:.0f} s")
+    return 1 if found else 0
 
 
 def shown(difference: Difference) -> str:

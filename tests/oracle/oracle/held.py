@@ -73,7 +73,7 @@ def attempt_of(job: Job, t: int) -> Attempt | None:
 
 
 class Training:
-    """Steps of all jobs, by job, node and minute."""
+    """Steps of all jobs, by job, node and minute, ms."""
 
     def __init__(self, cluster: Cluster):
         self.parts: dict[tuple[str, str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -96,8 +96,18 @@ class Training:
             # A step number that an earlier attempt reported already.
             is_redone = any(number == step.number and start < attempt.start for start, number in earlier)
             earlier.append((attempt.start, step.number))
-            for name, us in parts_of(step, is_redone).items():
-                self.parts[step.job_id, step.node, minute][name] += us
+            self.add(step, parts_of(step, is_redone))
+
+    def add(self, step: Step, parts_us: dict[str, int]) -> None:
+        """In each minute that the step reaches into, its parts as if spread evenly over it, rounded down to ms;
+        of the ms that lie there the others are productive."""
+        end = step.start + step.duration_us // 1000
+        for minute in range(step.start // MINUTE * MINUTE, end, MINUTE):
+            left = min(end, minute + MINUTE) - max(step.start, minute)
+            parts = {name: us * left // step.duration_us for name, us in parts_us.items() if name != "productive"}
+            parts["productive"] = left - sum(parts.values())
+            for name, ms in parts.items():
+                self.parts[step.job_id, step.node, minute][name] += ms
 
     def before_first(self, job: Job, start: int, stop: int) -> tuple[str, int, int] | None:
         """startup or recovery, and from when to when inside start..stop: up to six hours before the first
@@ -112,11 +122,11 @@ class Training:
         return None
 
 
-def classes(did: Did, steps_us: dict[str, int], before: tuple[str, int] | None) -> list[tuple[str, str, int]]:
+def classes(did: Did, steps: dict[str, int], before: tuple[str, int] | None) -> list[tuple[str, str, int]]:
     """(class, formula, ms) of what one job held on one node in one minute."""
     rest, found = did.held, []
     for name in STEP_CLASSES:
-        ms = min(rest, steps_us.get(name, 0) // 1000)
+        ms = min(rest, steps.get(name, 0))
         found.append((name, "steps", ms))
         rest -= ms
     if before is not None:

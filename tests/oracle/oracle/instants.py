@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from .model import Attempt, Cluster, Job, Node, Reservation
+from .model import MINUTE, Attempt, Cluster, Job, Node, Reservation
 
 # A whole GPU.
 WHOLE = 7000
@@ -146,7 +146,7 @@ def now(cluster: Cluster, t: int, with_devices: bool) -> Now:
             holds[hold.job_id].append(hold)
     for job_id in sorted(set(cluster.jobs) | set(holds)):
         job = cluster.jobs.get(job_id) or Job(job_id)
-        place(job, attempt_now(job, t), holds[job_id], cluster, nodes, by_number)
+        place(job, attempt_now(job, t), holds[job_id], cluster, nodes, by_number, t // MINUTE * MINUTE)
     nodes = {name: node for name, node in sorted(nodes.items()) if node.is_registered or node.held}
     waiting = [(job, wait) for job in cluster.jobs.values() for wait in job.waits if counts(job, wait, t)]
     return Now(t, nodes, by_number, waiting)
@@ -158,7 +158,7 @@ def counts(job: Job, wait, t: int) -> bool:
 
 
 def place(job: Job, running, holds: list, cluster: Cluster, nodes: dict[str, NodeNow],
-          by_number: dict[str, int]) -> None:
+          by_number: dict[str, int], minute: int) -> None:
     """Per job and node the best evidence wins: devices, then nodes, then numbers."""
     gpus, names = (running[1], running[2]) if running else (0, ())
     known, counted = 0, defaultdict(int)
@@ -173,7 +173,7 @@ def place(job: Job, running, holds: list, cluster: Cluster, nodes: dict[str, Nod
             key = (hold.device, hold.mig)
             devices[key] = max(devices.get(key, 0), hold.share_milli)
         for key, milli in devices.items():
-            node.sevenths[key] = cluster.sevenths.get(key, 1) if key[1] else 7
+            node.sevenths[key] = cluster.sevenths.get((*key, minute), 1) if key[1] else 7
             node.named[key][job.job_id] = milli * node.sevenths[key]
             known += milli * node.sevenths[key]
         for hold in here:

@@ -105,7 +105,7 @@ def devices_of(node: NodeMinute, cluster: Cluster) -> list[DeviceMinute]:
     for key in sorted(keys, key=lambda k: (k[0], k[1] or "")):
         # What a GPU that is cut does shows in its slices; it has what they leave.
         sample = None if key[1] is None and key[0] in cut else sampled.get(key)
-        sevenths = sevenths_of(key, cut, cluster)
+        sevenths = sevenths_of(key, cut, cluster, node.minute)
         held = node.device_held[key] // WHOLE
         device = DeviceMinute(
             key,
@@ -121,10 +121,10 @@ def devices_of(node: NodeMinute, cluster: Cluster) -> list[DeviceMinute]:
     return found
 
 
-def sevenths_of(key: tuple[str, str | None], cut: dict[str, set], cluster: Cluster) -> int:
+def sevenths_of(key: tuple[str, str | None], cut: dict[str, set], cluster: Cluster, minute: int) -> int:
     if key[1]:
-        return cluster.sevenths.get(key, 1)
-    return max(0, 7 - sum(cluster.sevenths.get((key[0], mig), 1) for mig in cut.get(key[0], ())))
+        return cluster.sevenths.get((*key, minute), 1)
+    return max(0, 7 - sum(cluster.sevenths.get((key[0], mig, minute), 1) for mig in cut.get(key[0], ())))
 
 
 def capped(sample, sevenths: int) -> int:

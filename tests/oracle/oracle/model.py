@@ -154,8 +154,8 @@ class Cluster:
     holds: list[Hold] = field(default_factory=list)
     # By node, device, slice or None, and start of the minute.
     samples: dict[tuple[str, str, str | None, int], Sampled] = field(default_factory=dict)
-    # Of a slice, by (device, slice): its sevenths of the GPU.
-    sevenths: dict[tuple[str, str], int] = field(default_factory=dict)
+    # Of a slice, by (device, slice, minute): its sevenths of the GPU, as samples of that minute say.
+    sevenths: dict[tuple[str, str, int], int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
 

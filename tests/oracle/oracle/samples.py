@@ -58,7 +58,7 @@ def add_batch(cluster: Cluster, event: dict, indexes: dict[tuple[str, int], str]
             key = (event["node"], uuid, mig, at // MINUTE * MINUTE)
             sampled = cluster.samples.setdefault(key, Sampled())
             if mig and read.get("mig_slice_count") is not None:
-                cluster.sevenths[uuid, mig] = read["mig_slice_count"]
+                cluster.sevenths[uuid, mig, key[3]] = read["mig_slice_count"]
             kind, interval = kind_of(read), read.get("interval_us") or 0
             sampled.sampled += interval
             if kind:

@@ -43,10 +43,10 @@ def tell_hold(scene: Scene, job, node: NodePlan, device: int, start: int, end: i
 
 
 def tell_steps(scene: Scene, job, start: int, end: int) -> None:
-    """Each rank has one GPU and tells whole steps that begin and end in one minute."""
+    """Each rank has one GPU and tells its steps, one after the other."""
     rng, rank = scene.rng, 0
-    length = rng.choice([2_000, 5_000, 10_000])
-    first = -(-start // length) * length + length * rng.randrange(3)
+    length = rng.choice([2_000, 5_000, 7_008, 10_000, 90_000])
+    first = scene.time(start, min(start + 3 * length, end))
     number = rng.randrange(3)
     world = sum(map(len, job.placed.values()))
     parts = [rng.randrange(0, length // 4, 500) for _ in range(4)]
