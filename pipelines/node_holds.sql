@@ -31,10 +31,19 @@ WITH told AS (
            nodes IS NOT NULL AND node_count > 0 AS is_placed
     FROM attempts
     WHERE from_time IS NOT NULL AND gpus_milli > 0
+), covered AS (
+    -- Where devices stand for every GPU of an attempt, as with Slurm, no node has more of it.
+    SELECT r.cluster, r.job_id, r.from_time
+    FROM running r
+    JOIN by_right d ON d.cluster = r.cluster AND d.job_id = r.job_id AND d.quality <> 'UNKNOWN' AND d.from_time <= r.from_time
+                   AND coalesce(d.to_time >= r.to_time, d.to_time IS NULL)
+    GROUP BY r.cluster, r.job_id, r.from_time
+    HAVING sum(d.gpus_milli) >= max(r.gpus_milli)
 ), shares AS (
-    SELECT cluster, job_id, pool, unnest(string_to_array(nodes, ',')) AS node, gpus_milli / node_count AS on_each, from_time, to_time
-    FROM running
-    WHERE is_placed
+    SELECT r.cluster, r.job_id, r.pool, unnest(string_to_array(r.nodes, ',')) AS node, r.gpus_milli / r.node_count AS on_each, r.from_time, r.to_time
+    FROM running r
+    LEFT ANTI JOIN covered c ON c.cluster = r.cluster AND c.job_id = r.job_id AND c.from_time = r.from_time
+    WHERE r.is_placed
 ), devices AS (
     -- A process that was seen tells which device a job uses, not that it is the only one: it counts
     -- where the job has no share of the node.

@@ -5,7 +5,7 @@
 
 `cargo test` runs one suite after the other, and many of ours wait: for a broker to come up, a lease
 to end, a file to be written. Here the suites are run as cargo would, the longest of the last run
-first, one more at a time than the machine has processors. Needs Python 3.11 and nothing else:
+first, so many at a time as the machine has processors. Needs Python 3.11 and nothing else:
 cargo-nextest would run each test in a process of its own, and each of the tests on Kafka would
 start a broker of its own.
 """
@@ -84,9 +84,9 @@ def run(suites: list[Suite], times: "Times") -> list[Test]:
     tests: list[Test] = []
     # Where a suite waits, another one works; more at a time would only slow down those that
     # measure.
-    at_once = (os.cpu_count() or 1) + 1
-    with tempfile.TemporaryDirectory(prefix="tidegate-suites-") as folder, ThreadPoolExecutor(at_once) as pool:
-        running = [pool.submit(suite.run, Path(folder), at_once) for suite in suites]
+    processors = os.cpu_count() or 1
+    with tempfile.TemporaryDirectory(prefix="tidegate-suites-") as folder, ThreadPoolExecutor(processors) as pool:
+        running = [pool.submit(suite.run, Path(folder), max(processors, 2)) for suite in suites]
         for suite, future in zip(suites, running):
             took_s, found = future.result()
             times.note(suite.name, took_s)

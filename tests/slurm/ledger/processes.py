@@ -147,10 +147,6 @@ class Site:
 
         wait_until("up listens", answers)
 
-    def wait_until_seen(self) -> None:
-        """The watcher has asked for everything once more, and sent what it got."""
-        time.sleep(2 * NODES_S)
-
     def catch_up(self) -> None:
         """Ends `up`, and computes whatever the log holds."""
         self.up.end()

@@ -10,6 +10,7 @@ import argparse
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,8 @@ from workload import Step, Workload  # noqa: E402
 NODES = "4+1"
 # Of eight GPUs four compute all the time, whoever holds them; of four one.
 COMPUTES = {"n1": (8, 4), "n2": (8, 4), "n5": (4, 1)}
+# How long nothing happens at the end: a whole UTC minute, and what the watcher may be late before it.
+QUIET_S = 135
 # Starts when part of the run is over: before, samples of its node are missing.
 LATE = "n2"
 
@@ -83,8 +86,8 @@ def run(site: Site, sampler: Sampler, seconds: float, seed: int) -> None:
     workload = Workload(site, seconds, seed)
     workload.run(collectors(site, seconds))
     workload.conclude()
-    # Whatever happened is seen by now: the watcher asks every few seconds.
-    site.wait_until_seen()
+    # Whatever happened is seen soon; then a whole minute goes by in which nothing does.
+    time.sleep(QUIET_S)
     for agent in site.agents.values():
         agent.end()
     site.watcher.end()

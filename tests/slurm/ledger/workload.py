@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable
 
-from processes import Site, now_ms
+from processes import Site
 
 Step = tuple[float, str, Callable[[], None]]
 # Runs for long enough to be requeued, and for a while when it runs again.
@@ -166,20 +166,28 @@ class Workload:
             "squeue", "--noheader", "--format=%N", "--jobs", job).strip()).split()
         self.scontrol("update", f"JobId={job}", f"NodeList={nodes[0]}")
 
-    def conclude(self) -> int:
-        """Leaves one job that runs and a gang that waits for it; when nothing changes any more (ms)."""
+    def conclude(self) -> None:
+        """Leaves the site as it is to stay: nodes drained and in maintenance, a job that runs and a gang that
+        waits beside it, and one of a QOS that waits for another one to end."""
         for text in self.slurm.run("squeue", "--noheader", "--format=%A").split():
             self.slurm.run("scancel", text)
-        runs = self.submit("--gres=gpu:3", "--time=60", script="sleep 3600")
-        self.submit("--nodes=4", "--gres=gpu:8", "--time=60", script="true")
-        self.settle(runs)
-        return now_ms()
+        self.node("n3", "DRAIN")
+        self.reserve("stays", "n2", 0, 7200, "Flags=MAINT,IGNORE_JOBS")
+        stay = ("--time=60", "sleep 3600")
+        runs = [self.submit("--nodelist=n1", "--gres=gpu:3", stay[0], script=stay[1])]
+        limited = [self.submit("--qos=single", "--partition=infer", "--gres=gpu:a100:1", stay[0], script=stay[1])
+                   for _ in range(2)]
+        self.settle([*runs, limited[0]], limited[1:])
+        gang = self.submit("--nodes=2", "--gres=gpu:8", stay[0])
+        self.settle([*runs, limited[0]], [*limited[1:], gang])
 
-    def settle(self, runs: str) -> None:
+    def settle(self, runs: list[str], waits: list[str]) -> None:
+        """Waits until these jobs run and those wait, and there are no others."""
+        expected = {f"{job} R" for job in runs} | {f"{job} PD" for job in waits}
         until = time.monotonic() + 120
         while time.monotonic() < until:
-            states = self.slurm.run("squeue", "--noheader", "--format=%A %t").split("\n")
-            if f"{runs} R" in states and len([s for s in states if s]) == 2:
+            lines = self.slurm.run("squeue", "--noheader", "--format=%A %t").split("\n")
+            if {line.strip() for line in lines if line.strip()} == expected:
                 return
             time.sleep(0.5)
         raise TimeoutError(f"the queue did not settle:\n{self.slurm.run('squeue', '--long')}")
