@@ -37,6 +37,10 @@ WITH settings AS (
     FROM capacity_events
     WHERE kind <> 'PRICE_SET'
     GROUP BY cluster, owner, 3, name, 5, 6, event_time
+), detailed AS (
+    SELECT *, concat_ws('/', coalesce(pool, ''), coalesce(gpu_model, ''), coalesce(nodes, ''), coalesce(accounts, ''),
+                        coalesce(users, ''), coalesce(flags, '')) AS detail
+    FROM settings
 ), compared AS (
     SELECT *,
            lag(gpus_milli) OVER entitlement AS previous_gpus_milli,
@@ -44,14 +48,14 @@ WITH settings AS (
            lag(state)      OVER entitlement AS was_state,
            lag(start_time) OVER entitlement AS was_start,
            lag(end_time)   OVER entitlement AS was_end,
-           lag(concat_ws('/', coalesce(pool, ''), coalesce(gpu_model, ''), coalesce(nodes, ''), coalesce(accounts, ''), coalesce(users, ''), coalesce(flags, ''))) OVER entitlement AS was_for
-    FROM settings
+           lag(detail)     OVER entitlement AS was_detail
+    FROM detailed
     WINDOW entitlement AS (PARTITION BY cluster, owner, kind, name, of_pool, of_model ORDER BY event_time)
 ), changes AS (
     SELECT * FROM compared
     WHERE (was_set IS DISTINCT FROM is_set) OR (previous_gpus_milli IS DISTINCT FROM gpus_milli)
        OR (was_state IS DISTINCT FROM state) OR (was_start IS DISTINCT FROM start_time) OR (was_end IS DISTINCT FROM end_time)
-       OR (was_for IS DISTINCT FROM concat_ws('/', coalesce(pool, ''), coalesce(gpu_model, ''), coalesce(nodes, ''), coalesce(accounts, ''), coalesce(users, ''), coalesce(flags, '')))
+       OR (was_detail IS DISTINCT FROM detail)
 ), spans AS (
     SELECT *,
            greatest(event_time, coalesce(start_time, event_time)) AS from_time,

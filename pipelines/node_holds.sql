@@ -32,13 +32,14 @@ WITH told AS (
     FROM attempts
     WHERE from_time IS NOT NULL AND gpus_milli > 0
 ), covered AS (
-    -- Where devices stand for every GPU of an attempt, as with Slurm, no node has more of it.
+    -- If the devices of an attempt are all known, on each of its nodes, they are all that it holds:
+    -- a scheduler may have divided it unevenly.
     SELECT r.cluster, r.job_id, r.from_time
     FROM running r
     JOIN by_right d ON d.cluster = r.cluster AND d.job_id = r.job_id AND d.quality <> 'UNKNOWN' AND d.from_time <= r.from_time
                    AND coalesce(d.to_time >= r.to_time, d.to_time IS NULL)
     GROUP BY r.cluster, r.job_id, r.from_time
-    HAVING sum(d.gpus_milli) >= max(r.gpus_milli)
+    HAVING sum(d.gpus_milli) >= max(r.gpus_milli) AND count(DISTINCT d.node) >= max(r.node_count)
 ), shares AS (
     SELECT r.cluster, r.job_id, r.pool, unnest(string_to_array(r.nodes, ',')) AS node, r.gpus_milli / r.node_count AS on_each, r.from_time, r.to_time
     FROM running r

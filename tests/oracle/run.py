@@ -38,12 +38,12 @@ def main() -> int:
     options = arguments()
     if options.events:
         return print_ledger(options.events)
-    if options.data:
-        return test_folder(options.tidegate, options.data)
     with tempfile.TemporaryDirectory() as scratch:
         try:
+            if options.data:
+                return test_folder(options.tidegate, options.data)
             return test_scenes(options, options.keep or Path(scratch))
-        except tables.CannotRun as error:
+        except (tables.CannotRun, OSError) as error:
             print(error, file=sys.stderr)
             return 2
 

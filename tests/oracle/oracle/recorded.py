@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from .model import Row
+from .tables import CannotRun
 
 # Columns of samples that the ledger is made of, and of pool samples those that say how far they reach.
 SAMPLED = ("interval_us", "gpu_util_ppm", "sm_active_ppm", "process_count", "framebuffer_used_bytes", "mig_slice_count")
@@ -28,7 +29,7 @@ class Folder:
             [self.tidegate, "sql", "--data", self.data, "--format", form, "--max-rows", "100000000", query],
             capture_output=True, text=True)
         if done.returncode != 0:
-            raise RuntimeError(f"tidegate sql: {done.stderr.strip()}")
+            raise CannotRun(f"tidegate sql --data {self.data}: {done.stderr.strip()}")
         return done.stdout
 
     def ledger(self) -> Iterator[Row]:
@@ -41,7 +42,7 @@ class Folder:
     def events(self) -> Iterator[str]:
         """The raw tables, an event a line, as Protobuf's JSON."""
         for schema, table in TABLES.items():
-            for line in self.sql(f"SELECT * FROM {table}", "jsonl").splitlines():
+            for line in self.sql(f"SELECT * FROM {table}", "jsonl").split("\n")[:-1]:
                 row = {name: value for name, value in json.loads(line).items() if value is not None}
                 yield json.dumps({schema: with_envelope(row)})
         yield from self.samples()
@@ -49,7 +50,7 @@ class Folder:
     def samples(self) -> Iterator[str]:
         wanted = ", ".join(SAMPLED)
         query = f"SELECT cluster, node, gpu_uuid, gpu_index, mig_uuid, event_time, {wanted} FROM gpu_samples"
-        for line in self.sql(query, "jsonl").splitlines():
+        for line in self.sql(query, "jsonl").split("\n")[:-1]:
             row = json.loads(line)
             at = ms(row["event_time"])
             device = {"uuid": row["gpu_uuid"], "index": row.get("gpu_index") or 0, "mig_uuid": row.get("mig_uuid")}

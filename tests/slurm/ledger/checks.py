@@ -46,7 +46,7 @@ class Checks:
             yield f"{clock(difference.minute)} {difference.key}: {difference.expected} expected, {difference.found} found"
 
     def adds_up(self) -> Iterator[str]:
-        """A node counts from when the watcher first saw it; GPUs by what gres.conf gives it."""
+        """A node counts from when the watcher first saw it; its GPUs are those that scontrol shows."""
         expected: dict[int, int] = defaultdict(int)
         for node in self.truth.nodes.values():
             for minute, ms in minutes(node.spans[0].start, self.truth.observed_to):
@@ -60,7 +60,7 @@ class Checks:
                 yield f"{clock(minute)} {expected[minute]} GPU-ms expected, {found[minute]} found"
 
     def ends(self) -> Iterator[str]:
-        """The collectors lived then, and heard of nothing beyond; commitments are there none."""
+        """Observed time ends before the last collector does, no row begins after it, and nobody committed to GPUs."""
         lives = [life for program in (self.site.watcher, *self.site.agents.values()) for life in program.lives]
         last = max(end for _, end in lives)
         if self.truth.observed_to > last:
@@ -83,8 +83,8 @@ class Checks:
                        f"the ledger {found.get(key, 0)}")
 
     def classes(self) -> Iterator[str]:
-        """To the ms where nothing changed lately. Just after a change the watcher cannot have seen it: so long
-        any of the cluster's GPUs may be of another class."""
+        """Equal to the ms where nothing changed. Until the watcher polls again it cannot know of a change, so for
+        that long any GPU of the cluster may be in another class."""
         expected, found = by_class(ledger(self.truth)), by_class(self.table)
         unseen = self.unseen()
         off = total = 0
@@ -95,7 +95,8 @@ class Checks:
             if by > unseen[minute] * self.gpus:
                 yield (f"{clock(minute)} {kind}: {expected[key]} GPU-ms by Slurm's records, {found[key]} found; "
                        f"of {unseen[minute]} ms not known")
-        exact = sum(1 for minute, _ in minutes(self.truth.observed_from, self.truth.observed_to) if not unseen[minute])
+        observed = minutes(self.truth.observed_from, self.truth.observed_to)
+        exact = sum(1 for minute, ms in observed if ms == MINUTE and not unseen[minute])
         if not exact:
             yield "something changed in every minute: none of them shows that classes are equal"
         sums = [Counter(), Counter()]
@@ -103,7 +104,7 @@ class Checks:
             for (_, kind), ms in by_kind.items():
                 counted[kind] += ms
         print(f"        {total / 1000:.0f} GPU-s that nobody held, {off / 2000:.1f} of them in another class; "
-              f"{exact} minutes in which all must be equal")
+              f"{exact} whole minutes in which all must be equal")
         for kind in sorted(sums[0].keys() | sums[1].keys()):
             print(f"        {kind}: {sums[0][kind] / 1000:.0f} GPU-s, by Slurm's records {sums[1][kind] / 1000:.0f}")
 

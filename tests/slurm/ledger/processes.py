@@ -97,11 +97,6 @@ class Program:
     def kill(self) -> None:
         self.end(signal.SIGKILL)
 
-    def down_ms(self, start: int, end: int) -> int:
-        """How long of this time it was not there."""
-        up = sum(max(0, min(end, to or end) - max(start, since)) for since, to in self.lives)
-        return end - start - up
-
 
 class Site:
     """All of it in one folder. `agents` maps nodes to what the stand-in driver is told of their devices."""
@@ -138,7 +133,7 @@ class Site:
             "--log", self.url, "--spool", self.folder / f"agent-{node}", "--interval", "1s", "--flush", "5s")
 
     def wait_for_door(self) -> None:
-        """`up` takes in events; an agent that finds nobody waits, and its first events come late."""
+        """Waits until `up` listens: a collector that starts earlier backs off, and its first events come late."""
         host, _, port = self.url[7:].partition(":")
 
         def answers() -> bool:

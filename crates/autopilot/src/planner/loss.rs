@@ -1,6 +1,7 @@
-//! What it costs to interrupt a job (4.1):
-//! L = g · (min(time since checkpoint, time run) + restart + requeue),
-//! and with a notice that the job answers by a checkpoint g · (checkpoint + restart + requeue).
+//! The cost of interrupting a job (4.1):
+//! L = g · (min(time since checkpoint, time run) + restart + requeue).
+//! A job that saves a checkpoint when it gets notice loses less:
+//! L = g · (checkpoint + restart + requeue).
 
 use crate::policy::PreemptRules;
 use crate::state::Job;

@@ -349,9 +349,9 @@ fn part_of(ms: i64, sevenths: i64) -> i64 {
     ms * sevenths / SEVENTHS
 }
 
-/// What each holder's part of a device did, ms: active, unseen, idle, empty. Samples count as far
-/// as they reach. Each kind is divided by what is left of the holders' time, so that however it is
-/// rounded every holder gets exactly what it held.
+/// Splits what a device did among its holders, in ms: active, unseen, idle, empty. Time without
+/// samples is unseen. Each kind is split in proportion to the time that the kinds before it left to
+/// each holder, so rounding never changes a holder's total.
 fn did<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]> {
     let mut rest = device.held_ms();
     let mut take = |known: i64| {

@@ -37,9 +37,10 @@ pub struct Node<'a> {
     pub reserved: Vec<(&'a str, &'a str)>,
     /// By device, what each job holds of it by name.
     pub named: BTreeMap<Device<'a>, BTreeMap<&'a str, i64>>,
-    /// What each job holds without a device being named; the site says it, which knows the job's
-    /// other nodes.
+    /// GPUs that each job holds here without a known device. `Site` sets them, because they depend on
+    /// the job's other nodes.
     pub unnamed: BTreeMap<&'a str, i64>,
+    /// Each job's share of the node and the devices known for it.
     pub parts: BTreeMap<&'a str, Part>,
     /// Devices on which a process of a job was seen that nobody gave to it.
     pub seen: BTreeSet<(&'a str, &'a str)>,
@@ -50,13 +51,13 @@ pub struct Node<'a> {
     pub lost_free: i64,
 }
 
-/// A job on a node, thousandths of a GPU. A scheduler counts a MIG slice as a whole GPU, though it
-/// holds only its sevenths.
+/// GPUs of one job on one node, in thousandths. A MIG slice counts as a whole GPU here, as it does
+/// for schedulers, although it is only some sevenths of one.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Part {
-    /// Equal part of the attempt.
+    /// The attempt's GPUs divided equally among its nodes.
     pub share: i64,
-    /// Devices that it is known to hold.
+    /// Devices that the job is known to hold.
     pub devices: i64,
 }
 
@@ -71,7 +72,8 @@ struct Holds<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// From the facts that hold now; without what jobs hold unnamed, and so not added up.
+    /// Builds the node from the facts in force. The caller must still set `unnamed` and call
+    /// `add_up`.
     pub fn now<'f>(facts: impl Iterator<Item = &'f Fact<'a>>, name: &'a str, devices: &Devices<'a>) -> Self
     where
         'a: 'f,
@@ -136,8 +138,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Up to the rest of the job's GPUs, thousandths, for as much of its share as no device here
-    /// stands for; what is left of the rest.
+    /// Assigns up to `rest` thousandths of the job's GPUs to this node, but no more than its share
+    /// exceeds the devices known here. Returns what is still unassigned.
     pub fn take_unnamed(&mut self, job: &'a str, rest: i64) -> i64 {
         let part = self.parts.get(job).copied().unwrap_or_default();
         let taken = (part.share - part.devices).clamp(0, rest);

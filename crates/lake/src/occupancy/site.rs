@@ -86,8 +86,8 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Of a job's GPUs, those that no device stands for on any node: its nodes take them in the
-    /// order in which its attempt names them, each as far as devices there lack to its share.
+    /// Assigns a job's GPUs without a known device to its nodes, in the order in which the attempt
+    /// names them. Each node takes at most its share less the devices known there.
     fn place_rest(&mut self, job: &'a str, touched: &mut BTreeSet<usize>) {
         let Some(facts) = self.of_job.get(job) else { return };
         let facts: Vec<&Fact> = facts.iter().map(|index| &self.facts[*index]).collect();
