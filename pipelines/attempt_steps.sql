@@ -12,7 +12,8 @@
 --! first_step_time = "When its first step began; NULL if none was reported of it."
 --! redone_step     = "Steps up to this one were done before, by an earlier attempt: what is done of them is redone. As far as minutes tell that had begun before the attempt. NULL if none was."
 WITH reports AS (
-    SELECT cluster, job_id, window_start, min(first_step_unix_ms) AS first_ms, max(step_max) AS step_max
+    SELECT cluster, job_id, window_start, min(first_step_unix_ms) AS first_ms, max(last_step_unix_ms) AS last_ms,
+           max(step_max) AS step_max
     FROM training_1m
     GROUP BY cluster, job_id, window_start
 )
@@ -20,7 +21,8 @@ SELECT a.cluster, a.job_id, a.attempt, a.from_time, a.to_time,
        plus_ms(window_of(a.from_time, 1),
                min(r.first_ms) FILTER (WHERE r.first_ms >= unix_ms(a.from_time)
                                          AND coalesce(r.first_ms < unix_ms(a.to_time), true)) - unix_ms(a.from_time)) AS first_step_time,
-       max(r.step_max) FILTER (WHERE a.attempt > 0 AND r.first_ms < unix_ms(a.from_time))                           AS redone_step
+       -- A minute in which this attempt made steps too does not say which of them came before it.
+       max(r.step_max) FILTER (WHERE a.attempt > 0 AND r.last_ms < unix_ms(a.from_time))                            AS redone_step
 FROM attempts a
 JOIN reports r ON r.cluster = a.cluster AND r.job_id = a.job_id
 WHERE a.from_time IS NOT NULL

@@ -1,5 +1,5 @@
 --! name    = "gpu_holds"
---! version = 3
+--! version = 4
 --! doc     = "Which device a job held, from when to when, as the scheduler says and as seen on the node; how surely is in `quality`. Sum over is_repeated = 0."
 --! question = "Which job held which GPU of a node, and how surely is that known?"
 --! example  = "SELECT gpu_index, gpu_uuid, job_id, user_name, share_milli, quality, from_time, to_time FROM gpu_holds WHERE is_repeated = 0 AND node = 'gpu-01' ORDER BY from_time DESC LIMIT 20"
@@ -42,18 +42,47 @@ WITH holds AS (
     FROM job_events
     WHERE kind IN ('DEVICE_HELD', 'DEVICE_RELEASED')
     GROUP BY cluster, job_id, hold_id
+), resizes AS (
+    SELECT cluster, job_id, attempt_id, max(event_time) AS resized_time
+    FROM job_events
+    WHERE kind = 'ENDED' AND final_state = 'RESIZED' AND attempt_id IS NOT NULL AND step_id IS NULL
+    GROUP BY cluster, job_id, attempt_id
+), unreleased AS (
+    SELECT h.cluster, h.job_id, h.hold_id, h.attempt_id, h.from_time, r.resized_time
+    FROM holds h
+    LEFT JOIN resizes r ON r.cluster = h.cluster AND r.job_id = h.job_id AND r.attempt_id = h.attempt_id
+    WHERE h.released_time IS NULL
 ), ends AS (
-    -- Of an epilog that never came: the first end of its attempt, or of the job for good.
-    SELECT h.cluster, h.job_id, h.hold_id, min(e.event_time) AS end_time
-    FROM holds h
-    JOIN job_events e ON e.cluster = h.cluster AND e.job_id = h.job_id
-    WHERE h.released_time IS NULL AND e.kind = 'ENDED' AND e.step_id IS NULL AND e.event_time >= h.from_time
-      AND (e.attempt_id = h.attempt_id AND (e.final_state IS DISTINCT FROM 'RESIZED') OR coalesce(e.final_state, '') NOT IN ('REQUEUED', 'RESIZED'))
-    GROUP BY h.cluster, h.job_id, h.hold_id
+    SELECT u.cluster, u.job_id, u.hold_id,
+           -- The end of its attempt. After a resize the next attempt goes on with its devices; an
+           -- agent names no attempt, so its holds end with the first one that ends after them.
+           min(e.event_time) FILTER (
+               WHERE e.kind = 'ENDED' AND e.attempt_id IS NOT NULL AND (e.final_state IS DISTINCT FROM 'RESIZED')
+                 AND CASE WHEN u.attempt_id IS NULL          THEN e.event_time > u.from_time
+                          WHEN u.resized_time IS NOT NULL    THEN e.event_time >= u.resized_time
+                          ELSE e.attempt_id = u.attempt_id END) AS run_end,
+           max(e.event_time) FILTER (
+               WHERE e.final_state = 'RESIZED' AND e.kind = 'ENDED'
+                 AND (u.resized_time IS NOT NULL OR u.attempt_id IS NULL)) AS last_resize,
+           max(e.event_time) FILTER (WHERE e.kind = 'STARTED') AS last_start,
+           -- Of an attempt whose end nobody saw: the end of the job, or of a later attempt.
+           min(e.event_time) FILTER (
+               WHERE coalesce(e.final_state, '') NOT IN ('REQUEUED', 'RESIZED') AND e.kind = 'ENDED' AND e.event_time >= u.from_time
+                 AND (e.attempt_id IS NULL OR e.attempt_id > u.attempt_id)) AS job_end
+    FROM unreleased u
+    JOIN job_events e ON e.cluster = u.cluster AND e.job_id = u.job_id
+    WHERE e.kind IN ('STARTED', 'ENDED') AND e.step_id IS NULL
+    GROUP BY u.cluster, u.job_id, u.hold_id
+), ended_by AS (
+    -- A resize after which nothing started was the end.
+    SELECT cluster, job_id, hold_id,
+           coalesce(run_end, CASE WHEN last_start IS NULL OR last_start < last_resize THEN last_resize END, job_end) AS end_time
+    FROM ends
 ), ended AS (
-    SELECT h.*, coalesce(h.released_time, e.end_time) AS to_time
+    -- Nothing ends before it begins: an agent's clock may be ahead.
+    SELECT h.*, coalesce(h.released_time, CASE WHEN e.end_time < h.from_time THEN h.from_time ELSE e.end_time END) AS to_time
     FROM holds h
-    LEFT JOIN ends e ON e.cluster = h.cluster AND e.job_id = h.job_id AND e.hold_id = h.hold_id
+    LEFT JOIN ended_by e ON e.cluster = h.cluster AND e.job_id = h.job_id AND e.hold_id = h.hold_id
 )
 SELECT cluster, job_id, hold_id, attempt_id, step_id, team, user_name, node, gpu_uuid, mig_uuid, gpu_index, share_milli,
        quality, evidence,

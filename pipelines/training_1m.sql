@@ -1,4 +1,5 @@
 --! name    = "training_1m"
+--! version = 2
 --! doc     = "What training jobs reported of their steps, per UTC minute: sums over ranks and steps, and the time for which they are known. A step counts in the minute in which it began."
 --! question = "How fast does a training job go, in steps and tokens?"
 --! example  = "SELECT window_start, job_id, sum(steps_rank_0) AS steps, max(step_max) AS reached_step, sum(tokens) / 60 AS tokens_per_second FROM training_1m WHERE window_start >= now() - INTERVAL '1 hour' GROUP BY window_start, job_id ORDER BY job_id, window_start LIMIT 100"
@@ -15,6 +16,7 @@
 --! reports                = "Reports: one per rank and step."
 --! step_max               = "Greatest number of a step that began: how far the job had come."
 --! first_step_unix_ms     = "When the first of them began, ms since 1970."
+--! last_step_unix_ms      = "When the last of them began, ms since 1970."
 --! steps_rank_0           = "Steps of rank 0: how far the job came."
 --! world_max_ranks        = "Most ranks that a report spoke of."
 --! duration_us            = "Time of the steps, summed over ranks, µs."
@@ -36,6 +38,7 @@ SELECT window_start, cluster, job_id, flops_convention, precision,
        count(*)                                 AS reports,
        max(step)                                AS step_max,
        min(unix_ms(event_time))                 AS first_step_unix_ms,
+       max(unix_ms(event_time))                 AS last_step_unix_ms,
        count(*) FILTER (WHERE rank = 0)         AS steps_rank_0,
        max(world_size)                          AS world_max_ranks,
        sum(duration_us)                         AS duration_us,

@@ -59,16 +59,15 @@ def fold(name: str, told: dict[str, list]) -> Cluster:
     cluster = Cluster(name, min(starts), max(ends))
     add_nodes(cluster, told["node_event"])
     add_reservations(cluster, told["capacity_event"])
-    indexes: dict[tuple[str, int], str] = {}
     for event in told["gpu_sample_batch"]:
-        add_batch(cluster, event, indexes)
+        add_batch(cluster, event)
     by_job = defaultdict(list)
     for event in told["job_event"]:
         if event.get("job_id"):
             by_job[event["job_id"]].append(event)
     for job_id, events in by_job.items():
         cluster.jobs[job_id], runs = job_of(job_id, events)
-        add_holds(cluster, cluster.jobs[job_id], runs, events, indexes)
+        add_holds(cluster, cluster.jobs[job_id], runs, events)
     for event in told["step_report"]:
         cluster.steps.append(step_of(event))
     return cluster
@@ -130,37 +129,32 @@ def add_reservations(cluster: Cluster, events: list[dict]) -> None:
             cluster.reservations.append(in_force[key])
 
 
-def add_holds(cluster: Cluster, job: Job, runs: list, events: list[dict], indexes: dict) -> None:
+def add_holds(cluster: Cluster, job: Job, runs: list, events: list[dict]) -> None:
     """DEVICE_HELD to DEVICE_RELEASED; where no release came, to the end of its attempt."""
     released = {e["hold_id"]: time(e) for e in events if e["kind"] == "DEVICE_RELEASED"}
     for event in events:
         if event["kind"] != "DEVICE_HELD":
             continue
-        device = event.get("gpu_uuid")
-        if not device:
-            index = int(event["gpu_index"])
-            device = indexes.get((event["node"], index), f"#{index}")
+        index = event.get("gpu_index")
         quality = event.get("hold_quality")
         share = 1000 if quality == "EXACT" else int(event.get("share_milli", 1000))
         end = released.get(event["hold_id"])
         if end is None:
             end = end_of_run(runs, event, time(event))
         cluster.holds.append(Hold(
-            job.job_id, event["node"], device, event.get("mig_uuid") or None, time(event), end, share,
-            quality == "UNKNOWN", event.get("step_id"),
+            job.job_id, event["node"], event.get("gpu_uuid") or f"#{index}", event.get("mig_uuid") or None,
+            time(event), end, share, quality == "UNKNOWN", event.get("step_id"),
+            None if index is None else int(index),
         ))
 
 
 def end_of_run(runs: list, event: dict, at: int) -> int | None:
-    """The end of the run that a hold without an end belongs to; a resize is no end."""
+    """The end of the run that a hold without an end belongs to; a resize is no end. A hold that names no
+    attempt is of the first run that ends after it begins."""
     attempt_id = event.get("attempt_id")
-    for run in runs:
-        if attempt_id is not None and str(attempt_id) in run.attempt_ids:
-            return run.end
-    for run in runs:
-        if run.start <= at and (run.end is None or at < run.end):
-            return run.end
-    return None
+    if attempt_id is not None:
+        return next((run.end for run in runs if str(attempt_id) in run.attempt_ids), None)
+    return next((run.end for run in runs if run.end is None or at < run.end), None)
 
 
 def step_of(event: dict) -> Step:

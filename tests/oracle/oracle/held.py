@@ -79,24 +79,25 @@ class Training:
         self.parts: dict[tuple[str, str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         # (job, start of the attempt) -> when its first step began.
         self.first: dict[tuple[str, int], int] = {}
-        # (job, minute) -> when the first step of that minute began.
-        first: dict[tuple[str, int], int] = {}
-        reached: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        # Steps are kept by the minute: (job, minute) -> when its first and last step began, highest number.
+        minutes: dict[tuple[str, int], tuple[int, int, int]] = {}
         for step in sorted(cluster.steps, key=lambda s: s.start):
+            key = (step.job_id, step.start // MINUTE * MINUTE)
+            first, _, highest = minutes.get(key, (step.start, step.start, step.number))
+            minutes[key] = (first, step.start, max(highest, step.number))
+        for step in cluster.steps:
             job = cluster.jobs.get(step.job_id)
             attempt = attempt_of(job, step.start) if job else None
             if attempt is None or step.node is None:
                 continue
-            # Steps are kept by the minute: the first one of a minute tells of the attempt that it is in.
-            minute = step.start // MINUTE * MINUTE
-            if first.setdefault((step.job_id, minute), step.start) >= attempt.start:
+            # The first one of a minute tells of the attempt that it is in.
+            if minutes[step.job_id, step.start // MINUTE * MINUTE][0] >= attempt.start:
                 key = (step.job_id, attempt.start)
                 self.first[key] = min(self.first.get(key, step.start), step.start)
-            earlier = reached[step.job_id, step.rank]
-            # A step number that an earlier attempt reported already.
-            is_redone = any(number == step.number and start < attempt.start for start, number in earlier)
-            earlier.append((attempt.start, step.number))
-            self.add(step, parts_of(step, is_redone))
+            is_first = attempt is job.attempts[0]
+            before = [highest for (job_id, _), (_, last, highest) in minutes.items()
+                      if job_id == step.job_id and last < attempt.start]
+            self.add(step, parts_of(step, not is_first and step.number <= max(before, default=-1)))
 
     def add(self, step: Step, parts_us: dict[str, int]) -> None:
         """In each minute that the step reaches into, its parts as if spread evenly over it, rounded down to ms;

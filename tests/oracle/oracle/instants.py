@@ -1,9 +1,9 @@
 """Who has, holds and reserves what at one instant: docs/ledger.md, "What is known" and "Who holds what"."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from .model import MINUTE, Attempt, Cluster, Job, Node, Reservation
+from .model import MINUTE, Attempt, Cluster, Hold, Job, Node, Reservation
 
 # A whole GPU.
 WHOLE = 7000
@@ -110,9 +110,8 @@ def node_now(node: Node, cluster: Cluster, t: int) -> NodeNow | None:
     state = condition(latest(node.states, t))
     if state == "usable" and any(r.maintenance for r in reserved):
         state = "drained"
-    now = NodeNow(node.name, span.pools, span.gpus_milli * 7, state, reserved)
-    now.lost = {lost.device for lost in node.lost if within(lost.start, lost.end, t)}
-    return now
+    lost = {lost.device for lost in node.lost if within(lost.start, lost.end, t)}
+    return NodeNow(node.name, span.pools, span.gpus_milli * 7, state, reserved, lost=lost)
 
 
 def attempt_now(job: Job, t: int) -> tuple[Attempt, int, tuple[str, ...]] | None:
@@ -143,13 +142,27 @@ def now(cluster: Cluster, t: int, with_devices: bool) -> Now:
     holds = defaultdict(list)
     for hold in cluster.holds if with_devices else ():
         if within(hold.start, hold.end, t):
-            holds[hold.job_id].append(hold)
+            holds[hold.job_id].append(replace(hold, device=device_of(hold, cluster, t // MINUTE * MINUTE)))
     for job_id in sorted(set(cluster.jobs) | set(holds)):
         job = cluster.jobs.get(job_id) or Job(job_id)
         place(job, attempt_now(job, t), holds[job_id], cluster, nodes, by_number, t // MINUTE * MINUTE)
     nodes = {name: node for name, node in sorted(nodes.items()) if node.is_registered or node.held}
     waiting = [(job, wait) for job in cluster.jobs.values() for wait in job.waits if counts(job, wait, t)]
     return Now(t, nodes, by_number, waiting)
+
+
+def device_of(hold: Hold, cluster: Cluster, minute: int) -> str:
+    """The UUID of what a hold names: of a slice the GPU that samples of the minute show it on; of a number the
+    device that samples of the minute, or a hold that tells both, show under it. Else it stays as it is."""
+    if hold.mig:
+        found = (gpu for node, gpu, mig, at in cluster.samples if (node, mig, at) == (hold.node, hold.mig, minute))
+        return next(found, hold.device)
+    if not hold.device.startswith("#"):
+        return hold.device
+    sampled = cluster.numbers.get((hold.node, hold.number, minute))
+    both = (h.device for h in cluster.holds if h.node == hold.node and h.number == hold.number and not h.mig
+            and not h.device.startswith("#") and h.start < minute + MINUTE and (h.end is None or h.end > minute))
+    return sampled or next(both, hold.device)
 
 
 def counts(job: Job, wait, t: int) -> bool:

@@ -108,6 +108,9 @@ class Ledger:
         for node, device, mig, at in self.cluster.samples:
             if at == minute:
                 sampled[node].add((device, mig))
+        # Of a node that nobody registered, samples show which devices it has.
+        for name in sampled:
+            self.nodes.setdefault((minute, name), NodeMinute(name, minute))
         for name, node in instant.nodes.items():
             whole = self.nodes.setdefault((minute, name), NodeMinute(name, minute))
             whole.add(node, stop - start, sampled[name] | set(node.named), taken.get(name, 0))
@@ -166,7 +169,7 @@ class Ledger:
         self.row(node, node.pool, "imbalance", "hold", imbalance)
         self.row(node, node.pool, "unhealthy", "capacity", unhealthy)
         self.row(node, node.pool, "drained", "capacity", drained)
-        busy = min(idle, sum(self.busy(device) for device in devices))
+        busy = min(idle, sum(self.busy(device, node.is_registered) for device in devices))
         self.row(node, node.pool, "unallocated_busy", "samples", busy)
         idle -= busy
         for kind in ORDER:
@@ -176,9 +179,11 @@ class Ledger:
         self.row(node, node.pool, "no_demand", "queue", idle)
 
     @staticmethod
-    def busy(device) -> int:
-        """Active time beyond that in which anybody held it, of the time in which the device could be used."""
-        free = max(0, device.capacity - device.held_ms - device.unusable)
+    def busy(device, is_registered: bool) -> int:
+        """Active time beyond that in which anybody held it, of the time in which the device could be used. In a
+        minute in which nobody registered the node, samples are all that is known of it."""
+        unusable = device.unusable if is_registered else 0
+        free = max(0, device.capacity - device.held_ms - unusable)
         return min(free, max(0, device.active - max(device.wall, device.held_ms)))
 
     def row(self, node: NodeMinute, pool, kind: str, formula: str, ms: int, job: Job | None = None) -> None:

@@ -107,9 +107,14 @@ def devices_of(node: NodeMinute, cluster: Cluster) -> list[DeviceMinute]:
         sample = None if key[1] is None and key[0] in cut else sampled.get(key)
         sevenths = sevenths_of(key, cut, cluster, node.minute)
         held = node.device_held[key] // WHOLE
+        capacity = node.present * sevenths // 7
+        if key[1] is None and sevenths > 0:
+            # What slices leave of a GPU is all of it but what they count, in whole ms.
+            slices = (sevenths_of((key[0], mig), cut, cluster, node.minute) for mig in cut.get(key[0], ()))
+            capacity = node.present - sum(node.present * size // 7 for size in slices)
         device = DeviceMinute(
             key,
-            node.present * sevenths // 7 if node.is_registered else max(held, capped(sample, sevenths)),
+            capacity if node.is_registered else max(held, capped(sample, sevenths)),
             sample.active // 1000 * sevenths // 7 if sample else 0,
             sample.idle // 1000 * sevenths // 7 if sample else 0,
             sample.empty // 1000 * sevenths // 7 if sample else 0,

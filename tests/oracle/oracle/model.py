@@ -111,6 +111,8 @@ class Hold:
     share_milli: int
     is_process: bool = False
     step: str | None = None
+    # Its number on the node, where that is known.
+    number: int | None = None
 
 
 @dataclass
@@ -154,6 +156,8 @@ class Cluster:
     holds: list[Hold] = field(default_factory=list)
     # By node, device, slice or None, and start of the minute.
     samples: dict[tuple[str, str, str | None, int], Sampled] = field(default_factory=dict)
+    # UUID of a device, by (node, number, minute), as samples of that minute say.
+    numbers: dict[tuple[str, int, int], str] = field(default_factory=dict)
     # Of a slice, by (device, slice, minute): its sevenths of the GPU, as samples of that minute say.
     sevenths: dict[tuple[str, str, int], int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)

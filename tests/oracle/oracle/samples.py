@@ -42,7 +42,7 @@ def kind_of(read: dict[str, int | None]) -> str | None:
     return None
 
 
-def add_batch(cluster: Cluster, event: dict, indexes: dict[tuple[str, int], str]) -> None:
+def add_batch(cluster: Cluster, event: dict) -> None:
     """A sample counts wholly in the minute of its time, with its interval."""
     times = [int(event["first_tick_ms"])]
     for delta in event.get("tick_delta_ms", []):
@@ -52,10 +52,11 @@ def add_batch(cluster: Cluster, event: dict, indexes: dict[tuple[str, int], str]
                if c.get("value_delta")}
     for place, device in enumerate(devices):
         uuid, mig = device["uuid"], device.get("mig_uuid") or None
-        indexes[event["node"], int(device.get("index", 0))] = uuid
         for tick, at in enumerate(times):
             read = {name: column[place][tick] for name, column in columns.items()}
             key = (event["node"], uuid, mig, at // MINUTE * MINUTE)
+            if mig is None:
+                cluster.numbers[event["node"], int(device.get("index", 0)), key[3]] = uuid
             sampled = cluster.samples.setdefault(key, Sampled())
             if mig and read.get("mig_slice_count") is not None:
                 cluster.sevenths[uuid, mig, key[3]] = read["mig_slice_count"]

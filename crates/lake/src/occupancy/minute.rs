@@ -330,7 +330,9 @@ impl<'a> Whole<'a> {
         // Of a GPU that is shared, nobody knows whether what its holder leaves is busy.
         let busy = |index: usize| {
             let device: &DeviceMinute<'_> = &devices[index];
-            let usable = (device.free() - device.unhealthy - device.drained).max(0);
+            // In a minute in which nobody registered the node, samples are all that is known of it.
+            let unusable = if self.is_registered { device.unhealthy + device.drained } else { 0 };
+            let usable = (device.free() - unusable).max(0);
             (device.active - device.wall.max(device.held_ms())).clamp(0, usable)
         };
         let all_busy = idle.min((0..devices.len()).map(busy).sum());

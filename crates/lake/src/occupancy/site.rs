@@ -30,8 +30,9 @@ pub struct Site<'a> {
 impl<'a> Site<'a> {
     /// `facts` are in order. Nothing is in force before the first [`Self::advance`].
     pub fn new(facts: &'a [Fact<'a>]) -> Self {
-        let mut names: Vec<&str> =
-            facts.iter().filter(|fact| is_of_nodes(fact.kind)).flat_map(Fact::nodes).collect();
+        // Of a node that nobody registered, samples show which devices it has.
+        let names_nodes = |fact: &&Fact| is_of_nodes(fact.kind) || fact.kind == Kind::Sample;
+        let mut names: Vec<&str> = facts.iter().filter(names_nodes).flat_map(Fact::nodes).collect();
         names.sort_unstable();
         names.dedup();
         let mut changes: Vec<(i64, usize, bool)> = Vec::new();

@@ -26,6 +26,8 @@ class NodePlan:
     begin: int
     end: int
     bookings: list[Booking] = field(default_factory=list)
+    # Devices that are cut into MIG slices, with the sevenths of each slice.
+    cut: dict[int, list[int]] = field(default_factory=dict)
     # Its agent: None, or from when on it tells, how wrong its clock is, and when it is silent.
     agent_from: int | None = None
     skew: int = 0
@@ -35,9 +37,19 @@ class NodePlan:
         return f"GPU-{self.name}-{device}"
 
     def room(self, device: int, start: int, end: int) -> int:
-        """Thousandths of the device that nobody has from start to end."""
-        taken = sum(b.milli for b in self.bookings if b.device == device and b.start < end and start < b.end)
-        return 1000 - taken
+        """Thousandths of the device that nobody has from start to end; of a cut one, of its freest slice."""
+        booked = self.booked(device, start, end)
+        if device in self.cut:
+            return 1000 if len(booked) < len(self.cut[device]) else 0
+        return 1000 - sum(booking.milli for booking in booked)
+
+    def booked(self, device: int, start: int, end: int) -> list[Booking]:
+        return [b for b in self.bookings if b.device == device and b.start < end and start < b.end]
+
+    def slice_uuid(self, device: int, place: int) -> str | None:
+        """The slice that the booking at `place` of a device got; None of a device that is not cut."""
+        slices = self.cut.get(device)
+        return f"MIG-{self.name}-{device}-{place % len(slices)}" if slices else None
 
     def free(self, start: int, end: int) -> list[int]:
         return [d for d in range(self.gpus) if self.room(d, start, end) == 1000]

@@ -7,6 +7,8 @@ OTHERS = ["DOWN", "DOWN*", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE*", "IDLE+NO_RESPON
           "IDLE+POWERED_DOWN", "DOWN+POWERED_DOWN", "UNKNOWN", "FAIL", "IDLE+RESERVED"]
 TEAMS = ["ml", "nlp", "vision"]
 USERS = ["ann", "bob", "eve"]
+# Sevenths of the slices of a GPU: all of it, or with something left.
+CUTS = [(4, 3), (3, 3), (3, 2, 2), (2, 1), (1, 1, 1, 1, 1, 1, 1), (3,)]
 
 
 def build_site(scene: Scene) -> None:
@@ -42,6 +44,9 @@ def add_node(scene: Scene, name: str) -> None:
     begin = scene.start if scene.chance(0.8) else scene.time()
     begin = register(scene, begin, name, gpus, pools)
     node = NodePlan(name, gpus, pools, begin, scene.end)
+    if scene.chance(0.12):
+        for device in scene.rng.sample(range(gpus), scene.rng.randint(1, min(2, gpus))):
+            node.cut[device] = list(scene.rng.choice(CUTS))
     scene.nodes.append(node)
     if scene.chance(0.12):
         # Registered anew, in another pool or of another size.
@@ -136,6 +141,25 @@ def add_samples(scene: Scene, node: NodePlan) -> None:
             add_batch(scene, node, ticks, tick)
 
 
+def sampled_devices(node: NodePlan) -> list[tuple[int, int | None]]:
+    """What an agent samples: devices, and of a cut one its slices by place instead."""
+    of = [range(len(node.cut[d])) if d in node.cut else [None] for d in range(node.gpus)]
+    return [(device, place) for device, places in enumerate(of) for place in places]
+
+
+def sampled_device(node: NodePlan, device: int, place: int | None) -> dict:
+    whole = {"uuid": node.uuid(device), "index": device, "model": "H100"}
+    return whole if place is None else {**whole, "mig_uuid": node.slice_uuid(device, place)}
+
+
+def slice_sizes(sizes: list[int | None], ticks: int) -> dict:
+    """The column of slices' sizes; a whole device has none."""
+    whole = [{"first": place * ticks, "count": ticks, "reason": "NOT_SUPPORTED"}
+             for place, size in enumerate(sizes) if size is None]
+    column = {"name": "mig_slice_count", "value_delta": differences([[size or 0] * ticks for size in sizes])}
+    return {**column, "missing": whole} if whole else column
+
+
 def differences(rows: list[list[int]]) -> list[int]:
     return [value - (row[place - 1] if place else 0) for row in rows for place, value in enumerate(row)]
 
@@ -144,25 +168,28 @@ def add_batch(scene: Scene, node: NodePlan, ticks: list[int], tick: int) -> None
     rng, count = scene.rng, len(ticks)
     # A clock never ticks to the µs.
     took = tick * 1000 - rng.choice([0, 0, rng.randrange(5000)])
+    devices = sampled_devices(node)
     busy, processes = [], []
-    for _ in range(node.gpus):
+    for _ in devices:
         mood = rng.choice(["busy", "idle", "empty", "mixed", "mixed"])
         busy.append([rng.choice([0, 5_000, 10_000, 900_000]) if mood == "mixed" else 800_000 * (mood == "busy")
                      for _ in ticks])
         processes.append([rng.randrange(2) if mood == "mixed" else int(mood != "empty") for _ in ticks])
-    columns = [{"name": "interval_us", "value_delta": differences([[took] * count] * node.gpus)},
+    columns = [{"name": "interval_us", "value_delta": differences([[took] * count] * len(devices))},
                {"name": rng.choice(["gpu_util_ppm", "sm_active_ppm"]), "value_delta": differences(busy)}]
     if rng.random() < 0.8:
         columns.append({"name": "process_count", "value_delta": differences(processes)})
     else:
-        used = [[rng.choice([0, 100 << 20, (100 << 20) + 1, 8 << 30]) for _ in ticks] for _ in range(node.gpus)]
+        used = [[rng.choice([0, 100 << 20, (100 << 20) + 1, 8 << 30]) for _ in ticks] for _ in devices]
         columns.append({"name": "framebuffer_used_bytes", "value_delta": differences(used)})
     if rng.random() < 0.1:
         columns[1]["missing"] = [{"first": 0, "count": 1, "reason": "STALE"}]
         columns[1]["value_delta"] = differences([[0, *row[1:]] if place == 0 else row
                                                  for place, row in enumerate(busy)])
+    if node.cut:
+        columns.append(slice_sizes([node.cut[d][place] if place is not None else None for d, place in devices], count))
     at = ticks[0] + node.skew
     scene.tell("gpu_sample_batch", at, f"agent/{node.name}", ("samples", node.name), node=node.name,
-               devices=[{"uuid": node.uuid(d), "index": d, "model": "H100"} for d in range(node.gpus)],
+               devices=[sampled_device(node, *device) for device in devices],
                first_tick_ms=at, tick_delta_ms=[b - a for a, b in zip(ticks, ticks[1:], strict=False)],
                columns=columns)

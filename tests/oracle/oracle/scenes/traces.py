@@ -30,11 +30,16 @@ def tell_hold(scene: Scene, job, node: NodePlan, device: int, start: int, end: i
         begin = scene.time(start, min(end or scene.end, start + MINUTE))
     quality = "UNKNOWN" if is_process else "SHARED_ESTIMATED" if part else "EXACT"
     known = {"gpu_uuid": node.uuid(device)} if agent else {"gpu_index": device}
+    if agent and scene.chance(0.6):
+        # An agent knows the driver's number too, and no attempts.
+        known |= {"gpu_index": device}
+        attempt = None
+    place = len(node.booked(device, start, end or scene.end)) - 1
     hold = {
-        "hold_id": f"{'pid' if is_process else 'slurm'}/{job.job_id}/{attempt}/{node.name}/{device}",
+        "hold_id": f"{'pid' if is_process else 'slurm'}/{job.job_id}/{start}/{node.name}/{device}",
         "hold_quality": quality, "hold_evidence": "pid" if is_process else rng.choice(["slurm", "cgroup"]),
         "share_milli": part if part and not is_process else None, "node": node.name,
-        "attempt_id": attempt, **known,
+        "attempt_id": attempt, "mig_uuid": node.slice_uuid(device, place), **known,
     }
     source = f"agent/{node.name}" if agent else "watch/slurm"
     begin = scene.job(begin, "DEVICE_HELD", job.job_id, source=source, **hold)
