@@ -172,6 +172,9 @@ class Reader:
             # A drawn table without rows has a head and three lines.
             if len(lines(ended.stdout)) > 4:
                 return
+            for other, process, said in self.staying:
+                if process.poll() is not None:
+                    raise Failed(f"no rows, and `{other}` ended: {said.read_text()[-2000:]}")
             if time.monotonic() - began > PATIENCE_S:
                 raise Failed(f"no rows after {PATIENCE_S} s")
             time.sleep(0.2)
