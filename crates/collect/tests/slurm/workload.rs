@@ -70,7 +70,7 @@ pub fn disturb(cluster: &Cluster, accounting: bool, rounds: usize) {
 }
 
 /// Runs for long enough to be requeued on a slow machine, and for a while when it is.
-const TO_BE_REQUEUED: &str = r#"[ "$SLURM_RESTART_COUNT" ] && sleep 4 || sleep 90"#;
+const TO_BE_REQUEUED: &str = r#"[ "$SLURM_RESTART_COUNT" ] && sleep 4 || sleep 900"#;
 
 /// The requeued job may run again at once.
 fn again_now(cluster: &Cluster, job: &str) {
