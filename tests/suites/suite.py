@@ -62,7 +62,8 @@ class Suite:
             watch = Watch(order, threads, began)
             with Limit(process, patience_s) as limit:
                 said = [watch.hear(line) for line in process.stdout]
-                process.wait()
+                _, status, used = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
         took_s = time.monotonic() - began
         # Of a program that ended well every test has, also one whose line another one's output
         # spoilt.
@@ -73,7 +74,10 @@ class Suite:
             if not any(test.outcome == "failed" for test in tests):
                 why = f"took more than {patience_s} s" if limit.is_over else f"status {process.returncode}"
                 tests.append(Test(self.name, "failed", took_s, why))
-        print(f"{self.name}: {len(tests)} tests in {took_s:.1f} s" + ("" if process.returncode == 0 else ", FAILED"), flush=True)
+        outcome = "" if process.returncode == 0 else ", FAILED"
+        # Of the suite and of what it started and waited for.
+        processor_s = used.ru_utime + used.ru_stime
+        print(f"{self.name}: {len(tests)} tests in {took_s:.1f} s, {processor_s:.0f} s of processors{outcome}", flush=True)
         return took_s, [test for test in tests if test.outcome != "ignored"]
 
     def listed(self, environment: dict) -> list[str]:
