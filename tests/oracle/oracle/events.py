@@ -102,14 +102,14 @@ def names(text: str | None) -> frozenset[str]:
 
 
 def add_reservations(cluster: Cluster, events: list[dict]) -> None:
-    """A reservation is known by its name, or else by owner, pool and model. It is in force from when it is
+    """A reservation is known by its owner and name, or else by owner, pool and model. It is in force from when it is
     told of, but not before it begins, to its end, its removal or its replacement."""
     in_force: dict[tuple, Reservation] = {}
     for event in sorted(events, key=time):
         if event["kind"] not in ("RESERVATION_SET", "RESERVATION_REMOVED"):
             continue
         at = time(event)
-        key = (event["name"],) if event.get("name") else (
+        key = (event.get("owner"), event["name"]) if event.get("name") else (
             event.get("owner"), event.get("pool"), event.get("gpu_model"))
         before = in_force.pop(key, None)
         if before is not None:

@@ -102,7 +102,7 @@ class Scene:
         return self.tell("node_event", at, source, ("node", node), kind=kind, node=node, **fields)
 
     def capacity(self, at: int, kind: str, owner: str, **fields) -> int:
-        key = ("capacity", fields.get("name") or owner)
+        key = ("capacity", owner, fields.get("name"))
         return self.tell("capacity_event", at, "watch/slurm", key, kind=kind, owner=owner, **fields)
 
     def arrived(self) -> list[dict]:

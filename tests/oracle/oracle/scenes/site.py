@@ -93,6 +93,11 @@ def add_reservation(scene: Scene, name: str) -> None:
     told = scene.capacity(told, "RESERVATION_SET", owner, **fields)
     if scene.chance(0.25):
         later = scene.time(told, scene.end)
+        if scene.chance(0.4):
+            # Its users become others: the watcher takes it from its owner first.
+            scene.capacity(later, "RESERVATION_REMOVED", owner, name=fields["name"])
+            owner = scene.rng.choice([name for name in (*TEAMS, *USERS) if name != owner])
+            fields["accounts" if owner in TEAMS else "users"] = owner
         scene.capacity(later, "RESERVATION_SET", owner, **{**fields, "nodes": members[0].name})
     if scene.chance(0.3):
         scene.capacity(scene.time(told, scene.end), "RESERVATION_REMOVED", owner, name=fields["name"])
