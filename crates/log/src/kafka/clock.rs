@@ -1,7 +1,7 @@
 //! What time it is for the brokers: the time that one of them writes on a message.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
@@ -10,6 +10,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, Prod
 use rdkafka::{ClientConfig, ClientContext};
 
 use super::client::{Cluster, Deadline};
+use super::delivery::Wait;
 use crate::check::lock;
 use crate::{LogClock, LogError};
 
@@ -67,8 +68,9 @@ pub(super) fn ask(cluster: &Cluster, deadline: Deadline) -> Result<LogClock, Log
     for _ in 0..=ASKED {
         let sent = Instant::now();
         producer.send(BaseRecord::<(), [u8]>::to(&topic).payload(b"")).map_err(|(error, _)| failed(error))?;
+        let wait = Wait::begin();
         while producer.in_flight_count() > 0 && !deadline.passed() {
-            producer.poll(Duration::from_millis(1));
+            wait.step(&producer);
         }
         let answered = Instant::now();
         let written_ms = match lock(&producer.context().0).take() {

@@ -59,6 +59,7 @@ mod client;
 mod clock;
 mod complaints;
 pub(crate) mod copy;
+mod delivery;
 mod describe;
 mod groups;
 mod member;

@@ -13,6 +13,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, Prod
 
 use super::client::{Cluster, Deadline};
 use super::complaints::{Complaints, is_passing};
+use super::delivery::Wait;
 use super::options::KafkaOptions;
 use super::record::offset;
 use crate::LogError;
@@ -161,6 +162,7 @@ impl Writer {
             BaseRecord::with_opaque_to(topic, role as usize).partition(partition as i32).key(key);
         message = message.payload(payload);
         (message.timestamp, message.headers) = (timestamp, headers);
+        let wait = Wait::begin();
         loop {
             match self.producer.send(message) {
                 Ok(()) => return Ok(()),
@@ -168,7 +170,7 @@ impl Writer {
                     if error.rdkafka_error_code() == Some(Code::QueueFull) && !deadline.passed() =>
                 {
                     message = again;
-                    self.producer.poll(Duration::from_millis(10));
+                    wait.step(&self.producer);
                 }
                 Err((error, _)) => return Err(error),
             }
@@ -178,11 +180,12 @@ impl Writer {
     /// Waits until every message is delivered or lost. The client's own flush sleeps in steps of
     /// 100 ms.
     fn flush(&self, deadline: Deadline) -> Result<(), KafkaError> {
+        let wait = Wait::begin();
         while self.producer.in_flight_count() > 0 {
             if deadline.passed() {
                 return Err(KafkaError::Flush(Code::OperationTimedOut));
             }
-            self.producer.poll(Duration::from_millis(1));
+            wait.step(&self.producer);
         }
         Ok(())
     }
@@ -230,11 +233,12 @@ impl Writer {
     /// Whether the producer may begin another transaction.
     fn abort(&self, deadline: Deadline) -> bool {
         let deadline = Deadline::after(ABORT.min(deadline.left().max(Duration::from_millis(100))));
+        let wait = Wait::begin();
         loop {
             match self.producer.abort_transaction(deadline.left().max(Duration::from_millis(1))) {
                 Ok(()) => return true,
                 Err(error) if retriable(&error) && !deadline.passed() => {
-                    self.producer.poll(Duration::from_millis(5))
+                    wait.step(&self.producer);
                 }
                 Err(error) => {
                     tracing::debug!(target: "kafka", %error, "a transaction could not be aborted");

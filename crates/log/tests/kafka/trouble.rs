@@ -15,6 +15,12 @@ use crate::crash::{
 use crate::refusals::noise;
 use crate::wire::{ONE_PARTITION, at};
 
+/// Processor time that this thread has used.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
+}
+
 #[test]
 fn appends_wait_for_a_broker_that_stands_still() {
     if !broker::installed() {
@@ -28,7 +34,7 @@ fn appends_wait_for_a_broker_that_stands_still() {
     log.append(&at("t"), batch("a", 0, 0, 10)).unwrap();
     let still = Duration::from_secs(6);
     cluster.freeze_node(0);
-    let began = Instant::now();
+    let (began, used) = (Instant::now(), processor_time());
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(still);
@@ -36,6 +42,8 @@ fn appends_wait_for_a_broker_that_stands_still() {
         });
         assert_eq!(log.append(&at("t"), batch("a", 0, 10, 10)).unwrap().written, 10);
     });
+    let used = processor_time() - used;
+    assert!(used < still / 10, "{used:?} of work while it waited");
     println!("appended {:?} after the broker went on, {:?}", began.elapsed() - still, log.stats());
     assert!(began.elapsed() >= still && began.elapsed() < still + Duration::from_secs(15));
 

@@ -25,6 +25,7 @@ use super::{CopyProgress, CopyReport, CopyStep, Hold, Seen, no_copy, partitions}
 use crate::check::lock;
 use crate::embedded::StoredBatch;
 use crate::kafka::complaints::Complaints;
+use crate::kafka::delivery::Wait;
 use crate::kafka::record::{headers, offset, timestamp};
 use crate::kafka::state::{key, value};
 use crate::kafka::value::frame;
@@ -265,8 +266,9 @@ impl<'a> Dense<'a> {
     fn wait_while(&self, at: &TopicPartition, busy: impl Fn(i32) -> bool) -> Result<(), LogError> {
         let (mut delivered, mut since) = (self.look(at)?, Instant::now());
         let limit = self.hold.to.cluster.options.timeout;
+        let wait = Wait::begin();
         while busy(self.producer.in_flight_count()) {
-            self.producer.poll(Duration::from_millis(5));
+            wait.step(&self.producer);
             let now = self.look(at)?;
             if now > delivered {
                 (delivered, since) = (now, Instant::now());
