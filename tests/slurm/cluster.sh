@@ -106,6 +106,8 @@ KillWait=2
 SlurmdTimeout=30
 InactiveLimit=0
 MaxArraySize=1001
+# An agent finds a job's processes by its number among all of the machine: no two clusters share any.
+FirstJobId=$((base * 100 + 1))
 DefMemPerCPU=100
 END
         if [ "$dbd" = yes ]; then
