@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::broker;
@@ -49,25 +50,32 @@ pub fn contents(data: &Path) -> BTreeMap<String, Vec<String>> {
     tables(data, &names)
 }
 
+/// What the trace gives on the embedded log.
+pub fn expected() -> &'static BTreeMap<String, Vec<String>> {
+    static EXPECTED: OnceLock<BTreeMap<String, Vec<String>>> = OnceLock::new();
+    EXPECTED.get_or_init(|| {
+        let place = Place::new();
+        succeed(&mut import(trace(), TRACE, &place.data()));
+        contents(&place.data())
+    })
+}
+
 #[test]
 fn tables_are_those_of_the_embedded_log_whoever_computes_them() {
     let Some(log) = log() else { return };
-    let place = Place::new();
-    let embedded = place.0.path().join("embedded");
-    succeed(&mut import(trace(), TRACE, &embedded));
-    let expected = contents(&embedded);
+    let (place, expected) = (Place::new(), expected());
     assert!(expected["jobs"].len() > 1000);
 
     let alone = place.data();
     let said = succeed(import(trace(), TRACE, &alone).args(["--log", &log, "--partitions", "4"]));
     assert!(said.contains("events written          9,238"), "{said}");
-    assert_same_tables(&contents(&alone), &expected, "one process");
+    assert_same_tables(&contents(&alone), expected, "one process");
     let again = succeed(&mut append_only(&log, &alone));
     assert!(again.contains("events written              0"), "{again}");
 
     let rebuilt = succeed(tidegate().args(["pipeline", "backfill", "--log", &log, "--data"]).arg(&alone));
     assert!(rebuilt.contains("rebuilt from"), "{rebuilt}");
-    assert_same_tables(&contents(&alone), &expected, "backfill");
+    assert_same_tables(&contents(&alone), expected, "backfill");
 }
 
 /// Two and then five processes share the partitions of a log that fills while they run; one of the
@@ -75,10 +83,7 @@ fn tables_are_those_of_the_embedded_log_whoever_computes_them() {
 #[test]
 fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
     let (Some(log), Some(other)) = (log(), log()) else { return };
-    let place = Place::new();
-    let embedded = place.0.path().join("embedded");
-    succeed(&mut import(trace(), TRACE, &embedded));
-    let expected = contents(&embedded);
+    let (place, expected) = (Place::new(), expected());
     for (processes, log) in [(2, &log), (5, &other)] {
         let data = place.0.path().join(format!("by-{processes}"));
         let follow = || {
@@ -86,9 +91,9 @@ fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
             start(command.args([
                 "--follow",
                 "--flush-every",
-                "0.5",
+                "2",
                 "--flush-events",
-                "500",
+                "1000",
                 "--partitions",
                 "6",
             ]))
@@ -129,7 +134,7 @@ fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
             shares += u32::from(!said.starts_with("0 records"));
         }
         assert!(shares >= 2, "{shares} of {processes} processes took something in");
-        assert_same_tables(&contents(&data), &expected, &format!("{processes} processes"));
+        assert_same_tables(&contents(&data), expected, &format!("{processes} processes"));
     }
 }
 
@@ -195,13 +200,11 @@ fn poison_becomes_dead_letters_and_strays_find_their_partition() {
         assert!(reasons.contains(words), "{words:?} is missing in {reasons}");
     }
 
-    let embedded = place.0.path().join("embedded");
-    succeed(&mut import(trace(), TRACE, &embedded));
-    let expected = contents(&embedded);
+    let expected = expected();
     let mut found = contents(&data);
     assert_eq!(copied, 3);
     found.insert("dead_letters".into(), expected["dead_letters"].clone());
-    assert_same_tables(&found, &expected, "with poison and strays");
+    assert_same_tables(&found, expected, "with poison and strays");
 }
 
 mod poison {

@@ -120,7 +120,7 @@ struct Worker {
 impl Worker {
     fn start(log: &str, data: &Path) -> Self {
         let mut command = pipeline_run(log, data);
-        command.args(["--follow", "--flush-every", "0.2", "--listen", "127.0.0.1:0"]);
+        command.args(["--follow", "--flush-every", "1", "--listen", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         let (heard, stderr) = (Arc::clone(&said), child.stderr.take().unwrap());

@@ -6,6 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tidegate_lake::exec::Limits;
+use tidegate_lake::lake::{CatalogSource, committed_catalog};
+use tidegate_lake::plan::Plan;
+use tidegate_lake::shipped::shipped;
+use tidegate_server::{Encoded, Format, Overrides, QueryLimits, QueryService};
+use url::Url;
 
 /// What a shipped mapping for plain job tables needs, and how a good row looks.
 pub const HEADER: &str = "job_id,team,gpus,submit_time,start_time,end_time,state\n";
@@ -117,22 +123,32 @@ pub fn query(data: &Path, sql: &str) -> String {
 }
 
 /// The named tables of a data folder: of each the header line, then its rows in the order of their
-/// text; of one without rows nothing.
-pub fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, Vec<String>> {
-    let has_rows = |name: &str| format!("SELECT '{name}' AS name, count(*) > 0 AS has_rows FROM {name}");
-    let all: Vec<String> = names.iter().map(|name| has_rows(name.as_ref())).collect();
-    let listed = query(data, &all.join(" UNION ALL "));
-    let rows = |line: &str| {
-        let (name, has_rows) = line.split_once(',').unwrap();
-        let csv =
-            if has_rows == "true" { query(data, &format!("SELECT * FROM {name}")) } else { String::new() };
+/// text; of one without rows nothing. Read as `tidegate sql` does, but the pipelines are planned
+/// once for all tables.
+#[tokio::main(flavor = "current_thread")]
+pub async fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, Vec<String>> {
+    let plan = Plan::compile(shipped()).await.unwrap();
+    let lake = Url::from_directory_path(data.join("lake")).unwrap();
+    let catalog = committed_catalog(&lake, &plan, Limits::default()).await.unwrap();
+    let limits = QueryLimits { rows_max: u64::MAX, ..QueryLimits::default() };
+    let service = QueryService::new(CatalogSource::fixed(catalog), limits).unwrap();
+    let mut tables = BTreeMap::new();
+    for name in names.iter().map(AsRef::as_ref) {
+        let rows = service.query(&format!("SELECT * FROM {name}"), Overrides::default()).await.unwrap();
+        let mut encoded = Encoded::new(rows, Format::Csv).unwrap();
+        let mut csv = Vec::new();
+        while let Some(piece) = encoded.next().await.unwrap() {
+            csv.extend_from_slice(&piece);
+        }
+        let csv = String::from_utf8(csv).unwrap();
         let mut lines: Vec<String> = csv.lines().map(str::to_owned).collect();
         if let Some((_, rows)) = lines.split_first_mut() {
             rows.sort_unstable();
         }
-        (name.to_owned(), lines)
-    };
-    listed.lines().skip(1).map(rows).collect()
+        let lines = if lines.len() > 1 { lines } else { Vec::new() };
+        tables.insert(name.to_owned(), lines);
+    }
+    tables
 }
 
 /// The views that people ask most, and every stored table of a data folder whose contents follow
