@@ -15,6 +15,8 @@
 # cache. Further traces: TIDEGATE_SHARED_DATA. TIDEGATE_LONG=1 runs proofs in their long form, for
 # hours. To add a check, add a line with `section` below.
 set -euo pipefail
+# Bash reads a script while it runs it; a block it reads whole, so that an edit does no harm.
+{
 clone=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$clone"
 
@@ -43,9 +45,7 @@ fi
 
 mkdir -p "$cache"
 scratch=$(mktemp -d)
-site=
-# The site ends what it started when it is asked to end.
-trap '[ -z "$site" ] || kill "$site" 2>/dev/null || true; rm -rf "$scratch"' EXIT
+trap 'end_besides; rm -rf "$scratch"' EXIT
 # A line for each check: passed, failed or skipped, its name, and why, between tabs.
 export TIDEGATE_RESULTS="$scratch/results"
 : >"$TIDEGATE_RESULTS"
@@ -129,27 +129,52 @@ oracle() {
     python3 tests/oracle/run.py --tidegate "$tidegate" --data "$scratch/day"
 }
 
-# A site on a real Slurm for a quarter of an hour: tests/slurm/ledger. It mostly waits, so it runs
-# beside the other tests, with a program of its own that no build replaces.
-site_begins() {
-    tests/slurm/cluster.sh check || return 0
+# A site on a real Slurm for a quarter of an hour: tests/slurm/ledger.
+site() {
     local minutes=15
     [ -z "${TIDEGATE_LONG:-}" ] || minutes=60
-    cp "$CARGO_TARGET_DIR/debug/tidegate" "$scratch/tidegate"
-    python3 tests/slurm/ledger/run.py --tidegate "$scratch/tidegate" --minutes "$minutes" >"$scratch/site" 2>&1 9>&- &
-    site=$!
+    # A program of its own, which no build replaces.
+    cp "$CARGO_TARGET_DIR/debug/tidegate" "$scratch/tidegate" || return
+    # It ends what it started when it is asked to end; whoever asks knows this process only.
+    exec python3 tests/slurm/ledger/run.py --tidegate "$scratch/tidegate" --minutes "$minutes"
 }
 
-site_ends() {
-    if [ -z "${site:-}" ]; then
-        [ "${CI:-}" = true ] && { echo "Slurm is missing"; return 1; }
-        printf 'skipped\tledger on a real Slurm\tSlurm is missing\n' >>"$TIDEGATE_RESULTS"
-        return
-    fi
+slurm_is_missing() {
+    echo "Slurm is missing: tests/slurm/cluster.sh install" >&2
+    return 1
+}
+
+declare -A besides=()
+
+# beside NAME COMMAND...: runs the command beside the sections that follow, until `joined NAME`. It
+# is for what mostly waits, or leaves a processor idle.
+beside() {
+    local name=$1
+    shift
+    : >"$scratch/$name.results"
+    (
+        trap - EXIT
+        export TIDEGATE_RESULTS="$scratch/$name.results"
+        "$@"
+    ) >"$scratch/$name.output" 2>&1 9>&- &
+    besides[$name]=$!
+}
+
+# joined NAME: waits for what runs beside, and shows what it printed.
+joined() {
     local status=0
-    wait "$site" || status=$?
-    cat "$scratch/site"
+    wait "${besides[$1]}" || status=$?
+    unset "besides[$1]"
+    cat "$scratch/$1.output"
+    cat "$scratch/$1.results" >>"$TIDEGATE_RESULTS"
     return "$status"
+}
+
+end_besides() {
+    local name
+    for name in "${!besides[@]}"; do
+        kill "${besides[$name]}" 2>/dev/null || true
+    done
 }
 
 need git "on Debian: apt-get install git"
@@ -172,12 +197,25 @@ section "ssh-keygen" install_ssh_keygen
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
 section "README" tests/readme/run.py
-site_begins || true
+has_slurm=false
+if tests/slurm/cluster.sh check; then
+    has_slurm=true
+    beside site site
+fi
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "python client" python3 -m unittest discover -s deploy/clients/python
 section "tests" tests/suites/run.py
+beside oracle oracle
 section "packages" tests/packaging.sh
-section "ledger against the oracle" oracle
-section "ledger on a real Slurm" site_ends
 section "answers against DuckDB" answers
+section "ledger against the oracle" joined oracle
+if $has_slurm; then
+    section "ledger on a real Slurm" joined site
+elif [ "${CI:-}" = true ]; then
+    section "ledger on a real Slurm" slurm_is_missing
+else
+    printf 'skipped\tledger on a real Slurm\tSlurm is missing\n' >>"$TIDEGATE_RESULTS"
+fi
 conclude
+exit
+}
