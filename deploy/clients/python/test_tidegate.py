@@ -102,6 +102,24 @@ class Reports(WithSocket):
         self.assertEqual(receiver.lines, [expected])
         self.assertEqual(client.stats()["acked"], 1)
 
+    def test_what_is_being_written_is_not_done(self):
+        receiver, client = self.receiver(), self.client()
+        line, begun, may_go_on = client._line, threading.Event(), threading.Event()
+
+        def slowly(report):
+            begun.set()
+            may_go_on.wait(10)
+            return line(report)
+
+        client._line = slowly
+        client.step(1, duration_s=0.5)
+        self.assertTrue(begun.wait(10))
+        self.assertFalse(client.flush(0.1))
+        self.assertEqual(client.stats()["waiting"], 1)
+        may_go_on.set()
+        self.assertTrue(client.flush(10))
+        self.assertEqual((client.stats()["acked"], len(receiver.lines)), (1, 1))
+
     def test_the_place_in_the_pipeline_is_said_once_and_is_in_each_report(self):
         receiver = self.receiver()
         client = self.client(rank=5, pipeline_stage=1, pipeline_stages=4, micro_batches=16, expert_group=0)

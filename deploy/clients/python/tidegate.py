@@ -142,6 +142,7 @@ class Client:
         self._closing = threading.Event()
         self._idle = False
         self._waiting = collections.deque()  # reports, or their lines if they were sent before
+        self._taken = 0  # reports that are being written, neither waiting nor sent
         self._sent = collections.deque()  # lines without an answer
         self._thread = None
         self._dropped = 0
@@ -161,7 +162,7 @@ class Client:
                 if report.get("job") is None:
                     self._no_job()
                     return
-                while self._waiting and len(self._waiting) + len(self._sent) >= self._queue_reports:
+                while self._waiting and self._kept() >= self._queue_reports:
                     self._waiting.popleft()
                     self._dropped += 1
                 if self._dropped:
@@ -194,8 +195,7 @@ class Client:
     def stats(self):
         """Counts since the start: reported, acked, rejected, dropped, waiting, connections, ignored_fields; last_error."""
         with self._lock:
-            waiting = len(self._waiting) + len(self._sent)
-            return dict(self._counts, dropped=self._dropped, waiting=waiting, last_error=self._last_error)
+            return dict(self._counts, dropped=self._dropped, waiting=self._kept(), last_error=self._last_error)
 
     def close(self, timeout=EXIT_S):
         """Flushes and ends the thread."""
@@ -209,8 +209,14 @@ class Client:
             _log.warning("%s; step reports are dropped", self._last_error)
         self._dropped += 1
 
+    def _kept(self):
+        """Reports without an answer; the lock is held."""
+        return len(self._waiting) + self._taken + len(self._sent)
+
     def _unfinished(self):
-        return bool(self._waiting or self._sent)
+        # With the lock: the thread moves reports from one place to the next.
+        with self._lock:
+            return self._kept() > 0
 
     def _begin(self):
         with self._lock:
@@ -282,6 +288,7 @@ class Client:
         with self._lock:
             count = min(BATCH_REPORTS, len(self._waiting))
             batch = [self._waiting.popleft() for _ in range(count)]
+            self._taken = count
         lines = []
         for report in batch:
             try:
@@ -291,6 +298,7 @@ class Client:
                 self._dropped += 1
         with self._lock:
             self._sent.extend(lines)
+            self._taken = 0
         if lines:
             connection.sendall(b"".join(lines))
         return bool(batch)

@@ -7,7 +7,7 @@
 //! process is there.
 //!
 //! A prolog knows the number of a task of an array and not its place, by which accounting names it.
-//! The agent reads it from the environment of a process of the job, and tells of the hold when it
+//! The agent reads it from the environment of a task of the job, and tells of the hold when it
 //! knows it: dated from when the prolog told. Without the right to do so (`CAP_SYS_PTRACE`) it
 //! tells of the hold by number, half a minute later.
 //!

@@ -69,7 +69,7 @@ impl Roots {
         let (number, evidence) = number.filter(|(number, _)| is_number(number))?;
         // What a process says of itself counts for its own job only.
         let own = environment.get("SLURM_JOB_ID") == Some(&number);
-        let spelled = own.then(|| full_name(&number, &environment));
+        let spelled = own.then(|| full_name(&number, &environment)).flatten();
         Some(JobOfProcess { number, spelled, evidence })
     }
 
@@ -91,7 +91,7 @@ impl Roots {
         let jobs = pids.filter(|_| !numbers.is_empty()).filter_map(|pid| {
             let environment = self.environment(pid);
             let number = environment.get("SLURM_JOB_ID").filter(|number| numbers.contains(*number))?;
-            Some((number.clone(), full_name(number, &environment)))
+            Some((number.clone(), full_name(number, &environment)?))
         });
         jobs.collect()
     }
@@ -146,11 +146,14 @@ impl Roots {
     }
 }
 
-/// As accounting spells the job of a process: `123`, or `123_4` in an array.
-fn full_name(number: &str, environment: &BTreeMap<String, String>) -> String {
+/// As accounting spells the job of a process: `123`, or `123_4` in an array. `None` if the process
+/// is no task of a step: prologs, and shells that `pam_slurm_adopt` lets in, know the number of an
+/// array's job and not its place.
+fn full_name(number: &str, environment: &BTreeMap<String, String>) -> Option<String> {
+    environment.get("SLURM_PROCID")?;
     match environment.get("SLURM_ARRAY_JOB_ID").zip(environment.get("SLURM_ARRAY_TASK_ID")) {
-        Some((array, task)) if is_number(array) && is_number(task) => format!("{array}_{task}"),
-        _ => number.to_owned(),
+        Some((array, task)) if is_number(array) && is_number(task) => Some(format!("{array}_{task}")),
+        _ => Some(number.to_owned()),
     }
 }
 
@@ -202,7 +205,7 @@ mod tests {
     #[test]
     fn processes_belong_to_jobs_in_all_layouts() {
         let (_folder, roots) = made_up();
-        let array = ["PATH=/bin", "SLURM_JOB_ID=7", "SLURM_ARRAY_JOB_ID=5", "SLURM_ARRAY_TASK_ID=3"];
+        let array = ["SLURM_JOB_ID=7", "SLURM_ARRAY_JOB_ID=5", "SLURM_ARRAY_TASK_ID=3", "SLURM_PROCID=0"];
         let cases = [
             (
                 "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n",
@@ -216,7 +219,7 @@ mod tests {
             ),
             (
                 "5:cpuset:/\n4:freezer:/slurm/uid_0/job_9/step_0\n",
-                &["SLURM_JOB_ID=9"],
+                &["SLURM_JOB_ID=9", "SLURM_PROCID=1"],
                 Some(("9", Some("9"), Evidence::Cgroup)),
             ),
             (
@@ -226,11 +229,17 @@ mod tests {
             ),
             (
                 "0::/system.slice/slurmstepd.scope/job_s7Q2K/step_0\n",
-                &["SLURM_JOB_ID=11"],
+                &["SLURM_JOB_ID=11", "SLURM_PROCID=0"],
                 Some(("11", Some("11"), Evidence::Cgroup)),
             ),
             ("0::/system.slice/slurmstepd.scope/job_s7Q2K/step_0\n", &[], None),
-            ("0::/user.slice\n", &["SLURM_JOB_ID=12"], Some(("12", Some("12"), Evidence::Pid))),
+            (
+                "0::/user.slice\n",
+                &["SLURM_JOB_ID=12", "SLURM_PROCID=0"],
+                Some(("12", Some("12"), Evidence::Pid)),
+            ),
+            // A prolog, of an array's job for all it knows.
+            ("0::/system.slice/slurmd.service\n", &["SLURM_JOB_ID=7"], Some(("7", None, Evidence::Pid))),
             ("0::/user.slice\n", &["SLURM_JOB_ID=../12"], None),
             ("0::/user.slice/job_5\n", &["HOME=/"], None),
         ];
@@ -280,7 +289,8 @@ mod tests {
     fn a_real_process_tells_by_its_environment() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
-            .envs([("SLURM_JOB_ID", "4711"), ("SLURM_ARRAY_JOB_ID", "4700"), ("SLURM_ARRAY_TASK_ID", "11")])
+            .envs([("SLURM_JOB_ID", "4711"), ("SLURM_PROCID", "0")])
+            .envs([("SLURM_ARRAY_JOB_ID", "4700"), ("SLURM_ARRAY_TASK_ID", "11")])
             .spawn()
             .unwrap();
         let roots = Roots::default();

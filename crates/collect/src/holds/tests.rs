@@ -163,7 +163,11 @@ fn a_task_of_an_array_gets_its_full_name_and_a_silent_one_its_number() {
     node.tell(HoldKind::Hold, "17", &[GpuName::Index(0)], now, None);
     node.tell(HoldKind::Hold, "18", &[GpuName::Index(1)], now, None);
     assert_eq!(node.news(), [], "whose they are is not known yet");
-    node.cgroup("17", 700, &["SLURM_JOB_ID=17", "SLURM_ARRAY_JOB_ID=12", "SLURM_ARRAY_TASK_ID=4"]);
+    node.cgroup(
+        "17",
+        700,
+        &["SLURM_JOB_ID=17", "SLURM_ARRAY_JOB_ID=12", "SLURM_ARRAY_TASK_ID=4", "SLURM_PROCID=0"],
+    );
     node.holds.look(now + 10_000);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "12_4", "GPU-a", "EXACT prolog", now)]);
     node.holds.look(now + 31_000);
@@ -176,7 +180,7 @@ fn a_task_of_an_array_gets_its_full_name_and_a_silent_one_its_number() {
 fn a_missed_epilog_is_found_by_the_cgroup_that_is_gone() {
     let node = Node::new();
     let now = now_ms();
-    node.cgroup("5", 50, &["SLURM_JOB_ID=5"]);
+    node.cgroup("5", 50, &["SLURM_JOB_ID=5", "SLURM_PROCID=0"]);
     node.tell(HoldKind::Hold, "5", &[GpuName::Index(0)], now, None);
     node.holds.look(now + 1000);
     assert_eq!(node.news().len(), 1);
@@ -211,7 +215,7 @@ fn the_next_jobs_prolog_ends_the_hold_before_it() {
 fn a_process_that_nobody_told_of_is_a_hold_of_unknown_quality() {
     let node = Node::new();
     let now = now_ms();
-    node.cgroup("8", 80, &["SLURM_JOB_ID=8"]);
+    node.cgroup("8", 80, &["SLURM_JOB_ID=8", "SLURM_PROCID=0"]);
     node.read(now, &[(0, 80), (1, 81)]);
     let readings = std::mem::take(&mut node.told.0.lock().unwrap().1);
     let jobs: Vec<_> =
@@ -234,7 +238,7 @@ fn a_process_that_nobody_told_of_is_a_hold_of_unknown_quality() {
 fn a_process_that_is_gone_ends_its_hold() {
     let node = Node::new();
     let now = now_ms();
-    node.cgroup("8", 80, &["SLURM_JOB_ID=8"]);
+    node.cgroup("8", 80, &["SLURM_JOB_ID=8", "SLURM_PROCID=0"]);
     node.read(now, &[(1, 80)]);
     node.holds.look(now);
     assert_eq!(node.news().len(), 1);
@@ -247,7 +251,7 @@ fn a_process_that_is_gone_ends_its_hold() {
 fn open_holds_outlive_the_agent_and_end_with_the_node() {
     let mut node = Node::new();
     let now = now_ms();
-    node.cgroup("5", 50, &["SLURM_JOB_ID=5"]);
+    node.cgroup("5", 50, &["SLURM_JOB_ID=5", "SLURM_PROCID=0"]);
     node.tell(HoldKind::Hold, "5", &[GpuName::Index(0)], now, None);
     node.tell(HoldKind::Hold, "6_1", &[GpuName::Index(1)], MINUTE_MS, None);
     assert_eq!(node.news().len(), 1);
