@@ -66,7 +66,8 @@ section() {
         [ "$(wc -l <"$TIDEGATE_RESULTS")" -gt "$noted" ] || printf 'passed\t%s\t\n' "$name" >>"$TIDEGATE_RESULTS"
     else
         printf '=== %s: FAILED after %s s\n' "$name" $((SECONDS - since))
-        tail -n +$((noted + 1)) "$TIDEGATE_RESULTS" | grep -q '^failed' \
+        # Not `grep -q`: it ends early, and a broken pipe would count as nothing found.
+        tail -n +$((noted + 1)) "$TIDEGATE_RESULTS" | grep '^failed' >/dev/null \
             || printf 'failed\t%s\tstatus %s\n' "$name" "$status" >>"$TIDEGATE_RESULTS"
     fi
 }

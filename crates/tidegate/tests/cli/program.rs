@@ -188,6 +188,8 @@ pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !so() {
         assert!(begun.elapsed() < Duration::from_secs(180), "waited three minutes for: {what}");
-        std::thread::park_timeout(Duration::from_millis(2));
+        // A look may be a process of its own: the longer it took so far, the rarer.
+        let rest = (begun.elapsed() / 8).clamp(Duration::from_millis(2), Duration::from_secs(2));
+        std::thread::sleep(rest);
     }
 }
