@@ -88,7 +88,7 @@ pub async fn run_keyed(
         let Some(first) = rows.first() else { return Ok(Vec::new()) };
         ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(first.schema(), vec![rows.clone()])?))?;
     }
-    let result = ctx.sql(&planned.pipeline.sql).await?.collect().await?;
+    let (_, result) = planned.prepared.run(ctx, &planned.pipeline).await?;
     for name in &planned.pipeline.sources {
         ctx.deregister_table(name.as_str())?;
     }
@@ -269,9 +269,8 @@ fn at(us: i64) -> String {
 }
 
 async fn run_sorted(ctx: &SessionContext, planned: &Planned, ranks: &Ranks) -> Result<RecordBatch> {
-    let rows = ctx.sql(&planned.pipeline.sql).await?;
-    let schema = Arc::new(rows.schema().as_arrow().clone());
-    let rows = concat_batches(&schema, &rows.collect().await?)?;
+    let (schema, rows) = planned.prepared.run(ctx, &planned.pipeline).await?;
+    let rows = concat_batches(&schema, &rows)?;
     let rows = ranks.decode(&sorted(&rows, &planned.pipeline.key)?)?;
     Ok(conform(&rows, &planned.spec.public_schema())?)
 }

@@ -33,6 +33,7 @@ pub mod peaks;
 pub mod pipeline;
 pub mod plan;
 pub mod position;
+mod prepared;
 mod quantiles;
 pub mod raw;
 pub mod retention;

@@ -18,6 +18,7 @@ use crate::exec::{self, Limits};
 use crate::level::Level;
 use crate::parts::parts_of;
 use crate::pipeline::{Extent, Pipeline, Shape};
+use crate::prepared::Prepared;
 use crate::raw::{RawTable, raw_tables};
 use crate::samples::metrics::{derived, derived_columns};
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
@@ -40,6 +41,7 @@ pub struct Planned {
     pub carried: Vec<String>,
     /// What it is to the table that it rolls up.
     pub level: Option<Level>,
+    pub(crate) prepared: Prepared,
 }
 
 /// A raw table and what is computed from it, each list in order of dependency.
@@ -303,7 +305,8 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     carried.retain(|column| reads.contains(column));
     let width_ms = pipeline.shape.width_ms().filter(|_| pipeline.rolls_up.is_some());
     let level = width_ms.map(|width_ms| Level::of(&pipeline, width_ms, &logical));
-    Ok(Planned { spec: Arc::new(spec), roots, reads, carried, level, pipeline })
+    let prepared = Prepared::default();
+    Ok(Planned { spec: Arc::new(spec), roots, reads, carried, level, prepared, pipeline })
 }
 
 /// What the SQL of a pipeline of this shape sees of a source: its public columns and what the
