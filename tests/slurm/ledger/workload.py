@@ -164,6 +164,8 @@ class Workload:
         job = self.chosen["shrink"]
         nodes = self.slurm.run("scontrol", "show", "hostnames", self.slurm.run(
             "squeue", "--noheader", "--format=%N", "--jobs", job).strip()).split()
+        if not nodes:
+            raise RuntimeError(f"job {job} holds no node")
         self.scontrol("update", f"JobId={job}", f"NodeList={nodes[0]}")
 
     def conclude(self) -> None:
