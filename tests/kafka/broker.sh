@@ -105,10 +105,11 @@ run() {
 
 # Java writes the archive when a broker ends that was asked to. Brokers start without one, too.
 archive_classes() {
-    local dir port broker classes begun=$SECONDS
+    local dir port broker= classes begun=$SECONDS
     classes=$(archive)
     [ ! -f "$classes" ] || return 0
-    dir=$(mktemp -d)
+    # Beside the archive, so that it gets its name in one step.
+    dir=$(mktemp -d "$jars.XXXXXX")
     port=$((20000 + RANDOM % 5000 * 2))
     (
         trap 'kill "$broker" 2>/dev/null || true; rm -rf "$dir"' EXIT

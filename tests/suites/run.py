@@ -99,8 +99,8 @@ def run(suites: list[Suite], times: "Times") -> list[Test]:
         ThreadPoolExecutor(WAITING_AT_ONCE) as waiting,
     ):
         def submit(suite: Suite):
-            pool, threads = (waiting, 2 * processors) if suite.name in WAITING else (working, processors + 1)
-            return pool.submit(suite.run, Path(folder), threads)
+            pool = waiting if suite.name in WAITING else working
+            return pool.submit(suite.run, Path(folder), processors + 1)
 
         running = [submit(suite) for suite in suites]
         for suite, future in zip(suites, running):

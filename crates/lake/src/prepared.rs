@@ -1,10 +1,10 @@
-//! A pipeline's SQL, planned once for all its runs.
+//! Caches the optimized plan of a pipeline's SQL.
 //!
-//! Most flushes bring a few rows, and planning took half of their time. From run to run nothing
-//! changes but the rows of the sources, so the optimized plan is kept as a template over empty
-//! tables. A run puts its own sources in their place, pushes filters down into them, and plans the
-//! execution. All copies of a plan share their templates: restarts of a lake too, and the five ways
-//! of [`crate::ways`].
+//! Most flushes bring few rows, so planning their SQL is a large part of what they cost. Between two
+//! runs only the rows of the sources change, so the logical plan is optimized once, over empty
+//! tables. Each run replaces their scans with its own sources, pushes filters down into these, and
+//! does the physical planning. Clones of a [`crate::plan::Plan`] share the cache: so do all restarts
+//! of a lake in one process, and the five ways of [`crate::ways`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +25,8 @@ use crate::error::Result;
 use crate::exec::{self, Limits};
 use crate::pipeline::Pipeline;
 
-/// A source's schema differs between runs where a column is empty or text becomes ranks; there are
-/// few such cases, and more than these are not kept.
+/// Plans kept per pipeline, one for each combination of source schemas. Schemas vary little: text
+/// columns may arrive as ranks (`carried.rs`), and columns may be nullable or not.
 const TEMPLATES: usize = 8;
 
 /// Plans of one pipeline.

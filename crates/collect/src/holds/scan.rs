@@ -146,9 +146,10 @@ impl Roots {
     }
 }
 
-/// As accounting spells the job of a process: `123`, or `123_4` in an array. `None` if the process
-/// is no task of a step: prologs, and shells that `pam_slurm_adopt` lets in, know the number of an
-/// array's job and not its place.
+/// The id of a process's job as `sacct` writes it: `123`, or `123_4` in an array.
+///
+/// `None` for a process without `SLURM_PROCID`, which Slurm sets for batch scripts and tasks. A
+/// prolog has the job's number but not its array index, so its environment must not name the job.
 fn full_name(number: &str, environment: &BTreeMap<String, String>) -> Option<String> {
     environment.get("SLURM_PROCID")?;
     match environment.get("SLURM_ARRAY_JOB_ID").zip(environment.get("SLURM_ARRAY_TASK_ID")) {
@@ -238,7 +239,7 @@ mod tests {
                 &["SLURM_JOB_ID=12", "SLURM_PROCID=0"],
                 Some(("12", Some("12"), Evidence::Pid)),
             ),
-            // A prolog, of an array's job for all it knows.
+            // A prolog; its job may belong to an array.
             ("0::/system.slice/slurmd.service\n", &["SLURM_JOB_ID=7"], Some(("7", None, Evidence::Pid))),
             ("0::/user.slice\n", &["SLURM_JOB_ID=../12"], None),
             ("0::/user.slice/job_5\n", &["HOME=/"], None),

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use rdkafka::producer::{BaseProducer, ProducerContext};
 
-/// Rests between two looks at what came back.
+/// Bounds of the sleep between two polls.
 const REST_LEAST: Duration = Duration::from_micros(50);
 const REST_MOST: Duration = Duration::from_millis(5);
 
 /// A wait for deliveries, from its beginning.
 ///
-/// `BaseProducer::poll` of rdkafka 0.39 returns only when its timeout has passed, whatever was
-/// delivered meanwhile, and it spins through the last millisecond. A short timeout therefore takes
-/// all of a processor for as long as a broker does not answer. So this polls without a timeout and
-/// sleeps in between: for a sixteenth of the wait so far, which delays an answer by no more.
+/// `BaseProducer::poll` of rdkafka 0.39 never returns before its timeout, even when deliveries have
+/// arrived, and it busy-waits during the last millisecond. Polling with a timeout of 1 ms therefore
+/// uses a whole core until the broker answers. This polls with a timeout of zero instead and sleeps
+/// between polls, for a sixteenth of the time waited so far: an answer is noticed at most that late.
 pub(super) struct Wait(Instant);
 
 impl Wait {
@@ -22,7 +22,7 @@ impl Wait {
         Self(Instant::now())
     }
 
-    /// Handles what came back by now, then sleeps for a moment.
+    /// Handles the deliveries that have arrived, then sleeps.
     pub fn step<C: ProducerContext>(&self, producer: &BaseProducer<C>) {
         producer.poll(Duration::ZERO);
         thread::sleep((self.0.elapsed() / 16).clamp(REST_LEAST, REST_MOST));

@@ -93,7 +93,7 @@ fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
                 "--flush-every",
                 "2",
                 "--flush-events",
-                "1000",
+                "500",
                 "--partitions",
                 "6",
             ]))
