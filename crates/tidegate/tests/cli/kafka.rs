@@ -78,6 +78,30 @@ fn tables_are_those_of_the_embedded_log_whoever_computes_them() {
     assert_same_tables(&contents(&alone), expected, "backfill");
 }
 
+/// Processes that a test which fails does not leave behind.
+struct Workers(Vec<Child>);
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for worker in &mut self.0 {
+            worker.kill().ok();
+            worker.wait().ok();
+        }
+    }
+}
+
+/// Waits until the tables have every record of the log; where that fails, shows who is behind.
+fn wait_for_tables(log: &str, data: &Path) {
+    let mut last = serde_json::Value::Null;
+    let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_until("everything is in the tables", || {
+            last = status(log, data);
+            last["lag"] == 0
+        });
+    }));
+    assert!(waited.is_ok(), "{last:#}");
+}
+
 /// Two and then five processes share the partitions of a log that fills while they run; one of the
 /// five dies.
 #[test]
@@ -98,9 +122,9 @@ fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
                 "6",
             ]))
         };
-        let mut workers: Vec<Child> = (0..processes).map(|_| follow()).collect();
+        let mut workers = Workers((0..processes).map(|_| follow()).collect());
         wait_until("each has a share", || {
-            for worker in &mut workers {
+            for worker in &mut workers.0 {
                 if worker.try_wait().unwrap().is_some() {
                     let mut said = String::new();
                     worker.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -117,15 +141,15 @@ fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
         });
         let mut importing = start(import(trace(), TRACE, &data).args(["--no-run", "--log", log]));
         if processes == 5 {
-            let mut dies = workers.pop().unwrap();
+            let mut dies = workers.0.pop().unwrap();
             dies.kill().unwrap();
             dies.wait().unwrap();
-            workers.push(follow());
+            workers.0.push(follow());
         }
         assert!(importing.wait().unwrap().success());
-        wait_until("everything is in the tables", || status(log, &data)["lag"] == 0);
+        wait_for_tables(log, &data);
         let mut shares = 0;
-        for worker in workers {
+        for worker in std::mem::take(&mut workers.0) {
             let pid = nix::unistd::Pid::from_raw(worker.id() as i32);
             nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).unwrap();
             let ended = worker.wait_with_output().unwrap();
