@@ -14,11 +14,16 @@
 //! have been given to another member by then: [`Share::Lost`]. Nothing here can prove that two
 //! processes never believe to hold the same partition for a moment; that the slower one writes
 //! nothing is up to the output's own fence.
+//!
+//! Offsets are committed without waiting for the answer. A process is in one group per topic, and
+//! each rebalance needs all members of its group to poll. A member that waits for one group to
+//! finish its rebalance, as a synchronous commit does, does not poll the others: two such members
+//! wait for each other until the library's timeouts end it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
@@ -38,6 +43,8 @@ struct Shares {
     /// What names of the log's topics begin with in Kafka.
     prefix: String,
     told: Mutex<VecDeque<KafkaResult<Share>>>,
+    /// Answers to commits that [`Joined`] has not heard yet.
+    answers: Mutex<VecDeque<KafkaResult<()>>>,
     rebalances: AtomicU64,
     /// Set when the member leaves and nobody is told any more.
     closing: AtomicBool,
@@ -108,6 +115,23 @@ impl ConsumerContext for Shares {
             lock(&self.told).push_back(Err(error));
         }
     }
+
+    fn commit_callback(&self, answer: KafkaResult<()>, _: &TopicPartitionList) {
+        lock(&self.answers).push_back(answer);
+    }
+}
+
+/// How long after a refused commit the next is sent.
+const COMMIT_AGAIN: Duration = Duration::from_millis(250);
+
+/// What the group was asked to remember.
+#[derive(Default)]
+struct Commits {
+    newest: Vec<(TopicPartition, u64)>,
+    /// Sent and not answered.
+    in_flight: u32,
+    /// When `newest` is sent once more, if its commit was refused.
+    again: Option<Instant>,
 }
 
 /// A member of a group on Kafka.
@@ -120,6 +144,7 @@ pub(super) struct Joined {
     held: BTreeSet<TopicPartition>,
     /// Announced to the caller as leaving, and not let go of yet.
     leaving: Vec<TopicPartition>,
+    commits: Commits,
     /// Rebalances of consumers that were given up.
     before: u64,
 }
@@ -129,7 +154,8 @@ impl Joined {
         let (group, topics) =
             (cluster.name(group), topics.iter().map(|topic| cluster.name(topic)).collect::<Vec<_>>());
         let consumer = enter(&cluster, &group, &topics)?;
-        Ok(Self { cluster, group, topics, consumer, held: BTreeSet::new(), leaving: Vec::new(), before: 0 })
+        let (held, leaving, commits) = (BTreeSet::new(), Vec::new(), Commits::default());
+        Ok(Self { cluster, group, topics, consumer, held, leaving, commits, before: 0 })
     }
 
     fn list(&self, of: &[TopicPartition]) -> TopicPartitionList {
@@ -173,17 +199,59 @@ impl Joined {
         let consumer = enter(&self.cluster, &self.group, &self.topics)?;
         self.before += self.consumer.context().rebalances.load(Ordering::Relaxed);
         self.consumer.context().closing.store(true, Ordering::SeqCst);
-        self.consumer = consumer;
+        (self.consumer, self.commits) = (consumer, Commits::default());
         let lost: Vec<_> = std::mem::take(&mut self.held).into_iter().collect();
         Ok((!lost.is_empty()).then_some(Share::Lost(lost)))
     }
+
+    fn send_commit(&mut self) -> Result<(), LogError> {
+        self.commits.again = None;
+        let mut list = TopicPartitionList::with_capacity(self.commits.newest.len());
+        for (at, offset) in &self.commits.newest {
+            let name = self.cluster.name(&at.topic);
+            list.add_partition_offset(&name, at.partition as i32, Offset::Offset(*offset as i64))
+                .map_err(|error| self.error(COMMITTING, &error))?;
+        }
+        if list.count() == 0 {
+            return Ok(());
+        }
+        self.consumer.commit(&list, CommitMode::Async).map_err(|error| self.error(COMMITTING, &error))?;
+        self.commits.in_flight += 1;
+        Ok(())
+    }
+
+    /// Hears how commits went. One that the group refused while it was being shared out is sent
+    /// again, for the partitions that are still ours.
+    fn hear_commits(&mut self) -> Result<(), LogError> {
+        let answers = std::mem::take(&mut *lock(&self.consumer.context().answers));
+        for answer in answers {
+            self.commits.in_flight = self.commits.in_flight.saturating_sub(1);
+            self.commits.again = None;
+            match answer {
+                Ok(()) => {}
+                Err(error) if of_a_rebalance(&error) || is_passing(&error) => {
+                    tracing::debug!(target: "kafka", group = self.group, %error, "a commit is sent again");
+                    self.commits.again = Some(Instant::now() + COMMIT_AGAIN);
+                }
+                Err(error) => return Err(self.error(COMMITTING, &error)),
+            }
+        }
+        if self.commits.in_flight == 0 && self.commits.again.is_some_and(|at| Instant::now() >= at) {
+            self.commits.newest.retain(|(at, _)| self.held.contains(at));
+            self.send_commit()?;
+        }
+        Ok(())
+    }
 }
+
+const COMMITTING: &str = "committing offsets of";
 
 fn enter(cluster: &Cluster, group: &str, topics: &[String]) -> Result<BaseConsumer<Shares>, LogError> {
     let shares = Shares {
         complaints: cluster.complaints.clone(),
         prefix: cluster.name(""),
         told: Mutex::default(),
+        answers: Mutex::default(),
         rebalances: AtomicU64::new(0),
         closing: AtomicBool::new(false),
     };
@@ -196,6 +264,7 @@ fn enter(cluster: &Cluster, group: &str, topics: &[String]) -> Result<BaseConsum
 impl Member for Joined {
     fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError> {
         self.hand_over()?;
+        self.hear_commits()?;
         let deadline = Deadline::after(timeout);
         loop {
             let told = lock(&self.consumer.context().told).pop_front();
@@ -226,24 +295,8 @@ impl Member for Joined {
     }
 
     fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError> {
-        if offsets.is_empty() {
-            return Ok(());
-        }
-        let doing = "committing offsets of";
-        let mut list = TopicPartitionList::with_capacity(offsets.len());
-        for (at, offset) in offsets {
-            let name = self.cluster.name(&at.topic);
-            list.add_partition_offset(&name, at.partition as i32, Offset::Offset(*offset as i64))
-                .map_err(|error| self.error(doing, &error))?;
-        }
-        match self.consumer.commit(&list, CommitMode::Sync) {
-            Ok(()) => Ok(()),
-            Err(error) if of_a_rebalance(&error) => {
-                tracing::debug!(target: "kafka", group = self.group, %error, "offsets are not remembered");
-                Ok(())
-            }
-            Err(error) => Err(self.error(doing, &error)),
-        }
+        self.commits.newest = offsets.to_vec();
+        self.send_commit()
     }
 
     fn rebalances(&self) -> u64 {

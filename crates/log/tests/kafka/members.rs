@@ -64,6 +64,14 @@ fn share_out(workers: &mut [Worker], partitions: u32) {
     }
 }
 
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "not in time: {what}");
+        thread::sleep(STEP);
+    }
+}
+
 fn log_with_topic(properties: &[(&str, &str)]) -> Option<(KafkaLog, KafkaOptions)> {
     let mut options = broker::options(&broker::shared()?);
     options.properties = properties.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -107,8 +115,51 @@ fn a_partition_changes_hands_only_when_its_holder_polls_again() {
         assert!(second.held.is_empty(), "{:?} went over before the holder was ready", second.held);
     }
     first.member.commit(&offsets).unwrap();
-    assert_eq!(log.committed_offset("g", &offsets[0].0).unwrap(), Some(0));
+    until("the commit is seen", || log.committed_offset("g", &offsets[0].0).unwrap() == Some(0));
     share_out(&mut [first, second], PARTITIONS);
+}
+
+/// A commit must not wait for members that do not poll: they may be waiting for a commit of theirs
+/// in another group.
+#[test]
+fn commits_do_not_wait_for_other_members() {
+    let Some((log, _)) = log_with_topic(&[]) else { return };
+    for partition in 0..PARTITIONS {
+        let here = TopicPartition { topic: "t".into(), partition };
+        log.append(&here, batch("a", 0, 0, 9)).unwrap();
+    }
+    let mut workers: Vec<_> = (0..2).map(|_| Worker::join(&log)).collect();
+    share_out(&mut workers, PARTITIONS);
+    let mut longest = Duration::ZERO;
+    let mut commit_all = |workers: &mut [Worker], offset: u64| {
+        for worker in workers {
+            worker.step(Duration::ZERO);
+            let offsets: Vec<_> = worker.held.iter().map(|at| (at.clone(), offset)).collect();
+            let began = Instant::now();
+            worker.member.commit(&offsets).unwrap();
+            longest = longest.max(began.elapsed());
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    for _ in 0..3 {
+        workers.push(Worker::join(&log));
+        until("all have a share", || {
+            commit_all(&mut workers, 5);
+            workers.iter().all(|worker| !worker.held.is_empty())
+        });
+        workers.remove(0);
+    }
+    share_out(&mut workers, PARTITIONS);
+    commit_all(&mut workers, 9);
+    println!("longest commit: {longest:?}");
+    assert!(longest < Duration::from_secs(1), "a commit took {longest:?}");
+    until("all offsets are seen", || {
+        workers.iter_mut().for_each(|worker| worker.step(Duration::ZERO));
+        (0..PARTITIONS).all(|partition| {
+            let here = TopicPartition { topic: "t".into(), partition };
+            log.committed_offset("g", &here).unwrap() == Some(9)
+        })
+    });
 }
 
 #[test]
@@ -217,7 +268,7 @@ fn a_stranger_may_read_a_groups_progress_but_not_write_it() {
     let mut workers = [Worker::join(&log)];
     share_out(&mut workers, PARTITIONS);
     workers[0].member.commit(&[(at("t"), 7)]).unwrap();
-    assert_eq!(log.committed_offset("g", &at("t")).unwrap(), Some(7));
+    until("the commit is seen", || log.committed_offset("g", &at("t")).unwrap() == Some(7));
     let began = Instant::now();
     let refused = log.commit_offset("g", &at("t"), 8).unwrap_err();
     assert!(matches!(refused, LogError::KafkaRefused { .. }), "{refused:?}");
