@@ -15,14 +15,16 @@
 //! processes never believe to hold the same partition for a moment; that the slower one writes
 //! nothing is up to the output's own fence.
 //!
-//! Offsets are committed without waiting for the answer. A process is in one group per topic, and
-//! each rebalance needs all members of its group to poll. A member that waits for one group to
-//! finish its rebalance, as a synchronous commit does, does not poll the others: two such members
-//! wait for each other until the library's timeouts end it.
+//! Offsets are committed in a thread of their own. A process is in one group per topic, and each
+//! rebalance needs all members of its group to poll. A process that waits for a commit to one group
+//! does not poll the others: two such processes wait for each other until the library's timeouts end
+//! it. The library's asynchronous commit does not serve: rdkafka 0.39 passes no answer to it on, and
+//! commits that a rebalance refuses are lost.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
@@ -43,8 +45,6 @@ struct Shares {
     /// What names of the log's topics begin with in Kafka.
     prefix: String,
     told: Mutex<VecDeque<KafkaResult<Share>>>,
-    /// Answers to commits that [`Joined`] has not heard yet.
-    answers: Mutex<VecDeque<KafkaResult<()>>>,
     rebalances: AtomicU64,
     /// Set when the member leaves and nobody is told any more.
     closing: AtomicBool,
@@ -115,23 +115,21 @@ impl ConsumerContext for Shares {
             lock(&self.told).push_back(Err(error));
         }
     }
-
-    fn commit_callback(&self, answer: KafkaResult<()>, _: &TopicPartitionList) {
-        lock(&self.answers).push_back(answer);
-    }
 }
 
 /// How long after a refused commit the next is sent.
 const COMMIT_AGAIN: Duration = Duration::from_millis(250);
 
-/// What the group was asked to remember.
+/// How long a member that leaves waits for its last commit.
+const LAST_COMMIT: Duration = Duration::from_secs(5);
+
+/// What the group is asked to remember: one commit at a time, for an older one must not come last.
 #[derive(Default)]
 struct Commits {
     newest: Vec<(TopicPartition, u64)>,
-    /// Sent and not answered.
-    in_flight: u32,
-    /// When `newest` is sent once more, if its commit was refused.
-    again: Option<Instant>,
+    /// When `newest` is to be sent, if it has not been or was refused.
+    due: Option<Instant>,
+    running: Option<JoinHandle<KafkaResult<()>>>,
 }
 
 /// A member of a group on Kafka.
@@ -140,7 +138,7 @@ pub(super) struct Joined {
     /// As Kafka spells it.
     group: String,
     topics: Vec<String>,
-    consumer: BaseConsumer<Shares>,
+    consumer: Arc<BaseConsumer<Shares>>,
     held: BTreeSet<TopicPartition>,
     /// Announced to the caller as leaving, and not let go of yet.
     leaving: Vec<TopicPartition>,
@@ -153,7 +151,7 @@ impl Joined {
     pub fn join(cluster: Arc<Cluster>, group: &str, topics: &[&str]) -> Result<Self, LogError> {
         let (group, topics) =
             (cluster.name(group), topics.iter().map(|topic| cluster.name(topic)).collect::<Vec<_>>());
-        let consumer = enter(&cluster, &group, &topics)?;
+        let consumer = Arc::new(enter(&cluster, &group, &topics)?);
         let (held, leaving, commits) = (BTreeSet::new(), Vec::new(), Commits::default());
         Ok(Self { cluster, group, topics, consumer, held, leaving, commits, before: 0 })
     }
@@ -199,44 +197,46 @@ impl Joined {
         let consumer = enter(&self.cluster, &self.group, &self.topics)?;
         self.before += self.consumer.context().rebalances.load(Ordering::Relaxed);
         self.consumer.context().closing.store(true, Ordering::SeqCst);
-        (self.consumer, self.commits) = (consumer, Commits::default());
+        (self.consumer, self.commits) = (Arc::new(consumer), Commits::default());
         let lost: Vec<_> = std::mem::take(&mut self.held).into_iter().collect();
         Ok((!lost.is_empty()).then_some(Share::Lost(lost)))
     }
 
+    /// Sends the newest commit, if it is due and no other is running.
     fn send_commit(&mut self) -> Result<(), LogError> {
-        self.commits.again = None;
+        let is_due = self.commits.due.is_some_and(|due| Instant::now() >= due);
+        if !is_due || self.commits.running.is_some() {
+            return Ok(());
+        }
+        self.commits.due = None;
         let mut list = TopicPartitionList::with_capacity(self.commits.newest.len());
         for (at, offset) in &self.commits.newest {
             let name = self.cluster.name(&at.topic);
             list.add_partition_offset(&name, at.partition as i32, Offset::Offset(*offset as i64))
                 .map_err(|error| self.error(COMMITTING, &error))?;
         }
-        if list.count() == 0 {
-            return Ok(());
+        if list.count() > 0 {
+            let consumer = Arc::clone(&self.consumer);
+            let commit = move || consumer.commit(&list, CommitMode::Sync);
+            self.commits.running = Some(std::thread::spawn(commit));
         }
-        self.consumer.commit(&list, CommitMode::Async).map_err(|error| self.error(COMMITTING, &error))?;
-        self.commits.in_flight += 1;
         Ok(())
     }
 
-    /// Hears how commits went. One that the group refused while it was being shared out is sent
-    /// again, for the partitions that are still ours.
-    fn hear_commits(&mut self) -> Result<(), LogError> {
-        let answers = std::mem::take(&mut *lock(&self.consumer.context().answers));
-        for answer in answers {
-            self.commits.in_flight = self.commits.in_flight.saturating_sub(1);
-            self.commits.again = None;
-            match answer {
-                Ok(()) => {}
-                Err(error) if of_a_rebalance(&error) || is_passing(&error) => {
+    /// Hears how the running commit went. One that the group refused while it was being shared out
+    /// is sent again, as one that had to wait is sent now: for the partitions that are still ours.
+    fn hear_commit(&mut self) -> Result<(), LogError> {
+        if let Some(done) = self.commits.running.take_if(|running| running.is_finished()) {
+            match done.join() {
+                Ok(Err(error)) if of_a_rebalance(&error) || is_passing(&error) => {
                     tracing::debug!(target: "kafka", group = self.group, %error, "a commit is sent again");
-                    self.commits.again = Some(Instant::now() + COMMIT_AGAIN);
+                    self.commits.due = Some(Instant::now() + COMMIT_AGAIN);
                 }
-                Err(error) => return Err(self.error(COMMITTING, &error)),
+                Ok(answer) => answer.map_err(|error| self.error(COMMITTING, &error))?,
+                Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        if self.commits.in_flight == 0 && self.commits.again.is_some_and(|at| Instant::now() >= at) {
+        if self.commits.due.is_some() {
             self.commits.newest.retain(|(at, _)| self.held.contains(at));
             self.send_commit()?;
         }
@@ -251,7 +251,6 @@ fn enter(cluster: &Cluster, group: &str, topics: &[String]) -> Result<BaseConsum
         complaints: cluster.complaints.clone(),
         prefix: cluster.name(""),
         told: Mutex::default(),
-        answers: Mutex::default(),
         rebalances: AtomicU64::new(0),
         closing: AtomicBool::new(false),
     };
@@ -264,7 +263,7 @@ fn enter(cluster: &Cluster, group: &str, topics: &[String]) -> Result<BaseConsum
 impl Member for Joined {
     fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError> {
         self.hand_over()?;
-        self.hear_commits()?;
+        self.hear_commit()?;
         let deadline = Deadline::after(timeout);
         loop {
             let told = lock(&self.consumer.context().told).pop_front();
@@ -296,6 +295,7 @@ impl Member for Joined {
 
     fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError> {
         self.commits.newest = offsets.to_vec();
+        self.commits.due = Some(Instant::now());
         self.send_commit()
     }
 
@@ -307,6 +307,14 @@ impl Member for Joined {
 impl Drop for Joined {
     /// The consumer leaves the group when it is dropped, and waits until everything is let go of.
     fn drop(&mut self) {
+        let deadline = Deadline::after(LAST_COMMIT);
+        while (self.commits.running.is_some() || self.commits.due.is_some()) && !deadline.passed() {
+            // Others may need an answer of ours before they let the commit through.
+            self.consumer.poll(Duration::from_millis(10));
+            if self.hear_commit().is_err() {
+                break;
+            }
+        }
         self.consumer.context().closing.store(true, Ordering::SeqCst);
         let told = std::mem::take(&mut *lock(&self.consumer.context().told));
         let unseen = told.into_iter().filter_map(|share| match share {

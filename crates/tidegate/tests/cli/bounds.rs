@@ -77,7 +77,9 @@ impl Watched {
     fn expects(&self, ends: Ends) -> Ends {
         match ends {
             Ends::LimitedUntil1G(right) if self.query_memory == "1G" => Ends::Either(right),
-            Ends::LimitedUntil1G(_) => Ends::Limited,
+            Ends::LimitedUntil1G(_) => Ends::OutOfMemory,
+            // There is more to fill, which may take longer than a query has.
+            Ends::OutOfMemory if self.query_memory == "1G" => Ends::Limited,
             other => other,
         }
     }
@@ -183,6 +185,7 @@ impl Answer {
             (Ends::Right(right) | Ends::Either(right), _) if answered && rows == right => {
                 Ok("answered".into())
             }
+            (Ends::OutOfMemory, Some(code)) if code == "memory_limit" => Ok(code),
             (Ends::Limited | Ends::Either(_) | Ends::Streams, Some(code)) => Ok(code),
             (Ends::Streams, None) if answered => Ok("answered".into()),
             // A limit that is met after the answer had begun cuts it.
@@ -218,7 +221,8 @@ fn ask_all(
                     let (sql, ends) = &queries[(client * 9 + turn * step) % queries.len()];
                     let ends = server.expects(*ends);
                     let ends = if in_turn { ends } else { beside_others(ends) };
-                    let time = if matches!(ends, Ends::Right(_)) { PATIENCE } else { each };
+                    let time =
+                        if matches!(ends, Ends::Right(_) | Ends::OutOfMemory) { PATIENCE } else { each };
                     match server.ask(sql, ends, time).judge(ends) {
                         Ok(how) => *ended.lock().unwrap().entry(how).or_default() += 1,
                         Err(other) => wrong.lock().unwrap().push(format!("{sql:.300}\n{other:.900}")),
@@ -233,10 +237,12 @@ fn ask_all(
     ended.into_inner().unwrap()
 }
 
-/// A query that has an answer may meet a limit when others have taken what there is.
+/// When others have taken what there is, a query that has an answer may meet a limit, and one that
+/// takes all memory may run out of time first.
 fn beside_others(ends: Ends) -> Ends {
     match ends {
         Ends::Right(right) => Ends::Either(right),
+        Ends::OutOfMemory => Ends::Limited,
         other => other,
     }
 }
@@ -259,7 +265,8 @@ fn hostile_queries_meet_a_limit_or_have_the_right_answer() {
     assert!(alone <= LIMIT_MIB + BASE_MIB, "one after the other they took {alone} MiB");
     let ended = ask_all(&server, 4, Duration::from_secs(1), queries().len() / 2, Instant::now());
     let together = server.peak_mib();
-    assert!(ended["memory_limit"] >= 12, "{ended:?}");
+    // How many run out of time first depends on the machine.
+    assert!(ended["memory_limit"] >= 4, "{ended:?}");
     assert!(together <= LIMIT_MIB + BASE_MIB, "four at a time they took {together} MiB");
     let all = Ends::Right("500");
     let after = server.ask("SELECT count(*) FROM jobs", all, PATIENCE);
