@@ -124,7 +124,10 @@ oracle() {
     [ -z "${TIDEGATE_LONG:-}" ] || scenes=10000
     local tidegate="$CARGO_TARGET_DIR/debug/tidegate"
     # `section` takes the status, which switches `set -e` off: each command says itself when to stop.
-    python3 tests/oracle/run.py --tidegate "$tidegate" --scenes "$scenes" || return
+    # The ten thousand have these nine among them, which once differed.
+    local once=(997 2866 3250 3634 4742 5176 6478 7119 8992)
+    [ -z "${TIDEGATE_LONG:-}" ] || once=()
+    python3 tests/oracle/run.py --tidegate "$tidegate" --scenes "$scenes" ${once:+--also "${once[@]}"} || return
     # A synthetic day with training steps, MIG slices and agents that fall silent.
     "$tidegate" bench ledger --hours 1 --nodes 3 --keep "$scratch/day" --json >/dev/null || return
     python3 tests/oracle/run.py --tidegate "$tidegate" --data "$scratch/day"

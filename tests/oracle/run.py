@@ -26,6 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tidegate", default="tidegate", help="the program to test")
     parser.add_argument("--scenes", type=int, default=300, help="how many random scenes")
     parser.add_argument("--seed", type=int, default=1, help="number of the first scene")
+    parser.add_argument("--also", type=int, nargs="+", default=[], metavar="SEED", help="further scenes")
     parser.add_argument("--per-case", type=int, default=300, help="scenes that go through one run together")
     parser.add_argument("--shrink", type=int, default=1, help="how many differing scenes to make minimal")
     parser.add_argument("--keep", type=Path, help="folder for the cases; by default one that is removed")
@@ -50,10 +51,10 @@ def main() -> int:
 
 def test_scenes(options: argparse.Namespace, folder: Path) -> int:
     begun, rows, differing, unequal_ways = time.monotonic(), 0, {}, []
-    for first in range(options.seed, options.seed + options.scenes, options.per_case):
-        seeds = range(first, min(first + options.per_case, options.seed + options.scenes))
-        scenes = {seed: make(seed) for seed in seeds}
-        case = folder / f"scenes-{first}"
+    seeds = [*range(options.seed, options.seed + options.scenes), *options.also]
+    for begin in range(0, len(seeds), options.per_case):
+        scenes = {seed: make(seed) for seed in seeds[begin : begin + options.per_case]}
+        case = folder / f"scenes-{seeds[begin]}"
         tables.write_case(case, "ledger_1m", [event for scene in scenes.values() for event in scene])
         unequal_ways += tables.run_cases(options.tidegate, case)
         table = list(tables.rows_of(case))
@@ -67,7 +68,7 @@ def test_scenes(options: argparse.Namespace, folder: Path) -> int:
     for cluster in sorted(differing)[: options.shrink]:
         print_minimal(options, folder, make(int(cluster[1:])))
     total = sum(map(len, differing.values()))
-    print(f"{options.scenes} scenes, {rows} rows, {total} differences in {len(differing)} scenes, "
+    print(f"{len(seeds)} scenes, {rows} rows, {total} differences in {len(differing)} scenes, "
           f"{len(unequal_ways)} ways of arrival that differ, {time.monotonic() - begun:.0f} s")
     return 1 if differing or unequal_ways else 0
 

@@ -74,6 +74,8 @@ struct DeviceMinute<'a> {
     wall: i64,
     unhealthy: i64,
     drained: i64,
+    /// Either of them: of a slice less is rounded off than of each alone.
+    unusable: i64,
     held: BTreeMap<&'a str, i64>,
 }
 
@@ -252,6 +254,7 @@ impl<'a> Whole<'a> {
                 wall: part(self.wall.get(&device).copied().unwrap_or(0)),
                 unhealthy: part(unhealthy),
                 drained: part(drained),
+                unusable: part(unhealthy + drained),
                 held: divided(
                     held,
                     self.named.get(&device).into_iter().flatten().map(|(job, units)| (*job, *units)),
@@ -331,7 +334,7 @@ impl<'a> Whole<'a> {
         let busy = |index: usize| {
             let device: &DeviceMinute<'_> = &devices[index];
             // In a minute in which nobody registered the node, samples are all that is known of it.
-            let unusable = if self.is_registered { device.unhealthy + device.drained } else { 0 };
+            let unusable = if self.is_registered { device.unusable } else { 0 };
             let usable = (device.free() - unusable).max(0);
             (device.active - device.wall.max(device.held_ms())).clamp(0, usable)
         };

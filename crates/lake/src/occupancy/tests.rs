@@ -136,6 +136,26 @@ fn slices_hold_their_sevenths() {
     assert_eq!(ledger(facts), expected);
 }
 
+/// 3/7 of 2 ms and of 1 ms are nothing each in whole ms, but 3/7 of 3 ms are one.
+#[test]
+fn the_time_in_which_a_slice_cannot_be_used_is_rounded_once() {
+    let part = |word, from, to| Fact { word, from, to, ..node("a", 1) };
+    let slice = Fact { mig: "m1", gpus: 3, ..sample("a", "g0", MINUTE) };
+    let mut facts = vec![
+        part("unhealthy", 0, 2),
+        part("drained", 2, 3),
+        part("schedulable", 3, MINUTE),
+        Fact { from: 0, to: MINUTE, ..slice },
+    ];
+    facts.sort_unstable();
+    let busy: i64 = minute(&facts, 0, MINUTE)
+        .iter()
+        .filter(|row| row.class == "unallocated_busy")
+        .map(|row| row.gpu_ms)
+        .sum();
+    assert_eq!(busy, 3 * MINUTE / 7 - 1);
+}
+
 #[test]
 fn steps_are_where_gpus_were_active() {
     let steps = Fact { job: "j", node: "a", gpus: 30_000, a: 10_000, ..fact(Kind::Steps) };

@@ -21,7 +21,7 @@
 //! it. The library's asynchronous commit does not serve: rdkafka 0.39 passes no answer to it on, and
 //! commits that a rebalance refuses are lost.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -126,10 +126,10 @@ const LAST_COMMIT: Duration = Duration::from_secs(5);
 /// What the group is asked to remember: one commit at a time, for an older one must not come last.
 #[derive(Default)]
 struct Commits {
-    newest: Vec<(TopicPartition, u64)>,
-    /// When `newest` is to be sent, if it has not been or was refused.
+    unsent: BTreeMap<TopicPartition, u64>,
+    /// When `unsent` is sent at the earliest.
     due: Option<Instant>,
-    running: Option<JoinHandle<KafkaResult<()>>>,
+    running: Option<(Vec<(TopicPartition, u64)>, JoinHandle<KafkaResult<()>>)>,
 }
 
 /// A member of a group on Kafka.
@@ -202,34 +202,38 @@ impl Joined {
         Ok((!lost.is_empty()).then_some(Share::Lost(lost)))
     }
 
-    /// Sends the newest commit, if it is due and no other is running.
+    /// Sends what is to be committed, if it is due and no other commit is running.
     fn send_commit(&mut self) -> Result<(), LogError> {
         let is_due = self.commits.due.is_some_and(|due| Instant::now() >= due);
         if !is_due || self.commits.running.is_some() {
             return Ok(());
         }
         self.commits.due = None;
-        let mut list = TopicPartitionList::with_capacity(self.commits.newest.len());
-        for (at, offset) in &self.commits.newest {
+        let offsets: Vec<_> = std::mem::take(&mut self.commits.unsent).into_iter().collect();
+        let mut list = TopicPartitionList::with_capacity(offsets.len());
+        for (at, offset) in &offsets {
             let name = self.cluster.name(&at.topic);
             list.add_partition_offset(&name, at.partition as i32, Offset::Offset(*offset as i64))
                 .map_err(|error| self.error(COMMITTING, &error))?;
         }
-        if list.count() > 0 {
+        if !offsets.is_empty() {
             let consumer = Arc::clone(&self.consumer);
             let commit = move || consumer.commit(&list, CommitMode::Sync);
-            self.commits.running = Some(std::thread::spawn(commit));
+            self.commits.running = Some((offsets, std::thread::spawn(commit)));
         }
         Ok(())
     }
 
-    /// Hears how the running commit went. One that the group refused while it was being shared out
-    /// is sent again, as one that had to wait is sent now: for the partitions that are still ours.
+    /// Hears how the running commit went. What the group refused during a rebalance is sent again,
+    /// as what had to wait is sent now: for the partitions that are still ours.
     fn hear_commit(&mut self) -> Result<(), LogError> {
-        if let Some(done) = self.commits.running.take_if(|running| running.is_finished()) {
+        if let Some((offsets, done)) = self.commits.running.take_if(|(_, running)| running.is_finished()) {
             match done.join() {
                 Ok(Err(error)) if of_a_rebalance(&error) || is_passing(&error) => {
                     tracing::debug!(target: "kafka", group = self.group, %error, "a commit is sent again");
+                    for (at, offset) in offsets {
+                        self.commits.unsent.entry(at).or_insert(offset);
+                    }
                     self.commits.due = Some(Instant::now() + COMMIT_AGAIN);
                 }
                 Ok(answer) => answer.map_err(|error| self.error(COMMITTING, &error))?,
@@ -237,7 +241,7 @@ impl Joined {
             }
         }
         if self.commits.due.is_some() {
-            self.commits.newest.retain(|(at, _)| self.held.contains(at));
+            self.commits.unsent.retain(|at, _| self.held.contains(at));
             self.send_commit()?;
         }
         Ok(())
@@ -294,7 +298,10 @@ impl Member for Joined {
     }
 
     fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError> {
-        self.commits.newest = offsets.to_vec();
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        self.commits.unsent.extend(offsets.iter().cloned());
         self.commits.due = Some(Instant::now());
         self.send_commit()
     }
