@@ -120,8 +120,12 @@ impl ConsumerContext for Shares {
 /// How long after a refused commit the next is sent.
 const COMMIT_AGAIN: Duration = Duration::from_millis(250);
 
+/// How long a commit may be without an answer; the library may lose one that was on its way to a
+/// broker that died.
+const UNANSWERED: Duration = Duration::from_secs(20);
+
 /// How long a member that leaves waits for its last commit.
-const LAST_COMMIT: Duration = Duration::from_secs(5);
+const LAST_COMMIT: Duration = Duration::from_secs(1);
 
 /// What the group is asked to remember: one commit at a time, for an older one must not come last.
 #[derive(Default)]
@@ -129,7 +133,13 @@ struct Commits {
     unsent: BTreeMap<TopicPartition, u64>,
     /// When `unsent` is sent at the earliest.
     due: Option<Instant>,
-    running: Option<(Vec<(TopicPartition, u64)>, JoinHandle<KafkaResult<()>>)>,
+    running: Option<Running>,
+}
+
+struct Running {
+    offsets: Vec<(TopicPartition, u64)>,
+    since: Instant,
+    thread: JoinHandle<KafkaResult<()>>,
 }
 
 /// A member of a group on Kafka.
@@ -219,7 +229,8 @@ impl Joined {
         if !offsets.is_empty() {
             let consumer = Arc::clone(&self.consumer);
             let commit = move || consumer.commit(&list, CommitMode::Sync);
-            self.commits.running = Some((offsets, std::thread::spawn(commit)));
+            let (since, thread) = (Instant::now(), std::thread::spawn(commit));
+            self.commits.running = Some(Running { offsets, since, thread });
         }
         Ok(())
     }
@@ -227,17 +238,23 @@ impl Joined {
     /// Hears how the running commit went. What the group refused during a rebalance is sent again,
     /// as what had to wait is sent now: for the partitions that are still ours.
     fn hear_commit(&mut self) -> Result<(), LogError> {
-        if let Some((offsets, done)) = self.commits.running.take_if(|(_, running)| running.is_finished()) {
-            match done.join() {
-                Ok(Err(error)) if of_a_rebalance(&error) || is_passing(&error) => {
+        let is_over =
+            |running: &mut Running| running.thread.is_finished() || running.since.elapsed() >= UNANSWERED;
+        if let Some(Running { offsets, thread, .. }) = self.commits.running.take_if(is_over) {
+            let answer = match thread.is_finished() {
+                true => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // The thread stays behind, and ends with the consumer if not before.
+                false => Err(KafkaError::ConsumerCommit(Code::OperationTimedOut)),
+            };
+            match answer {
+                Err(error) if of_a_rebalance(&error) || is_passing(&error) => {
                     tracing::debug!(target: "kafka", group = self.group, %error, "a commit is sent again");
                     for (at, offset) in offsets {
                         self.commits.unsent.entry(at).or_insert(offset);
                     }
                     self.commits.due = Some(Instant::now() + COMMIT_AGAIN);
                 }
-                Ok(answer) => answer.map_err(|error| self.error(COMMITTING, &error))?,
-                Err(panic) => std::panic::resume_unwind(panic),
+                answer => answer.map_err(|error| self.error(COMMITTING, &error))?,
             }
         }
         if self.commits.due.is_some() {
@@ -331,6 +348,10 @@ impl Drop for Joined {
         self.leaving.extend(unseen.flatten());
         if let Err(error) = self.hand_over() {
             tracing::warn!(target: "kafka", group = self.group, %error, "a member leaves without a word");
+        }
+        if Arc::strong_count(&self.consumer) > 1 {
+            // A commit without an answer keeps the consumer; the group need not wait for its end.
+            self.consumer.unsubscribe();
         }
     }
 }
