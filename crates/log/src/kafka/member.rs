@@ -246,15 +246,16 @@ impl Joined {
                 // The thread stays behind, and ends with the consumer if not before.
                 false => Err(KafkaError::ConsumerCommit(Code::OperationTimedOut)),
             };
-            match answer {
-                Err(error) if of_a_rebalance(&error) || is_passing(&error) => {
-                    tracing::debug!(target: "kafka", group = self.group, %error, "a commit is sent again");
-                    for (at, offset) in offsets {
-                        self.commits.unsent.entry(at).or_insert(offset);
-                    }
-                    self.commits.due = Some(Instant::now() + COMMIT_AGAIN);
+            if let Err(error) = answer {
+                for (at, offset) in offsets {
+                    self.commits.unsent.entry(at).or_insert(offset);
                 }
-                answer => answer.map_err(|error| self.error(COMMITTING, &error))?,
+                self.commits.due = Some(Instant::now() + COMMIT_AGAIN);
+                // A broker that has just started does not know its topics at once.
+                if !(of_a_rebalance(&error) || is_passing(&error) || is_missing_topic(&error)) {
+                    return Err(self.error(COMMITTING, &error));
+                }
+                tracing::debug!(target: "kafka", group = self.group, %error, "a commit is sent again");
             }
         }
         if self.commits.due.is_some() {
