@@ -114,7 +114,7 @@ const FIXED: &[(&str, Ends)] = &[
     ),
     (
         "SELECT count(*) FROM generate_series(1, 20000000) a JOIN generate_series(1, 20000000) b ON a.value < b.value",
-        OutOfMemory,
+        Limited,
     ),
     (
         "SELECT count(*), max(length(a.s)) FROM (SELECT repeat('x', 100000) s) a, generate_series(1, 5000) g",
