@@ -26,7 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tidegate", default="tidegate", help="the program to test")
     parser.add_argument("--scenes", type=int, default=300, help="how many random scenes")
     parser.add_argument("--seed", type=int, default=1, help="number of the first scene")
-    parser.add_argument("--also", type=int, nargs="+", default=[], metavar="SEED", help="further scenes")
+    parser.add_argument("--also", type=int, nargs="+", default=[], metavar="SEED", help="further scenes, e.g. --also 997 2866")
     parser.add_argument("--per-case", type=int, default=300, help="scenes that go through one run together")
     parser.add_argument("--shrink", type=int, default=1, help="how many differing scenes to make minimal")
     parser.add_argument("--keep", type=Path, help="folder for the cases; by default one that is removed")

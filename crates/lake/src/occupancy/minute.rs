@@ -74,7 +74,7 @@ struct DeviceMinute<'a> {
     wall: i64,
     unhealthy: i64,
     drained: i64,
-    /// Either of them: of a slice less is rounded off than of each alone.
+    /// Unhealthy or drained. Not their sum: each is rounded down to whole ms, and so is this.
     unusable: i64,
     held: BTreeMap<&'a str, i64>,
 }

@@ -15,11 +15,11 @@
 //! processes never believe to hold the same partition for a moment; that the slower one writes
 //! nothing is up to the output's own fence.
 //!
-//! Offsets are committed in a thread of their own. A process is in one group per topic, and each
-//! rebalance needs all members of its group to poll. A process that waits for a commit to one group
-//! does not poll the others: two such processes wait for each other until the library's timeouts end
-//! it. The library's asynchronous commit does not serve: rdkafka 0.39 passes no answer to it on, and
-//! commits that a rebalance refuses are lost.
+//! Offsets are committed from a separate thread. A process joins one group per topic, and a
+//! rebalance completes only when every member of the group has polled. While a process blocks in a
+//! commit to one group it polls none of its groups, so two processes can block each other for
+//! minutes. rdkafka 0.39 also has an asynchronous commit, but it never reports the result, so a
+//! commit that a rebalance rejects would be lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -117,21 +117,21 @@ impl ConsumerContext for Shares {
     }
 }
 
-/// How long after a refused commit the next is sent.
+/// How long to wait before a failed commit is sent again.
 const COMMIT_AGAIN: Duration = Duration::from_millis(250);
 
-/// How long a commit may be without an answer; the library may lose one that was on its way to a
-/// broker that died.
+/// How long to wait for a commit's result, since rdkafka's commit has no timeout, before it is sent
+/// again.
 const UNANSWERED: Duration = Duration::from_secs(20);
 
-/// How long a member that leaves waits for its last commit.
+/// How long a leaving member waits for its last commit.
 const LAST_COMMIT: Duration = Duration::from_secs(1);
 
-/// What the group is asked to remember: one commit at a time, for an older one must not come last.
+/// Offsets to commit. Only one commit runs at a time, so that an older one cannot overwrite a newer.
 #[derive(Default)]
 struct Commits {
     unsent: BTreeMap<TopicPartition, u64>,
-    /// When `unsent` is sent at the earliest.
+    /// The earliest time to send `unsent`.
     due: Option<Instant>,
     running: Option<Running>,
 }
@@ -212,7 +212,7 @@ impl Joined {
         Ok((!lost.is_empty()).then_some(Share::Lost(lost)))
     }
 
-    /// Sends what is to be committed, if it is due and no other commit is running.
+    /// Starts a commit of `unsent`, if one is due and none is running.
     fn send_commit(&mut self) -> Result<(), LogError> {
         let is_due = self.commits.due.is_some_and(|due| Instant::now() >= due);
         if !is_due || self.commits.running.is_some() {
@@ -235,15 +235,15 @@ impl Joined {
         Ok(())
     }
 
-    /// Hears how the running commit went. What the group refused during a rebalance is sent again,
-    /// as what had to wait is sent now: for the partitions that are still ours.
+    /// Collects the result of the running commit, then starts the next one. Offsets whose commit
+    /// failed go into the next one, unless another member has the partition by now.
     fn hear_commit(&mut self) -> Result<(), LogError> {
         let is_over =
             |running: &mut Running| running.thread.is_finished() || running.since.elapsed() >= UNANSWERED;
         if let Some(Running { offsets, thread, .. }) = self.commits.running.take_if(is_over) {
             let answer = match thread.is_finished() {
                 true => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                // The thread stays behind, and ends with the consumer if not before.
+                // The thread, and with it the consumer, stays until the library returns.
                 false => Err(KafkaError::ConsumerCommit(Code::OperationTimedOut)),
             };
             if let Err(error) = answer {
@@ -251,7 +251,7 @@ impl Joined {
                     self.commits.unsent.entry(at).or_insert(offset);
                 }
                 self.commits.due = Some(Instant::now() + COMMIT_AGAIN);
-                // A broker that has just started does not know its topics at once.
+                // A broker that has just started may not know its topics yet.
                 if !(of_a_rebalance(&error) || is_passing(&error) || is_missing_topic(&error)) {
                     return Err(self.error(COMMITTING, &error));
                 }
@@ -334,7 +334,7 @@ impl Drop for Joined {
     fn drop(&mut self) {
         let deadline = Deadline::after(LAST_COMMIT);
         while (self.commits.running.is_some() || self.commits.due.is_some()) && !deadline.passed() {
-            // Others may need an answer of ours before they let the commit through.
+            // The commit may be waiting for a rebalance that needs this member to poll.
             self.consumer.poll(Duration::from_millis(10));
             if self.hear_commit().is_err() {
                 break;
@@ -351,7 +351,7 @@ impl Drop for Joined {
             tracing::warn!(target: "kafka", group = self.group, %error, "a member leaves without a word");
         }
         if Arc::strong_count(&self.consumer) > 1 {
-            // A commit without an answer keeps the consumer; the group need not wait for its end.
+            // A commit still running keeps the consumer alive; leave the group without it.
             self.consumer.unsubscribe();
         }
     }

@@ -119,8 +119,8 @@ fn a_partition_changes_hands_only_when_its_holder_polls_again() {
     share_out(&mut [first, second], PARTITIONS);
 }
 
-/// A commit must not wait for members that do not poll: they may be waiting for a commit of theirs
-/// in another group.
+/// A commit returns at once even if other members do not poll: they may be blocked by a commit to
+/// another group.
 #[test]
 fn commits_do_not_wait_for_other_members() {
     let Some((log, _)) = log_with_topic(&[]) else { return };
@@ -133,13 +133,12 @@ fn commits_do_not_wait_for_other_members() {
     let mut longest = Duration::ZERO;
     let mut commit_all = |workers: &mut [Worker], offset: u64| {
         for worker in workers {
-            worker.step(Duration::ZERO);
+            worker.step(Duration::from_millis(5));
             let offsets: Vec<_> = worker.held.iter().map(|at| (at.clone(), offset)).collect();
             let began = Instant::now();
             worker.member.commit(&offsets).unwrap();
             longest = longest.max(began.elapsed());
         }
-        thread::sleep(Duration::from_millis(10));
     };
     for _ in 0..3 {
         workers.push(Worker::join(&log));

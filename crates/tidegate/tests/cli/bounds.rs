@@ -237,12 +237,10 @@ fn ask_all(
     ended.into_inner().unwrap()
 }
 
-/// When others have taken what there is, a query that has an answer may meet a limit, and one that
-/// takes all memory may run out of time first.
+/// While other queries hold memory, a query that has an answer may hit a limit instead.
 fn beside_others(ends: Ends) -> Ends {
     match ends {
         Ends::Right(right) => Ends::Either(right),
-        Ends::OutOfMemory => Ends::Limited,
         other => other,
     }
 }
@@ -265,8 +263,7 @@ fn hostile_queries_meet_a_limit_or_have_the_right_answer() {
     assert!(alone <= LIMIT_MIB + BASE_MIB, "one after the other they took {alone} MiB");
     let ended = ask_all(&server, 4, Duration::from_secs(1), queries().len() / 2, Instant::now());
     let together = server.peak_mib();
-    // How many run out of time first depends on the machine.
-    assert!(ended["memory_limit"] >= 4, "{ended:?}");
+    assert!(ended["memory_limit"] >= 12, "{ended:?}");
     assert!(together <= LIMIT_MIB + BASE_MIB, "four at a time they took {together} MiB");
     let all = Ends::Right("500");
     let after = server.ask("SELECT count(*) FROM jobs", all, PATIENCE);

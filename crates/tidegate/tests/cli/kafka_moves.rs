@@ -149,6 +149,9 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
+        if std::thread::panicking() {
+            eprintln!("the worker's stderr: {}", self.said.lock().unwrap_or_else(|e| e.into_inner()));
+        }
     }
 }
 
