@@ -189,6 +189,7 @@ impl Joined {
     }
 
     fn pass_on(&mut self, share: Share) -> Share {
+        tracing::debug!(target: "kafka", group = self.group, ?share, "a rebalance");
         match &share {
             Share::Gained(which) => self.held.extend(which.iter().cloned()),
             Share::Leaving(which) | Share::Lost(which) => which.iter().for_each(|at| {
@@ -295,7 +296,11 @@ impl Member for Joined {
                     Err(error) => Err(self.error("following the sharing-out of", &error)),
                 };
             }
-            match self.consumer.poll(deadline.left()) {
+            let event = self.consumer.poll(deadline.left());
+            // While brokers are away the library queues errors by the hundred, each an event. A
+            // rebalance comes behind them, so they are taken out here, whatever the deadline.
+            let is_drained = event.is_none();
+            match event {
                 Some(Err(error)) if error.rdkafka_error_code() == Some(Code::PollExceeded) => {
                     if let Some(lost) = self.start_over()? {
                         return Ok(Some(lost));
@@ -309,7 +314,7 @@ impl Member for Joined {
                 Some(Err(error)) => return Err(self.error("taking part in", &error)),
                 Some(Ok(_)) | None => {}
             }
-            if deadline.passed() && lock(&self.consumer.context().told).is_empty() {
+            if is_drained && deadline.passed() && lock(&self.consumer.context().told).is_empty() {
                 return Ok(None);
             }
         }

@@ -126,7 +126,7 @@ impl Worker {
         let (heard, stderr) = (Arc::clone(&said), child.stderr.take().unwrap());
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                heard.lock().unwrap().push_str(&line);
+                heard.lock().unwrap().push_str(&(line + "\n"));
             }
         });
         let mut first = String::new();
