@@ -45,24 +45,35 @@ fi
 
 mkdir -p "$cache"
 scratch=$(mktemp -d)
+tidegate="$scratch/tidegate"
 trap 'end_besides; rm -rf "$scratch"' EXIT
 # A line for each check: passed, failed or skipped, its name, and why, between tabs.
 export TIDEGATE_RESULTS="$scratch/results"
 : >"$TIDEGATE_RESULTS"
 begun=$SECONDS
 
+# Sets `processor_s` to the processor time, in seconds, of all commands that have ended.
+read_processor_s() {
+    # Not in a pipe or a substitution, where a shell of its own would tell its own time.
+    times >"$scratch/times"
+    processor_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$scratch/times")
+}
+
 # section NAME COMMAND...: runs the command and goes on after a failure, so that one run shows
 # everything that is wrong. A command that notes its own checks is counted by those, any other one
 # is a check itself.
 section() {
-    local name=$1 since=$SECONDS noted status=0
+    local name=$1 since=$SECONDS processor_s used noted status=0
     shift
+    read_processor_s
+    used=$processor_s
     noted=$(wc -l <"$TIDEGATE_RESULTS")
     printf '\n=== %s\n' "$name"
     # Without the lock of the copy: what a check leaves running must not hold up the next run.
     "$@" 9>&- || status=$?
+    read_processor_s
     if [ "$status" -eq 0 ]; then
-        printf '=== %s: passed in %s s\n' "$name" $((SECONDS - since))
+        printf '=== %s: passed in %s s, %s s of processors\n' "$name" $((SECONDS - since)) $((processor_s - used))
         [ "$(wc -l <"$TIDEGATE_RESULTS")" -gt "$noted" ] || printf 'passed\t%s\t\n' "$name" >>"$TIDEGATE_RESULTS"
     else
         printf '=== %s: FAILED after %s s\n' "$name" $((SECONDS - since))
@@ -111,18 +122,24 @@ go_to_copy() {
     cd "$cache/$1"
 }
 
+# Builds everything, and puts aside the program that the sections beside others run: no later build
+# replaces it.
+build() {
+    cargo test --locked --workspace --no-run || return
+    cp "$CARGO_TARGET_DIR/debug/tidegate" "$tidegate"
+}
+
 answers() {
     local folders=(--data-dir crates/tidegate/demo)
     # Millions of rows in a debug build: half an hour, which is asked for, not taken.
     [ -z "$traces" ] || folders+=(--data-dir "$traces")
-    python3 tests/verify/verify.py --tidegate "$CARGO_TARGET_DIR/debug/tidegate" "${folders[@]}"
+    python3 tests/verify/verify.py --tidegate "$tidegate" "${folders[@]}"
 }
 
 # The ledger beside a second one that shares nothing with it: tests/oracle.
 oracle() {
     local scenes=200
     [ -z "${TIDEGATE_LONG:-}" ] || scenes=10000
-    local tidegate="$CARGO_TARGET_DIR/debug/tidegate"
     # Scenes that a fixed fault made differ. The long form's ten thousand include them.
     local known=(--also 997 2866 3250 3634 4742 5176 6478 7119 8992)
     [ -z "${TIDEGATE_LONG:-}" ] || known=()
@@ -137,10 +154,8 @@ oracle() {
 site() {
     local minutes=15
     [ -z "${TIDEGATE_LONG:-}" ] || minutes=60
-    # A program of its own, which no build replaces.
-    cp "$CARGO_TARGET_DIR/debug/tidegate" "$scratch/tidegate" || return
     # It ends what it started when it is asked to end; whoever asks knows this process only.
-    exec python3 tests/slurm/ledger/run.py --tidegate "$scratch/tidegate" --minutes "$minutes"
+    exec python3 tests/slurm/ledger/run.py --tidegate "$tidegate" --minutes "$minutes"
 }
 
 slurm_is_missing() {
@@ -200,18 +215,21 @@ fi
 section "ssh-keygen" install_ssh_keygen
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
-section "README" tests/readme/run.py
+section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+section "build" build
+# A site mostly waits, and so do README's commands; the answers and the oracle take what is left.
 has_slurm=false
 if tests/slurm/cluster.sh check; then
     has_slurm=true
     beside site site
 fi
-section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+beside answers answers
+beside oracle oracle
+section "README" tests/readme/run.py
 section "python client" python3 -m unittest discover -s deploy/clients/python
 section "tests" tests/suites/run.py
-beside oracle oracle
 section "packages" tests/packaging.sh
-section "answers against DuckDB" answers
+section "answers against DuckDB" joined answers
 section "ledger against the oracle" joined oracle
 if $has_slurm; then
     section "ledger on a real Slurm" joined site

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::datasource::MemTable;
+use datafusion::prelude::SessionContext;
 
 use crate::carried::carried_columns;
 use crate::catalog::window_revisions;
@@ -95,8 +96,10 @@ impl Plan {
             .map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new(), is_joined: false })
             .collect();
         let (mut joined, mut views) = (Vec::new(), Vec::new());
+        let limits = Limits::default();
+        let ctx = exec::session(&exec::runtime(limits)?, limits);
         for pipeline in in_order(pipelines)? {
-            let planned = plan_one(pipeline, &known).await?;
+            let planned = plan_one(&ctx, pipeline, &known).await?;
             let is_joined = matches!(planned.pipeline.shape, Shape::Joined { .. });
             known.insert(
                 planned.pipeline.name.clone(),
@@ -235,10 +238,13 @@ fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
     Ok(ordered)
 }
 
-async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Result<Planned> {
+/// Plans over empty tables, which are in `ctx` meanwhile.
+async fn plan_one(
+    ctx: &SessionContext,
+    pipeline: Pipeline,
+    known: &BTreeMap<String, Source>,
+) -> Result<Planned> {
     let refuse = |message: String| LakeError::Pipeline { file: pipeline.file.clone(), message };
-    let limits = Limits::default();
-    let ctx = exec::session(&exec::runtime(limits)?, limits);
     let mut roots = BTreeSet::new();
     for name in &pipeline.sources {
         let source = known.get(name).ok_or_else(|| {
@@ -265,7 +271,7 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
             )));
         }
     }
-    let logical = check::check(&ctx, &pipeline).await?;
+    let logical = check::check(ctx, &pipeline).await?;
     let parts = match (&pipeline.shape, pipeline.sources.as_slice()) {
         (Shape::Windowed { extent: Extent::Instant { .. }, .. }, [source]) => {
             let spec = &known[source].spec;
@@ -292,7 +298,7 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     // To find them takes longer than all the rest, and only windows of one source are asked.
     let mut reads = Vec::new();
     if let Shape::Windowed { extent, .. } = &pipeline.shape {
-        reads = check::columns_read(&ctx, &logical)?;
+        reads = check::columns_read(ctx, &logical)?;
         reads.retain(|column| !added_columns(extent).contains(&column.as_str()));
     }
     if let Some(column) = reads.iter().find(|column| spec.parts.is_empty() && derived(column).is_some()) {
@@ -305,6 +311,9 @@ async fn plan_one(pipeline: Pipeline, known: &BTreeMap<String, Source>) -> Resul
     carried.retain(|column| reads.contains(column));
     let width_ms = pipeline.shape.width_ms().filter(|_| pipeline.rolls_up.is_some());
     let level = width_ms.map(|width_ms| Level::of(&pipeline, width_ms, &logical));
+    for name in &pipeline.sources {
+        ctx.deregister_table(name.as_str())?;
+    }
     let prepared = Prepared::default();
     Ok(Planned { spec: Arc::new(spec), roots, reads, carried, level, prepared, pipeline })
 }
