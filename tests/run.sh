@@ -54,7 +54,7 @@ begun=$SECONDS
 
 # Sets `processor_s` to the processor time, in seconds, of all commands that have ended.
 read_processor_s() {
-    # Not in a pipe or a substitution, where a shell of its own would tell its own time.
+    # A pipe or `$(times)` would run in a subshell, whose children have taken no time.
     times >"$scratch/times"
     processor_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$scratch/times")
 }
@@ -122,8 +122,8 @@ go_to_copy() {
     cd "$cache/$1"
 }
 
-# Builds everything, and puts aside the program that the sections beside others run: no later build
-# replaces it.
+# Builds everything, and copies the program for the background sections, so that no later build
+# replaces it under them.
 build() {
     cargo test --locked --workspace --no-run || return
     cp "$CARGO_TARGET_DIR/debug/tidegate" "$tidegate"
@@ -217,7 +217,7 @@ section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "build" build
-# A site mostly waits, and so do README's commands; the answers and the oracle take what is left.
+# The site and README's commands mostly wait, so the answers and the oracle run beside them.
 has_slurm=false
 if tests/slurm/cluster.sh check; then
     has_slurm=true

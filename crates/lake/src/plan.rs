@@ -238,7 +238,7 @@ fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
     Ok(ordered)
 }
 
-/// Plans over empty tables, which are in `ctx` meanwhile.
+/// Plans a pipeline over empty tables, registered in `ctx` while it does.
 async fn plan_one(
     ctx: &SessionContext,
     pipeline: Pipeline,

@@ -151,9 +151,9 @@ pub trait Member: Send {
     fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError>;
 
     /// Remembers how far the group got, as [`EventLog::commit_offset`] does, which Kafka refuses
-    /// from anybody else while a group has members. Does not wait for the result: a later
-    /// [`poll`](Self::poll) returns the error, if any. A commit that a rebalance rejects is sent again
-    /// as long as this member keeps the partitions. A group's offsets are advisory.
+    /// from anybody else while a group has members. Returns at once; if the commit fails for good, a
+    /// later [`poll`](Self::poll) returns the error. One rejected by a rebalance is retried for as long
+    /// as this member keeps the partitions. A group's offsets are advisory.
     fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError>;
 
     /// How often this member was told of a new sharing-out, also of one that changed nothing for

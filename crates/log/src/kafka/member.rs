@@ -15,11 +15,11 @@
 //! processes never believe to hold the same partition for a moment; that the slower one writes
 //! nothing is up to the output's own fence.
 //!
-//! Offsets are committed from a separate thread. A process joins one group per topic, and a
-//! rebalance completes only when every member of the group has polled. While a process blocks in a
-//! commit to one group it polls none of its groups, so two processes can block each other for
-//! minutes. rdkafka 0.39 also has an asynchronous commit, but it never reports the result, so a
-//! commit that a rebalance rejects would be lost.
+//! A separate thread commits offsets, so that a slow commit never keeps the process from polling. A
+//! process joins one group per topic, and a rebalance completes only once all members of its group
+//! have polled. Two processes that each block in a commit to a different group would block each
+//! other for minutes. rdkafka's asynchronous commit (0.39) is no way out: it never reports a result,
+//! so we would not know which commits to repeat.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -120,14 +120,15 @@ impl ConsumerContext for Shares {
 /// How long to wait before a failed commit is sent again.
 const COMMIT_AGAIN: Duration = Duration::from_millis(250);
 
-/// How long to wait for a commit's result, since rdkafka's commit has no timeout, before it is sent
-/// again.
+/// How long a commit may run before we give up on it and send it again. rdkafka's commit has no
+/// timeout of its own.
 const UNANSWERED: Duration = Duration::from_secs(20);
 
 /// How long a leaving member waits for its last commit.
 const LAST_COMMIT: Duration = Duration::from_secs(1);
 
-/// Offsets to commit. Only one commit runs at a time, so that an older one cannot overwrite a newer.
+/// Offsets to commit, one commit at a time: of two at once, the older could arrive last. That can
+/// still happen to one given up after [`UNANSWERED`]; the next commit corrects it.
 #[derive(Default)]
 struct Commits {
     unsent: BTreeMap<TopicPartition, u64>,
@@ -297,8 +298,8 @@ impl Member for Joined {
                 };
             }
             let event = self.consumer.poll(deadline.left());
-            // While brokers are away the library queues errors by the hundred, each an event. A
-            // rebalance comes behind them, so they are taken out here, whatever the deadline.
+            // While brokers are away the library queues hundreds of errors. Drain them all, even past
+            // the deadline: one per poll would delay the rebalance queued behind them by minutes.
             let is_drained = event.is_none();
             match event {
                 Some(Err(error)) if error.rdkafka_error_code() == Some(Code::PollExceeded) => {

@@ -119,8 +119,7 @@ fn a_partition_changes_hands_only_when_its_holder_polls_again() {
     share_out(&mut [first, second], PARTITIONS);
 }
 
-/// A commit returns at once even if other members do not poll: they may be blocked by a commit to
-/// another group.
+/// A commit must not block, even while other members of the group do not poll.
 #[test]
 fn commits_do_not_wait_for_other_members() {
     let Some((log, _)) = log_with_topic(&[]) else { return };

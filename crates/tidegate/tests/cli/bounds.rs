@@ -88,8 +88,9 @@ impl Watched {
         self.peak_kib.load(Ordering::Relaxed) / 1024
     }
 
-    /// A query that runs out of time is cancelled, and on a busy machine its memory is free only some
-    /// time after its answer. Waits until a query that needs most of the memory gets its answer.
+    /// Waits until a query that needs most of the memory succeeds. The server answers a query that
+    /// timed out before it has freed its memory, so on a busy machine the next query could hit the
+    /// limit because of the last one.
     fn wait_for_free_memory(&self) {
         let sql = "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY value) r FROM generate_series(1, 500000)) x";
         let ends = Ends::Right("500000");
