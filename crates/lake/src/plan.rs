@@ -398,4 +398,21 @@ mod tests {
             "kind is compared"
         );
     }
+
+    /// All pipelines are planned in one session, so one must not see what another one registered.
+    #[tokio::test]
+    async fn a_pipeline_sees_only_the_sources_it_names() {
+        let text = "\
+--! name = \"zz_undeclared\"
+--! doc = \"Reads a table that others name as a source, and it does not.\"
+--! sources = [\"job_events\"]
+--! [columns]
+--! events = \"Number of events.\"
+SELECT count(*) AS events FROM node_events";
+        let mut pipelines = crate::shipped::shipped();
+        assert!(pipelines.iter().any(|p| p.sources.iter().any(|source| source == "node_events")));
+        pipelines.push(Pipeline::parse("zz_undeclared.sql", text).unwrap());
+        let refused = Plan::compile(pipelines).await.unwrap_err().to_string();
+        assert!(refused.contains("zz_undeclared.sql") && refused.contains("node_events"), "{refused}");
+    }
 }
