@@ -227,10 +227,11 @@ beside answers answers
 beside oracle oracle
 section "README" tests/readme/run.py
 section "python client" python3 -m unittest discover -s deploy/clients/python
-section "tests" tests/suites/run.py
-section "packages" tests/packaging.sh
+# Before the suites, whose clusters must come up in time.
 section "answers against DuckDB" joined answers
 section "ledger against the oracle" joined oracle
+section "tests" tests/suites/run.py
+section "packages" tests/packaging.sh
 if $has_slurm; then
     section "ledger on a real Slurm" joined site
 elif [ "${CI:-}" = true ]; then

@@ -89,8 +89,8 @@ impl Watched {
     }
 
     /// Waits until a query that needs most of the memory succeeds. The server answers a query that
-    /// timed out before it has freed its memory, so on a busy machine the next query could hit the
-    /// limit because of the last one.
+    /// hit a limit before it has freed its memory, so on a busy machine the next query could hit the
+    /// memory limit because of the last one.
     fn wait_for_free_memory(&self) {
         let sql = "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY value) r FROM generate_series(1, 500000)) x";
         let ends = Ends::Right("500000");
@@ -237,7 +237,7 @@ fn ask_all(
                     let time =
                         if matches!(ends, Ends::Right(_) | Ends::OutOfMemory) { PATIENCE } else { each };
                     let judged = server.ask(sql, ends, time).judge(ends);
-                    if in_turn && !matches!(judged.as_deref(), Ok("answered" | "memory_limit")) {
+                    if in_turn && !matches!(judged.as_deref(), Ok("answered")) {
                         server.wait_for_free_memory();
                     }
                     match judged {

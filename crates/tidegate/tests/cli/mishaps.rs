@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::program::{
     Ended, GOOD_ROW, HEADER, Place, import, jobs, query, run, succeed, tidegate, wait_until,
@@ -111,7 +112,7 @@ fn disturbed(place: &Place, rows: usize, disturb: impl FnOnce(&Path)) -> Ended {
     let header = HEADER.replace('\n', ",note\n");
     let row = |job| format!("{job},vision,1,2024-03-01T00:00:00Z,,,,{:x<PADDING$}\n", "");
     let file = place.file("jobs.csv", header + &(0..rows).map(row).collect::<String>());
-    let child = import(&file, "jobs_csv", &place.data())
+    let mut child = import(&file, "jobs_csv", &place.data())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -123,7 +124,11 @@ fn disturbed(place: &Place, rows: usize, disturb: impl FnOnce(&Path)) -> Ended {
         let info = fs::read_to_string(proc.join("fdinfo").join(opened.file_name())).ok()?;
         info.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()
     };
-    wait_until("a part of the file has been read", || position().is_some_and(|bytes| bytes > 0));
+    // Not `wait_until`, which asks ever more rarely: the file may be read within a second.
+    while position().is_none_or(|bytes| bytes == 0) {
+        assert!(child.try_wait().unwrap().is_none(), "the import ended before the file was disturbed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     disturb(&file);
     child.wait_with_output().unwrap().into()
 }
