@@ -185,13 +185,13 @@ begin_named() {
     esac
 }
 
-# wait_for WHAT COMMAND...: until it succeeds, at most a minute.
+# wait_for WHAT COMMAND...: until it succeeds, at most two minutes: other tests may keep the machine busy.
 wait_for() {
     local what=$1 begun=$SECONDS
     shift
     until "$@" >/dev/null 2>&1; do
-        if [ $((SECONDS - begun)) -gt 60 ]; then
-            echo "$what did not come up within a minute" >&2
+        if [ $((SECONDS - begun)) -gt 120 ]; then
+            echo "$what: not within two minutes" >&2
             return 1
         fi
         sleep 0.1
@@ -309,7 +309,9 @@ case "$command" in
     install) install ;;
     up) up "$@" ;;
     run)
-        trap 'unset SLURM_CONF; down "$1"' EXIT
+        # Not "$1" in the trap: where `up` fails, that is an argument of `up`.
+        folder=$1
+        trap 'unset SLURM_CONF; down "$folder"' EXIT
         trap 'exit 1' TERM INT HUP
         up "$@"
         echo ready

@@ -1,7 +1,7 @@
 """The truth: the oracle's cluster made of Slurm's own records, and of nothing that Tidegate recorded of them.
 
 Attempts, submissions and what was asked for are those of sacct, reservations those of sacctmgr. Why jobs
-waited, states of nodes and GPUs by node are as `sampler.py` saw them; when an administrator changed a state
+waited, which GPUs they held and states of nodes are as `sampler.py` saw them; when an administrator changed a state
 slurmctld wrote into its log, to the ms.
 """
 
@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 
-from oracle.model import Attempt, Cluster, Job, Node, Reservation, Span, Wait
+from oracle.model import Attempt, Cluster, Hold, Job, Node, Reservation, Span, Wait
 from processes import CLUSTER, Slurm
 from sampler import Sampler, Seen, hosts, numbers
 
@@ -78,31 +78,31 @@ def held(records: list[Record], until: int) -> dict[tuple[str, int], int]:
 
 
 def truth(slurm: Slurm, records: list[Record], sampler: Sampler, product: Cluster, since_s: int) -> Cluster:
-    """What the oracle is to know. When the cluster was observed, when a node was first seen and what samples of
-    devices show are facts of the collectors: these are taken from them, and checked against their lives."""
+    """What the oracle is to know. When the cluster was observed, when a node was first seen, what samples of
+    devices show and which number a device has are facts of the collectors: these are taken from them, and
+    checked against their lives."""
     cluster = Cluster(CLUSTER, product.observed_from, product.observed_to, product.watched_from)
-    cluster.samples = product.samples
+    cluster.samples, cluster.numbers = product.samples, product.numbers
     by_job: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_job[record.job_id].append(record)
     for job_id, own in by_job.items():
         own.sort(key=lambda r: (r.submit, r.start is None, r.start or 0))
-        for job in jobs_of(job_id, own, sampler.jobs[job_id]):
-            cluster.jobs[job.job_id] = job
+        seen = sampler.jobs[job_id]
+        cluster.jobs[job_id] = job_of(job_id, own, seen)
+        cluster.holds += [hold for record in own for hold in holds_of(record, seen)]
     add_nodes(cluster, slurm, sampler, product)
     cluster.reservations = reservations(slurm, sampler, since_s)
     return cluster
 
 
-def jobs_of(job_id: str, own: list[Record], seen: Seen) -> list[Job]:
-    """The job; and for each node of an attempt that Slurm divided unevenly a job of its own, which holds there
-    what it held: `Attempt` knows equal shares only."""
+def job_of(job_id: str, own: list[Record], seen: Seen) -> Job:
     last = own[-1]
     job = Job(job_id, last.team, last.user, last.pool)
     eligible = [r.eligible for r in own if r.eligible is not None and r.eligible > r.submit]
     job.eligible = eligible[-1] if eligible else None
     job.priorities = priorities(own, seen)
-    found, begin, wait_record, runs = [job], own[0].submit, own[0], 0
+    begin, wait_record, runs = own[0].submit, own[0], 0
     for record in own:
         if record.start is None:
             add_wait(job, seen, begin, record.end, record, None)
@@ -110,20 +110,21 @@ def jobs_of(job_id: str, own: list[Record], seen: Seen) -> list[Job]:
             continue
         if begin is not None and begin < record.start:
             add_wait(job, seen, begin, record.start, wait_record, record)
-        divided = seen.gpus.get(record.start // 1000, {})
-        attempt = Attempt(record.start, record.end, [(record.start, record.gpus * 1000, record.nodes)], is_restart=runs > 0)
-        if len(set(divided.values())) > 1:
-            for node, gpus in divided.items():
-                part = Job(f"{job_id}/{node}/{record.start}", job.team, job.user, job.pool)
-                part.attempts = [Attempt(record.start, record.end, [(record.start, gpus * 1000, (node,))])]
-                found.append(part)
-        else:
-            job.attempts.append(attempt)
+        job.attempts.append(Attempt(record.start, record.end, [(record.start, record.gpus * 1000, record.nodes)],
+                                    is_restart=runs > 0))
         resized = record.state == "RESIZING"
         runs += not resized
         begin = record.end if record.state in ("REQUEUED", "PREEMPTED", "NODE_FAIL") and record is not last else None
         wait_record = next((r for r in own if r.submit >= record.submit and r is not record), record)
-    return found
+    return job
+
+
+def holds_of(record: Record, seen: Seen) -> list[Hold]:
+    """The GPUs that scontrol showed for the attempt; none if it ended before it was seen."""
+    if record.start is None:
+        return []
+    return [Hold(record.job_id, node, f"#{number}", None, record.start, record.end, 1000, number=number)
+            for node, devices in seen.gpus.get(record.start // 1000, {}).items() for number in devices]
 
 
 def priorities(own: list[Record], seen: Seen) -> list[tuple[int, int]]:

@@ -12,14 +12,14 @@ EVERY_S = 0.5
 
 @dataclass
 class Seen:
-    """What was seen of one job: while it waited, and which GPUs of which node it held while it ran."""
+    """What was seen of one job: why it waited, and which GPUs of which nodes it held while it ran."""
 
     # (when, reason, priority), whenever one of the two is another than before.
     waits: list[tuple[int, str, int]] = field(default_factory=list)
     # (nodes, GPUs on each in thousandths), where the job asks by the node.
     shape: tuple[int, int] | None = None
-    # start of the attempt (s) -> node -> GPUs
-    gpus: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    # start of the attempt (s) -> node -> numbers of its GPUs there
+    gpus: dict[int, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(dict))
 
 
 class Sampler(threading.Thread):
@@ -72,7 +72,7 @@ class Sampler(threading.Thread):
                 seen.shape = (int(nodes), int(asked[1] or 1) * 1000)
 
     def running(self) -> None:
-        """GPUs by node of what runs: accounting has only their sum."""
+        """Which GPUs of which nodes running jobs hold: accounting has only how many in all."""
         for line in self.slurm.run("scontrol", "--all", "--details", "--oneliner", "show", "job").splitlines():
             words = line.split()
             fields = dict(word.partition("=")[::2] for word in reversed(words))
@@ -83,9 +83,11 @@ class Sampler(threading.Thread):
             for place, word in enumerate(words):
                 if word.startswith("Nodes=") and words[place + 1].startswith("CPU_IDs="):
                     gres = next(w for w in words[place:] if w.startswith("GRES="))
-                    count = sum(int(n) for n in re.findall(r"gpu(?::\w+)?:(\d+)\(", gres))
+                    # gpu:h200:2(IDX:0,5)
+                    devices = [n for inside in re.findall(r"gpu(?::\w+)?:\d+\(IDX:([\d,-]+)\)", gres)
+                               for n in numbers(inside)]
                     for node in hosts(word[6:]):
-                        found[node] = count
+                        found[node] = devices
 
     def nodes(self, before: int) -> None:
         text = self.slurm.run("scontrol", "--all", "--oneliner", "show", "node")

@@ -3,19 +3,42 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tidegate_testing::needs;
 
-/// One cluster at a time: a second would only make the first slower.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Tests mostly wait for Slurm, which takes a tenth of a processor; more clusters would be slow to
+/// come up.
+const AT_ONCE: usize = 2;
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
 
 pub struct Cluster {
     supervisor: Child,
     folder: TempDir,
-    _alone: MutexGuard<'static, ()>,
+    // Dropped after the supervisor has ended.
+    _place: Place,
+}
+
+/// One of `AT_ONCE`, free again when it is dropped.
+struct Place;
+
+impl Place {
+    fn wait() -> Self {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = ENDED.wait_while(running, |running| *running >= AT_ONCE);
+        *free.unwrap_or_else(PoisonError::into_inner) += 1;
+        Self
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ENDED.notify_one();
+    }
 }
 
 fn script() -> PathBuf {
@@ -30,7 +53,7 @@ impl Cluster {
 
     /// The same with more lines in slurm.conf.
     pub fn start_with(arguments: &[&str], conf: &str) -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = Place::wait();
         if std::env::var("CI").is_ok_and(|ci| ci == "true") {
             let installed = Command::new(script()).arg("install").status().unwrap();
             assert!(installed.success(), "Slurm could not be installed");
@@ -51,7 +74,7 @@ impl Cluster {
             supervisor.wait().unwrap();
             panic!("the cluster did not come up; its logs:\n{}", logs(folder.path()));
         }
-        Some(Self { supervisor, folder, _alone: alone })
+        Some(Self { supervisor, folder, _place: place })
     }
 
     pub fn path(&self) -> &Path {
