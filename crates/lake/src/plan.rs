@@ -135,6 +135,24 @@ impl Plan {
         Ok(Self { groups, joined, views })
     }
 
+    /// Only these pipelines, and the raw tables that they are computed from. They must include every
+    /// pipeline that one of them reads. The SQL of what is left is planned once for both plans.
+    pub fn only(&self, names: &BTreeSet<&str>) -> Self {
+        let mut only = self.clone();
+        let is_left = |planned: &Planned| names.contains(planned.pipeline.name.as_str());
+        only.joined.retain(is_left);
+        only.views.retain(is_left);
+        let roots: BTreeSet<String> =
+            self.pipelines().filter(|p| is_left(p)).flat_map(|planned| planned.roots.clone()).collect();
+        only.groups.retain(|group| roots.contains(&group.raw.spec.name));
+        for group in &mut only.groups {
+            group.keyed.retain(is_left);
+            group.windowed.retain(is_left);
+            group.is_joined = only.joined.iter().any(|p| p.roots.contains(&group.raw.spec.name));
+        }
+        only
+    }
+
     /// Joined pipelines whose result is a table.
     pub fn stored_joined(&self) -> impl Iterator<Item = &Planned> {
         self.joined.iter().filter(|p| p.pipeline.stored)

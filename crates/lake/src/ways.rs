@@ -18,6 +18,7 @@ use crate::error::{LakeError, Result};
 use crate::exec::{self, Limits};
 use crate::lake::{Catalog, Lake, Sharing};
 use crate::plan::Plan;
+use crate::sorted::sorted;
 
 /// One way of getting events into the lake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -213,14 +214,9 @@ async fn read(catalog: &Catalog, is_wanted: impl Fn(&str) -> bool) -> Result<Con
             continue;
         }
         let schema = spec.public_schema();
-        let order = schema
-            .fields()
-            .iter()
-            .map(|f| format!("\"{}\" NULLS FIRST", f.name()))
-            .collect::<Vec<_>>()
-            .join(", ");
-        let rows = ctx.sql(&format!("SELECT * FROM {name} ORDER BY {order}")).await?.collect().await?;
-        contents.insert(name.clone(), concat(&schema, &rows)?);
+        let columns: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let rows = concat(&schema, &ctx.table(name.as_str()).await?.collect().await?)?;
+        contents.insert(name.clone(), sorted(&rows, &columns)?);
     }
     Ok(contents)
 }
