@@ -1,6 +1,8 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use crate::LogError;
 use crate::fault::point;
@@ -10,6 +12,10 @@ use crate::fault::point;
 const FORMAT_VERSION: u32 = 1;
 const FORMAT_FILE: &str = "FORMAT";
 const LOCK_FILE: &str = "LOCK";
+/// How long a lock may outlive a killed process: a child that it had just forked keeps its files
+/// open until it becomes a program of its own.
+pub(crate) const OUTLIVES: Duration = Duration::from_secs(5);
+pub(crate) const ASKED_EVERY: Duration = Duration::from_millis(10);
 
 /// A data folder: `FORMAT`, `LOCK`, and below it the log and the lake.
 ///
@@ -99,21 +105,32 @@ fn lock_for(dir: &Path, writers: Writers) -> Result<File, LogError> {
     let io = |e| LogError::io(dir, format!("locking {}", path.display()), e);
     let mut file =
         File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
-    let locked = match writers {
-        Writers::One => file.try_lock(),
-        Writers::Several => file.try_lock_shared(),
-    };
-    match locked {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let pid = fs::read_to_string(&path).ok().and_then(|pid| pid.trim().parse().ok());
-            return Err(LogError::AlreadyOpen { dir: dir.to_path_buf(), pid });
+    let deadline = Instant::now() + OUTLIVES;
+    loop {
+        let locked = match writers {
+            Writers::One => file.try_lock(),
+            Writers::Several => file.try_lock_shared(),
+        };
+        match locked {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) => {
+                let pid = fs::read_to_string(&path).ok().and_then(|pid| pid.trim().parse().ok());
+                if !pid.is_some_and(is_gone) || Instant::now() >= deadline {
+                    return Err(LogError::AlreadyOpen { dir: dir.to_path_buf(), pid });
+                }
+                sleep(ASKED_EVERY);
+            }
+            Err(TryLockError::Error(e)) => return Err(io(e)),
         }
-        Err(TryLockError::Error(e)) => return Err(io(e)),
     }
-    // Only for the message of whoever comes second; the lock itself does not rest on the content.
+    // For the message of whoever comes second; the lock itself does not rest on the content.
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(io)?;
     Ok(file)
+}
+
+/// Whether no such process runs; `false` where the system does not say.
+fn is_gone(pid: u32) -> bool {
+    Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{pid}")).exists()
 }
 
 /// Whether the folder has a format this program reads; `false` if it has none yet.

@@ -5,13 +5,15 @@ use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::Instant;
 
 use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
 use super::journal;
 use super::segment::Segment;
-use crate::data_dir::lock;
+use crate::data_dir::{ASKED_EVERY, OUTLIVES, lock};
 use crate::fault::point;
 use crate::{LogError, TopicPartition};
 
@@ -200,6 +202,8 @@ fn create(dir: &Path, path: &Path, memory_table_bytes: u64) -> Result<(), LogErr
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
 }
 
+/// Opens the store. Its caller holds the log's lock, so a lock on the store is one that outlives its
+/// holder, and is waited for.
 fn open_database(path: &Path, memory_table_bytes: u64) -> fjall::Result<(Database, Keyspace)> {
     let opening = || {
         let db = Database::builder(path)
@@ -211,8 +215,15 @@ fn open_database(path: &Path, memory_table_bytes: u64) -> fjall::Result<(Databas
         let meta = db.keyspace(META, options)?;
         Ok((db, meta))
     };
-    // The store panics on some kinds of damaged files where it ought to return an error.
-    catch_unwind(AssertUnwindSafe(opening)).unwrap_or(Err(fjall::Error::Unrecoverable))
+    let deadline = Instant::now() + OUTLIVES;
+    loop {
+        // The store panics on some kinds of damaged files where it ought to return an error.
+        let opened = catch_unwind(AssertUnwindSafe(opening)).unwrap_or(Err(fjall::Error::Unrecoverable));
+        if !matches!(opened, Err(fjall::Error::Locked)) || Instant::now() >= deadline {
+            return opened;
+        }
+        sleep(ASKED_EVERY);
+    }
 }
 
 /// What an error of the store means for the log.

@@ -24,6 +24,26 @@ fn a_folder_has_one_writer_and_many_readers() {
     DataDir::open(&path).expect("the lock ends with its holder");
 }
 
+/// As after kill -9 of a process that had just forked: the child has its files until it becomes
+/// another program.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_lock_that_outlives_its_holder_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(DataDir::open(dir.path()).unwrap());
+    let mut dead = std::process::Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    fs::write(dir.path().join("LOCK"), format!("{}\n", dead.id())).unwrap();
+    let inherited = fs::File::open(dir.path().join("LOCK")).unwrap();
+    inherited.lock().unwrap();
+    let child = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(inherited);
+    });
+    DataDir::open(dir.path()).expect("its holder is dead");
+    child.join().unwrap();
+}
+
 #[test]
 fn a_newer_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
