@@ -102,19 +102,22 @@ def job_of(job_id: str, own: list[Record], seen: Seen) -> Job:
     eligible = [r.eligible for r in own if r.eligible is not None and r.eligible > r.submit]
     job.eligible = eligible[-1] if eligible else None
     job.priorities = priorities(own, seen)
-    begin, wait_record, runs = own[0].submit, own[0], 0
+    begin, wait_record, runs = None, own[0], 0
     for record in own:
+        # After an attempt it waits from that one's end, else from its submission.
+        if begin is None:
+            begin = record.submit
         if record.start is None:
             add_wait(job, seen, begin, record.end, record, None)
             begin = None
             continue
-        if begin is not None and begin < record.start:
+        if begin < record.start:
             add_wait(job, seen, begin, record.start, wait_record, record)
         job.attempts.append(Attempt(record.start, record.end, [(record.start, record.gpus * 1000, record.nodes)],
                                     is_restart=runs > 0))
         resized = record.state == "RESIZING"
         runs += not resized
-        begin = record.end if record.state in ("REQUEUED", "PREEMPTED", "NODE_FAIL") and record is not last else None
+        begin = record.end
         wait_record = next((r for r in own if r.submit >= record.submit and r is not record), record)
     return job
 

@@ -276,7 +276,9 @@ fn hostile_queries_meet_a_limit_or_have_the_right_answer() {
     let server = Watched::start(&place, "128M");
     let ended = ask_all(&server, 1, Duration::from_secs(2), queries().len(), Instant::now());
     let alone = server.peak_mib();
-    assert!(ended["answered"] >= 14 && ended["memory_limit"] >= 12, "{ended:?}");
+    // Others may be answered within their time, which depends on the machine.
+    let right = queries().iter().filter(|(_, ends)| matches!(ends, Ends::Right(_))).count();
+    assert!(ended["answered"] >= right as u64 && ended["memory_limit"] >= 12, "{ended:?}");
     assert!(alone <= LIMIT_MIB + BASE_MIB, "one after the other they took {alone} MiB");
     let ended = ask_all(&server, 4, Duration::from_secs(1), queries().len() / 2, Instant::now());
     let together = server.peak_mib();
