@@ -135,8 +135,8 @@ impl Plan {
         Ok(Self { groups, joined, views })
     }
 
-    /// Only these pipelines, and the raw tables that they are computed from. They must include every
-    /// pipeline that one of them reads. The SQL of what is left is planned once for both plans.
+    /// The same plan with only these pipelines, and only the raw tables that feed them. `names` must
+    /// include every pipeline that one of them reads. Both plans share the cache of optimized SQL.
     pub fn only(&self, names: &BTreeSet<&str>) -> Self {
         let mut only = self.clone();
         let is_left = |planned: &Planned| names.contains(planned.pipeline.name.as_str());

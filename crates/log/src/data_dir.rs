@@ -12,8 +12,8 @@ use crate::fault::point;
 const FORMAT_VERSION: u32 = 1;
 const FORMAT_FILE: &str = "FORMAT";
 const LOCK_FILE: &str = "LOCK";
-/// How long a lock may outlive a killed process: a child that it had just forked keeps its files
-/// open until it becomes a program of its own.
+/// How long to wait for the lock of a process that is dead. A child that it forked just before
+/// kill -9 inherits the lock and keeps it until exec.
 pub(crate) const OUTLIVES: Duration = Duration::from_secs(5);
 pub(crate) const ASKED_EVERY: Duration = Duration::from_millis(10);
 
@@ -33,7 +33,8 @@ impl DataDir {
     /// Opens the folder for writing; creates it where there is none.
     ///
     /// Fails with [`LogError::AlreadyOpen`] while another process has it open for writing, and with
-    /// [`LogError::NewerFormat`] if a newer program wrote it.
+    /// [`LogError::NewerFormat`] if a newer program wrote it. Waits up to five seconds for a lock
+    /// whose holder is dead.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         Self::open_as(path.as_ref(), Writers::One)
     }

@@ -24,8 +24,7 @@ fn a_folder_has_one_writer_and_many_readers() {
     DataDir::open(&path).expect("the lock ends with its holder");
 }
 
-/// As after kill -9 of a process that had just forked: the child has its files until it becomes
-/// another program.
+/// After kill -9, a child that was just forked keeps the lock until it calls exec.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_lock_that_outlives_its_holder_is_waited_for() {
@@ -36,12 +35,21 @@ fn a_lock_that_outlives_its_holder_is_waited_for() {
     fs::write(dir.path().join("LOCK"), format!("{}\n", dead.id())).unwrap();
     let inherited = fs::File::open(dir.path().join("LOCK")).unwrap();
     inherited.lock().unwrap();
-    let child = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        drop(inherited);
-    });
-    DataDir::open(dir.path()).expect("its holder is dead");
-    child.join().unwrap();
+    let path = dir.path().to_owned();
+    let opener = std::thread::spawn(move || DataDir::open(path));
+    let lock_file = dir.path().join("LOCK").canonicalize().unwrap();
+    let has_it_open = || {
+        let files = fs::read_dir("/proc/self/fd").unwrap();
+        files
+            .filter(|file| fs::read_link(file.as_ref().unwrap().path()).is_ok_and(|to| to == lock_file))
+            .count()
+            == 2
+    };
+    while !has_it_open() && !opener.is_finished() {
+        std::thread::yield_now();
+    }
+    drop(inherited);
+    opener.join().unwrap().expect("its holder is dead");
 }
 
 #[test]
