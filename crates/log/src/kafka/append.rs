@@ -125,7 +125,10 @@ impl Appender<'_> {
                     if !opened.writer.usable() {
                         *open = None;
                     }
-                    return Err(self.name_topic(refused, at));
+                    let LogError::UnknownTopic(_) = refused else { return Err(refused) };
+                    let topic = self.cluster.name(&at.topic);
+                    self.cluster.wait_for(&topic, &format!("appending to {topic}"), deadline)?;
+                    "a broker did not know the topic".into()
                 }
                 Err(Failure::Aborted(reason)) => reason,
                 Err(Failure::Lost(reason)) => {
@@ -147,16 +150,6 @@ impl Appender<'_> {
             }
             thread::sleep(pause.min(deadline.left()));
             pause = (pause * 2).min(PAUSE_MAX);
-        }
-    }
-
-    fn name_topic(&self, refused: LogError, at: &TopicPartition) -> LogError {
-        match refused {
-            LogError::UnknownTopic(_) => {
-                self.cluster.forget(&self.cluster.name(&at.topic));
-                LogError::UnknownTopic(at.topic.clone())
-            }
-            refused => refused,
         }
     }
 

@@ -1,35 +1,33 @@
-//! What all parts ask of the cluster: topics, ends of partitions.
+//! What all parts ask of the cluster: ends of partitions, groups; `topics.rs` has the topics.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::groups::GroupList;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::complaints::{Complaints, Context, Kind, code, is_passing, kind, refused};
 use super::options::KafkaOptions;
 use super::record::offset;
-use crate::check::lock;
+use super::topics::Topics;
 use crate::{Extent, LogError};
 
 /// How long a single request may take before it is asked again.
 const REQUEST: Duration = Duration::from_secs(3);
 /// How long a partition's leader may take to say where the partition ends.
-const LEADER: Duration = Duration::from_secs(1);
+pub(super) const LEADER: Duration = Duration::from_secs(1);
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The end of a call's patience.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     at: Instant,
-    limit: Duration,
+    pub limit: Duration,
 }
 
 impl Deadline {
@@ -57,12 +55,11 @@ pub(super) struct Cluster {
     pub options: KafkaOptions,
     pub complaints: Complaints,
     /// Sees the end of what is committed: the last stable offset.
-    committed: Client,
+    pub committed: Client,
     /// Sees the end of all there is, unfinished transactions too: the high watermark.
-    all: Client,
-    admin: AdminClient<Context>,
-    /// Partitions by topic, as far as asked.
-    partitions: Mutex<HashMap<String, u32>>,
+    pub all: Client,
+    pub admin: AdminClient<Context>,
+    pub topics: Topics,
 }
 
 impl Cluster {
@@ -75,7 +72,7 @@ impl Cluster {
         let all = create(&options.consumer("read_uncommitted"), &complaints).map_err(refused)?;
         let admin = AdminClient::from_config_and_context(&options.admin(), Context(complaints.clone()));
         let admin = admin.map_err(refused)?;
-        Ok(Self { options, complaints, committed, all, admin, partitions: Mutex::default() })
+        Ok(Self { options, complaints, committed, all, admin, topics: Topics::default() })
     }
 
     pub fn id(&self, deadline: Deadline) -> Result<String, LogError> {
@@ -174,113 +171,6 @@ impl Cluster {
         self.unavailable(doing, deadline.limit, reason)
     }
 
-    /// Partitions of a topic by its name in Kafka; `None` if there is no such topic.
-    pub fn find(&self, topic: &str, deadline: Deadline) -> Result<Option<u32>, LogError> {
-        let found = self.ask(&format!("looking up topic {topic}"), deadline, |left| {
-            let metadata = self.committed.fetch_metadata(Some(topic), left)?;
-            let found = metadata.topics().iter().find(|found| found.name() == topic);
-            match found.and_then(|found| Some((found, found.error()?))) {
-                Some((_, error)) => Err(KafkaError::MetadataFetch(error.into())),
-                None => Ok(found.map(|found| found.partitions().len() as u32).filter(|count| *count > 0)),
-            }
-        });
-        let found = match found {
-            Err(LogError::UnknownTopic(_)) => None,
-            found => found?,
-        };
-        match found {
-            Some(count) => drop(lock(&self.partitions).insert(topic.into(), count)),
-            None => drop(lock(&self.partitions).remove(topic)),
-        }
-        self.complaints.forget();
-        Ok(found)
-    }
-
-    /// Partitions as last heard, asked for where unknown.
-    pub fn partitions(
-        &self,
-        topic: &str,
-        at_least: u32,
-        deadline: Deadline,
-    ) -> Result<Option<u32>, LogError> {
-        let known = lock(&self.partitions).get(topic).copied();
-        match known.filter(|count| *count >= at_least) {
-            Some(count) => Ok(Some(count)),
-            None => self.find(topic, deadline),
-        }
-    }
-
-    pub fn forget(&self, topic: &str) {
-        lock(&self.partitions).remove(topic);
-    }
-
-    /// All topics whose names begin with our prefix, without it, and their partitions.
-    pub fn list(&self, deadline: Deadline) -> Result<BTreeMap<String, u32>, LogError> {
-        let prefix = self.name("");
-        self.ask("listing topics", deadline, |left| {
-            let metadata = self.committed.fetch_metadata(None, left)?;
-            let ours = metadata.topics().iter().filter_map(|topic| {
-                Some((topic.name().strip_prefix(&prefix)?.to_owned(), topic.partitions().len() as u32))
-            });
-            Ok(ours.collect())
-        })
-    }
-
-    /// Creates a topic and waits until it may be used; one that exists by then is left as it is.
-    pub fn create(
-        &self,
-        topic: &str,
-        partitions: u32,
-        settings: &[(&str, &str)],
-        deadline: Deadline,
-    ) -> Result<u32, LogError> {
-        let doing = format!("creating topic {topic}");
-        let brokers = self.ask(&doing, deadline, |left| {
-            Ok(self.committed.fetch_metadata(Some(topic), left)?.brokers().len() as u16)
-        })?;
-        let replication = self.options.replication.unwrap_or(brokers.clamp(1, 3));
-        let in_sync = replication.saturating_sub(1).max(1).to_string();
-        let mut new = NewTopic::new(topic, partitions as i32, TopicReplication::Fixed(replication.into()));
-        new = new.set("min.insync.replicas", &in_sync);
-        new = settings.iter().fold(new, |new, (key, value)| new.set(key, value));
-        self.ask(&doing, deadline, |left| {
-            let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
-            match block_on(self.admin.create_topics([&new], &options))?.pop() {
-                Some(Err((_, code))) if code != Code::TopicAlreadyExists => Err(KafkaError::AdminOp(code)),
-                _ => Ok(()),
-            }
-        })?;
-        loop {
-            let reason = match self.ready(topic, deadline)? {
-                Ok(found) => return Ok(found),
-                Err(reason) => reason,
-            };
-            if deadline.passed() {
-                return Err(self.too_late(&doing, deadline, &reason));
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Partitions of a topic that has a leader for each and answers for them; else what it lacks.
-    fn ready(&self, topic: &str, deadline: Deadline) -> Result<Result<u32, String>, LogError> {
-        let Some(count) = self.find(topic, deadline)? else {
-            return Ok(Err("the brokers do not know it yet".into()));
-        };
-        for partition in 0..count {
-            let left = deadline.request();
-            let asked = self.all.fetch_watermarks(topic, partition as i32, left.min(LEADER));
-            let Err(error) = asked.inspect_err(|_| look_again(&self.all, topic, left)) else { continue };
-            match error.rdkafka_error_code().map(kind) {
-                Some(Kind::Passing | Kind::UnknownTopic) => {
-                    return Ok(Err(format!("partition {partition} does not answer: {error}")));
-                }
-                _ => return Err(self.error(&format!("opening topic {topic}"), &error, deadline.limit)),
-            }
-        }
-        Ok(Ok(count))
-    }
-
     /// From the first record to the end of what is committed.
     pub fn extent(&self, topic: &str, partition: u32, deadline: Deadline) -> Result<Extent, LogError> {
         let (start, end) = self.watermarks(&self.committed, topic, partition, deadline)?;
@@ -299,11 +189,11 @@ impl Cluster {
         partition: u32,
         deadline: Deadline,
     ) -> Result<(u64, u64), LogError> {
-        let asked = self.ask(&format!("asking for the ends of {topic}/{partition}"), deadline, |left| {
+        let doing = format!("asking for the ends of {topic}/{partition}");
+        let (low, high) = self.ask_of(topic, &doing, deadline, |left| {
             let asked = of.fetch_watermarks(topic, partition as i32, left.min(LEADER));
             asked.inspect_err(|_| look_again(of, topic, left))
-        });
-        let (low, high) = asked.map_err(|error| self.name_topic(error, topic))?;
+        })?;
         Ok((offset(low), offset(high)))
     }
 
@@ -343,7 +233,7 @@ impl Cluster {
         time_ms: i64,
         deadline: Deadline,
     ) -> Result<Option<u64>, LogError> {
-        let found = self.ask(&format!("looking for a time in {topic}/{partition}"), deadline, |left| {
+        self.ask_of(topic, &format!("looking for a time in {topic}/{partition}"), deadline, |left| {
             let mut wanted = TopicPartitionList::new();
             wanted.add_partition_offset(topic, partition as i32, Offset::Offset(time_ms))?;
             let found = self.committed.offsets_for_times(wanted, left.min(LEADER));
@@ -354,8 +244,7 @@ impl Cluster {
                 Some((Ok(()), Offset::Offset(at))) => Ok(Some(offset(at))),
                 _ => Ok(None),
             }
-        });
-        found.map_err(|error| self.name_topic(error, topic))
+        })
     }
 
     pub fn delete_records(
@@ -365,7 +254,7 @@ impl Cluster {
         before: u64,
         deadline: Deadline,
     ) -> Result<(), LogError> {
-        self.ask(&format!("trimming {topic}/{partition}"), deadline, |left| {
+        self.ask_of(topic, &format!("trimming {topic}/{partition}"), deadline, |left| {
             let mut wanted = TopicPartitionList::new();
             wanted.add_partition_offset(topic, partition as i32, Offset::Offset(before as i64))?;
             let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
@@ -388,21 +277,11 @@ impl Cluster {
     pub fn group_list(&self, group: &str, timeout: Duration) -> KafkaResult<GroupList> {
         self.committed.fetch_group_list(Some(group), timeout)
     }
-
-    fn name_topic(&self, error: LogError, topic: &str) -> LogError {
-        match error {
-            LogError::UnknownTopic(_) => {
-                self.forget(topic);
-                LogError::UnknownTopic(topic.into())
-            }
-            error => error,
-        }
-    }
 }
 
 /// Finds out who leads the topic's partitions now. By itself the client would go on asking a leader
 /// that died.
-fn look_again(client: &Client, topic: &str, left: Duration) {
+pub(super) fn look_again(client: &Client, topic: &str, left: Duration) {
     if let Err(error) = client.fetch_metadata(Some(topic), left) {
         tracing::debug!(target: "kafka", topic, %error, "no news of its leaders");
     }

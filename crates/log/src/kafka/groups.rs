@@ -46,7 +46,7 @@ impl Groups {
     ) -> Result<(), LogError> {
         let client = self.client(cluster, group)?;
         let (doing, mut members) = (format!("committing an offset of group {group}"), None);
-        cluster.ask(&doing, deadline, |_| {
+        cluster.ask_of(topic, &doing, deadline, |_| {
             let mut offsets = TopicPartitionList::new();
             offsets.add_partition_offset(topic, partition as i32, Offset::Offset(at as i64))?;
             match client.commit(&offsets, CommitMode::Sync) {
@@ -74,7 +74,7 @@ impl Groups {
         deadline: Deadline,
     ) -> Result<Option<u64>, LogError> {
         let client = self.client(cluster, group)?;
-        cluster.ask(&format!("asking for an offset of group {group}"), deadline, |left| {
+        cluster.ask_of(topic, &format!("asking for an offset of group {group}"), deadline, |left| {
             let mut asked = TopicPartitionList::new();
             asked.add_partition(topic, partition as i32);
             let committed = client.committed_offsets(asked, left)?;

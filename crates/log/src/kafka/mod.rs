@@ -46,6 +46,8 @@
 //! - [`EventLog::offset_for_time`] begins where Kafka's index says and looks through the records
 //!   from there, since to that index the end of a transaction is a message of the time it was
 //!   written. Over imported history that is a long way.
+//! - A topic that was there is waited for while no broker knows it, since a broker that has just
+//!   started has not heard of every topic yet (see `topics.rs`).
 //! - A message that somebody else wrote to a topic is read as the schema that its frame names.
 //!   Without a frame, it is read as schema 0 with its payload as it is: readers go on, and no
 //!   decoder takes it for an event.
@@ -68,6 +70,7 @@ mod reader;
 mod record;
 mod state;
 mod stats;
+mod topics;
 mod url;
 mod value;
 mod writer;
@@ -153,7 +156,10 @@ impl KafkaLog {
     /// The partition's topic as Kafka knows it, if there is such a partition.
     fn place(&self, at: &TopicPartition, deadline: Deadline) -> Result<String, LogError> {
         let topic = self.cluster.name(&at.topic);
-        let known = self.cluster.partitions(&topic, at.partition + 1, deadline)?;
+        let known = match self.cluster.partitions(&topic, at.partition + 1, deadline)? {
+            None if self.is_declared(&at.topic, deadline)? => self.cluster.find_declared(&topic, deadline)?,
+            known => known,
+        };
         match known.ok_or_else(|| LogError::UnknownTopic(at.topic.clone()))? {
             partitions if at.partition < partitions => Ok(topic),
             partitions => Err(LogError::UnknownPartition {
@@ -162,6 +168,25 @@ impl KafkaLog {
                 partitions,
             }),
         }
+    }
+
+    fn is_declared(&self, topic: &str, deadline: Deadline) -> Result<bool, LogError> {
+        self.state.control(&self.cluster, deadline, |control| control.topics.contains_key(topic))
+    }
+
+    /// The log's topics and their partitions: those that a broker lists, and those that it does not
+    /// know yet.
+    fn list(&self, deadline: Deadline) -> Result<BTreeMap<String, u32>, LogError> {
+        let mut listed = self.cluster.list(deadline)?;
+        let declared = self.state.control(&self.cluster, deadline, |control| control.topics.clone())?;
+        for topic in declared.into_keys() {
+            if !listed.contains_key(&topic)
+                && let Some(partitions) = self.cluster.find_declared(&self.cluster.name(&topic), deadline)?
+            {
+                listed.insert(topic, partitions);
+            }
+        }
+        Ok(listed)
     }
 
     fn extent_by(&self, at: &TopicPartition, deadline: Deadline) -> Result<Extent, LogError> {
@@ -328,7 +353,7 @@ impl EventLog for KafkaLog {
         if existing != config.partitions {
             return Err(LogError::TopicMismatch { topic: topic.into(), existing, wanted: config.partitions });
         }
-        if self.state.control(&self.cluster, deadline, |control| control.topics.contains_key(topic))? {
+        if self.is_declared(topic, deadline)? {
             return Ok(());
         }
         self.write_control(deadline, |control| {
@@ -343,7 +368,7 @@ impl EventLog for KafkaLog {
 
     fn topics(&self) -> Result<Vec<(String, TopicConfig)>, LogError> {
         let deadline = self.cluster.deadline();
-        let mut found = self.cluster.list(deadline)?;
+        let mut found = self.list(deadline)?;
         found.remove(state::TOPIC);
         found.remove(clock::TOPIC);
         self.state.control(&self.cluster, deadline, |control| {
@@ -457,7 +482,7 @@ impl EventLog for KafkaLog {
         let generation = generation.into_inner();
         // Only now can appends of older generations still be open that did not see it; see
         // `Appender::check_generation`.
-        for (topic, partitions) in self.cluster.list(deadline)? {
+        for (topic, partitions) in self.list(deadline)? {
             let name = self.cluster.name(&topic);
             for partition in 0..partitions {
                 let end = self.cluster.high_watermark(&name, partition, deadline)?;

@@ -196,7 +196,10 @@ impl Reader {
         }
         let doing = format!("reading {}/{} from offset {}", self.topic, self.partition, self.next);
         match cluster.error(&doing, error, Duration::ZERO) {
-            LogError::UnknownTopic(_) => Err(LogError::UnknownTopic(self.topic.clone())),
+            LogError::UnknownTopic(_) => {
+                cluster.wait_for(&self.topic, &doing, deadline)?;
+                self.stand_at(cluster, self.next)
+            }
             error => Err(error),
         }
     }

@@ -8,8 +8,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
-use std::thread;
-use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -20,7 +18,6 @@ use crate::written::Written;
 use crate::{LogError, Record, TopicConfig, TopicPartition};
 
 pub(super) const TOPIC: &str = "progress";
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) const CONTROL: u32 = 0;
 pub(super) const GENERATION: &str = "generation";
 /// Whether a copy into this log was begun, and whether it got done: see `copy`.
@@ -155,24 +152,6 @@ impl State {
         tail: &mut MutexGuard<'_, Tail<T>>,
         deadline: Deadline,
         mut apply: impl FnMut(&mut T, Record) -> Result<(), LogError>,
-    ) -> Result<(), LogError> {
-        loop {
-            match self.try_catch_up(cluster, partition, tail, deadline, &mut apply) {
-                // The topic was there when the log was opened: a broker that has just started does
-                // not know of it yet.
-                Err(LogError::UnknownTopic(_)) if !deadline.passed() => thread::sleep(LOOK_AGAIN),
-                done => return done,
-            }
-        }
-    }
-
-    fn try_catch_up<T>(
-        &self,
-        cluster: &Cluster,
-        partition: u32,
-        tail: &mut MutexGuard<'_, Tail<T>>,
-        deadline: Deadline,
-        apply: &mut impl FnMut(&mut T, Record) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
         let end = cluster.high_watermark(&self.topic, partition, deadline)?;
         if end <= tail.next {

@@ -13,6 +13,7 @@ mod crash;
 mod evolution;
 mod families;
 mod members;
+mod missing;
 mod readers;
 mod refusals;
 mod throughput;

@@ -64,7 +64,7 @@ fn share_out(workers: &mut [Worker], partitions: u32) {
     }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "not in time: {what}");
