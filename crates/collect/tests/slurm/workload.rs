@@ -124,7 +124,8 @@ fn cancel(cluster: &Cluster) {
 fn preempt(cluster: &Cluster) {
     let victim = cluster.submit(&["--qos=loan", "--nodes=4", "--gres=gpu:8", "--nice=-100"], TO_BE_REQUEUED);
     cluster.wait_state(&victim, &["R"]);
-    cluster.submit(&["--qos=urgent", "--gres=gpu:8"], "sleep 1");
+    // Ahead of every job that waits: behind one that needs the victim's nodes too, it would wait.
+    cluster.submit(&["--qos=urgent", "--gres=gpu:8", "--nice=-200"], "sleep 1");
     again_now(cluster, &victim);
 }
 

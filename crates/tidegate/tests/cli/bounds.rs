@@ -284,6 +284,7 @@ fn hostile_queries_meet_a_limit_or_have_the_right_answer() {
     let together = server.peak_mib();
     assert!(ended["memory_limit"] >= 12, "{ended:?}");
     assert!(together <= LIMIT_MIB + BASE_MIB, "four at a time they took {together} MiB");
+    server.wait_for_free_memory();
     let all = Ends::Right("500");
     let after = server.ask("SELECT count(*) FROM jobs", all, PATIENCE);
     assert_eq!(after.judge(all), Ok("answered".into()));
