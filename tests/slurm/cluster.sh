@@ -200,9 +200,13 @@ wait_for() {
 
 start_database() {
     local dir=$1 port
+    # A database that starts deletes what others keep in a folder for temporary tables, /tmp by default.
+    local -x TMPDIR="$dir/tmp"
+    mkdir -p "$TMPDIR"
     port=$(($(cat "$dir/ports") + 2))
     mariadb-install-db --no-defaults --datadir="$dir/db" --user="$(id -un)" --skip-test-db \
-        --auth-root-authentication-method=normal --innodb-log-file-size=8M >"$dir/log/install-db.out" 2>&1
+        --auth-root-authentication-method=normal --innodb-log-file-size=8M >"$dir/log/install-db.out" 2>&1 \
+        || { head -n 4 "$dir/log/install-db.out" >&2; return 1; }
     begin "$dir" mariadb mariadbd --no-defaults --user="$(id -un)" --datadir="$dir/db" --socket="$dir/db.sock" \
         --port="$port" --bind-address=127.0.0.1 --pid-file="$dir/pids/mariadb.db" --innodb-log-file-size=8M \
         --innodb-buffer-pool-size=64M --innodb-flush-log-at-trx-commit=0 --skip-log-bin

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
@@ -69,14 +69,22 @@ struct Given {
     data: PathBuf,
 }
 
-/// Demand of `serving` is what stands in a file.
+/// Demand of `serving` is what a file says, once an observation has begun after it was written.
+/// Otherwise a plan could combine the new demand with a cluster where the job that the script waited
+/// for does not run yet, and take back the one node that the job cannot leave.
 struct Scripted {
     file: PathBuf,
+    observed_since_us: Arc<AtomicI64>,
     at_us: i64,
 }
 
 impl Scripted {
     fn gpus(&self, of: Series<'_>) -> Option<f64> {
+        let written = std::fs::metadata(&self.file).and_then(|file| file.modified()).ok()?;
+        let since_us = u64::try_from(self.observed_since_us.load(Ordering::Relaxed)).ok()?;
+        if written >= UNIX_EPOCH + Duration::from_micros(since_us) {
+            return None;
+        }
         let text = std::fs::read_to_string(&self.file).ok()?;
         if of.owner == "serving" { text.trim().parse().ok() } else { None }
     }
@@ -106,32 +114,36 @@ impl Foresees for Scripted {
     }
 }
 
-/// Tells what the target answers, for whoever looks why a day went wrong.
-struct Loud<T>(T);
+/// Tells what the target answers, for whoever looks why a day went wrong; notes when it is asked.
+struct Loud<T> {
+    target: T,
+    observed_since_us: Arc<AtomicI64>,
+}
 
 impl<T: Target> Target for Loud<T> {
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        self.target.capabilities()
     }
 
     fn observe(&mut self) -> Result<ClusterState, TargetError> {
-        self.0.observe()
+        self.observed_since_us.store(now_us(), Ordering::Relaxed);
+        self.target.observe()
     }
 
     fn notify(&mut self, action: &Action) -> Result<Notice, TargetError> {
-        let answer = self.0.notify(action);
+        let answer = self.target.notify(action);
         println!("notify {}: {answer:?}", action.id);
         answer
     }
 
     fn apply(&mut self, action: &Action) -> Result<Receipt, TargetError> {
-        let answer = self.0.apply(action);
+        let answer = self.target.apply(action);
         println!("apply {}: {answer:?}", action.id);
         answer
     }
 
     fn read_back(&mut self, action: &Action) -> Result<Effect, TargetError> {
-        let answer = self.0.read_back(action);
+        let answer = self.target.read_back(action);
         println!("read back {}: {answer:?}", action.id);
         answer
     }
@@ -191,9 +203,11 @@ fn child() {
         ..Settings::default()
     };
     let journal = LogJournal::open(Arc::clone(&log), "tidegate", &holder).unwrap();
-    let forecast = Scripted { file: data.join("demand"), at_us: 0 };
+    let observed_since_us = Arc::new(AtomicI64::new(0));
+    let forecast =
+        Scripted { file: data.join("demand"), observed_since_us: Arc::clone(&observed_since_us), at_us: 0 };
     let target = Informed::new(SlurmTarget::open(config).unwrap(), Arc::clone(&log), "tidegate").unwrap();
-    let mut target = Loud(target);
+    let mut target = Loud { target, observed_since_us };
     let control = Control::of(&data);
     let mut actuator = Actuator::new(Policy::parse(POLICY).unwrap(), settings, journal, forecast);
     loop {
