@@ -9,6 +9,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::functions_aggregate::expr_fn::{count, max};
 use datafusion::logical_expr::{Expr, JoinType, cast};
 use datafusion::physical_plan::streaming::PartitionStream;
@@ -170,11 +171,15 @@ pub async fn register_views(
 }
 
 /// Builds the public catalog from full rows of every stored table.
+///
+/// The tables are registered in a session of their own. They hold their rows, and through these the
+/// session that the rows come from: a session that also held the tables would never be freed.
 pub async fn build(
-    ctx: &SessionContext,
+    runtime: &Arc<RuntimeEnv>,
     plan: &Plan,
     stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
 ) -> Result<Catalog> {
+    let ctx = &exec::session(runtime, Limits { threads: 1, ..Limits::default() });
     let mut catalog = Catalog { levels: plan.levels(), ..Catalog::default() };
     let mut windows = Vec::new();
     for (spec, rows, partitions) in stored {

@@ -101,7 +101,8 @@ impl CatalogSource {
 /// The committed tables below `root`, for readers that do not write: no lock is taken and nothing
 /// is created.
 pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
-    let ctx = exec::session(&exec::runtime(limits)?, limits);
+    let runtime = exec::runtime(limits)?;
+    let ctx = exec::session(&runtime, limits);
     let mut stored = Vec::new();
     let joined = plan.stored_joined().map(|planned| Arc::clone(&planned.spec));
     for spec in plan.groups.iter().flat_map(Group::commit_order).chain(joined) {
@@ -113,7 +114,7 @@ pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Resul
         let rows = catalog::with_overlay(&ctx, &spec, provider, Overlay::default())?;
         stored.push((spec, rows, partitions));
     }
-    catalog::build(&ctx, plan, stored).await
+    catalog::build(&runtime, plan, stored).await
 }
 
 /// Opens the tables of a group, creating all of them in a new lake. A single one that is missing is

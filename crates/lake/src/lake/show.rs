@@ -175,7 +175,7 @@ impl Lake {
         for planned in self.plan.stored_joined() {
             stored.push((Arc::clone(&planned.spec), self.committed_rows(&ctx, &planned.spec).await?, 1));
         }
-        catalog::build(&ctx, &self.plan, stored).await
+        catalog::build(&self.runtime, &self.plan, stored).await
     }
 
     async fn committed_rows(&self, ctx: &SessionContext, spec: &TableSpec) -> Result<DataFrame> {

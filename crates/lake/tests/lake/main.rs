@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod catalogs;
 mod counting;
 mod histories;
 mod ledger;

@@ -1,0 +1,61 @@
+//! A catalog that no query reads any more is freed, with all the rows and files it names.
+
+use std::sync::{Arc, Weak};
+
+use datafusion::catalog::TableProvider;
+use tidegate_events::Event;
+use tidegate_lake::exec::{self, Limits};
+use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
+use tidegate_lake::plan::Plan;
+use url::Url;
+
+use crate::histories::history;
+
+/// A table by its name, which lives no longer than those who read it.
+type Watched = Vec<(String, Weak<dyn TableProvider>)>;
+
+fn watched(catalog: &tidegate_lake::catalog::Catalog) -> Watched {
+    catalog.tables.iter().map(|(name, table)| (name.clone(), Arc::downgrade(table))).collect()
+}
+
+fn alive(tables: &Watched) -> Vec<&str> {
+    tables.iter().filter(|(_, table)| table.strong_count() > 0).map(|(name, _)| name.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_catalog_that_nobody_reads_is_freed() {
+    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
+    let events: Vec<Event> = history(1, 10);
+    for group in &plan.groups {
+        let topic = group.raw.schema.topic();
+        lake.attach(topic, &[0]).await.unwrap();
+        let here: Vec<&Event> = events.iter().filter(|event| event.schema().topic() == topic).collect();
+        let mut intake = lake.intake(topic, 0);
+        (0..).zip(&here).for_each(|(offset, event)| intake.push(offset, event));
+        lake.absorb(intake, here.len() as u64).unwrap();
+    }
+    lake.refresh().await.unwrap();
+
+    // A query plans tables and views, and keeps what it reads until it is done.
+    let before = watched(&lake.catalog().current());
+    let session = exec::session(&exec::runtime(Limits::default()).unwrap(), Limits::default());
+    lake.catalog().current().register(&session).unwrap();
+    let rows = session.sql("SELECT count(*) FROM pending, jobs").await.unwrap().collect().await.unwrap();
+    assert_eq!(rows.len(), 1);
+    lake.flush().await.unwrap();
+    assert_eq!(alive(&before).len(), before.len());
+    drop(session);
+    assert_eq!(alive(&before), [""; 0], "after a flush");
+
+    let before = watched(&lake.catalog().current());
+    lake.assemble().await.unwrap();
+    assert_eq!(alive(&before), [""; 0], "after windows of several topics were computed");
+    let before = watched(&lake.catalog().current());
+    drop(lake);
+    assert_eq!(alive(&before), [""; 0], "after the lake was closed");
+    let before = watched(&committed_catalog(&root, &plan, Limits::default()).await.unwrap());
+    assert_eq!(alive(&before), [""; 0], "of a reader");
+}
