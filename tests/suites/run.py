@@ -24,11 +24,11 @@ from pathlib import Path
 from suite import Suite, Test
 
 SLOWEST = 20
-# Suites that wait for Slurm, the disk and the clock, and work for a quarter of their time at most. The
+# Suites that wait for Slurm and the clock, and work for a quarter of their time at most. The
 # one on Kafka works more, but among the others it would run alone at the end.
 WAITING = {
-    "tidegate-actuator/slurm_target", "tidegate-collect/live", "tidegate-collect/slurm", "tidegate-lake/crash",
-    "tidegate-log/kafka", "tidegate-node/slurm",
+    "tidegate-actuator/slurm_target", "tidegate-collect/live", "tidegate-collect/slurm", "tidegate-log/kafka",
+    "tidegate-node/slurm",
 }
 WAITING_AT_ONCE = 2
 # Begun first where nothing has been measured yet.

@@ -17,11 +17,13 @@ mod victim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::Path;
 
 use camera::Shot;
 use played::Played;
 use several::Several;
 use tables::Tables;
+use tempfile::TempDir;
 use tidegate_events::{Event, SchemaId};
 use tidegate_lake::histories::History;
 use tokio::sync::Mutex;
@@ -29,6 +31,13 @@ use victim::Fate;
 
 /// Instants are heard of by one test at a time.
 static WATCHING: Mutex<()> = Mutex::const_new(());
+
+/// A folder for a history. A process that dies leaves what the page cache holds, whether or not a
+/// disk has it. So memory serves as well, and no test waits for a disk.
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+}
 
 /// Which histories are played at every instant; `None` in short form.
 fn seeds() -> Option<Range<u64>> {

@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use tidegate_lake::ways::Contents;
 
 use crate::camera::{self, Shot};
+use crate::scratch;
 use crate::story::Story;
 use crate::tables::Tables;
 
@@ -23,7 +24,7 @@ pub struct Played {
 
 impl Played {
     pub async fn new(seed: u64, tables: Tables) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let story = Story::new(seed, tables).await;
         let undisturbed = folder.path().join("undisturbed");
         story.play_rest_at_once(&undisturbed).await;

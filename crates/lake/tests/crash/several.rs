@@ -16,6 +16,7 @@ use tidegate_lake::ways::Contents;
 use tidegate_log::{Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig};
 
 use crate::group::Handle;
+use crate::scratch;
 use crate::story::{lake_url, tables_below};
 use crate::tables::Tables;
 use crate::victim::{self, Fate, VICTIM};
@@ -37,7 +38,7 @@ impl Several {
         let plan = on_one_thread("plan").block_on(Tables::Few.plan());
         let records = History { seed, jobs: 4, minutes: 100 }.records(PARTITIONS).unwrap();
         let mut several = Self { seed, plan, records, expected: Contents::new() };
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         several.expected = several.undisturbed(folder.path());
         several
     }
@@ -79,7 +80,7 @@ impl Several {
     /// Two processes, of which one meets its fate at an instant. Returns what it had done last, and
     /// what comes of the tables; `None` if it was done before that.
     pub fn with_fate(&self, fate: Fate, at: usize) -> (Option<String>, Contents) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let data = folder.path();
         let log = self.log(data);
         let [first, second] = Handle::pair(&log);
