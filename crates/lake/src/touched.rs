@@ -234,6 +234,20 @@ mod tests {
     }
 
     #[test]
+    fn a_shape_said_late_holds_from_the_beginning() {
+        use JobEventKind::{Submitted, Waiting};
+        let waiting = |minute, gpus_per_node| {
+            let Event::Job(waiting) = job(Waiting, minute) else { unreachable!() };
+            Event::Job(JobEvent { asked_gpus_per_node_milli: gpus_per_node, ..waiting })
+        };
+        let mut touched = Touched::default();
+        touch(&mut touched, &[job(Submitted, 0)]);
+        assert_eq!(touch(&mut touched, &[waiting(5, None)]), [(5, 5)]);
+        assert_eq!(touch(&mut touched, &[waiting(9, Some(8_000))]), [(0, 9)]);
+        assert_eq!(touch(&mut touched, &[waiting(12, Some(8_000))]), [(12, 12)], "said before");
+    }
+
+    #[test]
     fn a_release_after_the_end_says_what_was_since() {
         use JobEventKind::{DeviceReleased, Ended, Started};
         let mut touched = Touched::default();

@@ -93,12 +93,15 @@ impl Several {
             let other = scope.spawn(|| self.keep_up(data, second.clone(), "other"));
             let (begun, mut is_gone) = (Instant::now(), false);
             while !other.is_finished() {
-                if !is_gone && victim::met().is_some() {
+                // One that has done its part leaves as well: what the other appends or commits after
+                // that is the other one's to put together.
+                if !is_gone && (victim::met().is_some() || victim.is_finished()) {
                     first.is_gone();
                     is_gone = true;
                 }
                 if begun.elapsed() > PATIENCE {
-                    eprintln!("seed {}: not done after {fate:?} at {at}", self.seed);
+                    let met = victim::met();
+                    eprintln!("seed {}: not done after {fate:?} at {at}, having done {met:?}", self.seed);
                     std::process::exit(1);
                 }
                 thread::sleep(Duration::from_millis(2));
