@@ -172,8 +172,9 @@ pub async fn register_views(
 
 /// Builds the public catalog from full rows of every stored table.
 ///
-/// The tables are registered in a session of their own. They hold their rows, and through these the
-/// session that the rows come from: a session that also held the tables would never be freed.
+/// Registers the tables in a new session, not in the one that made the rows. Each table owns its
+/// rows, and each `DataFrame` owns its session, so registering them there would be a reference cycle
+/// and leak the catalog.
 pub async fn build(
     runtime: &Arc<RuntimeEnv>,
     plan: &Plan,

@@ -17,7 +17,6 @@ mod victim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
 
 use camera::Shot;
 use played::Played;
@@ -32,11 +31,15 @@ use victim::Fate;
 /// Instants are heard of by one test at a time.
 static WATCHING: Mutex<()> = Mutex::const_new(());
 
-/// A folder for a history. A process that dies leaves what the page cache holds, whether or not a
-/// disk has it. So memory serves as well, and no test waits for a disk.
+/// A history takes about 50 MB; containers often have only 64 MB of /dev/shm.
+const ENOUGH_BYTES: u64 = 1 << 30;
+
+/// A temporary folder, in memory if there is room. kill -9 leaves the page cache intact, so tmpfs
+/// shows the same state as a disk, and fsync returns at once.
 fn scratch() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+    let memory = "/dev/shm";
+    let free = rustix::fs::statvfs(memory).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+    if free > ENOUGH_BYTES { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
 
 /// Which histories are played at every instant; `None` in short form.

@@ -1,20 +1,21 @@
-//! A catalog that no query reads any more is freed, with all the rows and files it names.
+//! A catalog is freed when its last query ends, with its rows and lists of files.
 
 use std::sync::{Arc, Weak};
 
 use datafusion::catalog::TableProvider;
-use tidegate_events::Event;
+use tidegate_lake::catalog::Catalog;
 use tidegate_lake::exec::{self, Limits};
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
+use tidegate_lake::lake::committed_catalog;
 use tidegate_lake::plan::Plan;
 use url::Url;
 
 use crate::histories::history;
+use crate::long_log::Process;
 
-/// A table by its name, which lives no longer than those who read it.
+/// Tables by name, without keeping them alive.
 type Watched = Vec<(String, Weak<dyn TableProvider>)>;
 
-fn watched(catalog: &tidegate_lake::catalog::Catalog) -> Watched {
+fn watched(catalog: &Catalog) -> Watched {
     catalog.tables.iter().map(|(name, table)| (name.clone(), Arc::downgrade(table))).collect()
 }
 
@@ -27,16 +28,9 @@ async fn a_catalog_that_nobody_reads_is_freed() {
     let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
-    let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
-    let events: Vec<Event> = history(1, 10);
-    for group in &plan.groups {
-        let topic = group.raw.schema.topic();
-        lake.attach(topic, &[0]).await.unwrap();
-        let here: Vec<&Event> = events.iter().filter(|event| event.schema().topic() == topic).collect();
-        let mut intake = lake.intake(topic, 0);
-        (0..).zip(&here).for_each(|(offset, event)| intake.push(offset, event));
-        lake.absorb(intake, here.len() as u64).unwrap();
-    }
+    let mut process = Process::start(&root, &plan).await;
+    process.take_in(&history(1, 10));
+    let mut lake = process.lake;
     lake.refresh().await.unwrap();
 
     // A query plans tables and views, and keeps what it reads until it is done.

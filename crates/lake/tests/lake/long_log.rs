@@ -24,13 +24,13 @@ const SECONDS_PER_COMMIT: u64 = 10;
 const CHECKPOINT_EVERY: u64 = 100;
 
 /// One log partition of each topic, written to by one process.
-struct Process {
-    lake: Lake,
+pub struct Process {
+    pub lake: Lake,
     next: BTreeMap<String, u64>,
 }
 
 impl Process {
-    async fn start(root: &Url, plan: &Plan) -> Self {
+    pub async fn start(root: &Url, plan: &Plan) -> Self {
         let mut lake = Lake::open(root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
         let mut next = BTreeMap::new();
         for group in &plan.groups {
@@ -40,7 +40,7 @@ impl Process {
         Self { lake, next }
     }
 
-    fn take_in(&mut self, events: &[Event]) {
+    pub fn take_in(&mut self, events: &[Event]) {
         for (topic, next) in &mut self.next {
             let here: Vec<&Event> = events.iter().filter(|event| event.schema().topic() == topic).collect();
             let mut intake = self.lake.intake(topic, 0);

@@ -31,7 +31,7 @@ fn altered(folder: &Path, file: &str, from: &str, to: &str) -> PathBuf {
     case
 }
 
-/// In two ways each, and with TIDEGATE_LONG=1 in all five: most of a case's time goes into planning.
+/// Runs each case in two ways to save time, and in all five with TIDEGATE_LONG=1.
 #[test]
 fn shipped_cases_hold_in_every_way() {
     let is_long = std::env::var("TIDEGATE_LONG").is_ok_and(|long| long == "1");

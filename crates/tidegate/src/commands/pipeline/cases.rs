@@ -39,7 +39,11 @@ const SEED: u64 = 1;
   case.toml     pipeline = \"usage_1h\", map = \"jobs_csv\" (or a mapping beside it, \"ours.toml\"), cluster = \"test\" (optional)
   input.csv     what is imported; or, without a map, events.jsonl: an event a line, {\"node_event\": {…}}, as Protobuf's JSON has it
   expected.csv  the pipeline's table, sorted by its key; --bless writes it
-The exit status is 1 if a result differs.")]
+The exit status is 1 if a result differs.
+
+Examples:
+  tidegate pipeline test my_pipelines/tests --pipelines my_pipelines
+  tidegate pipeline test my_pipelines/tests --pipelines my_pipelines --quick")]
 pub struct TestArgs {
     /// Case folders, or folders of case folders
     #[arg(required = true)]
@@ -47,8 +51,7 @@ pub struct TestArgs {
     /// Write the result as the expected one; read it before you keep it
     #[arg(long, env = "TIDEGATE_BLESS", value_parser = clap::builder::FalseyValueParser::new())]
     bless: bool,
-    /// Run each case in two ways instead of five: all at once, and one of the others, which changes
-    /// from case to case
+    /// Run each case in two ways instead of five: all at once and one other, taking turns
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -127,8 +130,8 @@ async fn run_all(
     Ok(done)
 }
 
-/// The ways of a quick run for the case of this number. Cases of one kind stand beside each other,
-/// so that each kind is run in all ways.
+/// The ways in which a quick run tests the case with this number: all at once, and one of the other
+/// four in turn. Cases are sorted by name, so neighbours on the same subject get different ones.
 fn two_ways(number: usize) -> Vec<Way> {
     let [all_at_once, others @ ..] = Way::ALL;
     vec![all_at_once, others[number % others.len()]]
