@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Library rivals of `tidegate bench forecast` on the same series and origins.
 
-    cargo run --release -p tidegate-trial --example forecast -- --traces DIR --dump SERIES --json > ours.json
+    cargo run --release -p tidegate-evaluation --example forecast -- --traces DIR --dump SERIES --json > ours.json
     python3 -m venv venv && venv/bin/pip install -r tests/rivals/requirements.txt
     venv/bin/python tests/rivals/forecast.py SERIES [--ours ours.json] [--models AutoETS,LGB] [--every 1] [--json out.json]
 

@@ -27,12 +27,12 @@ SLOWEST = 20
 # Suites that wait for Slurm and the clock, and work for a quarter of their time at most. The
 # one on Kafka works more, but among the others it would run alone at the end.
 WAITING = {
-    "tidegate-actuator/slurm_target", "tidegate-collect/live", "tidegate-collect/slurm", "tidegate-log/kafka",
+    "tidegate-control/slurm_target", "tidegate-collect/live", "tidegate-collect/slurm", "tidegate-log/kafka",
     "tidegate-node/slurm",
 }
 WAITING_AT_ONCE = 2
 # Begun first where nothing has been measured yet.
-LONGEST = {"tidegate-actuator/slurm_target", "tidegate/cli", "tidegate-lake/crash", "tidegate-lake/lake"}
+LONGEST = {"tidegate-control/slurm_target", "tidegate/cli", "tidegate-lake/crash", "tidegate-lake/lake"}
 CARGO = ["cargo", "test", "--locked", "--workspace"]
 
 

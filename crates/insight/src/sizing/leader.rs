@@ -9,7 +9,7 @@ use super::{Sample, SizingError, error};
 /// A switch is worth a regret that is lower by so much: 1 % of what the cheapest commitments cost.
 pub const SWITCHING: f64 = 0.01;
 /// Regret by which an expert counts e times less in the blend. Both as tried on public traces
-/// (`crates/trial/src/sizing`).
+/// (`crates/evaluation/src/sizing`).
 pub const TEMPERATURE: f64 = 0.1;
 
 /// What each expert would have cost in one past decision.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tidegate_actuator::LogJournal;
 use tidegate_autopilot::action::{ActionId, Change};
 use tidegate_autopilot::actuator::{Actuator, Foresees, Journal, Settings};
 use tidegate_autopilot::forecast::{Trailing, TrailingConfig};
@@ -15,10 +14,11 @@ use tidegate_autopilot::guard::Switch;
 use tidegate_autopilot::intent::{Intent, Stage};
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::target::Target;
+use tidegate_control::LogJournal;
+use tidegate_evaluation::trace::{Demand, Jobs, Pairing, Shape};
 use tidegate_log::{EventLog, LogError, TopicPartition, partition_for};
 use tidegate_sim::target::{Control, SimTarget};
 use tidegate_sim::{Backfill, DAY_US, HOUR_US, MINUTE_US, Outcome, Schedule, Sim};
-use tidegate_trial::trace::{Demand, Jobs, Pairing, Shape};
 
 use crate::commands::CommandError;
 

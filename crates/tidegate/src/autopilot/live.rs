@@ -6,9 +6,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
-use tidegate_actuator::authority::Signers;
-use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
-use tidegate_actuator::{Approval, Control, Informed, LogForecasts, LogJournal, Pager, PagerConfig};
 use tidegate_autopilot::action::ActionId;
 use tidegate_autopilot::actuator::{Actuator, Journal, Known, PolicyTaken, Role, Settings, Stepped, What};
 use tidegate_autopilot::candidate::{Candidates, fits};
@@ -17,6 +14,9 @@ use tidegate_autopilot::intent::{IntentEvent, Limits, What as Step};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::slo::Standing;
 use tidegate_autopilot::target::Target;
+use tidegate_control::authority::Signers;
+use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
+use tidegate_control::{Approval, Control, Informed, LogForecasts, LogJournal, Pager, PagerConfig};
 use tidegate_log::EventLog;
 use tidegate_server::{AutopilotKept, Metrics, ObjectiveKept, QueryService};
 use tokio::sync::watch;
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn where_signers_are_named_a_policy_takes_their_signatures() {
-        let carried = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../actuator/tests/fixtures/authority"));
+        let carried = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../control/tests/fixtures/authority"));
         let folder = tempfile::tempdir().unwrap();
         let copy = |name: &str| std::fs::copy(carried.join(name), folder.path().join(name)).unwrap();
         for name in ["policy.toml", "allowed_signers", "policy.toml.anna.sig"] {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use tidegate_trial::straggler::scene::{Noise, Regime};
-use tidegate_trial::{forecast, straggler};
+use tidegate_evaluation::straggler::scene::{Noise, Regime};
+use tidegate_evaluation::{forecast, straggler};
 
 use crate::commands::{CommandResult, seeds};
 

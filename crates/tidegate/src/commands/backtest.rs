@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use tidegate_evaluation::trace::{Make, NAMES, contender, of_policy};
 use tidegate_sim::backtest::{Contender, Setting, backtest};
-use tidegate_trial::trace::{Make, NAMES, contender, of_policy};
 
 use self::report::{Report, bounds, tell, tell_quotas};
 use self::source::Source;

@@ -15,7 +15,7 @@ use super::{
     CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on, block_on_one_thread, chain,
     name_full_disk, stop_on_signals,
 };
-use tidegate_operator::{Operator, Pace, Published};
+use tidegate_signals::{Operator, Pace, Published};
 
 /// How often the log is looked at for more: what a step shows is said as soon as its last report is
 /// seen.

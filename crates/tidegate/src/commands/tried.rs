@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate_actuator::{Control, authority};
 use tidegate_autopilot::actuator::{Entry, Planned, What};
 use tidegate_autopilot::candidate::shadow::{MARK, Shadowed, Told as Thinks};
 use tidegate_autopilot::candidate::summary::{Side, Summary, summary};
@@ -14,6 +13,7 @@ use tidegate_autopilot::candidate::{Canaries, Told};
 use tidegate_autopilot::planner::{Decision, Plan, Report};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::record::Score;
+use tidegate_control::{Control, authority};
 use tidegate_server::QueryService;
 
 use super::{CommandError, DataArgs, ask, block_on, committed, quoted};

@@ -129,7 +129,7 @@ fn a_policy_is_checked_with_what_it_tries() {
 
 #[test]
 fn a_policy_is_checked_for_what_it_widens_and_who_signed_it() {
-    let carried = concat!(env!("CARGO_MANIFEST_DIR"), "/../actuator/tests/fixtures/authority");
+    let carried = concat!(env!("CARGO_MANIFEST_DIR"), "/../control/tests/fixtures/authority");
     let policy = format!("{carried}/policy.toml");
     let signers = format!("{carried}/allowed_signers");
     let said =

@@ -7,9 +7,9 @@ use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tidegate_evaluation::straggler::scene::{Injected, Place as Where, Plan, Regime, Stream, What};
 use tidegate_events::{Event, v1};
 use tidegate_insight::straggler::{Class, StepReport};
-use tidegate_trial::straggler::scene::{Injected, Place as Where, Plan, Regime, Stream, What};
 
 use crate::program::{Place, query, run, succeed, tidegate, wait_until};
 use crate::support::Response;

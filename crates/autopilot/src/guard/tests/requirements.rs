@@ -203,8 +203,8 @@ const TESTS: &[&str] = &[
     include_str!("../../candidate/tests.rs"),
     include_str!("../../policy/direction/tests.rs"),
     include_str!("../../slo/tests.rs"),
-    include_str!("../../../../actuator/src/authority/tests.rs"),
-    include_str!("../../../../actuator/src/pager/tests.rs"),
+    include_str!("../../../../control/src/authority/tests.rs"),
+    include_str!("../../../../control/src/pager/tests.rs"),
     include_str!("../../../../log/src/kafka/options.rs"),
 ];
 

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use chrono::DateTime;
 use serde::Serialize;
+use tidegate_evaluation::trace::{self, QuotaReport, site};
 use tidegate_sim::backtest::{Interval, Metric, Row, Setting};
 use tidegate_sim::gpu_hours;
 use tidegate_sim::policy::fluid_bound_gpu_us;
-use tidegate_trial::trace::{self, QuotaReport, site};
 
 /// What policies were compared on.
 #[derive(Debug, Serialize)]

@@ -5,9 +5,9 @@ use chrono::DateTime;
 use clap::Args;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tidegate_evaluation::trace::site::History;
 use tidegate_lake::runner::Pace;
 use tidegate_server::QueryService;
-use tidegate_trial::trace::site::History;
 
 use crate::commands::{
     CommandError, DataArgs, LogArgs, Opened, ask, block_on, block_on_one_thread, committed, name_full_disk,

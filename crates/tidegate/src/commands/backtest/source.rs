@@ -5,11 +5,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
+use tidegate_evaluation::trace::site::{Site, Wanted};
+use tidegate_evaluation::trace::{
+    Demand, DemandTrace, Jobs, Pairing, QuotaReport, Shape, curves, lend_quotas,
+};
 use tidegate_sim::backtest::Setting;
 use tidegate_sim::generate::{Arrivals, Load};
 use tidegate_sim::{DAY_US, MINUTE_US};
-use tidegate_trial::trace::site::{Site, Wanted};
-use tidegate_trial::trace::{Demand, DemandTrace, Jobs, Pairing, QuotaReport, Shape, curves, lend_quotas};
 
 use super::report::About;
 use super::site::Asked;

@@ -4,10 +4,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
 use tidegate_autopilot::action::{Action, Adjust, Change, Kind};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Capabilities, Effect, Receipt, Target, TargetError};
+use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
 use tidegate_testing::needs;
 
 use crate::jobs::resize;

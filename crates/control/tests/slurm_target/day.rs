@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
-use tidegate_actuator::{Control, Informed, LogJournal};
 use tidegate_autopilot::action::{Action, Kind};
 use tidegate_autopilot::actuator::{Actuator, Foresees, Journal, Known, Settings, What};
 use tidegate_autopilot::forecast::{DemandForecast, Series};
@@ -18,6 +16,8 @@ use tidegate_autopilot::intent::{Stage, What as Step};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
+use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
+use tidegate_control::{Control, Informed, LogJournal};
 use tidegate_events::v1::{Envelope, NodeHealthState, NodeSignal};
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::{

@@ -4,8 +4,8 @@
 
 use std::{ops::Range, path::PathBuf, process::ExitCode};
 
+use tidegate_evaluation::trace::{Demand, Jobs, NAMES, Pairing, Shape, TraceError, contender, curves};
 use tidegate_sim::backtest::{Contender, Interval, Metric, Setting, backtest};
-use tidegate_trial::trace::{Demand, Jobs, NAMES, Pairing, Shape, TraceError, contender, curves};
 
 const USAGE: &str = "usage: pairing --traces DIR [--jobs NAME] [--serving NAME] [--days N] [--history N] [--seeds A..B] [--policy NAME]...";
 /// Sizes up to which scaling curves go.

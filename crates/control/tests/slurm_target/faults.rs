@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
+use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
 
 use tempfile::TempDir;
 use tidegate_autopilot::action::{Adjust, Change, Fact, Kind};

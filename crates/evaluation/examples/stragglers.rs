@@ -4,8 +4,8 @@
 
 use std::process::ExitCode;
 
-use tidegate_trial::straggler::scene::{Noise, Regime};
-use tidegate_trial::straggler::{Judge, Options, Tidegate, hear, run, stands};
+use tidegate_evaluation::straggler::scene::{Noise, Regime};
+use tidegate_evaluation::straggler::{Judge, Options, Tidegate, hear, run, stands};
 
 fn main() -> ExitCode {
     let asked = match parse(std::env::args().skip(1)) {
@@ -65,7 +65,9 @@ fn list(options: &Options) {
         });
         let alarms = alarms.iter().flatten().map(|alarm| {
             let node = match alarm.target {
-                tidegate_trial::straggler::Target::Node(node) => truth.ranks_of_node(node, alarm.said_us),
+                tidegate_evaluation::straggler::Target::Node(node) => {
+                    truth.ranks_of_node(node, alarm.said_us)
+                }
                 _ => None,
             };
             let text = format!(

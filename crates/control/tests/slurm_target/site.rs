@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate_actuator::slurm::{NoticeConfig, OwnerConfig, ShareConfig, SlurmConfig, SlurmTarget};
 use tidegate_autopilot::action::{Action, Change, Fact};
 use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Effect, Receipt, Target, TargetError};
+use tidegate_control::slurm::{NoticeConfig, OwnerConfig, ShareConfig, SlurmConfig, SlurmTarget};
 
 use crate::cluster::{Cluster, wait_for};
 

@@ -12,9 +12,9 @@ mod broker;
 
 use std::sync::{Arc, Barrier};
 
-use tidegate_actuator::LogJournal;
 use tidegate_autopilot::actuator::{Entry, Journal, Known, What};
 use tidegate_autopilot::intent::Lease;
+use tidegate_control::LogJournal;
 use tidegate_events::SchemaId;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, KafkaLog, TopicConfig};
 

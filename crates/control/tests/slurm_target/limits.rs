@@ -1,10 +1,10 @@
 //! Loans of a number of GPUs by the limit of the borrower's QOS: used, prolonged, given back, ended
 //! by Slurm alone.
 
-use tidegate_actuator::slurm::{LendBy, OwnerConfig, ShareConfig};
 use tidegate_autopilot::action::{Action, Adjust, Change, Fact};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Effect, TargetError};
+use tidegate_control::slurm::{LendBy, OwnerConfig, ShareConfig};
 
 use crate::cluster::wait_for;
 use crate::site::{MINUTE_US, Site, action, names, now_us};

@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tidegate_actuator::slurm::{SlurmConfig, SlurmTarget};
 use tidegate_autopilot::action::{Action, Change};
 use tidegate_autopilot::target::{Effect, Target};
+use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
 
 use crate::cluster::wait_for;
 use crate::jobs::resize;

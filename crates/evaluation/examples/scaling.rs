@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use tidegate_trial::sizing::{ScalingRow, SizingTrialError, profiles, scaling_errors};
+use tidegate_evaluation::sizing::{ScalingRow, SizingTrialError, profiles, scaling_errors};
 
 const USAGE: &str = "usage: scaling --traces DIR [--fit GPUS] [--json]";
 

@@ -3,7 +3,7 @@
 
 use std::{error::Error, fs, path::PathBuf};
 
-use tidegate_trial::forecast::{Options, load, run};
+use tidegate_evaluation::forecast::{Options, load, run};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut options = Options { traces: PathBuf::from("."), sets: Vec::new() };

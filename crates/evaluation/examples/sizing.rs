@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use tidegate_trial::sizing::{RegretTable, SizingTrialError, TERMS, demand_cases, regret_table};
+use tidegate_evaluation::sizing::{RegretTable, SizingTrialError, TERMS, demand_cases, regret_table};
 
 const USAGE: &str = "usage: sizing --traces DIR [--rho SHARE,...] [--json]";
 
@@ -64,7 +64,7 @@ fn print(table: &RegretTable) {
     for row in table.rows.iter().filter(|row| row.term_hours == TERMS[0]) {
         let day = table.rows.iter().find(|other| other.policy == row.policy && other.term_hours == TERMS[1]);
         let of_day =
-            |value: fn(&tidegate_trial::sizing::RegretRow) -> f64| day.map_or(f64::NAN, value) * 100.0;
+            |value: fn(&tidegate_evaluation::sizing::RegretRow) -> f64| day.map_or(f64::NAN, value) * 100.0;
         println!(
             "{:36} {:7.1} {:7.1}   {:7.1} {:7.1}",
             row.policy,
