@@ -3,12 +3,11 @@
 //! file, a clock or the network.
 //!
 //! A [`target::Target`] (Slurm, Kubernetes, the simulator) tells the [`state::ClusterState`] and
-//! carries out an [`action::Action`]; the [`actuator`] is the one who asks it to.
+//! carries out an [`action::Action`]; the [`executor`] is the one who asks it to.
 #![warn(missing_docs)]
 
 pub mod action;
-pub mod actuator;
-pub mod candidate;
+pub mod executor;
 mod fingerprint;
 #[cfg(test)]
 mod fixture;
@@ -17,7 +16,8 @@ pub mod guard;
 pub mod intent;
 pub mod planner;
 pub mod policy;
-pub mod record;
+pub mod rollout;
+pub mod scorecard;
 pub mod slo;
 pub mod state;
 pub mod target;

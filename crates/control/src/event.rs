@@ -6,11 +6,11 @@ mod tried;
 use std::collections::BTreeMap;
 
 use tidegate_autopilot::action::{Action, Kind};
-use tidegate_autopilot::actuator::{Entry, Planned, PolicyTaken, What};
+use tidegate_autopilot::executor::{Entry, Planned, PolicyTaken, What};
 use tidegate_autopilot::guard::{Refusal, Rule};
 use tidegate_autopilot::intent::{IntentEvent, What as Step};
 use tidegate_autopilot::planner::{Decision, Predicted};
-use tidegate_autopilot::record::Score;
+use tidegate_autopilot::scorecard::Score;
 use tidegate_autopilot::slo::Alert;
 use tidegate_autopilot::state::Object;
 use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind, Envelope};

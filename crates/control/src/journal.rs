@@ -1,10 +1,10 @@
 //! The journal on the log: one partition, whose order tells whose lease it is. Each life of an
-//! actuator is a source of its own, whose epoch is the generation of its lease.
+//! executor is a source of its own, whose epoch is the generation of its lease.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_autopilot::actuator::{Entry, Journal, JournalError};
+use tidegate_autopilot::executor::{Entry, Journal, JournalError};
 use tidegate_events::SchemaId;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 

@@ -1,7 +1,7 @@
 //! Random days against what must never happen: `cargo run --release -p tidegate-sim --example soak
 //! -- FROM TO`.
 //!
-//! Seeds `FROM..TO`, with the product's planner, guard and actuator by the policy `auto`.
+//! Seeds `FROM..TO`, with the product's planner, guard and executor by the policy `auto`.
 
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{

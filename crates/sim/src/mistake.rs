@@ -1,7 +1,7 @@
 //! Forecasts that are wrong without knowing it, as a fault of their own.
 
 use tidegate_autopilot::{
-    actuator::Foresees,
+    executor::Foresees,
     forecast::{DemandForecast, Series},
     state::ClusterState,
 };

@@ -1,14 +1,14 @@
-//! The product's actuator, with its planner, guard and forecast, on a simulated cluster: what it
+//! The product's executor, with its planner, guard and forecast, on a simulated cluster: what it
 //! needs to run there, and the person who approves. It acts through the target interface alone.
 
 use tidegate_autopilot::{
     action::ActionId,
-    actuator::{Actuator, Journal, JournalError, Settings, Stepped},
-    candidate::Candidates,
+    executor::{Executor, Journal, JournalError, Settings, Stepped},
     forecast::{Series, Trailing, TrailingConfig},
     guard::Switch,
     intent::{Intent, Limits, Stage},
     policy::{Mode, Policy},
+    rollout::Candidates,
     target::Target,
 };
 
@@ -39,10 +39,10 @@ impl Default for Habits {
 /// What it foresees demand by.
 pub type Foresight = Mistaken<Trailing>;
 
-/// One life of the product's actuator.
+/// One life of the product's executor.
 #[derive(Debug)]
 pub struct Pilot<J> {
-    actuator: Actuator<J, Foresight>,
+    executor: Executor<J, Foresight>,
     approval_us: i64,
 }
 
@@ -57,14 +57,14 @@ impl<J: Journal> Pilot<J> {
             seed: life,
             ..Settings::default()
         };
-        let actuator = Actuator::new(policy, settings, journal, foresight);
-        Self { actuator, approval_us: habits.approval_us }
+        let executor = Executor::new(policy, settings, journal, foresight);
+        Self { executor, approval_us: habits.approval_us }
     }
 
     /// Tries these beside its policy.
     #[must_use]
     pub fn beside(self, candidates: Candidates) -> Self {
-        Self { actuator: self.actuator.beside(candidates), ..self }
+        Self { executor: self.executor.beside(candidates), ..self }
     }
 
     /// Looks, plans, and takes each open action as far as it goes now.
@@ -77,21 +77,21 @@ impl<J: Journal> Pilot<J> {
         switch: &mut dyn FnMut() -> Switch,
         now_us: i64,
     ) -> Result<Stepped, JournalError> {
-        self.actuator.learn(|foresight| foresight.set_now(now_us));
+        self.executor.learn(|foresight| foresight.set_now(now_us));
         let approved = self.approved(now_us);
-        self.actuator.step(target, switch, &approved, now_us)
+        self.executor.step(target, switch, &approved, now_us)
     }
 
     /// What it knows of demand: whoever comes after it has it from the log.
     pub fn foresight(&mut self) -> Foresight {
         let mut known = None;
-        self.actuator.learn(|foresight| known = Some(foresight.clone()));
+        self.executor.learn(|foresight| known = Some(foresight.clone()));
         known.expect("what learns is called at once")
     }
 
     /// Takes what another knew of demand for its own.
     pub fn learn(&mut self, known: Foresight) {
-        self.actuator.learn(|foresight| *foresight = known);
+        self.executor.learn(|foresight| *foresight = known);
     }
 
     /// What has waited for a person for long enough.
@@ -101,7 +101,7 @@ impl<J: Journal> Pilot<J> {
                 && intent.decision.mode == Mode::Approve
                 && now_us - intent.at_us() >= self.approval_us
         };
-        let waiting = self.actuator.known().intents.open().filter(waits);
+        let waiting = self.executor.known().intents.open().filter(waits);
         waiting.map(|intent| (intent.decision.action.id.clone(), "operator".to_owned())).collect()
     }
 }

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use tidegate_autopilot::{
     action::{Change, Kind},
-    actuator::{Actuator, Entry, Foresees, InMemory, Journal, Known, Settings, What},
-    candidate::{Canary, Candidates, Told, shadow::Told as Thinks, summary::summary},
+    executor::{Entry, Executor, Foresees, InMemory, Journal, Known, Settings, What},
     forecast::{Series, Trailing, TrailingConfig},
     guard::Switch,
     policy::{Mode, Policy, RollbackRules},
+    rollout::{Canary, Candidates, Told, shadow::Told as Thinks, summary::summary},
 };
 use tidegate_sim::{
     DAY_US, HOUR_US, MINUTE_US, Sim,
@@ -61,25 +61,25 @@ fn pilot(
     journal: InMemory,
     tried: Candidates,
     setting: &Setting,
-) -> Actuator<InMemory, Trailing> {
+) -> Executor<InMemory, Trailing> {
     let settings = Settings { holder: holder.to_owned(), lease_ms: 90_000, ..Settings::default() };
-    Actuator::new(policy, settings, journal, warmed(setting)).beside(tried)
+    Executor::new(policy, settings, journal, warmed(setting)).beside(tried)
 }
 
 /// Runs until `until_us` after the beginning, looking each minute.
-fn run<F: Foresees>(actuator: &mut Actuator<InMemory, F>, target: &mut SimTarget, until_us: i64) {
+fn run<F: Foresees>(executor: &mut Executor<InMemory, F>, target: &mut SimTarget, until_us: i64) {
     while target.sim().now_us() < until_us {
-        step(actuator, target, &[]);
+        step(executor, target, &[]);
     }
 }
 
 fn step<F: Foresees>(
-    actuator: &mut Actuator<InMemory, F>,
+    executor: &mut Executor<InMemory, F>,
     target: &mut SimTarget,
     approved: &[(String, String)],
 ) {
     let now_us = target.sim().now_us();
-    actuator.step(target, &mut || Switch::On, approved, EPOCH_US + now_us).unwrap();
+    executor.step(target, &mut || Switch::On, approved, EPOCH_US + now_us).unwrap();
     target.run_until((now_us / MINUTE_US + 1) * MINUTE_US);
 }
 
@@ -109,8 +109,8 @@ fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
     let tried = Candidates { shadow: Some(named("shadow")), canary: None };
     let mut base = named("base");
     base.modes.values_mut().for_each(|mode| *mode = Mode::Observe);
-    let mut actuator = pilot(base, "one", journal.clone(), tried, &setting);
-    run(&mut actuator, &mut target, 30 * HOUR_US);
+    let mut executor = pilot(base, "one", journal.clone(), tried, &setting);
+    run(&mut executor, &mut target, 30 * HOUR_US);
     assert!(target.deeds().is_empty());
     let (known, entries) = read(&journal);
     assert_eq!(known.rejected, 0);
@@ -139,8 +139,8 @@ fn with_a_shadow_beside_it_what_is_done_is_the_same() {
     let done = |shadow: Option<Policy>| {
         let (mut target, journal) = (cluster(&setting), InMemory::default());
         let tried = Candidates { shadow, canary: None };
-        let mut actuator = pilot(Policy::auto(), "one", journal.clone(), tried, &setting);
-        run(&mut actuator, &mut target, 26 * HOUR_US);
+        let mut executor = pilot(Policy::auto(), "one", journal.clone(), tried, &setting);
+        run(&mut executor, &mut target, 26 * HOUR_US);
         let done: Vec<_> = target.deeds().iter().map(|deed| (deed.kind, deed.asked_us)).collect();
         (done, journal)
     };
@@ -241,10 +241,10 @@ fn a_canary_of_owners_that_nobody_knows_never_begins() {
     let (mut target, journal) = (cluster(&setting), InMemory::default());
     let stranger = Canary { owners: ["stranger".to_owned()].into(), ..canary(&setting, 3) };
     let tried = Candidates { shadow: None, canary: Some(stranger) };
-    let mut actuator = pilot(patient("base"), "one", journal.clone(), tried, &setting);
-    run(&mut actuator, &mut target, 20 * HOUR_US);
+    let mut executor = pilot(patient("base"), "one", journal.clone(), tried, &setting);
+    run(&mut executor, &mut target, 20 * HOUR_US);
     let (known, entries) = read(&journal);
-    assert!(told(&entries).is_empty() && actuator.acting_canary().is_none());
+    assert!(told(&entries).is_empty() && executor.acting_canary().is_none());
     let lends = lends(&known, 0..i64::MAX);
     assert!(!lends.is_empty() && lends.iter().all(Option::is_none));
 }

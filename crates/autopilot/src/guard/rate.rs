@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::history::{direction, prolongs};
 use super::{Case, Outcome, Past, Refusal, Rule, counts_as, refuse, subject};
 use crate::action::{Change, Kind};
-use crate::planner::interruption;
 use crate::state::DrainedBy;
+use crate::state::interruption;
 
 const HOUR_US: i64 = 3_600_000_000;
 const DAY_US: i64 = 24 * HOUR_US;

@@ -3,7 +3,7 @@
 //! whoever comes after a crash folds the events and goes on.
 //!
 //! [`Intent::next`] says what to do, [`Intent::judge_apply`] and [`Intent::judge_read_back`] what
-//! an answer of the target means, [`Intent::fold`] takes an event. The actuator does nothing but
+//! an answer of the target means, [`Intent::fold`] takes an event. The executor does nothing but
 //! ask, record and call.
 
 mod fold;

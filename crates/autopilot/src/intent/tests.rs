@@ -222,7 +222,7 @@ fn a_failure_after_applying_is_compensated() {
     assert_eq!(intent.next(1, NOW, &LIMITS), Step::Over);
 }
 
-/// A target in memory that carries out an id once, and an actuator that dies after `steps` steps.
+/// A target in memory that carries out an id once, and an executor that dies after `steps` steps.
 fn run(
     intents: &mut Intents,
     log: &mut Vec<IntentEvent>,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::work::Work;
+use super::builder::Work;
 use crate::state::{Job, JobId, JobKind, Object, PoolName};
 
 /// What is advised.

@@ -6,8 +6,8 @@
 //! Before it begins it follows the forecast. Then it only grows: the owner's jobs may be on it, and
 //! what is left of it ends soon.
 
+use super::builder::{Wanted, Work};
 use super::lend::level_for;
-use super::work::{Wanted, Work};
 use crate::action::{Adjust, Change, Fact, Kind};
 use crate::forecast::Series;
 use crate::policy::Reach;

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use super::loss::interruption;
+use super::builder::{Wanted, Work};
 use super::plan::{Alternative, Predicted};
-use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
 use crate::policy::Reach;
+use crate::state::interruption;
 use crate::state::{DrainedBy, Job, JobId, Node, NodeName, NodeState, Object, PoolName};
 
 fn reach_of(name: &NodeName, node: &Node) -> Reach {

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::loss::interruption;
+use super::builder::Work;
 use super::room::Room;
 use super::victims::{Cause, open_to, take, ways};
-use super::work::Work;
 use crate::action::{Change, Kind};
 use crate::policy::Reach;
+use crate::state::interruption;
 use crate::state::{Job, JobId, JobKind, Node, NodeName, Object, PoolName};
 
 pub(super) fn plan(work: &mut Work<'_>) {

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use super::builder::Work;
 use super::resize::{Gain, gain, hold_ms, why_not};
 use super::spare::Spare;
-use super::work::Work;
 use crate::forecast::Series;
 use crate::state::{Job, JobId, JobKind, OwnerName, PoolName};
 

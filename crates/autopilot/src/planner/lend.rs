@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::builder::{Wanted, Work};
 use super::growers::{Growers, candidates, growers};
 use super::plan::Alternative;
 use super::room::Room;
-use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
 use crate::fingerprint::shuffled;
 use crate::forecast::Series;

@@ -6,12 +6,12 @@
 
 mod advice;
 mod ahead;
+mod builder;
 mod cover;
 mod drain;
 mod gather;
 mod growers;
 mod lend;
-mod loss;
 mod overdue;
 mod part;
 mod plan;
@@ -22,21 +22,19 @@ mod resize;
 mod room;
 mod spare;
 mod victims;
-mod work;
 
 pub use advice::{Advice, Advised};
 pub use cover::{Choice, Group, cheapest};
-pub use loss::{Interruption, interruption};
 pub use plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
 
 use crate::action::Kind;
-use crate::candidate::Canary;
 use crate::fingerprint::fingerprint;
 use crate::forecast::DemandForecast;
 use crate::policy::Policy;
+use crate::rollout::Canary;
 use crate::state::ClusterState;
+use builder::Work;
 use part::Part;
-use work::Work;
 
 /// Kinds of decision in the order in which they are made: what is owed comes first.
 const STAGES: [fn(&mut Work<'_>); 11] = [

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::builder::Work;
 use super::victims::{Cause, Way, open_to, take, ways};
-use super::work::Work;
 use crate::action::Kind;
 use crate::state::{Job, JobId, Loan, LoanId, NodeName, Object, Writer};
 

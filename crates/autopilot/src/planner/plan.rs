@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
-use super::work::same_change;
+use super::builder::same_change;
 use crate::action::{Action, Kind};
 use crate::forecast::Answer;
 use crate::policy::{Mode, Reach};

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::builder::Work;
 use super::cover::{Group, cheapest};
 use super::victims::{Cause, Way, open_to, others, take, ways};
-use super::work::Work;
 use crate::action::Kind;
 use crate::policy::Reach;
 use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};

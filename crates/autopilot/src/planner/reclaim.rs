@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::builder::{Wanted, Work};
 use super::cover::{Group, cheapest};
 use super::lend::{headroom, level_for, promise_to_requests, promised};
 use super::victims::{Cause, Way, open_to, others, take, ways};
-use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
 use crate::forecast::Series;
 use crate::state::{JobId, Loan, LoanId, NodeName, Object, Writer};

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use tidegate_insight::sizing::Prices;
 
+use super::builder::{Wanted, Work};
 use super::plan::Alternative;
-use super::work::{Wanted, Work};
 use crate::action::{Adjust, Change, Fact, Kind};
 use crate::forecast::Series;
 use crate::policy::Reach;

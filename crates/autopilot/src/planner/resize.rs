@@ -6,13 +6,13 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use super::loss::interruption;
+use super::builder::{Wanted, Work};
 use super::plan::Alternative;
 use super::spare::{Beside, Places, Spare};
 use super::victims::rate_ms;
-use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
 use crate::policy::Reach;
+use crate::state::interruption;
 use crate::state::{GrowBy, Job, JobId, JobKind, NodeName, Object};
 
 /// A job that may grow.

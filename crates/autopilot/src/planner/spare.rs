@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
+use super::builder::Work;
 use super::plan::Decision;
 use super::room::Room;
-use super::work::Work;
 use crate::action::Change;
 use crate::state::{Job, JobId, LoanId, OwnerName, PoolName};
 

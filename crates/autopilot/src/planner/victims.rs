@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::builder::{Wanted, Work};
 use super::cover::Choice;
-use super::loss::interruption;
 use super::plan::{Alternative, Predicted};
-use super::work::{Wanted, Work};
 use crate::action::{Change, Fact, Kind};
+use crate::state::interruption;
 use crate::state::{GrowBy, Job, JobId, JobKind, NodeName};
 
 /// One way to take GPUs from a job.

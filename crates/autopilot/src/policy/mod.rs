@@ -134,7 +134,7 @@ pub struct Policy {
     pub services: Vec<Service>,
     /// Mode by kind.
     pub modes: BTreeMap<Kind, Mode>,
-    /// How far the record of each kind lets it go, by the actuator: no file says it, recorded plans
+    /// How far the record of each kind lets it go, by the executor: no file says it, recorded plans
     /// do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_most: BTreeMap<Kind, Mode>,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::action::{Action, Change};
-use crate::actuator::{Entry, Known, What};
+use crate::executor::{Entry, Known, What};
 use crate::intent::{IntentEvent, Stage, What as Step};
 use crate::planner::{Decision, Predicted};
 use crate::policy::{Mode, Policy, Reach};

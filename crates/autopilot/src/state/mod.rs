@@ -8,6 +8,7 @@ mod capacity;
 mod curve;
 mod foreseen;
 mod job;
+mod loss;
 mod node;
 mod occupancy;
 
@@ -19,6 +20,7 @@ pub use capacity::{Loan, Owner, Pool, Reservation, Share, Writer};
 pub use curve::{CurveError, CurvePoint, ScalingCurve};
 pub use foreseen::{BoundsOff, ForeseenBy};
 pub use job::{Checkpoint, GrowBy, Job, JobKind, JobState};
+pub use loss::{Interruption, interruption};
 pub use node::{Drain, DrainedBy, Health, Node, NodeState};
 pub use occupancy::Occupancy;
 

@@ -1,7 +1,7 @@
 //! What is told of policies that are tried beside the one that acts.
 
-use tidegate_autopilot::candidate::shadow::{Decided, Shadowed, Told as Thinks};
-use tidegate_autopilot::candidate::{Canary, Told};
+use tidegate_autopilot::rollout::shadow::{Decided, Shadowed, Told as Thinks};
+use tidegate_autopilot::rollout::{Canary, Told};
 use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind};
 
 use super::{object, rule_name, tell_predicted};

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use tidegate_autopilot::action::{Action, Kind};
-use tidegate_autopilot::actuator::{Actuator, Entry, Journal, Planned, Settings, What};
+use tidegate_autopilot::executor::{Entry, Executor, Journal, Planned, Settings, What};
 use tidegate_autopilot::forecast::{Chosen, SeriesNames};
 use tidegate_autopilot::guard::{Rule, Switch};
 use tidegate_autopilot::intent;
@@ -156,7 +156,7 @@ fn say(log: &dyn EventLog, state: CoverageState, below95_ppm: u32, at_ms: i64) {
 
 /// Life of an autopilot on the log: a plan at each call.
 struct Pilot {
-    actuator: Actuator<LogJournal, Chosen>,
+    executor: Executor<LogJournal, Chosen>,
     forecasts: LogForecasts,
     reader: LogJournal,
 }
@@ -171,15 +171,15 @@ impl Pilot {
         let reader = LogJournal::open(Arc::clone(log), "c", "reader").unwrap();
         let forecasts = LogForecasts::new(Arc::clone(log), "c", ISSUED_MS).unwrap();
         let chosen = Chosen::new(policy.forecast, SeriesNames::default());
-        Self { actuator: Actuator::new(policy, Settings::default(), journal, chosen), forecasts, reader }
+        Self { executor: Executor::new(policy, Settings::default(), journal, chosen), forecasts, reader }
     }
 
     /// What was recorded: the plan, and refusals of loans.
     fn step(&mut self, at_ms: i64) -> (Planned, Vec<intent::What>) {
         let mut target = Still { now_us: at_ms * 1_000, applied: BTreeSet::new() };
-        let Self { actuator, forecasts, .. } = self;
-        actuator.learn(|chosen| forecasts.read(chosen.published()).unwrap());
-        actuator.step(&mut target, &mut || Switch::On, &[], at_ms * 1_000).unwrap();
+        let Self { executor, forecasts, .. } = self;
+        executor.learn(|chosen| forecasts.read(chosen.published()).unwrap());
+        executor.step(&mut target, &mut || Switch::On, &[], at_ms * 1_000).unwrap();
         let entries: Vec<Entry> = self.reader.read().unwrap();
         let planned = entries.iter().find_map(|entry| match &entry.what {
             What::Planned(planned) => Some((**planned).clone()),

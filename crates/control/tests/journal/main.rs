@@ -12,7 +12,7 @@ mod broker;
 
 use std::sync::{Arc, Barrier};
 
-use tidegate_autopilot::actuator::{Entry, Journal, Known, What};
+use tidegate_autopilot::executor::{Entry, Journal, Known, What};
 use tidegate_autopilot::intent::Lease;
 use tidegate_control::LogJournal;
 use tidegate_events::SchemaId;

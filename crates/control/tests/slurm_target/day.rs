@@ -1,4 +1,4 @@
-//! A day on a real Slurm: the planner, guard and actuator act by themselves, in a process that is
+//! A day on a real Slurm: the planner, guard and executor act by themselves, in a process that is
 //! killed with -9 every few seconds, while people drain a node, edit a loan and cancel a job.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::action::{Action, Kind};
-use tidegate_autopilot::actuator::{Actuator, Foresees, Journal, Known, Settings, What};
+use tidegate_autopilot::executor::{Executor, Foresees, Journal, Known, Settings, What};
 use tidegate_autopilot::forecast::{DemandForecast, Series};
 use tidegate_autopilot::intent::{Stage, What as Step};
 use tidegate_autopilot::policy::Policy;
@@ -209,10 +209,10 @@ fn child() {
     let target = Informed::new(SlurmTarget::open(config).unwrap(), Arc::clone(&log), "tidegate").unwrap();
     let mut target = Loud { target, observed_since_us };
     let control = Control::of(&data);
-    let mut actuator = Actuator::new(Policy::parse(POLICY).unwrap(), settings, journal, forecast);
+    let mut executor = Executor::new(Policy::parse(POLICY).unwrap(), settings, journal, forecast);
     loop {
         signal(log.as_ref(), &data.join("nodes"));
-        let stepped = actuator.step(&mut target, &mut || control.switch(), &[], now_us()).unwrap();
+        let stepped = executor.step(&mut target, &mut || control.switch(), &[], now_us()).unwrap();
         for (action, what) in stepped.steps {
             println!("{action} {what}");
         }

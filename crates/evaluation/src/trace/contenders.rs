@@ -32,7 +32,7 @@ pub fn contender(name: &str) -> Option<Make> {
     })
 }
 
-/// The product by a policy: planner, guard and actuator.
+/// The product by a policy: planner, guard and executor.
 pub fn of_policy(policy: Policy) -> Make {
     Box::new(move |_| Contender::Pilot {
         rules: Box::new(policy.clone()),

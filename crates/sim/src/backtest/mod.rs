@@ -10,7 +10,7 @@ pub use quotas::{Owners, QuotaLender, QuotaRun, play_quotas};
 pub use setting::{Arrival, Setting, Terms, Unknowns};
 
 use serde::Serialize;
-use tidegate_autopilot::{actuator::InMemory, guard::Switch, policy::Policy as Rules};
+use tidegate_autopilot::{executor::InMemory, guard::Switch, policy::Policy as Rules};
 
 use crate::{
     DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
@@ -118,7 +118,7 @@ impl Metric {
 pub enum Contender {
     /// One that sees and changes the simulation itself.
     Policy(Box<dyn Policy>),
-    /// The product: its planner, guard and actuator see and act through the target interface only,
+    /// The product: its planner, guard and executor see and act through the target interface only,
     /// with all that goes wrong on the way.
     Pilot {
         /// The policy file it goes by.

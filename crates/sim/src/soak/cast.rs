@@ -1,4 +1,4 @@
-//! Who acts in a soak: lives of the product's actuator over one journal, some of which die at a
+//! Who acts in a soak: lives of the product's executor over one journal, some of which die at a
 //! write, hang in the midst of a step while another takes over, or go on beside it.
 
 use std::cell::{Cell, RefCell};
@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use tidegate_autopilot::{
     action::Action,
-    actuator::{Entry, InMemory, Journal, JournalError, Role, What},
-    candidate::Candidates,
+    executor::{Entry, InMemory, Journal, JournalError, Role, What},
     policy::Policy,
+    rollout::Candidates,
     state::ClusterState,
     target::{Capabilities, Effect, Notice, Receipt, Target, TargetError},
 };

@@ -1,11 +1,11 @@
 //! What must never happen, checked from outside: by the cluster and by the journal, not by what an
-//! actuator believes.
+//! executor believes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Serialize;
-use tidegate_autopilot::{action::Kind, actuator::InMemory, candidate::shadow::MARK, policy::Policy};
+use tidegate_autopilot::{action::Kind, executor::InMemory, policy::Policy, rollout::shadow::MARK};
 
 use super::records::Records;
 use crate::{
@@ -225,7 +225,7 @@ impl Checker {
         self.seen = target.deeds().len();
     }
 
-    /// A day after the last actuator died, nothing is lent any more.
+    /// A day after the last executor died, nothing is lent any more.
     pub(super) fn end(&mut self, target: &SimTarget) {
         if target.open_loans() > 0 {
             let what = format!("{} loans are open a day after everybody died", target.open_loans());

@@ -1,7 +1,7 @@
 //! Long random runs against what must never happen. Each seed draws a cluster, its jobs and demand,
 //! and a swarm of faults: a random choice of kinds (Groce et al., Swarm Testing, ISSTA 2012), so
 //! that kinds also meet alone. It is the product that acts: its planner, guard, forecast and
-//! actuator, over a journal that outlives them.
+//! executor, over a journal that outlives them.
 
 mod cast;
 mod check;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use serde::Serialize;
-use tidegate_autopilot::{actuator::InMemory, guard::Switch, policy::Policy};
+use tidegate_autopilot::{executor::InMemory, guard::Switch, policy::Policy};
 
 use crate::{
     DAY_US, HOUR_US, Sim, SimError,
@@ -40,7 +40,7 @@ pub struct Soaked {
     pub deeds: u64,
     /// Loans that were opened and ended.
     pub loans: u64,
-    /// Times that an actuator learnt in the midst of a step that it had lost its lease.
+    /// Times that an executor learnt in the midst of a step that it had lost its lease.
     pub fenced: u64,
     /// Plans that were made again from the journal.
     pub plans: u64,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use tidegate_autopilot::{
     action::ActionId,
-    actuator::{Entry, InMemory, Journal, Known, Planned, What},
-    candidate::Told,
+    executor::{Entry, InMemory, Journal, Known, Planned, What},
     intent::{IntentEvent, Stage, What as Step},
+    rollout::Told,
 };
 
 use super::Invariant;

@@ -92,7 +92,7 @@ pub struct Swarm {
     off: Vec<(Range<i64>, Switch)>,
 }
 
-/// An actuator hangs, and another is started that acts meanwhile. It wakes up and goes on.
+/// An executor hangs, and another is started that acts meanwhile. It wakes up and goes on.
 #[derive(Debug, Clone, Copy)]
 struct Hang {
     at_us: i64,
@@ -102,7 +102,7 @@ struct Hang {
     looks: u32,
 }
 
-/// An actuator dies at a write.
+/// An executor dies at a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kill {
     /// Writes that it has left.
@@ -284,7 +284,7 @@ impl Swarm {
         }
     }
 
-    /// Whether an actuator hangs soon: after how many things it does, and for how many looks.
+    /// Whether an executor hangs soon: after how many things it does, and for how many looks.
     pub(super) fn hangs(&self, now_us: i64) -> Option<(u32, u32)> {
         let hang = self.hangs.iter().find(|hang| hang.at_us == now_us)?;
         Some((hang.moments, hang.looks))

@@ -6,14 +6,14 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_autopilot::{
     action::{Adjust, Change},
-    actuator::{Known, Planned},
-    candidate::{
-        Canary, Candidates,
-        shadow::{MARK, Shadowed, Told},
-    },
+    executor::{Known, Planned},
     intent::{IntentEvent, What as Step},
     planner::Decision,
     policy::{Policy, RollbackRules},
+    rollout::{
+        Canary, Candidates,
+        shadow::{MARK, Shadowed, Told},
+    },
     state::{ClusterState, OwnerName},
 };
 

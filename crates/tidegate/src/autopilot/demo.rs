@@ -1,5 +1,5 @@
 //! The autopilot on a simulated cluster, for those who look at Tidegate for the first time: real
-//! arrivals of jobs, a real tide of requests, the planner, guard and actuator that act on real
+//! arrivals of jobs, a real tide of requests, the planner, guard and executor that act on real
 //! clusters, and a journal on the log like any other.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tidegate_autopilot::action::{ActionId, Change};
-use tidegate_autopilot::actuator::{Actuator, Foresees, Journal, Settings};
+use tidegate_autopilot::executor::{Executor, Foresees, Journal, Settings};
 use tidegate_autopilot::forecast::{Trailing, TrailingConfig};
 use tidegate_autopilot::guard::Switch;
 use tidegate_autopilot::intent::{Intent, Stage};
@@ -34,7 +34,7 @@ const ROW_US: i64 = 2 * HOUR_US;
 const BAR: u32 = 32;
 const SEED: u64 = 11;
 
-/// A simulated cluster that an actuator runs.
+/// A simulated cluster that an executor runs.
 pub struct Demo {
     target: SimTarget,
     /// The same cluster, which nobody runs.
@@ -92,7 +92,7 @@ impl Demo {
         )
     }
 
-    /// Lets the actuator run the cluster, with its journal on the log; tells a row every two hours.
+    /// Lets the executor run the cluster, with its journal on the log; tells a row every two hours.
     /// Each takes `row_takes` at least; `go_on` is asked in between.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Demo {
         let holder = "demo".to_owned();
         let journal = LogJournal::open(log, CLUSTER, &holder)?;
         let settings = Settings { holder, lease_ms: 300_000, ..Settings::default() };
-        let mut actuator = Actuator::new(policy(), settings, journal, self.forecast.clone());
+        let mut executor = Executor::new(policy(), settings, journal, self.forecast.clone());
         let (mut lent, mut returned) = (0, 0);
         while self.target.sim().now_us() < ENDS_US {
             let began = std::time::Instant::now();
@@ -115,11 +115,11 @@ impl Demo {
             let (mut lends, mut reclaims) = (0, 0);
             while self.target.sim().now_us() < until_us {
                 let now_us = self.target.sim().now_us();
-                let approved = asked(&actuator);
+                let approved = asked(&executor);
                 let stepped =
-                    actuator.step(&mut self.target, &mut || Switch::On, &approved, EPOCH_US + now_us)?;
+                    executor.step(&mut self.target, &mut || Switch::On, &approved, EPOCH_US + now_us)?;
                 for (action, _) in stepped.steps.iter().filter(|(_, what)| *what == "verified") {
-                    let intent = actuator.known().intents.get(action);
+                    let intent = executor.known().intents.get(action);
                     match intent.map(|intent| &intent.decision.action.change) {
                         // One that goes on is no new loan.
                         Some(Change::Lend { extends: None, .. }) => lends += 1,
@@ -196,9 +196,9 @@ fn policy() -> Policy {
 }
 
 /// What waits for a person since the last look, approved.
-fn asked<J: Journal, F: Foresees>(actuator: &Actuator<J, F>) -> Vec<(ActionId, String)> {
+fn asked<J: Journal, F: Foresees>(executor: &Executor<J, F>) -> Vec<(ActionId, String)> {
     let waits = |intent: &&Intent| intent.stage == Stage::Proposed && intent.decision.mode == Mode::Approve;
-    let waiting = actuator.known().intents.open().filter(waits);
+    let waiting = executor.known().intents.open().filter(waits);
     waiting.map(|intent| (intent.decision.action.id.clone(), "somebody".to_owned())).collect()
 }
 

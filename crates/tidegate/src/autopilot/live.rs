@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use tidegate_autopilot::action::ActionId;
-use tidegate_autopilot::actuator::{Actuator, Journal, Known, PolicyTaken, Role, Settings, Stepped, What};
-use tidegate_autopilot::candidate::{Candidates, fits};
+use tidegate_autopilot::executor::{Executor, Journal, Known, PolicyTaken, Role, Settings, Stepped, What};
 use tidegate_autopilot::forecast::{Chosen, Series};
 use tidegate_autopilot::intent::{IntentEvent, Limits, What as Step};
 use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::rollout::{Candidates, fits};
 use tidegate_autopilot::slo::Standing;
 use tidegate_autopilot::target::Target;
 use tidegate_control::authority::Signers;
@@ -204,7 +204,7 @@ impl Config {
 /// An autopilot that has looked at its cluster once, ready to run.
 pub struct Live {
     config: Config,
-    actuator: Actuator<LogJournal, Chosen>,
+    executor: Executor<LogJournal, Chosen>,
     forecasts: LogForecasts,
     target: Informed<SlurmTarget>,
     control: Control,
@@ -261,13 +261,13 @@ impl Live {
             let owners: Vec<&str> = canary.owners.iter().map(String::as_str).collect();
             beside.push(format!("canary  {} for {}", canary.policy.name, owners.join(", ")));
         }
-        let mut actuator = Actuator::new(policy, settings, journal, forecast).beside(tried);
+        let mut executor = Executor::new(policy, settings, journal, forecast).beside(tried);
         if let Some(taken) = taken {
-            actuator.note(What::Policy(taken));
+            executor.note(What::Policy(taken));
         }
         let pager = config.pager.as_ref().map(|pager| Pager::start(pager, &config.folder, &config.cluster));
         let pager = pager.transpose()?;
-        Ok(Self { actuator, forecasts, target, control, signers, pager, config, beside })
+        Ok(Self { executor, forecasts, target, control, signers, pager, config, beside })
     }
 
     /// What it can do, by what policy, and whether it may: for people.
@@ -276,7 +276,7 @@ impl Live {
         let kinds: Vec<&str> = capabilities.kinds.iter().map(|kind| kind.name()).collect();
         let mut told = vec![
             format!("cluster {} on {}: it can {}", self.config.cluster, capabilities.name, kinds.join(", ")),
-            format!("policy  {}", self.actuator.policy().name),
+            format!("policy  {}", self.executor.policy().name),
             format!("switch  {}", self.control.told().unwrap_or_else(|e| format!("cannot be read: {e}"))),
         ];
         told.extend(self.beside.iter().cloned());
@@ -312,7 +312,7 @@ impl Live {
         for Hour { at_us, pool, team, gpus } in &hours {
             let of = Series { owner: team, pool };
             (0..6).for_each(|step| {
-                self.actuator.learn(|forecast| forecast.past().observe(of, at_us + step * 600_000_000, *gpus))
+                self.executor.learn(|forecast| forecast.past().observe(of, at_us + step * 600_000_000, *gpus))
             });
         }
         Ok(hours.len())
@@ -346,22 +346,22 @@ impl Live {
             let looks = matches!(role, Some(Role::Acts { .. }));
             let approved = self.judged(&given, looks);
             let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
-            let Self { forecasts, actuator, .. } = &mut self;
-            actuator.learn(|forecast| {
+            let Self { forecasts, executor, .. } = &mut self;
+            executor.learn(|forecast| {
                 // What is known of it grows old meanwhile, and is not used then.
                 if let Err(error) = forecasts.read(forecast.published()) {
                     tracing::warn!("published forecasts cannot be read: {error}");
                 }
             });
             let control = &self.control;
-            match self.actuator.step(&mut self.target, &mut || control.switch(), &approved, now_us) {
+            match self.executor.step(&mut self.target, &mut || control.switch(), &approved, now_us) {
                 Ok(stepped) => {
                     if matches!(stepped.role, Role::Acts { .. }) {
                         if self.signers.is_none() || looks {
                             control.took_up(&given);
                         }
                         if let Some(pager) = &self.pager {
-                            pager.tell(self.actuator.known().slo.firing().cloned().collect());
+                            pager.tell(self.executor.known().slo.firing().cloned().collect());
                         }
                     }
                     metrics.observe_autopilot(&self.kept(matches!(stepped.role, Role::Acts { .. }), now_us));
@@ -379,7 +379,7 @@ impl Live {
 
     /// How it does, for monitoring.
     fn kept(&self, acts: bool, now_us: i64) -> AutopilotKept {
-        let standings = self.actuator.known().slo.standings(&self.actuator.policy().slo, now_us);
+        let standings = self.executor.known().slo.standings(&self.executor.policy().slo, now_us);
         let kept = |standing: &Standing| ObjectiveKept {
             objective: standing.series.objective.name(),
             kind: standing.series.kind.map_or("all", |kind| kind.name()),
@@ -410,7 +410,7 @@ impl Live {
         let mut counted = Vec::new();
         for approval in given.iter().filter(|_| looks) {
             let action = &approval.action;
-            let known = self.actuator.known();
+            let known = self.executor.known();
             let plan = known.intents.get(action).map(|intent| intent.plan.clone());
             // A canary is started anew the same way.
             let begun = known.canaries.get(action).map(|stands| stands.beginning());
@@ -428,7 +428,7 @@ impl Live {
                     let what = Step::ApprovalRefused { by: approval.by.clone(), why };
                     // When and by whose lease is written where it is recorded.
                     let event = IntentEvent { action: action.clone(), at_us: 0, generation: 0, what };
-                    self.actuator.note(What::Step(Box::new(event)));
+                    self.executor.note(What::Step(Box::new(event)));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The autopilot's record, read from the tables.
 
 use serde::{Deserialize, Serialize};
-use tidegate_autopilot::actuator::{Entry, Planned, What};
+use tidegate_autopilot::executor::{Entry, Planned, What};
 use tidegate_server::QueryService;
 
 use crate::commands::{CommandError, ask, quoted};

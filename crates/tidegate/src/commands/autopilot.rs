@@ -11,9 +11,9 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use tidegate_autopilot::action::Kind;
-use tidegate_autopilot::actuator::{Entry, Known, What};
+use tidegate_autopilot::executor::{Entry, Known, What};
 use tidegate_autopilot::policy::Policy;
-use tidegate_autopilot::record::{summary, trust};
+use tidegate_autopilot::scorecard::{summary, trust};
 use tidegate_control::{Control, authority};
 use tidegate_server::{Metrics, serve};
 use tokio::sync::watch;

@@ -28,7 +28,7 @@ use super::{CommandError, CommandResult, policy, seeds};
 
 The first policy is what the others are compared with. `static` keeps jobs and services apart, first come, first served; `backfill` lets
 short jobs go before; `lyra` (EuroSys 2023) and `gfs` (a spot quota) lend; `clairvoyant` knows the future; `lender` lends what is not needed
-at the moment; `autopilot` is the product's planner, guard and actuator by the policy `auto` (`tidegate policy show auto`), through the interface that
+at the moment; `autopilot` is the product's planner, guard and executor by the policy `auto` (`tidegate policy show auto`), through the interface that
 real schedulers have. A FILE is a policy of yours.
 
 `made-up` draws jobs and demand for each seed, with sizes, lengths and tides as published. `ms_itp_jobs` and `philly_multigpu_attempts` are

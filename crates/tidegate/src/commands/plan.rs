@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use tidegate_autopilot::actuator::Planned;
+use tidegate_autopilot::executor::Planned;
 use tidegate_autopilot::planner::{Advice, Considered, Decision};
 use tidegate_server::QueryService;
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use tidegate_autopilot::candidate::{Canary, Candidates};
 use tidegate_autopilot::policy::{Changed, NAMED, Policy, changes};
+use tidegate_autopilot::rollout::{Canary, Candidates};
 use tidegate_control::authority::Signers;
 
 use super::{CommandError, CommandResult};

@@ -21,7 +21,7 @@ pub struct SimArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs planner, guard and actuator on random clusters with random faults and counts what must
+    /// Runs planner, guard and executor on random clusters with random faults and counts what must
     /// never happen
     #[command(after_help = "Examples:
   tidegate sim soak --seeds 0..20
@@ -52,7 +52,7 @@ struct Report {
     days: i64,
     /// Faults that were injected, by kind.
     faults: BTreeMap<FaultKind, u64>,
-    /// Effects on clusters, loans that ended, times that an actuator learnt in the midst of a step
+    /// Effects on clusters, loans that ended, times that an executor learnt in the midst of a step
     /// that it had lost its lease, and plans that were made again from the journal.
     effects: u64,
     loans_ended: u64,

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate_autopilot::actuator::{Entry, Planned, What};
-use tidegate_autopilot::candidate::shadow::{MARK, Shadowed, Told as Thinks};
-use tidegate_autopilot::candidate::summary::{Side, Summary, summary};
-use tidegate_autopilot::candidate::{Canaries, Told};
+use tidegate_autopilot::executor::{Entry, Planned, What};
 use tidegate_autopilot::planner::{Decision, Plan, Report};
 use tidegate_autopilot::policy::Policy;
-use tidegate_autopilot::record::Score;
+use tidegate_autopilot::rollout::shadow::{MARK, Shadowed, Told as Thinks};
+use tidegate_autopilot::rollout::summary::{Side, Summary, summary};
+use tidegate_autopilot::rollout::{Canaries, Told};
+use tidegate_autopilot::scorecard::Score;
 use tidegate_control::{Control, authority};
 use tidegate_server::QueryService;
 
@@ -215,7 +215,7 @@ fn stand(told: &[(i64, Told)]) -> Vec<Line> {
             owners.insert(what.id(), what.owners.iter().cloned().collect());
         }
     }
-    let line = |(id, stands): (&String, &tidegate_autopilot::candidate::Stands)| Line {
+    let line = |(id, stands): (&String, &tidegate_autopilot::rollout::Stands)| Line {
         canary: id.clone(),
         policy: stands.policy.clone(),
         owners: owners.get(id).cloned().unwrap_or_default(),

@@ -1,5 +1,5 @@
 //! The safety requirements of the field notes on control (section 5) that concern planner, guard,
-//! intents and record, and the tests of each. The others are the actuator's, the targets' or the
+//! intents and record, and the tests of each. The others are the executor's, the targets' or the
 //! server's.
 
 /// Number, requirement, tests.

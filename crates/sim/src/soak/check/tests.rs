@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use tidegate_autopilot::{
     action::{Action, Change},
-    actuator::{Entry, Journal, Planned, What},
+    executor::{Entry, Journal, Planned, What},
     forecast::Recorded,
     guard::{Refusal, Rule},
     intent::{IntentEvent, What as Step},

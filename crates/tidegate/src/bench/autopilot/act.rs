@@ -1,5 +1,5 @@
 //! From an event that makes a change necessary to the action that is verified and on record: the
-//! product's actuator on a simulated cluster, its journal and the event on an embedded log.
+//! product's executor on a simulated cluster, its journal and the event on an embedded log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use tidegate_autopilot::action::{Change, Kind};
-use tidegate_autopilot::actuator::{Actuator, Settings};
+use tidegate_autopilot::executor::{Executor, Settings};
 use tidegate_autopilot::forecast::{Series, Trailing, TrailingConfig};
 use tidegate_autopilot::guard::Switch;
 use tidegate_autopilot::intent::{Intent, Limits, Stage};
@@ -46,7 +46,7 @@ pub enum Event {
     DemandJump,
 }
 
-/// How often the actuator looks and plans.
+/// How often the executor looks and plans.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     pub look_every_s: u32,
@@ -121,7 +121,7 @@ struct Trial {
     look_us: i64,
     log: Arc<EmbeddedLog>,
     target: Informed<SimTarget>,
-    actuator: Actuator<LogJournal, Trailing>,
+    executor: Executor<LogJournal, Trailing>,
     /// The node that is bad.
     node: String,
 }
@@ -160,9 +160,9 @@ impl Trial {
             ..Settings::default()
         };
         let target = Informed::new(target, shared, &cluster)?;
-        let actuator = Actuator::new(event.policy()?, settings, journal, forecast);
+        let executor = Executor::new(event.policy()?, settings, journal, forecast);
         let look_us = i64::from(pace.look_every_s) * SECOND_US;
-        Ok(Self { event, event_us, look_us, log, target, actuator, node })
+        Ok(Self { event, event_us, look_us, log, target, executor, node })
     }
 
     fn run(mut self) -> Result<Taken, CommandError> {
@@ -212,7 +212,7 @@ impl Trial {
     }
 
     fn look(&mut self, now_us: i64) -> Result<(), CommandError> {
-        self.actuator.step(&mut self.target, &mut || Switch::On, &[], EPOCH_US + now_us)?;
+        self.executor.step(&mut self.target, &mut || Switch::On, &[], EPOCH_US + now_us)?;
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Trial {
     /// What was decided on since the event.
     fn since(&self) -> impl Iterator<Item = &Intent> {
         let from_us = EPOCH_US + self.event_us;
-        self.actuator.known().intents.all().filter(move |intent| intent.at_us() >= from_us)
+        self.executor.known().intents.all().filter(move |intent| intent.at_us() >= from_us)
     }
 
     /// Whether what the event made necessary is verified, and nothing of it is open.

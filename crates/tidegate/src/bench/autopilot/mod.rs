@@ -18,7 +18,7 @@ use crate::commands::CommandError;
 
 planner and guard: one state of a cluster of --nodes and --jobs, planned --plans times, and the guard's verdict on each decision.
 
-bad_node and demand_jump: the actuator on a simulated cluster, its journal on an embedded log that is fsynced as ever. A signal that a
+bad_node and demand_jump: the executor on a simulated cluster, its journal on an embedded log that is fsynced as ever. A signal that a
 node is bad, or a service that suddenly needs all of its nodes, of which some are lent, is appended at a moment drawn by the
 seed. cluster_ms is the time on the cluster's clock until all that was decided on it is verified: waits for the next look and plan, and
 what the cluster itself takes. work_ms is the real time of the append, of reading, planning and recording, fsyncs included. latency_ms

@@ -1,7 +1,7 @@
 //! `tidegate autopilot slo`: how well the autopilot itself does, from its journal.
 
 use serde::Serialize;
-use tidegate_autopilot::actuator::{Entry, Known};
+use tidegate_autopilot::executor::{Entry, Known};
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::slo::{Alert, Standing};
 

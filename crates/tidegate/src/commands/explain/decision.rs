@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use tidegate_autopilot::action::{Adjust, Change};
-use tidegate_autopilot::actuator::{Planned, What};
-use tidegate_autopilot::candidate::shadow::MARK;
+use tidegate_autopilot::executor::{Planned, What};
 use tidegate_autopilot::intent::What as Step;
 use tidegate_autopilot::planner::{Considered, Decision};
-use tidegate_autopilot::record::Score;
+use tidegate_autopilot::rollout::shadow::MARK;
+use tidegate_autopilot::scorecard::Score;
 use tidegate_autopilot::state::ForeseenBy;
 use tidegate_server::QueryService;
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{ActionId, Kind};
-use crate::actuator::Planned;
+use crate::executor::Planned;
 use crate::fingerprint::fingerprint;
 use crate::forecast::{Answer, DemandForecast, Recorded};
 use crate::guard::{self, History, Refusal, Rule, Switch, Verdict};

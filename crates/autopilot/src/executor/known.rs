@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::{Entry, What, pruned};
 use crate::action::{ActionId, Change, Kind};
-use crate::candidate::Canaries;
 use crate::intent::{self, Intent, IntentEvent, Intents, Lease, Stage};
 use crate::planner::Plan;
 use crate::policy::{Mode, Policy};
-use crate::record::{Score, summary, trust};
+use crate::rollout::Canaries;
+use crate::scorecard::{Score, summary, trust};
 use crate::slo::Slo;
 
 /// Times of taking back that say something of the next.
 const MEASURED: usize = 20;
 
-/// Everything the actuator remembers: entries of the journal, folded.
+/// Everything the executor remembers: entries of the journal, folded.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     /// The lease, whosever it is.

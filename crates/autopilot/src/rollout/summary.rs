@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::shadow::Told;
 use crate::action::{ActionId, Kind};
 use crate::guard::Rule;
-use crate::record::Score;
+use crate::scorecard::Score;
 
 /// What there is to say of a kind of decision. GPU time in GPUs × milliseconds, as predicted unless
 /// it says otherwise.

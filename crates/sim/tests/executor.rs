@@ -1,4 +1,4 @@
-//! The actuator on a simulated cluster: what it does in a day, killed at every write, and beside
+//! The executor on a simulated cluster: what it does in a day, killed at every write, and beside
 //! one that thinks it still acts.
 
 #![allow(clippy::unwrap_used)]
@@ -9,15 +9,15 @@ use std::rc::Rc;
 
 use tidegate_autopilot::{
     action::Kind,
-    actuator::{
-        Actuator, Entry, Foresees, InMemory, Journal, JournalError, Known, Planned, Role, Settings, What,
+    executor::{
+        Entry, Executor, Foresees, InMemory, Journal, JournalError, Known, Planned, Role, Settings, What,
     },
     forecast::{Series, Trailing, TrailingConfig},
     guard::Switch,
     intent::{Lease, Stage, What as Step},
     planner::Plan,
     policy::{Mode, Policy},
-    record::Score,
+    scorecard::Score,
     target::Target,
 };
 use tidegate_sim::{
@@ -68,13 +68,13 @@ fn on() -> Switch {
 
 /// Runs until `until_us` after the beginning, looking each minute.
 fn run<J: Journal, F: Foresees>(
-    actuator: &mut Actuator<J, F>,
+    executor: &mut Executor<J, F>,
     target: &mut SimTarget,
     until_us: i64,
 ) -> Result<(), JournalError> {
     while target.sim().now_us() < until_us {
         let now_us = target.sim().now_us();
-        actuator.step(target, &mut on, &[], EPOCH_US + now_us)?;
+        executor.step(target, &mut on, &[], EPOCH_US + now_us)?;
         target.run_until((now_us / MINUTE_US + 1) * MINUTE_US);
     }
     Ok(())
@@ -91,8 +91,8 @@ fn known(journal: &InMemory) -> (Known, Vec<Entry>) {
 fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
     let setting = setting(5);
     let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
-    let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
-    run(&mut actuator, &mut target, 2 * DAY_US).unwrap();
+    let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
+    run(&mut executor, &mut target, 2 * DAY_US).unwrap();
     assert!(target.ended_loans().len() > 3, "{} loans", target.ended_loans().len());
     let (known, entries) = known(&journal);
     assert_eq!(known.rejected, 0);
@@ -179,7 +179,7 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
     for (write, is_written) in writes.flat_map(|write| [(write, false), (write, true)]) {
         let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
         let dying = Dying { inner: journal.clone(), left: Rc::new(Cell::new(write)), is_written };
-        let mut first = Actuator::new(Policy::auto(), settings("first"), dying, forecast.clone());
+        let mut first = Executor::new(Policy::auto(), settings("first"), dying, forecast.clone());
         if run(&mut first, &mut target, 26 * HOUR_US).is_ok() {
             break;
         }
@@ -196,7 +196,7 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
         killed.insert((at, is_written));
         let died_us = target.sim().now_us();
         let mut second =
-            Actuator::new(Policy::auto(), settings("second"), journal.reader(), forecast.clone());
+            Executor::new(Policy::auto(), settings("second"), journal.reader(), forecast.clone());
         run(&mut second, &mut target, died_us + 3 * HOUR_US).unwrap();
         let ids: Vec<&str> = target.deeds().iter().map(|deed| &*deed.action).collect();
         let distinct: BTreeSet<&str> = ids.iter().copied().collect();
@@ -253,11 +253,11 @@ fn overtaken_before_any_write_it_does_nothing_more() {
     for write in 2..60 {
         let mut target = cluster(&setting, 17);
         let journal = Overtaken { inner: InMemory::default(), left: write };
-        let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal, forecast.clone());
+        let mut executor = Executor::new(Policy::auto(), settings("one"), journal, forecast.clone());
         let mut role = Role::Fenced;
         while target.sim().now_us() < 22 * HOUR_US {
             let (now_us, before) = (target.sim().now_us(), target.deeds().len());
-            let stepped = actuator.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
+            let stepped = executor.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
             if !matches!(stepped.role, Role::Acts { .. }) {
                 // The step it had recorded last, in the same look, may have had its effect before;
                 // this one has none.
@@ -279,10 +279,10 @@ fn overtaken_before_any_write_it_does_nothing_more() {
 fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     let setting = setting(5);
     let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
-    let mut old = Actuator::new(Policy::auto(), settings("old"), journal.clone(), warmed(&setting));
+    let mut old = Executor::new(Policy::auto(), settings("old"), journal.clone(), warmed(&setting));
     run(&mut old, &mut target, 18 * HOUR_US).unwrap();
     let now_us = |target: &SimTarget| EPOCH_US + target.sim().now_us();
-    let mut new = Actuator::new(Policy::auto(), settings("new"), journal.reader(), warmed(&setting));
+    let mut new = Executor::new(Policy::auto(), settings("new"), journal.reader(), warmed(&setting));
     // While the lease holds the other one waits.
     let at_us = now_us(&target);
     let held = old.step(&mut target, &mut on, &[], at_us).unwrap();
@@ -309,7 +309,7 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     let count = policies().len();
     target.run_until(target.sim().now_us() + 2 * MINUTE_US);
     let mut shipped =
-        Actuator::new(Policy::shipped(), settings("shipped"), journal.reader(), warmed(&setting));
+        Executor::new(Policy::shipped(), settings("shipped"), journal.reader(), warmed(&setting));
     let at_us = now_us(&target);
     shipped.step(&mut target, &mut on, &[], at_us).unwrap();
     assert_eq!((policies().len(), policies().last().map(String::as_str)), (count + 1, Some("default")));
@@ -324,19 +324,19 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
 fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_person() {
     let setting = setting(5);
     let mut target = cluster(&setting, 18);
-    let step = |actuator: &mut Actuator<InMemory, Trailing>,
+    let step = |executor: &mut Executor<InMemory, Trailing>,
                 target: &mut SimTarget,
                 switch: Switch,
                 minutes: i64| {
         let until_us = target.sim().now_us() + minutes * MINUTE_US;
         while target.sim().now_us() < until_us {
             let now_us = target.sim().now_us();
-            actuator.step(target, &mut || switch, &[], EPOCH_US + now_us).unwrap();
+            executor.step(target, &mut || switch, &[], EPOCH_US + now_us).unwrap();
             target.run_until(now_us + MINUTE_US);
         }
     };
     let journal = InMemory::default();
-    let mut off = Actuator::new(Policy::auto(), settings("off"), journal.clone(), warmed(&setting));
+    let mut off = Executor::new(Policy::auto(), settings("off"), journal.clone(), warmed(&setting));
     for switch in [Switch::Paused, Switch::Unreadable] {
         step(&mut off, &mut target, switch, 180);
     }
@@ -348,7 +348,7 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     // for one.
     let policy = Policy::parse("name = \"ask\"\n[modes]\nlend = \"approve\"\nreclaim = \"act\"\n").unwrap();
     let journal = InMemory::default();
-    let mut asks = Actuator::new(policy, settings("asks"), journal.clone(), warmed(&setting));
+    let mut asks = Executor::new(policy, settings("asks"), journal.clone(), warmed(&setting));
     step(&mut asks, &mut target, Switch::On, 50);
     assert_eq!(target.deeds().len(), 0);
     let waiting = asks.known().open();
@@ -383,8 +383,8 @@ fn what_a_target_took_and_never_did_needs_no_undoing() {
     let mut target = SimTarget::new(sim, Control { lie_ppm: 1_000_000, ..Control::default() }, 1);
     target.run_until(17 * HOUR_US);
     let journal = InMemory::default();
-    let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
-    run(&mut actuator, &mut target, 22 * HOUR_US).unwrap();
+    let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
+    run(&mut executor, &mut target, 22 * HOUR_US).unwrap();
     assert_eq!(target.deeds().len(), 0);
     let (known, _) = known(&journal);
     let undone =
@@ -403,13 +403,13 @@ fn what_a_target_took_and_never_did_needs_no_undoing() {
 fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
     let setting = setting(5);
     let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
-    let mut actuator = Actuator::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
+    let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
     // Answers are lost, and of what was asked for half is not done: it is asked for again at the
     // next look.
     target.set_control(Control { unknown_ppm: 500_000, ..Control::default() });
     while target.sim().now_us() < DAY_US {
         let now_us = target.sim().now_us();
-        actuator.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
+        executor.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
         target.run_until(now_us + 20 * SECOND_US);
     }
     let (_, entries) = known(&journal);
@@ -451,17 +451,17 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
     let scores = (0..10).map(|at| of(What::Scored(bad(at))));
     past.append(std::iter::once(of(What::Lease(lease))).chain(scores).collect()).unwrap();
 
-    let mut actuator = Actuator::new(Policy::auto(), settings("two"), journal.clone(), warmed(&setting));
+    let mut executor = Executor::new(Policy::auto(), settings("two"), journal.clone(), warmed(&setting));
     let (mut waited, mut lent) = (BTreeSet::new(), 0);
     while target.sim().now_us() < 30 * HOUR_US {
         let now_us = target.sim().now_us();
         // Nobody says anything for six hours, and then yes to all.
-        let asked = |id: &&String| now_us > 23 * HOUR_US && actuator.known().intents.get(id).is_some();
+        let asked = |id: &&String| now_us > 23 * HOUR_US && executor.known().intents.get(id).is_some();
         let approved: Vec<_> =
             waited.iter().filter(asked).map(|id: &String| (id.clone(), "anna".to_owned())).collect();
-        let stepped = actuator.step(&mut target, &mut on, &approved, EPOCH_US + now_us).unwrap();
+        let stepped = executor.step(&mut target, &mut on, &approved, EPOCH_US + now_us).unwrap();
         for (id, what) in &stepped.steps {
-            let Some(intent) = actuator.known().intents.get(id).filter(|i| i.decision.kind == Kind::Lend)
+            let Some(intent) = executor.known().intents.get(id).filter(|i| i.decision.kind == Kind::Lend)
             else {
                 continue;
             };
@@ -471,7 +471,7 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
                 _ => assert!(now_us > 23 * HOUR_US || *what == "dropped", "{id} {what}"),
             }
         }
-        let waits = actuator.known().intents.open().filter(|i| i.decision.kind == Kind::Lend);
+        let waits = executor.known().intents.open().filter(|i| i.decision.kind == Kind::Lend);
         waited = waits.map(|intent| intent.decision.action.id.clone()).collect();
         assert!(now_us > 23 * HOUR_US || lent == 0);
         target.run_until(now_us + MINUTE_US);

@@ -1,18 +1,18 @@
 //! Candidates beside the policy that acts: when a canary begins and ends, by which policies its
 //! decisions are judged, and what a shadow thought.
 
-use super::{Actuator, Foresees, Journal, Stop, What};
+use super::{Executor, Foresees, Journal, Stop, What};
 use crate::action::{Action, ActionId, Kind};
-use crate::candidate::rollback::{self, Record};
-use crate::candidate::shadow::{Seen, Shadow, Thought};
-use crate::candidate::{Canary, Candidates, Told};
 use crate::guard::{self, History, Refusal, Rule, Switch, Verdict};
 use crate::intent::{self, Intent, IntentEvent, Stage};
 use crate::planner::{Decision, Plan, Report};
 use crate::policy::Policy;
+use crate::rollout::rollback::{self, Record};
+use crate::rollout::shadow::{Seen, Shadow, Thought};
+use crate::rollout::{Canary, Candidates, Told};
 use crate::state::ClusterState;
 
-impl<J: Journal, F: Foresees> Actuator<J, F> {
+impl<J: Journal, F: Foresees> Executor<J, F> {
     /// Tries these beside its policy.
     #[must_use]
     pub fn beside(mut self, candidates: Candidates) -> Self {

@@ -1,6 +1,6 @@
 //! Open actions, each taken as far as it goes now.
 
-use super::{Actuator, Foresees, Journal, Meter, Stop};
+use super::{Executor, Foresees, Journal, Meter, Stop};
 use crate::action::{Action, ActionId};
 use crate::guard::{Refusal, Rule, Switch, Verdict};
 use crate::intent::{Intent, Judged, Stage, Step, What};
@@ -16,7 +16,7 @@ enum Turn {
     Waits,
 }
 
-impl<J: Journal, F: Foresees> Actuator<J, F> {
+impl<J: Journal, F: Foresees> Executor<J, F> {
     /// `state` is `None` where the cluster could not be seen: then nothing is begun, and what is
     /// under way is still looked at.
     pub(super) fn drive_all(

@@ -1,4 +1,4 @@
-//! The actuator: the one who acts. It holds the lease, looks, plans, records what is decided, and
+//! The executor: the one who acts. It holds the lease, looks, plans, records what is decided, and
 //! takes each action one step further, every step recorded before it is taken. It chooses nothing:
 //! the planner decides and the guard allows. What it knows it knows from the [`Journal`], so it may
 //! die at any time, and whoever takes over goes on where it stood.
@@ -22,13 +22,13 @@ pub use known::Known;
 use meter::Meter;
 
 use crate::action::{ActionId, Kind};
-use crate::candidate::Canary;
-use crate::candidate::shadow::Shadow;
 use crate::forecast::{Chosen, DemandForecast, Series, Trailing};
 use crate::guard::{self, Past, Rule, Switch, Verdict};
 use crate::intent::{self, HeldBy, IntentEvent, Lease, Limits};
 use crate::planner::{self, Plan};
 use crate::policy::{Mode, Policy};
+use crate::rollout::Canary;
+use crate::rollout::shadow::Shadow;
 use crate::slo::Cycles;
 use crate::state::ClusterState;
 use crate::target::{Target, TargetError};
@@ -36,7 +36,7 @@ use crate::target::{Target, TargetError};
 /// What is over is remembered for two days: budgets look back one.
 const KEPT_US: i64 = 2 * 86_400_000_000;
 
-/// How an actuator behaves.
+/// How an executor behaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Name of this life of it: no two have the same.
@@ -58,7 +58,7 @@ impl Default for Settings {
     /// A lease of thirty seconds, a plan a minute, repeats every ten minutes.
     fn default() -> Self {
         Self {
-            holder: "actuator".to_owned(),
+            holder: "executor".to_owned(),
             lease_ms: 30_000,
             plan_every_ms: 60_000,
             repeat_every_ms: 600_000,
@@ -68,7 +68,7 @@ impl Default for Settings {
     }
 }
 
-/// A forecast that learns from what the actuator sees.
+/// A forecast that learns from what the executor sees.
 pub trait Foresees: DemandForecast {
     /// Takes what the owners need now.
     fn observe(&mut self, state: &ClusterState);
@@ -126,9 +126,9 @@ pub struct Stepped {
     pub blind: Option<TargetError>,
 }
 
-/// One life of an actuator.
+/// One life of an executor.
 #[derive(Debug)]
-pub struct Actuator<J, F> {
+pub struct Executor<J, F> {
     policy: Policy,
     settings: Settings,
     journal: J,
@@ -168,8 +168,8 @@ impl From<JournalError> for Stop {
     }
 }
 
-impl<J: Journal, F: Foresees> Actuator<J, F> {
-    /// An actuator that has read nothing yet.
+impl<J: Journal, F: Foresees> Executor<J, F> {
+    /// An executor that has read nothing yet.
     pub fn new(policy: Policy, settings: Settings, journal: J, forecast: F) -> Self {
         Self {
             policy,

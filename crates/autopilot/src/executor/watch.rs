@@ -1,10 +1,10 @@
-//! The actuator's eye on itself: whether plans come in time, promises are kept and actions
+//! The executor's eye on itself: whether plans come in time, promises are kept and actions
 //! verified, and alerts where they are not.
 
-use super::{Actuator, Foresees, Journal, Stop, What};
+use super::{Executor, Foresees, Journal, Stop, What};
 use crate::slo::Cycles;
 
-impl<J: Journal, F: Foresees> Actuator<J, F> {
+impl<J: Journal, F: Foresees> Executor<J, F> {
     /// Puts on record what whoever runs it had to say.
     pub(super) fn tell_notes(&mut self, now_us: i64) -> Result<(), Stop> {
         let Some(generation) = self.mine.filter(|_| !self.notes.is_empty()) else { return Ok(()) };

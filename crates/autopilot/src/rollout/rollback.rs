@@ -3,7 +3,7 @@
 use crate::action::Change;
 use crate::intent::{Intent, Intents, Stage};
 use crate::policy::RollbackRules;
-use crate::record::Score;
+use crate::scorecard::Score;
 
 /// Shares this much apart are the same: they are quotients of sums.
 const ROUNDING: f64 = 1e-9;

@@ -5,13 +5,13 @@ use super::shadow::{Decided, Missed, Seen, Shadow, Shadowed, Told as Thinks};
 use super::summary::{Side, summary};
 use super::*;
 use crate::action::{Change, Kind};
-use crate::actuator::{Entry, Planned, What};
+use crate::executor::{Entry, Planned, What};
 use crate::fixture::{NOW, S, Says, cluster, elastic, gang, loan, node, pending};
 use crate::guard::{Past, Rule, Switch};
 use crate::intent::{IntentEvent, Intents, What as Step};
 use crate::planner::{Decision, Predicted, plan, plan_beside};
 use crate::policy::{Budget, Mode, Reach};
-use crate::record::Score;
+use crate::scorecard::Score;
 use crate::state::{Owner, Pool, Share};
 
 fn candidate(text: &str) -> Policy {

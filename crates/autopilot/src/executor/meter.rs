@@ -1,11 +1,11 @@
 //! What a verified action comes to, measured while its prediction runs, against what would have
 //! been without it.
 
-use super::{Actuator, Foresees, Journal, Stop, What};
+use super::{Executor, Foresees, Journal, Stop, What};
 use crate::action::Change;
 use crate::intent::{Intent, Stage};
 use crate::planner::Decision;
-use crate::record::{Realised, Score, score};
+use crate::scorecard::{Realised, Score, score};
 use crate::state::{ClusterState, Job, JobState};
 
 /// Useful GPU time that an action gains, summed up from look to look: between two, things stand as
@@ -91,9 +91,9 @@ fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
     }
 }
 
-impl<J: Journal, F: Foresees> Actuator<J, F> {
+impl<J: Journal, F: Foresees> Executor<J, F> {
     /// Scores what is over. What frees a loan's GPUs is no decision of its own: what jobs lose by
-    /// it is the loan's cost. Of what another life of the actuator verified nobody measured what it
+    /// it is the loan's cost. Of what another life of the executor verified nobody measured what it
     /// came to.
     pub(super) fn score(&mut self, now_us: i64) -> Result<(), Stop> {
         let due = self.known.intents.all().filter(|intent| {

@@ -1,4 +1,4 @@
-//! What the actuator thought and did, in order: everything it knows it knows from here, so whoever
+//! What the executor thought and did, in order: everything it knows it knows from here, so whoever
 //! takes over knows the same.
 
 use std::cell::RefCell;
@@ -7,12 +7,12 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use crate::action::ActionId;
-use crate::candidate::{self, Canary, shadow};
 use crate::forecast::Recorded;
 use crate::intent::{IntentEvent, Lease};
 use crate::planner::{self, Plan, Report};
 use crate::policy::{Changed, Policy};
-use crate::record::Score;
+use crate::rollout::{self, Canary, shadow};
+use crate::scorecard::Score;
 use crate::slo::{Alert, Cycles};
 use crate::state::ClusterState;
 
@@ -74,7 +74,7 @@ pub enum What {
     /// A policy that only thinks did.
     Shadow(Box<shadow::Told>),
     /// A policy that acts for some owners began or ended.
-    Canary(Box<candidate::Told>),
+    Canary(Box<rollout::Told>),
     /// A policy holds from now on, by whose signatures.
     Policy(PolicyTaken),
     /// An alert about the autopilot itself began or ended.
@@ -140,7 +140,7 @@ pub struct InMemory {
 
 impl InMemory {
     /// One that keeps of plans only what was decided, as a log does of clusters that are too large
-    /// for it: nobody will ask why, or make them again. Nothing that an actuator goes by is lost.
+    /// for it: nobody will ask why, or make them again. Nothing that an executor goes by is lost.
     #[must_use]
     pub fn brief() -> Self {
         Self { brief: true, ..Self::default() }
