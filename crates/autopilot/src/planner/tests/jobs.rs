@@ -3,7 +3,7 @@
 use super::*;
 use crate::action::Change;
 use crate::fixture::{S, cluster, elastic, gang, pending};
-use crate::state::{GrowBy, JobKind};
+use crate::state::{GrowBy, JobKind, interruption};
 
 /// Two elastic jobs on a node each, two nodes free.
 fn two(share_a: u64, share_b: u64) -> ClusterState {
