@@ -21,14 +21,14 @@ mod tracker;
 mod values;
 mod watcher;
 
-#[cfg(feature = "import")]
-pub(crate) use spelling::{JobId, Task, array_tasks, exit_code, hosts, job_id, time_limit_ms, tres_gpus};
-
 /// Slurm's answers read, for others who ask it.
 pub mod read {
     pub use super::command::Programs;
     pub use super::inventory::{fields, lines};
-    pub use super::spelling::{NodeGpus, TresGpus, array_tasks, hosts, is_null, node_gpus, tres_gpus};
+    pub use super::spelling::{
+        JobId, NodeGpus, Task, TresGpus, array_tasks, exit_code, hosts, is_null, job_id, node_gpus,
+        time_limit_ms, tres_gpus,
+    };
     pub use super::states::{Phase, phase_in_queue};
     pub use super::values::{Number, Texts};
 }

@@ -13,7 +13,7 @@ const MAX_HOSTS: u64 = 100_000;
 
 /// The parts of a `JobID`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct JobId<'a> {
+pub struct JobId<'a> {
     /// Without the step: `123`, `123_4`, `123+1`.
     pub job: &'a str,
     pub step: Option<&'a str>,
@@ -22,7 +22,7 @@ pub(crate) struct JobId<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Task<'a> {
+pub enum Task<'a> {
     None,
     One(i64),
     /// Tasks still pending under one record: `1-10,20` of `123_[1-10,20%3]`.
@@ -30,7 +30,7 @@ pub(crate) enum Task<'a> {
 }
 
 /// Takes apart `123`, `123_4`, `123_[1-10%3]`, `123+1`, each with an optional `.step`.
-pub(crate) fn job_id(text: &str) -> Result<JobId<'_>, Reject> {
+pub fn job_id(text: &str) -> Result<JobId<'_>, Reject> {
     let bad = || {
         Reject::new(
             RejectCode::BadJobId,
@@ -145,7 +145,7 @@ fn with_model<'a>(models: Cow<'a, str>, model: &'a str) -> Cow<'a, str> {
 }
 
 /// Exit code and signal of `1:9`.
-pub(crate) fn exit_code(text: &str) -> Result<(i32, i32), Reject> {
+pub fn exit_code(text: &str) -> Result<(i32, i32), Reject> {
     let parts = text.split_once(':').unwrap_or((text, "0"));
     match (parts.0.parse(), parts.1.parse()) {
         (Ok(code), Ok(signal)) => Ok((code, signal)),
@@ -155,7 +155,7 @@ pub(crate) fn exit_code(text: &str) -> Result<(i32, i32), Reject> {
 
 /// Milliseconds of `1-02:00:00`, `02:00:00`, `30:00`, `30` (minutes) or `1-02`; none for
 /// `UNLIMITED` and `Partition_Limit`.
-pub(crate) fn time_limit_ms(text: &str) -> Result<Option<i64>, Reject> {
+pub fn time_limit_ms(text: &str) -> Result<Option<i64>, Reject> {
     if text.eq_ignore_ascii_case("unlimited") || text.eq_ignore_ascii_case("partition_limit") {
         return Ok(None);
     }

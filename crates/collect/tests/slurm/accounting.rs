@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use tidegate_collect::{ImportOptions, Mapping, Source, import};
 use tidegate_events::Event;
+use tidegate_import::{ImportOptions, Mapping, Source, import};
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicPartition};
 
 use crate::cluster::Cluster;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use tidegate_collect::{Fleet, FleetError, ImportOptions, ImportSummary, Mapping, Source, import};
 use tidegate_events::Event;
+use tidegate_import::{Fleet, FleetError, ImportOptions, ImportSummary, Mapping, Source, import};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::Progress;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};
@@ -199,7 +199,7 @@ impl ReadBar {
         Self(ProgressBar::new_spinner())
     }
 
-    fn show(&self, p: &tidegate_collect::Progress) {
+    fn show(&self, p: &tidegate_import::Progress) {
         if let (Some(total), None) = (p.bytes_total, self.0.length()) {
             self.0.set_length(total);
             let template = "reading {bar:30} {bytes}/{total_bytes} {msg} ({eta} left)";

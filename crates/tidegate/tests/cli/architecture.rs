@@ -13,7 +13,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-events", &[]),
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-testing", &["tidegate-log"]),
-    ("tidegate-collect", &["tidegate-events", "tidegate-log"]),
+    // Import serves its tests alone: what the watcher saw and what is imported later must agree.
+    ("tidegate-collect", &["tidegate-events", "tidegate-log", "tidegate-import"]),
+    ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
     ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
     ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-lake"]),
@@ -29,6 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tidegate-events",
             "tidegate-log",
             "tidegate-collect",
+            "tidegate-import",
             "tidegate-node",
             "tidegate-lake",
             "tidegate-server",

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tidegate_collect::{ImportOptions, Mapping, Source};
 use tidegate_events::{Event, SchemaId};
+use tidegate_import::{ImportOptions, Mapping, Source};
 use tidegate_lake::pipeline::parse_duration_ms;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 use tokio::sync::watch;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use tidegate_events::{Event, v1};
 
-use crate::error::{ImportError, Reject};
+use crate::error::{FleetError, ImportError, Reject};
 use crate::outbox::Outbox;
 use crate::rows::csv::Dialect;
 use crate::rows::open::{Source, open};
 use crate::rows::{Cell, Next, Rows};
-use crate::slurm::hosts;
+use tidegate_collect::slurm::read::hosts;
 
 /// More GPUs than one node has: a wrong column.
 const MAX_GPUS: u32 = 1024;
@@ -32,30 +32,6 @@ struct Declared {
 pub struct Fleet {
     nodes: Vec<Declared>,
     since_ms: Option<i64>,
-}
-
-/// Why nodes cannot be taken as they were declared.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FleetError {
-    #[error(
-        "--nodes {spec}: {what}; write [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]], e.g. gpu[01-64]:8:a100:batch"
-    )]
-    Spec { spec: String, what: String },
-    #[error("{file}, line {line}: {what}")]
-    Line { file: String, line: u64, what: String },
-    #[error(
-        "{file} has no column {column}; its columns are node and gpus, and if you have them gpu_model, pool, cluster"
-    )]
-    Column { file: String, column: &'static str },
-    #[error("node {node} is declared twice")]
-    Twice { node: String },
-    #[error(
-        "nodes were declared without a cluster, and the history is of several: {found}; write CLUSTER/ before the names, or a \
-         column cluster in the table"
-    )]
-    WhichCluster { found: String },
-    #[error("nodes were declared of cluster {cluster}, and the history is of {found}")]
-    NoSuchCluster { cluster: String, found: String },
 }
 
 impl Fleet {

@@ -1,8 +1,8 @@
 //! Nodes declared for a history that tells of none.
 
 use crate::support::{MemoryLog, text};
-use tidegate_collect::{Fleet, ImportError, ImportOptions, ImportSummary, Mapping, import};
 use tidegate_events::{Event, v1};
+use tidegate_import::{Fleet, ImportError, ImportOptions, ImportSummary, Mapping, import};
 
 const JOBS: &str = "\
 cluster,job_id,gpus,submit_time,start_time,end_time

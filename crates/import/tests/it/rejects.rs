@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::{MemoryLog, run, text};
-use tidegate_collect::{ImportSummary, Mapping, RejectCode};
+use tidegate_import::{ImportSummary, Mapping, RejectCode};
 
 const HEADER: &str = "job_id,gpus,submit_time,start_time,end_time,state";
 

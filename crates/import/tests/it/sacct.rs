@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::support::{gpu_ms, run, text};
-use tidegate_collect::generate::{Generated, SacctFile, sacct};
-use tidegate_collect::{ImportError, ImportOptions, Mapping, import};
 use tidegate_events::v1::{JobEvent, JobEventKind};
+use tidegate_import::generate::{Generated, SacctFile, sacct};
+use tidegate_import::{ImportError, ImportOptions, Mapping, import};
 
 const HEADER: &str =
     "JobID|Account|User|Submit|Eligible|Start|End|State|ExitCode|ReqTRES|AllocTRES|NodeList|Timelimit|Reason";

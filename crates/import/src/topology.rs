@@ -7,7 +7,7 @@ use tidegate_log::{EventLog, TopicConfig};
 
 use crate::error::ImportError;
 use crate::outbox::Outbox;
-use crate::slurm::hosts;
+use tidegate_collect::slurm::read::hosts;
 
 /// More switches above each other than any network has: a tree that goes on is a ring.
 const MAX_DEPTH: usize = 16;

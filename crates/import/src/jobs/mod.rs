@@ -10,8 +10,8 @@ use crate::mapping::{OnDuplicateId, Unit};
 use crate::outbox::Outbox;
 use crate::plan::{Number, Resolver, Row, State, Text, Time, missing};
 use crate::row_plan::RowFacts;
-use crate::slurm::{self, JobId, Task};
 use crate::time::TimeReader;
+use tidegate_collect::slurm::read::{self as slurm, JobId, Task};
 
 mod events;
 pub(crate) use events::JobScratch;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{MemoryLog, text};
-use tidegate_collect::generate::{SacctFile, sacct};
-use tidegate_collect::{ImportError, ImportOptions, ImportSummary, Mapping, import};
 use tidegate_events::Event;
+use tidegate_import::generate::{SacctFile, sacct};
+use tidegate_import::{ImportError, ImportOptions, ImportSummary, Mapping, import};
 use tidegate_log::{
     Appended, Batch, EmbeddedLog, EmbeddedOptions, EventLog, Extent, LogError, Member, StoredRecord,
     TopicConfig, TopicPartition, partition_for,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tidegate_collect::{ImportError, ImportOptions, ImportSummary, Mapping, Source, import};
 use tidegate_events::{Event, v1};
+use tidegate_import::{ImportError, ImportOptions, ImportSummary, Mapping, Source, import};
 use tidegate_log::{
     Appended, Batch, EventLog, Extent, LogError, Member, Producer, Record, StoredRecord, TopicConfig,
     TopicPartition,

@@ -10,8 +10,8 @@ use arrow::array::{Array, ArrayRef, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use tidegate_collect::{ImportSummary, Mapping, Source};
 use tidegate_events::{Event, v1};
+use tidegate_import::{ImportSummary, Mapping, Source};
 
 /// Imports the trace of the mapping's name; none if the traces are not there.
 fn imported(name: &str) -> Option<(MemoryLog, ImportSummary, Columns)> {

@@ -1,8 +1,8 @@
 //! Mapping files: the shipped ones on rows of their own, a user's own, and mistakes in them.
 
 use crate::support::{gpu_ms, run, text};
-use tidegate_collect::{ImportError, ImportOptions, Mapping, MappingError, import};
 use tidegate_events::{Event, v1};
+use tidegate_import::{ImportError, ImportOptions, Mapping, MappingError, import};
 
 /// One small file for each shipped mapping, with the number of events it gives besides dead letters
 /// and heartbeats.

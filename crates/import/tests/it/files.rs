@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::support::{MemoryLog, gpu_ms, run, text};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use parquet::arrow::ArrowWriter;
-use tidegate_collect::{ImportError, ImportOptions, Mapping, Source, import};
+use tidegate_import::{ImportError, ImportOptions, Mapping, Source, import};
 
 const ROWS: &str = "job_id,gpus,submit_time,start_time,end_time\n\
                     1,2,2024-01-01T00:00:00Z,2024-01-01T00:10:00Z,2024-01-01T01:10:00Z\n\
@@ -232,7 +232,7 @@ fn a_file_that_shrinks_under_the_reader_is_not_taken_for_a_whole_one() {
         content.push_str(&format!("{row},1,2024-01-01T00:00:00Z,,\n"));
     }
     std::fs::write(&path, &content).unwrap();
-    let cut = |progress: tidegate_collect::Progress| {
+    let cut = |progress: tidegate_import::Progress| {
         if progress.rows == 4096 {
             File::options().write(true).open(&path).unwrap().set_len(content.len() as u64 / 2).unwrap();
         }

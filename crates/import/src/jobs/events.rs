@@ -8,7 +8,7 @@ use crate::error::{Reject, RejectCode};
 use crate::mapping::Decode;
 use crate::outbox::Outbox;
 use crate::plan::Row;
-use crate::slurm::{self, Task};
+use tidegate_collect::slurm::read::{self as slurm, Task};
 
 /// One event of each kind, so that texts that only one kind has stay allocated.
 #[derive(Default)]
