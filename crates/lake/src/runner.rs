@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_events::{Event, SchemaId};
+use tidegate_log::tail::{Cursor, Piece};
 use tidegate_log::{EventLog, LogError, Member, StoredRecord, TopicPartition};
 use tokio::sync::watch;
 
@@ -90,14 +91,6 @@ pub struct PartitionProgress {
     pub end: u64,
     /// Newest event time taken in, ms since the epoch.
     pub watermark_ms: Option<i64>,
-}
-
-#[derive(Debug, Clone)]
-struct Cursor {
-    at: TopicPartition,
-    next: u64,
-    /// Where the partition ended when last looked.
-    end: u64,
 }
 
 /// One process's reader of the log and writer of the lake.
@@ -313,18 +306,16 @@ impl Runner {
         let mut read = 0;
         let bound = self.pace.flush_events.saturating_mul(SAMPLES_PER_EVENT);
         for index in 0..self.cursors.len() {
-            let Cursor { at, next, .. } = &self.cursors[index];
-            let (at, next) = (at.clone(), *next);
-            let limit = self.recovery_end(&at);
-            let (end, records) = self.read(&at, next).await?;
-            self.cursors[index].end = end;
-            if end <= next {
+            let limit = self.recovery_end(&self.cursors[index].at);
+            let (cursor, Piece { records, next }) = self.peek(&self.cursors[index]).await?;
+            self.cursors[index].end = cursor.end;
+            if !cursor.is_behind() {
                 continue;
             }
+            let at = cursor.at;
             if records.is_empty() {
-                // What is left before the end is no record: on Kafka the ends of transactions.
-                self.take_in(&at, Vec::new(), end).await?;
-                (self.cursors[index].next, self.moved) = (end, true);
+                self.take_in(&at, Vec::new(), next).await?;
+                (self.cursors[index].next, self.moved) = (next, true);
                 continue;
             }
             let records: Vec<_> =
@@ -342,14 +333,16 @@ impl Runner {
         Ok(read)
     }
 
-    /// Where the partition ends, and records of it as of then or later.
-    async fn read(&self, at: &TopicPartition, from: u64) -> Result<(u64, Vec<StoredRecord>)> {
+    /// Looks where the partition ends and reads a piece of it. The cursor moves only once the piece
+    /// is taken in: the partition may be lost to another member until then, and a flush may have to
+    /// end where an interrupted one did. Records that retention dropped are an error here.
+    async fn peek(&self, cursor: &Cursor) -> Result<(Cursor, Piece)> {
         let log = Arc::clone(&self.log);
-        let (at, bytes) = (at.clone(), self.pace.read_bytes);
+        let (mut cursor, bytes) = (cursor.clone(), self.pace.read_bytes);
         let read = move || {
-            let end = log.extent(&at)?.end;
-            let records = if from < end { log.read(&at, from, bytes)? } else { Vec::new() };
-            Ok::<_, LogError>((end, records))
+            cursor.refresh(log.as_ref())?;
+            let piece = cursor.peek(log.as_ref(), bytes)?;
+            Ok::<_, LogError>((cursor, piece))
         };
         tokio::task::spawn_blocking(read)
             .await

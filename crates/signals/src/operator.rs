@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tidegate_events::{Event, SchemaId};
+use tidegate_log::tail::Cursor;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 
 use super::feed::{Counts, Feed};
@@ -54,11 +55,11 @@ pub struct Published {
     pub counts: Counts,
 }
 
-struct Cursor {
-    at: TopicPartition,
-    next: u64,
-    end: u64,
-    /// Newest time read, in the order of events.
+/// A partition being read. The partition with the oldest events goes on first, so the order of
+/// reading is not that of a plain `tail::Tail`.
+struct Reading {
+    cursor: Cursor,
+    /// Newest event time read.
     newest_us: i64,
 }
 
@@ -66,8 +67,8 @@ struct Cursor {
 pub struct Operator {
     log: Arc<dyn EventLog>,
     feed: Feed,
-    sparse: Vec<Cursor>,
-    dense: Vec<Cursor>,
+    sparse: Vec<Reading>,
+    dense: Vec<Reading>,
     partitions: BTreeMap<String, u32>,
     /// Sources of what the log holds.
     said: HashSet<String>,
@@ -127,8 +128,8 @@ impl Operator {
 
     /// Dense partitions that are not read to their end, with the newest time read.
     fn unread(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
-        let unread = self.dense.iter().enumerate().filter(|(_, cursor)| cursor.next < cursor.end);
-        unread.map(|(at, cursor)| (at, cursor.newest_us))
+        let unread = self.dense.iter().enumerate().filter(|(_, reading)| reading.cursor.is_behind());
+        unread.map(|(at, reading)| (at, reading.newest_us))
     }
 
     fn advance(&mut self, watermark_us: i64) -> Result<(), LogError> {
@@ -141,30 +142,20 @@ impl Operator {
 
     /// Reads a little of a partition; tells whether there is more.
     fn read(&mut self, is_dense: bool, at: usize, now_ms: i64) -> Result<bool, LogError> {
-        let cursor = if is_dense { &mut self.dense[at] } else { &mut self.sparse[at] };
-        if cursor.next >= cursor.end {
-            return Ok(false);
-        }
-        let records = self.log.read(&cursor.at, cursor.next, READ_BYTES)?;
-        let Some(last) = records.last() else {
-            // On Kafka the end may hold marks of transactions alone.
-            cursor.next = cursor.end;
-            return Ok(false);
-        };
-        cursor.next = last.offset + 1;
-        for stored in &records {
+        let reading = if is_dense { &mut self.dense[at] } else { &mut self.sparse[at] };
+        for stored in &reading.cursor.read(self.log.as_ref(), READ_BYTES)? {
             self.published.read += 1;
             match Event::decode(stored.record.schema, &stored.record.payload) {
                 Ok(event) => {
                     if let Some(at_us) = self.feed.push(event, now_ms) {
-                        cursor.newest_us = cursor.newest_us.max(at_us);
+                        reading.newest_us = reading.newest_us.max(at_us);
                         self.newest_us = self.newest_us.max(at_us);
                     }
                 }
                 Err(_) => self.published.undecodable += 1,
             }
         }
-        Ok(cursor.next < cursor.end)
+        Ok(reading.cursor.is_behind())
     }
 
     /// Looks where partitions end; those that are new begin at their first record.
@@ -172,22 +163,18 @@ impl Operator {
         for (topic, config) in self.log.topics()? {
             self.partitions.insert(topic.clone(), config.partitions);
             let of = |schemas: &[SchemaId]| schemas.iter().any(|schema| schema.topic() == topic);
-            let cursors = match (of(&SPARSE), of(&DENSE)) {
+            let readings = match (of(&SPARSE), of(&DENSE)) {
                 (true, _) => &mut self.sparse,
                 (_, true) => &mut self.dense,
                 _ => continue,
             };
             for partition in 0..config.partitions {
                 let at = TopicPartition { topic: topic.clone(), partition };
-                let extent = self.log.extent(&at)?;
-                match cursors.iter_mut().find(|cursor| cursor.at == at) {
-                    Some(cursor) => {
-                        cursor.end = extent.end;
-                        // What retention dropped meanwhile cannot be read any more.
-                        cursor.next = cursor.next.max(extent.start);
-                    }
+                match readings.iter_mut().find(|reading| reading.cursor.at == at) {
+                    Some(reading) => reading.cursor.refresh_or_skip(self.log.as_ref())?,
                     None => {
-                        cursors.push(Cursor { at, next: extent.start, end: extent.end, newest_us: i64::MIN })
+                        let cursor = Cursor::at_start(self.log.as_ref(), at)?;
+                        readings.push(Reading { cursor, newest_us: i64::MIN });
                     }
                 }
             }
@@ -201,13 +188,9 @@ impl Operator {
         for topic in SAID.map(SchemaId::topic) {
             for partition in 0..self.partitions.get(topic).copied().unwrap_or(0) {
                 let at = TopicPartition { topic: topic.into(), partition };
-                let extent = self.log.extent(&at)?;
-                let mut next = extent.start;
-                while next < extent.end {
-                    let records = self.log.read(&at, next, READ_BYTES)?;
-                    let Some(last) = records.last() else { break };
-                    next = last.offset + 1;
-                    for stored in &records {
+                let mut cursor = Cursor::at_start(self.log.as_ref(), at)?;
+                while cursor.is_behind() {
+                    for stored in &cursor.read(self.log.as_ref(), READ_BYTES)? {
                         let event = Event::decode(stored.record.schema, &stored.record.payload);
                         let source = event.ok().and_then(|mut event| {
                             Some(std::mem::take(&mut event.envelope_mut().source)).filter(|s| !s.is_empty())

@@ -13,6 +13,7 @@ use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
 use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_lake::ways::{Contents, read_all};
+use tidegate_log::tail::Cursor;
 use tidegate_log::{
     Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
 };
@@ -95,11 +96,12 @@ fn count(
     verdict: &mut Verdict,
 ) -> Result<(), CommandError> {
     let mut held: HashMap<&[u8], u64> = records.iter().map(|record| (&record.payload[..], 0)).collect();
-    let mut next = log.extent(at)?.start;
+    let mut cursor = Cursor::at_start(log, at.clone())?;
     loop {
-        let read = log.read(at, next, READ_BYTES)?;
-        let Some(last) = read.last() else { break };
-        next = last.offset + 1;
+        let read = cursor.read_on(log, READ_BYTES)?;
+        if read.is_empty() {
+            break;
+        }
         for stored in &read {
             if let Some(times) = held.get_mut(&stored.record.payload[..]) {
                 *times += 1;
