@@ -1,7 +1,9 @@
-//! Fingerprints of plans on random clusters, to see whether a change of the planner changes any
-//! plan: `cargo run --release -p tidegate-autopilot --example plan_prints [SEEDS] > before`, the
-//! same after, and `diff`. A line is a seed, the size of its cluster, the decisions of its plan and
-//! of the plan after it, and a hash of both plans with their reports.
+//! Plans on random clusters against golden fingerprints: a change that must not change any plan
+//! leaves the file as it is.
+//!
+//! A golden line holds the seed, the size of its cluster, the number of decisions in its plan and in
+//! the plan that follows it, and a hash of both plans with their reports. A change that means to
+//! change plans rewrites the file: run the test with `TIDEGATE_BLESS=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +19,7 @@ use tidegate_autopilot::state::{
 
 const NOW: i64 = 1_800_000_000_000_000;
 const S: i64 = 1_000_000;
+const SEEDS: u64 = 60;
 
 /// Demand by owner and pool; bounds rise with level and horizon.
 struct Random(BTreeMap<(String, String), f64>);
@@ -279,19 +282,32 @@ fn random(seed: u64) -> (ClusterState, Random) {
     (making.state, Random(demand))
 }
 
-fn main() {
-    let seeds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(400);
-    for seed in 0..seeds {
-        let (state, forecast) = random(seed);
-        let text =
-            if seed % 3 == 0 { "[resize]\nspare_gpus = 8" } else { "[worth]\nleast_net_gpu_hours = 0.01" };
-        let policy =
-            if seed % 2 == 0 { Policy::auto() } else { Policy::parse(text).expect("a right policy") };
-        let first = plan(&policy, &state, &forecast, None, NOW, seed);
-        let second = plan(&policy, &state, &forecast, Some(&first.0), NOW + 10 * S, seed);
-        let (made, again) = (first.0.decisions.len(), second.0.decisions.len());
-        let bytes = serde_json::to_vec(&(first, second)).expect("plans have JSON");
-        let print = xxhash_rust::xxh3::xxh3_64(&bytes);
-        println!("{seed} {} nodes {} jobs {made} {again} {print:016x}", state.nodes.len(), state.jobs.len());
+fn fingerprint(seed: u64) -> String {
+    let (state, forecast) = random(seed);
+    let text = if seed.is_multiple_of(3) {
+        "[resize]\nspare_gpus = 8"
+    } else {
+        "[worth]\nleast_net_gpu_hours = 0.01"
+    };
+    let policy = if seed.is_multiple_of(2) { Policy::auto() } else { Policy::parse(text).unwrap() };
+    let first = plan(&policy, &state, &forecast, None, NOW, seed);
+    let second = plan(&policy, &state, &forecast, Some(&first.0), NOW + 10 * S, seed);
+    let (made, again) = (first.0.decisions.len(), second.0.decisions.len());
+    let bytes = serde_json::to_vec(&(first, second)).unwrap();
+    let hash = xxhash_rust::xxh3::xxh3_64(&bytes);
+    format!("{seed} {} nodes {} jobs {made} {again} {hash:016x}\n", state.nodes.len(), state.jobs.len())
+}
+
+#[test]
+fn plans_on_random_clusters_are_the_golden_ones() {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/random_plans.txt");
+    let found: String = (0..SEEDS).map(fingerprint).collect();
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        std::fs::write(golden, &found).unwrap();
     }
+    let expected = std::fs::read_to_string(golden).unwrap();
+    for (found, expected) in found.lines().zip(expected.lines()) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.lines().count(), expected.lines().count());
 }
