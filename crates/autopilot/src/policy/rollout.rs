@@ -1,11 +1,13 @@
 //! Policies that are tried beside the one that acts: one that only thinks, one that acts for some
 //! owners.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use super::PolicyError;
-use super::check::wrong;
-use crate::state::OwnerName;
+use super::{Policy, PolicyError};
+use crate::fingerprint::fingerprint;
+use crate::names::OwnerName;
 
 /// A policy that plans on everything that is seen, and never acts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -64,27 +66,54 @@ impl Default for RollbackRules {
     }
 }
 
+/// A policy that acts for some owners instead of the one that acts for the rest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Canary {
+    /// The policy.
+    pub policy: Policy,
+    /// For whom.
+    pub owners: BTreeSet<OwnerName>,
+    /// When it ends by itself.
+    pub rollback: RollbackRules,
+}
+
+impl Canary {
+    /// Its id: other content is another canary. It is written as an action's id, so that a person
+    /// may approve that it begins anew.
+    pub fn id(&self) -> String {
+        format!("canary-{:016x}", fingerprint(self))
+    }
+}
+
 pub(super) fn check(shadow: &ShadowRules, canary: &CanaryRules) -> Result<(), PolicyError> {
     let blank = |key: &str, value: &str| match !value.is_empty() && value.trim().is_empty() {
-        true => Err(wrong(key, format!("{value:?}"), "write a policy's name or file, or \"\" for none")),
+        true => Err(PolicyError::value(
+            key,
+            format!("{value:?}"),
+            "write a policy's name or file, or \"\" for none",
+        )),
         false => Ok(()),
     };
     blank("shadow.policy", &shadow.policy)?;
     blank("canary.policy", &canary.policy)?;
     let owners = format!("{:?}", canary.owners);
     if !canary.is_off() && canary.owners.is_empty() {
-        return Err(wrong("canary.owners", owners, "name the owners it acts for, e.g. [\"team-a\"]"));
+        return Err(PolicyError::value(
+            "canary.owners",
+            owners,
+            "name the owners it acts for, e.g. [\"team-a\"]",
+        ));
     }
     if canary.is_off() && !canary.owners.is_empty() {
-        return Err(wrong(
+        return Err(PolicyError::value(
             "canary.owners",
             owners,
             "name what acts for them in canary.policy, or leave it out",
         ));
     }
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     if let Some(twice) = canary.owners.iter().find(|owner| !seen.insert(*owner)) {
-        return Err(wrong("canary.owners", format!("{twice:?}"), "name each owner once"));
+        return Err(PolicyError::value("canary.owners", format!("{twice:?}"), "name each owner once"));
     }
     let rollback = &canary.rollback;
     for (name, value) in [
@@ -94,13 +123,13 @@ pub(super) fn check(shadow: &ShadowRules, canary: &CanaryRules) -> Result<(), Po
         ("unmet", rollback.unmet),
     ] {
         if value == 0 {
-            return Err(wrong(&format!("canary.rollback.{name}"), value, "write 1 or more"));
+            return Err(PolicyError::value(&format!("canary.rollback.{name}"), value, "write 1 or more"));
         }
     }
     for (name, value) in [("worse", rollback.worse), ("loss_gpu_hours", rollback.loss_gpu_hours)] {
         if !(0.0..=1e6).contains(&value) {
             let key = format!("canary.rollback.{name}");
-            return Err(wrong(&key, value, "write a number from 0.0 to a million"));
+            return Err(PolicyError::value(&key, value, "write a number from 0.0 to a million"));
         }
     }
     Ok(())
