@@ -135,3 +135,27 @@ impl TableSpec {
         Arc::new(Schema::new(public.chain(hidden).collect::<Vec<_>>()))
     }
 }
+
+/// The table that tells which windows changed after they had closed.
+pub fn window_revisions() -> Arc<TableSpec> {
+    let column = |name: &str, data_type, doc: &str| Column { name: name.into(), data_type, doc: doc.into() };
+    Arc::new(TableSpec {
+        name: "window_revisions".into(),
+        version: 1,
+        doc: "Windows of every windowed table, and how often late events changed them after they had closed."
+            .into(),
+        layout: Layout::Windowed,
+        columns: vec![
+            column("window_start", timestamp_type(), "Start of the window, UTC."),
+            column("pipeline", DataType::Utf8View, "Pipeline, which is also the table."),
+            column(
+                "revision",
+                DataType::Int64,
+                "0 until a late event changed the closed window, then counting; NULL before its first commit.",
+            ),
+            column("row_count", DataType::Int64, "Rows of the window."),
+        ],
+        key: vec!["window_start".into(), "pipeline".into()],
+        parts: Vec::new(),
+    })
+}

@@ -24,7 +24,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::WindowAggExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt};
-use tidegate_lake::memory::{Gauge, QueryPool};
+use tidegate_lake::engine::memory::{Gauge, QueryPool};
 
 use crate::wide;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate_lake::memory::Gauge;
+use tidegate_lake::engine::memory::Gauge;
 use tikv_jemalloc_ctl::thread::ThreadLocal;
 use tikv_jemalloc_ctl::{Access, AsName, Mib, Result, epoch, thread};
 

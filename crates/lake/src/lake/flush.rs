@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
 
+use super::revision::{part_revisions, revise};
 use super::{Flushed, IDLE_PROGRESS, Lake};
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
-use crate::group::GroupState;
-use crate::plan::Group;
-use crate::revision::{part_revisions, revise};
+use crate::pipeline::plan::Group;
+use crate::state::GroupState;
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
 use crate::window::merged;
 

@@ -16,18 +16,18 @@ use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use tidegate_events::SchemaId;
 
-use super::show::{Rows, split_segments};
+use super::publish::{Rows, split_segments};
+use super::revision::revise;
 use super::{Flushed, Lake, Sharing};
+use crate::batch::sort::sorted;
 use crate::batch::{concat, conform};
 use crate::catalog::Catalog;
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
-use crate::exec::{first_time, run_joined};
-use crate::pipeline::{Extent, Shape};
-use crate::plan::{Group, Planned};
+use crate::exec::run::{first_time, run_joined};
+use crate::pipeline::definition::{Extent, Shape};
+use crate::pipeline::plan::{Group, Planned};
 use crate::raw::raw_tables;
-use crate::revision::revise;
-use crate::sorted::sorted;
 use crate::table::{PARTITION, SEGMENT};
 use crate::window::{MICROS_PER_MS, Segment, Span, floor_to, merged};
 

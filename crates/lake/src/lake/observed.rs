@@ -12,7 +12,7 @@ use tidegate_events::SchemaId;
 
 use crate::delta::DeltaStore;
 use crate::error::Result;
-use crate::plan::Plan;
+use crate::pipeline::plan::Plan;
 use crate::window::MICROS_PER_MS;
 
 #[derive(Debug, Default)]

@@ -24,7 +24,7 @@ use several::Several;
 use tables::Tables;
 use tempfile::TempDir;
 use tidegate_events::{Event, SchemaId};
-use tidegate_lake::histories::History;
+use tidegate_lake::testing::histories::History;
 use tokio::sync::Mutex;
 use victim::Fate;
 

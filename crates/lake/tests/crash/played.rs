@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
-use tidegate_lake::ways::Contents;
+use tidegate_lake::testing::equivalence::Contents;
 
 use crate::camera::{self, Shot};
 use crate::scratch;

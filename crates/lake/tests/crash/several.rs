@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::histories::{History, Records};
+use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::ways::Contents;
+use tidegate_lake::testing::equivalence::Contents;
+use tidegate_lake::testing::histories::{History, Records};
 use tidegate_log::{Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig};
 
 use crate::group::Handle;

@@ -11,14 +11,15 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::TimestampMicrosecondType;
 use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::histories::{History, LATEST_MS, Records};
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
-use tidegate_lake::maintain::Maintenance;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::retention::Retention;
+use tidegate_lake::catalog::committed_catalog;
+use tidegate_lake::engine::Limits;
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::maintenance::Maintenance;
+use tidegate_lake::maintenance::retention::Retention;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::ways::{Contents, read_all};
+use tidegate_lake::testing::equivalence::{Contents, read_all};
+use tidegate_lake::testing::histories::{History, LATEST_MS, Records};
 use tidegate_log::{
     Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig, TopicPartition,
 };

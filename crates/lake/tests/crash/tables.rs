@@ -1,7 +1,7 @@
 //! Which tables are kept.
 
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 
 /// Tables of each kind: raw, samples, keyed, windows computed anew and kept in parts, and with
 /// `activity_*`: windows of several topics, and windows of those, twice over.
@@ -19,7 +19,7 @@ pub enum Tables {
 impl Tables {
     /// The views that nobody asks for are left out; they are computed from tables when asked.
     pub async fn plan(self) -> Plan {
-        let shipped = tidegate_lake::shipped::shipped();
+        let shipped = tidegate_lake::pipeline::shipped();
         match self {
             Self::Shipped => {
                 let all = Plan::compile(shipped.clone()).await.unwrap();

@@ -4,9 +4,9 @@ use std::sync::{Arc, Weak};
 
 use datafusion::catalog::TableProvider;
 use tidegate_lake::catalog::Catalog;
-use tidegate_lake::exec::{self, Limits};
-use tidegate_lake::lake::committed_catalog;
-use tidegate_lake::plan::Plan;
+use tidegate_lake::catalog::committed_catalog;
+use tidegate_lake::engine::{self, Limits};
+use tidegate_lake::pipeline::Plan;
 use url::Url;
 
 use crate::histories::history;
@@ -25,7 +25,7 @@ fn alive(tables: &Watched) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_catalog_that_nobody_reads_is_freed() {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut process = Process::start(&root, &plan).await;
@@ -35,7 +35,7 @@ async fn a_catalog_that_nobody_reads_is_freed() {
 
     // A query plans tables and views, and keeps what it reads until it is done.
     let before = watched(&lake.catalog().current());
-    let session = exec::session(&exec::runtime(Limits::default()).unwrap(), Limits::default());
+    let session = engine::session(&engine::runtime(Limits::default()).unwrap(), Limits::default());
     lake.catalog().current().register(&session).unwrap();
     let rows = session.sql("SELECT count(*) FROM pending, jobs").await.unwrap().collect().await.unwrap();
     assert_eq!(rows.len(), 1);

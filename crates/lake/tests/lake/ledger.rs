@@ -12,8 +12,8 @@ use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind, StepReport};
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Views, Way, contents};
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::equivalence::{Views, Way, contents};
 use url::Url;
 
 use crate::histories::{envelope, job_event, sealed};
@@ -270,7 +270,7 @@ fn total(rows: &RecordBatch) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_is_closed_and_the_same_in_five_ways() {
-    let mut pipelines = tidegate_lake::shipped::shipped();
+    let mut pipelines = tidegate_lake::pipeline::shipped();
     let needed = [needed("ledger_1m", &pipelines), needed("ledger_1d", &pipelines)].concat();
     pipelines.retain(|pipeline| needed.contains(&pipeline.name));
     let plan = Plan::compile(pipelines).await.unwrap();

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_events::Event;
 use tidegate_lake::catalog::Catalog;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
-use tidegate_lake::maintain::{self, Maintenance};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Contents, read_all};
+use tidegate_lake::catalog::committed_catalog;
+use tidegate_lake::engine::Limits;
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::maintenance::{self, Maintenance};
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::equivalence::{Contents, read_all};
 use url::Url;
 
 use crate::counting::{self, Listings};
@@ -109,7 +110,7 @@ async fn lengthen(log: &Path, links: &Path, last: u64) {
 /// Tables whose logs are long, and how long a flush takes then.
 async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     counting::install();
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let events = history(11, 12);
     let parts: Vec<&[Event]> = events.chunks(events.len().div_ceil(4)).collect();
 
@@ -153,7 +154,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     process.take_in(parts[2]);
     process.lake.flush().await.unwrap();
     let maintenance = Maintenance::default();
-    maintain::step(&mut process.lake, &maintenance).await.unwrap();
+    maintenance::step(&mut process.lake, &maintenance).await.unwrap();
     let kept = maintenance.keep_log.num_seconds() as u64 / SECONDS_PER_COMMIT;
     for log in &logs {
         assert!(checkpoint(log, VERSIONS - 1).exists());

@@ -9,11 +9,11 @@ use chrono::Duration;
 use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind};
-use tidegate_lake::exec::{self, Limits};
+use tidegate_lake::engine::{self, Limits};
 use tidegate_lake::lake::{Lake, Sharing};
-use tidegate_lake::maintain::{self, Maintenance};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::retention::Retention;
+use tidegate_lake::maintenance::retention::Retention;
+use tidegate_lake::maintenance::{self, Maintenance};
+use tidegate_lake::pipeline::Plan;
 use url::Url;
 
 use crate::histories::{envelope, job_event, sealed};
@@ -97,7 +97,7 @@ impl Kept {
 
     async fn ask(&self, sql: &str) -> String {
         let limits = Limits::default();
-        let ctx = exec::session(&exec::runtime(limits).unwrap(), limits);
+        let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
         self.lake.catalog().current().register(&ctx).unwrap();
         let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap();
         pretty_format_batches(&rows).unwrap().to_string()
@@ -134,7 +134,7 @@ fn keep(days: &[(&str, i64)]) -> BTreeMap<String, Duration> {
 
 #[tokio::test]
 async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
@@ -160,9 +160,12 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
 
     let days = keep(&[("gpu_samples", 2), ("gpu_1m", 2), ("device_ledger_1m", 3)]);
     let retention = Retention::new(days, &plan).unwrap();
-    maintain::step(&mut kept.lake, &Maintenance { retention: retention.clone(), ..Maintenance::default() })
-        .await
-        .unwrap();
+    maintenance::step(
+        &mut kept.lake,
+        &Maintenance { retention: retention.clone(), ..Maintenance::default() },
+    )
+    .await
+    .unwrap();
     for (table, time) in [("gpu_samples", "event_time"), ("gpu_1m", "window_start")] {
         let first = kept.number(&format!("SELECT unix_ms(min({time})) AS t FROM {table}")).await;
         assert!((border - DAY_MS..=border).contains(&first), "{table} begins at {first}");
@@ -202,7 +205,7 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     let written = segments();
     let keep_versions = Duration::zero();
     let all = Maintenance { retention, keep_versions, commits_to_vacuum: 1, ..Maintenance::default() };
-    maintain::step(&mut kept.lake, &all).await.unwrap();
+    maintenance::step(&mut kept.lake, &all).await.unwrap();
     assert!(segments() < written, "{} of {written} files", segments());
     assert_eq!(kept.ask(&new).await, new_before);
     assert!(kept.number("SELECT unix_ms(min(window_start)) AS t FROM gpu_1m").await > START_MS + HOUR_MS);
@@ -210,7 +213,7 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
 
 #[tokio::test]
 async fn tables_that_others_need_whole_are_not_dropped_from() {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     for (table, may) in [
         ("gpu_samples", true),
         ("gpu_1h", true),

@@ -1,8 +1,8 @@
 //! Streaming, history, restarts and disorder give the same bytes.
 
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::pipeline::{Pipeline, Shape};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Views, Way, contents};
+use tidegate_lake::testing::equivalence::{Views, Way, contents};
 use url::Url;
 
 use crate::histories::{history, retried_without_a_pause, started_unnoticed};
@@ -27,7 +27,7 @@ const SLOW: [&str; 13] = [
 
 /// All but those, and what is put together from several topics a minute at a time: see `ledger.rs`.
 pub async fn plan() -> Plan {
-    let mut pipelines = tidegate_lake::shipped::shipped();
+    let mut pipelines = tidegate_lake::pipeline::shipped();
     let mut left_out: Vec<String> = SLOW.iter().map(|name| (*name).to_owned()).collect();
     loop {
         let is_out = |p: &Pipeline| {

@@ -6,16 +6,17 @@ use arrow::util::pretty::pretty_format_batches;
 use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, MissingReason};
 use tidegate_events::v1::{Envelope, GpuSampleBatch};
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
 use tidegate_lake::delta::DeltaStore;
-use tidegate_lake::exec::{self, Limits};
-use tidegate_lake::lake::{CatalogSource, Lake, Sharing, committed_catalog};
-use tidegate_lake::maintain::{self, Maintenance};
+use tidegate_lake::engine::{self, Limits};
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::maintenance::{self, Maintenance};
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::samples::REMEMBERED_RECORDS;
+use tidegate_lake::state::dedup::REMEMBERED_RECORDS;
 use tidegate_lake::table::TableSpec;
-use tidegate_lake::ways::{Views, Way, contents};
+use tidegate_lake::testing::equivalence::{Views, Way, contents};
 use tidegate_log::{
     Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
 };
@@ -65,7 +66,7 @@ fn batch(node: &str, columns: Vec<Column>) -> Event {
 }
 
 async fn shipped() -> Plan {
-    Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap()
+    Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap()
 }
 
 async fn open(root: &Url) -> Lake {
@@ -80,7 +81,7 @@ fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
 
 async fn ask(catalog: &CatalogSource, sql: &str) -> Vec<String> {
     let limits = Limits::default();
-    let ctx = exec::session(&exec::runtime(limits).unwrap(), limits);
+    let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
     catalog.current().register(&ctx).unwrap();
     let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap();
     let table = pretty_format_batches(&rows).unwrap().to_string();
@@ -182,14 +183,14 @@ async fn a_batch_counts_once_over_restarts() {
     absorb(&mut lake, 20, &events[20..]);
     absorb(&mut lake, 40, &events[..25]);
     lake.flush().await.unwrap();
-    let all: u64 = events.iter().map(tidegate_lake::samples::weight).sum();
+    let all: u64 = events.iter().map(tidegate_lake::raw::samples::weight).sum();
     assert_eq!(ask(&lake.catalog(), count).await, [format!("|{all}|{all}|")]);
     drop(lake);
 
     // Far behind, a repeat counts again: memory is bounded. The same before and after a restart.
     let mut lake = open(&root).await;
     assert_eq!(lake.attach(TOPIC, &[0]).await.unwrap(), [65]);
-    let repeated = |n: usize| tidegate_lake::samples::weight(&events[n]);
+    let repeated = |n: usize| tidegate_lake::raw::samples::weight(&events[n]);
     absorb(&mut lake, 30 + REMEMBERED_RECORDS, &events[30..31]);
     absorb(&mut lake, 31 + REMEMBERED_RECORDS, &events[30..31]);
     lake.flush().await.unwrap();
@@ -217,7 +218,7 @@ async fn windows_of_samples_are_the_same_in_five_ways() {
 SELECT window_start, cluster, node, sum(power_mw) AS power_mw, count(power_mw) AS samples
 FROM gpu_samples GROUP BY window_start, cluster, node
 "#;
-    let mut pipelines = tidegate_lake::shipped::shipped();
+    let mut pipelines = tidegate_lake::pipeline::shipped();
     pipelines.push(Pipeline::parse("power_1h.sql", minute).unwrap());
     let plan = Plan::compile(pipelines).await.unwrap();
     let mut events = history(9, 8);
@@ -334,7 +335,7 @@ async fn parts_of_windows_become_few_files() {
         assert!(files >= 40, "{table}: {files} files");
         before.push((spec, files, rows, shown));
     }
-    maintain::step(&mut lake, &Maintenance::default()).await.unwrap();
+    maintenance::step(&mut lake, &Maintenance::default()).await.unwrap();
     for (spec, files, rows, shown) in before {
         let after = files_of(&root, &spec).await;
         assert!(after < 20, "{}: {after} files of {files}", spec.name);

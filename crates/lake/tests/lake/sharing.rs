@@ -7,12 +7,13 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_events::Event;
+use tidegate_lake::catalog::committed_catalog;
 use tidegate_lake::delta::DeltaStore;
+use tidegate_lake::engine::Limits;
 use tidegate_lake::error::LakeError;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Contents, read_all};
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::equivalence::{Contents, read_all};
 use tidegate_log::partition_for;
 use url::Url;
 

@@ -7,12 +7,13 @@ use std::sync::{Arc, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::histories::Records;
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::catalog::committed_catalog;
+use tidegate_lake::engine::Limits;
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::ways::{Contents, read_all};
+use tidegate_lake::testing::equivalence::{Contents, read_all};
+use tidegate_lake::testing::histories::Records;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{
     Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
@@ -54,7 +55,7 @@ pub fn judge(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
         }
     }
     let (found, expected) = block_on_one_thread(async {
-        let plan = Plan::compile(tidegate_lake::shipped::shipped()).await?;
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
         let expected = undisturbed(folder, records, run.plan.partitions, &plan).await?;
         let lake = folder_url(&run.data.join("lake"))?;
         Ok::<_, CommandError>((contents(&lake, &plan).await?, expected))

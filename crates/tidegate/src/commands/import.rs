@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use tidegate_events::Event;
 use tidegate_import::{Fleet, FleetError, ImportOptions, ImportSummary, Mapping, Source, import};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::Progress;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
+use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{CONSUMER_GROUP, Pace, Runner};
 use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, KafkaLog, KafkaOptions, KafkaUrl, TopicConfig,

@@ -10,7 +10,7 @@ use arrow::array::{Int64Array, RecordBatch, StringViewArray, TimestampMicrosecon
 use arrow::datatypes::DataType;
 use datafusion::datasource::MemTable;
 use tidegate_lake::catalog::Catalog;
-use tidegate_lake::lake::CatalogSource;
+use tidegate_lake::catalog::CatalogSource;
 use tidegate_lake::table::{Column, Layout, TableSpec, timestamp_type};
 use tidegate_server::{QueryLimits, QueryService, serve};
 use tokio::sync::oneshot;

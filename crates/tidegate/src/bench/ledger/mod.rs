@@ -128,7 +128,7 @@ pub fn run(args: &LedgerArgs) -> Result<Report, CommandError> {
     let (produce_cpu_s, produce_s) = watch.read()?;
     let watch = Stopwatch::start()?;
     let (report, facts) = block_on_one_thread(async {
-        let mut runner = opened.runner(tidegate_lake::shipped::shipped(), Pace::default()).await?;
+        let mut runner = opened.runner(tidegate_lake::pipeline::shipped(), Pace::default()).await?;
         runner.catch_up(&mut |_| {}).await?;
         let (pipelines_cpu_s, pipelines_s) = watch.read()?;
         let service = QueryService::new(runner.catalog(), QueryLimits::default())?;

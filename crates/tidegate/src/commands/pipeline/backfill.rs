@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use tidegate_lake::exec::Limits;
+use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Progress, Runner};
 use tidegate_server::{QueryLimits, QueryService};
 

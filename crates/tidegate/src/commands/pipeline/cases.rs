@@ -16,8 +16,8 @@ use serde::Deserialize;
 use tidegate_events::Event;
 use tidegate_import::{ImportOptions, Mapping, Source};
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Views, Way, contents};
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::equivalence::{Views, Way, contents};
 use tokio::sync::Semaphore;
 
 use super::json_events;
@@ -301,7 +301,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pipeline_needs_what_it_reads_and_nothing_else() {
-        let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
         let left = |name| {
             let only = plan.only(&needed(name, &plan));
             let raw = only.groups.iter().map(|group| group.raw.spec.name.clone()).collect::<Vec<_>>();

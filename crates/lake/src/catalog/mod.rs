@@ -1,0 +1,56 @@
+//! The tables as queries see them: committed files, with what is not committed yet laid over them.
+
+pub(crate) mod build;
+mod committed;
+pub(crate) mod overlay;
+pub mod position;
+pub mod rollup;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, RwLock};
+
+use datafusion::catalog::TableProvider;
+use datafusion::prelude::SessionContext;
+
+pub use self::committed::committed_catalog;
+use crate::error::Result;
+use crate::pipeline::rollup::Level;
+use crate::table::TableSpec;
+
+/// A consistent set of tables: every query runs on one catalog from its first table to its last.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    pub tables: BTreeMap<String, Arc<dyn TableProvider>>,
+    pub specs: BTreeMap<String, Arc<TableSpec>>,
+    /// Those of the tables that are computed when asked for.
+    pub views: BTreeSet<String>,
+    /// Per table those that hold its windows put together to wider ones, the narrowest first.
+    pub levels: BTreeMap<String, Vec<Level>>,
+}
+
+impl Catalog {
+    /// Registers every table in a session.
+    pub fn register(&self, ctx: &SessionContext) -> Result<()> {
+        for (name, table) in &self.tables {
+            ctx.register_table(name.as_str(), Arc::clone(table))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where queries get the newest catalog from.
+#[derive(Debug, Clone)]
+pub struct CatalogSource {
+    pub(crate) published: Arc<RwLock<Arc<Catalog>>>,
+}
+
+impl CatalogSource {
+    /// A catalog that does not change.
+    pub fn fixed(catalog: Catalog) -> Self {
+        Self { published: Arc::new(RwLock::new(Arc::new(catalog))) }
+    }
+
+    pub fn current(&self) -> Arc<Catalog> {
+        Arc::clone(&self.published.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,5 @@
+//! Runs the SQL of pipelines.
+
+mod dictionary;
+pub(crate) mod merge;
+pub(crate) mod run;

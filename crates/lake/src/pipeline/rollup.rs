@@ -1,0 +1,66 @@
+//! Which table holds another one's windows put together to wider ones.
+
+use std::collections::BTreeSet;
+
+use datafusion::common::Column;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::TreeNodeRecursion::{Continue, Stop};
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+
+use crate::pipeline::definition::Pipeline;
+
+/// The column that a window is known by.
+pub(crate) const START: &str = "window_start";
+
+/// A table that holds another one's windows put together to wider ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Level {
+    pub table: String,
+    pub width_ms: i64,
+    /// Columns that name a row, but for the window.
+    pub(crate) keys: BTreeSet<String>,
+    /// Columns that are sums of the narrower windows', and the greatest of theirs.
+    pub(crate) sums: BTreeSet<String>,
+    pub(crate) maxima: BTreeSet<String>,
+}
+
+impl Level {
+    /// What a windowed pipeline is to the one that it rolls up; `plan` is that of its SQL.
+    pub fn of(pipeline: &Pipeline, width_ms: i64, plan: &LogicalPlan) -> Self {
+        let keys = pipeline.key.iter().filter(|key| *key != START).cloned().collect();
+        let (sums, maxima) = (BTreeSet::new(), BTreeSet::new());
+        let mut level = Self { table: pipeline.name.clone(), width_ms, keys, sums, maxima };
+        let walked = plan.apply(|node| {
+            let LogicalPlan::Aggregate(aggregate) = node else { return Ok(Continue) };
+            for (name, column) in aggregate.aggr_expr.iter().filter_map(of_one_column) {
+                match name {
+                    "sum" => level.sums.insert(column.name.clone()),
+                    "max" => level.maxima.insert(column.name.clone()),
+                    _ => false,
+                };
+            }
+            Ok(Stop)
+        });
+        walked.expect("nothing of it fails");
+        level
+    }
+}
+
+/// Name and column of an aggregate of one bare column.
+pub(crate) fn of_one_column(expr: &Expr) -> Option<(&str, &Column)> {
+    let Expr::AggregateFunction(AggregateFunction { func, params }) = bare(expr) else { return None };
+    match params.args.as_slice() {
+        [Expr::Column(column)] if !params.distinct && params.order_by.is_empty() => {
+            Some((func.name(), column))
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn bare(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => bare(&alias.expr),
+        other => other,
+    }
+}

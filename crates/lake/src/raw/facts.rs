@@ -1,0 +1,101 @@
+//! What must be known of an event beside its columns.
+
+use std::hash::Hasher;
+
+use tidegate_events::Event;
+use tidegate_events::v1::{JobEvent, JobEventKind, SignalState};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::window::MICROS_PER_MS;
+
+/// What the runner must know of one event besides its columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Hash of the key.
+    pub key: i64,
+    /// Short event identity: equal facts have equal numbers.
+    pub event: i64,
+    /// Event time, µs.
+    pub time: i64,
+    /// Until when the event alone may change windows, µs; equal to `time` for instantaneous events.
+    pub reach: i64,
+    /// Up to when its cluster is known by it, µs: `time`, but for a price that is entered for a
+    /// time to come.
+    pub observed: i64,
+    /// Attempt it belongs to; -1 if none.
+    pub attempt: i64,
+    /// Whether nothing more is expected for the key after this event; `None` where the event does
+    /// not say, as that of a step, which may end a moment after its job.
+    pub terminal: Option<bool>,
+}
+
+pub(super) fn facts_of(event: &Event) -> Facts {
+    let envelope = event.envelope();
+    let id = envelope.map_or(&[][..], |e| e.event_id.as_slice());
+    let identity = id.first_chunk().map_or(0, |head| i64::from_le_bytes(*head));
+    let time = event.event_time_ms().saturating_mul(MICROS_PER_MS);
+    let cluster = envelope.map_or("", |e| e.cluster.as_str());
+    let (key, reach, terminal) = match event {
+        // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile
+        // up under one key.
+        Event::Job(e) if e.kind() == JobEventKind::Observed => (identity, time, Some(true)),
+        Event::Job(e) => (
+            key_hash(cluster, &e.job_id),
+            time,
+            says_whether_done(e.kind().as_str_name(), e.step_id.is_none()).then(|| is_terminal(e)),
+        ),
+        Event::Capacity(e) => (key_hash(cluster, &e.owner), time, Some(false)),
+        Event::PoolSample(e) => {
+            (identity, time.saturating_add(MICROS_PER_MS.saturating_mul(e.interval_ms as i64)), Some(true))
+        }
+        // Not folded: neither nodes nor what is told of them ever ends, and steps are too many to
+        // wait for their job's end. So each is a key of its own, and leaves memory with the next
+        // commit.
+        Event::Step(e) => (identity, time.saturating_add(e.duration_us as i64), Some(true)),
+        // A job's episodes are few; one that is over may be followed by another.
+        Event::Straggler(e) => (key_hash(cluster, &e.job_id), time, Some(e.state() == SignalState::Cleared)),
+        Event::NodeHealth(e) => (key_hash(cluster, &e.node), time, Some(false)),
+        Event::Node(_)
+        | Event::DeadLetter(_)
+        | Event::GpuSamples(_)
+        | Event::Forecast(_)
+        | Event::Coverage(_)
+        | Event::JobEnd(_)
+        | Event::Scaling(_)
+        | Event::Sizing(_)
+        | Event::Autopilot(_) => (identity, time, Some(true)),
+    };
+    let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };
+    let observed = match event {
+        Event::Capacity(e) => e.entered_ms.map_or(time, |ms| time.min(ms.saturating_mul(MICROS_PER_MS))),
+        _ => time,
+    };
+    Facts { key, event: identity, time, reach, observed, attempt, terminal }
+}
+
+/// A step may end a moment after its job, and a device be let go of.
+pub(crate) fn says_whether_done(kind: &str, of_job: bool) -> bool {
+    of_job && !matches!(kind, "DEVICE_HELD" | "DEVICE_RELEASED")
+}
+
+/// Identity of a batch: hash of its node, and the first 8 bytes of its event id.
+pub type BatchId = (i64, i64);
+
+fn is_terminal(event: &JobEvent) -> bool {
+    event.kind() == JobEventKind::Ended && !goes_on(event.final_state.as_deref())
+}
+
+/// A job is done when an attempt ended for good. One that was requeued or resized will be followed
+/// by another one.
+pub(crate) fn goes_on(final_state: Option<&str>) -> bool {
+    matches!(final_state, Some("REQUEUED" | "RESIZED"))
+}
+
+/// Hash of (cluster, name): the unit of recomputation of keyed tables.
+pub fn key_hash(cluster: &str, name: &str) -> i64 {
+    let mut hasher = Xxh3::new();
+    hasher.write(cluster.as_bytes());
+    hasher.write_u8(0);
+    hasher.write(name.as_bytes());
+    hasher.finish() as i64
+}
