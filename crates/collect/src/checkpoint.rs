@@ -1,6 +1,6 @@
 //! What a source must know after a restart, kept in a file together with what it has yet to tell.
 //!
-//! Told first and written later, a kill in between would leave a source that does not know what it
+//! RecordingSink first and written later, a kill in between would leave a source that does not know what it
 //! told: a hold would stay open for ever. So the new state and the events that led to it are
 //! written at once (a *transactional outbox*), and told then. One that died tells the events of the
 //! file again; they have the same content, therefore the same ids, and count once.
@@ -165,12 +165,12 @@ mod tests {
 
     /// Keeps events as long as it has room.
     #[derive(Default)]
-    struct Told {
+    struct RecordingSink {
         events: Mutex<Vec<Event>>,
         is_full: bool,
     }
 
-    impl Sink for Told {
+    impl Sink for RecordingSink {
         fn reading(&self, _: Reading) {}
 
         fn event(&self, event: Event) {
@@ -194,11 +194,11 @@ mod tests {
         let (state, mut first) = Checkpoint::open::<u64>(path.clone()).unwrap();
         assert_eq!(state, None);
         first.add([event("a"), event("b")]);
-        first.hand_on(&7u64, &Told { is_full: true, ..Told::default() }).unwrap_err();
+        first.hand_on(&7u64, &RecordingSink { is_full: true, ..RecordingSink::default() }).unwrap_err();
 
         let (state, mut second) = Checkpoint::open::<u64>(path.clone()).unwrap();
         assert_eq!((state, second.pending()), (Some(7), [event("a"), event("b")].as_slice()));
-        let told = Told::default();
+        let told = RecordingSink::default();
         second.add([event("c")]);
         second.hand_on(&8u64, &told).unwrap();
         assert_eq!(*told.events.lock().unwrap(), [event("a"), event("b"), event("c")]);
@@ -214,7 +214,7 @@ mod tests {
         let (_, mut checkpoint) = Checkpoint::open::<u64>(Some(path.clone())).unwrap();
         // A folder cannot be replaced by a file.
         fs::create_dir(&path).unwrap();
-        let told = Told::default();
+        let told = RecordingSink::default();
         checkpoint.add([event("a")]);
         for _ in 0..2 {
             let error = checkpoint.hand_on(&1u64, &told).unwrap_err();

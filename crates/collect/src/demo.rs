@@ -15,7 +15,7 @@ use tidegate_events::v1::gpu_sample_batch::process::Kind;
 use tidegate_events::v1::{Envelope, NodeEvent, NodeEventKind};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::reading::{Device, Metric, MissingReason, ProcessSeen, Reading, Sink, Value};
+use crate::reading::{Device, Metric, MissingReason, Reading, RunningProcess, Sink, Value};
 use crate::ticker::Clock;
 use crate::xid::xid;
 
@@ -101,7 +101,7 @@ pub fn start(options: DemoOptions, sink: Arc<dyn Sink>) -> std::io::Result<DemoS
 
 /// What a group of GPUs does in a half hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum Activity {
     Free,
     /// Memory is held and nothing runs.
     Held,
@@ -176,16 +176,16 @@ impl Demo {
         }
     }
 
-    fn processes(&self, work: Work, group: u64, tick_ms: i64) -> Vec<ProcessSeen> {
+    fn processes(&self, work: Activity, group: u64, tick_ms: i64) -> Vec<RunningProcess> {
         let (name, memory) = match work {
-            Work::Free => return Vec::new(),
-            Work::Held => ("jupyter-lab", 18 * GIB),
-            Work::Serving => ("vllm", 70 * GIB),
-            Work::Training => ("python3", 64 * GIB),
+            Activity::Free => return Vec::new(),
+            Activity::Held => ("jupyter-lab", 18 * GIB),
+            Activity::Serving => ("vllm", 70 * GIB),
+            Activity::Training => ("python3", 64 * GIB),
         };
         let pid =
             10_000 + (group ^ tick_ms.div_euclid(HALF_HOUR_MS) as u64).wrapping_mul(2_654_435_761) % 50_000;
-        let seen = ProcessSeen {
+        let seen = RunningProcess {
             pid: pid as u32,
             kind: Kind::Compute,
             memory_bytes: Some(memory as u64),
@@ -198,7 +198,7 @@ impl Demo {
     fn xid(
         &mut self,
         place: usize,
-        process: Option<&ProcessSeen>,
+        process: Option<&RunningProcess>,
         tick_ms: i64,
         interval_ms: i64,
     ) -> Option<NodeEvent> {
@@ -225,8 +225,8 @@ impl Demo {
     fn reading(
         &mut self,
         place: usize,
-        work: Work,
-        processes: Vec<ProcessSeen>,
+        work: Activity,
+        processes: Vec<RunningProcess>,
         tick_ms: i64,
         interval_ms: Option<i64>,
     ) -> Reading {
@@ -269,12 +269,12 @@ impl Demo {
             (Metric::Energy, gpu.energy_mj),
             (Metric::GpuTemp, gpu.temperature as i64),
             (Metric::MemoryTemp, gpu.temperature as i64 + 9),
-            (Metric::SmClock, if work == Work::Free { 345 } else { 1_980 - i64::from(throttled) * 90 }),
+            (Metric::SmClock, if work == Activity::Free { 345 } else { 1_980 - i64::from(throttled) * 90 }),
             (Metric::SmClockMax, 1_980),
             (Metric::MemoryClock, 2_619),
             (Metric::MemoryClockMax, 2_619),
             // GPU idle, or software power cap.
-            (Metric::ThrottleReasons, if work == Work::Free { 1 } else { i64::from(throttled) * 4 }),
+            (Metric::ThrottleReasons, if work == Activity::Free { 1 } else { i64::from(throttled) * 4 }),
             (Metric::PowerThrottled, gpu.power_throttled_us),
             (Metric::ThermalThrottled, 0),
             (Metric::FramebufferUsed, memory),
@@ -315,26 +315,26 @@ struct Load {
     nvlink: f64,
 }
 
-fn load(work: Work, tick_ms: i64, noise: f64, other: f64) -> Load {
+fn load(work: Activity, tick_ms: i64, noise: f64, other: f64) -> Load {
     let at = |sm: f64, tensor: f64, dram: f64, nvlink: f64| Load { sm, tensor, dram, nvlink };
     match work {
-        Work::Free => at(0.0, 0.0, 0.0, 0.0),
-        Work::Held => at(0.004 * (1.0 + noise), 0.0, 0.0, 0.0),
+        Activity::Free => at(0.0, 0.0, 0.0, 0.0),
+        Activity::Held => at(0.004 * (1.0 + noise), 0.0, 0.0, 0.0),
         // Requests come in bursts; the prompt is heavy, the answer reads memory.
-        Work::Serving => {
+        Activity::Serving => {
             let burst = 0.5 + 0.5 * (tick_ms as f64 / 23_000.0).sin();
             at(0.25 + 0.3 * burst + 0.05 * noise, 0.05 + 0.15 * burst, 0.5 + 0.2 * burst + 0.05 * other, 0.02)
         }
         // A checkpoint every ten minutes takes twenty seconds in which nothing computes.
-        Work::Training if tick_ms.rem_euclid(600_000) < 20_000 => at(0.01, 0.0, 0.02, 0.0),
-        Work::Training => {
+        Activity::Training if tick_ms.rem_euclid(600_000) < 20_000 => at(0.01, 0.0, 0.02, 0.0),
+        Activity::Training => {
             at(0.86 + 0.04 * noise, 0.52 + 0.04 * noise, 0.48 + 0.04 * other, 0.6 + 0.1 * other)
         }
     }
 }
 
 /// What a GPU does at a time, and which group of GPUs does so.
-fn work(options: &DemoOptions, place: u32, tick_ms: i64) -> (Work, u64) {
+fn work(options: &DemoOptions, place: u32, tick_ms: i64) -> (Activity, u64) {
     let period = tick_ms.div_euclid(HALF_HOUR_MS);
     let seed = options.seed;
     // All GPUs in one group is most likely; a group never reaches beyond the node.
@@ -346,10 +346,10 @@ fn work(options: &DemoOptions, place: u32, tick_ms: i64) -> (Work, u64) {
     let busy = 0.65 + 0.3 * ((hour - 15.0) / 24.0 * std::f64::consts::TAU).cos();
     let kind = draw(seed, group, period, 2);
     let work = match kind / busy {
-        share if share >= 1.0 => Work::Free,
-        share if share >= 0.88 => Work::Held,
-        share if share >= 0.65 => Work::Serving,
-        _ => Work::Training,
+        share if share >= 1.0 => Activity::Free,
+        share if share >= 0.88 => Activity::Held,
+        share if share >= 0.65 => Activity::Serving,
+        _ => Activity::Training,
     };
     (work, group)
 }

@@ -157,7 +157,7 @@ pub enum Value {
 
 /// A process that was on the device at the tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessSeen {
+pub struct RunningProcess {
     pub pid: u32,
     pub kind: Kind,
     pub memory_bytes: Option<u64>,
@@ -172,7 +172,7 @@ pub struct Reading {
     /// The tick, ms since the epoch; the same for all devices of the node.
     pub tick_ms: i64,
     values: Vec<Value>,
-    pub processes: Vec<ProcessSeen>,
+    pub processes: Vec<RunningProcess>,
 }
 
 impl Reading {

@@ -26,14 +26,15 @@ impl Hasher for AsIs {
     }
 }
 
-/// What an earlier row with the same identity says.
+/// How a row compares with earlier rows of the same identity.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum RowCheck {
+    /// No earlier row has this identity.
     New,
-    /// The same.
-    Equal,
-    /// Something else.
-    Different,
+    /// An earlier row gave the same events.
+    Repeated,
+    /// An earlier row gave other events.
+    Conflicting,
 }
 
 #[derive(Default)]
@@ -44,15 +45,15 @@ pub(crate) struct Duplicates {
 
 impl Duplicates {
     /// Compares with the first row of the identity and remembers it if this is the first.
-    pub(crate) fn check(&mut self, identity: u64, fingerprint: u32) -> Seen {
+    pub(crate) fn check(&mut self, identity: u64, fingerprint: u32) -> RowCheck {
         if let Some(first) = self.fingerprints.get(&identity) {
-            return if *first == fingerprint { Seen::Equal } else { Seen::Different };
+            return if *first == fingerprint { RowCheck::Repeated } else { RowCheck::Conflicting };
         }
         if self.fingerprints.len() >= CHECKED_ROWS {
             self.unchecked += 1;
         } else {
             self.fingerprints.insert(identity, fingerprint);
         }
-        Seen::New
+        RowCheck::New
     }
 }

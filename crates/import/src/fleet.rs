@@ -17,7 +17,7 @@ const MAX_GPUS: u32 = 1024;
 
 /// One node as declared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Declared {
+struct DeclaredNode {
     /// None: the one cluster of the history.
     cluster: Option<String>,
     node: String,
@@ -30,7 +30,7 @@ struct Declared {
 /// Nodes of a history. By default there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fleet {
-    nodes: Vec<Declared>,
+    nodes: Vec<DeclaredNode>,
     since_ms: Option<i64>,
 }
 
@@ -113,7 +113,7 @@ impl Fleet {
         if listed.split(',').any(str::is_empty) {
             return Err("a node has no name".into());
         }
-        self.nodes.extend(listed.split(',').map(|node| Declared {
+        self.nodes.extend(listed.split(',').map(|node| DeclaredNode {
             cluster: given(cluster),
             node: node.to_owned(),
             gpus,
@@ -152,7 +152,7 @@ impl Fleet {
     }
 }
 
-impl Declared {
+impl DeclaredNode {
     fn cluster_of<'a>(&self, clusters: &'a BTreeMap<String, (i64, i64)>) -> Result<&'a str, FleetError> {
         let found = || clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         match &self.cluster {
@@ -201,7 +201,7 @@ mod tests {
     fn shown(spec: &str) -> Vec<String> {
         let mut fleet = Fleet::default();
         fleet.add_spec(spec).unwrap();
-        let shown = |d: &Declared| {
+        let shown = |d: &DeclaredNode| {
             let [cluster, model, pool] =
                 [&d.cluster, &d.gpu_model, &d.pool].map(|text| text.as_deref().unwrap_or("-").to_owned());
             format!("{cluster} {} {} {model} {pool}", d.node, d.gpus)

@@ -7,14 +7,14 @@ use chrono_tz::Tz;
 use tidegate_events::{Event, SchemaId, v1};
 use tidegate_log::{EventLog, TopicConfig};
 
-use crate::duplicates::{Duplicates, Seen};
+use crate::duplicates::{Duplicates, RowCheck};
 use crate::error::{ImportError, Reject, RejectCode};
+use crate::fields::{Context, Resolver, Row};
 use crate::fleet::Fleet;
 use crate::jobs::JobScratch;
 use crate::mapping::Mapping;
 use crate::outbox::Outbox;
-use crate::plan::{Context, Resolver, Row};
-use crate::row_plan::RowPlan;
+use crate::row_mapper::RowMapper;
 use crate::rows::csv::Dialect;
 use crate::rows::open::{Source, open};
 use crate::rows::{Next, Rows};
@@ -103,12 +103,12 @@ pub fn import(
     let mut rows = open(source, dialect)?;
     let resolver = Resolver { mapping, file: &origin, columns: rows.columns() };
     let context = resolver.context()?;
-    let plan = RowPlan::new(&resolver, options.cluster.as_deref())?;
+    let plan = RowMapper::new(&resolver, options.cluster.as_deref())?;
     let mut out = Outbox::new(log, &mapping.name, options.topics);
     out.prepare(plan.schema())?;
     out.prepare(SchemaId::DeadLetter)?;
     if !options.fleet.is_empty() {
-        if !matches!(plan, RowPlan::Jobs(_)) {
+        if !matches!(plan, RowMapper::Jobs(_)) {
             return Err(ImportError::NodesWithoutJobs { mapping: mapping.name.clone() });
         }
         out.prepare(SchemaId::NodeEvent)?;
@@ -137,7 +137,7 @@ pub fn import(
     }
     progress(run.progress(rows.as_ref()));
     options.fleet.register(&run.summary.clusters, &mut run.out)?;
-    run.finish(matches!(plan, RowPlan::Jobs(_)))
+    run.finish(matches!(plan, RowMapper::Jobs(_)))
 }
 
 /// Zone and base were checked when the mapping was loaded.
@@ -167,7 +167,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn row(&mut self, plan: &RowPlan, rows: &dyn Rows) -> Result<(), ImportError> {
+    fn row(&mut self, plan: &RowMapper, rows: &dyn Rows) -> Result<(), ImportError> {
         if self.context.skips(rows) {
             self.summary.rows_skipped += 1;
             return Ok(());
@@ -178,17 +178,17 @@ impl Run<'_> {
             Err(reject) => return self.reject(rows, reject),
         };
         match self.duplicates.check(facts.identity, self.out.row_fingerprint()) {
-            Seen::Equal => {
+            RowCheck::Repeated => {
                 self.summary.rows_duplicate += 1;
                 self.out.drop_row();
                 return Ok(());
             }
-            Seen::Different if facts.unique => {
+            RowCheck::Conflicting if facts.unique => {
                 let reason = "an earlier row has the same id and says something else; on_duplicate_id = \"attempt\" in \
                               the mapping takes such rows as attempts of one job";
                 return self.reject(rows, Reject::new(RejectCode::DuplicateId, reason));
             }
-            Seen::New | Seen::Different => {}
+            RowCheck::New | RowCheck::Conflicting => {}
         }
         self.summary.rows_accepted += 1;
         self.last_ms = self.last_ms.max(facts.last_ms);

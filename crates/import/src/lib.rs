@@ -7,16 +7,17 @@
 //!
 //! This crate has no command line and draws no progress bar.
 
+mod accepted_row;
 mod duplicates;
 mod error;
+mod fields;
 mod fleet;
 pub mod generate;
 mod import;
 mod jobs;
 mod mapping;
 mod outbox;
-mod plan;
-mod row_plan;
+mod row_mapper;
 mod rows;
 mod time;
 pub mod topology;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_collect::agent::Connect;
-use tidegate_collect::outlet::{HttpLog, LogOutlet, Outlet};
+use tidegate_collect::log_sink::{DirectLogSink, HttpLogSink, LogSink};
 use tidegate_log::{DataDir, KafkaLog, KafkaOptions, KafkaUrl, LogError};
 
 use crate::CommandError;
@@ -100,18 +100,18 @@ impl DestinationArgs {
                 let options = self.kafka(url)?;
                 Box::new(move || {
                     let log = KafkaLog::open(options.clone())?;
-                    Ok(Box::new(LogOutlet::new(Arc::new(log), PARTITIONS_ON_KAFKA)) as Box<dyn Outlet>)
+                    Ok(Box::new(DirectLogSink::new(Arc::new(log), PARTITIONS_ON_KAFKA)) as Box<dyn LogSink>)
                 })
             }
             Destination::Http(url) => {
                 let (url, token) = (url.clone(), self.token()?);
-                Box::new(move || Ok(Box::new(HttpLog::new(&url, token.as_deref())) as Box<dyn Outlet>))
+                Box::new(move || Ok(Box::new(HttpLogSink::new(&url, token.as_deref())) as Box<dyn LogSink>))
             }
             Destination::Folder(folder) => {
                 let folder = folder.clone();
                 Box::new(move || {
-                    let outlet = LogOutlet::of_folder(DataDir::open(&folder)?)?;
-                    Ok(Box::new(outlet) as Box<dyn Outlet>)
+                    let log_sink = DirectLogSink::of_folder(DataDir::open(&folder)?)?;
+                    Ok(Box::new(log_sink) as Box<dyn LogSink>)
                 })
             }
         })

@@ -10,9 +10,9 @@ use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::demo::{self, DemoOptions, DemoSource};
 use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds};
-use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
+use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 
 use tidegate_collect::Sink;
 
@@ -47,7 +47,7 @@ pub struct SourceOptions {
 pub struct Sources {
     parts: Arc<Parts>,
     /// Ends first, for it asks the others.
-    _inlet: Option<Inlet>,
+    _receiver: Option<Receiver>,
 }
 
 #[derive(Debug)]
@@ -91,33 +91,33 @@ impl Sources {
         let kube = options.kubelet.clone().map(|socket| pods(socket, options, agent)).transpose()?;
         let watch = HoldWatch::start(Arc::clone(&holds))?;
         let parts = Arc::new(Parts { values, kube, _watch: watch });
-        let inlet = Self::inlet(options, agent, &parts, holds)?;
-        Ok(Self { parts, _inlet: inlet })
+        let receiver = Self::receiver(options, agent, &parts, holds)?;
+        Ok(Self { parts, _receiver: receiver })
     }
 
-    fn inlet(
+    fn receiver(
         options: &SourceOptions,
         agent: &Arc<Agent>,
         parts: &Arc<Parts>,
         holds: Arc<NodeHolds>,
-    ) -> Result<Option<Inlet>, CommandError> {
+    ) -> Result<Option<Receiver>, CommandError> {
         if options.socket.is_none() && options.listen.is_none() {
             return Ok(None);
         }
         let (for_status, of) = (Arc::clone(agent), Arc::clone(parts));
-        let told = InletParts {
+        let told = ReceiverParts {
             sink: agent.sink(),
             holds: Some(holds),
             status: Arc::new(move || status(&for_status.stats(), &of)),
         };
-        let listen = InletOptions {
+        let listen = ReceiverOptions {
             socket: options.socket.clone(),
             group: options.socket_group.clone(),
             tcp: options.listen,
             event_uids: options.event_uids.clone(),
-            ..InletOptions::new(options.node.clone())
+            ..ReceiverOptions::new(options.node.clone())
         };
-        Ok(Some(Inlet::start(listen, told)?))
+        Ok(Some(Receiver::start(listen, told)?))
     }
 
     /// Version of the GPU driver, where it is known.

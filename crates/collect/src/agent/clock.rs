@@ -41,12 +41,12 @@ fn read(clock: ClockId) -> i64 {
 
 /// Notices when the wall clock was set.
 #[derive(Debug)]
-pub(super) struct StepWatch {
+pub(super) struct ClockStepDetector {
     /// Wall clock less steady clock, when last looked.
     offset_ms: Mutex<i64>,
 }
 
-impl StepWatch {
+impl ClockStepDetector {
     pub fn new(clock: &dyn Clock) -> Self {
         Self { offset_ms: Mutex::new(clock.wall_ms() - clock.steady_ms()) }
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_runs_and_one_that_was_set_are_told_apart() {
-        let watch = StepWatch::new(&Set(1_000_000, 50_000));
+        let watch = ClockStepDetector::new(&Set(1_000_000, 50_000));
         assert_eq!(watch.stepped(&Set(1_001_000, 51_000)), None);
         // It runs a little slow, and the machine slept an hour.
         assert_eq!(watch.stepped(&Set(4_600_500, 3_651_000)), None);

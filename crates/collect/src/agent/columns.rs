@@ -4,8 +4,8 @@
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, Process};
 use tidegate_events::v1::{Envelope, GpuSampleBatch};
 
-use super::growth::{Counted, is_same};
-use crate::reading::{Device, Metric, MissingReason, ProcessSeen, Reading, Value};
+use super::counters::{LastCounters, is_same};
+use crate::reading::{Device, Metric, MissingReason, Reading, RunningProcess, Value};
 
 /// The readings by device and tick.
 struct Grid<'a> {
@@ -46,7 +46,7 @@ impl<'a> Grid<'a> {
 /// One batch of all these readings, of which there is one at least. The envelope holds the time of
 /// the first tick; cluster, source and node are for others to fill in. `counted` knows the batch
 /// before, and this one afterwards.
-pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut Counted) -> GpuSampleBatch {
+pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut LastCounters) -> GpuSampleBatch {
     readings.sort_by_key(|reading| reading.tick_ms);
     let grid = Grid::new(&readings);
     let first_tick_ms = grid.ticks_ms.first().copied().unwrap_or_default();
@@ -70,7 +70,7 @@ pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut Counted) -> GpuSam
 }
 
 /// The column of a metric that some device was asked for.
-fn column(grid: &Grid<'_>, metric: Metric, counted: &Counted) -> Option<Column> {
+fn column(grid: &Grid<'_>, metric: Metric, counted: &LastCounters) -> Option<Column> {
     let asked = |cell: &Option<&Reading>| cell.is_some_and(|reading| reading.get(metric) != Value::NotAsked);
     if !grid.cells.iter().any(asked) {
         return None;
@@ -141,7 +141,7 @@ fn processes(grid: &Grid<'_>) -> Vec<Process> {
     runs
 }
 
-fn goes_on(run: &Process, seen: &ProcessSeen) -> bool {
+fn goes_on(run: &Process, seen: &RunningProcess) -> bool {
     (run.pid, run.kind) == (seen.pid, i32::from(seen.kind))
         && (&run.name, &run.job_id) == (&seen.name, &seen.job_id)
 }

@@ -11,8 +11,8 @@ use tidegate_events::{Event, SchemaId};
 use tidegate_log::{Batch, LogError, Producer, Record, TopicPartition, partition_for};
 
 use super::spool::{Position, Spooled};
-use super::{Connect, End, Shared, lock, notes};
-use crate::outlet::Outlet;
+use super::{Connect, End, Shared, events, lock};
+use crate::log_sink::LogSink;
 use crate::reading::Sink;
 
 /// So much is sent at once, whenever the last was.
@@ -20,19 +20,19 @@ const MUCH_BYTES: usize = 256 << 10;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How often the log is told of a conflict, if it cannot be reached.
-const TELL_CONFLICT: u32 = 3;
+const CONFLICT_ATTEMPTS: u32 = 3;
 /// The node's clock may be so far off the log's, ms, or twice as far as the answer is uncertain.
 const SKEW_MS: i64 = 1_000;
 
 /// Why a chunk was not delivered.
-enum Trouble {
+enum DeliveryError {
     /// To be tried again.
     Later(LogError),
     /// Somebody else reports under this name.
     Conflict(String),
 }
 
-impl From<LogError> for Trouble {
+impl From<LogError> for DeliveryError {
     fn from(error: LogError) -> Self {
         match error {
             LogError::StaleEpoch { newest, got, .. } => {
@@ -46,12 +46,12 @@ impl From<LogError> for Trouble {
 pub(super) struct Deliverer {
     shared: Arc<Shared>,
     connect: Connect,
-    outlet: Option<Box<dyn Outlet>>,
+    log_sink: Option<Box<dyn LogSink>>,
     /// By topic, as far as asked.
     partitions: HashMap<&'static str, u32>,
     pause: Duration,
     /// What the last failure said, so that it is not said every time.
-    complaint: String,
+    last_error: String,
     /// Records from here on were never sent before, nor can anybody else have sent them under their
     /// numbers.
     unsent: Position,
@@ -67,10 +67,10 @@ impl Deliverer {
         Self {
             shared,
             connect,
-            outlet: None,
+            log_sink: None,
             partitions: HashMap::new(),
             pause: PAUSE_MIN,
-            complaint: String::new(),
+            last_error: String::new(),
             unsent,
             deliver_at: Instant::now(),
             compare_at: Instant::now(),
@@ -83,27 +83,27 @@ impl Deliverer {
         while let Some(chunk) = self.next_chunk() {
             match self.deliver(&chunk) {
                 Ok(()) => {
-                    if !std::mem::take(&mut self.complaint).is_empty() {
+                    if !std::mem::take(&mut self.last_error).is_empty() {
                         tracing::info!("the log takes records again");
                     }
                     self.pause = PAUSE_MIN;
                     self.deliver_at = Instant::now() + self.shared.options.deliver_every;
                     self.compare_clocks();
                 }
-                Err(Trouble::Later(error)) => self.wait_after(&error),
-                Err(Trouble::Conflict(what)) => {
-                    self.tell_conflict(&what);
+                Err(DeliveryError::Later(error)) => self.wait_after(&error),
+                Err(DeliveryError::Conflict(what)) => {
+                    self.report_conflict(&what);
                     break;
                 }
             }
         }
         // A log that is closed lets its folder go.
-        self.outlet = None;
+        self.log_sink = None;
         let mut progress = lock(&self.shared.progress);
         progress.deliverer_done = true;
-        self.shared.release_at_last(&progress);
+        self.shared.release_when_done(&progress);
         drop(progress);
-        self.shared.moved.notify_all();
+        self.shared.advanced.notify_all();
     }
 
     /// Waits until the spool holds something, and for a little more where that is little. `None`
@@ -114,7 +114,7 @@ impl Deliverer {
             if progress.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return None;
             }
-            let (written, is_last) = (progress.written, progress.keeper_done);
+            let (written, is_last) = (progress.written, progress.writer_done);
             drop(progress);
             let chunk = lock(&self.shared.spool).chunk();
             let bytes: usize = chunk.iter().map(|spooled| spooled.record.payload.len()).sum();
@@ -128,11 +128,11 @@ impl Deliverer {
             let wait = if chunk.is_empty() { Duration::MAX } else { left };
             drop(chunk);
             progress = lock(&self.shared.progress);
-            if progress.written == written && progress.keeper_done == is_last {
-                let moved = &self.shared.moved;
+            if progress.written == written && progress.writer_done == is_last {
+                let advanced = &self.shared.advanced;
                 progress = match wait {
-                    Duration::MAX => moved.wait(progress).unwrap_or_else(PoisonError::into_inner),
-                    wait => moved.wait_timeout(progress, wait).unwrap_or_else(PoisonError::into_inner).0,
+                    Duration::MAX => advanced.wait(progress).unwrap_or_else(PoisonError::into_inner),
+                    wait => advanced.wait_timeout(progress, wait).unwrap_or_else(PoisonError::into_inner).0,
                 };
             }
         }
@@ -140,7 +140,7 @@ impl Deliverer {
 
     /// Appends the records of one epoch, each partition's as a batch, and notes that the log has
     /// them.
-    fn deliver(&mut self, chunk: &[Spooled]) -> Result<(), Trouble> {
+    fn deliver(&mut self, chunk: &[Spooled]) -> Result<(), DeliveryError> {
         let (Some(first), Some(last)) = (chunk.first(), chunk.last()) else { return Ok(()) };
         let epoch = lock(&self.shared.spool).append_epoch(first.at.epoch);
         let is_new = first.at >= self.unsent;
@@ -152,9 +152,9 @@ impl Deliverer {
             let producer = Producer { source: self.producer(), epoch };
             self.unsent = self.unsent.max(until);
             let batch = Batch { producer, first_seq, records };
-            match self.outlet()?.append(&at, batch) {
+            match self.log_sink()?.append(&at, batch) {
                 Ok(appended) if is_new && appended.duplicates > 0 => {
-                    return Err(Trouble::Conflict(
+                    return Err(DeliveryError::Conflict(
                         "it has used the same numbers, as a clone of this machine does".into(),
                     ));
                 }
@@ -168,7 +168,7 @@ impl Deliverer {
                         "the log has lost records that it acknowledged, or is another one than before; going on from here"
                     );
                     lock(&self.shared.spool).set_next(epoch, &[(at, expected)]);
-                    return Err(Trouble::Later(error));
+                    return Err(DeliveryError::Later(error));
                 }
                 Err(error) => return Err(self.forget_on(error)),
             }
@@ -180,7 +180,7 @@ impl Deliverer {
     }
 
     /// A topic may be another one than it was.
-    fn forget_on(&mut self, error: LogError) -> Trouble {
+    fn forget_on(&mut self, error: LogError) -> DeliveryError {
         match &error {
             LogError::UnknownTopic(_)
             | LogError::UnknownPartition { .. }
@@ -188,7 +188,7 @@ impl Deliverer {
                 self.partitions.clear();
             }
             // Our handle is of an older generation than the log; a new one is not.
-            LogError::Fenced { .. } | LogError::Stopped { .. } => self.outlet = None,
+            LogError::Fenced { .. } | LogError::Stopped { .. } => self.log_sink = None,
             _ => {}
         }
         error.into()
@@ -196,7 +196,7 @@ impl Deliverer {
 
     /// The records by partition, in their order. Where a partition stands among the others is of no
     /// importance.
-    fn spread(&mut self, chunk: &[Spooled]) -> Result<Vec<(TopicPartition, Vec<Record>)>, Trouble> {
+    fn spread(&mut self, chunk: &[Spooled]) -> Result<Vec<(TopicPartition, Vec<Record>)>, DeliveryError> {
         let mut spread: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
         for Spooled { record, .. } in chunk {
             let Ok(schema) = SchemaId::from_number(record.schema) else {
@@ -219,21 +219,21 @@ impl Deliverer {
         Ok(spread.into_iter().collect())
     }
 
-    fn partitions_of(&mut self, topic: &'static str) -> Result<u32, Trouble> {
+    fn partitions_of(&mut self, topic: &'static str) -> Result<u32, DeliveryError> {
         if let Some(partitions) = self.partitions.get(topic) {
             return Ok(*partitions);
         }
-        let partitions = self.outlet()?.partitions(topic)?;
+        let partitions = self.log_sink()?.partitions(topic)?;
         self.partitions.insert(topic, partitions);
         Ok(partitions)
     }
 
-    fn outlet(&mut self) -> Result<&dyn Outlet, LogError> {
-        let outlet = match self.outlet.take() {
-            Some(outlet) => outlet,
+    fn log_sink(&mut self) -> Result<&dyn LogSink, LogError> {
+        let log_sink = match self.log_sink.take() {
+            Some(log_sink) => log_sink,
             None => (self.connect)()?,
         };
-        Ok(&**self.outlet.insert(outlet))
+        Ok(&**self.log_sink.insert(log_sink))
     }
 
     /// Names the producer: nodes of two clusters that share a log may have one name.
@@ -246,10 +246,10 @@ impl Deliverer {
     /// come.
     fn wait_after(&mut self, error: &LogError) {
         self.shared.counters.failed_attempts.fetch_add(1, Ordering::Relaxed);
-        let complaint = error.to_string();
-        if complaint != self.complaint {
-            tracing::warn!("{complaint}; records wait in the spool");
-            self.complaint = complaint;
+        let last_error = error.to_string();
+        if last_error != self.last_error {
+            tracing::warn!("{last_error}; records wait in the spool");
+            self.last_error = last_error;
         }
         let until = Instant::now() + self.pause.mul_f64(0.75 + 0.5 * fraction());
         self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -262,12 +262,12 @@ impl Deliverer {
                 return;
             }
             progress =
-                self.shared.moved.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+                self.shared.advanced.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Says in the log, under a name of our own, that we were refused; then ends the agent.
-    fn tell_conflict(&mut self, what: &str) {
+    fn report_conflict(&mut self, what: &str) {
         let shared = self.shared.clone();
         let options = &shared.options;
         let (now_ms, instance) = (options.clock.wall_ms(), lock(&shared.spool).instance());
@@ -285,24 +285,24 @@ impl Deliverer {
             description: Some(format!("instance {instance} was refused: {what}")),
             boot_id: Some(shared.boot_id.clone()),
             program_version: Some(env!("CARGO_PKG_VERSION").into()),
-            ..notes::note(NodeEventKind::CollectorConflict, now_ms)
+            ..events::node_event(NodeEventKind::CollectorConflict, now_ms)
         });
         let source = format!("{}/conflict/{instance}", options.source);
         let epoch = u64::try_from(now_ms).unwrap_or(0);
         let envelope = event.envelope_mut();
         (envelope.cluster, envelope.source) = (options.cluster.clone(), source.clone());
         (envelope.epoch, envelope.observed_time_ms) = (epoch, now_ms);
-        for _ in 0..TELL_CONFLICT {
+        for _ in 0..CONFLICT_ATTEMPTS {
             match self.send_alone(&mut event, Producer { source: source.clone(), epoch }) {
                 Ok(()) => break,
-                Err(Trouble::Later(error)) => self.wait_after(&error),
-                Err(Trouble::Conflict(_)) => break,
+                Err(DeliveryError::Later(error)) => self.wait_after(&error),
+                Err(DeliveryError::Conflict(_)) => break,
             }
         }
         shared.end(End::Conflict(advice));
     }
 
-    fn send_alone(&mut self, event: &mut Event, producer: Producer) -> Result<(), Trouble> {
+    fn send_alone(&mut self, event: &mut Event, producer: Producer) -> Result<(), DeliveryError> {
         let Ok(sealed) = event.record() else { return Ok(()) };
         let topic = event.schema().topic();
         let partition = partition_for(&sealed.key, self.partitions_of(topic)?);
@@ -313,7 +313,7 @@ impl Deliverer {
             event_time_ms: sealed.event_time_ms,
             payload: sealed.payload,
         };
-        self.outlet()?.append(&at, Batch { producer, first_seq: 0, records: vec![record] })?;
+        self.log_sink()?.append(&at, Batch { producer, first_seq: 0, records: vec![record] })?;
         Ok(())
     }
 
@@ -323,7 +323,7 @@ impl Deliverer {
             return;
         }
         self.compare_at = Instant::now() + self.shared.options.compare_clocks;
-        let log = match self.outlet().and_then(|outlet| outlet.clock()) {
+        let log = match self.log_sink().and_then(|log_sink| log_sink.clock()) {
             Ok(Some(log)) => log,
             Ok(None) => return,
             Err(error) => return tracing::debug!("the log does not say what time it is: {error}"),
@@ -335,7 +335,7 @@ impl Deliverer {
         if self.is_skewed || was_skewed {
             let uncertain = format!("uncertain by {} ms", log.uncertainty_ms);
             tracing::warn!(skew_ms, "the clock of this node less the log's, {uncertain}");
-            self.shared.event(notes::clock(NodeEventKind::ClockSkewed, now_ms, skew_ms, Some(uncertain)));
+            self.shared.event(events::clock(NodeEventKind::ClockSkewed, now_ms, skew_ms, Some(uncertain)));
         }
     }
 }

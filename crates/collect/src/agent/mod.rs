@@ -1,8 +1,8 @@
 //! The agent: what sources tell becomes records, waits on disk, and goes to the log in order, once.
 //!
-//! Three parts work side by side. Sources call the [`Sink`] from their own threads. The *keeper*
+//! Three parts work side by side. Sources call the [`Sink`] from their own threads. The *writer*
 //! gathers readings into batches, seals and numbers everything, and writes it to the [`spool`]. The
-//! *deliverer* sends what the spool holds to an [`Outlet`](crate::outlet::Outlet), as soon as there
+//! *deliverer* sends what the spool holds to an [`LogSink`](crate::log_sink::LogSink), as soon as there
 //! is one.
 //!
 //! A record is numbered by its place in the spool, `(source, epoch, seq)`. It is appended to the
@@ -11,16 +11,17 @@
 //! newer one, and the log refuses whoever comes with an older one. The refused agent says so in the
 //! log under a source of its own and stops; nothing of two agents is ever mixed.
 
-mod batches;
+mod batcher;
 mod clock;
 mod columns;
+mod counters;
 mod deliver;
-mod gather;
-mod growth;
-mod intake;
-mod keeper;
-mod notes;
+mod events;
+mod losses;
+mod sample_batcher;
 pub mod spool;
+mod spool_writer;
+mod write_queue;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,19 +30,20 @@ use std::time::{Duration, Instant};
 
 use tidegate_log::LogError;
 
-pub use batches::Batches;
-use clock::StepWatch;
+use clock::ClockStepDetector;
 pub use clock::{Clock, SystemClock};
 use deliver::Deliverer;
-use intake::Intake;
+pub use losses::Dropped;
+pub use sample_batcher::SampleBatcher;
 use spool::{Spool, SpoolError, SpoolOptions};
+use write_queue::WriteQueue;
 
-use crate::outlet::Outlet;
+use crate::log_sink::LogSink;
 use crate::reading::{Reading, Sink};
 use tidegate_events::Event;
 
 /// Opens the way to the log; tried again as long as it fails.
-pub type Connect = Box<dyn Fn() -> Result<Box<dyn Outlet>, LogError> + Send>;
+pub type Connect = Box<dyn Fn() -> Result<Box<dyn LogSink>, LogError> + Send>;
 
 /// Who reports, and how.
 #[derive(Clone)]
@@ -97,7 +99,7 @@ pub struct AgentStats {
     pub records: u64,
     /// Records that the log acknowledged.
     pub delivered: u64,
-    /// Records that the log will never get: see [`spool::Dropped`].
+    /// Records that the log will never get: see [`Dropped`].
     pub dropped: u64,
     /// Readings that came after their batch was closed, and were dropped.
     pub late_readings: u64,
@@ -131,7 +133,7 @@ pub enum End {
 #[derive(Debug, Default)]
 struct Progress {
     end: Option<End>,
-    keeper_done: bool,
+    writer_done: bool,
     deliverer_done: bool,
     /// Deliver until then, once the end has come.
     deadline: Option<Instant>,
@@ -142,21 +144,21 @@ struct Progress {
 struct Shared {
     options: AgentOptions,
     boot_id: String,
-    steps: StepWatch,
-    intake: Mutex<Intake>,
+    clock_steps: ClockStepDetector,
+    queue: Mutex<WriteQueue>,
     /// Something was told, was stored, or the end has come.
-    told: Condvar,
+    queued: Condvar,
     spool: Mutex<Spool>,
     progress: Mutex<Progress>,
     /// `progress` changed.
-    moved: Condvar,
+    advanced: Condvar,
     counters: Counters,
 }
 
 /// A running agent. Dropping it without [`Agent::stop`] leaves its threads to end with the process.
 pub struct Agent {
     shared: Arc<Shared>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
     deliverer: Mutex<Option<JoinHandle<()>>>,
     has_started: AtomicBool,
 }
@@ -169,22 +171,22 @@ impl Agent {
         let span_ms = i64::try_from(options.flush.as_millis()).unwrap_or(i64::MAX);
         let shared = Arc::new(Shared {
             boot_id: spool::boot_id(),
-            steps: StepWatch::new(&*options.clock),
-            intake: Mutex::new(Intake::new(span_ms)),
-            told: Condvar::new(),
+            clock_steps: ClockStepDetector::new(&*options.clock),
+            queue: Mutex::new(WriteQueue::new(span_ms)),
+            queued: Condvar::new(),
             spool: Mutex::new(spool),
             progress: Mutex::default(),
-            moved: Condvar::new(),
+            advanced: Condvar::new(),
             counters: Counters::default(),
             options,
         });
-        let (for_keeper, for_deliverer) = (shared.clone(), shared.clone());
+        let (for_writer, for_deliverer) = (shared.clone(), shared.clone());
         let dir = &shared.options.spool.dir;
-        let keeper = spawn("keeper", dir, move || keeper::run(&for_keeper))?;
+        let writer = spawn("writer", dir, move || spool_writer::run(&for_writer))?;
         let deliverer = spawn("deliverer", dir, move || Deliverer::new(for_deliverer, connect).run())?;
         Ok(Self {
             shared,
-            keeper: Mutex::new(Some(keeper)),
+            writer: Mutex::new(Some(writer)),
             deliverer: Mutex::new(Some(deliverer)),
             has_started: AtomicBool::new(false),
         })
@@ -199,7 +201,7 @@ impl Agent {
     pub fn started(&self, driver_version: Option<String>) {
         self.has_started.store(true, Ordering::Relaxed);
         let now_ms = self.shared.options.clock.wall_ms();
-        self.shared.event(notes::started(now_ms, self.shared.boot_id.clone(), driver_version));
+        self.shared.event(events::started(now_ms, self.shared.boot_id.clone(), driver_version));
     }
 
     /// As [`Sink::store`].
@@ -214,14 +216,14 @@ impl Agent {
     pub fn stats(&self) -> AgentStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { records, delivered, dropped, dead_letters, failed_attempts } = &self.shared.counters;
-        let intake = lock(&self.shared.intake);
+        let queue = lock(&self.shared.queue);
         AgentStats {
             records: load(records),
             delivered: load(delivered),
             dropped: load(dropped),
-            late_readings: intake.gatherer.late,
+            late_readings: queue.batcher.late,
             dead_letters: load(dead_letters),
-            overrun_events: intake.overrun,
+            overrun_events: queue.overrun,
             failed_attempts: load(failed_attempts),
         }
     }
@@ -249,7 +251,7 @@ impl Agent {
             if let Some(end) = &progress.end {
                 return end.clone();
             }
-            progress = self.shared.moved.wait(progress).unwrap_or_else(PoisonError::into_inner);
+            progress = self.shared.advanced.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -258,24 +260,24 @@ impl Agent {
     pub fn stop(&self, patience: Duration, reason: &str) -> bool {
         if self.has_started.load(Ordering::Relaxed) {
             let now_ms = self.shared.options.clock.wall_ms();
-            self.shared.event(notes::stopped(now_ms, self.shared.boot_id.clone(), reason));
+            self.shared.event(events::stopped(now_ms, self.shared.boot_id.clone(), reason));
         }
         lock(&self.shared.progress).deadline = Some(Instant::now() + patience);
         self.shared.end(End::Asked);
-        lock(&self.shared.intake).ending = true;
-        self.shared.told.notify_all();
-        if lock(&self.keeper).take().is_some_and(|keeper| keeper.join().is_err()) {
+        lock(&self.shared.queue).ending = true;
+        self.shared.queued.notify_all();
+        if lock(&self.writer).take().is_some_and(|writer| writer.join().is_err()) {
             tracing::error!("the thread that writes the spool panicked");
         }
         let mut progress = lock(&self.shared.progress);
-        progress.keeper_done = true;
-        self.shared.release_at_last(&progress);
-        self.shared.moved.notify_all();
+        progress.writer_done = true;
+        self.shared.release_when_done(&progress);
+        self.shared.advanced.notify_all();
         let until = Instant::now() + patience;
         while !progress.deliverer_done && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             progress =
-                self.shared.moved.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+                self.shared.advanced.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let done = progress.deliverer_done;
         drop(progress);
@@ -296,56 +298,56 @@ impl Shared {
     /// Notes the first reason to end.
     fn end(&self, end: End) {
         lock(&self.progress).end.get_or_insert(end);
-        self.moved.notify_all();
+        self.advanced.notify_all();
     }
 
     /// Gives the spool back once nobody works with it any more.
-    fn release_at_last(&self, progress: &Progress) {
-        if progress.keeper_done && progress.deliverer_done {
+    fn release_when_done(&self, progress: &Progress) {
+        if progress.writer_done && progress.deliverer_done {
             lock(&self.spool).release();
         }
     }
 
     /// Tells when the clock was set since the last look: what was gathered until then is a batch of
     /// its own.
-    fn look_at_clock(&self, intake: &mut Intake) {
-        if let Some(amount_ms) = self.steps.stepped(&*self.options.clock) {
+    fn check_clock(&self, queue: &mut WriteQueue) {
+        if let Some(amount_ms) = self.clock_steps.stepped(&*self.options.clock) {
             tracing::warn!(amount_ms, "the clock of this node was set");
             let clock = &self.options.clock;
-            intake.close_all(clock.steady_ms());
+            queue.close_all(clock.steady_ms());
             let kind = tidegate_events::v1::NodeEventKind::ClockStepped;
-            intake.take_event(notes::clock(kind, clock.wall_ms(), amount_ms, None));
+            queue.take_event(events::clock(kind, clock.wall_ms(), amount_ms, None));
         }
     }
 }
 
 impl Sink for Shared {
     fn reading(&self, reading: Reading) {
-        let mut intake = lock(&self.intake);
-        if intake.gatherer.is_backward(&reading) {
-            self.look_at_clock(&mut intake);
+        let mut queue = lock(&self.queue);
+        if queue.batcher.is_backward(&reading) {
+            self.check_clock(&mut queue);
         }
-        if intake.take_reading(reading, self.options.clock.steady_ms()) {
-            self.told.notify_all();
+        if queue.take_reading(reading, self.options.clock.steady_ms()) {
+            self.queued.notify_all();
         }
     }
 
     fn event(&self, event: Event) {
-        lock(&self.intake).take_event(event);
-        self.told.notify_all();
+        lock(&self.queue).take_event(event);
+        self.queued.notify_all();
     }
 
     /// Waits for the disk, whose refusal is the error.
     fn store(&self) -> Result<(), String> {
-        let mut intake = lock(&self.intake);
-        let ticket = intake.ticket();
-        intake.waiting += 1;
-        self.told.notify_all();
-        while !intake.is_stored(ticket) {
-            intake = self.told.wait(intake).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
+        let ticket = queue.ticket();
+        queue.waiting += 1;
+        self.queued.notify_all();
+        while !queue.is_stored(ticket) {
+            queue = self.queued.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        intake.waiting -= 1;
-        intake.trouble.clone().map_or(Ok(()), Err)
+        queue.waiting -= 1;
+        queue.trouble.clone().map_or(Ok(()), Err)
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) type Key = (String, Option<u32>);
 
 /// What a page says of a device.
 #[derive(Debug)]
-pub(super) struct OnPage {
+pub(super) struct DeviceSamples {
     pub device: Device,
     pub pci_bus_id: Option<String>,
     pub values: BTreeMap<Metric, Value>,
@@ -22,7 +22,7 @@ pub(super) struct OnPage {
 /// What a page says.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    pub devices: BTreeMap<Key, OnPage>,
+    pub devices: BTreeMap<Key, DeviceSamples>,
     /// Hash of all that was used; equal for pages that say the same.
     pub fingerprint: u64,
     /// Lines that are no samples.
@@ -76,7 +76,7 @@ fn field(sample: &Sample<'_>) -> Option<Field> {
 
 /// Takes one line; none if it is of no use.
 fn take(
-    devices: &mut BTreeMap<Key, OnPage>,
+    devices: &mut BTreeMap<Key, DeviceSamples>,
     sample: &Sample<'_>,
     name: &str,
     base_units: bool,
@@ -99,7 +99,7 @@ fn take(
     let on_board = matches!(part, Some(Part::RemappedCorrectable | Part::RemappedUncorrectable))
         || scope == Scope::Board;
     let instance = instance.filter(|_| !on_board);
-    let device = devices.entry((uuid.to_owned(), instance)).or_insert_with(|| OnPage {
+    let device = devices.entry((uuid.to_owned(), instance)).or_insert_with(|| DeviceSamples {
         device: Device {
             uuid: uuid.to_owned(),
             index,
@@ -155,7 +155,7 @@ fn agree(metric: Metric, before: Value, now: Value) -> Value {
 }
 
 /// Metrics that DCGM gives in parts: only all of them make the whole.
-fn combine(device: &mut OnPage) {
+fn combine(device: &mut DeviceSamples) {
     if let [Some(corrected), Some(uncorrected)] = device.remapped {
         device.values.insert(Metric::RemappedRows, sum(&[corrected, uncorrected]));
     }
@@ -184,7 +184,7 @@ fn sum(parts: &[Value]) -> Value {
 
 /// The exporter leaves out what a device cannot tell. That another of the same kind tells it says
 /// that it was asked for.
-fn fill(devices: &mut BTreeMap<Key, OnPage>) {
+fn fill(devices: &mut BTreeMap<Key, DeviceSamples>) {
     for instances in [false, true] {
         let of_kind = |key: &Key| key.1.is_some() == instances;
         let asked: Vec<Metric> = {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_events::{Event, v1};
 
 use super::DcgmStatus;
-use super::devices::{self, Key, OnPage, Page};
+use super::devices::{self, DeviceSamples, Key, Page};
 use crate::reading::{Device, Metric, MissingReason, Reading, Sink, Value};
 
 /// A device without news for so long, while others have some, is gone: a MIG instance that was
@@ -24,7 +24,7 @@ pub(super) struct Moment {
 }
 
 /// What is known of a device.
-struct Known {
+struct DeviceState {
     device: Arc<Device>,
     pci_bus_id: Option<String>,
     /// Energy counter when it last moved.
@@ -43,7 +43,7 @@ struct Known {
 pub(super) struct Watch {
     sink: Arc<dyn Sink>,
     stale_after: Duration,
-    known: BTreeMap<Key, Known>,
+    known: BTreeMap<Key, DeviceState>,
     fingerprint: Option<u64>,
     pub status: DcgmStatus,
 }
@@ -110,7 +110,7 @@ impl Watch {
                 Some(known) if new => tell(&*self.sink, known, now, &on_page),
                 Some(_) => {}
                 None => {
-                    self.known.insert(key, Known::first_seen(now, on_page));
+                    self.known.insert(key, DeviceState::first_seen(now, on_page));
                 }
             }
         }
@@ -137,8 +137,8 @@ impl Watch {
     }
 }
 
-impl Known {
-    fn first_seen(now: Moment, on_page: OnPage) -> Self {
+impl DeviceState {
+    fn first_seen(now: Moment, on_page: DeviceSamples) -> Self {
         Self {
             asked: on_page.values.keys().copied().collect(),
             energy: on_page.values.get(&Metric::Energy).copied(),
@@ -152,7 +152,7 @@ impl Known {
     }
 }
 
-fn xid(on_page: &OnPage) -> i64 {
+fn xid(on_page: &DeviceSamples) -> i64 {
     match on_page.values.get(&Metric::Xid) {
         Some(Value::Is(xid)) => *xid,
         _ => 0,
@@ -160,7 +160,7 @@ fn xid(on_page: &OnPage) -> i64 {
 }
 
 /// Tells of a device that has something new.
-fn tell(sink: &dyn Sink, known: &mut Known, now: Moment, on_page: &OnPage) {
+fn tell(sink: &dyn Sink, known: &mut DeviceState, now: Moment, on_page: &DeviceSamples) {
     if *known.device != on_page.device {
         known.device = Arc::new(on_page.device.clone());
     }
@@ -198,7 +198,7 @@ fn tell(sink: &dyn Sink, known: &mut Known, now: Moment, on_page: &OnPage) {
     sink.reading(reading);
 }
 
-fn tell_of(sink: &dyn Sink, known: &Known, now: Moment, kind: v1::NodeEventKind, event: v1::NodeEvent) {
+fn tell_of(sink: &dyn Sink, known: &DeviceState, now: Moment, kind: v1::NodeEventKind, event: v1::NodeEvent) {
     sink.event(Event::Node(v1::NodeEvent {
         envelope: Some(v1::Envelope {
             event_time_ms: now.tick_ms,
@@ -222,9 +222,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Told(Mutex<(Vec<Reading>, Vec<v1::NodeEvent>)>);
+    struct RecordingSink(Mutex<(Vec<Reading>, Vec<v1::NodeEvent>)>);
 
-    impl Sink for Told {
+    impl Sink for RecordingSink {
         fn reading(&self, reading: Reading) {
             self.0.lock().unwrap().0.push(reading);
         }
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    impl Told {
+    impl RecordingSink {
         fn take(&self) -> (Vec<Reading>, Vec<v1::NodeEvent>) {
             std::mem::take(&mut *self.0.lock().unwrap())
         }
@@ -261,8 +261,8 @@ mod tests {
         page
     }
 
-    fn watch() -> (Arc<Told>, Watch) {
-        let told = Arc::<Told>::default();
+    fn watch() -> (Arc<RecordingSink>, Watch) {
+        let told = Arc::<RecordingSink>::default();
         (Arc::clone(&told), Watch::new(told, Duration::from_secs(90)))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A prolog tells when a job is given its devices and an epilog when it gives them back
 //! (`deploy/slurm`): such a hold is `EXACT`, or `SHARED_ESTIMATED` with the share that it names.
-//! Both may be missed. So the node is looked at, too: a hold whose job has no cgroup any more ends,
+//! Both may be missed. So the node is observe at, too: a hold whose job has no cgroup any more ends,
 //! and a process of a job on a device that nobody told of is a hold of quality `UNKNOWN` while the
 //! process is there.
 //!
@@ -13,7 +13,7 @@
 //!
 //! Open holds are in a file, so that an agent that starts again goes on with them.
 
-mod book;
+mod open_holds;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -28,19 +28,19 @@ use std::{fmt, fs, io};
 
 use tidegate_events::Event;
 
-use book::{Book, Seen};
+use open_holds::{JobProcess, OpenHolds};
 pub use scan::{Evidence, JobOfProcess, Jobs, Roots};
 
 use crate::checkpoint::Checkpoint;
-use crate::inlet::{HoldEvent, HoldEvents};
 use crate::reading::{Device, Reading, Sink};
+use crate::receiver::{HoldEvent, HoldEvents};
 
 /// A process that was on a device is believed to be there for so long after its last reading.
 const SEEN_MS: i64 = 5_000;
 /// Whose a process is is asked again after this time: numbers of processes are used again.
 const ASK_AGAIN_MS: i64 = 60_000;
 
-/// Where the account is kept, and how the node is looked at.
+/// Where the account is kept, and how the node is observe at.
 #[derive(Debug, Clone)]
 pub struct HoldOptions {
     /// As the scheduler names it.
@@ -51,7 +51,7 @@ pub struct HoldOptions {
     pub booted_ms: i64,
     /// File of open holds.
     pub file: PathBuf,
-    /// How often the node is looked at.
+    /// How often the node is observe at.
     pub every: Duration,
     pub roots: Roots,
 }
@@ -85,7 +85,7 @@ pub struct NodeHolds {
 }
 
 struct Account {
-    book: Book,
+    open_holds: OpenHolds,
     checkpoint: Checkpoint,
 }
 
@@ -111,13 +111,13 @@ impl NodeHolds {
     /// # Errors
     /// The file cannot be read.
     pub fn new(options: HoldOptions, sink: Arc<dyn Sink>) -> io::Result<Self> {
-        let (book, mut checkpoint) = Checkpoint::open::<Book>(Some(options.file.clone()))?;
-        let (book, events) = match book {
-            Some(book) => book.resume(&options.node, &options.boot_id, options.booted_ms),
-            None => (Book::begin(&options.boot_id, now_ms()), Vec::new()),
+        let (open_holds, mut checkpoint) = Checkpoint::open::<OpenHolds>(Some(options.file.clone()))?;
+        let (open_holds, events) = match open_holds {
+            Some(open_holds) => open_holds.resume(&options.node, &options.boot_id, options.booted_ms),
+            None => (OpenHolds::begin(&options.boot_id, now_ms()), Vec::new()),
         };
         checkpoint.add(events);
-        let account = Mutex::new(Account { book, checkpoint });
+        let account = Mutex::new(Account { open_holds, checkpoint });
         let holds = Self { options, sink, account, node: Mutex::default() };
         holds.keep(&mut holds.account(), Vec::new()).map_err(io::Error::other)?;
         Ok(holds)
@@ -131,7 +131,7 @@ impl NodeHolds {
         let mut account = self.account();
         let mut names: BTreeMap<String, String> =
             seen.iter().filter_map(|seen| Some((seen.job.clone(), seen.spelled.clone()?))).collect();
-        let mut unnamed = account.book.unnamed();
+        let mut unnamed = account.open_holds.unnamed();
         unnamed.retain(|number| {
             let pid = jobs.as_ref().and_then(|jobs| *jobs.numbers.get(number)?);
             let spelled = pid.and_then(|pid| roots.job_of(pid)).and_then(|job| job.spelled);
@@ -139,7 +139,7 @@ impl NodeHolds {
             !names.contains_key(number)
         });
         names.extend(roots.names(&unnamed));
-        let events = account.book.looked(&self.options.node, now_ms, jobs.as_ref(), &names, &seen);
+        let events = account.open_holds.observe(&self.options.node, now_ms, jobs.as_ref(), &names, &seen);
         if let Err(error) = self.keep(&mut account, events) {
             tracing::warn!("the account of holds is not safe: {error}");
         }
@@ -147,7 +147,7 @@ impl NodeHolds {
 
     fn keep(&self, account: &mut Account, events: Vec<Event>) -> Result<(), String> {
         account.checkpoint.add(events);
-        account.checkpoint.hand_on(&account.book, &*self.sink)
+        account.checkpoint.hand_on(&account.open_holds, &*self.sink)
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
@@ -161,10 +161,10 @@ impl NodeHolds {
 
 impl Node {
     /// Processes of jobs that were on devices just now.
-    fn seen(&mut self, now_ms: i64) -> Vec<Seen> {
+    fn seen(&mut self, now_ms: i64) -> Vec<JobProcess> {
         self.seen.retain(|_, (_, tick_ms)| now_ms - *tick_ms <= SEEN_MS);
         self.known.retain(|_, (_, asked_ms)| now_ms - *asked_ms <= ASK_AGAIN_MS);
-        let seen = |((_, device), (job, _)): (&(u32, Device), &(JobOfProcess, i64))| Seen {
+        let seen = |((_, device), (job, _)): (&(u32, Device), &(JobOfProcess, i64))| JobProcess {
             job: job.number.clone(),
             spelled: job.spelled.clone(),
             device: device.clone(),
@@ -184,7 +184,7 @@ impl HoldEvents for NodeHolds {
         }
         let mut account = self.account();
         let devices = self.node().devices.clone();
-        let events = account.book.told(&self.options.node, &told, now_ms(), &devices);
+        let events = account.open_holds.told(&self.options.node, &told, now_ms(), &devices);
         self.keep(&mut account, events)
     }
 }

@@ -9,8 +9,8 @@ use tidegate_events::v1::gpu_sample_batch::process;
 use tidegate_events::{Event, v1};
 
 use super::*;
-use crate::inlet::{GpuName, HoldKind};
-use crate::reading::ProcessSeen;
+use crate::reading::RunningProcess;
+use crate::receiver::{GpuName, HoldKind};
 
 #[derive(Default)]
 struct Told(Mutex<(Vec<v1::JobEvent>, Vec<Reading>)>);
@@ -58,7 +58,7 @@ impl Node {
             let mut reading = Reading::new(Arc::new(device), tick_ms);
             let on_it = processes.iter().filter(|(at, _)| *at == place);
             reading.processes = on_it
-                .map(|(_, pid)| ProcessSeen {
+                .map(|(_, pid)| RunningProcess {
                     pid: *pid,
                     kind: process::Kind::Compute,
                     memory_bytes: None,

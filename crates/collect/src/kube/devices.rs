@@ -14,10 +14,10 @@ const GPU_MILLI: u32 = 1_000;
 
 /// A device that a pod holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Held {
+pub struct PodHold {
     /// `NAMESPACE/POD`.
     pub job_id: String,
-    pub device: HeldDevice,
+    pub device: PodDevice,
     pub quality: Quality,
     /// Thousandths of the device, where they are known.
     pub share_milli: Option<u32>,
@@ -25,7 +25,7 @@ pub struct Held {
 
 /// A device as whoever gave it names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum HeldDevice {
+pub enum PodDevice {
     /// `GPU-…`.
     Gpu(String),
     /// `MIG-…`.
@@ -88,9 +88,9 @@ pub(super) fn any_replica(pods: &[PodResources]) -> bool {
 /// Devices shared by time-slicing or MPS are given out as replicas `UUID::N`. A pod with k of n
 /// replicas has k/n of the device; that is what it was promised, not what it uses. Without n the
 /// share is unknown.
-pub fn held(pods: &[PodResources], replicas: &ReplicaCounts) -> Vec<Held> {
+pub fn held(pods: &[PodResources], replicas: &ReplicaCounts) -> Vec<PodHold> {
     // Replicas held, 0 for a device that was given out whole.
-    let mut found: BTreeMap<(String, HeldDevice), u32> = BTreeMap::new();
+    let mut found: BTreeMap<(String, PodDevice), u32> = BTreeMap::new();
     for pod in pods {
         let job_id = format!("{}/{}", pod.namespace, pod.name);
         if pod.name.is_empty() || job_id.len() > MAX_NAME_BYTES || job_id.chars().any(char::is_control) {
@@ -115,18 +115,20 @@ pub fn held(pods: &[PodResources], replicas: &ReplicaCounts) -> Vec<Held> {
     found.into_iter().map(|((job_id, device), held)| describe(job_id, device, held, replicas)).collect()
 }
 
-fn describe(job_id: String, device: HeldDevice, held: u32, replicas: &ReplicaCounts) -> Held {
+fn describe(job_id: String, device: PodDevice, held: u32, replicas: &ReplicaCounts) -> PodHold {
     let uuid = match &device {
-        HeldDevice::Gpu(uuid) | HeldDevice::Mig(uuid) => uuid,
-        HeldDevice::Named(_) => return Held { job_id, device, quality: Quality::Unknown, share_milli: None },
+        PodDevice::Gpu(uuid) | PodDevice::Mig(uuid) => uuid,
+        PodDevice::Named(_) => {
+            return PodHold { job_id, device, quality: Quality::Unknown, share_milli: None };
+        }
     };
     if held == 0 {
-        return Held { job_id, device, quality: Quality::Exact, share_milli: Some(GPU_MILLI) };
+        return PodHold { job_id, device, quality: Quality::Exact, share_milli: Some(GPU_MILLI) };
     }
     let offered = replicas.0.get(uuid).copied().filter(|&offered| offered >= held);
     let share_milli =
         offered.map(|offered| (u64::from(GPU_MILLI) * u64::from(held) / u64::from(offered)) as u32);
-    Held { job_id, device, quality: Quality::SharedEstimated, share_milli }
+    PodHold { job_id, device, quality: Quality::SharedEstimated, share_milli }
 }
 
 /// `nvidia.com/gpu`, `nvidia.com/gpu.shared`, `nvidia.com/mig-1g.10gb` and the like.
@@ -141,24 +143,24 @@ fn split_replica(id: &str) -> (&str, Option<&str>) {
     id.split_once("::").map_or((id, None), |(uuid, replica)| (uuid, Some(replica)))
 }
 
-fn device(name: &str) -> Option<HeldDevice> {
+fn device(name: &str) -> Option<PodDevice> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
         tracing::warn!(?name, "a device's name cannot be used");
         return None;
     }
     let name = name.to_owned();
     Some(match () {
-        () if name.starts_with("GPU-") => HeldDevice::Gpu(name),
-        () if name.starts_with("MIG-") => HeldDevice::Mig(name),
-        () => HeldDevice::Named(name),
+        () if name.starts_with("GPU-") => PodDevice::Gpu(name),
+        () if name.starts_with("MIG-") => PodDevice::Mig(name),
+        () => PodDevice::Named(name),
     })
 }
 
 /// The kubelet knows a claimed device by its place in a ResourceSlice; its UUID stands there, in
 /// the cluster's API.
-fn claimed(claim: &ClaimResource) -> Option<HeldDevice> {
+fn claimed(claim: &ClaimResource) -> Option<PodDevice> {
     let ours = claim.driver_name == DRA_DRIVER && !claim.device_name.is_empty();
     let name = format!("{}/{}/{}", claim.driver_name, claim.pool_name, claim.device_name);
     (ours && name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control))
-        .then_some(HeldDevice::Named(name))
+        .then_some(PodDevice::Named(name))
 }

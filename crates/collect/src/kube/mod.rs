@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
-pub use devices::{Held, HeldDevice, Quality, ReplicaCounts, held};
+pub use devices::{PodDevice, PodHold, Quality, ReplicaCounts, held};
 pub use tracker::Tracker;
 
 /// Messages of the pod-resources API.
@@ -69,13 +69,13 @@ pub struct Observation {
     pub source: &'static str,
     /// When, ms since the epoch.
     pub at_ms: i64,
-    pub held: Vec<Held>,
+    pub held: Vec<PodHold>,
     /// Whether what is not in `held` is held no more.
     pub complete: bool,
 }
 
 /// Keeps account of holds.
-pub trait Holds: Send + Sync {
+pub trait HoldObserver: Send + Sync {
     /// Takes what a source saw.
     fn observe(&self, seen: Observation);
 }
@@ -113,11 +113,11 @@ impl KubeWatch {
     ///
     /// # Errors
     /// If the thread cannot be had. An absent kubelet is no error: it may come.
-    pub fn start(options: KubeOptions, holds: Arc<dyn Holds>) -> std::io::Result<Self> {
+    pub fn start(options: KubeOptions, holds: Arc<dyn HoldObserver>) -> std::io::Result<Self> {
         let status = Arc::new(Mutex::new(KubeStatus::default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopped) = oneshot::channel();
-        let asker = Asker {
+        let asker = Poller {
             options,
             holds,
             status: Arc::clone(&status),
@@ -156,9 +156,9 @@ impl Drop for KubeWatch {
     }
 }
 
-struct Asker {
+struct Poller {
     options: KubeOptions,
-    holds: Arc<dyn Holds>,
+    holds: Arc<dyn HoldObserver>,
     status: Arc<Mutex<KubeStatus>>,
     client: Option<PodResourcesListerClient<Channel>>,
     /// How many replicas each shared device has; asked anew with each connection.
@@ -167,7 +167,7 @@ struct Asker {
     settled_at: Option<Instant>,
 }
 
-impl Asker {
+impl Poller {
     async fn run(mut self) {
         let mut ticks = tokio::time::interval(self.options.every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -182,7 +182,7 @@ impl Asker {
         }
     }
 
-    async fn ask(&mut self) -> Result<Vec<Held>, String> {
+    async fn ask(&mut self) -> Result<Vec<PodHold>, String> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => self.connect().await?,
@@ -214,7 +214,7 @@ impl Asker {
         Ok(PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES))
     }
 
-    fn answered(&mut self, held: Vec<Held>) {
+    fn answered(&mut self, held: Vec<PodHold>) {
         let at_ms = now_ms();
         let again = {
             let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);

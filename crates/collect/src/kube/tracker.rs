@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, v1};
 
-use super::{Held, HeldDevice, Holds, Observation};
+use super::{HoldObserver, Observation, PodDevice, PodHold};
 use crate::checkpoint::Checkpoint;
 use crate::reading::Sink;
 
@@ -16,7 +16,7 @@ use crate::reading::Sink;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OpenHold {
     source: String,
-    held: Held,
+    held: PodHold,
     /// When it was first seen, ms since the epoch.
     since_ms: i64,
 }
@@ -35,7 +35,7 @@ struct Account {
 }
 
 /// Source, job and device.
-type Key = (String, String, HeldDevice);
+type Key = (String, String, PodDevice);
 
 impl std::fmt::Debug for Tracker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,27 +72,27 @@ impl Tracker {
             ..Default::default()
         };
         match &hold.held.device {
-            HeldDevice::Gpu(uuid) => event.gpu_uuid = Some(uuid.clone()),
-            HeldDevice::Mig(uuid) => event.mig_uuid = Some(uuid.clone()),
+            PodDevice::Gpu(uuid) => event.gpu_uuid = Some(uuid.clone()),
+            PodDevice::Mig(uuid) => event.mig_uuid = Some(uuid.clone()),
             // Only the hold's id names it: no field of the contract takes what is neither UUID nor
             // number.
-            HeldDevice::Named(_) => {}
+            PodDevice::Named(_) => {}
         }
         Event::Job(event)
     }
 
     /// `SOURCE/NODE/JOB/DEVICE@SINCE`: pods' names are used again, so the time belongs to it.
     fn hold_id(&self, hold: &OpenHold) -> String {
-        let (HeldDevice::Gpu(name) | HeldDevice::Mig(name) | HeldDevice::Named(name)) = &hold.held.device;
+        let (PodDevice::Gpu(name) | PodDevice::Mig(name) | PodDevice::Named(name)) = &hold.held.device;
         format!("{}/{}/{}/{name}@{}", hold.source, self.node, hold.held.job_id, hold.since_ms)
     }
 }
 
-impl Holds for Tracker {
+impl HoldObserver for Tracker {
     fn observe(&self, seen: Observation) {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         let Account { open, checkpoint } = &mut *account;
-        let now: BTreeMap<Key, Held> =
+        let now: BTreeMap<Key, PodHold> =
             seen.held.into_iter().map(|held| (key(seen.source, &held), held)).collect();
         // A hold whose share or quality is another one now ends, and begins anew.
         let ended: Vec<Key> = open
@@ -122,6 +122,6 @@ impl Holds for Tracker {
     }
 }
 
-fn key(source: &str, held: &Held) -> Key {
+fn key(source: &str, held: &PodHold) -> Key {
     (source.to_owned(), held.job_id.clone(), held.device.clone())
 }

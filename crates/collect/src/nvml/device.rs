@@ -9,26 +9,26 @@ use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Temper
 use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::MemoryInfo;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_NVLINK_LINK_COUNT;
 use tidegate_events::v1::NodeEventKind;
 
-use super::ask::{Answer, Call, Memory, Trouble, ppm, value};
+use super::driver_call::{Answer, Call, DriverError, RefusalCache, ppm, set_memory, value};
 use super::fields::{FAST, Fields, ONE_LINK, SLOW};
 use super::gpm::{self, Gpm};
 use super::mig::{Instance, Instances};
+use super::options::NvmlOptions;
 use super::processes::Processes;
 use super::session::Session;
+use super::shared::Shared;
 use super::slot::Slot;
-use super::{NvmlOptions, Shared};
 use crate::reading::{Metric, MissingReason, Reading, Value};
 use crate::ticker::Tick;
 
 /// Runs until the session is over.
 pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
     slot.doing(Call::Find);
-    let handle = match session.nvml.device_by_index(slot.gpu.index) {
+    let handle = match session.nvml.device_by_index(slot.gpu.device.index) {
         Ok(handle) => handle,
         Err(error) => {
             lose(shared, slot, &error.to_string());
@@ -41,41 +41,45 @@ pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
     let mut looked = Instant::now();
     while let Some(tick) = shared.clock.wait_after(last, &session.over) {
         last = tick.number;
-        slot.skip(&tick, &shared.clock).into_iter().for_each(|r| shared.teller.reading(r));
+        slot.skip(&tick, &shared.clock).into_iter().for_each(|r| shared.emitter.reading(r));
         let lost = slot.is_lost();
-        if lost && looked.elapsed() >= shared.options.look_again {
+        if lost && looked.elapsed() >= shared.options.rescan_every {
             looked = Instant::now();
             if handle.uuid().and_then(|_| handle.temperature(TemperatureSensor::Gpu)).is_ok() {
                 slot.set_lost(false);
                 session.events_stale.store(true, Ordering::Release);
                 shared.clock.wake();
                 gpu.forget();
-                shared.teller.device(slot, NodeEventKind::DeviceFound, "the device answers again".into());
+                shared.emitter.device(
+                    &slot.gpu,
+                    NodeEventKind::DeviceFound,
+                    "the device answers again".into(),
+                );
             }
         }
         let read =
             if slot.is_lost() { Ok(slot.missing(&tick, MissingReason::DeviceLost)) } else { gpu.read(&tick) };
         let readings = read.unwrap_or_else(|trouble| match trouble {
-            Trouble::DeviceLost(why) => {
+            DriverError::DeviceLost(why) => {
                 lose(shared, slot, &why);
                 looked = Instant::now();
                 slot.missing(&tick, MissingReason::DeviceLost)
             }
-            Trouble::Driver(why) => {
+            DriverError::Driver(why) => {
                 session.fails(shared, &why);
                 slot.missing(&tick, MissingReason::Stale)
             }
         });
-        if slot.finish(&tick, &shared.teller) {
-            readings.into_iter().for_each(|r| shared.teller.reading(r));
-            gpu.told();
+        if slot.finish(&tick, &shared.emitter) {
+            readings.into_iter().for_each(|r| shared.emitter.reading(r));
+            gpu.committed();
         }
     }
 }
 
 fn lose(shared: &Shared, slot: &Slot, why: &str) {
     slot.set_lost(true);
-    shared.teller.device(slot, NodeEventKind::DeviceLost, why.into());
+    shared.emitter.device(&slot.gpu, NodeEventKind::DeviceLost, why.into());
 }
 
 /// Tells of a device without a handle until a new session finds it.
@@ -85,8 +89,8 @@ fn wait_lost(shared: &Shared, session: &Session, slot: &Slot) {
         last = tick.number;
         let mut readings = slot.skip(&tick, &shared.clock);
         readings.extend(slot.missing(&tick, MissingReason::DeviceLost));
-        if slot.finish(&tick, &shared.teller) {
-            readings.into_iter().for_each(|r| shared.teller.reading(r));
+        if slot.finish(&tick, &shared.emitter) {
+            readings.into_iter().for_each(|r| shared.emitter.reading(r));
         }
     }
 }
@@ -97,7 +101,7 @@ struct Gpu<'a> {
     shared: &'a Shared,
     slot: &'a Slot,
     handle: &'a Handle<'a>,
-    asked: Memory,
+    asked: RefusalCache,
     fast: Fields,
     slow: Fields,
     one_link: Option<Fields>,
@@ -108,7 +112,7 @@ struct Gpu<'a> {
     processes: Processes,
     /// Values of the slow round, carried until the next.
     carried: Reading,
-    /// When the last reading that was told was read, and the one since.
+    /// When the last reading that was committed was read, and the one since.
     last_read: Option<Instant>,
     this_read: Option<Instant>,
     /// Numbers of the ticks at which the slow rounds are next.
@@ -134,7 +138,7 @@ impl<'a> Gpu<'a> {
             shared,
             slot,
             handle,
-            asked: Memory::default(),
+            asked: RefusalCache::default(),
             fast: Fields::new(Call::Fields, FAST),
             slow: Fields::new(Call::SlowFields, SLOW),
             one_link: (links == 1).then(|| Fields::new(Call::Fields, ONE_LINK)),
@@ -143,7 +147,7 @@ impl<'a> Gpu<'a> {
             gpm,
             instances: Instances::default(),
             processes: Processes::default(),
-            carried: Reading::new(Arc::clone(&slot.gpu), 0),
+            carried: Reading::new(Arc::clone(&slot.gpu.device), 0),
             last_read: None,
             this_read: None,
             slow_at: 0,
@@ -153,7 +157,7 @@ impl<'a> Gpu<'a> {
 
     /// Forgets what was true before the device was lost.
     fn forget(&mut self) {
-        self.asked = Memory::default();
+        self.asked = RefusalCache::default();
         self.gpm = Gpm::default();
         (self.last_read, self.this_read) = (None, None);
         (self.slow_at, self.processes_at) = (0, 0);
@@ -165,11 +169,11 @@ impl<'a> Gpu<'a> {
         u64::try_from(ticks).unwrap_or(u64::MAX >> 1).max(1)
     }
 
-    /// The reading was told: the next one's averages begin where its own ended.
-    fn told(&mut self) {
+    /// The reading was committed: the next one's averages begin where its own ended.
+    fn committed(&mut self) {
         self.last_read = self.this_read.take().or(self.last_read);
-        self.gpm.told();
-        self.instances.all.iter_mut().for_each(Instance::told);
+        self.gpm.committed();
+        self.instances.all.iter_mut().for_each(Instance::committed);
     }
 
     fn doing(&self) -> impl Fn(Call) + use<'a> {
@@ -178,12 +182,12 @@ impl<'a> Gpu<'a> {
     }
 
     /// All readings of the device and its instances at a tick.
-    fn read(&mut self, tick: &Tick) -> Result<Vec<Reading>, Trouble> {
+    fn read(&mut self, tick: &Tick) -> Result<Vec<Reading>, DriverError> {
         let now = Instant::now();
         if tick.number >= self.slow_at
-            || self.session.layout_changed.load(Ordering::Acquire) > self.layouts_seen()
+            || self.session.layout_changed.load(Ordering::Acquire) > self.layout_version()
         {
-            self.look_at_layout(now)?;
+            self.refresh_layout(now)?;
         }
         if tick.number >= self.slow_at {
             self.read_slow(now)?;
@@ -193,7 +197,7 @@ impl<'a> Gpu<'a> {
             self.list_processes(now)?;
             self.processes_at = tick.number + self.ticks_in(self.options.processes_every);
         }
-        let mut reading = Reading::new(Arc::clone(&self.slot.gpu), tick.ms);
+        let mut reading = Reading::new(Arc::clone(&self.slot.gpu.device), tick.ms);
         let interval = self.last_read.map(|last| now.saturating_duration_since(last));
         self.this_read = Some(now);
         let interval = value(interval.map(|i| i.as_micros()).ok_or(MissingReason::Unspecified));
@@ -218,7 +222,7 @@ impl<'a> Gpu<'a> {
         Ok(readings)
     }
 
-    fn read_fast(&mut self, now: Instant, reading: &mut Reading) -> Result<(), Trouble> {
+    fn read_fast(&mut self, now: Instant, reading: &mut Reading) -> Result<(), DriverError> {
         let d = self.handle;
         let rates = self.ask(Call::Utilization, now, || d.utilization_rates())?;
         reading.set(Metric::GpuUtil, ppm(rates.as_ref().map(|r| r.gpu).map_err(|e| *e)));
@@ -252,7 +256,7 @@ impl<'a> Gpu<'a> {
         Ok(())
     }
 
-    fn read_gpm(&mut self, reading: &mut Reading) -> Result<(), Trouble> {
+    fn read_gpm(&mut self, reading: &mut Reading) -> Result<(), DriverError> {
         if !self.has_gpm {
             gpm::metrics()
                 .for_each(|metric| reading.set(metric, Value::Missing(MissingReason::NotSupported)));
@@ -264,9 +268,9 @@ impl<'a> Gpu<'a> {
     }
 
     /// What changes seldom.
-    fn read_slow(&mut self, now: Instant) -> Result<(), Trouble> {
+    fn read_slow(&mut self, now: Instant) -> Result<(), DriverError> {
         let d = self.handle;
-        let mut carried = Reading::new(Arc::clone(&self.slot.gpu), 0);
+        let mut carried = Reading::new(Arc::clone(&self.slot.gpu.device), 0);
         self.slot.doing(Call::SlowFields);
         self.slow.read(d, &mut self.asked, now, &mut carried)?;
         let by_link = self.links > 0 && matches!(carried.get(Metric::NvlinkErrors), Value::Missing(_));
@@ -294,7 +298,7 @@ impl<'a> Gpu<'a> {
         Ok(())
     }
 
-    fn list_processes(&mut self, now: Instant) -> Result<(), Trouble> {
+    fn list_processes(&mut self, now: Instant) -> Result<(), DriverError> {
         let root = &self.options.proc_root;
         let doing = self.doing();
         for instance in &mut self.instances.all {
@@ -304,7 +308,7 @@ impl<'a> Gpu<'a> {
             self.processes.read(self.handle, &mut self.asked, now, root, &doing)?;
             (self.processes.count, self.processes.memory)
         } else {
-            // What runs is told of the instance it runs in; of the GPU only how much.
+            // What runs is committed of the instance it runs in; of the GPU only how much.
             (self.instances.sum(|p| p.count), self.instances.sum(|p| p.memory))
         };
         self.carried.set(Metric::Processes, count);
@@ -312,18 +316,19 @@ impl<'a> Gpu<'a> {
         Ok(())
     }
 
-    fn layouts_seen(&self) -> u64 {
+    fn layout_version(&self) -> u64 {
         self.instances.seen
     }
 
-    fn look_at_layout(&mut self, now: Instant) -> Result<(), Trouble> {
+    fn refresh_layout(&mut self, now: Instant) -> Result<(), DriverError> {
         self.instances.seen = self.session.layout_changed.load(Ordering::Acquire);
         let doing = self.doing();
         let root = &self.options.proc_root;
-        let changed = self.instances.look(self.handle, &self.slot.gpu, &mut self.asked, now, root, doing)?;
+        let changed =
+            self.instances.refresh(self.handle, &self.slot.gpu.device, &mut self.asked, now, root, doing)?;
         if let Some(description) = changed {
             self.slot.set_instances(self.instances.all.iter().map(|i| Arc::clone(&i.device)).collect());
-            self.shared.teller.device(self.slot, NodeEventKind::MigChanged, description);
+            self.shared.emitter.device(&self.slot.gpu, NodeEventKind::MigChanged, description);
             self.processes_at = 0;
         }
         Ok(())
@@ -334,7 +339,7 @@ impl<'a> Gpu<'a> {
         call: Call,
         now: Instant,
         ask: impl FnOnce() -> Result<T, NvmlError>,
-    ) -> Result<Answer<T>, Trouble> {
+    ) -> Result<Answer<T>, DriverError> {
         self.slot.doing(call);
         self.asked.ask(call, now, ask)
     }
@@ -357,13 +362,6 @@ const CARRIED: &[Metric] = &[
     Metric::Processes,
     Metric::ProcessMemory,
 ];
-
-pub(super) fn set_memory(reading: &mut Reading, memory: Answer<MemoryInfo>) {
-    let of = |part: fn(&MemoryInfo) -> u64| value(memory.as_ref().map(part).map_err(|reason| *reason));
-    reading.set(Metric::FramebufferUsed, of(|m| m.used));
-    reading.set(Metric::FramebufferReserved, of(|m| m.reserved));
-    reading.set(Metric::FramebufferTotal, of(|m| m.total));
-}
 
 /// NVLinks the device has; 0 if it does not say.
 fn link_count(device: &Handle<'_>) -> u32 {

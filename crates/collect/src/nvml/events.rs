@@ -10,10 +10,10 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::event::EventData;
 use tidegate_events::v1::{NodeEvent, NodeEventKind};
 
-use super::Shared;
-use super::ask::{Trouble, refusal};
+use super::driver_call::{DriverError, refusal};
+use super::emit::about;
 use super::session::Session;
-use super::tell::of;
+use super::shared::Shared;
 use crate::ticker::wall_ms;
 use crate::xid::{Occurrence, PciAddress};
 
@@ -43,8 +43,8 @@ pub(super) fn run(shared: &Shared, session: &Session) {
                     || session.over.load(Ordering::Acquire) || session.events_stale.load(Ordering::Acquire);
                 shared.clock.wait_for(Duration::MAX, again);
             }
-            Err(Trouble::Driver(why)) => return session.fails(shared, &why),
-            Err(Trouble::DeviceLost(_)) => {
+            Err(DriverError::Driver(why)) => return session.fails(shared, &why),
+            Err(DriverError::DeviceLost(_)) => {
                 shared.clock.wait_for(RETRY, || session.over.load(Ordering::Acquire));
             }
         }
@@ -53,13 +53,13 @@ pub(super) fn run(shared: &Shared, session: &Session) {
 
 /// A set with the events of all devices that have any. A set is gone when a device refuses, so
 /// refusing ones are left out in the next try.
-fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet<'a>>, Trouble> {
+fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet<'a>>, DriverError> {
     let mut refusing = Vec::new();
     'again: loop {
         let mut set = session.nvml.create_event_set().map_err(trouble)?;
         let mut any = false;
-        for slot in shared.slots().iter().filter(|slot| !refusing.contains(&slot.gpu.uuid)) {
-            let found = session.nvml.device_by_index(slot.gpu.index);
+        for slot in shared.slots().iter().filter(|slot| !refusing.contains(&slot.gpu.device.uuid)) {
+            let found = session.nvml.device_by_index(slot.gpu.device.index);
             let types = found.and_then(|device| Ok((device.supported_event_types()? & WANTED, device)));
             let Ok((types, device)) = types else { continue };
             if types.is_empty() {
@@ -71,10 +71,10 @@ fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet
                     any = true;
                 }
                 Err(error) => {
-                    if let Err(Trouble::Driver(why)) = refusal(&error.error) {
-                        return Err(Trouble::Driver(why));
+                    if let Err(DriverError::Driver(why)) = refusal(&error.error) {
+                        return Err(DriverError::Driver(why));
                     }
-                    refusing.push(slot.gpu.uuid.clone());
+                    refusing.push(slot.gpu.device.uuid.clone());
                     continue 'again;
                 }
             }
@@ -83,8 +83,8 @@ fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet
     }
 }
 
-fn trouble(error: NvmlError) -> Trouble {
-    refusal(&error).err().unwrap_or_else(|| Trouble::DeviceLost(error.to_string()))
+fn trouble(error: NvmlError) -> DriverError {
+    refusal(&error).err().unwrap_or_else(|| DriverError::DeviceLost(error.to_string()))
 }
 
 fn wait(shared: &Shared, session: &Session, set: &EventSet<'_>) {
@@ -93,7 +93,7 @@ fn wait(shared: &Shared, session: &Session, set: &EventSet<'_>) {
             Ok(event) => take(shared, session, &event),
             Err(NvmlError::Timeout) => {}
             Err(error) => {
-                if let Err(Trouble::Driver(why)) = refusal(&error) {
+                if let Err(DriverError::Driver(why)) = refusal(&error) {
                     return session.fails(shared, &why);
                 }
                 // A lost device may make every wait fail: registered anew, it is left out.
@@ -117,9 +117,9 @@ fn take(shared: &Shared, session: &Session, event: &EventData<'_>) {
             description: Some("a memory error that ECC cannot correct".into()),
             evidence: Some("nvml".into()),
             pci_bus_id: pci.map(|pci| pci.to_string()),
-            ..slot.as_deref().map(of).unwrap_or_default()
+            ..slot.as_deref().map(|slot| about(&slot.gpu)).unwrap_or_default()
         };
-        shared.teller.event(wall_ms(), NodeEventKind::DeviceEvent, event);
+        shared.emitter.event(wall_ms(), NodeEventKind::DeviceEvent, event);
     }
     if let Some(xid) = &event.event_data {
         // 999 is NVML's word for a code that it does not know.

@@ -7,7 +7,7 @@ use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::*;
 
-use super::ask::{Answer, Call, Memory, Trouble, believe, refusal, value};
+use super::driver_call::{Answer, Call, DriverError, RefusalCache, refusal, retry_after, value};
 use crate::reading::{Metric, MissingReason, Reading, Value};
 
 /// How a field becomes a value.
@@ -109,10 +109,10 @@ impl Fields {
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
-        memory: &mut Memory,
+        memory: &mut RefusalCache,
         now: Instant,
         reading: &mut Reading,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, DriverError> {
         if self.rebuild_at.is_some_and(|at| now >= at) {
             self.rebuild(Some(now));
         }
@@ -139,7 +139,7 @@ impl Fields {
             };
             answered += usize::from(answer.is_ok());
             if let Err(reason) = answer
-                && let Some(time) = believe(reason)
+                && let Some(time) = retry_after(reason)
             {
                 self.refused[*place] = Some((reason, now + time));
                 found_refused = true;

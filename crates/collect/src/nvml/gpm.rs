@@ -9,7 +9,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::struct_wrappers::gpm::GpmMetricResult;
 
-use super::ask::{Answer, Call, Memory, Trouble, refusal, value};
+use super::driver_call::{Answer, Call, DriverError, RefusalCache, refusal, value};
 use crate::reading::{Metric, MissingReason, Reading, Value};
 
 /// NVML wants at least 100 ms between two samples.
@@ -46,7 +46,7 @@ pub(super) fn metrics() -> impl Iterator<Item = Metric> {
 /// without gaps.
 #[derive(Debug, Default)]
 pub(super) struct Gpm<'nvml> {
-    /// Of the last reading that was told.
+    /// Of the last reading that was committed.
     last: Option<(GpmSample<'nvml>, Instant)>,
     /// Of the reading since.
     next: Option<(GpmSample<'nvml>, Instant)>,
@@ -62,9 +62,9 @@ impl<'nvml> Gpm<'nvml> {
         self.last = sample().ok().map(|sample| (sample, now));
     }
 
-    /// The reading was told: the next one begins where it ended. One that is not told leaves its
+    /// The reading was committed: the next one begins where it ended. One that is not committed leaves its
     /// time to the next.
-    pub(super) fn told(&mut self) {
+    pub(super) fn committed(&mut self) {
         if let Some(next) = self.next.take() {
             self.last = Some(next);
         }
@@ -75,11 +75,11 @@ impl<'nvml> Gpm<'nvml> {
     pub(super) fn read(
         &mut self,
         nvml: &'nvml Nvml,
-        memory: &mut Memory,
+        memory: &mut RefusalCache,
         now: Instant,
         reading: &mut Reading,
         sample: impl FnOnce() -> Result<GpmSample<'nvml>, NvmlError>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DriverError> {
         let too_close = |(_, at): &(GpmSample<'_>, Instant)| now.saturating_duration_since(*at) < CLOSEST;
         if self.last.as_ref().is_some_and(too_close) {
             set_all(reading, MissingReason::Unspecified);

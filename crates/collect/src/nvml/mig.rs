@@ -7,7 +7,7 @@ use std::time::Instant;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device as Handle, Nvml};
 
-use super::ask::{Call, Memory, Trouble, refusal, value};
+use super::driver_call::{Call, DriverError, RefusalCache, refusal, set_memory, value};
 use super::gpm::Gpm;
 use super::processes::Processes;
 use crate::reading::{Device, Metric, MissingReason, Reading, Value};
@@ -21,7 +21,7 @@ pub(super) struct Instance<'nvml> {
     gpu_instance: Option<u32>,
     slices: Option<u32>,
     memory_bytes: Option<u64>,
-    asked: Memory,
+    asked: RefusalCache,
     gpm: Gpm<'nvml>,
     processes: Processes,
 }
@@ -36,15 +36,15 @@ pub(super) struct Instances<'nvml> {
 
 impl<'nvml> Instances<'nvml> {
     /// Lists the instances again; the description of the new layout if it is another one.
-    pub(super) fn look(
+    pub(super) fn refresh(
         &mut self,
         gpu: &Handle<'nvml>,
         of: &Arc<Device>,
-        asked: &mut Memory,
+        asked: &mut RefusalCache,
         now: Instant,
         proc_root: &Path,
         doing: impl Fn(Call),
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Option<String>, DriverError> {
         doing(Call::MigMode);
         let on = asked.ask(Call::MigMode, now, || gpu.mig_mode())?.is_ok_and(|mode| mode.current == 1);
         let mut found = Vec::new();
@@ -138,7 +138,7 @@ impl<'nvml> Instance<'nvml> {
             memory_bytes: attributes.map(|a| a.memory_size_mb << 20),
             handle,
             gpu_instance: None,
-            asked: Memory::default(),
+            asked: RefusalCache::default(),
             gpm: Gpm::default(),
             processes: Processes::default(),
         }
@@ -150,7 +150,7 @@ impl<'nvml> Instance<'nvml> {
         now: Instant,
         proc_root: &Path,
         doing: impl Fn(Call),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DriverError> {
         self.processes.read(&self.handle, &mut self.asked, now, proc_root, doing)?;
         if let Some(number) = self.processes.gpu_instance
             && self.gpu_instance != Some(number)
@@ -162,9 +162,9 @@ impl<'nvml> Instance<'nvml> {
         Ok(())
     }
 
-    /// Its reading was told.
-    pub(super) fn told(&mut self) {
-        self.gpm.told();
+    /// Its reading was committed.
+    pub(super) fn committed(&mut self) {
+        self.gpm.committed();
     }
 
     /// Its values. `reading`: as yet it holds the interval alone.
@@ -175,9 +175,9 @@ impl<'nvml> Instance<'nvml> {
         has_gpm: bool,
         mut reading: Reading,
         now: Instant,
-    ) -> Result<Reading, Trouble> {
+    ) -> Result<Reading, DriverError> {
         let memory = self.asked.ask(Call::Memory, now, || self.handle.memory_info())?;
-        super::device::set_memory(&mut reading, memory);
+        set_memory(&mut reading, memory);
         match self.gpu_instance.filter(|_| has_gpm) {
             Some(number) => {
                 self.gpm.read(nvml, &mut self.asked, now, &mut reading, || gpu.gpm_mig_sample(number))?;

@@ -8,13 +8,13 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use tidegate_events::v1::gpu_sample_batch::process::Kind;
 
-use super::ask::{Answer, Call, Memory, Trouble};
-use crate::reading::{MissingReason, ProcessSeen, Value};
+use super::driver_call::{Answer, Call, DriverError, RefusalCache};
+use crate::reading::{MissingReason, RunningProcess, Value};
 
 /// Processes of a device as last listed.
 #[derive(Debug)]
 pub(super) struct Processes {
-    pub list: Vec<ProcessSeen>,
+    pub list: Vec<RunningProcess>,
     pub count: Value,
     pub memory: Value,
     /// GPU instance that a process was seen in.
@@ -34,11 +34,11 @@ impl Processes {
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
-        asked: &mut Memory,
+        asked: &mut RefusalCache,
         now: Instant,
         proc_root: &Path,
         doing: impl Fn(Call),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DriverError> {
         doing(Call::Compute);
         let compute = asked.ask(Call::Compute, now, || device.running_compute_processes())?;
         doing(Call::Graphics);
@@ -81,7 +81,7 @@ impl Processes {
                 continue;
             }
             let name = name(proc_root, process.pid);
-            self.list.push(ProcessSeen { pid: process.pid, kind, memory_bytes, name, job_id: None });
+            self.list.push(RunningProcess { pid: process.pid, kind, memory_bytes, name, job_id: None });
         }
     }
 }

@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ask::Call;
-use super::tell::Teller;
+use super::driver_call::Call;
+use super::emit::Emitter;
+use super::gpu::LocatedGpu;
+use super::metrics::{GPU_METRICS, INSTANCE_METRICS};
 use crate::reading::{Device, Metric, MissingReason, Reading, Value};
 use crate::ticker::{Clock, Tick};
 
 /// A device's place: what its thread and the watchdog agree on.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub gpu: Arc<Device>,
-    /// As sysfs writes it.
-    pub pci: String,
+    pub gpu: LocatedGpu,
     doing: AtomicU8,
     state: Mutex<State>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Slot {
 struct State {
     /// MIG instances.
     instances: Vec<Arc<Device>>,
-    /// All ticks up to this were told of.
+    /// All ticks up to this were committed of.
     done: u64,
     /// First tick that was not answered, while none is.
     stale: Option<Tick>,
@@ -33,9 +33,9 @@ struct State {
 }
 
 impl Slot {
-    pub(super) fn new(gpu: Arc<Device>, pci: String) -> Self {
+    pub(super) fn new(gpu: LocatedGpu) -> Self {
         let state = State { instances: Vec::new(), done: 0, stale: None, suspended: false, lost: false };
-        Self { gpu, pci, doing: AtomicU8::new(Call::Idle as u8), state: Mutex::new(state) }
+        Self { gpu, doing: AtomicU8::new(Call::Idle as u8), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -63,20 +63,20 @@ impl Slot {
         self.state().stale.is_some()
     }
 
-    /// Ticks after this one are told of.
+    /// Ticks after this one are committed of.
     pub(super) fn begin_after(&self, last: u64) {
         self.state().done = last;
     }
 
     /// Goes on for the slot of the same device in the session before: whether it is still to be
-    /// told that it answers.
+    /// committed that it answers.
     pub(super) fn follow(&self, before: &Self) {
         let stale = before.state().stale;
         self.state().stale = stale;
     }
 
-    /// Tells of all ticks up to `last` that were not told of: another slot has those after it.
-    pub(super) fn close(&self, last: u64, clock: &Clock, teller: &Teller) {
+    /// Tells of all ticks up to `last` that were not committed of: another slot has those after it.
+    pub(super) fn close(&self, last: u64, clock: &Clock, emitter: &Emitter) {
         let mut state = self.state();
         state.suspended = true;
         let open: Vec<_> = clock.between(state.done, None).into_iter().filter(|t| t.number <= last).collect();
@@ -84,9 +84,9 @@ impl Slot {
         let instances = state.instances.clone();
         drop(state);
         for tick in open {
-            missing(&self.gpu, &instances, &tick, MissingReason::Stale)
+            missing(&self.gpu.device, &instances, &tick, MissingReason::Stale)
                 .into_iter()
-                .for_each(|r| teller.reading(r));
+                .for_each(|r| emitter.reading(r));
         }
     }
 
@@ -98,7 +98,7 @@ impl Slot {
     /// Readings of the GPU and its instances that say of all values why they are missing.
     pub(super) fn missing(&self, tick: &Tick, reason: MissingReason) -> Vec<Reading> {
         let state = self.state();
-        missing(&self.gpu, &state.instances, tick, reason)
+        missing(&self.gpu.device, &state.instances, tick, reason)
     }
 
     /// Takes the ticks that came while the thread was busy with another: it cannot read the past.
@@ -108,12 +108,12 @@ impl Slot {
             clock.between(state.done, None).into_iter().filter(|t| t.number < tick.number).collect();
         state.done = state.done.max(tick.number - 1);
         let instances = &state.instances;
-        skipped.iter().flat_map(|t| missing(&self.gpu, instances, t, MissingReason::Stale)).collect()
+        skipped.iter().flat_map(|t| missing(&self.gpu.device, instances, t, MissingReason::Stale)).collect()
     }
 
     /// Whether the thread that read a tick may tell of it: not if the watchdog has done so. A
     /// device that was stale answers.
-    pub(super) fn finish(&self, tick: &Tick, teller: &Teller) -> bool {
+    pub(super) fn finish(&self, tick: &Tick, emitter: &Emitter) -> bool {
         self.doing(Call::Idle);
         let mut state = self.state();
         if state.suspended {
@@ -124,13 +124,13 @@ impl Slot {
         state.done = state.done.max(tick.number);
         drop(state);
         if let Some(since) = stale {
-            teller.answers(self, &since);
+            emitter.answers(&self.gpu, &since);
         }
         first
     }
 
-    /// Speaks in place of a thread that hangs: ticks older than `stale_after` are told of as stale.
-    pub(super) fn watch(&self, now: Instant, stale_after: Duration, clock: &Clock, teller: &Teller) {
+    /// Speaks in place of a thread that hangs: ticks older than `stale_after` are committed of as stale.
+    pub(super) fn watch(&self, now: Instant, stale_after: Duration, clock: &Clock, emitter: &Emitter) {
         let mut state = self.state();
         let until = if state.suspended { Some(now) } else { now.checked_sub(stale_after) };
         let Some(until) = until else { return };
@@ -145,12 +145,12 @@ impl Slot {
         drop(state);
         if begins {
             let call = Call::ALL.get(usize::from(self.doing.load(Ordering::Relaxed))).copied();
-            teller.stale(self, &overdue[0], call.unwrap_or(Call::Idle));
+            emitter.stale(&self.gpu, &overdue[0], call.unwrap_or(Call::Idle));
         }
         for tick in overdue {
-            missing(&self.gpu, &instances, &tick, MissingReason::Stale)
+            missing(&self.gpu.device, &instances, &tick, MissingReason::Stale)
                 .into_iter()
-                .for_each(|r| teller.reading(r));
+                .for_each(|r| emitter.reading(r));
         }
     }
 }
@@ -161,6 +161,6 @@ fn missing(gpu: &Arc<Device>, instances: &[Arc<Device>], tick: &Tick, reason: Mi
         metrics.iter().for_each(|metric| reading.set(*metric, Value::Missing(reason)));
         reading
     };
-    let all = std::iter::once(of(gpu, super::GPU_METRICS));
-    all.chain(instances.iter().map(|i| of(i, super::INSTANCE_METRICS))).collect()
+    let all = std::iter::once(of(gpu, GPU_METRICS));
+    all.chain(instances.iter().map(|i| of(i, INSTANCE_METRICS))).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::PciAddress;
+use super::line::PciAddress;
 
 /// One report of an XID.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

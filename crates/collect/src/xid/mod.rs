@@ -10,7 +10,7 @@ mod catalog;
 mod join;
 mod kernel_log;
 mod line;
-mod told;
+mod position;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub use join::{Join, Occurrence};
 pub(crate) use kernel_log::KernelLog;
 pub use kernel_log::kernel_log_readable;
 pub use line::{KernelReport, PciAddress, parse};
-pub(crate) use told::Told;
+pub(crate) use position::LogPosition;
 
 /// Where XIDs are read, beside NVML.
 #[derive(Debug, Clone)]

@@ -283,7 +283,7 @@ fn a_broker_that_dies_and_comes_back_gets_everything_in_order() {
     assert_eq!(check_numbers(&*log.log, 0).len() as u64, told);
 }
 
-/// Beside the outlet, in the log itself: what time the broker says it is.
+/// Beside the log_sink, in the log itself: what time the broker says it is.
 #[test]
 fn a_broker_says_what_time_it_is() {
     let Some(servers) = broker::shared() else { return };

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
-use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
+use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 
 use crate::support::{Recorder, wait_until};
 
@@ -18,7 +18,7 @@ const FOLDER: &str = "TIDEGATE_TEST_FOLDER";
 /// 20 MiB.
 const LIMIT_KIB: u64 = 3 << 10;
 
-/// Says its own resident memory before and with the inlet, the kubelet's client and the dcgm
+/// Says its own resident memory before and with the receiver, the kubelet's client and the dcgm
 /// source.
 #[test]
 #[ignore = "started by the other test"]
@@ -27,12 +27,13 @@ fn idle_process() {
     let folder = Path::new(&folder);
     println!("before {}", resident_kib());
     let told = Recorder::new();
-    let mut options = InletOptions::new("n1");
+    let mut options = ReceiverOptions::new("n1");
     options.socket = Some(folder.join("agent.sock"));
     options.tcp = Some("127.0.0.1:0".parse().unwrap());
     let sink = Arc::clone(&told) as _;
-    let _inlet =
-        Inlet::start(options, InletParts { sink, holds: None, status: Arc::new(|| json!({})) }).unwrap();
+    let _receiver =
+        Receiver::start(options, ReceiverParts { sink, holds: None, status: Arc::new(|| json!({})) })
+            .unwrap();
     let tracker = Arc::new(Tracker::new("n1", folder.join("pods.json"), Arc::clone(&told) as _).unwrap());
     let every = Duration::from_millis(50);
     let kube = KubeWatch::start(

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_collect::agent::{Agent, Connect};
-use tidegate_collect::outlet::{LogOutlet, Outlet};
+use tidegate_collect::log_sink::{DirectLogSink, LogSink};
 use tidegate_log::{DataDir, EmbeddedLog, EventLog, KafkaLog, KafkaOptions};
 
 use crate::broker;
@@ -29,18 +29,19 @@ const FIRST: &str = "TIDEGATE_LIVE_FIRST";
 fn child() {
     let (spool, log) = (env::var(SPOOL).unwrap(), env::var(LOG).unwrap());
     let first: u64 = env::var(FIRST).unwrap().parse().unwrap();
-    let connect: Connect = match log.strip_prefix("kafka://") {
-        Some(_) => {
-            let options = kafka(&log);
-            Box::new(move || {
-                let log = KafkaLog::open(options.clone())?;
-                Ok(Box::new(LogOutlet::new(Arc::new(log), 3)) as Box<dyn Outlet>)
-            })
-        }
-        None => {
-            Box::new(move || Ok(Box::new(LogOutlet::of_folder(DataDir::open(&log)?)?) as Box<dyn Outlet>))
-        }
-    };
+    let connect: Connect =
+        match log.strip_prefix("kafka://") {
+            Some(_) => {
+                let options = kafka(&log);
+                Box::new(move || {
+                    let log = KafkaLog::open(options.clone())?;
+                    Ok(Box::new(DirectLogSink::new(Arc::new(log), 3)) as Box<dyn LogSink>)
+                })
+            }
+            None => Box::new(move || {
+                Ok(Box::new(DirectLogSink::of_folder(DataDir::open(&log)?)?) as Box<dyn LogSink>)
+            }),
+        };
     let agent = Agent::start(options(Path::new(&spool)), connect).unwrap();
     agent.started(None);
     thread::scope(|scope| {
@@ -136,8 +137,9 @@ fn killed_agents_lose_and_double_nothing() {
         || Arc::new(EmbeddedLog::open(folder.join("log"), Default::default()).unwrap()) as Arc<dyn EventLog>;
     let finish = |spool: &Path| {
         let folder = folder.clone();
-        let connect: Connect =
-            Box::new(move || Ok(Box::new(LogOutlet::of_folder(DataDir::open(&folder)?)?) as Box<dyn Outlet>));
+        let connect: Connect = Box::new(move || {
+            Ok(Box::new(DirectLogSink::of_folder(DataDir::open(&folder)?)?) as Box<dyn LogSink>)
+        });
         let agent = Agent::start(options(spool), connect).unwrap();
         assert!(agent.stop(PATIENCE, "the end"));
         drop(agent);
@@ -154,7 +156,7 @@ fn agents_killed_while_they_append_to_kafka_lose_and_double_nothing() {
         let options_of_log = kafka(&url);
         let connect: Connect = Box::new(move || {
             let log = KafkaLog::open(options_of_log.clone())?;
-            Ok(Box::new(LogOutlet::new(Arc::new(log), 3)) as Box<dyn Outlet>)
+            Ok(Box::new(DirectLogSink::new(Arc::new(log), 3)) as Box<dyn LogSink>)
         });
         assert!(Agent::start(options(spool), connect).unwrap().stop(PATIENCE, "the end"));
     };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidegate_collect::agent::spool::{SpoolError, SpoolOptions};
 use tidegate_collect::agent::{Agent, AgentOptions, Clock, Connect, SystemClock};
-use tidegate_collect::outlet::{LogOutlet, Outlet};
+use tidegate_collect::log_sink::{DirectLogSink, LogSink};
 use tidegate_collect::{Device, Metric, Reading, Value};
 use tidegate_events::v1::{Envelope, GpuSampleBatch, NodeEvent, NodeEventKind};
 use tidegate_events::{Event, v1};
@@ -80,7 +80,7 @@ impl Log {
 
     pub fn connect(&self) -> Connect {
         let this = self.clone();
-        Box::new(move || Ok(Box::new(this.clone()) as Box<dyn Outlet>))
+        Box::new(move || Ok(Box::new(this.clone()) as Box<dyn LogSink>))
     }
 
     pub fn go_away(&self, is_away: bool) {
@@ -96,9 +96,9 @@ impl Log {
     }
 }
 
-impl Outlet for Log {
+impl LogSink for Log {
     fn partitions(&self, topic: &str) -> Result<u32, LogError> {
-        LogOutlet::new(self.log.clone(), self.partitions).partitions(topic)
+        DirectLogSink::new(self.log.clone(), self.partitions).partitions(topic)
     }
 
     fn append(&self, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError> {

@@ -16,11 +16,11 @@ mod dcgm;
 mod demo;
 mod footprint;
 mod full_disk;
-mod inlet;
 mod kills;
 mod kit;
 mod kube;
 mod nvml;
+mod receiver;
 mod sink;
 mod support;
 

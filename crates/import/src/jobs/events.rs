@@ -3,11 +3,11 @@
 use tidegate_events::{Event, FinalState, v1};
 use v1::JobEventKind as EventKind;
 
-use super::{Attempt, Course, Gpus, JobPlan, count};
+use super::{Attempt, Course, Gpus, JobMapper, count};
 use crate::error::{Reject, RejectCode};
+use crate::fields::Row;
 use crate::mapping::Decode;
 use crate::outbox::Outbox;
-use crate::plan::Row;
 use tidegate_collect::slurm::read::{self as slurm, Task};
 
 /// One event of each kind, so that texts that only one kind has stay allocated.
@@ -21,7 +21,7 @@ pub(crate) struct JobScratch {
     hosts: String,
 }
 
-impl JobPlan {
+impl JobMapper {
     pub(super) fn submit(
         &self,
         row: Row<'_>,

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use tidegate_events::FinalState;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::accepted_row::AcceptedRow;
 use crate::error::{ImportError, Reject, RejectCode};
+use crate::fields::{Number, Resolver, Row, State, Text, Time, missing};
 use crate::mapping::{OnDuplicateId, Unit};
 use crate::outbox::Outbox;
-use crate::plan::{Number, Resolver, Row, State, Text, Time, missing};
-use crate::row_plan::RowFacts;
 use crate::time::TimeReader;
 use tidegate_collect::slurm::read::{self as slurm, JobId, Task};
 
@@ -20,7 +20,7 @@ pub(crate) use events::JobScratch;
 const MAX_GPUS_MILLI: i64 = 1_000_000_000;
 
 /// A jobs mapping tied to one file.
-pub(crate) struct JobPlan {
+pub(crate) struct JobMapper {
     cluster: Text,
     job_id: Text,
     step_id: Text,
@@ -81,7 +81,7 @@ struct Attempt<'r> {
     course: Course<'r>,
 }
 
-impl JobPlan {
+impl JobMapper {
     pub(crate) fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
         let mapping = resolver.mapping;
         let state = |name: &Option<String>| name.as_ref().and_then(|name| name.parse().ok());
@@ -128,7 +128,7 @@ impl JobPlan {
         times: &mut TimeReader,
         scratch: &mut JobScratch,
         out: &mut Outbox<'_>,
-    ) -> Result<RowFacts<'r>, Reject> {
+    ) -> Result<AcceptedRow<'r>, Reject> {
         let cluster = self.cluster.required("cluster", row)?;
         let id_text = self.job_id.required("job_id", row)?;
         let mut id = match self.job_id.decode {
@@ -165,7 +165,7 @@ impl JobPlan {
         }
         let identity = self.identity(&attempt, number);
         let Course { submit_ms, start_ms, end, .. } = attempt.course;
-        Ok(RowFacts {
+        Ok(AcceptedRow {
             first_ms: submit_ms,
             last_ms: end.map(|(end_ms, _)| end_ms).max(start_ms).unwrap_or(submit_ms),
             cluster,

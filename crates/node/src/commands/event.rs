@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use tidegate_collect::inlet;
+use tidegate_collect::receiver;
 
 use crate::units::duration;
 use crate::{CommandError, CommandResult};
@@ -53,7 +53,7 @@ struct HoldArgs {
     #[arg(long, value_name = "NAME", default_value = "prolog")]
     source: String,
     /// The agent's socket
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = inlet::DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = receiver::DEFAULT_SOCKET)]
     socket: PathBuf,
     /// How long to wait for the agent
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]

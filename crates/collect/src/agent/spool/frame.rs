@@ -49,7 +49,7 @@ pub(super) enum Found {
 }
 
 /// Looks at what `file` holds from `at` on.
-pub(super) fn look(file: &Bytes, at: usize) -> Found {
+pub(super) fn read_at(file: &Bytes, at: usize) -> Found {
     if at >= file.len() {
         return Found::End;
     }
@@ -112,27 +112,27 @@ mod tests {
     #[test]
     fn frames_are_read_as_they_were_written() {
         let file = Bytes::from(file());
-        let Found::Record { seq, record: first, bytes } = look(&file, 0) else { panic!() };
+        let Found::Record { seq, record: first, bytes } = read_at(&file, 0) else { panic!() };
         assert_eq!((seq, first), (41, record("first")));
-        let Found::Record { seq, record: second, bytes: more } = look(&file, bytes) else { panic!() };
+        let Found::Record { seq, record: second, bytes: more } = read_at(&file, bytes) else { panic!() };
         assert_eq!((seq, second), (42, record("second")));
-        assert_eq!(look(&file, bytes + more), Found::End);
+        assert_eq!(read_at(&file, bytes + more), Found::End);
     }
 
     #[test]
     fn a_torn_end_is_told_from_a_flipped_bit() {
         let whole = file();
-        let Found::Record { bytes, .. } = look(&Bytes::from(whole.clone()), 0) else { panic!() };
+        let Found::Record { bytes, .. } = read_at(&Bytes::from(whole.clone()), 0) else { panic!() };
         for cut in bytes + 1..whole.len() {
-            assert_eq!(look(&Bytes::from(whole[..cut].to_vec()), bytes), Found::Torn, "{cut}");
+            assert_eq!(read_at(&Bytes::from(whole[..cut].to_vec()), bytes), Found::Torn, "{cut}");
         }
         for byte in 4..bytes {
             let mut flipped = whole.clone();
             flipped[byte] ^= 1;
-            assert_eq!(look(&Bytes::from(flipped), 0), Found::Damaged { bytes }, "{byte}");
+            assert_eq!(read_at(&Bytes::from(flipped), 0), Found::Damaged { bytes }, "{byte}");
         }
         let mut flipped = whole.clone();
         *flipped.last_mut().unwrap() ^= 1;
-        assert_eq!(look(&Bytes::from(flipped), bytes), Found::Torn);
+        assert_eq!(read_at(&Bytes::from(flipped), bytes), Found::Torn);
     }
 }

@@ -9,7 +9,7 @@
 //! Where the disk takes no more, records wait in memory, a little of them, and are sent from there.
 
 mod frame;
-mod note;
+mod marker;
 mod segments;
 mod state;
 
@@ -20,9 +20,10 @@ use std::path::{Path, PathBuf};
 
 use tidegate_log::{Record, TopicPartition};
 
-use note::{Note, NoteFile};
+use super::losses::Dropped;
+use marker::{MarkerFile, StateMarker};
 use segments::Segments;
-use state::{Place, State, place_name};
+use state::{Place, State, partition_key};
 pub use state::{Position, boot_id};
 
 /// Most bytes that are handed out to be sent at once.
@@ -77,34 +78,6 @@ pub struct Spooled {
     pub record: Record,
 }
 
-/// Records that the log will never get from here.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Dropped {
-    pub count: u64,
-    /// Records whose loss was told by records that are lost now too.
-    pub told_before: u64,
-    /// Event times of the oldest and newest, where they could still be read.
-    pub times_ms: Option<(i64, i64)>,
-    pub why: String,
-}
-
-impl Dropped {
-    fn add(&mut self, record: &Record) {
-        self.count += 1;
-        let times_ms = match super::notes::told_losses(record) {
-            Some((count, times_ms)) => {
-                self.told_before += count;
-                times_ms
-            }
-            None => Some((record.event_time_ms, record.event_time_ms)),
-        };
-        for time_ms in times_ms.into_iter().flat_map(|(oldest, newest)| [oldest, newest]) {
-            let (oldest, newest) = self.times_ms.get_or_insert((time_ms, time_ms));
-            (*oldest, *newest) = ((*oldest).min(time_ms), (*newest).max(time_ms));
-        }
-    }
-}
-
 /// An open spool; no other process has it open.
 #[derive(Debug)]
 pub struct Spool {
@@ -121,7 +94,7 @@ pub struct Spool {
     disk_failed: bool,
     /// What lies before may have been sent and is never dropped.
     handed_out: Position,
-    note: NoteFile,
+    marker: MarkerFile,
     dropped: Vec<Dropped>,
     lock: File,
 }
@@ -139,7 +112,7 @@ impl Spool {
         let lock = lock(&dir)?;
         let place = Place::of(&lock).map_err(|e| SpoolError::io("looking at", &dir, e))?;
         let (mut segments, found) = Segments::open(&dir)?;
-        let note = NoteFile::open(&dir)?;
+        let marker = MarkerFile::open(&dir)?;
         let stored = State::read(&dir)?;
         let is_unknown = stored.is_none() && found.is_some();
         let mut state = stored.clone().unwrap_or_else(|| State::new(source, cluster, place.clone(), now));
@@ -152,8 +125,8 @@ impl Spool {
             let first = segments.first().unwrap_or_default();
             (state.position, state.epoch) = (first, segments.last_epoch().unwrap_or(0));
         }
-        if is_unknown || note.note == Note::SentFromMemory || options.take_over {
-            state.number_anew(now);
+        if is_unknown || marker.marker == StateMarker::SentFromMemory || options.take_over {
+            state.renumber(now);
         } else if state.place != place {
             state.begin_epoch(now);
         }
@@ -175,13 +148,13 @@ impl Spool {
             memory: VecDeque::new(),
             memory_bytes: 0,
             disk_failed: false,
-            note,
+            marker,
             dropped: Vec::new(),
             lock,
         };
         // The process before may have sent the first chunk; and anything, where it could not note
         // how far it was.
-        let was_behind = spool.note.note == Note::Behind;
+        let was_behind = spool.marker.marker == StateMarker::Behind;
         spool.save();
         spool.chunk();
         if was_behind {
@@ -228,7 +201,7 @@ impl Spool {
             // Records may have been sent under numbers that others would have now.
             self.state.position =
                 chunk.first().map(|first| first.at).or(self.segments.end()).unwrap_or_default();
-            self.state.number_anew(self.state.epoch);
+            self.state.renumber(self.state.epoch);
             self.next_seq = 0;
             self.save();
         }
@@ -243,7 +216,7 @@ impl Spool {
             let epoch = chunk.first().map(|first| first.at.epoch);
             chunk.retain(|spooled| Some(spooled.at.epoch) == epoch);
             if !chunk.is_empty() {
-                self.note.write(Note::SentFromMemory);
+                self.marker.write(StateMarker::SentFromMemory);
             }
         }
         if let Some(last) = chunk.last() {
@@ -260,7 +233,7 @@ impl Spool {
     /// Number of the next record appended to the partition under an epoch.
     pub fn next_append(&self, append_epoch: u64, at: &TopicPartition) -> u64 {
         match self.state.appending == append_epoch {
-            true => self.state.next.get(&place_name(at)).copied().unwrap_or(0),
+            true => self.state.next.get(&partition_key(at)).copied().unwrap_or(0),
             false => 0,
         }
     }
@@ -284,7 +257,7 @@ impl Spool {
             self.state.appending = append_epoch;
             self.state.next.clear();
         }
-        self.state.next.extend(next.iter().map(|(at, next)| (place_name(at), *next)));
+        self.state.next.extend(next.iter().map(|(at, next)| (partition_key(at), *next)));
     }
 
     /// Remembers an epoch of somebody else's, so that taking over goes beyond it.
@@ -326,12 +299,12 @@ impl Spool {
     fn save(&mut self) -> bool {
         match self.state.write(&self.dir) {
             Ok(()) => {
-                self.note.write(Note::Saved);
+                self.marker.write(StateMarker::Saved);
                 true
             }
             Err(error) => {
                 tracing::warn!("{error}");
-                self.note.write(self.note.note.max(Note::Behind));
+                self.marker.write(self.marker.marker.max(StateMarker::Behind));
                 false
             }
         }

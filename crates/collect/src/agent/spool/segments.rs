@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::frame::{self, Found};
-use super::{Dropped, Position, SpoolError, Spooled};
+use super::{Position, SpoolError, Spooled};
+use crate::agent::losses::Dropped;
 
 /// A file that holds as much is followed by a new one. It is also what is read at once.
 const SEGMENT_BYTES: u64 = 1 << 20;
@@ -168,7 +169,7 @@ impl Segments {
             lost.push(Dropped { count, why, ..Dropped::default() });
         };
         while taken < max_bytes {
-            match frame::look(&content, at) {
+            match frame::read_at(&content, at) {
                 Found::Record { seq, record, bytes } => {
                     let here = Position { seq, ..file.first };
                     if here >= from {
@@ -225,7 +226,7 @@ impl Segments {
         let (mut dropped, mut at) = (Dropped { why, ..Dropped::default() }, 0);
         let content = read_from(&file.path, 0).unwrap_or_default();
         loop {
-            match frame::look(&content, at) {
+            match frame::read_at(&content, at) {
                 Found::Record { record, bytes, .. } => {
                     dropped.add(&record);
                     at += bytes;
@@ -244,7 +245,7 @@ fn open_last(last: &mut Segment) -> std::io::Result<(File, Position)> {
     let content = read_from(&last.path, 0)?;
     let (mut at, mut end) = (0, last.first);
     loop {
-        match frame::look(&content, at) {
+        match frame::read_at(&content, at) {
             Found::Record { seq, bytes, .. } => (at, end.seq) = (at + bytes, seq + 1),
             Found::Damaged { bytes } => (at, end.seq) = (at + bytes, end.seq + 1),
             Found::End | Found::Torn => break,

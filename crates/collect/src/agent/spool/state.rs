@@ -120,7 +120,7 @@ impl State {
 
     /// From now on all appends are of the newest epoch and numbered from 0: what was appended under
     /// which number is not known any more.
-    pub fn number_anew(&mut self, now: u64) {
+    pub fn renumber(&mut self, now: u64) {
         self.begin_epoch(now);
         self.floor = self.epoch;
     }
@@ -132,6 +132,6 @@ impl State {
 }
 
 /// The name of a partition in [`State::next`].
-pub(super) fn place_name(at: &TopicPartition) -> String {
+pub(super) fn partition_key(at: &TopicPartition) -> String {
     format!("{}/{}", at.topic, at.partition)
 }

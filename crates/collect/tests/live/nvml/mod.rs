@@ -57,7 +57,7 @@ impl Node {
             stale_after: Duration::from_secs(1),
             slow_every: Duration::from_millis(400),
             processes_every: Duration::from_millis(400),
-            look_again: Duration::from_millis(300),
+            rescan_every: Duration::from_millis(300),
             reopen_after: Duration::from_secs(600),
             xid: XidOptions { kernel_log: None, ..XidOptions::default() },
             proc_root: self.path("proc"),

@@ -194,18 +194,18 @@ pub(super) fn log(args: &DoctorArgs) -> Vec<Finding> {
             what.split_once("; ").map_or((what.as_str(), None), |(found, fix)| (found, Some(fix.to_owned())));
         vec![Finding { fix, ..Finding::new("log", Verdict::Failed, found) }]
     };
-    let outlet = match args.destination.connect().and_then(|connect| Ok(connect()?)) {
-        Ok(outlet) => outlet,
+    let log_sink = match args.destination.connect().and_then(|connect| Ok(connect()?)) {
+        Ok(log_sink) => log_sink,
         Err(error) => return failed(error.to_string()),
     };
-    let reached = match outlet.partitions("gpu-samples") {
+    let reached = match log_sink.partitions("gpu-samples") {
         Ok(partitions) => {
             Finding::new("log", Verdict::Ok, format!("answers; gpu-samples has {partitions} partitions"))
         }
         Err(error) => return failed(error.to_string()),
     };
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
-    let clock = match outlet.clock() {
+    let clock = match log_sink.clock() {
         Ok(Some(clock)) => {
             let skew = now_ms - clock.at_ms;
             let found = format!("{skew} ms ahead of the log's, give or take {} ms", clock.uncertainty_ms);

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_collect::{inlet, kube};
+use tidegate_collect::{kube, receiver};
 
 use super::agent::SourcePlaces;
 use crate::CommandResult;
@@ -32,7 +32,7 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "DIR", env = "TIDEGATE_SPOOL", default_value = "/var/lib/tidegate-agent")]
     spool: PathBuf,
     /// The agent's socket
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = inlet::DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = receiver::DEFAULT_SOCKET)]
     socket: PathBuf,
     /// The agent's loopback address, if it has one
     #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_LISTEN")]
