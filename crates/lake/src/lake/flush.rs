@@ -9,7 +9,7 @@ use super::{Flushed, IDLE_PROGRESS, Lake};
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
 use crate::pipeline::plan::Group;
-use crate::state::GroupState;
+use crate::state::{GroupState, KeyedState};
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
 use crate::window::merged;
 
@@ -81,7 +81,7 @@ impl Lake {
                 }
                 change.progress.push((state.partition, state.absorbed));
                 if place + 1 == order.len()
-                    && let Some(spans) = state.touched()
+                    && let Some(spans) = state.invalidated()
                 {
                     change.touched.get_or_insert_default().extend(spans);
                 }
@@ -142,7 +142,8 @@ impl Lake {
     async fn sample_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {
         let store = &self.stores[&spec.name];
         let schema = store.spec().file_schema();
-        let rows = state.samples.sorted(state.partition, spec.full_schema());
+        let samples = state.samples().expect("a group of samples");
+        let rows = samples.sorted(state.partition, spec.full_schema());
         let rows = rows.map(|batch| Ok(crate::batch::conform(&batch?, &schema)?));
         let partition = vec![(PARTITION, state.partition.to_string())];
         Ok((store.write_each(partition, rows).await?.into_iter().collect(), Vec::new()))
@@ -156,12 +157,13 @@ impl Lake {
         }
         let index =
             state.group.keyed.iter().position(|p| p.spec.name == spec.name).expect("a table of this group");
+        let revived = state.keyed().map(KeyedState::revived).filter(|keys| !keys.is_empty());
         let values = |open: bool| vec![(PARTITION, state.partition.to_string()), (OPEN, open.to_string())];
         for file in self.files_of(state, spec)? {
             if file.partition_value(OPEN) == Some("true") {
                 removes.push(file);
-            } else if !state.revived.is_empty()
-                && let Some(rest) = store.without_keys(&file, &state.revived).await?
+            } else if let Some(revived) = revived
+                && let Some(rest) = store.without_keys(&file, revived).await?
             {
                 adds.extend(store.write(values(false), &rest).await?);
                 removes.push(file);

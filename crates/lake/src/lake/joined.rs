@@ -62,7 +62,7 @@ impl Lake {
             return Ok(flushed);
         }
         self.observed.update(&self.plan, &self.stores).await?;
-        let joined = self.states.values().filter(|state| state.group.is_joined);
+        let joined = self.states.values().filter(|state| state.group.feeds_joined);
         let watermark = joined.filter_map(|state| state.watermark()).max();
         for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
             let inputs = self.inputs(&planned).await?;
@@ -243,7 +243,7 @@ impl Lake {
     /// The first time that any event is of, by the statistics of files. Dead letters without a time
     /// are of 1970.
     fn first_time(&self) -> Option<i64> {
-        let joined = self.plan.groups.iter().filter(|group| group.is_joined);
+        let joined = self.plan.groups.iter().filter(|group| group.feeds_joined);
         let stores = joined.filter_map(|group| self.stores.get(&group.raw.spec.name));
         stores
             .filter_map(|store| store.files().ok())

@@ -31,7 +31,7 @@ use crate::delta::DeltaStore;
 use crate::engine::{self, Limits};
 use crate::error::{LakeError, Result};
 use crate::pipeline::plan::{Group, Plan};
-use crate::state::GroupState;
+use crate::state::{GroupState, KeyedState};
 use crate::table::{KEY, OFFSET, PARTITION};
 
 /// A group that saw nothing new still notes its progress when it is this many records behind.
@@ -291,7 +291,8 @@ impl Lake {
             self.states.iter().filter(|(_, s)| s.has_waiting()).map(|(name, _)| name.clone()).collect();
         for name in waiting {
             let state = &self.states[&name];
-            let committed = self.committed_events(state, &state.waiting_keys()).await?;
+            let keys = state.keyed().map(KeyedState::waiting_keys).unwrap_or_default();
+            let committed = self.committed_events(state, &keys).await?;
             self.states.get_mut(&name).expect("just listed").absorb_waiting(committed)?;
         }
         Ok(())

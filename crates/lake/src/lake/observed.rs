@@ -26,7 +26,7 @@ pub(super) struct Observed {
 impl Observed {
     /// Takes note of what was committed since the last time.
     pub async fn update(&mut self, plan: &Plan, stores: &BTreeMap<String, DeltaStore>) -> Result<()> {
-        for group in plan.groups.iter().filter(|group| group.is_joined) {
+        for group in plan.groups.iter().filter(|group| group.feeds_joined) {
             self.update_table(&stores[&group.raw.spec.name], group.raw.schema).await?;
         }
         Ok(())

@@ -57,7 +57,9 @@ impl Lake {
                 held.insert(start, all);
             }
         }
-        self.states.get_mut(name).expect("just read").samples.are_in_parts();
+        if let Some(samples) = self.states.get_mut(name).expect("just read").samples_mut() {
+            samples.mark_aggregated();
+        }
         Ok(())
     }
 }
@@ -66,12 +68,12 @@ impl Lake {
 /// none.
 fn new_rows(state: &GroupState, planned: &Planned) -> Result<Option<Arc<dyn TableProvider>>> {
     let raw = &state.raw().spec;
-    if raw.layout != Layout::Samples {
+    let Some(samples) = state.samples() else {
         let rows = state.raw_rows_from(state.committed)?;
         return Ok(Some(Arc::new(MemTable::try_new(raw.full_schema(), vec![rows])?)));
-    }
+    };
     let schema = sample_schema(raw, planned);
-    let Some(rows) = state.samples.new_rows(state.partition, &schema) else { return Ok(None) };
+    let Some(rows) = samples.not_aggregated(state.partition, &schema) else { return Ok(None) };
     Ok(Some(Arc::new(StreamingTable::try_new(schema, vec![rows])?)))
 }
 

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::exec::merge;
 use crate::exec::run::run_windowed;
 use crate::pipeline::plan::Group;
+use crate::state::KeyedState;
 use crate::table::{Layout, OFFSET, OPEN, PARTITION, TableSpec};
 use crate::window::{Segment, runs};
 
@@ -43,7 +44,7 @@ impl Lake {
         }
         let views = self.plan.views.iter().filter(|v| v.root() == Some(&group.raw.spec.name));
         build::register_views(&sources, views).await?;
-        for (planned, dirty) in group.computed_anew().zip(&dirty) {
+        for (planned, dirty) in group.recomputed().zip(&dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let source = sources.table_provider(planned.pipeline.sources[0].as_str()).await?;
             let mut segments: BTreeMap<i64, RecordBatch> = BTreeMap::new();
@@ -96,7 +97,8 @@ impl Lake {
                     }
                 }
                 Layout::Samples if state.raw().spec.name == spec.name => {
-                    overlay.streams.push(state.samples.stream(state.partition, &spec.full_schema()));
+                    let samples = state.samples().expect("a group of samples");
+                    overlay.streams.push(samples.stream(state.partition, &spec.full_schema()));
                     // As above.
                     if state.recover_to.is_some() {
                         hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
@@ -106,13 +108,10 @@ impl Lake {
                     let Some(index) = state.group.keyed.iter().position(|p| p.spec.name == spec.name) else {
                         continue;
                     };
-                    if let Some(rows) =
-                        state.outputs.get(index).map(|_| state.open_output(index)).transpose()?
-                    {
+                    if let Some(rows) = state.open_output(index)? {
                         hide(here.and(ident(OPEN)));
-                        overlay
-                            .hide_keys
-                            .extend(state.revived.iter().map(|key| (state.partition as i32, *key)));
+                        let revived = state.keyed().into_iter().flat_map(KeyedState::revived);
+                        overlay.hide_keys.extend(revived.map(|key| (state.partition as i32, *key)));
                         overlay.rows.extend(rows);
                     }
                 }

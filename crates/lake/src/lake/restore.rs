@@ -10,7 +10,7 @@ use super::Lake;
 use crate::batch::conform;
 use crate::error::Result;
 use crate::state::GroupState;
-use crate::state::dedup::Recent;
+use crate::state::dedup::DedupWindow;
 use crate::table::{EVENT, KEY, OFFSET, OPEN, PARTITION};
 
 impl Lake {
@@ -22,9 +22,9 @@ impl Lake {
         let raw = &self.stores[&state.raw().spec.name];
         ctx.register_table("raw", raw.provider().await?)?;
         let committed = format!("{PARTITION} = {} AND {OFFSET} < {}", state.partition, state.committed);
-        if state.raw().knows_lately {
+        if state.raw().has_dedup_window {
             // Of all history only what came lately is read: files say which offsets they hold.
-            let lately = format!("{committed} AND {OFFSET} >= {}", Recent::horizon(state.committed));
+            let lately = format!("{committed} AND {OFFSET} >= {}", DedupWindow::horizon(state.committed));
             load_recent(&ctx, &lately, state).await?;
             // Without windows nobody asks how far time has come.
             return match state.group.windowed.is_empty() {
@@ -41,7 +41,7 @@ impl Lake {
                 .as_primitive::<Int64Type>()
                 .iter()
                 .flatten()
-                .for_each(|key| state.remember_key(key));
+                .for_each(|key| state.restore_key(key));
         }
         let mut keyed: Vec<_> = state.group.stored_keyed().collect();
         let Some(anchor) = keyed.pop() else { return Ok(()) };
@@ -63,7 +63,7 @@ impl Lake {
         for batch in
             ctx.sql(&format!("SELECT * FROM raw WHERE {committed} AND ({open})")).await?.collect().await?
         {
-            state.revive(conform(&batch, &state.raw().spec.full_schema())?, true);
+            state.restore_open(conform(&batch, &state.raw().spec.full_schema())?);
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ async fn load_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupStat
         let clusters = cast(batch.column(0), &DataType::Utf8View)?;
         let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
         for (cluster, time) in clusters.as_string_view().iter().zip(times) {
-            state.remember_watermark(cluster.unwrap_or_default(), time.unwrap_or(i64::MIN));
+            state.restore_watermark(cluster.unwrap_or_default(), time.unwrap_or(i64::MIN));
         }
     }
     Ok(())
@@ -101,6 +101,6 @@ async fn load_recent(ctx: &SessionContext, rows: &str, state: &mut GroupState) -
             }
         }
     }
-    state.remember_lately(batches);
+    state.restore_recent(batches);
     Ok(())
 }

@@ -54,7 +54,7 @@ pub struct Group {
     pub windowed: Vec<Planned>,
     /// Windows of several raw tables are put together from it among others, so what its events
     /// touch is noted.
-    pub is_joined: bool,
+    pub feeds_joined: bool,
 }
 
 /// Everything the lake computes.
@@ -94,7 +94,7 @@ impl Plan {
             .collect();
         let mut groups: Vec<Group> = raws
             .into_iter()
-            .map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new(), is_joined: false })
+            .map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new(), feeds_joined: false })
             .collect();
         let (mut joined, mut views) = (Vec::new(), Vec::new());
         let limits = Limits::default();
@@ -111,7 +111,7 @@ impl Plan {
                 (Shape::View, _) => views.push(planned),
                 (Shape::Joined { .. }, _) => {
                     let of_it = |group: &&mut Group| planned.roots.contains(&group.raw.spec.name);
-                    groups.iter_mut().filter(of_it).for_each(|group| group.is_joined = true);
+                    groups.iter_mut().filter(of_it).for_each(|group| group.feeds_joined = true);
                     joined.push(planned);
                 }
                 (Shape::Keyed { .. }, Some(group)) if group.raw.is_endless() => {
@@ -149,7 +149,7 @@ impl Plan {
         for group in &mut only.groups {
             group.keyed.retain(is_left);
             group.windowed.retain(is_left);
-            group.is_joined = only.joined.iter().any(|p| p.roots.contains(&group.raw.spec.name));
+            group.feeds_joined = only.joined.iter().any(|p| p.roots.contains(&group.raw.spec.name));
         }
         only
     }
@@ -213,7 +213,7 @@ impl Group {
     }
 
     /// Windowed pipelines whose windows are computed anew from all their rows when one is touched.
-    pub fn computed_anew(&self) -> impl Iterator<Item = &Planned> {
+    pub fn recomputed(&self) -> impl Iterator<Item = &Planned> {
         self.windowed.iter().filter(|p| p.spec.parts.is_empty())
     }
 

@@ -2,10 +2,13 @@
 
 use std::hash::Hasher;
 
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use tidegate_events::Event;
 use tidegate_events::v1::{JobEvent, JobEventKind, SignalState};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::table::{EVENT, KEY};
 use crate::window::MICROS_PER_MS;
 
 /// What the runner must know of one event besides its columns.
@@ -27,6 +30,16 @@ pub struct Facts {
     /// Whether nothing more is expected for the key after this event; `None` where the event does
     /// not say, as that of a step, which may end a moment after its job.
     pub terminal: Option<bool>,
+}
+
+/// Identity of an event: hash of its key, and the first 8 bytes of its event id.
+pub type EventId = (i64, i64);
+
+impl Facts {
+    /// Two events with the same identity are one event, delivered twice.
+    pub fn id(&self) -> EventId {
+        (self.key, self.event)
+    }
 }
 
 pub(super) fn facts_of(event: &Event) -> Facts {
@@ -74,12 +87,9 @@ pub(super) fn facts_of(event: &Event) -> Facts {
 }
 
 /// A step may end a moment after its job, and a device be let go of.
-pub(crate) fn says_whether_done(kind: &str, of_job: bool) -> bool {
+fn says_whether_done(kind: &str, of_job: bool) -> bool {
     of_job && !matches!(kind, "DEVICE_HELD" | "DEVICE_RELEASED")
 }
-
-/// Identity of a batch: hash of its node, and the first 8 bytes of its event id.
-pub type BatchId = (i64, i64);
 
 fn is_terminal(event: &JobEvent) -> bool {
     event.kind() == JobEventKind::Ended && !goes_on(event.final_state.as_deref())
@@ -87,7 +97,7 @@ fn is_terminal(event: &JobEvent) -> bool {
 
 /// A job is done when an attempt ended for good. One that was requeued or resized will be followed
 /// by another one.
-pub(crate) fn goes_on(final_state: Option<&str>) -> bool {
+fn goes_on(final_state: Option<&str>) -> bool {
     matches!(final_state, Some("REQUEUED" | "RESIZED"))
 }
 
@@ -98,4 +108,42 @@ pub fn key_hash(cluster: &str, name: &str) -> i64 {
     hasher.write_u8(0);
     hasher.write(name.as_bytes());
     hasher.finish() as i64
+}
+
+/// Facts of committed rows, read back from their columns. `folds`: whether keyed pipelines read the
+/// table.
+pub(crate) fn facts_from_rows(batch: &RecordBatch, folds: bool) -> Vec<Facts> {
+    let text = |name: &str| batch.column_by_name(name).map(|c| c.as_string_view().clone());
+    let (kind, state, step) = (text("kind"), text("final_state"), text("step_id"));
+    let attempt = batch.column_by_name("attempt_id").map(|c| c.as_primitive::<Int64Type>().clone());
+    let number = |name| batch.column_by_name(name).expect("bookkeeping column").as_primitive::<Int64Type>();
+    let (keys, events) = (number(KEY), number(EVENT));
+    let times = batch
+        .column_by_name("event_time")
+        .expect("raw tables have event_time")
+        .as_primitive::<TimestampMicrosecondType>();
+    let terminal = |row: usize| match (&kind, &state, &step) {
+        (Some(kind), Some(state), Some(step)) => {
+            says_whether_done(kind.value(row), step.is_null(row)).then(|| {
+                let goes_on = goes_on(state.is_valid(row).then(|| state.value(row)));
+                (kind.value(row) == "ENDED" && !goes_on) || kind.value(row) == "OBSERVED"
+            })
+        }
+        _ => Some(!folds),
+    };
+    let entered = batch.column_by_name("entered_time").map(|c| c.as_primitive::<TimestampMicrosecondType>());
+    let observed = |row: usize| match entered {
+        Some(entered) if entered.is_valid(row) => entered.value(row).min(times.value(row)),
+        _ => times.value(row),
+    };
+    let fact = |row: usize| Facts {
+        key: keys.value(row),
+        event: events.value(row),
+        time: times.value(row),
+        reach: times.value(row),
+        observed: observed(row),
+        attempt: attempt.as_ref().map_or(-1, |a| if a.is_valid(row) { a.value(row) } else { -1 }),
+        terminal: terminal(row),
+    };
+    (0..batch.num_rows()).map(fact).collect()
 }

@@ -19,7 +19,7 @@ use crate::table::{Column, Layout, TableSpec};
 pub fn raw_tables() -> Vec<RawTable> {
     let table = |schema: SchemaId, name: &str, doc: &str, key: &[&str], columns: Vec<Column>| RawTable {
         schema,
-        knows_lately: schema == SchemaId::StepReport,
+        has_dedup_window: schema == SchemaId::StepReport,
         spec: Arc::new(TableSpec {
             name: name.into(),
             // Another version of the event has other columns.

@@ -14,7 +14,7 @@ pub struct RawTable {
     /// Events are so many that repeats are known only if they come soon, see
     /// [`crate::state::dedup::REMEMBERED_RECORDS`]. Else any repeat is, at about five bytes of memory
     /// for each key there ever was.
-    pub knows_lately: bool,
+    pub has_dedup_window: bool,
 }
 
 impl RawTable {

@@ -1,30 +1,30 @@
-//! Which keys were finished and left memory: a set that may say "maybe" wrongly but never "no"
-//! wrongly.
+//! Bloom filter over sealed keys: those that finished and left memory.
 //!
-//! A new event of a key that is not in memory asks here first. "No" (nearly always) means a new
-//! key; "maybe" costs a look through the keys of the whole raw table. So it must be rare: one in a
-//! million, for about 5 bytes per key. Sizes double as the set grows.
+//! Every new event of a key that is not in memory asks it. "No" means that the key is new, and is
+//! certain. "Maybe" costs a scan of the raw table's keys, so it must be rare: one key in a million,
+//! for about 5 bytes per key. The filter grows by adding another one of twice the size.
 
 use parquet::bloom_filter::Sbbf;
 
 const FIRST_CAPACITY: u64 = 1 << 16;
-const FALSE_RATE: f64 = 0.000_001;
+const FALSE_POSITIVE_RATE: f64 = 0.000_001;
 
 /// A growing Bloom filter over key hashes.
 #[derive(Debug, Default)]
-pub struct SeenKeys {
-    /// Filters with their capacity and count; only the last one is not full.
+pub struct SealedKeys {
+    /// Filters, each with its capacity and number of keys. All but the last are full.
     filters: Vec<(Sbbf, u64, u64)>,
 }
 
-impl SeenKeys {
+impl SealedKeys {
+    /// Adds a key.
     pub fn insert(&mut self, key: i64) {
         if self.contains(key) {
             return;
         }
         if self.filters.last().is_none_or(|(_, capacity, held)| held >= capacity) {
             let capacity = FIRST_CAPACITY << self.filters.len();
-            let filter = Sbbf::new_with_ndv_fpp(capacity, FALSE_RATE).expect("0 < rate < 1");
+            let filter = Sbbf::new_with_ndv_fpp(capacity, FALSE_POSITIVE_RATE).expect("0 < rate < 1");
             self.filters.push((filter, capacity, 0));
         }
         if let Some((filter, _, held)) = self.filters.last_mut() {
@@ -33,6 +33,7 @@ impl SeenKeys {
         }
     }
 
+    /// Whether the key may have been added. `false` is certain.
     pub fn contains(&self, key: i64) -> bool {
         self.filters.iter().any(|(filter, _, _)| filter.check(&key))
     }
@@ -44,11 +45,11 @@ mod tests {
 
     #[test]
     fn holds_every_key_and_few_others() {
-        let mut seen = SeenKeys::default();
+        let mut sealed = SealedKeys::default();
         let scatter = |i: i64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64);
-        (0..300_000).for_each(|i| seen.insert(scatter(i)));
-        assert!((0..300_000).all(|i| seen.contains(scatter(i))));
-        let wrong = (300_000..400_000).filter(|i| seen.contains(scatter(*i))).count();
-        assert!(wrong <= 2, "{wrong} of 100,000 strangers taken for known");
+        (0..300_000).for_each(|i| sealed.insert(scatter(i)));
+        assert!((0..300_000).all(|i| sealed.contains(scatter(i))));
+        let wrong = (300_000..400_000).filter(|i| sealed.contains(scatter(*i))).count();
+        assert!(wrong <= 2, "{wrong} of 100,000 other keys are false positives");
     }
 }

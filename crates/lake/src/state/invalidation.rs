@@ -1,9 +1,8 @@
-//! Tracks which time spans new events invalidate: the windows of joined tables that are to be
-//! computed anew.
+//! Tracks which event-time spans new events invalidate: joined tables recompute the windows in them.
 //!
-//! An event that comes in order changes nothing before it. One that comes late, or says something
-//! else of its job than was known, touches the job's whole life; what it says of a node or a quota
-//! holds from then on.
+//! An event in order changes nothing before its own time. An event that is late, or that changes
+//! what was known about its job, invalidates the job's whole life. What an event says about a node
+//! or a quota holds from its time on.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -14,15 +13,15 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::raw::facts::{Facts, key_hash};
 use crate::window::{MICROS_PER_HOUR, Span, merged};
 
-/// More touched times than this are put together.
-const MOST_SPANS: usize = 4_096;
+/// Spans kept before neighbours are merged.
+const MAX_SPANS: usize = 4_096;
 /// Jobs whose last step is remembered.
-const MOST_STEPPING: usize = 100_000;
-/// The first step of a job says what it did before: so long at most.
-const START_US: i64 = 6 * MICROS_PER_HOUR;
-/// What windows show of a job beside its times, and what a wait asks for: said late, it holds from
-/// the beginning.
-const ABOUT: [&str; 9] = [
+const MAX_STEPPING_JOBS: usize = 100_000;
+/// A job's first step tells what the job did before it. It invalidates at most this long, µs.
+const MAX_STARTUP_US: i64 = 6 * MICROS_PER_HOUR;
+/// Columns of a job that windows show beside its times. A value that arrives late holds from the
+/// job's beginning.
+const ATTRIBUTES: [&str; 9] = [
     "team",
     "user_name",
     "pool",
@@ -34,35 +33,36 @@ const ABOUT: [&str; 9] = [
     "asked_gpus_per_node_milli",
 ];
 
-/// What was known of a key when its last event came.
+/// What earlier events of a key said.
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
+struct KeyHistory {
+    /// Time of its last event, µs.
     last: i64,
-    /// When the job, or an attempt of it, was said to have ended, µs; 0: never.
+    /// When the job, or an attempt of it, ended, µs; 0 if it has not.
     ended: i64,
-    /// Hash of each of [`ABOUT`]; 0: nobody said.
-    about: [u64; ABOUT.len()],
+    /// Hash of each of [`ATTRIBUTES`]; 0 for one without a value.
+    attributes: [u64; ATTRIBUTES.len()],
 }
 
-/// Times whose windows may be others for what was taken in since the last commit.
+/// Spans invalidated since the last commit.
 #[derive(Debug, Default)]
-pub struct Touched {
+pub struct Invalidation {
     spans: Vec<Span>,
-    known: HashMap<i64, Known>,
+    histories: HashMap<i64, KeyHistory>,
 }
 
-impl Touched {
-    /// Takes note of times.
+impl Invalidation {
+    /// Invalidates a span.
     pub fn add(&mut self, span: Span) {
         self.spans.push(span);
-        if self.spans.len() > MOST_SPANS {
+        if self.spans.len() > MAX_SPANS {
             self.spans = merged(std::mem::take(&mut self.spans), 0);
         }
     }
 
-    /// Takes note of new events, one fact a row. `watermarks`: up to when each row's cluster was
-    /// observed before. `first`: the first event time of a key.
-    pub fn note(
+    /// Invalidates what new events change; there is one fact per row. `watermarks` has the earlier
+    /// watermark of each row's cluster, µs; `first` returns a key's first event time, µs.
+    pub fn record(
         &mut self,
         schema: SchemaId,
         batch: &RecordBatch,
@@ -71,8 +71,8 @@ impl Touched {
         first: impl Fn(i64) -> i64,
     ) {
         match schema {
-            SchemaId::JobEvent => self.note_jobs(batch, facts, watermarks, first),
-            SchemaId::StepReport => self.note_steps(batch, facts, watermarks),
+            SchemaId::JobEvent => self.record_jobs(batch, facts, watermarks, first),
+            SchemaId::StepReport => self.record_steps(batch, facts, watermarks),
             SchemaId::NodeEvent | SchemaId::CapacityEvent => {
                 facts
                     .iter()
@@ -81,7 +81,7 @@ impl Touched {
                     .into_iter()
                     .for_each(|from| self.add((from, i64::MAX)));
             }
-            // A late sample says what held until the next one.
+            // A late sample holds until the next one.
             _ => facts
                 .iter()
                 .zip(watermarks)
@@ -89,7 +89,7 @@ impl Touched {
         }
     }
 
-    fn note_jobs(
+    fn record_jobs(
         &mut self,
         batch: &RecordBatch,
         facts: &[Facts],
@@ -97,72 +97,71 @@ impl Touched {
         first: impl Fn(i64) -> i64,
     ) {
         let column = |name| batch.column_by_name(name).expect("a column of job_events");
-        let (columns, kinds) = (ABOUT.map(column), column("kind").as_string_view());
+        let (columns, kinds) = (ATTRIBUTES.map(column), column("kind").as_string_view());
         let evidence = column("hold_evidence").as_string_view();
         for (row, (fact, watermark)) in facts.iter().zip(watermarks).enumerate() {
             let begin = first(fact.key);
-            let is_new = !self.known.contains_key(&fact.key);
-            let known = self.known.entry(fact.key).or_default();
+            let is_new = !self.histories.contains_key(&fact.key);
+            let history = self.histories.entry(fact.key).or_default();
             let mut is_news = false;
-            for (known, column) in known.about.iter_mut().zip(columns) {
-                let said = hash(column, row);
-                is_news |= said != 0 && said != *known;
-                *known = if said == 0 { *known } else { said };
+            for (known, column) in history.attributes.iter_mut().zip(columns) {
+                let new = hash(column, row);
+                is_news |= new != 0 && new != *known;
+                *known = if new == 0 { *known } else { new };
             }
-            // Of a key that was forgotten there may be more than is known.
-            let in_order = fact.time >= known.last && if is_new { begin == fact.time } else { !is_news };
-            known.last = known.last.max(fact.time);
-            let to = fact.reach.max(*watermark).max(known.last);
+            // A key without a history may have had one that was dropped.
+            let in_order = fact.time >= history.last && if is_new { begin == fact.time } else { !is_news };
+            history.last = history.last.max(fact.time);
+            let to = fact.reach.max(*watermark).max(history.last);
             let from = match kinds.value(row) {
-                // Before it the job did not wait for GPUs, whatever was taken to be so.
+                // Until then the job was counted as waiting for GPUs, and it was not.
                 "ELIGIBLE" => begin,
-                // What an agent saw of this device does not count beside the scheduler's word.
+                // A hold from the scheduler overrides what agents saw of the device before.
                 "DEVICE_HELD" if evidence.is_valid(row) && evidence.value(row) == "slurm" => begin,
-                // Its device was taken to be free from the end on, as long as nobody told that it
-                // was let go of; and the job to be gone, as long as nobody told that it waits
-                // again.
-                "DEVICE_RELEASED" | "SUBMITTED" | "WAITING" | "STARTED" | "ENDED" if known.ended > 0 => {
-                    known.ended.min(fact.time)
+                // From the end on, the device counted as free and the job as gone. This event says
+                // that the device was held until now, or that the job waits or runs again.
+                "DEVICE_RELEASED" | "SUBMITTED" | "WAITING" | "STARTED" | "ENDED" if history.ended > 0 => {
+                    history.ended.min(fact.time)
                 }
                 _ => fact.time,
             };
             if kinds.value(row) == "ENDED" {
-                known.ended = fact.time;
+                history.ended = fact.time;
             }
             self.add((if in_order { from } else { from.min(begin) }, to));
         }
     }
 
-    fn note_steps(&mut self, batch: &RecordBatch, facts: &[Facts], watermarks: &[i64]) {
-        if self.known.len() > MOST_STEPPING {
-            self.known.clear();
+    fn record_steps(&mut self, batch: &RecordBatch, facts: &[Facts], watermarks: &[i64]) {
+        if self.histories.len() > MAX_STEPPING_JOBS {
+            self.histories.clear();
         }
         let text = |name| batch.column_by_name(name).expect("a column of steps").as_string_view();
         let (clusters, jobs) = (text("cluster"), text("job_id"));
         for (row, (fact, watermark)) in facts.iter().zip(watermarks).enumerate() {
             let job = key_hash(clusters.value(row), jobs.value(row));
-            let last = self.known.get(&job).map_or(fact.time - START_US, |known| known.last);
-            let from = last.max(fact.time - START_US).min(fact.time);
-            self.known.entry(job).or_default().last = last.max(fact.reach);
+            let last = self.histories.get(&job).map_or(fact.time - MAX_STARTUP_US, |history| history.last);
+            let from = last.max(fact.time - MAX_STARTUP_US).min(fact.time);
+            self.histories.entry(job).or_default().last = last.max(fact.reach);
             self.add((from, fact.reach.max(*watermark)));
         }
     }
 
-    /// Forgets what was committed, and keys that are finished.
-    pub fn committed(&mut self, is_open: impl Fn(i64) -> bool, schema: SchemaId) {
+    /// After a commit: drops all spans, and the histories of finished jobs.
+    pub fn clear_committed(&mut self, is_open: impl Fn(i64) -> bool, schema: SchemaId) {
         self.spans.clear();
         if schema == SchemaId::JobEvent {
-            self.known.retain(|key, _| is_open(*key));
+            self.histories.retain(|key, _| is_open(*key));
         }
     }
 
-    /// All of them, in order and apart.
+    /// All spans, sorted and disjoint.
     pub fn spans(&self) -> Vec<Span> {
         merged(self.spans.clone(), 0)
     }
 }
 
-/// 0 for NULL.
+/// Hash of a value; 0 for NULL.
 fn hash(column: &ArrayRef, row: usize) -> u64 {
     if column.is_null(row) {
         return 0;
@@ -210,52 +209,56 @@ mod tests {
         })
     }
 
-    /// Minutes that these events touch, of a job of which the first event was at minute 0.
-    fn touch(touched: &mut Touched, events: &[Event]) -> Vec<Span> {
+    /// Minutes that these events invalidate, of a job whose first event was at minute 0.
+    fn invalidated(invalidation: &mut Invalidation, events: &[Event]) -> Vec<Span> {
         let schema = events[0].schema();
         let mut rows =
             RawRows::new(raw_tables().into_iter().find(|table| table.schema == schema).unwrap(), 0);
         events.iter().for_each(|event| rows.push(0, event));
         let (batch, facts) = rows.finish();
-        touched.note(schema, &batch, &facts, &vec![0; facts.len()], |_| 0);
-        let spans = touched.spans().into_iter().map(|(from, to)| (from / MINUTE, to / MINUTE)).collect();
-        touched.committed(|_| true, schema);
+        invalidation.record(schema, &batch, &facts, &vec![0; facts.len()], |_| 0);
+        let spans = invalidation.spans().into_iter().map(|(from, to)| (from / MINUTE, to / MINUTE)).collect();
+        invalidation.clear_committed(|_| true, schema);
         spans
     }
 
     #[test]
-    fn a_first_step_says_what_was_before_it() {
-        let mut touched = Touched::default();
-        assert_eq!(touch(&mut touched, &[step(1000)]), [(1000 - 360, 1001)]);
+    fn a_first_step_invalidates_the_startup_before_it() {
+        let mut invalidation = Invalidation::default();
+        assert_eq!(invalidated(&mut invalidation, &[step(1000)]), [(1000 - 360, 1001)]);
         assert_eq!(
-            touch(&mut touched, &[step(1003)]),
+            invalidated(&mut invalidation, &[step(1003)]),
             [(1001, 1004)],
-            "what follows speaks of the time since"
+            "a later step covers the time since the one before"
         );
     }
 
     #[test]
-    fn a_shape_said_late_holds_from_the_beginning() {
+    fn a_shape_that_arrives_late_holds_from_the_beginning() {
         use JobEventKind::{Submitted, Waiting};
         let waiting = |minute, gpus_per_node| {
             let Event::Job(waiting) = job(Waiting, minute) else { unreachable!() };
             Event::Job(JobEvent { asked_gpus_per_node_milli: gpus_per_node, ..waiting })
         };
-        let mut touched = Touched::default();
-        touch(&mut touched, &[job(Submitted, 0)]);
-        assert_eq!(touch(&mut touched, &[waiting(5, None)]), [(5, 5)]);
-        assert_eq!(touch(&mut touched, &[waiting(9, Some(8_000))]), [(0, 9)]);
-        assert_eq!(touch(&mut touched, &[waiting(12, Some(8_000))]), [(12, 12)], "said before");
+        let mut invalidation = Invalidation::default();
+        invalidated(&mut invalidation, &[job(Submitted, 0)]);
+        assert_eq!(invalidated(&mut invalidation, &[waiting(5, None)]), [(5, 5)]);
+        assert_eq!(invalidated(&mut invalidation, &[waiting(9, Some(8_000))]), [(0, 9)]);
+        assert_eq!(
+            invalidated(&mut invalidation, &[waiting(12, Some(8_000))]),
+            [(12, 12)],
+            "the same value as before"
+        );
     }
 
     #[test]
-    fn a_release_after_the_end_says_what_was_since() {
+    fn a_release_after_the_end_invalidates_the_time_since() {
         use JobEventKind::{DeviceReleased, Ended, Started};
-        let mut touched = Touched::default();
-        touch(&mut touched, &[job(Started, 0)]);
-        assert_eq!(touch(&mut touched, &[job(DeviceReleased, 10)]), [(10, 10)]);
-        assert_eq!(touch(&mut touched, &[job(Ended, 20)]), [(20, 20)]);
-        assert_eq!(touch(&mut touched, &[job(DeviceReleased, 22)]), [(20, 22)]);
-        assert_eq!(touch(&mut touched, &[job(Started, 15)]), [(0, 22)], "late: all of its life");
+        let mut invalidation = Invalidation::default();
+        invalidated(&mut invalidation, &[job(Started, 0)]);
+        assert_eq!(invalidated(&mut invalidation, &[job(DeviceReleased, 10)]), [(10, 10)]);
+        assert_eq!(invalidated(&mut invalidation, &[job(Ended, 20)]), [(20, 20)]);
+        assert_eq!(invalidated(&mut invalidation, &[job(DeviceReleased, 22)]), [(20, 22)]);
+        assert_eq!(invalidated(&mut invalidation, &[job(Started, 15)]), [(0, 22)], "late: its whole life");
     }
 }

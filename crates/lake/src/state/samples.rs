@@ -1,4 +1,4 @@
-//! The samples of one log partition that are not committed yet.
+//! Samples state: the GPU samples of one log partition that are not committed yet.
 
 use std::sync::Arc;
 
@@ -9,34 +9,32 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use hashbrown::HashMap;
 
-use super::dedup::Recent;
+use super::dedup::DedupWindow;
 use crate::error::Result;
-use crate::raw::facts::BatchId;
+use crate::raw::facts::EventId;
 use crate::raw::samples::{Picked, SampleChunk, gather};
 
-/// Rows of a record batch: few enough that its columns stay in the processor's cache from here to
-/// the file.
+/// Rows of a record batch: few enough that its columns stay in the CPU cache until they are in the
+/// file.
 const BATCH_ROWS: usize = 8 * 1024;
 
-/// Samples that wait for the next commit, and which batches came lately.
+/// Samples that wait for the next commit.
 #[derive(Debug, Default)]
-pub struct HeldSamples {
-    recent: Recent,
+pub struct SamplesState {
+    dedup: DedupWindow,
     chunks: Vec<Arc<SampleChunk>>,
-    /// So many chunks are in the windows that are kept in parts.
-    in_parts: usize,
+    /// The first so many chunks are in the partial aggregates already.
+    aggregated: usize,
 }
 
-impl HeldSamples {
-    /// On start: remembers batches of the lake, each with its offset, in any order and as often as
-    /// they come.
-    pub fn remember(&mut self, batches: Vec<(u64, BatchId)>) {
-        self.recent.remember(batches);
+impl SamplesState {
+    pub(super) fn restore_recent(&mut self, batches: Vec<(u64, EventId)>) {
+        self.dedup.restore(batches);
     }
 
-    /// Takes in samples but for batches that came lately. Returns what was kept, if anything was.
-    pub fn absorb(&mut self, mut chunk: SampleChunk) -> Option<Arc<SampleChunk>> {
-        chunk.retain(|offset, id| self.recent.insert(offset, id));
+    /// Holds samples, less batches in the dedup window. Returns what is left, if anything is.
+    pub(super) fn absorb(&mut self, mut chunk: SampleChunk) -> Option<Arc<SampleChunk>> {
+        chunk.retain(|offset, id| self.dedup.insert(offset, id));
         if chunk.runs.is_empty() {
             return None;
         }
@@ -46,14 +44,14 @@ impl HeldSamples {
         Some(chunk)
     }
 
-    /// After a commit: the rows are in the lake.
-    pub fn clear(&mut self) {
+    /// After a commit: drops all rows.
+    pub(super) fn clear(&mut self) {
         self.chunks.clear();
-        self.in_parts = 0;
+        self.aggregated = 0;
     }
 
-    /// The rows in order of device and time, as they stand in a file: neighbours are alike, and a
-    /// device is in one place.
+    /// The rows sorted by device and time, as a file holds them: neighbouring values are alike, and
+    /// the rows of a device are in one place.
     pub fn sorted(&self, partition: u32, schema: SchemaRef) -> impl Iterator<Item = Result<RecordBatch>> {
         let runs = picked(&self.chunks).collect::<Vec<_>>();
         let mut devices = HashMap::new();
@@ -64,7 +62,7 @@ impl HeldSamples {
             let first_tick = run.chunk.ticks[run.run.first_tick as usize];
             order.push((device, first_tick, run.message().offset, place as u32));
         }
-        // Devices were numbered as they came; now by name.
+        // Devices were numbered in order of arrival; now renumber them by name.
         let mut names: Vec<_> = devices.into_iter().collect();
         names.sort_unstable();
         let mut ranks = vec![0; names.len()];
@@ -77,22 +75,22 @@ impl HeldSamples {
         batches(&sorted).into_iter().map(move |rows| Ok(gather(&sorted[rows], partition, &schema)?))
     }
 
-    /// The rows as a source for queries. They are put together when a query asks.
+    /// The rows as a source for queries. Batches are built when a query reads them.
     pub fn stream(&self, partition: u32, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
         Arc::new(HeldRows { chunks: self.chunks.clone(), partition, schema: Arc::clone(schema) })
     }
 
-    /// As [`Self::stream`], of the rows that are in no part of a window yet; `None` if there are
+    /// As [`Self::stream`], of the rows that are in no partial aggregate yet; `None` if there are
     /// none.
-    pub fn new_rows(&self, partition: u32, schema: &SchemaRef) -> Option<Arc<dyn PartitionStream>> {
-        let chunks = self.chunks[self.in_parts..].to_vec();
+    pub fn not_aggregated(&self, partition: u32, schema: &SchemaRef) -> Option<Arc<dyn PartitionStream>> {
+        let chunks = self.chunks[self.aggregated..].to_vec();
         (!chunks.is_empty())
             .then(|| Arc::new(HeldRows { chunks, partition, schema: Arc::clone(schema) }) as _)
     }
 
-    /// All rows are in the parts of windows now.
-    pub fn are_in_parts(&mut self) {
-        self.in_parts = self.chunks.len();
+    /// Notes that all rows are in the partial aggregates now.
+    pub fn mark_aggregated(&mut self) {
+        self.aggregated = self.chunks.len();
     }
 }
 
@@ -100,7 +98,7 @@ fn picked(chunks: &[Arc<SampleChunk>]) -> impl Iterator<Item = Picked<'_>> {
     chunks.iter().flat_map(|chunk| chunk.runs.iter().map(|run| Picked { chunk: chunk.as_ref(), run: *run }))
 }
 
-/// What rows are sorted by, before their time.
+/// Cluster, node, GPU and MIG slice: what rows are sorted by before their time.
 fn device<'a>(run: &Picked<'a>) -> [&'a str; 4] {
     let message = run.message();
     let mig = run.run.mig.map_or("", |mig| run.text(mig));
@@ -120,7 +118,7 @@ fn batches(runs: &[Picked<'_>]) -> Vec<std::ops::Range<usize>> {
     batches
 }
 
-/// Samples as they were when a query began.
+/// A snapshot of the samples, for one query.
 #[derive(Debug)]
 struct HeldRows {
     chunks: Vec<Arc<SampleChunk>>,

@@ -12,7 +12,7 @@ use tidegate_events::v1::gpu_sample_batch::{Column, MissingReason};
 
 use super::metrics::{METRICS, REASONS, metric};
 use super::processes;
-use crate::raw::facts::{BatchId, key_hash};
+use crate::raw::facts::{EventId, key_hash};
 use crate::window::MICROS_PER_MS;
 
 /// Place of a text in [`SampleChunk::texts`].
@@ -22,7 +22,7 @@ pub(crate) type TextId = u32;
 #[derive(Debug)]
 pub(crate) struct Message {
     pub offset: u64,
-    pub id: BatchId,
+    pub id: EventId,
     pub cluster: TextId,
     pub node: TextId,
     pub source: TextId,
@@ -294,7 +294,7 @@ impl SampleChunk {
     }
 
     /// Leaves out the messages for which `keep` says no; asked in order of offset.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u64, BatchId) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u64, EventId) -> bool) {
         let kept: Vec<bool> = self.messages.iter().map(|m| keep(m.offset, m.id)).collect();
         if kept.contains(&false) {
             self.runs.retain(|run| kept[run.message as usize]);

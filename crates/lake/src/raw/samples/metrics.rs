@@ -259,7 +259,7 @@ pub fn table() -> RawTable {
     columns.extend(listed(NOTES));
     RawTable {
         schema: SchemaId::GpuSampleBatch,
-        knows_lately: true,
+        has_dedup_window: true,
         spec: Arc::new(TableSpec {
             name: "gpu_samples".into(),
             version: SchemaId::GpuSampleBatch.version().into(),
