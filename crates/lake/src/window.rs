@@ -13,7 +13,7 @@ pub const MICROS_PER_DAY: i64 = 86_400_000_000;
 pub type Span = (i64, i64);
 
 /// Spans in order, those that meet or overlap put together; `gap` apart they count as meeting.
-pub fn merged(mut spans: Vec<Span>, gap: i64) -> Vec<Span> {
+pub fn merge_spans(mut spans: Vec<Span>, gap: i64) -> Vec<Span> {
     spans.sort_unstable();
     let mut out: Vec<Span> = Vec::new();
     for (from, to) in spans {
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn spans_that_meet_are_one() {
-        assert_eq!(merged(vec![(5, 7), (0, 2), (3, 4), (6, 9), (20, 21)], 1), [(0, 9), (20, 21)]);
-        assert_eq!(merged(vec![(i64::MIN, 3), (4, 4)], 0), [(i64::MIN, 3), (4, 4)]);
+        assert_eq!(merge_spans(vec![(5, 7), (0, 2), (3, 4), (6, 9), (20, 21)], 1), [(0, 9), (20, 21)]);
+        assert_eq!(merge_spans(vec![(i64::MIN, 3), (4, 4)], 0), [(i64::MIN, 3), (4, 4)]);
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl DeltaStore {
 
     /// What the commits after a version touched; `None` if nobody knows any more: the log of one of
     /// them is gone, or it was made when nobody asked.
-    pub async fn touched_since(&self, version: i64) -> Result<Option<Vec<Span>>> {
+    pub async fn invalidated_since(&self, version: i64) -> Result<Option<Vec<Span>>> {
         let log = self.table.log_store();
         let mut touched = Vec::new();
         for version in version + 1..=self.version() {

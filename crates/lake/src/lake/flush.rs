@@ -11,7 +11,7 @@ use crate::error::{LakeError, Result};
 use crate::pipeline::plan::Group;
 use crate::state::{GroupState, KeyedState};
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
-use crate::window::merged;
+use crate::window::merge_spans;
 
 /// Data files that a commit adds, and those it removes.
 type Files = (Vec<DataFile>, Vec<DataFile>);
@@ -95,7 +95,7 @@ impl Lake {
             flushed.commits += 1;
             flushed.files_added += change.adds.len() as u64;
             flushed.bytes_added += change.adds.iter().map(|f| f.size as u64).sum::<u64>();
-            change.touched = change.touched.map(|spans| merged(spans, 0));
+            change.touched = change.touched.map(|spans| merge_spans(spans, 0));
             self.store_mut(&spec.name).commit(change).await?;
         }
         for state in states {

@@ -69,7 +69,7 @@ pub struct Lake {
     /// columns.
     windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
     /// Watermark when windows of several raw tables were put together last, µs.
-    assembled_to: Option<i64>,
+    joined_watermark: Option<i64>,
     observed: observed::Observed,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// For tests: commits left until the next flush fails as if the process had died.
@@ -142,7 +142,7 @@ impl Lake {
             stores,
             states: BTreeMap::new(),
             windows: BTreeMap::new(),
-            assembled_to: None,
+            joined_watermark: None,
             observed: observed::Observed::default(),
             published: Arc::default(),
             interrupt_after: None,
@@ -194,7 +194,7 @@ impl Lake {
                 *start = (*start).min(self.attach_group(&group, *partition).await?);
             }
         }
-        let (of, keeper) = Self::keeper();
+        let (of, keeper) = Self::joined_owner();
         let brings_keeper = topic == of && partitions.contains(&keeper);
         if self.sharing == Sharing::Shared && brings_keeper {
             self.claim_joined().await?;
@@ -356,8 +356,7 @@ impl Lake {
         let states = &self.states;
         let joined: BTreeSet<String> =
             self.plan.stored_joined().map(|planned| planned.spec.name.clone()).collect();
-        let keeper =
-            states.get(&(joined::KEEPER.0.to_owned(), joined::KEEPER.1)).map(|state| state.partition);
+        let keeper = states.get(&(joined::OWNER.0.to_owned(), joined::OWNER.1)).map(|state| state.partition);
         let kept = move |table: &str| {
             let keeps = |s: &&GroupState| s.group.commit_order().iter().any(|spec| spec.name == table);
             if joined.contains(table) {

@@ -33,9 +33,9 @@ impl Runner {
     }
 
     /// Puts together what is committed, of topics that several processes may keep.
-    pub(super) async fn assemble_or_rejoin(&mut self) -> Result<()> {
+    pub(super) async fn update_joined_or_rejoin(&mut self) -> Result<()> {
         self.lake.look().await?;
-        match self.lake.assemble().await {
+        match self.lake.update_joined().await {
             Ok(flushed) => {
                 self.progress.commits += flushed.commits;
                 self.progress.files += flushed.files_added;

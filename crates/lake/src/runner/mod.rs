@@ -43,7 +43,7 @@ pub struct Pace {
     pub flush_every: Duration,
     /// How often, while running for good, tables of several topics are put together from what is
     /// committed.
-    pub assemble_every: Duration,
+    pub joined_every: Duration,
     /// How often queries get to see new events; `None` where nobody asks.
     pub refresh_every: Option<Duration>,
     pub maintenance: Maintenance,
@@ -55,7 +55,7 @@ impl Default for Pace {
             read_bytes: 8 << 20,
             flush_events: 250_000,
             flush_every: Duration::from_secs(10),
-            assemble_every: Duration::from_secs(60),
+            joined_every: Duration::from_secs(60),
             refresh_every: Some(Duration::from_secs(1)),
             maintenance: Maintenance::default(),
         }
@@ -190,8 +190,8 @@ impl Runner {
             }
         };
         let mut idle = Duration::ZERO;
-        let mut to_assemble = None;
-        let is_kept = ends.iter().any(|(at, _)| (at.topic.as_str(), at.partition) == Lake::keeper());
+        let mut targets = None;
+        let is_kept = ends.iter().any(|(at, _)| (at.topic.as_str(), at.partition) == Lake::joined_owner());
         loop {
             let swept = match self.sweep_or_rejoin(idle).await {
                 // A broker that has just started does not know its topics at once.
@@ -209,9 +209,9 @@ impl Runner {
                 if self.unflushed > 0 || self.moved {
                     self.flush_or_rejoin().await?;
                 } else if self.reached(&ends)? {
-                    self.assemble_or_rejoin().await?;
-                    let of = to_assemble.get_or_insert_with(|| self.lake.to_assemble());
-                    if !is_kept || self.lake.is_assembled(of).await? {
+                    self.update_joined_or_rejoin().await?;
+                    let of = targets.get_or_insert_with(|| self.lake.joined_targets());
+                    if !is_kept || self.lake.joined_reached(of).await? {
                         break;
                     }
                     idle = IDLE;
@@ -233,7 +233,7 @@ impl Runner {
     ) -> Result<()> {
         let mut refreshed = Instant::now();
         let mut flushed = Instant::now();
-        let mut assembled: Option<Instant> = None;
+        let mut joined_updated: Option<Instant> = None;
         let mut retained = Instant::now();
         let mut fresh = false;
         while !*stop.borrow_and_update() {
@@ -256,9 +256,9 @@ impl Runner {
                 self.flush_and_tidy_or_rejoin().await?;
                 flushed = Instant::now();
             }
-            if assembled.is_none_or(|at| at.elapsed() >= self.pace.assemble_every) {
-                self.assemble_or_rejoin().await?;
-                assembled = Some(Instant::now());
+            if joined_updated.is_none_or(|at| at.elapsed() >= self.pace.joined_every) {
+                self.update_joined_or_rejoin().await?;
+                joined_updated = Some(Instant::now());
             }
             if retained.elapsed() >= RETAIN_EVERY {
                 match self.apply_retention().await {
@@ -277,7 +277,7 @@ impl Runner {
             }
         }
         self.flush_or_rejoin().await?;
-        self.assemble_or_rejoin().await
+        self.update_joined_or_rejoin().await
     }
 
     /// Compacts, applies retention and deletes unreferenced files, as far as it is due.

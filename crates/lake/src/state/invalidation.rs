@@ -11,7 +11,7 @@ use tidegate_events::SchemaId;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::raw::facts::{Facts, key_hash};
-use crate::window::{MICROS_PER_HOUR, Span, merged};
+use crate::window::{MICROS_PER_HOUR, Span, merge_spans};
 
 /// Spans kept before neighbours are merged.
 const MAX_SPANS: usize = 4_096;
@@ -56,7 +56,7 @@ impl Invalidation {
     pub fn add(&mut self, span: Span) {
         self.spans.push(span);
         if self.spans.len() > MAX_SPANS {
-            self.spans = merged(std::mem::take(&mut self.spans), 0);
+            self.spans = merge_spans(std::mem::take(&mut self.spans), 0);
         }
     }
 
@@ -157,7 +157,7 @@ impl Invalidation {
 
     /// All spans, sorted and disjoint.
     pub fn spans(&self) -> Vec<Span> {
-        merged(self.spans.clone(), 0)
+        merge_spans(self.spans.clone(), 0)
     }
 }
 

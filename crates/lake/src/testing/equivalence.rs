@@ -195,7 +195,7 @@ impl Feed<'_> {
 
 async fn flush(lake: &mut Lake) -> Result<()> {
     lake.flush().await?;
-    lake.assemble().await?;
+    lake.update_joined().await?;
     Ok(())
 }
 

@@ -72,7 +72,7 @@ impl Story {
             read_bytes,
             flush_events: 400,
             flush_every,
-            assemble_every: Duration::ZERO,
+            joined_every: Duration::ZERO,
             refresh_every: None,
             maintenance,
         };

@@ -45,7 +45,7 @@ async fn a_catalog_that_nobody_reads_is_freed() {
     assert_eq!(alive(&before), [""; 0], "after a flush");
 
     let before = watched(&lake.catalog().current());
-    lake.assemble().await.unwrap();
+    lake.update_joined().await.unwrap();
     assert_eq!(alive(&before), [""; 0], "after windows of several topics were computed");
     let before = watched(&lake.catalog().current());
     drop(lake);

@@ -119,7 +119,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
         let mut process = Process::start(&Url::from_directory_path(folder.path()).unwrap(), &plan).await;
         process.take_in(&events);
         process.lake.flush().await.unwrap();
-        process.lake.assemble().await.unwrap();
+        process.lake.update_joined().await.unwrap();
         process.shown().await
     };
 
@@ -128,7 +128,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     let mut process = Process::start(&root, &plan).await;
     process.take_in(parts[0]);
     process.lake.flush().await.unwrap();
-    process.lake.assemble().await.unwrap();
+    process.lake.update_joined().await.unwrap();
     drop(process);
     let logs: Vec<PathBuf> = tables.iter().map(|table| log_of(folder.path(), table)).collect();
     // Two commits before the next checkpoint.
@@ -175,7 +175,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
 
     // What windows are put together of has no log of what it touched since they last were: they are
     // computed anew.
-    process.lake.assemble().await.unwrap();
+    process.lake.update_joined().await.unwrap();
     assert_same(&process.shown().await, &undisturbed);
     drop(process);
     let committed = committed_catalog(&root, &plan, Limits::default()).await.unwrap();

@@ -92,7 +92,7 @@ impl Kept {
         }
         self.next += events.len() as u64;
         self.lake.flush().await.unwrap();
-        self.lake.assemble().await.unwrap();
+        self.lake.update_joined().await.unwrap();
     }
 
     async fn ask(&self, sql: &str) -> String {
