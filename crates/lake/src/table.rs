@@ -52,7 +52,7 @@ pub enum Layout {
 
 /// How values of a column that stand for parts of a window's rows become the value of all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Merge {
     /// It names the row: parts with the same values of all such columns belong together.
     Key,
     Sum,
@@ -73,7 +73,7 @@ pub struct TableSpec {
     pub key: Vec<String>,
     /// Windowed tables that are kept in parts: one for each of `columns`. Several rows of the table
     /// then have one key, and are put together when it is read. Empty for all other tables.
-    pub parts: Vec<Part>,
+    pub partials: Vec<Merge>,
 }
 
 impl TableSpec {
@@ -156,6 +156,6 @@ pub fn window_revisions() -> Arc<TableSpec> {
             column("row_count", DataType::Int64, "Rows of the window."),
         ],
         key: vec!["window_start".into(), "pipeline".into()],
-        parts: Vec::new(),
+        partials: Vec::new(),
     })
 }

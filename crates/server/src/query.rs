@@ -19,7 +19,7 @@ use tidegate_lake::catalog::Catalog;
 use tidegate_lake::catalog::CatalogSource;
 use tidegate_lake::catalog::rollup;
 use tidegate_lake::engine::memory::Gauge;
-use tidegate_lake::engine::view_cache::{Held, Watch};
+use tidegate_lake::engine::view_cache::{QueryGuard, QueryViews};
 use tidegate_lake::engine::{self, Limits};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -319,7 +319,7 @@ async fn start(
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     read_only.verify_plan(&plan).map_err(explain)?;
-    let plan = rollup::from_widest(&ctx, catalog, plan).map_err(explain)?;
+    let plan = rollup::rewrite_onto_rollups(&ctx, catalog, plan).map_err(explain)?;
     let plan = ctx.state().optimize(&plan).map_err(explain)?;
     let batch_rows = wide::batch_rows(&plan, step_bytes).map_err(explain)?.min(rows_at_a_time);
     let meter = Meter { pool: Arc::clone(&engine.memory.memory_pool), step_bytes, batch_rows };
@@ -329,11 +329,11 @@ async fn start(
         let mut state = state.write();
         let rows = ConfigNonZeroUsize::try_new(batch_rows).map_err(explain)?;
         state.config_mut().options_mut().execution.batch_size = rows;
-        state.config_mut().set_extension(Arc::new(Held::watched(watching.clone())));
+        state.config_mut().set_extension(Arc::new(QueryViews::guarded(watching.clone())));
     }
     let state = ctx.state();
     let plan = state.query_planner().create_physical_plan(&plan, &state).await;
-    let plan = plan.and_then(|plan| watching.over(plan)).map_err(explain)?;
+    let plan = plan.and_then(|plan| watching.guard(plan)).map_err(explain)?;
     execute_stream(plan, ctx.task_ctx()).map_err(explain)
 }
 
@@ -366,8 +366,8 @@ struct Watching {
     stop: Stop,
 }
 
-impl Watch for Watching {
-    fn over(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+impl QueryGuard for Watching {
+    fn guard(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
         self.meter.apply(self.stop.apply(plan)?)
     }
 }

@@ -10,13 +10,13 @@ use datafusion::prelude::{SessionContext, ident, lit};
 use futures::FutureExt;
 
 use super::Catalog;
-use super::overlay::{columns_as, public};
+use super::overlay::{cast_columns, public};
 use crate::engine::{self, Limits};
 use crate::error::Result;
 use crate::pipeline::plan::{Plan, Planned};
 use crate::table::{Layout, REVISION, TableSpec, window_revisions};
-use crate::views::deferred::LazyTable;
-use crate::views::materialized::OnceTable;
+use crate::views::deferred::DeferredView;
+use crate::views::materialized::MaterializedView;
 
 /// Registers the views all of whose sources stand in the session, in order, and returns them.
 pub async fn register_views(
@@ -42,11 +42,11 @@ pub async fn register_views(
                 ctx.register_table(name.as_str(), Arc::clone(rows))?;
             }
             let rows = ctx.sql(&sql).now_or_never().expect("tables in memory are found at once")?;
-            Ok(rows.select(columns_as(&spec.public_schema()))?.into_unoptimized_plan())
+            Ok(rows.select(cast_columns(&spec.public_schema()))?.into_unoptimized_plan())
         };
         let provider = match view.pipeline.once {
-            true => OnceTable::provider(&view.spec.name, schema, make),
-            false => Arc::new(LazyTable::new(schema, make)),
+            true => MaterializedView::provider(&view.spec.name, schema, make),
+            false => Arc::new(DeferredView::new(schema, make)),
         };
         ctx.register_table(view.spec.name.as_str(), Arc::clone(&provider))?;
         registered.push((view.spec.name.clone(), provider));
@@ -65,14 +65,14 @@ pub async fn build(
     stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
 ) -> Result<Catalog> {
     let ctx = &engine::session(runtime, Limits { threads: 1, ..Limits::default() });
-    let mut catalog = Catalog { levels: plan.levels(), ..Catalog::default() };
+    let mut catalog = Catalog { rollups: plan.rollups(), ..Catalog::default() };
     let mut windows = Vec::new();
     for (spec, rows, partitions) in stored {
         if spec.layout == Layout::Windowed {
             windows.push(revisions_of(&spec, rows.clone())?);
         }
         let table = Arc::clone(&spec);
-        let provider: Arc<dyn TableProvider> = Arc::new(LazyTable::new(spec.public_schema(), move || {
+        let provider: Arc<dyn TableProvider> = Arc::new(DeferredView::new(spec.public_schema(), move || {
             Ok(public(&table, rows.clone(), partitions)?.into_unoptimized_plan())
         }));
         ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;
@@ -98,5 +98,5 @@ fn revisions_of(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
     let figures = vec![max(ident(REVISION)).alias("revision"), count(lit(1)).alias("row_count")];
     let windows = rows.aggregate(vec![ident("window_start")], figures)?;
     let named = windows.with_column("pipeline", lit(spec.name.as_str()))?;
-    Ok(named.select(columns_as(&window_revisions().public_schema()))?)
+    Ok(named.select(cast_columns(&window_revisions().public_schema()))?)
 }

@@ -14,7 +14,7 @@ use datafusion::prelude::SessionContext;
 
 pub use self::committed::committed_catalog;
 use crate::error::Result;
-use crate::pipeline::rollup::Level;
+use crate::pipeline::rollup::Rollup;
 use crate::table::TableSpec;
 
 /// A consistent set of tables: every query runs on one catalog from its first table to its last.
@@ -25,7 +25,7 @@ pub struct Catalog {
     /// Those of the tables that are computed when asked for.
     pub views: BTreeSet<String>,
     /// Per table those that hold its windows put together to wider ones, the narrowest first.
-    pub levels: BTreeMap<String, Vec<Level>>,
+    pub rollups: BTreeMap<String, Vec<Rollup>>,
 }
 
 impl Catalog {

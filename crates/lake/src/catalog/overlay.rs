@@ -51,7 +51,7 @@ pub fn with_overlay(
     let segments: ArrayRef =
         Arc::new(overlay.hide_segments.iter().map(|(_, name)| Some(name)).collect::<StringArray>());
     rows = without(ctx, rows, SEGMENT, overlay.hide_segments.iter().map(|(p, _)| *p).collect(), segments)?;
-    let mut rows = rows.select(columns_as(&schema))?.union(ctx.read_table(Arc::new(in_memory))?)?;
+    let mut rows = rows.select(cast_columns(&schema))?.union(ctx.read_table(Arc::new(in_memory))?)?;
     if !overlay.streams.is_empty() {
         rows = rows.union(ctx.read_table(Arc::new(StreamingTable::try_new(schema, overlay.streams)?))?)?;
     }
@@ -84,7 +84,7 @@ fn without(
     )?)
 }
 
-pub(super) fn columns_as(schema: &SchemaRef) -> Vec<Expr> {
+pub(super) fn cast_columns(schema: &SchemaRef) -> Vec<Expr> {
     let column = |f: &Arc<Field>| cast(ident(f.name()), f.data_type().clone()).alias(f.name());
     schema.fields().iter().map(column).collect()
 }
@@ -92,13 +92,13 @@ pub(super) fn columns_as(schema: &SchemaRef) -> Vec<Expr> {
 /// The table as queries see it: public columns; windows of several partitions added up, and parts
 /// of windows put together.
 pub fn public(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
-    if spec.layout == Layout::Windowed && (partitions > 1 || !spec.parts.is_empty()) {
-        return merge::together(spec, rows);
+    if spec.layout == Layout::Windowed && (partitions > 1 || !spec.partials.is_empty()) {
+        return merge::merge_rows(spec, rows);
     }
     Ok(rows.select(spec.columns.iter().map(|c| ident(&c.name)).collect::<Vec<_>>())?)
 }
 
 /// Restricts full rows to one log partition.
-pub fn of_partition(rows: DataFrame, partition: u32) -> Result<DataFrame> {
+pub fn in_partition(rows: DataFrame, partition: u32) -> Result<DataFrame> {
     Ok(rows.filter(ident(PARTITION).eq(lit(partition as i32)))?)
 }

@@ -1,8 +1,8 @@
-//! The widest level that answers a question: minutes, hours and days of one thing are tables of
+//! The widest rollup that answers a question: minutes, hours and days of one thing are tables of
 //! their own, and who asks for minutes by the day is answered from days.
 //!
-//! A pipeline says of which table it is the next level (`rolls_up = "ledger_1m"`). A query that
-//! sums such a table up, by anything but single windows, is answered from the wider one. Times that
+//! A pipeline says of which table it is the next rollup (`rolls_up = "ledger_1m"`). A query that
+//! sums such a table up, by anything but single windows, is answered from the wider one. TimeFilter that
 //! do not fall on borders of its windows cut pieces off at the ends, which are read from the
 //! narrower one, so the answer is the same.
 
@@ -21,14 +21,18 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 
 use crate::catalog::Catalog;
-use crate::pipeline::rollup::{Level, START, bare, of_one_column};
+use crate::pipeline::rollup::{Rollup, START, single_column, unaliased};
 use crate::table::timestamp_type;
 
-/// The same question, answered from the widest levels that do.
-pub fn from_widest(ctx: &SessionContext, catalog: &Catalog, plan: LogicalPlan) -> Result<LogicalPlan> {
+/// The same question, answered from the widest rollups that do.
+pub fn rewrite_onto_rollups(
+    ctx: &SessionContext,
+    catalog: &Catalog,
+    plan: LogicalPlan,
+) -> Result<LogicalPlan> {
     let rewrite = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
-        match wider(ctx, catalog, aggregate)? {
+        match rewrite_aggregate(ctx, catalog, aggregate)? {
             Some(plan) => Ok(Transformed::yes(plan)),
             None => Ok(Transformed::no(node)),
         }
@@ -36,8 +40,12 @@ pub fn from_widest(ctx: &SessionContext, catalog: &Catalog, plan: LogicalPlan) -
     Ok(plan.transform_up_with_subqueries(rewrite)?.data)
 }
 
-/// The aggregate over a wider level; `None` if there is none that knows what is asked.
-fn wider(ctx: &SessionContext, catalog: &Catalog, aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
+/// The aggregate over a wider rollup; `None` if there is none that knows what is asked.
+fn rewrite_aggregate(
+    ctx: &SessionContext,
+    catalog: &Catalog,
+    aggregate: &Aggregate,
+) -> Result<Option<LogicalPlan>> {
     let (conditions, scan, name) = match aggregate.input.as_ref() {
         LogicalPlan::Filter(filter) => {
             let Some((scan, name)) = scanned(&filter.input) else { return Ok(None) };
@@ -48,44 +56,44 @@ fn wider(ctx: &SessionContext, catalog: &Catalog, aggregate: &Aggregate) -> Resu
             (Vec::new(), scan, name)
         }
     };
-    let levels = catalog.levels.get(scan.table_name.table()).map_or(&[][..], Vec::as_slice);
-    let fitting = |level: &'_ &Level| {
-        aggregate.group_expr.iter().all(|expr| level.can_group_by(expr))
-            && aggregate.aggr_expr.iter().all(|expr| level.can_give(expr))
+    let rollups = catalog.rollups.get(scan.table_name.table()).map_or(&[][..], Vec::as_slice);
+    let fitting = |rollup: &'_ &Rollup| {
+        aggregate.group_expr.iter().all(|expr| rollup.can_group_by(expr))
+            && aggregate.aggr_expr.iter().all(|expr| rollup.can_compute(expr))
     };
-    let levels = levels.iter().rev().filter(fitting);
-    let levels: Vec<(&Level, Times)> =
-        levels.filter_map(|level| Some((level, level.times_of(ctx, &conditions)?))).collect();
-    if levels.is_empty() {
+    let rollups = rollups.iter().rev().filter(fitting);
+    let rollups: Vec<(&Rollup, TimeFilter)> =
+        rollups.filter_map(|rollup| Some((rollup, rollup.time_filter(ctx, &conditions)?))).collect();
+    if rollups.is_empty() {
         return Ok(None);
     }
-    let input = in_place_of(catalog, scan, name, &conditions, &levels)?;
+    let input = union_of_rollups(catalog, scan, name, &conditions, &rollups)?;
     let (groups, values) = (aggregate.group_expr.clone(), aggregate.aggr_expr.clone());
     Ok(Some(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), groups, values)?)))
 }
 
-/// What the aggregate is to be over: windows of the widest level that lie wholly in the times asked
+/// What the aggregate is to be over: windows of the widest rollup that lie whole_windows in the times asked
 /// for, of the next one those at the ends of them, and so on.
-fn in_place_of(
+fn union_of_rollups(
     catalog: &Catalog,
     scan: &TableScan,
     name: &TableReference,
     conditions: &[&Expr],
-    levels: &[(&Level, Times)],
+    rollups: &[(&Rollup, TimeFilter)],
 ) -> Result<LogicalPlan> {
-    let (widest, _) = levels[0];
+    let (widest, _) = rollups[0];
     let names = widest.keys.iter().chain(&widest.sums).chain(&widest.maxima).map(String::as_str);
     let columns: Vec<Expr> = std::iter::once(START)
         .chain(names)
         .map(|column| Expr::Column(Column::new(Some(name.clone()), column)))
         .collect();
     let mut all: Option<LogicalPlanBuilder> = None;
-    // Where a wider level has it.
+    // Where a wider rollup has it.
     let mut covered: Option<Expr> = None;
     let own = (Arc::clone(&scan.source), conditions.iter().map(|c| (*c).clone()).collect::<Vec<_>>());
-    let wider = levels.iter().map(|(level, times)| {
-        let of_keys = conditions.iter().filter(|c| level.knows_all(c)).map(|c| (*c).clone());
-        let source = provider_as_source(Arc::clone(&catalog.tables[&level.table]));
+    let wider = rollups.iter().map(|(rollup, times)| {
+        let of_keys = conditions.iter().filter(|c| rollup.has_columns(c)).map(|c| (*c).clone());
+        let source = provider_as_source(Arc::clone(&catalog.tables[&rollup.table]));
         (
             (source, of_keys.chain(times.iter().cloned()).collect()),
             times.clone().into_iter().reduce(Expr::and),
@@ -107,7 +115,7 @@ fn in_place_of(
             break;
         }
     }
-    all.expect("there is a level").alias(name.clone())?.build()
+    all.expect("there is a rollup").alias(name.clone())?.build()
 }
 
 /// A scan, and the name that its columns go by.
@@ -122,17 +130,17 @@ fn scanned(plan: &LogicalPlan) -> Option<(&TableScan, &TableReference)> {
     }
 }
 
-/// Conditions on times: which windows of the wider level lie in them wholly.
-type Times = Vec<Expr>;
+/// Conditions on times: which windows of the wider rollup lie in them whole_windows.
+type TimeFilter = Vec<Expr>;
 
-impl Level {
-    fn knows_all(&self, expr: &Expr) -> bool {
+impl Rollup {
+    fn has_columns(&self, expr: &Expr) -> bool {
         !expr.is_volatile() && expr.column_refs().iter().all(|column| self.keys.contains(&column.name))
     }
 
     fn can_group_by(&self, expr: &Expr) -> bool {
-        let expr = bare(expr);
-        self.knows_all(expr) || self.is_coarse_time(expr)
+        let expr = unaliased(expr);
+        self.has_columns(expr) || self.is_coarse_time(expr)
     }
 
     /// `date_trunc('hour', window_start)` or coarser.
@@ -148,22 +156,22 @@ impl Level {
         func.name() == "date_trunc" && column.name == START && unit_ms >= self.width_ms
     }
 
-    fn can_give(&self, expr: &Expr) -> bool {
-        let Expr::AggregateFunction(AggregateFunction { params, .. }) = bare(expr) else { return false };
-        let of_known = params.filter.as_ref().is_none_or(|filter| self.knows_all(filter));
+    fn can_compute(&self, expr: &Expr) -> bool {
+        let Expr::AggregateFunction(AggregateFunction { params, .. }) = unaliased(expr) else { return false };
+        let of_known = params.filter.as_ref().is_none_or(|filter| self.has_columns(filter));
         of_known
-            && match of_one_column(expr) {
+            && match single_column(expr) {
                 Some(("sum", column)) => self.sums.contains(&column.name),
                 Some(("max", column)) => self.maxima.contains(&column.name),
                 _ => false,
             }
     }
 
-    /// For each condition on time the one that holds of windows wholly in it; `None` if there is a
+    /// For each condition on time the one that holds of windows whole_windows in it; `None` if there is a
     /// condition that cannot be told of wider windows.
-    fn times_of(&self, ctx: &SessionContext, conditions: &[&Expr]) -> Option<Times> {
+    fn time_filter(&self, ctx: &SessionContext, conditions: &[&Expr]) -> Option<TimeFilter> {
         let mut times = Vec::new();
-        for condition in conditions.iter().filter(|condition| !self.knows_all(condition)) {
+        for condition in conditions.iter().filter(|condition| !self.has_columns(condition)) {
             match condition {
                 Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
                     let (time, op, border) = match (left.as_ref(), right.as_ref()) {
@@ -171,11 +179,11 @@ impl Level {
                         (border, Expr::Column(_)) => (right, op.swap()?, border),
                         _ => return None,
                     };
-                    times.push(self.wholly(ctx, time, op, border)?);
+                    times.push(self.whole_windows(ctx, time, op, border)?);
                 }
                 Expr::Between(between) if !between.negated => {
-                    times.push(self.wholly(ctx, &between.expr, Operator::GtEq, &between.low)?);
-                    times.push(self.wholly(ctx, &between.expr, Operator::LtEq, &between.high)?);
+                    times.push(self.whole_windows(ctx, &between.expr, Operator::GtEq, &between.low)?);
+                    times.push(self.whole_windows(ctx, &between.expr, Operator::LtEq, &between.high)?);
                 }
                 _ => return None,
             }
@@ -183,7 +191,7 @@ impl Level {
         Some(times)
     }
 
-    fn wholly(&self, ctx: &SessionContext, time: &Expr, op: Operator, border: &Expr) -> Option<Expr> {
+    fn whole_windows(&self, ctx: &SessionContext, time: &Expr, op: Operator, border: &Expr) -> Option<Expr> {
         let Expr::Column(column) = time else { return None };
         if column.name != START || !border.column_refs().is_empty() || border.is_volatile() {
             return None;
@@ -246,7 +254,7 @@ mod tests {
         let hours: Vec<(i64, &str, i64)> =
             hours.into_iter().map(|((start, team), ms)| (start, team, ms)).collect();
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let level = Level {
+        let rollup = Rollup {
             table: "t_1h".into(),
             width_ms: 3_600_000,
             keys: names(&["team"]),
@@ -256,7 +264,7 @@ mod tests {
         let mut catalog = Catalog::default();
         catalog.tables.insert("t_1m".into(), rows(&minutes));
         catalog.tables.insert("t_1h".into(), rows(&hours));
-        catalog.levels.insert("t_1m".into(), vec![level]);
+        catalog.rollups.insert("t_1m".into(), vec![rollup]);
         catalog
     }
 
@@ -266,7 +274,7 @@ mod tests {
         let catalog = catalog();
         catalog.register(&ctx).unwrap();
         let plan = ctx.state().create_logical_plan(sql).await.unwrap();
-        let plan = from_widest(&ctx, &catalog, plan).unwrap();
+        let plan = rewrite_onto_rollups(&ctx, &catalog, plan).unwrap();
         let rows = ctx.execute_logical_plan(plan).await.unwrap().collect().await.unwrap();
         let last = |batch: &RecordBatch| batch.columns().last().unwrap().as_primitive::<Int64Type>().clone();
         rows.iter().map(|batch| last(batch).iter().flatten().sum::<i64>()).sum()
@@ -339,14 +347,15 @@ mod tests {
     fn shipped_levels_go_up_from_minutes() {
         let plan = crate::pipeline::plan::Plan::compile(crate::pipeline::shipped());
         let plan = tokio::runtime::Runtime::new().unwrap().block_on(plan.boxed()).unwrap();
-        let tables = |of: &str| plan.levels()[of].iter().map(|level| level.table.clone()).collect::<Vec<_>>();
+        let tables =
+            |of: &str| plan.rollups()[of].iter().map(|rollup| rollup.table.clone()).collect::<Vec<_>>();
         assert_eq!(tables("ledger_1m"), ["ledger_1h", "ledger_1d"]);
         assert_eq!(tables("gpu_1m"), ["gpu_1h"]);
-        let gpu = &plan.levels()["gpu_1m"][0];
+        let gpu = &plan.rollups()["gpu_1m"][0];
         assert!(
             gpu.sums.contains("active_us") && gpu.maxima.contains("framebuffer_used_max_bytes"),
             "{gpu:?}"
         );
-        assert_eq!(plan.levels()["ledger_1h"][0].sums.iter().collect::<Vec<_>>(), ["cost_micros", "gpu_ms"]);
+        assert_eq!(plan.rollups()["ledger_1h"][0].sums.iter().collect::<Vec<_>>(), ["cost_micros", "gpu_ms"]);
     }
 }

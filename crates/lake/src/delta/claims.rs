@@ -33,11 +33,11 @@ pub struct Change {
     pub removes: Vec<DataFile>,
     /// Times whose windows may be others after it, noted in the commit for those that are computed
     /// from several tables; `None` where nobody asks.
-    pub touched: Option<Vec<Span>>,
+    pub invalidated: Option<Vec<Span>>,
 }
 
-/// Name under which [`Change::touched`] stands in a commit.
-const TOUCHED: &str = "tidegate.touched_us";
+/// Name under which [`Change::invalidated`] stands in a commit.
+const INVALIDATED: &str = "tidegate.touched_us";
 
 impl DeltaStore {
     /// Makes this process the only one that commits for these log partitions, from now on until the
@@ -90,10 +90,10 @@ impl DeltaStore {
         operation: DeltaOperation,
     ) -> Result<()> {
         loop {
-            if self.looked_at < self.version() {
-                self.look(change).await?;
+            if self.validated_version < self.version() {
+                self.validate(change).await?;
             }
-            if self.try_commit(actions.clone(), operation.clone(), change.touched.as_deref()).await? {
+            if self.try_commit(actions.clone(), operation.clone(), change.invalidated.as_deref()).await? {
                 return Ok(());
             }
             self.refresh().await?;
@@ -101,16 +101,16 @@ impl DeltaStore {
     }
 
     /// Whether nobody changed what this process rests on, in the versions since it last looked.
-    async fn look(&mut self, change: &Change) -> Result<()> {
-        for version in self.looked_at + 1..=self.version() {
+    async fn validate(&mut self, change: &Change) -> Result<()> {
+        for version in self.validated_version + 1..=self.version() {
             let log = self.table.log_store();
-            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.fail(e))?;
+            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.error(e))?;
             // Logs are kept for hours: who was away for longer knows nothing any more.
             let commit = commit.ok_or_else(|| self.fenced(None))?;
-            let actions = get_actions(version as u64, &commit).map_err(|e| self.fail(e))?;
+            let actions = get_actions(version as u64, &commit).map_err(|e| self.error(e))?;
             for action in actions {
                 if let Action::Txn(transaction) = action
-                    && let Some(partition) = self.taken_over(version, &transaction)
+                    && let Some(partition) = self.partition_taken_over(version, &transaction)
                 {
                     return Err(self.fenced(Some(partition)));
                 }
@@ -122,13 +122,13 @@ impl DeltaStore {
                 return Err(self.fenced(None));
             }
         }
-        self.looked_at = self.version();
+        self.validated_version = self.version();
         Ok(())
     }
 
     /// The log partition of this process that another one took over, or committed for, by this
     /// transaction.
-    fn taken_over(&self, version: i64, transaction: &Transaction) -> Option<u32> {
+    fn partition_taken_over(&self, version: i64, transaction: &Transaction) -> Option<u32> {
         let claimed =
             self.claims.iter().find(|(partition, _)| transaction.app_id == self.owner_id(**partition));
         if let Some((partition, claim)) = claimed {
@@ -150,47 +150,47 @@ impl DeltaStore {
         &mut self,
         actions: Vec<Action>,
         operation: DeltaOperation,
-        touched: Option<&[Span]>,
+        invalidated: Option<&[Span]>,
     ) -> Result<bool> {
-        let note = touched.map(|spans| (TOUCHED.to_owned(), serde_json::json!(spans)));
+        let note = invalidated.map(|spans| (INVALIDATED.to_owned(), serde_json::json!(spans)));
         let before = self.version();
         let committed = self.write_version(actions, note.into_iter().collect(), operation).await?;
         // Upon a version that was looked at, nobody can have come in between.
-        if committed && self.looked_at == before {
-            self.looked_at = before + 1;
+        if committed && self.validated_version == before {
+            self.validated_version = before + 1;
         }
         Ok(committed)
     }
 
-    /// What the commits after a version touched; `None` if nobody knows any more: the log of one of
+    /// What the commits after a version invalidated; `None` if nobody knows any more: the log of one of
     /// them is gone, or it was made when nobody asked.
     pub async fn invalidated_since(&self, version: i64) -> Result<Option<Vec<Span>>> {
         let log = self.table.log_store();
-        let mut touched = Vec::new();
+        let mut invalidated = Vec::new();
         for version in version + 1..=self.version() {
-            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.fail(e))?;
+            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.error(e))?;
             let Some(commit) = commit else { return Ok(None) };
             let (mut brings_rows, mut note) = (false, None);
-            for action in get_actions(version as u64, &commit).map_err(|e| self.fail(e))? {
+            for action in get_actions(version as u64, &commit).map_err(|e| self.error(e))? {
                 match action {
                     Action::Txn(transaction) => brings_rows |= self.is_progress(&transaction.app_id),
-                    Action::CommitInfo(info) => note = info.info.get(TOUCHED).cloned(),
+                    Action::CommitInfo(info) => note = info.info.get(INVALIDATED).cloned(),
                     _ => {}
                 }
             }
             match note.and_then(|note| serde_json::from_value::<Vec<Span>>(note).ok()) {
-                Some(spans) => touched.extend(spans),
+                Some(spans) => invalidated.extend(spans),
                 None if brings_rows => return Ok(None),
                 None => {}
             }
         }
-        Ok(Some(touched))
+        Ok(Some(invalidated))
     }
 
     /// Version of an application transaction as of the version this store knows.
     pub(super) async fn transaction(&self, app: &str) -> Result<Option<i64>> {
-        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
-        snapshot.transaction_version(self.table.log_store().as_ref(), app).await.map_err(|e| self.fail(e))
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?;
+        snapshot.transaction_version(self.table.log_store().as_ref(), app).await.map_err(|e| self.error(e))
     }
 
     /// Looks for commits made by others.

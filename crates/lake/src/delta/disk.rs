@@ -1,6 +1,6 @@
 //! Files of tables on a local disk: whole and fsynced before anybody can see them.
 //!
-//! The store that delta-rs brings writes a file aside and gives it its name without an fsync in
+//! The store that delta-rs brings writes a file staged_path and gives it its name without an fsync in
 //! between: after a power cut a commit could be empty, and rows that a merge of files wrote anew be
 //! gone with the old ones. Here a file is on the disk before it has its name, and its name before
 //! the write returns.
@@ -53,42 +53,42 @@ impl std::fmt::Display for Disk {
     }
 }
 
-/// Whether a file may take the place of another one.
+/// Whether a file may take the target of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Free,
-    Any,
+enum Target {
+    New,
+    Replace,
 }
 
-/// Writes a file aside, and gives it its name once it is on the disk.
-fn write(path: &FilePath, payload: &PutPayload, place: Place) -> std::io::Result<()> {
+/// Writes a file staged_path, and gives it its name once it is on the disk.
+fn write(path: &FilePath, payload: &PutPayload, target: Target) -> std::io::Result<()> {
     let folder = path.parent().ok_or(ErrorKind::InvalidInput)?;
-    make(folder)?;
-    let (aside, mut file) = staged(path)?;
+    create_folder(folder)?;
+    let (staged_path, mut file) = staged(path)?;
     payload.iter().try_for_each(|bytes| file.write_all(bytes))?;
-    point("file aside", &aside);
+    point("file aside", &staged_path);
     file.sync_all()?;
-    let named = match place {
-        Place::Any => fs::rename(&aside, path),
+    let named = match target {
+        Target::Replace => fs::rename(&staged_path, path),
         // Of several who write one version the first is it.
-        Place::Free => fs::hard_link(&aside, path),
+        Target::New => fs::hard_link(&staged_path, path),
     };
     if named.is_ok() {
         point("file", path);
     }
-    if place == Place::Free || named.is_err() {
-        fs::remove_file(&aside)?;
+    if target == Target::New || named.is_err() {
+        fs::remove_file(&staged_path)?;
     }
     named.and_then(|()| sync(folder))
 }
 
 /// Makes a folder that stays: whoever fsyncs a file in it has not fsynced that the folder is there.
-pub(super) fn make(folder: &FilePath) -> std::io::Result<()> {
+pub(super) fn create_folder(folder: &FilePath) -> std::io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
     let parent = folder.parent().ok_or(ErrorKind::InvalidInput)?;
-    make(parent)?;
+    create_folder(parent)?;
     match fs::create_dir(folder) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made.and_then(|()| sync(parent)),
@@ -117,7 +117,7 @@ fn sync(path: &FilePath) -> std::io::Result<()> {
 }
 
 /// Makes a file durable that was given its name already.
-fn settle(path: &FilePath) -> std::io::Result<()> {
+fn make_durable(path: &FilePath) -> std::io::Result<()> {
     sync(path)?;
     point("file", path);
     path.parent().map_or(Ok(()), sync)
@@ -149,12 +149,12 @@ impl Disk {
 #[async_trait]
 impl ObjectStore for Disk {
     async fn put_opts(&self, at: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let place = match opts.mode {
-            PutMode::Overwrite => Place::Any,
-            PutMode::Create => Place::Free,
+        let target = match opts.mode {
+            PutMode::Overwrite => Target::Replace,
+            PutMode::Create => Target::New,
             PutMode::Update(_) => return self.plain.put_opts(at, payload, opts).await,
         };
-        self.at(at, move |path| write(path, &payload, place)).await?;
+        self.at(at, move |path| write(path, &payload, target)).await?;
         Ok(PutResult { e_tag: None, version: None })
     }
 
@@ -204,12 +204,12 @@ impl ObjectStore for Disk {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.plain.copy_opts(from, to, options).await?;
-        self.at(to, settle).await
+        self.at(to, make_durable).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         self.plain.rename_opts(from, to, options).await?;
-        self.at(to, settle).await
+        self.at(to, make_durable).await
     }
 }
 
@@ -230,7 +230,7 @@ impl MultipartUpload for Upload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         let done = self.parts.complete().await?;
-        self.disk.at(&self.at, settle).await?;
+        self.disk.at(&self.at, make_durable).await?;
         Ok(done)
     }
 

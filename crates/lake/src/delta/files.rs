@@ -22,7 +22,7 @@ const ROWS_PER_GROUP: usize = 256 * 1024;
 /// that names a row has statistics: one compares every value for them, and no query prunes by the
 /// others.
 pub(super) fn writer_properties(spec: &TableSpec) -> WriterProperties {
-    if spec.layout == Layout::Samples || !spec.parts.is_empty() {
+    if spec.layout == Layout::Samples || !spec.partials.is_empty() {
         return sample_properties(spec);
     }
     let compression = match spec.layout {

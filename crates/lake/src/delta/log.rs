@@ -26,7 +26,7 @@ const LAST_CHECKPOINT: &str = "_delta_log/_last_checkpoint";
 
 /// For commits that delta-rs makes itself: it would list the whole log after each to see what has
 /// expired.
-pub(super) fn leave_log_alone() -> CommitProperties {
+pub(super) fn without_log_cleanup() -> CommitProperties {
     CommitProperties::default().with_create_checkpoint(false).with_cleanup_expired_logs(Some(false))
 }
 
@@ -40,21 +40,21 @@ impl DeltaStore {
         operation: DeltaOperation,
     ) -> Result<bool> {
         let version = self.version() + 1;
-        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?.snapshot();
-        PROTOCOL.can_commit(snapshot, &actions, &operation).map_err(|e| self.fail(e.into()))?;
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?.snapshot();
+        PROTOCOL.can_commit(snapshot, &actions, &operation).map_err(|e| self.error(e.into()))?;
         if self.checkpointed_at().await? >= version {
             return Ok(false);
         }
         let bytes = CommitData::new(actions, operation, note, Vec::new()).get_bytes();
-        let bytes = bytes.map_err(|e| self.fail(e.into()))?;
+        let bytes = bytes.map_err(|e| self.error(e.into()))?;
         let id = uuid::Uuid::new_v4();
         let log = self.table.log_store();
         match log.write_commit_entry(version as u64, CommitOrBytes::LogBytes(bytes), id).await {
             Ok(()) => {}
             Err(TransactionError::VersionAlreadyExists(_)) => return Ok(false),
-            Err(e) => return Err(self.fail(e.into())),
+            Err(e) => return Err(self.error(e.into())),
         }
-        self.table.update_incremental(Some(version as u64)).await.map_err(|e| self.fail(e))?;
+        self.table.update_incremental(Some(version as u64)).await.map_err(|e| self.error(e))?;
         self.checkpoint_if_due(version - 1).await;
         Ok(true)
     }
@@ -81,13 +81,13 @@ impl DeltaStore {
             return;
         }
         match self.checkpoint().await {
-            Ok(()) => self.to_clean = true,
+            Ok(()) => self.log_needs_cleanup = true,
             Err(error) => tracing::warn!(table = self.spec.name, %error, "no checkpoint was written"),
         }
     }
 
     async fn checkpoint(&mut self) -> Result<()> {
-        create_checkpoint(&self.table, None).await.map_err(|e| self.fail(e))?;
+        create_checkpoint(&self.table, None).await.map_err(|e| self.error(e))?;
         // From now on this store reads the checkpoint, not the commits before it.
         self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
     }
@@ -95,7 +95,7 @@ impl DeltaStore {
     /// After a checkpoint: deletes what the log holds of versions older than `keep` and below the
     /// newest checkpoint that is as old. Returns how many files.
     pub async fn clean_log(&mut self, keep: Duration) -> Result<usize> {
-        if !std::mem::take(&mut self.to_clean) {
+        if !std::mem::take(&mut self.log_needs_cleanup) {
             return Ok(0);
         }
         let cutoff_ms = (Utc::now() - keep).timestamp_millis();

@@ -90,11 +90,11 @@ pub struct DeltaStore {
     /// opened.
     vacuumed: i64,
     /// A checkpoint was written since the log was cleaned last.
-    to_clean: bool,
+    log_needs_cleanup: bool,
     /// Per log partition that this process shares out with others: its claim, see `claims.rs`.
     claims: HashMap<u32, Claim>,
     /// Version in which claims and progress are known to be in force.
-    looked_at: i64,
+    validated_version: i64,
 }
 
 impl std::fmt::Debug for DeltaStore {
@@ -126,19 +126,20 @@ impl DeltaStore {
         if url.to_file_path().is_ok_and(|folder| !folder.join("_delta_log").is_dir()) {
             return Ok(None);
         }
-        let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
-        match DeltaTableBuilder::from_url(url.clone()).map_err(fail)?.load().await {
-            Ok(table) => Ok(Some(Self::of(spec, table))),
+        let error = |e: DeltaTableError| delta_error(&spec, &url, e);
+        match DeltaTableBuilder::from_url(url.clone()).map_err(error)?.load().await {
+            Ok(table) => Ok(Some(Self::from_table(spec, table))),
             Err(DeltaTableError::NotATable(_)) => Ok(None),
-            Err(e) => Err(fail(e)),
+            Err(e) => Err(error(e)),
         }
     }
 
     async fn create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
         let url = table_url(root, &spec)?;
-        let fail = |e: DeltaTableError| delta_error(&spec, &url, e);
+        let error = |e: DeltaTableError| delta_error(&spec, &url, e);
         if let Ok(folder) = url.to_file_path() {
-            disk::make(&folder).map_err(|e| LakeError::Io(format!("create {}", folder.display()), e))?;
+            disk::create_folder(&folder)
+                .map_err(|e| LakeError::Io(format!("create {}", folder.display()), e))?;
         }
         let columns = spec
             .full_schema()
@@ -146,7 +147,7 @@ impl DeltaStore {
             .iter()
             .map(|f| delta_field(f.name(), f.data_type()))
             .collect::<Result<Vec<_>>>()?;
-        let table = DeltaTableBuilder::from_url(url.clone()).map_err(fail)?.build().map_err(fail)?;
+        let table = DeltaTableBuilder::from_url(url.clone()).map_err(error)?.build().map_err(error)?;
         let table = table
             .create()
             .with_table_name(&spec.name)
@@ -154,19 +155,19 @@ impl DeltaStore {
             .with_columns(columns)
             .with_partition_columns(spec.partition_columns().iter().copied())
             .await
-            .map_err(fail)?;
-        Ok(Self::of(spec, table))
+            .map_err(error)?;
+        Ok(Self::from_table(spec, table))
     }
 
-    fn of(spec: Arc<TableSpec>, table: DeltaTable) -> Self {
+    fn from_table(spec: Arc<TableSpec>, table: DeltaTable) -> Self {
         Self {
             properties: writer_properties(&spec),
             progress: HashMap::new(),
             kept_from: None,
             vacuumed: table.version().map_or(-1, |v| v as i64),
-            to_clean: false,
+            log_needs_cleanup: false,
             claims: HashMap::new(),
-            looked_at: table.version().map_or(-1, |v| v as i64),
+            validated_version: table.version().map_or(-1, |v| v as i64),
             spec,
             table,
         }
@@ -199,7 +200,7 @@ impl DeltaStore {
 
     /// The files of the current version.
     pub fn files(&self) -> Result<Vec<DataFile>> {
-        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?;
         let log = snapshot.log_data();
         let files = log.iter().map(|file| DataFile {
             path: file.path().into_owned(),
@@ -356,7 +357,7 @@ impl DeltaStore {
             // One merge at a time: each holds row groups of all columns.
             .with_max_concurrent_tasks(1)
             .with_writer_properties(self.properties.clone())
-            .with_commit_properties(log::leave_log_alone())
+            .with_commit_properties(log::without_log_cleanup())
             .await;
         let before = self.version();
         match merged {
@@ -369,7 +370,7 @@ impl DeltaStore {
                 tracing::debug!(table = self.spec.name, %source, "compaction gave way to another writer");
                 Ok(0)
             }
-            Err(e) => Err(self.fail(e)),
+            Err(e) => Err(self.error(e)),
         }
     }
 
@@ -381,9 +382,9 @@ impl DeltaStore {
             .vacuum()
             .with_retention_period(keep)
             .with_enforce_retention_duration(false)
-            .with_commit_properties(log::leave_log_alone())
+            .with_commit_properties(log::without_log_cleanup())
             .await
-            .map_err(|e| self.fail(e))?;
+            .map_err(|e| self.error(e))?;
         let before = self.version();
         self.table = table;
         self.checkpoint_if_due(before).await;
@@ -398,11 +399,11 @@ impl DeltaStore {
 
     /// The committed rows as a table for DataFusion, all bookkeeping columns included.
     pub async fn provider(&self) -> Result<Arc<dyn TableProvider>> {
-        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?.snapshot().clone();
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?.snapshot().clone();
         Ok(self.table.table_provider().with_eager_snapshot(snapshot).await?)
     }
 
-    fn fail(&self, source: DeltaTableError) -> LakeError {
+    fn error(&self, source: DeltaTableError) -> LakeError {
         delta_error(&self.spec, self.table.table_url(), source)
     }
 }

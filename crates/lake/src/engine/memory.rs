@@ -1,9 +1,9 @@
-//! The memory that queries share: what they claim, what they hold beyond it, and what is kept for
+//! The memory that queries share: what they claim, what they hold untracked it, and what is kept for
 //! the next one.
 //!
 //! The engine claims memory for hash tables, sorts and one side of a join, and nothing for windows,
 //! lists that become rows, results of expressions, files being decoded or rows that wait for a slow
-//! reader. What is held beyond the claims is measured where the process has a [`Gauge`], and
+//! reader. What is held untracked the claims is measured where the process has a [`Gauge`], and
 //! claimed from the same pool.
 
 use std::fmt;
@@ -15,26 +15,26 @@ use datafusion::execution::memory_pool::{
     FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 
-use crate::engine::view_cache::Kept;
+use crate::engine::view_cache::ViewCache;
 
 /// Measured memory that needs no claim: plans, pages of files, what the allocator rounds up.
 pub const UNCLAIMED_BYTES: usize = 32 << 20;
-/// Kept rows of views may take one part in so many of the pool.
-const KEPT_PART: usize = 4;
+/// ViewCache rows of views may take one part in so many of the pool.
+const CACHE_FRACTION: usize = 4;
 /// Memory is measured each time so small a part of the limit was allocated.
-const MEASURED_PART: usize = 64;
+const MEASURE_FRACTION: usize = 64;
 
 /// What the allocator knows of the memory that the threads of queries hold.
 pub trait Gauge: fmt::Debug + Send + Sync {
     /// Counts what this thread allocates from now on.
     fn adopt_thread(&self);
     /// Bytes that are held now, whoever frees them in the end.
-    fn held(&self) -> usize;
+    fn held_bytes(&self) -> usize;
     /// Bytes that this thread has ever allocated; cheap.
     fn allocated_by_thread(&self) -> u64;
     /// Gives freed memory back to the system if more than so many bytes are held or freed and not
     /// given back.
-    fn give_back_beyond(&self, bytes: usize);
+    fn trim_above(&self, bytes: usize);
 }
 
 /// The pool of all queries of a service. Spillable operators share it fairly, rows of views that
@@ -42,41 +42,48 @@ pub trait Gauge: fmt::Debug + Send + Sync {
 pub struct QueryPool {
     limit: usize,
     fair: Arc<dyn MemoryPool>,
-    kept: Kept,
+    view_cache: ViewCache,
     gauge: Option<&'static dyn Gauge>,
-    /// What is held beyond all claims, as a claim.
-    beyond: Mutex<MemoryReservation>,
-    /// Bytes allocated since memory was measured last.
-    since: AtomicUsize,
+    /// What is held untracked all claims, as a claim.
+    untracked: Mutex<MemoryReservation>,
+    /// Bytes allocated unmeasured memory was measured last.
+    unmeasured: AtomicUsize,
 }
 
 impl QueryPool {
     pub fn new(limit: usize, gauge: Option<&'static dyn Gauge>) -> Self {
         let fair: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(limit));
-        let beyond = Mutex::new(MemoryConsumer::new("what is held beyond claims").register(&fair));
-        Self { limit, fair, kept: Kept::default(), gauge, beyond, since: AtomicUsize::new(0) }
+        let untracked = Mutex::new(MemoryConsumer::new("untracked memory").register(&fair));
+        Self {
+            limit,
+            fair,
+            view_cache: ViewCache::default(),
+            gauge,
+            untracked,
+            unmeasured: AtomicUsize::new(0),
+        }
     }
 
-    pub(crate) fn kept(&self) -> &Kept {
-        &self.kept
+    pub(crate) fn view_cache(&self) -> &ViewCache {
+        &self.view_cache
     }
 
     /// Bytes that rows of views may take while no query reads them.
-    pub(crate) fn kept_most(&self) -> usize {
-        self.limit / KEPT_PART
+    pub(crate) fn max_cached_bytes(&self) -> usize {
+        self.limit / CACHE_FRACTION
     }
 
-    /// Has to be called where a thread has worked for a query, with the bytes it allocated. Now and
+    /// Has to be called where a thread has record_allocation for a query, with the bytes it allocated. Now and
     /// then it measures; an error says that the queries hold more than they may, and has to end the
-    /// one that worked.
-    pub fn worked(&self, allocated: usize) -> Result<(), DataFusionError> {
-        let since = self.since.fetch_add(allocated, Ordering::Relaxed) + allocated;
-        if self.gauge.is_none() || since < self.limit / MEASURED_PART {
+    /// one that record_allocation.
+    pub fn record_allocation(&self, allocated: usize) -> Result<(), DataFusionError> {
+        let unmeasured = self.unmeasured.fetch_add(allocated, Ordering::Relaxed) + allocated;
+        if self.gauge.is_none() || unmeasured < self.limit / MEASURE_FRACTION {
             return Ok(());
         }
-        self.since.store(0, Ordering::Relaxed);
+        self.unmeasured.store(0, Ordering::Relaxed);
         let mut lacking = self.measure();
-        while lacking > 0 && self.kept.make_room() {
+        while lacking > 0 && self.view_cache.evict_one() {
             lacking = self.measure();
         }
         match lacking {
@@ -85,19 +92,19 @@ impl QueryPool {
         }
     }
 
-    /// Claims what is held beyond all claims. Returns the bytes for which there is no room.
+    /// Claims what is held untracked all claims. Returns the bytes for which there is no room.
     fn measure(&self) -> usize {
         let Some(gauge) = self.gauge else { return 0 };
-        let beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
-        gauge.give_back_beyond(self.limit + UNCLAIMED_BYTES);
-        let claims = self.fair.reserved().saturating_sub(beyond.size());
-        let needed = gauge.held().saturating_sub(claims + UNCLAIMED_BYTES);
-        if needed <= beyond.size() {
-            beyond.shrink(beyond.size() - needed);
+        let untracked = self.untracked.lock().unwrap_or_else(PoisonError::into_inner);
+        gauge.trim_above(self.limit + UNCLAIMED_BYTES);
+        let claims = self.fair.reserved().saturating_sub(untracked.size());
+        let needed = gauge.held_bytes().saturating_sub(claims + UNCLAIMED_BYTES);
+        if needed <= untracked.size() {
+            untracked.shrink(untracked.size() - needed);
             return 0;
         }
-        let more = needed - beyond.size();
-        match beyond.try_grow(more) {
+        let more = needed - untracked.size();
+        match untracked.try_grow(more) {
             Ok(()) => 0,
             Err(_) => more,
         }
@@ -157,7 +164,7 @@ impl MemoryPool for QueryPool {
         if self.fair.try_grow(reservation, additional).is_ok() {
             return Ok(());
         }
-        // What was held beyond the claims may be free by now.
+        // What was held untracked the claims may be free by now.
         self.measure();
         let spills = reservation.consumer().can_spill() && reservation.size() > 0;
         loop {
@@ -165,7 +172,7 @@ impl MemoryPool for QueryPool {
                 return Ok(());
             }
             // Spilling costs less than computing a view again.
-            if spills || !self.kept.make_room() {
+            if spills || !self.view_cache.evict_one() {
                 let name = reservation.consumer().name();
                 let spills = if spills { ", whose fair share is taken," } else { "" };
                 return Err(self.refusal(&format!("{name}{spills}"), additional));
@@ -195,7 +202,7 @@ mod tests {
     impl Gauge for Measured {
         fn adopt_thread(&self) {}
 
-        fn held(&self) -> usize {
+        fn held_bytes(&self) -> usize {
             self.0.load(Ordering::Relaxed)
         }
 
@@ -203,7 +210,7 @@ mod tests {
             0
         }
 
-        fn give_back_beyond(&self, _: usize) {}
+        fn trim_above(&self, _: usize) {}
     }
 
     fn pool() -> (&'static Measured, Arc<dyn MemoryPool>) {
@@ -211,8 +218,8 @@ mod tests {
         (gauge, Arc::new(QueryPool::new(LIMIT, Some(gauge))))
     }
 
-    fn worked(pool: &Arc<dyn MemoryPool>) -> Result<(), DataFusionError> {
-        pool.downcast_ref::<QueryPool>().unwrap().worked(LIMIT)
+    fn record_allocation(pool: &Arc<dyn MemoryPool>) -> Result<(), DataFusionError> {
+        pool.downcast_ref::<QueryPool>().unwrap().record_allocation(LIMIT)
     }
 
     #[test]
@@ -221,7 +228,7 @@ mod tests {
         let claim = MemoryConsumer::new("a join").register(&pool);
         claim.try_grow(LIMIT / 4).unwrap();
         gauge.0.store(LIMIT / 4 + LIMIT / 2 + UNCLAIMED_BYTES, Ordering::Relaxed);
-        worked(&pool).unwrap();
+        record_allocation(&pool).unwrap();
         assert_eq!(pool.reserved(), LIMIT / 4 + LIMIT / 2, "the claim, and what is held beyond it");
         let refused = claim.try_grow(LIMIT / 2).unwrap_err().to_string();
         assert!(
@@ -236,10 +243,13 @@ mod tests {
     fn who_holds_more_than_all_may_is_ended() {
         let (gauge, pool) = pool();
         gauge.0.store(LIMIT + UNCLAIMED_BYTES, Ordering::Relaxed);
-        worked(&pool).unwrap();
+        record_allocation(&pool).unwrap();
         gauge.0.store(LIMIT + UNCLAIMED_BYTES + 1, Ordering::Relaxed);
-        let refused = worked(&pool).unwrap_err();
+        let refused = record_allocation(&pool).unwrap_err();
         assert!(matches!(refused, DataFusionError::ResourcesExhausted(_)), "{refused}");
-        pool.downcast_ref::<QueryPool>().unwrap().worked(1).expect("so little is not measured again");
+        pool.downcast_ref::<QueryPool>()
+            .unwrap()
+            .record_allocation(1)
+            .expect("so little is not measured again");
     }
 }

@@ -7,7 +7,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::engine::memory::{Gauge, QueryPool};
-use crate::engine::view_cache::Held;
+use crate::engine::view_cache::QueryViews;
 use crate::error::Result;
 use crate::functions;
 
@@ -33,7 +33,7 @@ impl Default for Limits {
 pub const DIALECT: Dialect = Dialect::PostgreSQL;
 
 /// What is spilled takes at most so many times the memory limit on disk.
-const SPILLED_TIMES: u64 = 16;
+const SPILL_FACTOR: u64 = 16;
 
 /// Runtime that queries of one process share.
 pub fn runtime(limits: Limits) -> Result<Arc<RuntimeEnv>> {
@@ -43,7 +43,7 @@ pub fn runtime(limits: Limits) -> Result<Arc<RuntimeEnv>> {
 /// A runtime whose memory limit holds for what the process measures, too.
 pub fn measured_runtime(limits: Limits, gauge: Option<&'static dyn Gauge>) -> Result<Arc<RuntimeEnv>> {
     let pool = Arc::new(QueryPool::new(limits.memory_bytes, gauge));
-    let spilled = (limits.memory_bytes as u64).saturating_mul(SPILLED_TIMES);
+    let spilled = (limits.memory_bytes as u64).saturating_mul(SPILL_FACTOR);
     Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).with_max_temp_directory_size(spilled).build_arc()?)
 }
 
@@ -56,7 +56,7 @@ pub fn session(runtime: &Arc<RuntimeEnv>, limits: Limits) -> SessionContext {
     options.execution.parquet.reorder_filters = true;
     options.execution.time_zone = Some("+00:00".into());
     options.sql_parser.dialect = DIALECT;
-    config.set_extension(Arc::new(Held::default()));
+    config.set_extension(Arc::new(QueryViews::default()));
     let ctx = SessionContext::new_with_config_rt(config, Arc::clone(runtime));
     functions::register(&ctx);
     ctx

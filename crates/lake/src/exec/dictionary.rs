@@ -17,11 +17,11 @@ use hashbrown::HashMap;
 
 /// The texts behind the ranks, per column, sorted.
 #[derive(Debug, Default)]
-pub struct Ranks {
+pub struct Dictionary {
     texts: BTreeMap<String, StringViewArray>,
 }
 
-impl Ranks {
+impl Dictionary {
     /// Replaces the columns' text by ranks; NULL stays NULL.
     pub fn encode(batch: &RecordBatch, columns: &[String]) -> Result<(RecordBatch, Self), ArrowError> {
         let mut ranks = Self::default();
@@ -84,7 +84,7 @@ mod tests {
             Some("b"),
         ]));
         let batch = RecordBatch::try_from_iter_with_nullable([("team", Arc::clone(&texts), true)]).unwrap();
-        let (ranked, ranks) = Ranks::encode(&batch, &["team".into()]).unwrap();
+        let (ranked, ranks) = Dictionary::encode(&batch, &["team".into()]).unwrap();
         let numbers: Vec<Option<i64>> = ranked.column(0).as_primitive::<Int64Type>().iter().collect();
         assert_eq!(numbers, [Some(2), None, Some(0), Some(1), Some(2)]);
         assert_eq!(ranks.decode(&ranked).unwrap(), batch);

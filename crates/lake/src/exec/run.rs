@@ -14,7 +14,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 use crate::batch::conform;
 use crate::batch::sort::sorted;
 use crate::error::Result;
-use crate::exec::dictionary::Ranks;
+use crate::exec::dictionary::Dictionary;
 use crate::pipeline::definition::{Extent, Shape};
 use crate::pipeline::plan::{Planned, added_columns};
 
@@ -32,7 +32,7 @@ pub async fn run_keyed(
         let Some(first) = rows.first() else { return Ok(Vec::new()) };
         ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(first.schema(), vec![rows.clone()])?))?;
     }
-    let (_, result) = planned.prepared.run(ctx, &planned.pipeline).await?;
+    let (_, result) = planned.plan_cache.run(ctx, &planned.pipeline).await?;
     for name in &planned.pipeline.sources {
         ctx.deregister_table(name.as_str())?;
     }
@@ -56,7 +56,7 @@ pub async fn run_windowed(
     ctx.register_table("all_rows", source)?;
     let (view, ranks) = match extent {
         Extent::Instant { time } => {
-            (instants(ctx, planned, time, *width_ms, (low, high)).await?, Ranks::default())
+            (instants(ctx, planned, time, *width_ms, (low, high)).await?, Dictionary::default())
         }
         Extent::Interval { from, to } => intervals(ctx, planned, (from, to), *width_ms, (low, high)).await?,
     };
@@ -82,8 +82,8 @@ pub async fn run_joined(
     let Shape::Joined { width_ms, extents, .. } = &planned.pipeline.shape else {
         unreachable!("planned as joined")
     };
-    let (low, high) = (at(low), at(high));
-    ctx.register_table("_observed", observed_table(observed)?)?;
+    let (low, high) = (timestamp(low), timestamp(high));
+    ctx.register_table("_observed", watermarks_table(observed)?)?;
     for (name, rows) in sources {
         let Some(extent) = extents.get(*name) else {
             ctx.register_table(*name, Arc::clone(rows))?;
@@ -110,10 +110,10 @@ pub async fn run_joined(
         };
         ctx.register_table(*name, ctx.sql(&sql).await?.into_view())?;
     }
-    run_sorted(ctx, planned, &Ranks::default()).await
+    run_sorted(ctx, planned, &Dictionary::default()).await
 }
 
-fn observed_table(observed: &BTreeMap<String, i64>) -> Result<Arc<dyn TableProvider>> {
+fn watermarks_table(observed: &BTreeMap<String, i64>) -> Result<Arc<dyn TableProvider>> {
     let clusters: ArrayRef = Arc::new(observed.keys().map(Some).collect::<StringViewArray>());
     let until = TimestampMicrosecondArray::from_iter_values(observed.values().copied());
     let until: ArrayRef = Arc::new(until.with_timezone("UTC"));
@@ -136,7 +136,7 @@ pub async fn first_time(
 /// Runs a windowed pipeline over rows that are a part of their windows' rows.
 ///
 /// The result has the pipeline's public columns, sorted by its key.
-pub async fn run_part(
+pub async fn run_partial(
     ctx: &SessionContext,
     planned: &Planned,
     rows: Arc<dyn TableProvider>,
@@ -146,9 +146,10 @@ pub async fn run_part(
     };
     let name = planned.pipeline.sources[0].as_str();
     ctx.register_table("all_rows", rows)?;
-    let sql = format!("SELECT {}window_of({time}, {width_ms}) AS window_start FROM all_rows", reads(planned));
+    let sql =
+        format!("SELECT {}window_of({time}, {width_ms}) AS window_start FROM all_rows", select_list(planned));
     ctx.register_table(name, ctx.sql(&sql).await?.into_view())?;
-    let result = run_sorted(ctx, planned, &Ranks::default()).await;
+    let result = run_sorted(ctx, planned, &Dictionary::default()).await;
     ctx.deregister_table(name)?;
     ctx.deregister_table("all_rows")?;
     result
@@ -165,9 +166,9 @@ async fn instants(
 ) -> Result<DataFrame> {
     let sql = format!(
         "SELECT {}window_of({time}, {width_ms}) AS window_start FROM all_rows WHERE {time} >= {} AND {time} < {}",
-        reads(planned),
-        at(low),
-        at(high)
+        select_list(planned),
+        timestamp(low),
+        timestamp(high)
     );
     Ok(ctx.sql(&sql).await?)
 }
@@ -184,15 +185,15 @@ async fn intervals(
     (from, to): (&str, &str),
     width_ms: i64,
     (low, high): (i64, i64),
-) -> Result<(DataFrame, Ranks)> {
-    let (reads, low, high) = (reads(planned), at(low), at(high));
+) -> Result<(DataFrame, Dictionary)> {
+    let (reads, low, high) = (select_list(planned), timestamp(low), timestamp(high));
     let touching = format!(
         "SELECT {reads}{from} AS \"_from\", {to} AS \"_to\" FROM all_rows WHERE {from} < {high} AND {to} > {low}"
     );
     let gathered = ctx.sql(&touching).await?;
     let schema = Arc::new(gathered.schema().as_arrow().clone());
     let rows = concat_batches(&schema, &gathered.collect().await?)?;
-    let (rows, ranks) = Ranks::encode(&rows, &planned.carried)?;
+    let (rows, ranks) = Dictionary::encode(&rows, &planned.pass_through)?;
     ctx.deregister_table("all_rows")?;
     ctx.register_table("all_rows", Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?))?;
     let sql = format!(
@@ -204,16 +205,16 @@ async fn intervals(
 }
 
 /// The source's columns that the pipeline reads, as the head of a select list.
-fn reads(planned: &Planned) -> String {
-    planned.reads.iter().map(|column| format!("\"{column}\", ")).collect()
+fn select_list(planned: &Planned) -> String {
+    planned.columns_read.iter().map(|column| format!("\"{column}\", ")).collect()
 }
 
-fn at(us: i64) -> String {
+fn timestamp(us: i64) -> String {
     format!("arrow_cast({us}, 'Timestamp(Microsecond, Some(\"UTC\"))')")
 }
 
-async fn run_sorted(ctx: &SessionContext, planned: &Planned, ranks: &Ranks) -> Result<RecordBatch> {
-    let (schema, rows) = planned.prepared.run(ctx, &planned.pipeline).await?;
+async fn run_sorted(ctx: &SessionContext, planned: &Planned, ranks: &Dictionary) -> Result<RecordBatch> {
+    let (schema, rows) = planned.plan_cache.run(ctx, &planned.pipeline).await?;
     let rows = concat_batches(&schema, &rows)?;
     let rows = ranks.decode(&sorted(&rows, &planned.pipeline.key)?)?;
     Ok(conform(&rows, &planned.spec.public_schema())?)

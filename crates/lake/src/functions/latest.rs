@@ -60,7 +60,7 @@ impl AggregateUDFImpl for Latest {
         let mut groups = groups(value_type)?;
         let nothing = [new_empty_array(value_type), new_empty_array(&timestamp_type())];
         groups.update_batch(&nothing, &[], None, 1)?;
-        Ok(Box::new(Single { groups }))
+        Ok(Box::new(SingleGroup { groups }))
     }
     fn groups_accumulator_supported(&self, _args: AccumulatorArgs) -> bool {
         true
@@ -72,8 +72,8 @@ impl AggregateUDFImpl for Latest {
 
 fn groups(value_type: &DataType) -> Result<Box<dyn GroupsAccumulator + Sync>> {
     match value_type {
-        DataType::Int64 => Ok(Box::new(Groups::<i64>::default())),
-        DataType::Utf8View => Ok(Box::new(Groups::<Box<str>>::default())),
+        DataType::Int64 => Ok(Box::new(LatestByGroup::<i64>::default())),
+        DataType::Utf8View => Ok(Box::new(LatestByGroup::<Box<str>>::default())),
         other => exec_err!("latest() of {other} is not supported; cast it to text or BIGINT"),
     }
 }
@@ -141,18 +141,18 @@ impl Value for Box<str> {
 }
 
 /// Per group: the best (time, value) seen.
-struct Groups<V> {
+struct LatestByGroup<V> {
     best: Vec<Option<(i64, V)>>,
     heap_bytes: usize,
 }
 
-impl<V> Default for Groups<V> {
+impl<V> Default for LatestByGroup<V> {
     fn default() -> Self {
         Self { best: Vec::new(), heap_bytes: 0 }
     }
 }
 
-impl<V: Value> Groups<V> {
+impl<V: Value> LatestByGroup<V> {
     fn offer(&mut self, group: usize, time: i64, value: V::Ref<'_>) {
         let slot = &mut self.best[group];
         let better = slot.as_ref().is_none_or(|(at, held)| match at.cmp(&time) {
@@ -176,7 +176,7 @@ impl<V: Value> Groups<V> {
     }
 }
 
-impl<V: Value> GroupsAccumulator for Groups<V> {
+impl<V: Value> GroupsAccumulator for LatestByGroup<V> {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -228,17 +228,17 @@ impl<V: Value> GroupsAccumulator for Groups<V> {
 }
 
 /// An aggregate without GROUP BY: one group.
-pub(crate) struct Single {
+pub(crate) struct SingleGroup {
     pub(crate) groups: Box<dyn GroupsAccumulator + Sync>,
 }
 
-impl std::fmt::Debug for Single {
+impl std::fmt::Debug for SingleGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("one group")
     }
 }
 
-impl Accumulator for Single {
+impl Accumulator for SingleGroup {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.groups.update_batch(values, &vec![0; values[0].len()], None, 1)
     }

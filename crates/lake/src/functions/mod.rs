@@ -15,7 +15,7 @@ use self::gathered::Gathered;
 use self::latest::Latest;
 use self::occupancy::function::Occupancy;
 use self::quantiles::OrderStatistic;
-use self::sweep::Sweep;
+use self::sweep::SweepAggregate;
 
 /// Name, usage and meaning of every function added to SQL, for `describe functions` and the
 /// reference.
@@ -120,7 +120,7 @@ pub fn register(ctx: &SessionContext) {
     ctx.register_udaf(Latest::udaf());
     ctx.register_udaf(OrderStatistic::quantiles());
     ctx.register_udaf(OrderStatistic::mad());
-    for sweep in Sweep::udafs() {
+    for sweep in SweepAggregate::udafs() {
         ctx.register_udaf(sweep);
     }
 }

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::expressions::Literal;
 
-use super::latest::Single;
+use super::latest::SingleGroup;
 
 /// The aggregate functions.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -30,9 +30,9 @@ pub struct OrderStatistic {
     signature: Signature,
 }
 
-/// What is made of the values of a group.
+/// What is statistic of the values of a group.
 #[derive(Debug, Clone)]
-enum Made {
+enum Statistic {
     /// A list of quantiles at these ranks, 0 to 1.
     Quantiles(Vec<f64>),
     /// Median of the distances from the median.
@@ -41,13 +41,13 @@ enum Made {
 
 const QUANTILES: &str = "quantiles";
 const MAD: &str = "mad";
-/// Ranks that one call may ask for.
-const MOST_RANKS: usize = 16;
+/// Dictionary that one call may ask for.
+const MAX_RANKS: usize = 16;
 
 impl OrderStatistic {
     pub fn quantiles() -> AggregateUDF {
         let ranks =
-            (2..=MOST_RANKS + 1).map(|arguments| TypeSignature::Exact(vec![DataType::Float64; arguments]));
+            (2..=MAX_RANKS + 1).map(|arguments| TypeSignature::Exact(vec![DataType::Float64; arguments]));
         AggregateUDF::from(Self {
             name: QUANTILES,
             signature: Signature::one_of(ranks.collect(), Volatility::Immutable),
@@ -61,9 +61,9 @@ impl OrderStatistic {
         })
     }
 
-    fn made(&self, args: &AccumulatorArgs<'_>) -> Result<Made> {
+    fn statistic(&self, args: &AccumulatorArgs<'_>) -> Result<Statistic> {
         if self.name == MAD {
-            return Ok(Made::Mad);
+            return Ok(Statistic::Mad);
         }
         let rank = |expr: &Arc<dyn datafusion::physical_expr::PhysicalExpr>| match expr
             .downcast_ref::<Literal>()
@@ -78,7 +78,7 @@ impl OrderStatistic {
                 "{QUANTILES}(): ranks must be numbers that stand in the query, e.g. {QUANTILES}(power_mw, 0.5, 0.99)"
             ),
         };
-        args.exprs[1..].iter().map(rank).collect::<Result<_>>().map(Made::Quantiles)
+        args.exprs[1..].iter().map(rank).collect::<Result<_>>().map(Statistic::Quantiles)
     }
 }
 
@@ -100,27 +100,27 @@ impl AggregateUDFImpl for OrderStatistic {
         Ok(vec![Arc::new(Field::new(format!("{}[values]", args.name), list_of_values(), true))])
     }
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let mut groups = Groups { made: self.made(&args)?, values: Vec::new(), held: 0 };
+        let mut groups = ValuesByGroup { statistic: self.statistic(&args)?, values: Vec::new(), held: 0 };
         groups.values.resize_with(1, Vec::new);
-        Ok(Box::new(Single { groups: Box::new(groups) }))
+        Ok(Box::new(SingleGroup { groups: Box::new(groups) }))
     }
     fn groups_accumulator_supported(&self, _args: AccumulatorArgs) -> bool {
         true
     }
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups { made: self.made(&args)?, values: Vec::new(), held: 0 }))
+        Ok(Box::new(ValuesByGroup { statistic: self.statistic(&args)?, values: Vec::new(), held: 0 }))
     }
 }
 
 /// The values of each group, without NULLs and what is no number.
-struct Groups {
-    made: Made,
+struct ValuesByGroup {
+    statistic: Statistic,
     values: Vec<Vec<f64>>,
     /// Values in all groups.
     held: usize,
 }
 
-impl Groups {
+impl ValuesByGroup {
     fn take(&mut self, emit_to: EmitTo) -> Vec<Vec<f64>> {
         let taken = emit_to.take_needed(&mut self.values);
         self.held -= taken.iter().map(Vec::len).sum::<usize>();
@@ -128,7 +128,7 @@ impl Groups {
     }
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for ValuesByGroup {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -159,9 +159,9 @@ impl GroupsAccumulator for Groups {
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let mut groups = self.take(emit_to);
-        Ok(match &self.made {
-            Made::Mad => Arc::new(groups.iter_mut().map(|values| mad(values)).collect::<Float64Array>()),
-            Made::Quantiles(ranks) => {
+        Ok(match &self.statistic {
+            Statistic::Mad => Arc::new(groups.iter_mut().map(|values| mad(values)).collect::<Float64Array>()),
+            Statistic::Quantiles(ranks) => {
                 let mut lists = ListBuilder::new(Float64Builder::new());
                 for values in &mut groups {
                     match quantiles(values, ranks) {
@@ -195,7 +195,7 @@ impl GroupsAccumulator for Groups {
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        let mut alone = Self { made: self.made.clone(), values: Vec::new(), held: 0 };
+        let mut alone = Self { statistic: self.statistic.clone(), values: Vec::new(), held: 0 };
         let rows = values[0].len();
         alone.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
         alone.state(EmitTo::All)

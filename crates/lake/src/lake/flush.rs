@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
 
-use super::revision::{part_revisions, revise};
-use super::{Flushed, IDLE_PROGRESS, Lake};
+use super::revision::{partial_revisions, revise_segment};
+use super::{CommitStats, IDLE_PROGRESS, Lake};
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
 use crate::pipeline::plan::Group;
@@ -28,8 +28,8 @@ fn is_due(state: &GroupState, group: &Group) -> bool {
 
 impl Lake {
     /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
-    pub async fn flush(&mut self) -> Result<Flushed> {
-        let mut flushed = Flushed::default();
+    pub async fn flush(&mut self) -> Result<CommitStats> {
+        let mut flushed = CommitStats::default();
         if self.states.values().any(|s| s.changed || s.has_waiting()) {
             self.refresh().await?;
         }
@@ -58,7 +58,7 @@ impl Lake {
         &mut self,
         group: &Group,
         states: &mut [GroupState],
-        flushed: &mut Flushed,
+        flushed: &mut CommitStats,
     ) -> Result<()> {
         let order = group.commit_order();
         for (place, spec) in order.iter().enumerate() {
@@ -83,7 +83,7 @@ impl Lake {
                 if place + 1 == order.len()
                     && let Some(spans) = state.invalidated()
                 {
-                    change.touched.get_or_insert_default().extend(spans);
+                    change.invalidated.get_or_insert_default().extend(spans);
                 }
                 change.adds.extend(adds);
                 change.removes.extend(removes);
@@ -95,7 +95,7 @@ impl Lake {
             flushed.commits += 1;
             flushed.files_added += change.adds.len() as u64;
             flushed.bytes_added += change.adds.iter().map(|f| f.size as u64).sum::<u64>();
-            change.touched = change.touched.map(|spans| merge_spans(spans, 0));
+            change.invalidated = change.invalidated.map(|spans| merge_spans(spans, 0));
             self.store_mut(&spec.name).commit(change).await?;
         }
         for state in states {
@@ -184,9 +184,9 @@ impl Lake {
         let planned =
             state.group.windowed.iter().find(|p| p.spec.name == spec.name).expect("a table of this group");
         let segment = planned.pipeline.shape.segment().expect("windowed");
-        if !spec.parts.is_empty() {
+        if !spec.partials.is_empty() {
             for (start, rows) in segments {
-                let rows = part_revisions(&planned.pipeline.shape, spec, rows, state.closed_before)?;
+                let rows = partial_revisions(&planned.pipeline.shape, spec, rows, state.closed_before)?;
                 let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, segment.name(*start))];
                 adds.extend(store.write(values, &[rows]).await?);
             }
@@ -204,7 +204,8 @@ impl Lake {
             for file in &old_files {
                 old.extend(store.read_file(file).await?);
             }
-            let Some(rows) = revise(&planned.pipeline.shape, spec, rows, &old, state.closed_before)? else {
+            let Some(rows) = revise_segment(&planned.pipeline.shape, spec, rows, &old, state.closed_before)?
+            else {
                 continue;
             };
             let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, name)];

@@ -10,11 +10,11 @@
 mod flush;
 mod intake;
 mod joined;
-mod observed;
 mod partials;
 mod publish;
 mod restore;
 mod revision;
+mod watermarks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
@@ -39,7 +39,7 @@ const IDLE_PROGRESS: u64 = 1_000;
 
 /// What a flush did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Flushed {
+pub struct CommitStats {
     pub commits: u64,
     pub files_added: u64,
     pub bytes_added: u64,
@@ -49,7 +49,7 @@ pub struct Flushed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     /// This process is the only one that writes.
-    Alone,
+    Exclusive,
     /// Other processes keep other log partitions; this one claims those that it attaches, see
     /// `delta/claims.rs`.
     Shared,
@@ -70,7 +70,7 @@ pub struct Lake {
     windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
     /// Watermark when windows of several raw tables were put together last, µs.
     joined_watermark: Option<i64>,
-    observed: observed::Observed,
+    watermarks: watermarks::CommittedWatermarks,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// For tests: commits left until the next flush fails as if the process had died.
     interrupt_after: Option<u64>,
@@ -143,7 +143,7 @@ impl Lake {
             states: BTreeMap::new(),
             windows: BTreeMap::new(),
             joined_watermark: None,
-            observed: observed::Observed::default(),
+            watermarks: watermarks::CommittedWatermarks::default(),
             published: Arc::default(),
             interrupt_after: None,
         };
@@ -212,7 +212,7 @@ impl Lake {
         let furthest = progress.iter().copied().max().unwrap_or(anchor);
         let mut state =
             GroupState::new(group.clone(), partition, anchor, (furthest > anchor).then_some(furthest));
-        self.load(&mut state).await?;
+        self.restore(&mut state).await?;
         self.states.insert((state.raw().spec.name.clone(), partition), state);
         Ok(anchor)
     }
@@ -234,8 +234,8 @@ impl Lake {
 
     /// In a shared lake: looks what other processes have committed. Queries see it after
     /// [`Self::refresh`].
-    pub async fn look(&mut self) -> Result<()> {
-        if self.sharing == Sharing::Alone {
+    pub async fn refresh_snapshots(&mut self) -> Result<()> {
+        if self.sharing == Sharing::Exclusive {
             return Ok(());
         }
         // A group commits its anchor last. Read first, it never says more than the other tables

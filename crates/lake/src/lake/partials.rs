@@ -15,33 +15,33 @@ use super::publish::split_segments;
 use crate::batch::sort::sorted;
 use crate::error::Result;
 use crate::exec::merge;
-use crate::exec::run::run_part;
+use crate::exec::run::run_partial;
 use crate::pipeline::definition::{Extent, Shape};
 use crate::pipeline::plan::Planned;
-use crate::raw::samples::metrics::derived;
+use crate::raw::samples::metrics::derived_column;
 use crate::state::GroupState;
 use crate::table::{Layout, TableSpec};
 use crate::window::Segment;
 
 impl Lake {
     /// Adds what a group took in since the last time to its windows that are kept in parts.
-    pub(super) async fn add_parts(&mut self, name: &(String, u32)) -> Result<()> {
+    pub(super) async fn update_partials(&mut self, name: &(String, u32)) -> Result<()> {
         let state = &self.states[name];
         let group = state.group.clone();
         let ctx = self.session();
         let mut computed: BTreeMap<&str, RecordBatch> = BTreeMap::new();
-        for planned in group.in_parts() {
+        for planned in group.with_partials() {
             let source = planned.pipeline.sources[0].as_str();
             let rows: Option<Arc<dyn TableProvider>> = match computed.get(source) {
                 Some(parts) => Some(Arc::new(MemTable::try_new(parts.schema(), vec![vec![parts.clone()]])?)),
-                None => new_rows(state, planned)?,
+                None => rows_to_aggregate(state, planned)?,
             };
             if let Some(rows) = rows {
-                computed.insert(&planned.spec.name, run_part(&ctx, planned, rows).await?);
+                computed.insert(&planned.spec.name, run_partial(&ctx, planned, rows).await?);
             }
         }
         let samples = group.raw.spec.layout == Layout::Samples;
-        for planned in group.in_parts() {
+        for planned in group.with_partials() {
             let Some(rows) = computed.remove(planned.spec.name.as_str()) else { continue };
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let held = self.windows.entry((planned.spec.name.clone(), name.1)).or_default();
@@ -49,9 +49,9 @@ impl Lake {
             if !samples {
                 held.clear();
             }
-            for (start, rows) in segments(&rows, segment) {
+            for (start, rows) in by_segment(&rows, segment) {
                 let all = match held.remove(&start) {
-                    Some(before) => together(&ctx, &planned.spec, vec![before, rows]).await?,
+                    Some(before) => merge(&ctx, &planned.spec, vec![before, rows]).await?,
                     None => rows,
                 };
                 held.insert(start, all);
@@ -66,7 +66,7 @@ impl Lake {
 
 /// The group's rows that are in no part yet, as the pipeline's SQL sees them; `None` if there are
 /// none.
-fn new_rows(state: &GroupState, planned: &Planned) -> Result<Option<Arc<dyn TableProvider>>> {
+fn rows_to_aggregate(state: &GroupState, planned: &Planned) -> Result<Option<Arc<dyn TableProvider>>> {
     let raw = &state.raw().spec;
     let Some(samples) = state.samples() else {
         let rows = state.raw_rows_from(state.committed)?;
@@ -82,27 +82,27 @@ fn sample_schema(raw: &TableSpec, planned: &Planned) -> SchemaRef {
     let Shape::Windowed { extent: Extent::Instant { time }, .. } = &planned.pipeline.shape else {
         unreachable!("only such windows are kept in parts")
     };
-    let is_read = |name: &str| planned.reads.iter().any(|read| read == name) || time.contains(name);
+    let is_read = |name: &str| planned.columns_read.iter().any(|read| read == name) || time.contains(name);
     let mut fields: Vec<Field> = raw
         .columns
         .iter()
         .filter(|c| is_read(&c.name))
         .map(|c| Field::new(&c.name, c.data_type.clone(), true))
         .collect();
-    let derived = planned.reads.iter().filter(|read| derived(read).is_some());
+    let derived = planned.columns_read.iter().filter(|read| derived_column(read).is_some());
     fields.extend(derived.map(|name| Field::new(name, DataType::Int64, true)));
     Arc::new(Schema::new(fields))
 }
 
 /// Rows sorted by `window_start`, by the segment they are in.
-fn segments(rows: &RecordBatch, segment: Segment) -> Vec<(i64, RecordBatch)> {
+fn by_segment(rows: &RecordBatch, segment: Segment) -> Vec<(i64, RecordBatch)> {
     let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
     let segments: BTreeSet<i64> = starts.iter().map(|start| segment.start(*start)).collect();
     split_segments(rows, segment, segments.into_iter())
 }
 
-/// Rows with those of one key put together, sorted by it; public columns.
-async fn together(ctx: &SessionContext, spec: &TableSpec, rows: Vec<RecordBatch>) -> Result<RecordBatch> {
-    let rows = merge::together(spec, ctx.read_batches(rows)?)?.collect().await?;
+/// Rows with those of one key put merge, sorted by it; public columns.
+async fn merge(ctx: &SessionContext, spec: &TableSpec, rows: Vec<RecordBatch>) -> Result<RecordBatch> {
+    let rows = merge::merge_rows(spec, ctx.read_batches(rows)?)?.collect().await?;
     Ok(sorted(&crate::batch::concat(&spec.public_schema(), &rows)?, &spec.key)?)
 }

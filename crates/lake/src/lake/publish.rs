@@ -22,7 +22,7 @@ use crate::window::{Segment, runs};
 
 /// Which rows of the tables a catalog shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rows {
+pub(super) enum Visibility {
     /// Committed ones, with those in memory laid over them.
     All,
     Committed,
@@ -31,7 +31,7 @@ pub(super) enum Rows {
 impl Lake {
     /// Computes the windows anew that a group's new events touch, from its rows as they are now.
     pub(super) async fn recompute_windows(&mut self, name: &(String, u32)) -> Result<()> {
-        self.add_parts(name).await?;
+        self.update_partials(name).await?;
         let state = &self.states[name];
         if state.dirty.iter().all(BTreeSet::is_empty) {
             return Ok(());
@@ -39,7 +39,7 @@ impl Lake {
         let (group, dirty, partition) = (state.group.clone(), state.dirty.clone(), state.partition);
         let sources = self.session();
         let read = std::iter::once(&group.raw.spec).chain(group.stored_keyed().map(|p| &p.spec));
-        for spec in read.chain(group.in_parts().map(|p| &p.spec)) {
+        for spec in read.chain(group.with_partials().map(|p| &p.spec)) {
             self.register_partition(&sources, spec, partition).await?;
         }
         let views = self.plan.views.iter().filter(|v| v.root() == Some(&group.raw.spec.name));
@@ -66,9 +66,9 @@ impl Lake {
         spec: &Arc<TableSpec>,
         partition: u32,
     ) -> Result<()> {
-        let mut rows = overlay::of_partition(self.stored_rows(ctx, spec).await?, partition)?;
-        if !spec.parts.is_empty() {
-            rows = merge::together(spec, rows)?;
+        let mut rows = overlay::in_partition(self.stored_rows(ctx, spec).await?, partition)?;
+        if !spec.partials.is_empty() {
+            rows = merge::merge_rows(spec, rows)?;
         }
         ctx.register_table(spec.name.as_str(), rows.into_view())?;
         Ok(())
@@ -90,7 +90,7 @@ impl Lake {
             match spec.layout {
                 Layout::Raw if state.raw().spec.name == spec.name => {
                     overlay.rows.extend(state.raw_rows_from(state.committed)?);
-                    // Rows of an interrupted flush are committed already and are taken in again
+                    // Visibility of an interrupted flush are committed already and are taken in again
                     // right now.
                     if state.recover_to.is_some() {
                         hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
@@ -125,13 +125,13 @@ impl Lake {
                     };
                     // A part comes beside what is committed, a window that was computed anew in its
                     // place.
-                    if spec.parts.is_empty() {
+                    if spec.partials.is_empty() {
                         let segment = windowed.pipeline.shape.segment().expect("windowed");
                         let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
                         overlay.hide_segments.extend(names);
                     }
                     for rows in segments.values() {
-                        overlay.rows.push(windowed_full(spec, rows, state.partition)?);
+                        overlay.rows.push(with_bookkeeping(spec, rows, state.partition)?);
                     }
                 }
                 Layout::Raw | Layout::Samples => {}
@@ -145,7 +145,7 @@ impl Lake {
         if self.is_repairing() {
             return Ok(());
         }
-        let catalog = Arc::new(self.catalog_of(Rows::All).await?);
+        let catalog = Arc::new(self.build_catalog(Visibility::All).await?);
         *self.published.write().unwrap_or_else(std::sync::PoisonError::into_inner) = catalog;
         Ok(())
     }
@@ -157,18 +157,18 @@ impl Lake {
     }
 
     /// The tables as they stand now.
-    pub(super) async fn catalog_of(&self, shown: Rows) -> Result<Catalog> {
+    pub(super) async fn build_catalog(&self, shown: Visibility) -> Result<Catalog> {
         let ctx = self.session();
         // Of a shared lake the other processes have partitions too.
         let partitions = match self.sharing {
-            Sharing::Alone => self.states.keys().map(|(_, p)| p + 1).max().unwrap_or(1),
+            Sharing::Exclusive => self.states.keys().map(|(_, p)| p + 1).max().unwrap_or(1),
             Sharing::Shared => u32::MAX,
         };
         let mut stored = Vec::new();
         for spec in self.plan.groups.iter().flat_map(Group::commit_order) {
             let rows = match shown {
-                Rows::All => self.stored_rows(&ctx, &spec).await?,
-                Rows::Committed => self.committed_rows(&ctx, &spec).await?,
+                Visibility::All => self.stored_rows(&ctx, &spec).await?,
+                Visibility::Committed => self.committed_rows(&ctx, &spec).await?,
             };
             stored.push((spec, rows, partitions));
         }
@@ -201,7 +201,7 @@ pub(super) fn split_segments(
 
 /// Window rows with their bookkeeping columns as queries on the full table see them before they are
 /// committed.
-fn windowed_full(spec: &TableSpec, rows: &RecordBatch, partition: u32) -> Result<RecordBatch> {
+fn with_bookkeeping(spec: &TableSpec, rows: &RecordBatch, partition: u32) -> Result<RecordBatch> {
     let mut columns = rows.columns().to_vec();
     let schema = spec.full_schema();
     columns.push(Arc::new(Int32Array::from_value(partition as i32, rows.num_rows())));

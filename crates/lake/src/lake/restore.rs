@@ -14,7 +14,7 @@ use crate::state::dedup::DedupWindow;
 use crate::table::{EVENT, KEY, OFFSET, OPEN, PARTITION};
 
 impl Lake {
-    pub(super) async fn load(&self, state: &mut GroupState) -> Result<()> {
+    pub(super) async fn restore(&self, state: &mut GroupState) -> Result<()> {
         if state.committed == 0 {
             return Ok(());
         }
@@ -25,14 +25,14 @@ impl Lake {
         if state.raw().has_dedup_window {
             // Of all history only what came lately is read: files say which offsets they hold.
             let lately = format!("{committed} AND {OFFSET} >= {}", DedupWindow::horizon(state.committed));
-            load_recent(&ctx, &lately, state).await?;
+            restore_dedup_window(&ctx, &lately, state).await?;
             // Without windows nobody asks how far time has come.
             return match state.group.windowed.is_empty() {
                 true => Ok(()),
-                false => load_watermarks(&ctx, &lately, state).await,
+                false => restore_watermarks(&ctx, &lately, state).await,
             };
         }
-        load_watermarks(&ctx, &committed, state).await?;
+        restore_watermarks(&ctx, &committed, state).await?;
         let mut keys =
             ctx.sql(&format!("SELECT {KEY} FROM raw WHERE {committed}")).await?.execute_stream().await?;
         while let Some(batch) = keys.next().await {
@@ -70,7 +70,7 @@ impl Lake {
 }
 
 /// Remembers up to when each cluster was observed, as [`crate::raw::facts::Facts::observed`] says.
-async fn load_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
+async fn restore_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
     let is_entered = state.raw().spec.columns.iter().any(|column| column.name == "entered_time");
     let observed = if is_entered { "least(event_time, entered_time)" } else { "event_time" };
     let sql = format!("SELECT cluster, max({observed}) AS at FROM raw WHERE {rows} GROUP BY cluster");
@@ -85,7 +85,7 @@ async fn load_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupStat
 }
 
 /// Remembers which batches of samples, or events, came lately.
-async fn load_recent(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
+async fn restore_dedup_window(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
     let sql = format!("SELECT {OFFSET}, {KEY}, {EVENT} FROM raw WHERE {rows}");
     let mut stream = ctx.sql(&sql).await?.execute_stream().await?;
     let mut batches = Vec::new();

@@ -17,7 +17,7 @@ use crate::window::MICROS_PER_MS;
 /// `new` has the public columns sorted by key, `old` what is committed. A window that differs from
 /// its committed rows gets the next revision if it had closed: `closed_before` (µs) is the
 /// watermark at the last commit.
-pub fn revise(
+pub fn revise_segment(
     shape: &Shape,
     spec: &TableSpec,
     new: &RecordBatch,
@@ -53,7 +53,7 @@ pub fn revise(
 /// Rows that are a part of their windows, with their revision, in the table's file schema: 1 where
 /// the window had closed before the part came, else 0. What the window was before is not read for
 /// it, so it is not counted how often it changed.
-pub fn part_revisions(
+pub fn partial_revisions(
     shape: &Shape,
     spec: &TableSpec,
     rows: &RecordBatch,

@@ -20,7 +20,7 @@ use crate::table::{Layout, OPEN, PARTITION, SEGMENT};
 
 /// A file of samples counts as small below such a share of the target. Those of a backlog are some
 /// ten MiB a partition, each sorted; writing millions of rows once more would gain little.
-const SAMPLES_SHARE: i64 = 8;
+const SAMPLES_FRACTION: i64 = 8;
 
 /// When background work is due.
 #[derive(Debug, Clone)]
@@ -55,13 +55,13 @@ impl Default for Maintenance {
 }
 
 /// Does what is due and shows the result to queries.
-pub async fn step(lake: &mut Lake, when: &Maintenance) -> Result<()> {
+pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
     let mut worked = false;
     for (store, partitions) in lake.stores_mut() {
         store.clean_log(when.keep_log).await?;
         worked |= when.retention.apply(store, &partitions).await?;
-        if !store.spec().parts.is_empty() {
-            worked |= put_parts_together(store, &partitions, when).await?;
+        if !store.spec().partials.is_empty() {
+            worked |= merge_partials(store, &partitions, when).await?;
             continue;
         }
         let layout = store.spec().layout;
@@ -76,7 +76,7 @@ pub async fn step(lake: &mut Lake, when: &Maintenance) -> Result<()> {
         let kept: Vec<String> = partitions.iter().map(u32::to_string).collect();
         files.retain(|f| f.partition_value(PARTITION).is_some_and(|p| kept.iter().any(|kept| kept == p)));
         let enough =
-            when.target_bytes.get() as i64 / if layout == Layout::Samples { SAMPLES_SHARE } else { 1 };
+            when.target_bytes.get() as i64 / if layout == Layout::Samples { SAMPLES_FRACTION } else { 1 };
         let small = |f: &&crate::delta::DataFile| f.size < enough && f.partition_value(OPEN) != Some("true");
         let has_many = |partition: &u32| {
             let name = partition.to_string();
@@ -104,9 +104,9 @@ pub async fn step(lake: &mut Lake, when: &Maintenance) -> Result<()> {
 /// Every commit adds a file with parts of windows. So many of about one size and of one segment
 /// become one file, in which parts of one row are one; that one then waits for others of its size.
 /// Each part is thus written anew once for every size, not with every commit.
-const FILES_OF_A_SIZE: usize = 16;
+const FILES_PER_SIZE: usize = 16;
 
-async fn put_parts_together(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
+async fn merge_partials(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
     let mut alike: BTreeMap<(String, String, u32), Vec<DataFile>> = BTreeMap::new();
     for file in store.files()?.into_iter().filter(|file| file.size < when.target_bytes.get() as i64) {
         let value = |column| file.partition_value(column).unwrap_or_default().to_owned();
@@ -117,14 +117,14 @@ async fn put_parts_together(store: &mut DeltaStore, partitions: &[u32], when: &M
             alike.entry((partition, segment, size)).or_default().push(file);
         }
     }
-    alike.retain(|_, files| files.len() >= FILES_OF_A_SIZE);
+    alike.retain(|_, files| files.len() >= FILES_PER_SIZE);
     let worked = !alike.is_empty();
     for ((partition, segment, _), files) in alike {
         let mut rows = Vec::new();
         for file in &files {
             rows.extend(store.read_file(file).await?);
         }
-        let rows = merge::in_one_file(store.spec(), rows).await?;
+        let rows = merge::merge_file_rows(store.spec(), rows).await?;
         let adds = store.write(vec![(PARTITION, partition), (SEGMENT, segment)], &[rows]).await?;
         tracing::debug!(table = store.spec().name, files = files.len(), "put parts of windows together");
         store

@@ -40,7 +40,7 @@ impl Retention {
         let Some(keep) = self.0.get(&store.spec().name) else { return Ok(false) };
         let column = time_column(store.spec().layout);
         let files = store.files()?;
-        let Some(border) = border(&files, column, *keep, Utc::now()) else { return Ok(false) };
+        let Some(cutoff) = cutoff(&files, column, *keep, Utc::now()) else { return Ok(false) };
         let mine = |file: &DataFile| {
             file.partition_value(PARTITION)
                 .is_some_and(|p| partitions.iter().any(|mine| mine.to_string() == p))
@@ -49,11 +49,11 @@ impl Retention {
         let mut ends: BTreeMap<String, DateTime<Utc>> = BTreeMap::new();
         for file in &files {
             if let Some(time) = latest(file, column) {
-                let end = ends.entry(unit(file)).or_insert(time);
+                let end = ends.entry(retention_unit(file)).or_insert(time);
                 *end = time.max(*end);
             }
         }
-        let is_old = |file: &DataFile| ends.get(&unit(file)).is_some_and(|end| *end < border);
+        let is_old = |file: &DataFile| ends.get(&retention_unit(file)).is_some_and(|end| *end < cutoff);
         let expired: Vec<DataFile> = files.into_iter().filter(|file| mine(file) && is_old(file)).collect();
         let Some(last) = expired.iter().filter_map(|file| latest(file, column)).max() else {
             return Ok(false);
@@ -68,11 +68,11 @@ impl Retention {
 /// parts and windows of several tables, which are final then.
 fn droppable(plan: &Plan) -> Vec<&str> {
     let stored = |planned: &&Planned| planned.pipeline.stored;
-    let in_parts = |planned: &Planned| !planned.spec.parts.is_empty();
+    let with_partials = |planned: &Planned| !planned.spec.partials.is_empty();
     // Where no window is made of a raw table alone, views read all of it: what was said of a node
     // years ago holds still.
     let only_in_parts = |group: &&Group| {
-        group.keyed.is_empty() && !group.windowed.is_empty() && group.windowed.iter().all(in_parts)
+        group.keyed.is_empty() && !group.windowed.is_empty() && group.windowed.iter().all(with_partials)
     };
     let raw = plan.groups.iter().filter(only_in_parts).map(|group| &group.raw.spec);
     let of_groups = plan.groups.iter().flat_map(|group| &group.windowed);
@@ -86,7 +86,7 @@ fn time_column(layout: Layout) -> &'static str {
 }
 
 /// What is dropped as one: a segment of windows, or a file.
-fn unit(file: &DataFile) -> String {
+fn retention_unit(file: &DataFile) -> String {
     file.partition_value(SEGMENT).unwrap_or(&file.path).to_owned()
 }
 
@@ -97,7 +97,7 @@ fn latest(file: &DataFile, column: &str) -> Option<DateTime<Utc>> {
 
 /// Rows before it may go. A clock that runs ahead must not take the past with it: nothing counts as
 /// newer than now.
-fn border(files: &[DataFile], column: &str, keep: Duration, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+fn cutoff(files: &[DataFile], column: &str, keep: Duration, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let newest = files.iter().filter_map(|file| latest(file, column)).max()?;
     newest.min(now).checked_sub_signed(keep)
 }

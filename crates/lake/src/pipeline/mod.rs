@@ -14,5 +14,5 @@ mod shipped;
 pub use definition::{Extent, Pipeline, Shape};
 pub use parse::parse_duration_ms;
 pub use plan::{AS_OF, Group, Plan, Planned};
-pub use rollup::Level;
+pub use rollup::Rollup;
 pub use shipped::shipped;

@@ -3,45 +3,45 @@
 //! A window that is a sum over its rows need not be computed from all of them whenever one more
 //! comes: the rows that came since the last commit give a part of it, and parts add up, as do sums,
 //! counts, least and greatest values over parts. So a day of samples is read once, when it comes
-//! in, and never again. Which pipelines are of this kind is told from their SQL, see [`parts_of`];
+//! in, and never again. Which pipelines are of this kind is merges from their SQL, see [`partial_merges`];
 //! all others are computed anew from all rows of the windows in question.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 
-use crate::table::{Part, TableSpec};
+use crate::table::{Merge, TableSpec};
 
 /// For each output column of the plan, how its parts go together; `None` if they do not.
 ///
 /// They do if the SQL groups the rows of one table by its key, and everything else it gives out is
-/// a bare `sum`, `count`, `min` or `max`. If the table is kept in parts itself, then only of
+/// a unaliased `sum`, `count`, `min` or `max`. If the table is kept in parts itself, then only of
 /// columns that go together in the same way.
-pub fn parts_of(plan: &LogicalPlan, key: &[String], source: &TableSpec) -> Option<Vec<Part>> {
+pub fn partial_merges(plan: &LogicalPlan, key: &[String], source: &TableSpec) -> Option<Vec<Merge>> {
     let LogicalPlan::Projection(projection) = plan else { return None };
     let LogicalPlan::Aggregate(aggregate) = projection.input.as_ref() else { return None };
-    row_by_row(&aggregate.input)?;
-    if !source.parts.is_empty() && !fits(aggregate, source) {
+    reads_row_by_row(&aggregate.input)?;
+    if !source.partials.is_empty() && !merges_further(aggregate, source) {
         return None;
     }
     let groups = aggregate.group_expr.len();
     let part = |expr: &Expr| {
-        let Expr::Column(column) = bare(expr) else { return None };
+        let Expr::Column(column) = unaliased(expr) else { return None };
         let place = aggregate.schema.index_of_column(column).ok()?;
         match place.checked_sub(groups) {
-            None => Some(Part::Key),
-            Some(place) => part_of(&aggregate.aggr_expr[place]),
+            None => Some(Merge::Key),
+            Some(place) => merge_of(&aggregate.aggr_expr[place]),
         }
     };
-    let parts: Vec<Part> = projection.expr.iter().map(part).collect::<Option<_>>()?;
+    let parts: Vec<Merge> = projection.expr.iter().map(part).collect::<Option<_>>()?;
     let names = projection.schema.fields().iter().map(|field| field.name());
-    let keyed = names.zip(&parts).all(|(name, part)| key.contains(name) == (*part == Part::Key));
-    let all_groups = parts.iter().filter(|part| **part == Part::Key).count() == groups;
+    let keyed = names.zip(&parts).all(|(name, part)| key.contains(name) == (*part == Merge::Key));
+    let all_groups = parts.iter().filter(|part| **part == Merge::Key).count() == groups;
     (keyed && all_groups && key.len() == groups).then_some(parts)
 }
 
 /// Whether the plan takes rows of one table one by one.
-fn row_by_row(plan: &LogicalPlan) -> Option<()> {
+fn reads_row_by_row(plan: &LogicalPlan) -> Option<()> {
     let mut simple = true;
     let walked = plan.apply_with_subqueries(|node| {
         simple &= match node {
@@ -60,25 +60,25 @@ fn holds(expr: &Expr, what: fn(&Expr) -> bool) -> bool {
     expr.exists(|e| Ok(what(e))).unwrap_or(true)
 }
 
-fn bare(expr: &Expr) -> &Expr {
+fn unaliased(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Alias(alias) => bare(&alias.expr),
+        Expr::Alias(alias) => unaliased(&alias.expr),
         other => other,
     }
 }
 
-fn part_of(expr: &Expr) -> Option<Part> {
+fn merge_of(expr: &Expr) -> Option<Merge> {
     let f = aggregated(expr)?;
     match f.func.name() {
-        "sum" | "count" => Some(Part::Sum),
-        "min" => Some(Part::Min),
-        "max" => Some(Part::Max),
+        "sum" | "count" => Some(Merge::Sum),
+        "min" => Some(Merge::Min),
+        "max" => Some(Merge::Max),
         _ => None,
     }
 }
 
 fn aggregated(expr: &Expr) -> Option<&AggregateFunction> {
-    match bare(expr) {
+    match unaliased(expr) {
         Expr::AggregateFunction(f) if !f.params.distinct => Some(f),
         _ => None,
     }
@@ -86,24 +86,24 @@ fn aggregated(expr: &Expr) -> Option<&AggregateFunction> {
 
 /// Whether the aggregates of parts are parts of the aggregates: sums of sums, least of least,
 /// greatest of greatest values, by what names a row, and of all rows.
-fn fits(aggregate: &Aggregate, source: &TableSpec) -> bool {
+fn merges_further(aggregate: &Aggregate, source: &TableSpec) -> bool {
     let part = |name: &str| {
         let place = source.columns.iter().position(|c| c.name == name);
         // What is no column of the table is the wider window's start.
-        place.map_or(Part::Key, |place| source.parts[place])
+        place.map_or(Merge::Key, |place| source.partials[place])
     };
     let bare_scan =
         matches!(aggregate.input.as_ref(), LogicalPlan::TableScan(scan) if scan.filters.is_empty());
     let by_key = aggregate
         .group_expr
         .iter()
-        .all(|expr| expr.column_refs().iter().all(|column| part(&column.name) == Part::Key));
+        .all(|expr| expr.column_refs().iter().all(|column| part(&column.name) == Merge::Key));
     let same = aggregate.aggr_expr.iter().all(|expr| match aggregated(expr) {
         Some(f) if f.params.filter.is_none() => match f.params.args.as_slice() {
             [Expr::Column(column)] => match f.func.name() {
-                "sum" => part(&column.name) == Part::Sum,
-                "min" => part(&column.name) == Part::Min,
-                "max" => part(&column.name) == Part::Max,
+                "sum" => part(&column.name) == Merge::Sum,
+                "min" => part(&column.name) == Merge::Min,
+                "max" => part(&column.name) == Merge::Max,
                 _ => false,
             },
             _ => false,
@@ -124,7 +124,7 @@ mod tests {
     use crate::engine::{self, Limits};
     use crate::table::{Column, Layout, timestamp_type};
 
-    fn table(parts: Vec<Part>) -> TableSpec {
+    fn table(parts: Vec<Merge>) -> TableSpec {
         let column = |name: &str, data_type| Column { name: name.into(), data_type, doc: String::new() };
         TableSpec {
             name: "t".into(),
@@ -138,22 +138,22 @@ mod tests {
                 column("high", DataType::Int64),
             ],
             key: vec!["window_start".into(), "a".into()],
-            parts,
+            partials: parts,
         }
     }
 
-    async fn told(sql: &str, source: &TableSpec) -> Option<Vec<Part>> {
+    async fn merges(sql: &str, source: &TableSpec) -> Option<Vec<Merge>> {
         let limits = Limits::default();
         let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
         let rows = MemTable::try_new(source.public_schema(), vec![vec![]]).unwrap();
         ctx.register_table("t", Arc::new(rows)).unwrap();
         let plan = ctx.state().create_logical_plan(sql).await.unwrap();
-        parts_of(&plan, &["window_start".into(), "a".into()], source)
+        partial_merges(&plan, &["window_start".into(), "a".into()], source)
     }
 
     #[tokio::test]
     async fn only_what_adds_up_is_kept_in_parts() {
-        use Part::{Key, Max, Min, Sum};
+        use Merge::{Key, Max, Min, Sum};
         let rows = table(Vec::new());
         for (values, expected) in [
             (
@@ -167,7 +167,7 @@ mod tests {
             ("latest(n, window_start) AS x", None),
         ] {
             let sql = format!("SELECT window_start, a, {values} FROM t WHERE n > 0 GROUP BY window_start, a");
-            assert_eq!(told(&sql, &rows).await, expected, "{values}");
+            assert_eq!(merges(&sql, &rows).await, expected, "{values}");
         }
         for sql in [
             "SELECT window_start, a, sum(n) AS x FROM t GROUP BY window_start, a, high",
@@ -176,20 +176,20 @@ mod tests {
             "SELECT t.window_start, t.a, sum(t.n) AS x FROM t JOIN t u ON t.a = u.a GROUP BY t.window_start, t.a",
             "SELECT DISTINCT window_start, a FROM t",
         ] {
-            assert_eq!(told(sql, &rows).await, None, "{sql}");
+            assert_eq!(merges(sql, &rows).await, None, "{sql}");
         }
     }
 
     #[tokio::test]
     async fn parts_of_parts_go_together_in_the_same_way() {
-        use Part::{Key, Max, Sum};
+        use Merge::{Key, Max, Sum};
         let parts = table(vec![Key, Key, Sum, Max]);
-        let fits = |values: &'static str| {
+        let merges_further = |values: &'static str| {
             let sql = format!("SELECT window_start, a, {values} FROM t GROUP BY window_start, a");
             let parts = parts.clone();
-            async move { told(&sql, &parts).await }
+            async move { merges(&sql, &parts).await }
         };
-        assert_eq!(fits("sum(n) AS n, max(high) AS high").await, Some(vec![Key, Key, Sum, Max]));
+        assert_eq!(merges_further("sum(n) AS n, max(high) AS high").await, Some(vec![Key, Key, Sum, Max]));
         for values in [
             "count(*) AS c",
             "max(n) AS n",
@@ -197,9 +197,9 @@ mod tests {
             "sum(n + 1) AS n",
             "sum(n) FILTER (WHERE a = 'x') AS n",
         ] {
-            assert_eq!(fits(values).await, None, "{values}");
+            assert_eq!(merges_further(values).await, None, "{values}");
         }
         let filtered = "SELECT window_start, a, sum(n) AS n FROM t WHERE n > 3 GROUP BY window_start, a";
-        assert_eq!(told(filtered, &parts).await, None, "a part may be less than the whole");
+        assert_eq!(merges(filtered, &parts).await, None, "a part may be less than the whole");
     }
 }

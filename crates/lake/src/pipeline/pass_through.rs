@@ -9,7 +9,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 /// Text columns of the sources that the plan only groups by and gives out under their own names,
 /// sorted.
-pub fn carried_columns(plan: &LogicalPlan) -> Vec<String> {
+pub fn pass_through_columns(plan: &LogicalPlan) -> Vec<String> {
     let (mut text, mut used, mut simple) = (BTreeSet::new(), BTreeSet::new(), true);
     let walked = plan.apply_with_subqueries(|node| {
         let bare: &[Expr] = match node {
@@ -70,7 +70,7 @@ mod tests {
             ("SELECT a FROM t WHERE b IN (SELECT c FROM t)", ""),
         ] {
             let plan = ctx.state().create_logical_plan(sql).await.unwrap();
-            assert_eq!(carried_columns(&plan).join(" "), expected, "{sql}");
+            assert_eq!(pass_through_columns(&plan).join(" "), expected, "{sql}");
         }
     }
 }

@@ -15,12 +15,12 @@ use crate::engine::{self, Limits};
 use crate::error::{LakeError, Result};
 use crate::pipeline::check;
 use crate::pipeline::definition::{Extent, Pipeline, Shape};
-use crate::pipeline::partials::parts_of;
-use crate::pipeline::pass_through::carried_columns;
-use crate::pipeline::plan_cache::Prepared;
-use crate::pipeline::rollup::Level;
+use crate::pipeline::partials::partial_merges;
+use crate::pipeline::pass_through::pass_through_columns;
+use crate::pipeline::plan_cache::PlanCache;
+use crate::pipeline::rollup::Rollup;
 use crate::raw::raw_tables;
-use crate::raw::samples::metrics::{derived, derived_columns};
+use crate::raw::samples::metrics::{derived_column, derived_columns};
 use crate::raw::table::RawTable;
 use crate::table::window_revisions;
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
@@ -37,13 +37,13 @@ pub struct Planned {
     pub spec: Arc<TableSpec>,
     /// Raw tables everything is computed from.
     pub roots: BTreeSet<String>,
-    /// Of windows of one source: the columns that the SQL reads, without those the runner adds.
-    pub reads: Vec<String>,
+    /// Of windows of one source: the columns that the SQL columns_read, without those the runner adds.
+    pub columns_read: Vec<String>,
     /// Of them, text that the SQL only carries along.
-    pub carried: Vec<String>,
+    pub pass_through: Vec<String>,
     /// What it is to the table that it rolls up.
-    pub level: Option<Level>,
-    pub(crate) prepared: Prepared,
+    pub rollup: Option<Rollup>,
+    pub(crate) plan_cache: PlanCache,
 }
 
 /// A raw table and what is computed from it, each list in order of dependency.
@@ -100,7 +100,7 @@ impl Plan {
         let limits = Limits::default();
         let ctx = engine::session(&engine::runtime(limits)?, limits);
         for pipeline in in_order(pipelines)? {
-            let planned = plan_one(&ctx, pipeline, &known).await?;
+            let planned = plan_pipeline(&ctx, pipeline, &known).await?;
             let is_joined = matches!(planned.pipeline.shape, Shape::Joined { .. });
             known.insert(
                 planned.pipeline.name.clone(),
@@ -114,7 +114,7 @@ impl Plan {
                     groups.iter_mut().filter(of_it).for_each(|group| group.feeds_joined = true);
                     joined.push(planned);
                 }
-                (Shape::Keyed { .. }, Some(group)) if group.raw.is_endless() => {
+                (Shape::Keyed { .. }, Some(group)) if group.raw.has_endless_keys() => {
                     let message = format!(
                         "{} cannot be folded per key: nothing says that a key is finished, so all history would stay in memory; \
                          use a window of event_time, or a view",
@@ -132,12 +132,12 @@ impl Plan {
                 }
             }
         }
-        groups.iter_mut().filter(|group| !group.keyed.is_empty()).for_each(Group::keep_no_parts);
+        groups.iter_mut().filter(|group| !group.keyed.is_empty()).for_each(Group::disable_partials);
         Ok(Self { groups, joined, views })
     }
 
     /// The same plan with only these pipelines, and only the raw tables that feed them. `names` must
-    /// include every pipeline that one of them reads. Both plans share the cache of optimized SQL.
+    /// include every pipeline that one of them columns_read. Both plans share the cache of optimized SQL.
     pub fn only(&self, names: &BTreeSet<&str>) -> Self {
         let mut only = self.clone();
         let is_left = |planned: &Planned| names.contains(planned.pipeline.name.as_str());
@@ -166,24 +166,24 @@ impl Plan {
         raw.chain(computed).chain([window_revisions()]).collect()
     }
 
-    /// Per table the wider levels of it, the narrowest first.
-    pub fn levels(&self) -> BTreeMap<String, Vec<Level>> {
+    /// Per table the wider rollups of it, the narrowest first.
+    pub fn rollups(&self) -> BTreeMap<String, Vec<Rollup>> {
         let next = |table: &str| {
-            let mut levels =
+            let mut rollups =
                 self.pipelines().filter(|planned| planned.pipeline.rolls_up.as_deref() == Some(table));
-            levels.find_map(|planned| planned.level.clone())
+            rollups.find_map(|planned| planned.rollup.clone())
         };
         let rolled_up = self.pipelines().filter_map(|planned| planned.pipeline.rolls_up.clone());
-        let levels = |table: String| {
-            let wider = std::iter::successors(next(&table), |level| next(&level.table));
+        let rollups = |table: String| {
+            let wider = std::iter::successors(next(&table), |rollup| next(&rollup.table));
             // Levels in a circle end where they widen no more.
             let mut width_ms = 0;
-            let wider =
-                wider.take_while(|level| std::mem::replace(&mut width_ms, level.width_ms) < level.width_ms);
+            let wider = wider
+                .take_while(|rollup| std::mem::replace(&mut width_ms, rollup.width_ms) < rollup.width_ms);
             let wider = wider.collect();
             (table, wider)
         };
-        rolled_up.map(levels).collect()
+        rolled_up.map(rollups).collect()
     }
 
     /// Every pipeline, keyed ones first, views last.
@@ -196,9 +196,9 @@ impl Plan {
 impl Group {
     /// Where events are held until their key is finished, the new ones are not apart from those
     /// before.
-    fn keep_no_parts(&mut self) {
+    fn disable_partials(&mut self) {
         for planned in &mut self.windowed {
-            Arc::make_mut(&mut planned.spec).parts.clear();
+            Arc::make_mut(&mut planned.spec).partials.clear();
         }
     }
 
@@ -208,13 +208,13 @@ impl Group {
     }
 
     /// Windowed pipelines whose windows are kept in parts.
-    pub fn in_parts(&self) -> impl Iterator<Item = &Planned> {
-        self.windowed.iter().filter(|p| !p.spec.parts.is_empty())
+    pub fn with_partials(&self) -> impl Iterator<Item = &Planned> {
+        self.windowed.iter().filter(|p| !p.spec.partials.is_empty())
     }
 
     /// Windowed pipelines whose windows are computed anew from all their rows when one is touched.
     pub fn recomputed(&self) -> impl Iterator<Item = &Planned> {
-        self.windowed.iter().filter(|p| p.spec.parts.is_empty())
+        self.windowed.iter().filter(|p| p.spec.partials.is_empty())
     }
 
     /// Tables that hold the group's state in the lake, in the order in which they are committed.
@@ -233,7 +233,7 @@ struct Source {
     is_joined: bool,
 }
 
-/// Sorts pipelines so that each comes after the ones it reads.
+/// Sorts pipelines so that each comes after the ones it columns_read.
 fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
     waiting.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(pair) = waiting.windows(2).find(|pair| pair[0].name == pair[1].name) {
@@ -258,7 +258,7 @@ fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
 }
 
 /// Plans a pipeline over empty tables, registered in `ctx` while it does.
-async fn plan_one(
+async fn plan_pipeline(
     ctx: &SessionContext,
     pipeline: Pipeline,
     known: &BTreeMap<String, Source>,
@@ -272,7 +272,7 @@ async fn plan_one(
                 known.keys().cloned().collect::<Vec<_>>().join(", ")
             ))
         })?;
-        let schema = seen_schema(&pipeline.shape, name, &source.spec);
+        let schema = source_schema(&pipeline.shape, name, &source.spec);
         ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(schema, vec![vec![]])?))?;
         roots.extend(source.roots.iter().cloned());
         if source.is_joined && matches!(pipeline.shape, Shape::Windowed { .. } | Shape::Keyed { .. }) {
@@ -291,12 +291,12 @@ async fn plan_one(
         }
     }
     let logical = check::check(ctx, &pipeline).await?;
-    let parts = match (&pipeline.shape, pipeline.sources.as_slice()) {
+    let partials = match (&pipeline.shape, pipeline.sources.as_slice()) {
         (Shape::Windowed { extent: Extent::Instant { .. }, .. }, [source]) => {
             let spec = &known[source].spec;
-            let in_parts =
-                spec.layout != Layout::Keyed && (spec.layout != Layout::Windowed || !spec.parts.is_empty());
-            in_parts.then(|| parts_of(&logical, &pipeline.key, spec)).flatten().unwrap_or_default()
+            let with_partials = spec.layout != Layout::Keyed
+                && (spec.layout != Layout::Windowed || !spec.partials.is_empty());
+            with_partials.then(|| partial_merges(&logical, &pipeline.key, spec)).flatten().unwrap_or_default()
         }
         _ => Vec::new(),
     };
@@ -312,34 +312,36 @@ async fn plan_one(
         },
         columns,
         key: pipeline.key.clone(),
-        parts,
+        partials,
     };
     // To find them takes longer than all the rest, and only windows of one source are asked.
-    let mut reads = Vec::new();
+    let mut columns_read = Vec::new();
     if let Shape::Windowed { extent, .. } = &pipeline.shape {
-        reads = check::columns_read(ctx, &logical)?;
-        reads.retain(|column| !added_columns(extent).contains(&column.as_str()));
+        columns_read = check::columns_read(ctx, &logical)?;
+        columns_read.retain(|column| !added_columns(extent).contains(&column.as_str()));
     }
-    if let Some(column) = reads.iter().find(|column| spec.parts.is_empty() && derived(column).is_some()) {
+    if let Some(column) =
+        columns_read.iter().find(|column| spec.partials.is_empty() && derived_column(column).is_some())
+    {
         return Err(refuse(format!(
             "column {column} is computed from samples as they come in and stands in no file; the SELECT must group the rows of \
              gpu_samples by the pipeline's key, and give out nothing else but sum(), count(), min() and max() of them"
         )));
     }
-    let mut carried = carried_columns(&logical);
-    carried.retain(|column| reads.contains(column));
+    let mut pass_through = pass_through_columns(&logical);
+    pass_through.retain(|column| columns_read.contains(column));
     let width_ms = pipeline.shape.width_ms().filter(|_| pipeline.rolls_up.is_some());
-    let level = width_ms.map(|width_ms| Level::of(&pipeline, width_ms, &logical));
+    let rollup = width_ms.map(|width_ms| Rollup::from_pipeline(&pipeline, width_ms, &logical));
     for name in &pipeline.sources {
         ctx.deregister_table(name.as_str())?;
     }
-    let prepared = Prepared::default();
-    Ok(Planned { spec: Arc::new(spec), roots, reads, carried, level, prepared, pipeline })
+    let plan_cache = PlanCache::default();
+    Ok(Planned { spec: Arc::new(spec), roots, columns_read, pass_through, rollup, plan_cache, pipeline })
 }
 
 /// What the SQL of a pipeline of this shape sees of a source: its public columns and what the
 /// runner adds.
-pub fn seen_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef {
+pub fn source_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef {
     let mut fields: Vec<Field> =
         source.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), true)).collect();
     let added: &[&str] = match shape {
@@ -408,11 +410,11 @@ mod tests {
         assert!(jobs.windowed.iter().any(|p| p.spec.name == "usage_1d"));
         let usage = jobs.windowed.iter().find(|p| p.spec.name == "usage_1h").unwrap();
         assert_eq!(
-            usage.reads,
+            usage.columns_read,
             ["cluster", "final_state", "from_time", "gpus_milli", "kind", "pool", "team", "user_name"]
         );
         assert_eq!(
-            usage.carried,
+            usage.pass_through,
             ["cluster", "final_state", "pool", "team", "user_name"],
             "kind is compared"
         );

@@ -27,11 +27,11 @@ use crate::pipeline::definition::Pipeline;
 
 /// Plans kept per pipeline, one for each combination of source schemas. Schemas vary little: text
 /// columns may arrive as ranks (`carried.rs`), and columns may be nullable or not.
-const TEMPLATES: usize = 8;
+const MAX_TEMPLATES: usize = 8;
 
 /// Plans of one pipeline.
 #[derive(Debug, Clone, Default)]
-pub struct Prepared(Arc<Mutex<Vec<Template>>>);
+pub struct PlanCache(Arc<Mutex<Vec<Template>>>);
 
 #[derive(Debug, Clone)]
 struct Template {
@@ -41,13 +41,13 @@ struct Template {
 }
 
 /// What a run puts in the place of a source.
-enum Source {
+enum FilledSource {
     Table(Arc<dyn TableProvider>),
     /// A view, optimized.
     View(LogicalPlan),
 }
 
-impl Prepared {
+impl PlanCache {
     /// Runs the SQL over the pipeline's sources as they are registered in `ctx`.
     ///
     /// Returns the schema of the result and its rows.
@@ -71,13 +71,13 @@ impl Prepared {
             let table = ctx.table_provider(name.as_str()).await?;
             schemas.push(table.schema());
             let view = table.get_logical_plan().map(|plan| state.optimize(&plan)).transpose()?;
-            sources.insert(name.as_str(), view.map_or(Source::Table(table), Source::View));
+            sources.insert(name.as_str(), view.map_or(FilledSource::Table(table), FilledSource::View));
         }
-        let template = match self.known(&schemas) {
+        let template = match self.find(&schemas) {
             Some(plan) => plan,
-            None => self.prepare(ctx, pipeline, schemas).await?,
+            None => self.add(ctx, pipeline, schemas).await?,
         };
-        let filled = fill(&template, &sources)?;
+        let filled = fill_scans(&template, &sources)?;
         let schema = Arc::new(filled.schema().as_arrow().clone());
         let once = OptimizerContext::new().with_max_passes(1);
         let pushed = Optimizer::with_rules(vec![Arc::new(PushDownFilter::new())]).optimize(
@@ -88,12 +88,12 @@ impl Prepared {
         Ok((schema, state.query_planner().create_physical_plan(&pushed, &state).await?))
     }
 
-    fn known(&self, schemas: &[SchemaRef]) -> Option<Arc<LogicalPlan>> {
+    fn find(&self, schemas: &[SchemaRef]) -> Option<Arc<LogicalPlan>> {
         let templates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        templates.iter().find(|known| known.schemas == schemas).map(|known| Arc::clone(&known.plan))
+        templates.iter().find(|find| find.schemas == schemas).map(|find| Arc::clone(&find.plan))
     }
 
-    async fn prepare(
+    async fn add(
         &self,
         ctx: &SessionContext,
         pipeline: &Pipeline,
@@ -107,7 +107,7 @@ impl Prepared {
         let state = empty.state();
         let plan = Arc::new(state.optimize(&state.create_logical_plan(&pipeline.sql).await?)?);
         let mut templates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if templates.len() == TEMPLATES {
+        if templates.len() == MAX_TEMPLATES {
             templates.remove(0);
         }
         templates.push(Template { schemas, plan: Arc::clone(&plan) });
@@ -116,15 +116,15 @@ impl Prepared {
 }
 
 /// The plan with the sources in the place of its scans.
-fn fill(template: &LogicalPlan, sources: &BTreeMap<&str, Source>) -> Result<LogicalPlan> {
+fn fill_scans(template: &LogicalPlan, sources: &BTreeMap<&str, FilledSource>) -> Result<LogicalPlan> {
     let filled = template.clone().transform_down_with_subqueries(|node| {
         let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
         let plan = match sources.get(scan.table_name.table()) {
-            Some(Source::Table(table)) => LogicalPlan::TableScan(TableScan {
+            Some(FilledSource::Table(table)) => LogicalPlan::TableScan(TableScan {
                 source: provider_as_source(Arc::clone(table)),
                 ..scan.clone()
             }),
-            Some(Source::View(view)) => in_place_of(scan, view.clone())?,
+            Some(FilledSource::View(view)) => view_for_scan(scan, view.clone())?,
             None => return Ok(Transformed::no(node)),
         };
         Ok(Transformed::new(plan, true, TreeNodeRecursion::Jump))
@@ -133,7 +133,7 @@ fn fill(template: &LogicalPlan, sources: &BTreeMap<&str, Source>) -> Result<Logi
 }
 
 /// A view with the columns, filters and limit of a scan.
-fn in_place_of(scan: &TableScan, view: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+fn view_for_scan(scan: &TableScan, view: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
     let mut rows = LogicalPlanBuilder::from(view).alias(scan.table_name.clone())?;
     for filter in &scan.filters {
         rows = rows.filter(filter.clone())?;
@@ -172,7 +172,7 @@ WHERE number > 0 AND numbers.id IN (SELECT id FROM numbers GROUP BY id HAVING co
             .unwrap()
     }
 
-    async fn total(prepared: &Prepared, rows: &[(i64, i64)]) -> i64 {
+    async fn total(cache: &PlanCache, rows: &[(i64, i64)]) -> i64 {
         let limits = Limits::default();
         let ctx = session(&runtime(limits).unwrap(), limits);
         let ids = Arc::new(Int64Array::from_iter_values([1, 2]));
@@ -183,25 +183,25 @@ WHERE number > 0 AND numbers.id IN (SELECT id FROM numbers GROUP BY id HAVING co
         // As windows see their source: a view with bounds of its own, which differ from run to run.
         let view = format!("SELECT id, number FROM all_rows WHERE number < {}", rows.len() * 100);
         ctx.register_table("numbers", ctx.sql(&view).await.unwrap().into_view()).unwrap();
-        let (schema, found) = prepared.run(&ctx, &Pipeline::parse("sums.sql", SUMS).unwrap()).await.unwrap();
+        let (schema, found) = cache.run(&ctx, &Pipeline::parse("sums.sql", SUMS).unwrap()).await.unwrap();
         assert_eq!(schema.field(1).name(), "total");
         found.iter().flat_map(|batch| batch.column(1).as_primitive::<Int64Type>().values().to_vec()).sum()
     }
 
-    fn templates(prepared: &Prepared) -> usize {
-        prepared.0.lock().unwrap().len()
+    fn templates(cache: &PlanCache) -> usize {
+        cache.0.lock().unwrap().len()
     }
 
     #[tokio::test]
     async fn runs_share_a_plan_and_not_their_rows() {
-        let prepared = Prepared::default();
-        assert_eq!(total(&prepared, &[(1, 10), (2, -5), (2, 20)]).await, 30);
+        let cache = PlanCache::default();
+        assert_eq!(total(&cache, &[(1, 10), (2, -5), (2, 20)]).await, 30);
         // Three rows of an id are too many, 900 is beyond the bound, and nobody is called 3.
-        assert_eq!(total(&prepared, &[(1, 1), (1, 2), (1, 3), (2, 900), (3, 5), (2, 7)]).await, 7);
-        assert_eq!(total(&prepared, &[]).await, 0);
+        assert_eq!(total(&cache, &[(1, 1), (1, 2), (1, 3), (2, 900), (3, 5), (2, 7)]).await, 7);
+        assert_eq!(total(&cache, &[]).await, 0);
         // A copy is of the same plan.
-        assert_eq!(total(&prepared.clone(), &[(1, 1)]).await, 1);
-        assert_eq!(templates(&prepared), 1);
+        assert_eq!(total(&cache.clone(), &[(1, 1)]).await, 1);
+        assert_eq!(templates(&cache), 1);
     }
 
     #[tokio::test]
@@ -216,10 +216,10 @@ WHERE number > 0 AND numbers.id IN (SELECT id FROM numbers GROUP BY id HAVING co
         let text = SUMS.split_once("SELECT").unwrap().0.replace(", \"names\"", "")
             + "SELECT CAST(id AS VARCHAR) AS name, number AS total FROM numbers WHERE number > 15";
         let pipeline = Pipeline::parse("large.sql", &text).unwrap();
-        let prepared = Prepared::default();
-        let (_, found) = prepared.run(&ctx, &pipeline).await.unwrap();
+        let cache = PlanCache::default();
+        let (_, found) = cache.run(&ctx, &pipeline).await.unwrap();
         assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
-        let execution = prepared.execution(&ctx, &pipeline).await.unwrap().1;
+        let execution = cache.execution(&ctx, &pipeline).await.unwrap().1;
         let shown = displayable(execution.as_ref()).indent(false).to_string();
         assert!(shown.contains("predicate=number@1 > 15"), "{shown}");
     }
@@ -230,14 +230,14 @@ WHERE number > 0 AND numbers.id IN (SELECT id FROM numbers GROUP BY id HAVING co
         let text = SUMS.split_once("SELECT").unwrap().0.replace(", \"names\"", "")
             + "SELECT '' AS name, count(*) AS total FROM numbers";
         let pipeline = Pipeline::parse("count.sql", &text).unwrap();
-        let prepared = Prepared::default();
-        for width in 1..=TEMPLATES + 3 {
+        let cache = PlanCache::default();
+        for width in 1..=MAX_TEMPLATES + 3 {
             let ctx = session(&runtime(limits).unwrap(), limits);
             let column = Arc::new(Int64Array::from_iter_values([1]));
             let columns = (0..width).map(|at| (format!("c{at}"), Arc::clone(&column) as _));
             ctx.register_batch("numbers", RecordBatch::try_from_iter(columns).unwrap()).unwrap();
-            prepared.run(&ctx, &pipeline).await.unwrap();
+            cache.run(&ctx, &pipeline).await.unwrap();
         }
-        assert_eq!(templates(&prepared), TEMPLATES);
+        assert_eq!(templates(&cache), MAX_TEMPLATES);
     }
 }

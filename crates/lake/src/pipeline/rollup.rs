@@ -15,7 +15,7 @@ pub(crate) const START: &str = "window_start";
 
 /// A table that holds another one's windows put together to wider ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Level {
+pub struct Rollup {
     pub table: String,
     pub width_ms: i64,
     /// Columns that name a row, but for the window.
@@ -25,31 +25,31 @@ pub struct Level {
     pub(crate) maxima: BTreeSet<String>,
 }
 
-impl Level {
+impl Rollup {
     /// What a windowed pipeline is to the one that it rolls up; `plan` is that of its SQL.
-    pub fn of(pipeline: &Pipeline, width_ms: i64, plan: &LogicalPlan) -> Self {
+    pub fn from_pipeline(pipeline: &Pipeline, width_ms: i64, plan: &LogicalPlan) -> Self {
         let keys = pipeline.key.iter().filter(|key| *key != START).cloned().collect();
         let (sums, maxima) = (BTreeSet::new(), BTreeSet::new());
-        let mut level = Self { table: pipeline.name.clone(), width_ms, keys, sums, maxima };
+        let mut rollup = Self { table: pipeline.name.clone(), width_ms, keys, sums, maxima };
         let walked = plan.apply(|node| {
             let LogicalPlan::Aggregate(aggregate) = node else { return Ok(Continue) };
-            for (name, column) in aggregate.aggr_expr.iter().filter_map(of_one_column) {
+            for (name, column) in aggregate.aggr_expr.iter().filter_map(single_column) {
                 match name {
-                    "sum" => level.sums.insert(column.name.clone()),
-                    "max" => level.maxima.insert(column.name.clone()),
+                    "sum" => rollup.sums.insert(column.name.clone()),
+                    "max" => rollup.maxima.insert(column.name.clone()),
                     _ => false,
                 };
             }
             Ok(Stop)
         });
         walked.expect("nothing of it fails");
-        level
+        rollup
     }
 }
 
-/// Name and column of an aggregate of one bare column.
-pub(crate) fn of_one_column(expr: &Expr) -> Option<(&str, &Column)> {
-    let Expr::AggregateFunction(AggregateFunction { func, params }) = bare(expr) else { return None };
+/// Name and column of an aggregate of one unaliased column.
+pub(crate) fn single_column(expr: &Expr) -> Option<(&str, &Column)> {
+    let Expr::AggregateFunction(AggregateFunction { func, params }) = unaliased(expr) else { return None };
     match params.args.as_slice() {
         [Expr::Column(column)] if !params.distinct && params.order_by.is_empty() => {
             Some((func.name(), column))
@@ -58,9 +58,9 @@ pub(crate) fn of_one_column(expr: &Expr) -> Option<(&str, &Column)> {
     }
 }
 
-pub(crate) fn bare(expr: &Expr) -> &Expr {
+pub(crate) fn unaliased(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Alias(alias) => bare(&alias.expr),
+        Expr::Alias(alias) => unaliased(&alias.expr),
         other => other,
     }
 }

@@ -42,7 +42,7 @@ impl Facts {
     }
 }
 
-pub(super) fn facts_of(event: &Event) -> Facts {
+pub(super) fn facts_from_event(event: &Event) -> Facts {
     let envelope = event.envelope();
     let id = envelope.map_or(&[][..], |e| e.event_id.as_slice());
     let identity = id.first_chunk().map_or(0, |head| i64::from_le_bytes(*head));
@@ -55,7 +55,7 @@ pub(super) fn facts_of(event: &Event) -> Facts {
         Event::Job(e) => (
             key_hash(cluster, &e.job_id),
             time,
-            says_whether_done(e.kind().as_str_name(), e.step_id.is_none()).then(|| is_terminal(e)),
+            decides_completion(e.kind().as_str_name(), e.step_id.is_none()).then(|| is_terminal(e)),
         ),
         Event::Capacity(e) => (key_hash(cluster, &e.owner), time, Some(false)),
         Event::PoolSample(e) => {
@@ -87,17 +87,17 @@ pub(super) fn facts_of(event: &Event) -> Facts {
 }
 
 /// A step may end a moment after its job, and a device be let go of.
-fn says_whether_done(kind: &str, of_job: bool) -> bool {
+fn decides_completion(kind: &str, of_job: bool) -> bool {
     of_job && !matches!(kind, "DEVICE_HELD" | "DEVICE_RELEASED")
 }
 
 fn is_terminal(event: &JobEvent) -> bool {
-    event.kind() == JobEventKind::Ended && !goes_on(event.final_state.as_deref())
+    event.kind() == JobEventKind::Ended && !continues(event.final_state.as_deref())
 }
 
 /// A job is done when an attempt ended for good. One that was requeued or resized will be followed
 /// by another one.
-fn goes_on(final_state: Option<&str>) -> bool {
+fn continues(final_state: Option<&str>) -> bool {
     matches!(final_state, Some("REQUEUED" | "RESIZED"))
 }
 
@@ -124,9 +124,9 @@ pub(crate) fn facts_from_rows(batch: &RecordBatch, folds: bool) -> Vec<Facts> {
         .as_primitive::<TimestampMicrosecondType>();
     let terminal = |row: usize| match (&kind, &state, &step) {
         (Some(kind), Some(state), Some(step)) => {
-            says_whether_done(kind.value(row), step.is_null(row)).then(|| {
-                let goes_on = goes_on(state.is_valid(row).then(|| state.value(row)));
-                (kind.value(row) == "ENDED" && !goes_on) || kind.value(row) == "OBSERVED"
+            decides_completion(kind.value(row), step.is_null(row)).then(|| {
+                let continues = continues(state.is_valid(row).then(|| state.value(row)));
+                (kind.value(row) == "ENDED" && !continues) || kind.value(row) == "OBSERVED"
             })
         }
         _ => Some(!folds),

@@ -28,7 +28,7 @@ pub fn raw_tables() -> Vec<RawTable> {
             layout: Layout::Raw,
             columns,
             key: key.iter().map(|k| (*k).to_owned()).collect(),
-            parts: Vec::new(),
+            partials: Vec::new(),
         }),
     };
     vec![

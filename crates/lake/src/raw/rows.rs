@@ -9,7 +9,7 @@ use arrow::array::{
 use tidegate_events::{Event, SchemaId};
 
 use super::columns::{Columns, Read, autopilot, dead_letter, insight, scheduler, sizing, step};
-use super::facts::{Facts, facts_of};
+use super::facts::{Facts, facts_from_event};
 use super::table::RawTable;
 use crate::table::{EVENT, KEY, OFFSET, PARTITION};
 use crate::window::MICROS_PER_MS;
@@ -85,7 +85,7 @@ impl RawRows {
     pub fn push(&mut self, offset: u64, event: &Event) {
         if self.columns.push(event) {
             self.offsets.push(offset as i64);
-            self.facts.push(facts_of(event));
+            self.facts.push(facts_from_event(event));
         }
     }
 

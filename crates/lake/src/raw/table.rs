@@ -19,7 +19,7 @@ pub struct RawTable {
 
 impl RawTable {
     /// Whether its keys come back for ever: each event is on its own then.
-    pub fn is_endless(&self) -> bool {
+    pub fn has_endless_keys(&self) -> bool {
         matches!(self.schema, SchemaId::GpuSampleBatch | SchemaId::StepReport | SchemaId::NodeEvent)
     }
 }

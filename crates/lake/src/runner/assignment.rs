@@ -13,15 +13,15 @@ use crate::state::GroupState;
 const NOTE_EVERY: Duration = Duration::from_millis(500);
 
 impl Runner {
-    /// Takes part in the group and reads each partition once, see [`Runner::sweep`].
-    pub(super) async fn sweep_or_rejoin(&mut self, wait: Duration) -> Result<u64> {
-        let swept = async {
+    /// Takes part in the group and reads each partition once, see [`Runner::read_partitions`].
+    pub(super) async fn read_or_rejoin(&mut self, wait: Duration) -> Result<u64> {
+        let read = async {
             self.rebalance(wait).await?;
-            self.sweep().await
+            self.read_partitions().await
         };
-        match swept.await {
+        match read.await {
             Err(fenced @ LakeError::Fenced { .. }) => self.rejoin(fenced).await.map(|()| 0),
-            swept => swept,
+            read => read,
         }
     }
 
@@ -34,7 +34,7 @@ impl Runner {
 
     /// Puts together what is committed, of topics that several processes may keep.
     pub(super) async fn update_joined_or_rejoin(&mut self) -> Result<()> {
-        self.lake.look().await?;
+        self.lake.refresh_snapshots().await?;
         match self.lake.update_joined().await {
             Ok(flushed) => {
                 self.progress.commits += flushed.commits;
@@ -57,55 +57,55 @@ impl Runner {
     }
 
     /// As [`Self::flush_or_rejoin`], and what background work is due.
-    pub(super) async fn flush_and_tidy_or_rejoin(&mut self) -> Result<()> {
+    pub(super) async fn flush_and_maintain_or_rejoin(&mut self) -> Result<()> {
         self.flush_or_rejoin().await?;
-        match maintenance::step(&mut self.lake, &self.pace.maintenance).await {
+        match maintenance::run_due(&mut self.lake, &self.pace.maintenance).await {
             Err(fenced @ LakeError::Fenced { .. }) => self.rejoin(fenced).await,
             tidied => tidied,
         }
     }
 
-    /// Hears what changed in the groups; after `wait`, if there is nothing to hear.
+    /// Hears what changed in the groups; after `wait`, if there is nothing to poll_members.
     pub(super) async fn rebalance(&mut self, wait: Duration) -> Result<()> {
-        if !self.hear().await? && !wait.is_zero() {
+        if !self.poll_members().await? && !wait.is_zero() {
             tokio::time::sleep(wait).await;
-            self.hear().await?;
+            self.poll_members().await?;
         }
         Ok(())
     }
 
-    async fn hear(&mut self) -> Result<bool> {
-        let mut heard = false;
+    async fn poll_members(&mut self) -> Result<bool> {
+        let mut changed = false;
         for index in 0..self.members.len() {
-            heard |= self.hear_member(index).await?;
+            changed |= self.poll_member(index).await?;
         }
-        Ok(heard)
+        Ok(changed)
     }
 
-    async fn hear_member(&mut self, index: usize) -> Result<bool> {
-        let mut heard = false;
+    async fn poll_member(&mut self, index: usize) -> Result<bool> {
+        let mut changed = false;
         while let Some(share) = self.members[index].1.poll(Duration::ZERO)? {
-            heard = true;
+            changed = true;
             self.progress.rebalances += 1;
             match share {
                 Share::Gained(gained) => {
-                    if let Err(e) = self.gain(gained).await {
+                    if let Err(e) = self.attach_partitions(gained).await {
                         // Told only once: a share that could not be taken is taken by joining anew.
-                        self.join_anew().await?;
+                        self.rejoin_group().await?;
                         return Err(e);
                     }
                 }
                 Share::Leaving(leaving) => {
                     self.flush().await?;
-                    self.let_go(&leaving).await?;
+                    self.detach_partitions(&leaving).await?;
                 }
-                Share::Lost(lost) => self.let_go(&lost).await?,
+                Share::Lost(lost) => self.detach_partitions(&lost).await?,
             }
         }
-        Ok(heard)
+        Ok(changed)
     }
 
-    async fn gain(&mut self, gained: Vec<TopicPartition>) -> Result<()> {
+    async fn attach_partitions(&mut self, gained: Vec<TopicPartition>) -> Result<()> {
         self.partitions =
             self.log.topics()?.into_iter().map(|(name, config)| (name, config.partitions)).collect();
         for (topic, partitions) in by_topic(&gained) {
@@ -143,7 +143,7 @@ impl Runner {
         Ok(())
     }
 
-    async fn let_go(&mut self, gone: &[TopicPartition]) -> Result<()> {
+    async fn detach_partitions(&mut self, gone: &[TopicPartition]) -> Result<()> {
         for (topic, partitions) in by_topic(gone) {
             self.lake.detach(&topic, &partitions).await?;
         }
@@ -160,13 +160,13 @@ impl Runner {
         }
         tracing::warn!(%fenced, "joining the group anew");
         self.progress.fenced += 1;
-        self.join_anew().await
+        self.rejoin_group().await
     }
 
     /// Drops everything that is not committed, leaves, and comes back as a new member.
-    async fn join_anew(&mut self) -> Result<()> {
+    async fn rejoin_group(&mut self) -> Result<()> {
         let all: Vec<TopicPartition> = self.cursors.iter().map(|c| c.at.clone()).collect();
-        self.let_go(&all).await?;
+        self.detach_partitions(&all).await?;
         (self.unflushed, self.moved) = (0, false);
         self.join()
     }

@@ -15,7 +15,7 @@ const RAW_BYTES: usize = 4096;
 ///
 /// After a crash in between, the same records are set aside once more: as the same events, which
 /// tables count once.
-pub(super) struct Aside<'a> {
+pub(super) struct RecordRouter<'a> {
     from: &'a TopicPartition,
     /// Partitions of the topic.
     partitions: u32,
@@ -26,7 +26,7 @@ pub(super) struct Aside<'a> {
     batches: Vec<(TopicPartition, u64, Vec<Record>)>,
 }
 
-impl<'a> Aside<'a> {
+impl<'a> RecordRouter<'a> {
     pub fn new(from: &'a TopicPartition, partitions: u32) -> Self {
         Self { from, partitions, dead: 0, misplaced: 0, batches: Vec::new() }
     }

@@ -4,28 +4,29 @@
 use tidegate_events::Event;
 
 /// So much may a clock be ahead, or a time zone be taken for another.
-pub(super) const MOST_AHEAD_MS: i64 = 86_400_000;
+pub(super) const MAX_AHEAD_MS: i64 = 86_400_000;
 /// The years 1 to 9999, ms.
 const YEARS_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
 
 /// Why an event is not taken in.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Outside {
+pub(super) struct OutOfRange {
     pub code: &'static str,
     pub reason: String,
 }
 
-/// Whether an event reaches further than [`MOST_AHEAD_MS`] beyond when it was observed. Where its
+/// Whether an event reaches further than [`MAX_AHEAD_MS`] beyond when it was observed. Where its
 /// observer's clock is ahead as well, or its observer tells no time, `now_ms` counts, the clock of
 /// who takes it in.
-pub(super) fn outside(event: &Event, now_ms: i64) -> Option<Outside> {
+pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
     if let Event::DeadLetter(_) = event {
         return None;
     }
     let (from_ms, to_ms) = (event.event_time_ms(), reach_ms(event));
     if let Some(at_ms) = [from_ms, to_ms].into_iter().find(|at_ms| !YEARS_MS.contains(at_ms)) {
-        let reason = format!("{at_ms} ms since 1970 is outside the years 1 to 9999; the event was left out");
-        return Some(Outside { code: "TIME_OUT_OF_RANGE", reason });
+        let reason =
+            format!("{at_ms} ms since 1970 is outside the years 1 to 9999; the event was left out");
+        return Some(OutOfRange { code: "TIME_OUT_OF_RANGE", reason });
     }
     let told_ms = event.envelope().map_or(0, |envelope| envelope.observed_time_ms);
     let observed_ms = if told_ms > 0 { told_ms.min(now_ms) } else { now_ms };
@@ -35,13 +36,13 @@ pub(super) fn outside(event: &Event, now_ms: i64) -> Option<Outside> {
         _ => to_ms,
     };
     let ahead_ms = at_ms.saturating_sub(observed_ms);
-    (ahead_ms > MOST_AHEAD_MS).then(|| Outside {
+    (ahead_ms > MAX_AHEAD_MS).then(|| OutOfRange {
         code: "TIME_AHEAD",
         reason: format!(
             "it is of a time {} hours after it was observed, and more than {} are not believed; correct the clock of {}; the event \
              was left out",
             ahead_ms / 3_600_000,
-            MOST_AHEAD_MS / 3_600_000,
+            MAX_AHEAD_MS / 3_600_000,
             event.envelope().map_or("its source", |envelope| envelope.source.as_str())
         ),
     })
@@ -84,7 +85,7 @@ mod tests {
     }
 
     fn code(event: &Event) -> Option<&'static str> {
-        outside(event, NOW_MS).map(|why| why.code)
+        check_time(event, NOW_MS).map(|why| why.code)
     }
 
     #[test]

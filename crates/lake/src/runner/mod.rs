@@ -1,4 +1,4 @@
-//! Reads the log and keeps the lake up to date: in one sweep ([`Runner::catch_up`]) or for good
+//! Reads the log and keeps the lake up to date: in one read_partitions ([`Runner::catch_up`]) or for good
 //! ([`Runner::run`]).
 
 mod assignment;
@@ -19,7 +19,7 @@ use crate::error::{LakeError, Result};
 use crate::lake::Lake;
 use crate::maintenance::{self, Maintenance};
 use crate::raw::samples::{SAMPLES_PER_EVENT, weight};
-use dead_letter::Aside;
+use dead_letter::RecordRouter;
 
 /// Consumer group under which progress is noted in a log, for display and to hold retention back;
 /// where several lakes may be of one log, the first part of its name.
@@ -128,7 +128,7 @@ impl Runner {
     /// each topic has a group of its own, so that its partitions are spread evenly whatever becomes
     /// of the others.
     pub async fn start(log: Arc<dyn EventLog>, group: &str, lake: Lake, pace: Pace) -> Result<Self> {
-        let mut runner = Self::of(log, group, lake, pace);
+        let mut runner = Self::new(log, group, lake, pace);
         runner.join()?;
         runner.rebalance(Duration::ZERO).await?;
         Ok(runner)
@@ -136,7 +136,7 @@ impl Runner {
 
     /// Takes all partitions, whatever group reads them: for a lake that nobody else keeps.
     pub async fn start_alone(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
-        let mut runner = Self::of(log, CONSUMER_GROUP, lake, pace);
+        let mut runner = Self::new(log, CONSUMER_GROUP, lake, pace);
         for topic in topics() {
             let member = tidegate_log::sole_member(Arc::clone(&runner.log), CONSUMER_GROUP, &[topic])?;
             runner.members.push((topic, member));
@@ -145,7 +145,7 @@ impl Runner {
         Ok(runner)
     }
 
-    fn of(log: Arc<dyn EventLog>, group: &str, lake: Lake, pace: Pace) -> Self {
+    fn new(log: Arc<dyn EventLog>, group: &str, lake: Lake, pace: Pace) -> Self {
         Self {
             log,
             group: group.into(),
@@ -174,16 +174,16 @@ impl Runner {
         &self.progress
     }
 
-    /// Takes in everything the log holds and commits it. `seen` is told of the progress.
+    /// Takes in everything the log holds and commits it. `on_progress` is told of the progress.
     ///
     /// Where others keep partitions too, it is over when all have committed what the log held at
     /// the beginning, and windows of several tables are put together of that, so that somebody is
     /// left to take over from whoever dies.
-    pub async fn catch_up(&mut self, seen: &mut (dyn FnMut(&Progress) + Send)) -> Result<Progress> {
-        let mut heard = Instant::now();
+    pub async fn catch_up(&mut self, on_progress: &mut (dyn FnMut(&Progress) + Send)) -> Result<Progress> {
+        let mut last_contact = Instant::now();
         let ends = loop {
             match self.ends() {
-                Err(LakeError::Log(LogError::UnknownTopic(_))) if heard.elapsed() < STARTING => {
+                Err(LakeError::Log(LogError::UnknownTopic(_))) if last_contact.elapsed() < STARTING => {
                     tokio::time::sleep(IDLE).await;
                 }
                 ends => break ends?,
@@ -193,19 +193,19 @@ impl Runner {
         let mut targets = None;
         let is_kept = ends.iter().any(|(at, _)| (at.topic.as_str(), at.partition) == Lake::joined_owner());
         loop {
-            let swept = match self.sweep_or_rejoin(idle).await {
+            let read = match self.read_or_rejoin(idle).await {
                 // A broker that has just started does not know its topics at once.
-                Err(LakeError::Log(LogError::UnknownTopic(_))) if heard.elapsed() < STARTING => {
+                Err(LakeError::Log(LogError::UnknownTopic(_))) if last_contact.elapsed() < STARTING => {
                     tokio::time::sleep(IDLE).await;
                     continue;
                 }
-                swept => swept?,
+                read => read?,
             };
-            heard = Instant::now();
+            last_contact = Instant::now();
             self.note_partitions();
-            seen(&self.progress);
+            on_progress(&self.progress);
             idle = Duration::ZERO;
-            if swept == 0 {
+            if read == 0 {
                 if self.unflushed > 0 || self.moved {
                     self.flush_or_rejoin().await?;
                 } else if self.reached(&ends)? {
@@ -220,7 +220,7 @@ impl Runner {
                 }
             }
         }
-        seen(&self.progress);
+        on_progress(&self.progress);
         Ok(self.progress.clone())
     }
 
@@ -229,7 +229,7 @@ impl Runner {
     pub async fn run(
         &mut self,
         mut stop: watch::Receiver<bool>,
-        seen: &mut (dyn FnMut(&Progress) + Send),
+        on_progress: &mut (dyn FnMut(&Progress) + Send),
     ) -> Result<()> {
         let mut refreshed = Instant::now();
         let mut flushed = Instant::now();
@@ -237,8 +237,8 @@ impl Runner {
         let mut retained = Instant::now();
         let mut fresh = false;
         while !*stop.borrow_and_update() {
-            let read = match self.sweep_or_rejoin(Duration::ZERO).await {
-                Err(LakeError::Log(away)) if is_away(&away) => {
+            let read = match self.read_or_rejoin(Duration::ZERO).await {
+                Err(LakeError::Log(away)) if is_unavailable(&away) => {
                     tracing::warn!(%away, "waiting for the log");
                     tokio::time::sleep(IDLE).await;
                     continue;
@@ -248,12 +248,12 @@ impl Runner {
             fresh |= read > 0;
             let due = self.pace.refresh_every.is_some_and(|every| refreshed.elapsed() >= every);
             if due && (fresh || self.lake.is_shared()) {
-                self.lake.look().await?;
+                self.lake.refresh_snapshots().await?;
                 self.lake.refresh().await?;
                 (refreshed, fresh) = (Instant::now(), false);
             }
             if (self.unflushed > 0 || self.moved) && flushed.elapsed() >= self.pace.flush_every {
-                self.flush_and_tidy_or_rejoin().await?;
+                self.flush_and_maintain_or_rejoin().await?;
                 flushed = Instant::now();
             }
             if joined_updated.is_none_or(|at| at.elapsed() >= self.pace.joined_every) {
@@ -262,13 +262,13 @@ impl Runner {
             }
             if retained.elapsed() >= RETAIN_EVERY {
                 match self.apply_retention().await {
-                    Err(LakeError::Log(away)) if is_away(&away) => {}
+                    Err(LakeError::Log(away)) if is_unavailable(&away) => {}
                     applied => applied?,
                 }
                 retained = Instant::now();
             }
             self.note_partitions();
-            seen(&self.progress);
+            on_progress(&self.progress);
             if read == 0 {
                 tokio::select! {
                     () = tokio::time::sleep(IDLE) => {}
@@ -283,7 +283,7 @@ impl Runner {
     /// Compacts, applies retention and deletes unreferenced files, as far as it is due.
     pub async fn maintain(&mut self) -> Result<()> {
         self.apply_retention().await?;
-        maintenance::step(&mut self.lake, &self.pace.maintenance).await
+        maintenance::run_due(&mut self.lake, &self.pace.maintenance).await
     }
 
     /// Drops records past retention that every group has passed. One process does it: who keeps the
@@ -303,7 +303,7 @@ impl Runner {
     }
 
     /// Reads each partition once. Returns the number of records read.
-    async fn sweep(&mut self) -> Result<u64> {
+    async fn read_partitions(&mut self) -> Result<u64> {
         let mut read = 0;
         let bound = self.pace.flush_events.saturating_mul(SAMPLES_PER_EVENT);
         for index in 0..self.cursors.len() {
@@ -315,7 +315,7 @@ impl Runner {
             }
             let at = cursor.at;
             if records.is_empty() {
-                self.take_in(&at, Vec::new(), next).await?;
+                self.ingest(&at, Vec::new(), next).await?;
                 (self.cursors[index].next, self.moved) = (next, true);
                 continue;
             }
@@ -325,7 +325,7 @@ impl Runner {
             let end = last.offset + 1;
             read += records.len() as u64;
             self.progress.records += records.len() as u64;
-            self.take_in(&at, records, end).await?;
+            self.ingest(&at, records, end).await?;
             (self.cursors[index].next, self.moved) = (end, true);
             if limit.is_some_and(|limit| end >= limit) || self.unflushed >= bound {
                 self.flush().await?;
@@ -359,29 +359,29 @@ impl Runner {
         here.filter_map(|s| s.recover_to).min()
     }
 
-    async fn take_in(&mut self, at: &TopicPartition, records: Vec<StoredRecord>, end: u64) -> Result<()> {
+    async fn ingest(&mut self, at: &TopicPartition, records: Vec<StoredRecord>, end: u64) -> Result<()> {
         let mut intake = self.lake.intake(&at.topic, at.partition);
         let now_ms = chrono::Utc::now().timestamp_millis();
-        let mut aside = Aside::new(at, self.partitions.get(&at.topic).copied().unwrap_or(1));
+        let mut router = RecordRouter::new(at, self.partitions.get(&at.topic).copied().unwrap_or(1));
         for StoredRecord { offset, record } in records {
             match Event::decode(record.schema, &record.payload) {
-                Ok(event) if let Some(why) = future_guard::outside(&event, now_ms) => {
-                    aside.dead_letter(offset, record, None, why.code, &why.reason)?;
+                Ok(event) if let Some(why) = future_guard::check_time(&event, now_ms) => {
+                    router.dead_letter(offset, record, None, why.code, &why.reason)?;
                 }
-                Ok(event) if aside.belongs_here(&event) => {
+                Ok(event) if router.belongs_here(&event) => {
                     intake.push(offset, &event);
                     self.unflushed += weight(&event);
                 }
-                Ok(event) => aside.misplaced(offset, &event, record),
+                Ok(event) => router.misplaced(offset, &event, record),
                 Err(e) => {
                     let at_ms = Some(record.event_time_ms);
-                    aside.dead_letter(offset, record, at_ms, "UNDECODABLE", &e.to_string())?;
+                    router.dead_letter(offset, record, at_ms, "UNDECODABLE", &e.to_string())?;
                 }
             }
         }
-        self.progress.undecodable += aside.dead;
-        self.progress.misplaced += aside.misplaced;
-        aside.append(self.log.as_ref())?;
+        self.progress.undecodable += router.dead;
+        self.progress.misplaced += router.misplaced;
+        router.append(self.log.as_ref())?;
         self.lake.absorb(intake, end)
     }
 
@@ -415,7 +415,7 @@ pub fn topic_group(group: &str, topic: &str) -> String {
 
 /// Whether the log, or a topic of it, may be back soon. A broker that has just started does not
 /// know its topics at once.
-fn is_away(error: &LogError) -> bool {
+fn is_unavailable(error: &LogError) -> bool {
     error.is_passing() || matches!(error, LogError::UnknownTopic(_))
 }
 

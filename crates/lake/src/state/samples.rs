@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use super::dedup::DedupWindow;
 use crate::error::Result;
 use crate::raw::facts::EventId;
-use crate::raw::samples::{Picked, SampleChunk, gather};
+use crate::raw::samples::{RunRef, SampleChunk, gather};
 
 /// Rows of a record batch: few enough that its columns stay in the CPU cache until they are in the
 /// file.
@@ -71,7 +71,7 @@ impl SamplesState {
         }
         order.iter_mut().for_each(|(device, ..)| *device = ranks[*device as usize]);
         order.sort_unstable();
-        let sorted: Vec<Picked<'_>> = order.into_iter().map(|(.., place)| runs[place as usize]).collect();
+        let sorted: Vec<RunRef<'_>> = order.into_iter().map(|(.., place)| runs[place as usize]).collect();
         batches(&sorted).into_iter().map(move |rows| Ok(gather(&sorted[rows], partition, &schema)?))
     }
 
@@ -94,19 +94,19 @@ impl SamplesState {
     }
 }
 
-fn picked(chunks: &[Arc<SampleChunk>]) -> impl Iterator<Item = Picked<'_>> {
-    chunks.iter().flat_map(|chunk| chunk.runs.iter().map(|run| Picked { chunk: chunk.as_ref(), run: *run }))
+fn picked(chunks: &[Arc<SampleChunk>]) -> impl Iterator<Item = RunRef<'_>> {
+    chunks.iter().flat_map(|chunk| chunk.runs.iter().map(|run| RunRef { chunk: chunk.as_ref(), run: *run }))
 }
 
 /// Cluster, node, GPU and MIG slice: what rows are sorted by before their time.
-fn device<'a>(run: &Picked<'a>) -> [&'a str; 4] {
+fn device<'a>(run: &RunRef<'a>) -> [&'a str; 4] {
     let message = run.message();
     let mig = run.run.mig.map_or("", |mig| run.text(mig));
     [run.text(message.cluster), run.text(message.node), run.text(run.run.uuid), mig]
 }
 
 /// Cuts runs into stretches of about [`BATCH_ROWS`] rows.
-fn batches(runs: &[Picked<'_>]) -> Vec<std::ops::Range<usize>> {
+fn batches(runs: &[RunRef<'_>]) -> Vec<std::ops::Range<usize>> {
     let (mut batches, mut begin, mut rows) = (Vec::new(), 0, 0);
     for (place, picked) in runs.iter().enumerate() {
         rows += picked.run.ticks as usize;
@@ -134,7 +134,7 @@ impl PartitionStream for HeldRows {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (partition, schema) = (self.partition, Arc::clone(&self.schema));
         let batches = self.chunks.clone().into_iter().flat_map(move |chunk| {
-            let runs: Vec<Picked<'_>> = picked(std::slice::from_ref(&chunk)).collect();
+            let runs: Vec<RunRef<'_>> = picked(std::slice::from_ref(&chunk)).collect();
             let rows =
                 |rows: std::ops::Range<usize>| gather(&runs[rows], partition, &schema).map_err(Into::into);
             batches(&runs).into_iter().map(rows).collect::<Vec<_>>()

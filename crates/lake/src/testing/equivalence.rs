@@ -170,7 +170,8 @@ impl Feed<'_> {
     }
 
     async fn open(&self) -> Result<(Lake, usize)> {
-        let mut lake = Lake::open(self.root, self.plan.clone(), Limits::default(), Sharing::Alone).await?;
+        let mut lake =
+            Lake::open(self.root, self.plan.clone(), Limits::default(), Sharing::Exclusive).await?;
         let mut start = u64::MAX;
         let topics: std::collections::BTreeSet<&str> =
             self.plan.groups.iter().map(|g| g.raw.schema.topic()).collect();

@@ -21,13 +21,13 @@ use crate::error::Result;
 type Make = Box<dyn Fn() -> Result<LogicalPlan> + Send + Sync>;
 
 /// A view whose plan is made at the first question.
-pub struct LazyTable {
+pub struct DeferredView {
     schema: SchemaRef,
     make: Make,
     made: OnceLock<Result<ViewTable, String>>,
 }
 
-impl LazyTable {
+impl DeferredView {
     /// `make` gives a plan with this schema.
     pub fn new(schema: SchemaRef, make: impl Fn() -> Result<LogicalPlan> + Send + Sync + 'static) -> Self {
         Self { schema, make: Box::new(make), made: OnceLock::new() }
@@ -39,14 +39,14 @@ impl LazyTable {
     }
 }
 
-impl fmt::Debug for LazyTable {
+impl fmt::Debug for DeferredView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LazyTable").field("schema", &self.schema).finish_non_exhaustive()
+        f.debug_struct("DeferredView").field("schema", &self.schema).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl TableProvider for LazyTable {
+impl TableProvider for DeferredView {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -21,21 +21,21 @@ use futures::StreamExt;
 use tokio::sync::Mutex;
 
 use crate::engine::memory::QueryPool;
-use crate::engine::view_cache::{Held, Rows, Slot};
+use crate::engine::view_cache::{QueryViews, ViewRows, ViewSlot};
 use crate::error::Result;
-use crate::views::deferred::LazyTable;
+use crate::views::deferred::DeferredView;
 
 /// A view whose rows are computed at the first question, within the limits of the query that asks.
 #[derive(Debug)]
-pub struct OnceTable {
+pub struct MaterializedView {
     name: String,
-    view: LazyTable,
-    slot: Arc<Slot>,
-    /// Held by the query that computes the rows; others wait for it.
+    view: DeferredView,
+    slot: Arc<ViewSlot>,
+    /// QueryViews by the query that computes the rows; others wait for it.
     computing: Mutex<()>,
 }
 
-impl OnceTable {
+impl MaterializedView {
     /// `make` gives a plan with this schema.
     pub fn provider(
         name: &str,
@@ -44,7 +44,7 @@ impl OnceTable {
     ) -> Arc<dyn TableProvider> {
         Arc::new(Self {
             name: name.to_owned(),
-            view: LazyTable::new(schema, make),
+            view: DeferredView::new(schema, make),
             slot: Arc::default(),
             computing: Mutex::default(),
         })
@@ -52,24 +52,24 @@ impl OnceTable {
 
     /// The rows, which the query then holds: as it read them before, as they are kept, or computed
     /// now.
-    async fn rows(&self, state: &dyn Session) -> Result<Arc<Rows>, DataFusionError> {
-        let held = state.config().get_extension::<Held>().unwrap_or_default();
+    async fn rows(&self, state: &dyn Session) -> Result<Arc<ViewRows>, DataFusionError> {
+        let held = state.config().get_extension::<QueryViews>().unwrap_or_default();
         let pool = state.runtime_env().memory_pool.downcast_ref::<QueryPool>();
         // Parts of one query may meet here, too. Nobody waits in a circle: views do not read
         // themselves.
         let _computing = self.computing.lock().await;
-        if let Some(rows) = held.rows_of(&self.slot) {
+        if let Some(rows) = held.rows(&self.slot) {
             return Ok(rows);
         }
         let rows = match self.slot.rows() {
             Some(rows) => {
-                pool.inspect(|pool| pool.kept().asked_for(&self.slot));
+                pool.inspect(|pool| pool.view_cache().mark_used(&self.slot));
                 rows
             }
             None => {
                 // A query that is given up here leaves nothing, and the next one begins anew.
                 let rows = Arc::new(self.compute(state, &held).await?);
-                pool.inspect(|pool| pool.kept().keep(&self.slot, &rows, pool.kept_most()));
+                pool.inspect(|pool| pool.view_cache().insert(&self.slot, &rows, pool.max_cached_bytes()));
                 rows
             }
         };
@@ -77,30 +77,30 @@ impl OnceTable {
         Ok(rows)
     }
 
-    async fn compute(&self, state: &dyn Session, held: &Held) -> Result<Rows, DataFusionError> {
+    async fn compute(&self, state: &dyn Session, held: &QueryViews) -> Result<ViewRows, DataFusionError> {
         let claimed =
             MemoryConsumer::new(format!("the view {}", self.name)).register(&state.runtime_env().memory_pool);
         let mut plan = self.view.scan(state, None, &[], None).await?;
-        if let Some(watch) = held.watch() {
-            plan = watch.over(plan)?;
+        if let Some(guard) = held.guard() {
+            plan = guard.guard(plan)?;
         }
         let mut stream = execute_stream(plan, state.task_ctx())?;
         let (mut rows, mut buffers) = (Vec::new(), Buffers::default());
         while let Some(batch) = stream.next().await {
-            let batch = without_waste(&batch?)?;
+            let batch = compacted(&batch?)?;
             // The lake's own work has to go on, so it is not watched and nothing is claimed for it.
-            if held.watch().is_some() {
+            if held.guard().is_some() {
                 claimed.try_grow(buffers.add(&batch))?;
             }
             rows.push(batch);
         }
-        Ok(Rows::new(MemTable::try_new(self.view.schema(), vec![rows])?, claimed))
+        Ok(ViewRows::new(MemTable::try_new(self.view.schema(), vec![rows])?, claimed))
     }
 }
 
 /// Text of a filtered batch may hold the text of all rows that were filtered; this copies what is
 /// used.
-fn without_waste(batch: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
+fn compacted(batch: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
     let columns = batch.columns().iter().map(|column| match column.data_type() {
         DataType::Utf8View => Arc::new(column.as_string_view().gc()),
         _ => Arc::clone(column),
@@ -132,7 +132,7 @@ impl Buffers {
 }
 
 #[async_trait]
-impl TableProvider for OnceTable {
+impl TableProvider for MaterializedView {
     fn schema(&self) -> SchemaRef {
         self.view.schema()
     }
@@ -161,19 +161,19 @@ mod tests {
     use datafusion::prelude::SessionContext;
 
     use super::*;
-    use crate::engine::view_cache::Watch;
+    use crate::engine::view_cache::QueryGuard;
     use crate::engine::{self, Limits};
 
     const LIMIT: usize = 64 << 20;
-    /// Rows that take 8 MiB.
+    /// ViewRows that take 8 MiB.
     const ROWS: usize = 1 << 20;
 
     /// Counts how often views are computed.
     #[derive(Clone, Default)]
     struct Computed(Arc<AtomicUsize>);
 
-    impl Watch for Computed {
-        fn over(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    impl QueryGuard for Computed {
+        fn guard(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
             self.0.fetch_add(1, Ordering::Relaxed);
             Ok(plan)
         }
@@ -194,13 +194,13 @@ mod tests {
             let ctx = engine::session(&self.runtime, Limits::default());
             let plan = ctx.sql(&format!("SELECT value FROM generate_series(1, {rows})")).await.unwrap();
             let (schema, plan) = (Arc::new(plan.schema().as_arrow().clone()), plan.into_unoptimized_plan());
-            OnceTable::provider("numbers", schema, move || Ok(plan.clone()))
+            MaterializedView::provider("numbers", schema, move || Ok(plan.clone()))
         }
 
         /// A session of a query that may read the views by these names.
         fn query(&self, views: &[(&str, &Arc<dyn TableProvider>)]) -> SessionContext {
             let ctx = engine::session(&self.runtime, Limits::default());
-            let held = Arc::new(Held::watched(self.computed.clone()));
+            let held = Arc::new(QueryViews::guarded(self.computed.clone()));
             ctx.state_ref().write().config_mut().set_extension(held);
             for (name, view) in views {
                 ctx.register_table(*name, Arc::clone(view)).unwrap();

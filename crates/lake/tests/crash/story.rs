@@ -113,7 +113,8 @@ impl Story {
             let retain_bytes = (topic == SchemaId::GpuSampleBatch.topic()).then_some(16 << 10);
             log.create_topic(topic, TopicConfig { partitions: 1, retain_ms: None, retain_bytes }).unwrap();
         }
-        let lake = Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Alone).await;
+        let lake =
+            Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Exclusive).await;
         let runner = Runner::start_alone(Arc::clone(&log), lake.unwrap(), pace).await.unwrap();
         (log, runner)
     }

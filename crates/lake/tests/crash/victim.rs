@@ -28,10 +28,10 @@ struct State {
     seen: usize,
     /// What was done last before it met its fate.
     met: Option<String>,
-    goes_on: bool,
+    continues: bool,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { fate: None, seen: 0, met: None, goes_on: false });
+static STATE: Mutex<State> = Mutex::new(State { fate: None, seen: 0, met: None, continues: false });
 static CHANGED: Condvar = Condvar::new();
 
 fn state() -> MutexGuard<'static, State> {
@@ -51,7 +51,7 @@ pub fn met() -> Option<String> {
 
 /// Lets one that hangs go on.
 pub fn go_on() {
-    state().goes_on = true;
+    state().continues = true;
     CHANGED.notify_all();
 }
 
@@ -75,7 +75,7 @@ pub fn see(done: &str, place: &Path) {
         }
         // Others of its threads stand still as well.
         Fate::Hangs if number >= at => {
-            drop(CHANGED.wait_while(state, |state| !state.goes_on));
+            drop(CHANGED.wait_while(state, |state| !state.continues));
         }
         _ => {}
     }

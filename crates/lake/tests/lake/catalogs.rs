@@ -29,7 +29,7 @@ async fn a_catalog_that_nobody_reads_is_freed() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut process = Process::start(&root, &plan).await;
-    process.take_in(&history(1, 10));
+    process.ingest(&history(1, 10));
     let mut lake = process.lake;
     lake.refresh().await.unwrap();
 

@@ -32,7 +32,7 @@ pub struct Process {
 
 impl Process {
     pub async fn start(root: &Url, plan: &Plan) -> Self {
-        let mut lake = Lake::open(root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
+        let mut lake = Lake::open(root, plan.clone(), Limits::default(), Sharing::Exclusive).await.unwrap();
         let mut next = BTreeMap::new();
         for group in &plan.groups {
             let topic = group.raw.schema.topic();
@@ -41,7 +41,7 @@ impl Process {
         Self { lake, next }
     }
 
-    pub fn take_in(&mut self, events: &[Event]) {
+    pub fn ingest(&mut self, events: &[Event]) {
         for (topic, next) in &mut self.next {
             let here: Vec<&Event> = events.iter().filter(|event| event.schema().topic() == topic).collect();
             let mut intake = self.lake.intake(topic, 0);
@@ -117,7 +117,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     let undisturbed = {
         let folder = tempfile::tempdir().unwrap();
         let mut process = Process::start(&Url::from_directory_path(folder.path()).unwrap(), &plan).await;
-        process.take_in(&events);
+        process.ingest(&events);
         process.lake.flush().await.unwrap();
         process.lake.update_joined().await.unwrap();
         process.shown().await
@@ -126,7 +126,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     let (folder, links) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut process = Process::start(&root, &plan).await;
-    process.take_in(parts[0]);
+    process.ingest(parts[0]);
     process.lake.flush().await.unwrap();
     process.lake.update_joined().await.unwrap();
     drop(process);
@@ -137,7 +137,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     }
 
     let mut process = Process::start(&root, &plan).await;
-    process.take_in(parts[1]);
+    process.ingest(parts[1]);
     for log in &logs {
         counting::take(log);
     }
@@ -151,10 +151,10 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     }
 
     // The next commit is followed by a checkpoint, and that by a cleaning.
-    process.take_in(parts[2]);
+    process.ingest(parts[2]);
     process.lake.flush().await.unwrap();
     let maintenance = Maintenance::default();
-    maintenance::step(&mut process.lake, &maintenance).await.unwrap();
+    maintenance::run_due(&mut process.lake, &maintenance).await.unwrap();
     let kept = maintenance.keep_log.num_seconds() as u64 / SECONDS_PER_COMMIT;
     for log in &logs {
         assert!(checkpoint(log, VERSIONS - 1).exists());
@@ -166,7 +166,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
         assert!(allowed.contains(&left), "{left} files are left in {}", log.display());
     }
     let after = Instant::now();
-    process.take_in(parts[3]);
+    process.ingest(parts[3]);
     process.lake.flush().await.unwrap();
     println!(
         "flush over {VERSIONS} versions of {tables:?}: {took:?}; after a cleaning: {:?}",

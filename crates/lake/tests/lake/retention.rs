@@ -83,7 +83,7 @@ struct Kept {
 }
 
 impl Kept {
-    async fn take_in(&mut self, plan: &Plan, events: &[Event]) {
+    async fn ingest(&mut self, plan: &Plan, events: &[Event]) {
         for group in &plan.groups {
             let topic = group.raw.schema.topic();
             let mut intake = self.lake.intake(topic, 0);
@@ -137,13 +137,13 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
-    let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
+    let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Exclusive).await.unwrap();
     for group in &plan.groups {
         lake.attach(group.raw.schema.topic(), &[0]).await.unwrap();
     }
     let mut kept = Kept { lake, next: 0 };
     for day in history().chunks(48) {
-        kept.take_in(&plan, day).await;
+        kept.ingest(&plan, day).await;
     }
     let hours = |from: i64, to: i64| {
         format!(
@@ -160,7 +160,7 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
 
     let days = keep(&[("gpu_samples", 2), ("gpu_1m", 2), ("device_ledger_1m", 3)]);
     let retention = Retention::new(days, &plan).unwrap();
-    maintenance::step(
+    maintenance::run_due(
         &mut kept.lake,
         &Maintenance { retention: retention.clone(), ..Maintenance::default() },
     )
@@ -185,7 +185,7 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     for event in &mut late {
         event.envelope_mut().source = "late".into();
     }
-    kept.take_in(&plan, &late).await;
+    kept.ingest(&plan, &late).await;
     assert_eq!(kept.ask(&old).await, old_before, "hours whose samples are gone");
     assert_eq!(kept.ask(&new).await, new_before);
     let teams = "SELECT count(DISTINCT team) AS n FROM ledger_1h WHERE job_id = 'j'";
@@ -205,7 +205,7 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     let written = segments();
     let keep_versions = Duration::zero();
     let all = Maintenance { retention, keep_versions, commits_to_vacuum: 1, ..Maintenance::default() };
-    maintenance::step(&mut kept.lake, &all).await.unwrap();
+    maintenance::run_due(&mut kept.lake, &all).await.unwrap();
     assert!(segments() < written, "{} of {written} files", segments());
     assert_eq!(kept.ask(&new).await, new_before);
     assert!(kept.number("SELECT unix_ms(min(window_start)) AS t FROM gpu_1m").await > START_MS + HOUR_MS);

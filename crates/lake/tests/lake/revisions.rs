@@ -51,7 +51,7 @@ async fn late_events_revise_the_windows_they_touch() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
-    let mut lake = Lake::open(&root, plan, Limits::default(), Sharing::Alone).await.unwrap();
+    let mut lake = Lake::open(&root, plan, Limits::default(), Sharing::Exclusive).await.unwrap();
     lake.attach("jobs", &[0]).await.unwrap();
 
     let on_time = [

@@ -55,7 +55,7 @@ impl Process {
         self.cursors.push((at, start as usize));
     }
 
-    async fn let_go(&mut self, at: (&'static str, u32)) {
+    async fn detach_partitions(&mut self, at: (&'static str, u32)) {
         self.lake.detach(at.0, &[at.1]).await.unwrap();
         self.cursors.retain(|(kept, _)| *kept != at);
     }
@@ -82,7 +82,7 @@ impl Process {
             Ok(_) => true,
             Err(LakeError::Fenced { .. }) => {
                 for (at, _) in self.cursors.clone() {
-                    self.let_go(at).await;
+                    self.detach_partitions(at).await;
                 }
                 false
             }
@@ -99,7 +99,7 @@ async fn committed(root: &Url, plan: &Plan) -> Contents {
 async fn undisturbed(log: &Log, plan: &Plan) -> Contents {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
-    let mut process = Process::start(&root, plan, Sharing::Alone).await;
+    let mut process = Process::start(&root, plan, Sharing::Exclusive).await;
     for (at, _) in log {
         process.gain(*at).await;
     }
@@ -132,7 +132,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
                 0..3 => processes[who].gain(at).await,
                 3 => {
                     processes[who].flush().await;
-                    processes[who].let_go(at).await;
+                    processes[who].detach_partitions(at).await;
                 }
                 4 => {
                     let process = &mut processes[who];
@@ -206,7 +206,7 @@ async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
     // The second takes it over and commits nothing; the first even learns of the new version before
     // it tries.
     second.gain(("jobs", 2)).await;
-    first.lake.look().await.unwrap();
+    first.lake.refresh_snapshots().await.unwrap();
     let refused = first.lake.flush().await.unwrap_err();
     assert!(matches!(refused, LakeError::Fenced { partition: Some(2), .. }), "{refused}");
     assert_eq!(committed(&root, &plan).await["jobs"].num_rows(), jobs.len());

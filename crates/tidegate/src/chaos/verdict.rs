@@ -132,7 +132,7 @@ async fn undisturbed(
         log.append(&at, Batch { producer, first_seq: 0, records })?;
     }
     let url = folder_url(&data.lake())?;
-    let lake = Lake::open(&url, plan.clone(), Limits::default(), Sharing::Alone).await?;
+    let lake = Lake::open(&url, plan.clone(), Limits::default(), Sharing::Exclusive).await?;
     Runner::start_alone(log, lake, Pace::default()).await?.catch_up(&mut |_| {}).await?;
     contents(&url, plan).await
 }

@@ -32,7 +32,7 @@ pub fn catalog() -> Catalog {
             column("start_time", timestamp_type(), "When it began."),
         ],
         key: vec!["job_id".into()],
-        parts: Vec::new(),
+        partials: Vec::new(),
     });
     let times = [Some(1_614_816_000_000_000), None, Some(1_614_816_000_500_000)];
     let rows = RecordBatch::try_new(

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::SEVENTHS;
+use super::cluster::Cluster;
 use super::fact::Fact;
-use super::site::Site;
 
 /// Why GPUs are idle that somebody waits for, in the order in which a minute is shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,16 +23,16 @@ pub enum Claim {
 
 pub const CLAIMS: [Claim; 4] = [Claim::Quota, Claim::Fragment, Claim::Gang, Claim::Fit];
 
-/// What became of the idle GPUs of a site at an instant, units; lists are by node.
+/// What became of the idle GPUs of a cluster at an instant, units; lists are by node.
 #[derive(Debug)]
 pub struct Claimed {
     /// Idle, and neither held somewhere nor claimed.
     pub left: Vec<i64>,
-    /// Held by jobs of which nobody knows the node.
+    /// JobMinute by jobs of which nobody knows the node.
     pub taken: Vec<i64>,
     /// By claim, in the order of [`CLAIMS`].
     pub claimed: Vec<[i64; CLAIMS.len()]>,
-    /// Held by such jobs beyond what was idle.
+    /// JobMinute by such jobs beyond what was idle.
     pub beyond: i64,
 }
 
@@ -40,15 +40,15 @@ pub struct Claimed {
 /// gets nothing.
 type Request<'a> = (&'a str, &'a str, &'a str, &'a str, i64, i64, i64);
 
-pub fn claims(site: &Site<'_>) -> Claimed {
-    let mut claimed = taken_by_number(site);
+pub fn claims(cluster: &Cluster<'_>) -> Claimed {
+    let mut claimed = taken_by_number(cluster);
     let mut unused: i64 = claimed.left.iter().sum();
-    if unused == 0 || site.waits.is_empty() {
+    if unused == 0 || cluster.waits.is_empty() {
         return claimed;
     }
-    let mut waits: Vec<&Fact<'_>> = site.waits.iter().map(|index| site.fact(*index)).collect();
+    let mut waits: Vec<&Fact<'_>> = cluster.waits.iter().map(|index| cluster.fact(*index)).collect();
     waits.sort_by_cached_key(|wait| {
-        let priority = site.priorities.get(wait.job);
+        let priority = cluster.priorities.get(wait.job);
         (priority.is_none(), Reverse(priority), wait.c, wait.job)
     });
     let mut in_vain: BTreeSet<Request<'_>> = BTreeSet::new();
@@ -57,7 +57,7 @@ pub fn claims(site: &Site<'_>) -> Claimed {
         if in_vain.contains(&request) {
             continue;
         }
-        let got = claimed.serve(site, wait);
+        let got = claimed.serve(cluster, wait);
         if got == 0 {
             in_vain.insert(request);
         }
@@ -70,13 +70,13 @@ pub fn claims(site: &Site<'_>) -> Claimed {
 }
 
 /// Jobs of which only the number of GPUs is known take theirs first, in order of the nodes' names.
-fn taken_by_number(site: &Site<'_>) -> Claimed {
-    let left: Vec<i64> = site.nodes.iter().map(|node| node.idle()).collect();
+fn taken_by_number(cluster: &Cluster<'_>) -> Claimed {
+    let left: Vec<i64> = cluster.nodes.iter().map(|node| node.idle()).collect();
     let nodes = left.len();
     let mut claimed =
         Claimed { left, taken: vec![0; nodes], claimed: vec![[0; CLAIMS.len()]; nodes], beyond: 0 };
-    for ((pool, _), mut wanted) in site.held_somewhere() {
-        for node in (0..nodes).filter(|node| site.nodes[*node].serves(pool)) {
+    for ((pool, _), mut wanted) in cluster.held_in_pools() {
+        for node in (0..nodes).filter(|node| cluster.nodes[*node].serves(pool)) {
             let part = wanted.min(claimed.left[node]);
             claimed.left[node] -= part;
             claimed.taken[node] += part;
@@ -89,11 +89,11 @@ fn taken_by_number(site: &Site<'_>) -> Claimed {
 
 impl Claimed {
     /// What the wait claims, units.
-    fn serve(&mut self, site: &Site<'_>, wait: &Fact<'_>) -> i64 {
+    fn serve(&mut self, cluster: &Cluster<'_>, wait: &Fact<'_>) -> i64 {
         let may_use = |node: &usize| {
             self.left[*node] > 0
-                && site.nodes[*node].serves(wait.pool)
-                && site.nodes[*node].admits(wait.team, wait.user)
+                && cluster.nodes[*node].serves(wait.pool)
+                && cluster.nodes[*node].admits(wait.team, wait.user)
         };
         let mut usable: Vec<usize> = (0..self.left.len()).filter(may_use).collect();
         let total: i64 = usable.iter().map(|node| self.left[*node]).sum();

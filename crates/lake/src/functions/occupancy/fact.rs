@@ -35,7 +35,7 @@ pub enum Kind {
 
 impl Kind {
     /// As `occupancy_facts` names it.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "node" => Self::Node,
             "reserved" => Self::Reserved,

@@ -1,14 +1,14 @@
-//! One minute of a watched cluster: the instants of [`super::site`] added up, laid on devices, and
+//! One minute of a watched cluster: the instants of [`super::cluster`] added up, laid on devices, and
 //! told apart by what these did.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::claims::{CLAIMS, claims};
 use super::class::{ClassName, NO_DEMAND, class_of};
+use super::cluster::Cluster;
 use super::fact::{Fact, Kind};
-use super::held::{Held, held_classes};
+use super::job_minute::{JobMinute, job_classes};
 use super::node::{Device, Health, Node};
-use super::site::Site;
 use super::{SEVENTHS, gpu_ms};
 
 /// GPU × ms of one class in the minute. What is not known or does not apply is empty.
@@ -25,7 +25,7 @@ pub struct Row<'a> {
 
 /// A node over the minute; sums in units × ms.
 #[derive(Debug, Default)]
-struct Whole<'a> {
+struct NodeMinute<'a> {
     /// ms for which it was there; of a node that nobody registered, for which somebody held it.
     present: i64,
     is_registered: bool,
@@ -38,7 +38,7 @@ struct Whole<'a> {
     imbalance: i64,
     claimed: [i64; CLAIMS.len()],
     named: BTreeMap<Device<'a>, BTreeMap<&'a str, i64>>,
-    /// Of a device: held at most as a whole.
+    /// Of a device: held at most as a node.
     of_device: BTreeMap<Device<'a>, i64>,
     /// ms in which somebody held it by name.
     wall: BTreeMap<Device<'a>, i64>,
@@ -46,7 +46,7 @@ struct Whole<'a> {
     seen: BTreeSet<(&'a str, &'a str)>,
     /// By device, ms in which nobody held it by name and it was unhealthy or lost, or drained.
     ill: BTreeMap<Device<'a>, (i64, i64)>,
-    /// Held by a job before the first step of its attempt, and the number of that.
+    /// JobMinute by a job before the first step of its attempt, and the number of that.
     starting: BTreeMap<&'a str, (i64, i64)>,
 }
 
@@ -61,7 +61,7 @@ struct DeviceMinute<'a> {
     wall: i64,
     unhealthy: i64,
     drained: i64,
-    /// Unhealthy or drained. Not their sum: each is rounded down to whole ms, and so is this.
+    /// Unhealthy or drained. Not their sum: each is rounded down to node ms, and so is this.
     unusable: i64,
     held: BTreeMap<&'a str, i64>,
 }
@@ -78,26 +78,26 @@ impl DeviceMinute<'_> {
 
 /// The rows of `[begin, end)`, in order. `facts` are in order and lie inside.
 pub fn minute<'a>(facts: &'a [Fact<'a>], begin: i64, end: i64) -> Vec<Row<'a>> {
-    let mut site = Site::new(facts);
-    let mut wholes: Vec<Whole<'a>> = site.names.iter().map(|_| Whole::default()).collect();
+    let mut cluster = Cluster::new(facts);
+    let mut nodes: Vec<NodeMinute<'a>> = cluster.names.iter().map(|_| NodeMinute::default()).collect();
     let mut somewhere: BTreeMap<&str, i64> = BTreeMap::new();
     let (mut beyond, mut now) = (0, begin);
     let sampled = sampled_devices(facts);
     while now < end {
-        site.advance(now);
-        let next = site.next_change().map_or(end, |next| next.min(end));
+        cluster.advance(now);
+        let next = cluster.next_change().map_or(end, |next| next.min(end));
         let ms = next - now;
-        let claimed = claims(&site);
-        for ((_, job), units) in site.held_somewhere() {
+        let claimed = claims(&cluster);
+        for ((_, job), units) in cluster.held_in_pools() {
             *somewhere.entry(job).or_default() += units * ms;
         }
         beyond += claimed.beyond * ms;
-        for (index, whole) in wholes.iter_mut().enumerate() {
-            let name = site.names[index];
+        for (index, node) in nodes.iter_mut().enumerate() {
+            let name = cluster.names[index];
             let devices = sampled.get(name).map_or(&[][..], Vec::as_slice);
-            whole.add(&site, index, ms, devices);
-            whole.taken += claimed.taken[index] * ms;
-            for (sum, units) in whole.claimed.iter_mut().zip(claimed.claimed[index]) {
+            node.add(&cluster, index, ms, devices);
+            node.taken += claimed.taken[index] * ms;
+            for (sum, units) in node.claimed.iter_mut().zip(claimed.claimed[index]) {
                 *sum += units * ms;
             }
         }
@@ -108,8 +108,8 @@ pub fn minute<'a>(facts: &'a [Fact<'a>], begin: i64, end: i64) -> Vec<Row<'a>> {
         |job, class, formula, gpu_ms| Row { node: "", gpu: "", mig: "", job, class, formula, gpu_ms };
     rows.extend(somewhere.into_iter().map(|(job, units)| nowhere(job, "unknown", "hold", gpu_ms(units))));
     rows.push(nowhere("", "imbalance", "hold", -gpu_ms(beyond)));
-    for (name, whole) in site.names.iter().zip(&wholes) {
-        whole.rows(name, facts, &site, &mut rows);
+    for (name, node) in cluster.names.iter().zip(&nodes) {
+        node.rows(name, facts, &cluster, &mut rows);
     }
     rows.retain(|row| row.gpu_ms != 0);
     rows.sort();
@@ -125,10 +125,10 @@ fn sampled_devices<'a>(facts: &[Fact<'a>]) -> BTreeMap<&'a str, Vec<Device<'a>>>
     sampled
 }
 
-impl<'a> Whole<'a> {
+impl<'a> NodeMinute<'a> {
     /// Adds an instant that lasted `ms`.
-    fn add(&mut self, site: &Site<'a>, index: usize, ms: i64, sampled: &[Device<'a>]) {
-        let node = &site.nodes[index];
+    fn add(&mut self, cluster: &Cluster<'a>, index: usize, ms: i64, sampled: &[Device<'a>]) {
+        let node = &cluster.nodes[index];
         self.is_registered |= node.is_registered;
         self.present += if node.is_registered || node.held > 0 { ms } else { 0 };
         self.has += node.has * ms;
@@ -137,8 +137,8 @@ impl<'a> Whole<'a> {
         self.idle += node.idle() * ms;
         self.imbalance += node.imbalance() * ms;
         for (device, jobs) in &node.named {
-            let whole = site.devices.sevenths(site.names[index], *device) * 1_000;
-            *self.of_device.entry(*device).or_default() += jobs.values().sum::<i64>().min(whole) * ms;
+            let node = cluster.devices.sevenths(cluster.names[index], *device) * 1_000;
+            *self.of_device.entry(*device).or_default() += jobs.values().sum::<i64>().min(node) * ms;
             *self.wall.entry(*device).or_default() += ms;
             for (job, units) in jobs {
                 *self.named.entry(*device).or_default().entry(job).or_default() += units * ms;
@@ -151,7 +151,7 @@ impl<'a> Whole<'a> {
         if node.is_registered || node.held > 0 {
             self.add_ill(node, ms, sampled);
         }
-        self.add_starting(site, node, ms);
+        self.add_starting(cluster, node, ms);
     }
 
     fn add_ill(&mut self, node: &Node<'a>, ms: i64, sampled: &[Device<'a>]) {
@@ -165,8 +165,8 @@ impl<'a> Whole<'a> {
         }
     }
 
-    fn add_starting(&mut self, site: &Site<'a>, node: &Node<'a>, ms: i64) {
-        for fact in site.starting.iter().map(|index| site.fact(*index)) {
+    fn add_starting(&mut self, cluster: &Cluster<'a>, node: &Node<'a>, ms: i64) {
+        for fact in cluster.starting.iter().map(|index| cluster.fact(*index)) {
             let named: i64 = node.named.values().filter_map(|jobs| jobs.get(fact.job)).sum();
             let held = named + node.unnamed.get(fact.job).copied().unwrap_or(0);
             if held > 0 {
@@ -177,15 +177,15 @@ impl<'a> Whole<'a> {
         }
     }
 
-    fn rows(&self, name: &'a str, facts: &[Fact<'a>], site: &Site<'a>, rows: &mut Vec<Row<'a>>) {
+    fn rows(&self, name: &'a str, facts: &[Fact<'a>], cluster: &Cluster<'a>, rows: &mut Vec<Row<'a>>) {
         let samples: Vec<&Fact<'a>> =
             facts.iter().filter(|fact| fact.kind == Kind::Sample && fact.node == name).collect();
-        let mut devices = self.devices(name, &samples, site);
+        let mut devices = self.devices(name, &samples, cluster);
         let beyond = self.place_unnamed(&mut devices);
-        let (mut jobs, mut held) = (BTreeMap::<&str, Held<'a>>::new(), 0);
+        let (mut jobs, mut held) = (BTreeMap::<&str, JobMinute<'a>>::new(), 0);
         for device in &devices {
             held += device.held_ms();
-            for (job, did) in did(device) {
+            for (job, did) in activity_by_job(device) {
                 jobs.entry(job).or_default().add(device.device, did);
             }
         }
@@ -196,7 +196,7 @@ impl<'a> Whole<'a> {
         for (job, did) in jobs {
             let steps = facts.iter().find(|f| f.kind == Kind::Steps && f.node == name && f.job == job);
             let starting = self.starting.get(job).map(|(units, attempt)| (gpu_ms(*units), *attempt));
-            for (device, (class, formula), gpu_ms) in held_classes(&did, steps, starting) {
+            for (device, (class, formula), gpu_ms) in job_classes(&did, steps, starting) {
                 rows.push(Row { node: name, gpu: device.0, mig: device.1, job, class, formula, gpu_ms });
             }
         }
@@ -205,7 +205,7 @@ impl<'a> Whole<'a> {
 
     /// The devices that were sampled or are held by name. Of a GPU that is cut, its slices show
     /// what it does; it has what they leave.
-    fn devices(&self, name: &'a str, samples: &[&Fact<'a>], site: &Site<'a>) -> Vec<DeviceMinute<'a>> {
+    fn devices(&self, name: &'a str, samples: &[&Fact<'a>], cluster: &Cluster<'a>) -> Vec<DeviceMinute<'a>> {
         let known = samples.iter().map(|sample| (sample.gpu, sample.mig)).chain(self.named.keys().copied());
         let mut keys: BTreeSet<Device<'a>> = known.collect();
         let cut: BTreeSet<Device<'a>> = keys.iter().filter(|(_, mig)| !mig.is_empty()).copied().collect();
@@ -215,9 +215,10 @@ impl<'a> Whole<'a> {
             let sevenths = match is_cut {
                 true => {
                     let slices = cut.iter().filter(|(gpu, _)| *gpu == device.0);
-                    (SEVENTHS - slices.map(|slice| site.devices.sevenths(name, *slice)).sum::<i64>()).max(0)
+                    (SEVENTHS - slices.map(|slice| cluster.devices.sevenths(name, *slice)).sum::<i64>())
+                        .max(0)
                 }
-                false => site.devices.sevenths(name, device),
+                false => cluster.devices.sevenths(name, device),
             };
             let mut found = samples.iter().filter(|s| (s.gpu, s.mig) == device && !is_cut);
             let sums = found.by_ref().fold([0; 4], |[a, b, c, d], s| [a + s.a, b + s.b, c + s.c, d + s.d]);
@@ -227,7 +228,7 @@ impl<'a> Whole<'a> {
             // What a GPU that is cut has beside its slices takes what rounding leaves of them.
             let of_slices = || {
                 let slices = cut.iter().filter(|(gpu, _)| *gpu == device.0);
-                slices.map(|slice| part_of(self.present, site.devices.sevenths(name, *slice))).sum::<i64>()
+                slices.map(|slice| part_of(self.present, cluster.devices.sevenths(name, *slice))).sum::<i64>()
             };
             let capacity =
                 if is_cut && sevenths > 0 { self.present - of_slices() } else { part(self.present) };
@@ -344,7 +345,7 @@ fn part_of(ms: i64, sevenths: i64) -> i64 {
 /// Splits what a device did among its holders, in ms: active, unseen, idle, empty. Time without
 /// samples is unseen. Each kind is split in proportion to the time that the kinds before it left to
 /// each holder, so rounding never changes a holder's total.
-fn did<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]> {
+fn activity_by_job<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]> {
     let mut rest = device.held_ms();
     let mut take = |known: i64| {
         let part = rest.min(known);
@@ -363,14 +364,14 @@ fn did<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]> {
     did
 }
 
-/// A whole shared out in proportion, rounded down cumulatively, in order of the names.
-fn divided<'a>(whole: i64, weights: impl Iterator<Item = (&'a str, i64)>) -> BTreeMap<&'a str, i64> {
+/// A node shared out in proportion, rounded down cumulatively, in order of the names.
+fn divided<'a>(node: i64, weights: impl Iterator<Item = (&'a str, i64)>) -> BTreeMap<&'a str, i64> {
     let weights: BTreeMap<&str, i64> = weights.filter(|(_, weight)| *weight > 0).collect();
     let total: i128 = weights.values().map(|weight| i128::from(*weight)).sum();
     let (mut before, mut reached) = (0_i128, 0_i64);
     let part = |(job, weight): (&'a str, i64)| {
         before += i128::from(weight);
-        let up_to = (i128::from(whole) * before / total) as i64;
+        let up_to = (i128::from(node) * before / total) as i64;
         (job, up_to - std::mem::replace(&mut reached, up_to))
     };
     weights.into_iter().map(part).collect()

@@ -4,7 +4,7 @@
 //! A query gathers *facts* (a node that is there, a job on it, a job that waits), each with the
 //! time for which it holds. Between two changes nothing moves, so every sum is exact. [`minute`]
 //! adds up one minute of a watched cluster, device by device; [`stretches`] tells how long so many
-//! GPUs were idle, and why, where no agent watches. Both use the same [`site`] and the same
+//! GPUs were idle, and why, where no agent watches. Both use the same [`cluster`] and the same
 //! [`claims`].
 //!
 //! GPUs count in *units*, sevenths of a thousandth of a GPU, so that shares and MIG slices are
@@ -12,12 +12,12 @@
 
 mod claims;
 mod class;
+mod cluster;
 mod fact;
 pub mod function;
-mod held;
+mod job_minute;
 mod minute;
 mod node;
-mod site;
 mod stretches;
 #[cfg(test)]
 mod tests;

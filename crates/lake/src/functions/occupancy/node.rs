@@ -37,11 +37,11 @@ pub struct Node<'a> {
     pub reserved: Vec<(&'a str, &'a str)>,
     /// By device, what each job holds of it by name.
     pub named: BTreeMap<Device<'a>, BTreeMap<&'a str, i64>>,
-    /// GPUs that each job holds here without a known device. `Site` sets them, because they depend on
+    /// GPUs that each job holds here without a known device. `Cluster` sets them, because they depend on
     /// the job's other nodes.
     pub unnamed: BTreeMap<&'a str, i64>,
     /// Each job's share of the node and the devices known for it.
-    pub parts: BTreeMap<&'a str, Part>,
+    pub parts: BTreeMap<&'a str, JobPart>,
     /// Devices on which a process of a job was seen that nobody gave to it.
     pub seen: BTreeSet<(&'a str, &'a str)>,
     pub lost: BTreeSet<&'a str>,
@@ -54,7 +54,7 @@ pub struct Node<'a> {
 /// GPUs of one job on one node, in thousandths. A MIG slice counts as a whole GPU here, as it does
 /// for schedulers, although it is only some sevenths of one.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Part {
+pub struct JobPart {
     /// The attempt's GPUs divided equally among its nodes.
     pub share: i64,
     /// Devices that the job is known to hold.
@@ -128,7 +128,7 @@ impl<'a> Node<'a> {
             true => (holds.seen, BTreeMap::new()),
             false => (holds.given, holds.seen),
         };
-        self.parts.insert(job, Part { share: holds.own, devices: named.values().sum() });
+        self.parts.insert(job, JobPart { share: holds.own, devices: named.values().sum() });
         for ((gpu, _), _) in seen.into_iter().filter(|(device, _)| !named.contains_key(device)) {
             self.seen.insert((job, gpu));
         }
@@ -163,7 +163,7 @@ impl<'a> Node<'a> {
         self.lost_free = (lost as i64 * GPU).min((self.has - self.held).max(0));
     }
 
-    /// Held by nobody and not lost.
+    /// JobMinute by nobody and not lost.
     pub fn free(&self) -> i64 {
         (self.has - self.held - self.lost_free).max(0)
     }
@@ -181,7 +181,7 @@ impl<'a> Node<'a> {
         if self.health == Health::Drained { self.free() } else { 0 }
     }
 
-    /// Held beyond what there is, less than nothing.
+    /// JobMinute beyond what there is, less than nothing.
     pub fn imbalance(&self) -> i64 {
         (self.has - self.held).min(0)
     }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::SEVENTHS;
 use super::claims::{CLAIMS, claims};
 use super::class::{ClassName, NO_DEMAND, class_of};
+use super::cluster::Cluster;
 use super::fact::{Fact, Kind};
-use super::site::Site;
 
 /// So many GPUs of a class, as long as nothing changes.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,21 +24,21 @@ pub struct Stretch<'a> {
 }
 
 /// What a class has: pool, model and thousandths.
-type Level<'a> = (&'a str, &'a str, i64);
+type Amount<'a> = (&'a str, &'a str, i64);
 
 /// Stretches of what nobody held, from the first node on; without nodes there is nothing to be
 /// idle. `facts` are in order.
 pub fn stretches<'a>(facts: &'a [Fact<'a>]) -> Vec<Stretch<'a>> {
     let first_node = facts.iter().filter(|fact| fact.kind == Kind::Node).map(|fact| fact.from).min();
     let Some(begin) = first_node else { return Vec::new() };
-    let mut made = Vec::new();
-    let mut running: BTreeMap<ClassName, (i64, Level<'a>)> = BTreeMap::new();
+    let mut finished = Vec::new();
+    let mut running: BTreeMap<ClassName, (i64, Amount<'a>)> = BTreeMap::new();
     let (mut pools, mut models) = (BTreeSet::new(), BTreeSet::new());
     let mut registered: Vec<&Fact<'_>> = facts.iter().filter(|fact| fact.kind == Kind::Node).collect();
     registered.sort_by_key(|fact| std::cmp::Reverse(fact.from));
-    let mut site = Site::new(facts);
-    while let Some(now) = site.next_change() {
-        site.advance(now);
+    let mut cluster = Cluster::new(facts);
+    while let Some(now) = cluster.next_change() {
+        cluster.advance(now);
         while let Some(node) = registered.pop_if(|node| node.from <= now) {
             pools.insert(node.pool);
             models.insert(node.gpu_model());
@@ -50,40 +50,40 @@ pub fn stretches<'a>(facts: &'a [Fact<'a>]) -> Vec<Stretch<'a>> {
             if names.len() == 1 { names.first().copied().unwrap_or("") } else { "" }
         };
         let (pool, model) = (only(&pools), only(&models));
-        for (name, gpus_milli) in levels(&site) {
+        for (name, gpus_milli) in amounts(&cluster) {
             // What is held too much is of no pool.
-            let level = if name.0 == "imbalance" { ("", "", gpus_milli) } else { (pool, model, gpus_milli) };
-            if running.get(&name).is_some_and(|(_, before)| *before == level) {
+            let amount = if name.0 == "imbalance" { ("", "", gpus_milli) } else { (pool, model, gpus_milli) };
+            if running.get(&name).is_some_and(|(_, before)| *before == amount) {
                 continue;
             }
-            if let Some((from, before)) = running.insert(name, (now, level)) {
-                made.extend(stretch(name, from, now, before));
+            if let Some((from, before)) = running.insert(name, (now, amount)) {
+                finished.extend(stretch(name, from, now, before));
             }
         }
     }
-    made.sort();
-    made
+    finished.sort();
+    finished
 }
 
 fn stretch<'a>(
     (class, formula): ClassName,
     from: i64,
     to: i64,
-    (pool, gpu_model, gpus_milli): Level<'a>,
+    (pool, gpu_model, gpus_milli): Amount<'a>,
 ) -> Option<Stretch<'a>> {
     (gpus_milli != 0).then_some(Stretch { from, to, class, formula, pool, gpu_model, gpus_milli })
 }
 
 /// What each class has now, thousandths.
-fn levels(site: &Site<'_>) -> Vec<(ClassName, i64)> {
-    let claimed = claims(site);
-    let sum = |of: &dyn Fn(usize) -> i64| -> i64 { (0..site.nodes.len()).map(of).sum() };
-    let mut levels = vec![
-        (("unhealthy", "capacity"), sum(&|n| site.nodes[n].unhealthy())),
-        (("drained", "capacity"), sum(&|n| site.nodes[n].drained())),
+fn amounts(cluster: &Cluster<'_>) -> Vec<(ClassName, i64)> {
+    let claimed = claims(cluster);
+    let sum = |of: &dyn Fn(usize) -> i64| -> i64 { (0..cluster.nodes.len()).map(of).sum() };
+    let mut amounts = vec![
+        (("unhealthy", "capacity"), sum(&|n| cluster.nodes[n].unhealthy())),
+        (("drained", "capacity"), sum(&|n| cluster.nodes[n].drained())),
         (NO_DEMAND, sum(&|n| claimed.left[n])),
-        (("imbalance", "hold"), sum(&|n| site.nodes[n].imbalance()) - claimed.beyond),
+        (("imbalance", "hold"), sum(&|n| cluster.nodes[n].imbalance()) - claimed.beyond),
     ];
-    levels.extend(CLAIMS.map(|claim| (class_of(claim), sum(&|n| claimed.claimed[n][claim as usize]))));
-    levels.into_iter().map(|(name, units)| (name, units / SEVENTHS)).collect()
+    amounts.extend(CLAIMS.map(|claim| (class_of(claim), sum(&|n| claimed.claimed[n][claim as usize]))));
+    amounts.into_iter().map(|(name, units)| (name, units / SEVENTHS)).collect()
 }

@@ -28,7 +28,7 @@ fn sample(node: &'static str, gpu: &'static str, active: i64) -> Fact<'static> {
     Fact { node, gpu, gpus: 7, a: active, b: MINUTE - active, d: MINUTE, ..fact(Kind::Sample) }
 }
 
-/// Whole GPU-minutes by node, job and class; a tenth of one is `.1`.
+/// NodeMinute GPU-minutes by node, job and class; a tenth of one is `.1`.
 fn ledger(mut facts: Vec<Fact<'static>>) -> Vec<String> {
     facts.sort_unstable();
     let mut sums = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `least_in_force(rank, from, to)`: which of many intervals has the least rank, from when to when.
+//! `least_in_force(rank, from, to)`: which of many intervals has the least_ranks rank, from when to when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
 use datafusion::common::Result;
 
-use super::Sweep;
+use super::SweepAggregate;
 use crate::table::timestamp_type;
 
-pub(super) fn function() -> Sweep {
+pub(super) fn function() -> SweepAggregate {
     let arguments = vec![DataType::Int64, timestamp_type(), timestamp_type()];
     let result = vec![
         Field::new("rank", DataType::Int64, true),
         Field::new("from_time", timestamp_type(), true),
         Field::new("to_time", timestamp_type(), true),
     ];
-    Sweep::new("least_in_force", arguments, result, body)
+    SweepAggregate::new("least_in_force", arguments, result, body)
 }
 
 fn body(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     let rank = columns[0].as_primitive::<Int64Type>();
     let [from, to] = [1, 2].map(|at| columns[at].as_primitive::<TimestampMicrosecondType>());
     let row = |((rank, from), to)| Some((rank?, from?, to));
-    let spans = least(rank.iter().zip(from).zip(to).filter_map(row));
+    let spans = least_ranks(rank.iter().zip(from).zip(to).filter_map(row));
     let times =
         |times: TimestampMicrosecondArray| Arc::new(times.with_data_type(timestamp_type())) as ArrayRef;
     Ok(vec![
@@ -36,7 +36,7 @@ fn body(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
 
 /// Rank, from and to of the stretches; without `to` an interval lasts. Intervals of the same rank
 /// count as one.
-fn least(intervals: impl Iterator<Item = (i64, i64, Option<i64>)>) -> Vec<(i64, i64, Option<i64>)> {
+fn least_ranks(intervals: impl Iterator<Item = (i64, i64, Option<i64>)>) -> Vec<(i64, i64, Option<i64>)> {
     let mut changes: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
     for (rank, from, to) in intervals.filter(|(_, from, to)| to.is_none_or(|to| *from < to)) {
         changes.entry(from).or_default().push((rank, 1));
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_least_rank_is_in_force_while_its_interval_lasts() {
-        let spans = |intervals: &[(i64, i64, Option<i64>)]| least(intervals.iter().copied());
+        let spans = |intervals: &[(i64, i64, Option<i64>)]| least_ranks(intervals.iter().copied());
         assert_eq!(spans(&[]), []);
         // 1 begins within 2 and ends within it; 3 outlasts both.
         let three = [(2, 10, Some(40)), (1, 20, Some(30)), (3, 5, None)];

@@ -22,7 +22,7 @@ type Body = fn(&[ArrayRef]) -> Result<Vec<ArrayRef>>;
 
 /// One such aggregate.
 #[derive(Debug, Clone)]
-pub struct Sweep {
+pub struct SweepAggregate {
     name: &'static str,
     arguments: Vec<DataType>,
     signature: Signature,
@@ -30,7 +30,7 @@ pub struct Sweep {
     body: Body,
 }
 
-impl Sweep {
+impl SweepAggregate {
     /// All of them.
     pub fn udafs() -> [AggregateUDF; 2] {
         [least_in_force::function(), placed::function()].map(AggregateUDF::from)
@@ -42,19 +42,19 @@ impl Sweep {
     }
 }
 
-impl PartialEq for Sweep {
+impl PartialEq for SweepAggregate {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
-impl Eq for Sweep {}
-impl std::hash::Hash for Sweep {
+impl Eq for SweepAggregate {}
+impl std::hash::Hash for SweepAggregate {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.name.hash(state);
     }
 }
 
-impl AggregateUDFImpl for Sweep {
+impl AggregateUDFImpl for SweepAggregate {
     fn name(&self) -> &str {
         self.name
     }
@@ -71,7 +71,7 @@ impl AggregateUDFImpl for Sweep {
         Ok(self.arguments.iter().enumerate().map(field).collect())
     }
     fn accumulator(&self, _args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Kept { rows: vec![Vec::new(); self.arguments.len()], of: self.clone() }))
+        Ok(Box::new(GroupRows { rows: vec![Vec::new(); self.arguments.len()], of: self.clone() }))
     }
 }
 
@@ -87,12 +87,12 @@ fn one_list(values: ArrayRef) -> Result<ScalarValue> {
 
 /// The rows of a group so far: pieces of each column.
 #[derive(Debug)]
-struct Kept {
-    of: Sweep,
+struct GroupRows {
+    of: SweepAggregate,
     rows: Vec<Vec<ArrayRef>>,
 }
 
-impl Kept {
+impl GroupRows {
     fn columns(&self) -> Result<Vec<ArrayRef>> {
         let whole = |(pieces, data_type): (&Vec<ArrayRef>, &DataType)| {
             if pieces.is_empty() {
@@ -104,7 +104,7 @@ impl Kept {
     }
 }
 
-impl Accumulator for Kept {
+impl Accumulator for GroupRows {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         for (pieces, column) in self.rows.iter_mut().zip(values) {
             pieces.push(Arc::clone(column));
@@ -124,8 +124,8 @@ impl Accumulator for Kept {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let made = (self.of.body)(&self.columns()?)?;
-        one_list(Arc::new(StructArray::try_new(self.of.result.clone(), made, None)?))
+        let result = (self.of.body)(&self.columns()?)?;
+        one_list(Arc::new(StructArray::try_new(self.of.result.clone(), result, None)?))
     }
 
     fn size(&self) -> usize {

@@ -8,10 +8,10 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringViewArray, Timest
 use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
 use datafusion::common::Result;
 
-use super::Sweep;
+use super::SweepAggregate;
 use crate::table::timestamp_type;
 
-pub(super) fn function() -> Sweep {
+pub(super) fn function() -> SweepAggregate {
     let text = DataType::Utf8View;
     let arguments = vec![text.clone(), text.clone(), text.clone(), timestamp_type(), DataType::Int64];
     let result = vec![
@@ -19,7 +19,7 @@ pub(super) fn function() -> Sweep {
         Field::new("at", timestamp_type(), true),
         Field::new("milli", DataType::Int64, true),
     ];
-    Sweep::new("placed", arguments, result, body)
+    SweepAggregate::new("placed", arguments, result, body)
 }
 
 fn body(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {

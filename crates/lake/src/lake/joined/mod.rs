@@ -17,8 +17,8 @@ use tidegate_events::SchemaId;
 
 use self::plan::{Extent, RecomputePlan, windows_in};
 use self::recompute::{Inputs, Recompute};
-use super::publish::Rows;
-use super::{Flushed, Lake, Sharing};
+use super::publish::Visibility;
+use super::{CommitStats, Lake, Sharing};
 use crate::delta::Change;
 use crate::error::{LakeError, Result};
 use crate::exec::run::first_time;
@@ -34,15 +34,15 @@ pub(super) const OWNER: (&str, u32) = ("job_events", 0);
 impl Lake {
     /// Recomputes what commits invalidated since the last time. A crash in between loses only the
     /// work.
-    pub async fn update_joined(&mut self) -> Result<Flushed> {
-        let mut flushed = Flushed::default();
+    pub async fn update_joined(&mut self) -> Result<CommitStats> {
+        let mut flushed = CommitStats::default();
         let is_owner = self.states.contains_key(&(OWNER.0.to_owned(), OWNER.1));
         // While an interrupted flush is repaired, the tables of its group stand at two offsets.
         let repairs = self.states.values().any(|state| state.recover_to.is_some());
         if repairs || (self.sharing == Sharing::Shared && !is_owner) {
             return Ok(flushed);
         }
-        self.observed.update(&self.plan, &self.stores).await?;
+        self.watermarks.update(&self.plan, &self.stores).await?;
         let joined = self.states.values().filter(|state| state.group.feeds_joined);
         let watermark = joined.filter_map(|state| state.watermark()).max();
         for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
@@ -58,10 +58,10 @@ impl Lake {
         Ok(flushed)
     }
 
-    /// The committed tables. Rows in memory belong to no version, so they are not read.
+    /// The committed tables. Visibility in memory belong to no version, so they are not read.
     async fn inputs(&self, planned: &Planned) -> Result<Inputs> {
-        let catalog = self.catalog_of(Rows::Committed).await?;
-        Ok(Inputs { catalog, watermarks: self.observed.by(&planned.roots) })
+        let catalog = self.build_catalog(Visibility::Committed).await?;
+        Ok(Inputs { catalog, watermarks: self.watermarks.for_tables(&planned.roots) })
     }
 
     /// Refuses to get ahead of another joined table that this one reads: what that table lacks now
@@ -231,7 +231,7 @@ impl Lake {
         planned: &Planned,
         plan: RecomputePlan,
         inputs: &Inputs,
-        flushed: &mut Flushed,
+        flushed: &mut CommitStats,
     ) -> Result<()> {
         let segment = planned.pipeline.shape.segment().expect("joined pipelines have segments");
         let commits = plan.commits(segment);
@@ -262,7 +262,7 @@ impl Lake {
         &mut self,
         planned: &Planned,
         change: Change,
-        flushed: &mut Flushed,
+        flushed: &mut CommitStats,
     ) -> Result<()> {
         if change.progress.is_empty() && change.adds.is_empty() && change.removes.is_empty() {
             return Ok(());

@@ -12,7 +12,7 @@ use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
 
 use super::super::publish::split_segments;
-use super::super::revision::revise;
+use super::super::revision::revise_segment;
 use super::plan::Segments;
 use super::width_us;
 use crate::batch::sort::sorted;
@@ -80,7 +80,9 @@ impl Recompute<'_> {
             }
             let rows = sorted(&concat(&planned.spec.public_schema(), &rows)?, &planned.spec.key)?;
             let shape = &planned.pipeline.shape;
-            let Some(rows) = revise(shape, &planned.spec, &rows, &old, self.closed_before)? else { continue };
+            let Some(rows) = revise_segment(shape, &planned.spec, &rows, &old, self.closed_before)? else {
+                continue;
+            };
             let values = vec![(PARTITION, "0".to_owned()), (SEGMENT, name)];
             adds.extend(self.store.write(values, &[rows]).await?);
             removes.extend(old_files);

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::{Column, MissingReason};
 
-use super::metrics::{METRICS, REASONS, metric};
+use super::metrics::{METRICS, REASONS, metric_index};
 use super::processes;
 use crate::raw::facts::{EventId, key_hash};
 use crate::window::MICROS_PER_MS;
@@ -162,7 +162,7 @@ impl SampleChunk {
         self.rows += batch.devices.len() as u32 * ticks;
         let mut others: Vec<&Column> = Vec::new();
         for column in batch.columns.iter().filter(|column| !column.value_delta.is_empty()) {
-            match metric(&column.name) {
+            match metric_index(&column.name) {
                 Some(place) => {
                     self.push_values(place, first_row, column, ticks as usize);
                     self.metrics[place].push_growth(first_run, &column.first_growth);
@@ -313,12 +313,12 @@ impl SampleChunk {
 
 /// A run together with the chunk it is in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Picked<'a> {
+pub(crate) struct RunRef<'a> {
     pub chunk: &'a SampleChunk,
     pub run: Run,
 }
 
-impl<'a> Picked<'a> {
+impl<'a> RunRef<'a> {
     pub fn message(&self) -> &'a Message {
         &self.chunk.messages[self.run.message as usize]
     }

@@ -9,8 +9,8 @@ use arrow::array::{ArrayRef, Int64Array};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use std::sync::Arc;
 
-use super::chunk::{Picked, Values};
-use super::metrics::metric;
+use super::chunk::{RunRef, Values};
+use super::metrics::metric_index;
 
 /// Growth of a counter and the time of it, µs, for each row of the runs. Both are NULL where the
 /// growth is not known.
@@ -18,8 +18,8 @@ use super::metrics::metric;
 /// Where samples in between could not be read, the next one that could counts the growth over all
 /// of the time. A counter that is less than it was began anew; what it had counted up to there
 /// since the sample before is not known.
-pub(super) fn growth(runs: &[Picked<'_>], rows: usize, counter: usize) -> (ArrayRef, ArrayRef) {
-    let interval = metric("interval_us").expect("a metric");
+pub(super) fn growth(runs: &[RunRef<'_>], rows: usize, counter: usize) -> (ArrayRef, ArrayRef) {
+    let interval = metric_index("interval_us").expect("a metric");
     let mut column = Column {
         growth: vec![0; rows],
         time: vec![0; rows],

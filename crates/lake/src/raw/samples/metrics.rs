@@ -9,7 +9,7 @@ use tidegate_events::SchemaId;
 use crate::raw::table::RawTable;
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
 
-/// Name with unit, and meaning. A metric that is not here stands in `other_metrics`; a name is
+/// Name with unit, and meaning. A metric_index that is not here stands in `other_metrics`; a name is
 /// never given another unit.
 ///
 /// Ratios are averages over the time since the sample before, in millionths. Counters only grow,
@@ -153,7 +153,7 @@ pub const REASONS: [&str; 4] = ["NOT_SUPPORTED", "NO_PERMISSION", "STALE", "DEVI
 /// What a column that stands in no file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Derived {
-    /// By how much the metric of this place grew since the sample before.
+    /// By how much the metric_index of this place grew since the sample before.
     Growth(usize),
     /// The time in which it did, µs.
     GrowthTime(usize),
@@ -162,7 +162,7 @@ pub enum Derived {
 }
 
 /// What a column that stands in no file holds; `None` if there is no such column.
-pub fn derived(name: &str) -> Option<Derived> {
+pub fn derived_column(name: &str) -> Option<Derived> {
     static COLUMNS: LazyLock<HashMap<String, Derived>> = LazyLock::new(|| derived_columns().collect());
     COLUMNS.get(name).copied()
 }
@@ -170,7 +170,7 @@ pub fn derived(name: &str) -> Option<Derived> {
 /// Columns that only windowed pipelines over samples see, and only in sums: all whole numbers.
 pub fn derived_columns() -> impl Iterator<Item = (String, Derived)> {
     let growth = COUNTERS.iter().flat_map(|name| {
-        let place = metric(name).expect("counters are metrics");
+        let place = metric_index(name).expect("counters are metrics");
         [
             (format!("{name}_growth"), Derived::Growth(place)),
             (format!("{name}_growth_us"), Derived::GrowthTime(place)),
@@ -182,56 +182,56 @@ pub fn derived_columns() -> impl Iterator<Item = (String, Derived)> {
     growth.chain(unread)
 }
 
-/// Place of a metric in [`METRICS`].
-pub fn metric(name: &str) -> Option<usize> {
+/// Place of a metric_index in [`METRICS`].
+pub fn metric_index(name: &str) -> Option<usize> {
     static PLACES: LazyLock<HashMap<&str, usize>> =
         LazyLock::new(|| METRICS.iter().enumerate().map(|(place, (name, _))| (*name, place)).collect());
     PLACES.get(name).copied()
 }
 
 /// Public columns before those of the metrics.
-pub const LABELS: &[(&str, Kind, &str)] = &[
-    ("cluster", Kind::Text, "Cluster the node is in."),
-    ("node", Kind::Text, "Node the GPU is in."),
-    ("gpu_uuid", Kind::Text, "GPU, by its UUID; of a MIG slice the GPU it is cut from."),
+pub const LABELS: &[(&str, ColumnKind, &str)] = &[
+    ("cluster", ColumnKind::Text, "Cluster the node is in."),
+    ("node", ColumnKind::Text, "Node the GPU is in."),
+    ("gpu_uuid", ColumnKind::Text, "GPU, by its UUID; of a MIG slice the GPU it is cut from."),
     (
         "gpu_index",
-        Kind::Int,
+        ColumnKind::Int,
         "Number of the GPU in its node, as the driver gives it; may change with a restart.",
     ),
-    ("gpu_model", Kind::Text, "Model of the GPU as the driver names it."),
-    ("mig_uuid", Kind::Text, "MIG slice the values are of; NULL for a whole GPU."),
-    ("event_time", Kind::Time, "When the values were read."),
+    ("gpu_model", ColumnKind::Text, "Model of the GPU as the driver names it."),
+    ("mig_uuid", ColumnKind::Text, "MIG slice the values are of; NULL for a whole GPU."),
+    ("event_time", ColumnKind::Time, "When the values were read."),
 ];
 
 /// Public columns after those of the metrics.
-pub const NOTES: &[(&str, Kind, &str)] = &[
+pub const NOTES: &[(&str, ColumnKind, &str)] = &[
     (
         "other_metrics",
-        Kind::Text,
+        ColumnKind::Text,
         "Metrics without a column of their own, as JSON by name: {\"fan_speed_ppm\":420000}; NULL if there is none.",
     ),
     (
         "processes",
-        Kind::Text,
+        ColumnKind::Text,
         "Processes that were seen on the device, as JSON: [{\"pid\":7,\"kind\":\"COMPUTE\",\"memory_bytes\":…,\"name\":…,\"job\":…,\
          \"ticks\":10}]. On the row of the first tick of a batch at which it was seen, `ticks` is for how many rows from there; \
          NULL on all other rows.",
     ),
     (
         "missing",
-        Kind::Text,
+        ColumnKind::Text,
         "Which values could not be read, and why: sm_active_ppm:NOT_SUPPORTED,power_mw:STALE, by name; NULL if all were \
          read. Reasons: NOT_SUPPORTED, NO_PERMISSION, STALE, DEVICE_LOST, UNSPECIFIED.",
     ),
-    ("source", Kind::Text, "Who observed it."),
-    ("epoch", Kind::Int, "Life of the source."),
-    ("seq", Kind::Int, "Number of the message in that life; a gap is a loss."),
+    ("source", ColumnKind::Text, "Who observed it."),
+    ("epoch", ColumnKind::Int, "Life of the source."),
+    ("seq", ColumnKind::Int, "Number of the message in that life; a gap is a loss."),
 ];
 
 /// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     Text,
     Int,
     Time,
@@ -239,22 +239,22 @@ pub enum Kind {
 
 /// The table of samples.
 pub fn table() -> RawTable {
-    let column = |name: &str, kind: Kind, doc: &str| Column {
+    let column = |name: &str, kind: ColumnKind, doc: &str| Column {
         name: name.to_owned(),
         data_type: match kind {
-            Kind::Text => DataType::Utf8View,
-            Kind::Int => DataType::Int64,
-            Kind::Time => timestamp_type(),
+            ColumnKind::Text => DataType::Utf8View,
+            ColumnKind::Int => DataType::Int64,
+            ColumnKind::Time => timestamp_type(),
         },
         doc: doc.to_owned(),
     };
-    let listed = |columns: &[(&str, Kind, &str)]| {
+    let listed = |columns: &[(&str, ColumnKind, &str)]| {
         columns.iter().map(|(name, kind, doc)| column(name, *kind, doc)).collect::<Vec<_>>()
     };
     let mut columns = listed(LABELS);
     columns.extend(METRICS.iter().map(|(name, doc)| {
         let doc = format!("{doc} NULL if it was not collected or could not be read.");
-        column(name, Kind::Int, &doc)
+        column(name, ColumnKind::Int, &doc)
     }));
     columns.extend(listed(NOTES));
     RawTable {
@@ -269,7 +269,7 @@ pub fn table() -> RawTable {
             layout: Layout::Samples,
             columns,
             key: ["cluster", "gpu_uuid", "mig_uuid", "event_time"].map(str::to_owned).to_vec(),
-            parts: Vec::new(),
+            partials: Vec::new(),
         }),
     }
 }
@@ -283,10 +283,10 @@ mod tests {
         let units =
             ["ppm", "mw", "mj", "celsius", "mhz", "us", "bytes", "bytes_per_second", "count", "code", "bits"];
         for (place, (name, _)) in METRICS.iter().enumerate() {
-            assert_eq!(metric(name), Some(place), "{name} stands twice");
+            assert_eq!(metric_index(name), Some(place), "{name} stands twice");
             assert!(units.iter().any(|unit| name.ends_with(&format!("_{unit}"))), "{name} has no unit");
         }
-        assert_eq!(metric("fan_speed_ppm"), None);
+        assert_eq!(metric_index("fan_speed_ppm"), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod rows;
 
 use tidegate_events::Event;
 
-pub(crate) use chunk::Picked;
+pub(crate) use chunk::RunRef;
 pub use chunk::SampleChunk;
 pub(crate) use rows::gather;
 

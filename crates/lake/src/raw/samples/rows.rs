@@ -14,15 +14,15 @@ use arrow::error::ArrowError;
 
 use hashbrown::HashMap;
 
-use super::chunk::{Picked, SampleChunk, TextId, Values};
+use super::chunk::{RunRef, SampleChunk, TextId, Values};
 use super::growth::growth;
-use super::metrics::{Derived, derived, metric};
+use super::metrics::{Derived, derived_column, metric_index};
 use crate::table::{EVENT, KEY, OFFSET, PARTITION};
 
 /// The rows of the runs, with the columns of the schema: any of the table's, and of those that are
 /// derived for windows. Columns that nobody asks for cost nothing.
 pub(crate) fn gather(
-    runs: &[Picked<'_>],
+    runs: &[RunRef<'_>],
     partition: u32,
     schema: &SchemaRef,
 ) -> Result<RecordBatch, ArrowError> {
@@ -38,7 +38,7 @@ pub(crate) fn gather(
 
 /// Rows of which columns are made.
 struct Rows<'a> {
-    runs: &'a [Picked<'a>],
+    runs: &'a [RunRef<'a>],
     count: usize,
     partition: u32,
     /// By counter: its growth, and the time of it.
@@ -48,7 +48,7 @@ struct Rows<'a> {
 impl Rows<'_> {
     fn column(&mut self, name: &str) -> Result<ArrayRef, ArrowError> {
         let (runs, rows) = (self.runs, self.count);
-        if let Some(place) = metric(name) {
+        if let Some(place) = metric_index(name) {
             return Ok(values(runs, rows, place));
         }
         Ok(match name {
@@ -59,8 +59,8 @@ impl Rows<'_> {
             "gpu_model" => text(runs, |p| Some(p.text(p.run.model)))?,
             "mig_uuid" => text(runs, |p| p.run.mig.map(|mig| p.text(mig)))?,
             "event_time" => times(runs, rows),
-            "other_metrics" => notes(runs, rows, |chunk| &chunk.others),
-            "processes" => notes(runs, rows, |chunk| &chunk.processes),
+            "other_metrics" => sparse_text(runs, rows, |chunk| &chunk.others),
+            "processes" => sparse_text(runs, rows, |chunk| &chunk.processes),
             "missing" => missing(runs)?,
             "source" => text(runs, |p| Some(p.text(p.message().source)))?,
             "epoch" => int(runs, rows, |p| p.message().epoch),
@@ -76,7 +76,7 @@ impl Rows<'_> {
     fn derived(&mut self, name: &str) -> Result<ArrayRef, ArrowError> {
         let (runs, rows) = (self.runs, self.count);
         let mut grown = |place| self.growth.entry(place).or_insert_with(|| growth(runs, rows, place)).clone();
-        match derived(name) {
+        match derived_column(name) {
             Some(Derived::Growth(place)) => Ok(grown(place).0),
             Some(Derived::GrowthTime(place)) => Ok(grown(place).1),
             Some(Derived::Unread(reason)) => Ok(unread(runs, rows, reason)),
@@ -85,9 +85,9 @@ impl Rows<'_> {
     }
 }
 
-/// Text that stays the same over stretches of rows: written once per stretch.
+/// Text that stays the same over texts of rows: written once per stretch.
 #[derive(Default)]
-struct Stretches<'a> {
+struct RunLengthText<'a> {
     texts: StringViewBuilder,
     last: Option<Option<&'a str>>,
     count: u32,
@@ -95,7 +95,7 @@ struct Stretches<'a> {
     of_row: Vec<u32>,
 }
 
-impl<'a> Stretches<'a> {
+impl<'a> RunLengthText<'a> {
     fn push(&mut self, text: Option<&'a str>, rows: usize) {
         if self.last != Some(text) {
             self.texts.append_option(text);
@@ -115,29 +115,29 @@ impl<'a> Stretches<'a> {
 }
 
 fn text<'a>(
-    runs: &[Picked<'a>],
-    of: impl Fn(&Picked<'a>) -> Option<&'a str>,
+    runs: &[RunRef<'a>],
+    of: impl Fn(&RunRef<'a>) -> Option<&'a str>,
 ) -> Result<ArrayRef, ArrowError> {
-    let mut stretches = Stretches::default();
-    runs.iter().for_each(|picked| stretches.push(of(picked), picked.run.ticks as usize));
-    stretches.finish()
+    let mut texts = RunLengthText::default();
+    runs.iter().for_each(|picked| texts.push(of(picked), picked.run.ticks as usize));
+    texts.finish()
 }
 
-fn int(runs: &[Picked<'_>], rows: usize, of: impl Fn(&Picked<'_>) -> i64) -> ArrayRef {
+fn int(runs: &[RunRef<'_>], rows: usize, of: impl Fn(&RunRef<'_>) -> i64) -> ArrayRef {
     let mut values = Vec::with_capacity(rows);
     runs.iter().for_each(|picked| values.extend(repeat_n(of(picked), picked.run.ticks as usize)));
     Arc::new(Int64Array::from(values))
 }
 
-fn times(runs: &[Picked<'_>], rows: usize) -> ArrayRef {
+fn times(runs: &[RunRef<'_>], rows: usize) -> ArrayRef {
     let mut times = Vec::with_capacity(rows);
-    for Picked { chunk, run } in runs {
+    for RunRef { chunk, run } in runs {
         times.extend_from_slice(&chunk.ticks[run.first_tick as usize..][..run.ticks as usize]);
     }
     Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC"))
 }
 
-fn values(runs: &[Picked<'_>], rows: usize, metric: usize) -> ArrayRef {
+fn values(runs: &[RunRef<'_>], rows: usize, metric: usize) -> ArrayRef {
     if runs.iter().all(|picked| picked.chunk.metrics[metric].values.is_empty()) {
         return new_null_array(&DataType::Int64, rows);
     }
@@ -179,16 +179,16 @@ fn copy(
 }
 
 /// Text that few rows have.
-fn notes(runs: &[Picked<'_>], rows: usize, of: impl Fn(&SampleChunk) -> &[(u32, String)]) -> ArrayRef {
+fn sparse_text(runs: &[RunRef<'_>], rows: usize, of: impl Fn(&SampleChunk) -> &[(u32, String)]) -> ArrayRef {
     if runs.iter().all(|picked| of(picked.chunk).is_empty()) {
         return new_null_array(&DataType::Utf8View, rows);
     }
     let mut texts = StringViewBuilder::with_capacity(rows);
     for picked in runs {
-        let notes = of(picked.chunk);
-        let mut next = notes.partition_point(|(row, _)| (*row as usize) < picked.rows().start);
+        let sparse_text = of(picked.chunk);
+        let mut next = sparse_text.partition_point(|(row, _)| (*row as usize) < picked.rows().start);
         for row in picked.rows() {
-            let here = notes.get(next).filter(|(at, _)| *at as usize == row);
+            let here = sparse_text.get(next).filter(|(at, _)| *at as usize == row);
             texts.append_option(here.map(|(_, text)| text));
             next += usize::from(here.is_some());
         }
@@ -197,7 +197,7 @@ fn notes(runs: &[Picked<'_>], rows: usize, of: impl Fn(&SampleChunk) -> &[(u32, 
 }
 
 /// Per row, how many values could not be read for a reason.
-fn unread(runs: &[Picked<'_>], rows: usize, reason: usize) -> ArrayRef {
+fn unread(runs: &[RunRef<'_>], rows: usize, reason: usize) -> ArrayRef {
     let mut counts = vec![0; rows];
     let mut begin = 0;
     for picked in runs {
@@ -210,9 +210,9 @@ fn unread(runs: &[Picked<'_>], rows: usize, reason: usize) -> ArrayRef {
     Arc::new(Int64Array::from(counts))
 }
 
-/// The stretches of a run's rows in which values could not be read, in order, with their text of
+/// The texts of a run's rows in which values could not be read, in order, with their text of
 /// `missing`.
-fn each_missing(picked: &Picked<'_>, mut see: impl FnMut(usize, usize, TextId)) {
+fn each_missing(picked: &RunRef<'_>, mut see: impl FnMut(usize, usize, TextId)) {
     let rows = picked.rows();
     let missing = &picked.chunk.missing;
     let first = missing.partition_point(|(_, to, _)| *to as usize <= rows.start);
@@ -222,16 +222,16 @@ fn each_missing(picked: &Picked<'_>, mut see: impl FnMut(usize, usize, TextId)) 
     }
 }
 
-fn missing(runs: &[Picked<'_>]) -> Result<ArrayRef, ArrowError> {
-    let mut stretches = Stretches::default();
+fn missing(runs: &[RunRef<'_>]) -> Result<ArrayRef, ArrowError> {
+    let mut texts = RunLengthText::default();
     for picked in runs {
         let mut at = 0;
         each_missing(picked, |from, to, text| {
-            stretches.push(None, from - at);
-            stretches.push(Some(picked.text(text)), to - from);
+            texts.push(None, from - at);
+            texts.push(Some(picked.text(text)), to - from);
             at = to;
         });
-        stretches.push(None, picked.run.ticks as usize - at);
+        texts.push(None, picked.run.ticks as usize - at);
     }
-    stretches.finish()
+    texts.finish()
 }

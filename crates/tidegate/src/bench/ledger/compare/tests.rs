@@ -70,7 +70,7 @@ async fn compared(day: &Day, rows: Vec<(Key, i64)>) -> Compared {
             column("gpu_ms", DataType::Int64),
         ],
         key: vec!["window_start".into()],
-        parts: Vec::new(),
+        partials: Vec::new(),
     });
     let texts = |of: fn(&Key) -> Option<&str>| {
         Arc::new(rows.iter().map(|(key, _)| of(key)).collect::<StringViewArray>())

@@ -1,54 +1,54 @@
-//! What a job's GPUs on a node did in a minute: first what its steps say, then what samples say of
+//! What a job's GPUs on a node activity in a minute: first what its steps say, then what samples say of
 //! the rest.
 
 use super::class::ClassName;
 use super::fact::{Fact, Kind};
 use super::node::Device;
 
-/// Held time by what samples say, in the order in which steps take it: a step is rather where a GPU
+/// JobMinute time by what samples say, in the order in which steps take it: a step is rather where a GPU
 /// was active than where it was empty.
-const DID: [ClassName; 4] =
+const ACTIVITY_CLASSES: [ClassName; 4] =
     [("active", "samples"), ("unknown", "hold"), ("idle_held", "samples"), ("empty_held", "samples")];
 
 /// What a job held on a node, ms by device: active, unseen, idle, empty.
 #[derive(Debug, Default)]
-pub struct Held<'a> {
+pub struct JobMinute<'a> {
     by_device: Vec<(Device<'a>, [i64; 4])>,
 }
 
-impl<'a> Held<'a> {
-    pub fn add(&mut self, device: Device<'a>, did: [i64; 4]) {
-        self.by_device.push((device, did));
+impl<'a> JobMinute<'a> {
+    pub fn add(&mut self, device: Device<'a>, activity: [i64; 4]) {
+        self.by_device.push((device, activity));
     }
 }
 
 /// Device, class and ms. `steps` is a fact of that kind; `starting` is what was held before the
 /// first step, ms, and the number of the attempt.
-pub fn held_classes<'a>(
-    held: &Held<'a>,
+pub fn job_classes<'a>(
+    held: &JobMinute<'a>,
     steps: Option<&Fact<'_>>,
     starting: Option<(i64, i64)>,
 ) -> Vec<(Device<'a>, ClassName, i64)> {
-    let pieces =
-        (0..DID.len()).flat_map(|kind| held.by_device.iter().map(move |(d, did)| (*d, kind, did[kind])));
+    let pieces = (0..ACTIVITY_CLASSES.len())
+        .flat_map(|kind| held.by_device.iter().map(move |(d, activity)| (*d, kind, activity[kind])));
     let mut pieces: Vec<(Device<'a>, usize, i64)> = pieces.filter(|(.., ms)| *ms > 0).collect();
-    let mut made = Vec::new();
+    let mut rows = Vec::new();
     let mut first = 0;
-    for (class, mut ms) in of_steps(steps, starting) {
+    for (class, mut ms) in step_classes(steps, starting) {
         while let Some((device, _, left)) = pieces.get_mut(first).filter(|_| ms > 0) {
             let part = ms.min(*left);
             *left -= part;
             ms -= part;
-            made.push((*device, class, part));
+            rows.push((*device, class, part));
             first += usize::from(*left == 0);
         }
     }
-    made.extend(pieces.into_iter().map(|(device, kind, ms)| (device, DID[kind], ms)));
-    made
+    rows.extend(pieces.into_iter().map(|(device, kind, ms)| (device, ACTIVITY_CLASSES[kind], ms)));
+    rows
 }
 
 /// What steps say, in the order in which it counts.
-fn of_steps(steps: Option<&Fact<'_>>, starting: Option<(i64, i64)>) -> Vec<(ClassName, i64)> {
+fn step_classes(steps: Option<&Fact<'_>>, starting: Option<(i64, i64)>) -> Vec<(ClassName, i64)> {
     let mut classes = Vec::new();
     if let Some(steps) = steps {
         debug_assert_eq!(steps.kind, Kind::Steps);

@@ -16,15 +16,15 @@ use crate::pipeline::plan::Plan;
 use crate::window::MICROS_PER_MS;
 
 #[derive(Debug, Default)]
-pub(super) struct Observed {
+pub(super) struct CommittedWatermarks {
     /// Per raw table, by cluster, µs.
-    until: BTreeMap<String, BTreeMap<String, i64>>,
+    watermarks: BTreeMap<String, BTreeMap<String, i64>>,
     /// Per raw table the version that was read, and its files.
     read: BTreeMap<String, (i64, HashSet<String>)>,
 }
 
-impl Observed {
-    /// Takes note of what was committed since the last time.
+impl CommittedWatermarks {
+    /// Takes record of what was committed since the last time.
     pub async fn update(&mut self, plan: &Plan, stores: &BTreeMap<String, DeltaStore>) -> Result<()> {
         for group in plan.groups.iter().filter(|group| group.feeds_joined) {
             self.update_table(&stores[&group.raw.spec.name], group.raw.schema).await?;
@@ -34,13 +34,13 @@ impl Observed {
 
     /// Up to when each cluster was observed by the raw tables that something is computed from, µs.
     /// Others do not count: what they tell of a time touches no window of it.
-    pub fn by(&self, roots: &BTreeSet<String>) -> BTreeMap<String, i64> {
-        let mut until = BTreeMap::new();
-        for (cluster, time) in roots.iter().filter_map(|root| self.until.get(root)).flatten() {
-            let known = until.entry(cluster.clone()).or_insert(*time);
-            *known = (*known).max(*time);
+    pub fn for_tables(&self, roots: &BTreeSet<String>) -> BTreeMap<String, i64> {
+        let mut watermarks = BTreeMap::new();
+        for (cluster, time) in roots.iter().filter_map(|root| self.watermarks.get(root)).flatten() {
+            let watermark = watermarks.entry(cluster.clone()).or_insert(*time);
+            *watermark = (*watermark).max(*time);
         }
-        until
+        watermarks
     }
 
     async fn update_table(&mut self, store: &DeltaStore, schema: SchemaId) -> Result<()> {
@@ -49,13 +49,13 @@ impl Observed {
         if self.read.get(name).is_some_and(|(read, _)| *read == version) {
             return Ok(());
         }
-        let mut known = self.read.remove(name).map(|(_, files)| files).unwrap_or_default();
+        let mut watermark = self.read.remove(name).map(|(_, files)| files).unwrap_or_default();
         let mut files = HashSet::new();
-        let until = self.until.entry(name.clone()).or_default();
+        let watermarks = self.watermarks.entry(name.clone()).or_default();
         for file in store.files()? {
-            if !known.remove(&file.path) {
+            if !watermark.remove(&file.path) {
                 for rows in store.read_columns(&file, columns(schema)).await? {
-                    note(until, &rows)?;
+                    record(watermarks, &rows)?;
                 }
             }
             files.insert(file.path);
@@ -65,7 +65,7 @@ impl Observed {
     }
 }
 
-fn note(until: &mut BTreeMap<String, i64>, rows: &RecordBatch) -> Result<()> {
+fn record(watermarks: &mut BTreeMap<String, i64>, rows: &RecordBatch) -> Result<()> {
     let clusters =
         cast(rows.column_by_name("cluster").expect("raw tables have a cluster"), &DataType::Utf8View)?;
     let clusters = clusters.as_string_view();
@@ -85,9 +85,9 @@ fn note(until: &mut BTreeMap<String, i64>, rows: &RecordBatch) -> Result<()> {
             at = at.min(entered.value(row));
         }
         let cluster = clusters.value(row);
-        match until.get_mut(cluster) {
-            Some(known) => *known = at.max(*known),
-            None => drop(until.insert(cluster.to_owned(), at)),
+        match watermarks.get_mut(cluster) {
+            Some(watermark) => *watermark = at.max(*watermark),
+            None => drop(watermarks.insert(cluster.to_owned(), at)),
         }
     }
     Ok(())

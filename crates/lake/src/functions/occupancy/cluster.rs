@@ -7,7 +7,7 @@ use super::fact::{Fact, Kind};
 use super::node::{Devices, Node};
 
 /// The state of a cluster at one instant, and how it goes on.
-pub struct Site<'a> {
+pub struct Cluster<'a> {
     facts: &'a [Fact<'a>],
     /// Changes to come, the next one last: when, fact, whether it comes into force.
     changes: Vec<(i64, usize, bool)>,
@@ -27,11 +27,11 @@ pub struct Site<'a> {
     pub devices: Devices<'a>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> Cluster<'a> {
     /// `facts` are in order. Nothing is in force before the first [`Self::advance`].
     pub fn new(facts: &'a [Fact<'a>]) -> Self {
         // Of a node that nobody registered, samples show which devices it has.
-        let names_nodes = |fact: &&Fact| is_of_nodes(fact.kind) || fact.kind == Kind::Sample;
+        let names_nodes = |fact: &&Fact| concerns_nodes(fact.kind) || fact.kind == Kind::Sample;
         let mut names: Vec<&str> = facts.iter().filter(names_nodes).flat_map(Fact::nodes).collect();
         names.sort_unstable();
         names.dedup();
@@ -66,7 +66,7 @@ impl<'a> Site<'a> {
         self.changes.last().map(|(at, ..)| *at)
     }
 
-    /// Brings the site to `now`: all changes up to it, that instant included.
+    /// Brings the cluster to `now`: all changes up to it, that instant included.
     pub fn advance(&mut self, now: i64) {
         let (mut touched, mut jobs) = (BTreeSet::new(), BTreeSet::new());
         while let Some((_, index, begins)) = self.changes.pop_if(|(at, ..)| *at <= now) {
@@ -123,7 +123,7 @@ impl<'a> Site<'a> {
             Kind::Priority if begins => drop(self.priorities.insert(fact.job, fact.a)),
             Kind::Priority => drop(self.priorities.remove(fact.job)),
             Kind::Share if fact.nodes().next().is_none() => drop(put(&mut self.nowhere)),
-            kind if is_of_nodes(kind) => {
+            kind if concerns_nodes(kind) => {
                 for name in fact.nodes() {
                     let node = self.names.binary_search(&name).expect("all names of facts are known");
                     put(&mut self.of_node[node]);
@@ -148,7 +148,7 @@ impl<'a> Site<'a> {
 
     /// GPUs that jobs hold somewhere in their pool, less the devices they are known to hold: (pool,
     /// job) and units. Jobs without a pool come last.
-    pub fn held_somewhere(&self) -> Vec<((&'a str, &'a str), i64)> {
+    pub fn held_in_pools(&self) -> Vec<((&'a str, &'a str), i64)> {
         let mut held: BTreeMap<(bool, &str, &str), i64> = BTreeMap::new();
         for index in &self.nowhere {
             let fact = &self.facts[*index];
@@ -163,6 +163,6 @@ impl<'a> Site<'a> {
     }
 }
 
-fn is_of_nodes(kind: Kind) -> bool {
+fn concerns_nodes(kind: Kind) -> bool {
     matches!(kind, Kind::Node | Kind::Reserved | Kind::Lost | Kind::Share | Kind::Device)
 }
