@@ -44,7 +44,7 @@ pub async fn register_views(
             let rows = ctx.sql(&sql).now_or_never().expect("tables in memory are found at once")?;
             Ok(rows.select(cast_columns(&spec.public_schema()))?.into_unoptimized_plan())
         };
-        let provider = match view.pipeline.once {
+        let provider = match view.pipeline.materialized {
             true => MaterializedView::provider(&view.spec.name, schema, make),
             false => Arc::new(DeferredView::new(schema, make)),
         };

@@ -29,7 +29,7 @@ pub struct Pipeline {
     pub stored: bool,
     /// Whether the rows of a view are computed once for all who read it in a query, see
     /// [`crate::views::materialized`].
-    pub once: bool,
+    pub materialized: bool,
     /// The table whose windows these are put together to wider ones, see [`crate::catalog::rollup`]; without
     /// it here they are a table as any.
     pub rolls_up: Option<String>,

@@ -123,7 +123,7 @@ impl Pipeline {
             question: header.question,
             example: header.example,
             stored: header.stored,
-            once: header.once,
+            materialized: header.once,
             rolls_up: header.rolls_up,
             shape,
             sources: header.sources,

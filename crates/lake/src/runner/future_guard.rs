@@ -24,8 +24,7 @@ pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
     }
     let (from_ms, to_ms) = (event.event_time_ms(), reach_ms(event));
     if let Some(at_ms) = [from_ms, to_ms].into_iter().find(|at_ms| !YEARS_MS.contains(at_ms)) {
-        let reason =
-            format!("{at_ms} ms since 1970 is outside the years 1 to 9999; the event was left out");
+        let reason = format!("{at_ms} ms since 1970 is outside the years 1 to 9999; the event was left out");
         return Some(OutOfRange { code: "TIME_OUT_OF_RANGE", reason });
     }
     let told_ms = event.envelope().map_or(0, |envelope| envelope.observed_time_ms);

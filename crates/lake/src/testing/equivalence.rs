@@ -23,7 +23,7 @@ use crate::table::window_revisions;
 
 /// One way of getting events into the lake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Delivery {
     /// All at once, one commit: history.
     OneShot,
     /// In order of event time, a commit after each hour that has events.
@@ -37,7 +37,7 @@ pub enum Way {
     ShuffledWithDuplicates,
 }
 
-impl Way {
+impl Delivery {
     pub const ALL: [Self; 5] = [
         Self::OneShot,
         Self::WindowByWindow,
@@ -49,13 +49,13 @@ impl Way {
 
 /// Which views are read beside the stored tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Views<'a> {
+pub enum ViewSelection<'a> {
     All,
     Only(&'a str),
 }
 
-/// Contents of every table, rows in order of all columns.
-pub type Contents = BTreeMap<String, RecordBatch>;
+/// TableContents of every table, rows in order of all columns.
+pub type TableContents = BTreeMap<String, RecordBatch>;
 
 const HOUR_MS: i64 = 3_600_000;
 const LATEST_MS: i64 = 72 * HOUR_MS;
@@ -64,20 +64,20 @@ const LATEST_MS: i64 = 72 * HOUR_MS;
 ///
 /// The events stand for one log partition; they are numbered in the order in which they arrive.
 /// Of the views only `views` are read: to plan all of them takes longer than everything else.
-pub async fn contents(
+pub async fn tables_after(
     plan: &Plan,
     root: &Url,
     events: &[Event],
-    way: Way,
+    delivery: Delivery,
     seed: u64,
-    views: Views<'_>,
-) -> Result<Contents> {
+    views: ViewSelection<'_>,
+) -> Result<TableContents> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut arrivals = events.to_vec();
-    match way {
-        Way::OneShot | Way::RandomCuts | Way::KilledAndResumed => {}
-        Way::WindowByWindow => arrivals.sort_by_key(Event::event_time_ms),
-        Way::ShuffledWithDuplicates => {
+    match delivery {
+        Delivery::OneShot | Delivery::RandomCuts | Delivery::KilledAndResumed => {}
+        Delivery::WindowByWindow => arrivals.sort_by_key(Event::event_time_ms),
+        Delivery::ShuffledWithDuplicates => {
             let repeated: Vec<Event> = arrivals.iter().filter(|_| rng.random_ratio(1, 5)).cloned().collect();
             arrivals.extend(repeated);
             arrivals.shuffle(&mut rng);
@@ -87,29 +87,31 @@ pub async fn contents(
             });
         }
     }
-    let cuts = cuts(&arrivals, way, &mut rng);
+    let cuts = cuts(&arrivals, delivery, &mut rng);
     let mut feed = Feed { plan, root, arrivals, rng };
-    let lake = feed.run(&cuts, way).await?;
+    let lake = feed.run(&cuts, delivery).await?;
     let catalog = lake.catalog().current();
     let committed = committed_catalog(root, plan, Limits::default()).await?;
     let mut shown = read(&catalog, |name| !catalog.views.contains(name)).await?;
-    // Views follow from these, so this compares all that queries see.
+    // ViewSelection follow from these, so this compares all that queries see.
     if shown != read(&committed, |name| !committed.views.contains(name)).await? {
-        return Err(LakeError::Refused(format!("{way:?}: what queries see differs from what is committed")));
+        return Err(LakeError::Refused(format!(
+            "{delivery:?}: what queries see differs from what is committed"
+        )));
     }
     let is_wanted = |name: &str| match views {
-        Views::All => true,
-        Views::Only(view) => name == view,
+        ViewSelection::All => true,
+        ViewSelection::Only(view) => name == view,
     };
     shown.extend(read(&catalog, |name| catalog.views.contains(name) && is_wanted(name)).await?);
     Ok(shown)
 }
 
 /// Ends of the stretches after which something is committed.
-fn cuts(arrivals: &[Event], way: Way, rng: &mut ChaCha8Rng) -> Vec<usize> {
-    let mut cuts = match way {
-        Way::OneShot => Vec::new(),
-        Way::WindowByWindow => {
+fn cuts(arrivals: &[Event], delivery: Delivery, rng: &mut ChaCha8Rng) -> Vec<usize> {
+    let mut cuts = match delivery {
+        Delivery::OneShot => Vec::new(),
+        Delivery::WindowByWindow => {
             let hour = |i: usize| arrivals[i].event_time_ms().div_euclid(HOUR_MS);
             (1..arrivals.len()).filter(|i| hour(*i) != hour(i - 1)).collect()
         }
@@ -134,7 +136,7 @@ struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    async fn run(&mut self, cuts: &[usize], way: Way) -> Result<Lake> {
+    async fn run(&mut self, cuts: &[usize], delivery: Delivery) -> Result<Lake> {
         let (mut lake, mut next) = self.open().await?;
         let mut cuts = cuts.iter().copied().peekable();
         while let Some(&cut) = cuts.peek() {
@@ -142,7 +144,7 @@ impl Feed<'_> {
             let end = recovery.map_or(cut, |limit| limit as usize);
             self.absorb(&mut lake, next..end).await?;
             next = next.max(end);
-            if recovery.is_none() && way == Way::KilledAndResumed && self.rng.random_bool(0.7) {
+            if recovery.is_none() && delivery == Delivery::KilledAndResumed && self.rng.random_bool(0.7) {
                 // Die after some of the commits of this flush, then come back and find out how far
                 // it got.
                 let most = self.plan.tables().len() as u64;
@@ -153,9 +155,9 @@ impl Feed<'_> {
                 if interrupted {
                     continue;
                 }
-            } else if way == Way::RandomCuts && recovery.is_none() && self.rng.random_bool(0.3) {
+            } else if delivery == Delivery::RandomCuts && recovery.is_none() && self.rng.random_bool(0.3) {
                 lake.refresh().await?;
-            } else if way == Way::WindowByWindow && self.rng.random_bool(0.9) {
+            } else if delivery == Delivery::WindowByWindow && self.rng.random_bool(0.9) {
                 // Windows of several topics are put together less often than tables are committed.
                 lake.flush().await?;
             } else {
@@ -200,16 +202,16 @@ async fn flush(lake: &mut Lake) -> Result<()> {
     Ok(())
 }
 
-/// Contents of every table of a catalog.
-pub async fn read_all(catalog: &Catalog) -> Result<Contents> {
+/// TableContents of every table of a catalog.
+pub async fn read_tables(catalog: &Catalog) -> Result<TableContents> {
     read(catalog, |_| true).await
 }
 
-async fn read(catalog: &Catalog, is_wanted: impl Fn(&str) -> bool) -> Result<Contents> {
+async fn read(catalog: &Catalog, is_wanted: impl Fn(&str) -> bool) -> Result<TableContents> {
     let limits = Limits::default();
     let ctx = engine::session(&engine::runtime(limits)?, limits);
     catalog.register(&ctx)?;
-    let mut contents = Contents::new();
+    let mut contents = TableContents::new();
     for (name, spec) in &catalog.specs {
         // How often a window was revised is what the ways differ in.
         if *name == window_revisions().name || !is_wanted(name) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
-use tidegate_lake::testing::equivalence::Contents;
+use tidegate_lake::testing::equivalence::TableContents;
 
 use crate::camera::{self, Shot};
 use crate::scratch;
@@ -15,7 +15,7 @@ use crate::tables::Tables;
 pub struct Played {
     seed: u64,
     story: Story,
-    expected: Contents,
+    expected: TableContents,
     shots: Vec<Shot>,
     /// Tables that were others than they should be, and when.
     pub differences: Vec<String>,
@@ -86,7 +86,7 @@ impl Played {
         self.compare(&outcome, &what);
     }
 
-    fn compare(&mut self, found: &Contents, what: &str) {
+    fn compare(&mut self, found: &TableContents, what: &str) {
         let others = self.expected.iter().filter(|(table, rows)| found[*table] != **rows);
         let said = |(table, rows): (&String, &RecordBatch)| {
             let (here, there) = (found[table].num_rows(), rows.num_rows());

@@ -11,7 +11,7 @@ use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::testing::equivalence::Contents;
+use tidegate_lake::testing::equivalence::TableContents;
 use tidegate_lake::testing::histories::{History, Records};
 use tidegate_log::{Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig};
 
@@ -30,21 +30,21 @@ pub struct Several {
     seed: u64,
     plan: Plan,
     records: Records,
-    expected: Contents,
+    expected: TableContents,
 }
 
 impl Several {
     pub fn new(seed: u64) -> Self {
         let plan = on_one_thread("plan").block_on(Tables::Few.plan());
         let records = History { seed, jobs: 4, minutes: 100 }.records(PARTITIONS).unwrap();
-        let mut several = Self { seed, plan, records, expected: Contents::new() };
+        let mut several = Self { seed, plan, records, expected: TableContents::new() };
         let folder = scratch();
         several.expected = several.undisturbed(folder.path());
         several
     }
 
     /// What one process alone makes of it.
-    fn undisturbed(&self, data: &Path) -> Contents {
+    fn undisturbed(&self, data: &Path) -> TableContents {
         let log = self.log(data);
         let catch_up = async {
             let lake =
@@ -72,14 +72,14 @@ impl Several {
     }
 
     /// Tables that are others than one process alone would make them.
-    pub fn others(&self, found: &Contents) -> Vec<String> {
+    pub fn others(&self, found: &TableContents) -> Vec<String> {
         let others = self.expected.iter().filter(|(table, rows)| found[*table] != **rows);
         others.map(|(table, _)| table.clone()).collect()
     }
 
     /// Two processes, of which one meets its fate at an instant. Returns what it had done last, and
     /// what comes of the tables; `None` if it was done before that.
-    pub fn with_fate(&self, fate: Fate, at: usize) -> (Option<String>, Contents) {
+    pub fn with_fate(&self, fate: Fate, at: usize) -> (Option<String>, TableContents) {
         let folder = scratch();
         let data = folder.path();
         let log = self.log(data);

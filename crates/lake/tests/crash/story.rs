@@ -18,7 +18,7 @@ use tidegate_lake::maintenance::Maintenance;
 use tidegate_lake::maintenance::retention::Retention;
 use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::testing::equivalence::{Contents, read_all};
+use tidegate_lake::testing::equivalence::{TableContents, read_tables};
 use tidegate_lake::testing::histories::{History, LATEST_MS, Records};
 use tidegate_log::{
     Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig, TopicPartition,
@@ -135,7 +135,7 @@ impl Story {
     }
 
     /// What came of a folder: each producer's records that the log still holds, and every table.
-    pub async fn outcome(&self, data: &Path) -> Contents {
+    pub async fn outcome(&self, data: &Path) -> TableContents {
         let log = EmbeddedLog::open(data.join("log"), OPTIONS).unwrap();
         log.verify().unwrap();
         for (at, records) in &self.records {
@@ -148,12 +148,12 @@ impl Story {
     }
 }
 
-/// What the tables of a folder hold. Views are computed from them when asked.
-pub async fn tables_below(data: &Path, plan: &Plan) -> Contents {
+/// What the tables of a folder hold. ViewSelection are computed from them when asked.
+pub async fn tables_below(data: &Path, plan: &Plan) -> TableContents {
     let mut catalog = committed_catalog(&lake_url(data), plan, Limits::default()).await.unwrap();
     let views = catalog.views.clone();
     catalog.specs.retain(|table, _| !views.contains(table));
-    read_all(&catalog).await.unwrap()
+    read_tables(&catalog).await.unwrap()
 }
 
 /// Makes the next commit to each table the one that is followed by a checkpoint, as if many that

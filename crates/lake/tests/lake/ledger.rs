@@ -13,7 +13,7 @@ use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind, StepReport};
 use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::pipeline::Plan;
-use tidegate_lake::testing::equivalence::{Views, Way, contents};
+use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
 use url::Url;
 
 use crate::histories::{envelope, job_event, sealed};
@@ -278,10 +278,10 @@ async fn the_ledger_is_closed_and_the_same_in_five_ways() {
         let history = History::new(seed);
         let events = sealed(history.events.clone());
         let mut first: Option<RecordBatch> = None;
-        for way in Way::ALL {
+        for way in Delivery::ALL {
             let folder = tempfile::tempdir().unwrap();
             let root = Url::from_directory_path(folder.path()).unwrap();
-            let tables = contents(&plan, &root, &events, way, seed, Views::All).await.unwrap();
+            let tables = tables_after(&plan, &root, &events, way, seed, ViewSelection::All).await.unwrap();
             let ledger = &tables["ledger_1m"];
             match &first {
                 Some(expected) => assert_eq!(ledger, expected, "seed {seed}: {way:?} differs from one shot"),

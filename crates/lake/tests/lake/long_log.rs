@@ -13,7 +13,7 @@ use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::maintenance::{self, Maintenance};
 use tidegate_lake::pipeline::Plan;
-use tidegate_lake::testing::equivalence::{Contents, read_all};
+use tidegate_lake::testing::equivalence::{TableContents, read_tables};
 use url::Url;
 
 use crate::counting::{self, Listings};
@@ -51,7 +51,7 @@ impl Process {
         }
     }
 
-    async fn shown(&self) -> Contents {
+    async fn shown(&self) -> TableContents {
         stored(Catalog::clone(&self.lake.catalog().current())).await
     }
 }
@@ -184,14 +184,14 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     took
 }
 
-/// Contents of the tables that are not views.
-async fn stored(mut catalog: Catalog) -> Contents {
+/// TableContents of the tables that are not views.
+async fn stored(mut catalog: Catalog) -> TableContents {
     let views = catalog.views.clone();
     catalog.specs.retain(|table, _| !views.contains(table));
-    read_all(&catalog).await.unwrap()
+    read_tables(&catalog).await.unwrap()
 }
 
-fn assert_same(here: &Contents, there: &Contents) {
+fn assert_same(here: &TableContents, there: &TableContents) {
     for (table, rows) in there {
         assert!(here.get(table) == Some(rows), "{table} is another one");
     }

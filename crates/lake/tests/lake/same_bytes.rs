@@ -2,12 +2,12 @@
 
 use tidegate_lake::pipeline::Plan;
 use tidegate_lake::pipeline::{Pipeline, Shape};
-use tidegate_lake::testing::equivalence::{Views, Way, contents};
+use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
 use url::Url;
 
 use crate::histories::{history, retried_without_a_pause, started_unnoticed};
 
-/// Views that take long over histories of days, and with them all that reads them. Each has cases
+/// ViewSelection that take long over histories of days, and with them all that reads them. Each has cases
 /// of its own, in five ways too.
 const SLOW: [&str; 13] = [
     "bottleneck_1m",
@@ -50,10 +50,10 @@ async fn five_ways_give_the_same_bytes() {
     for seed in 0..seeds() {
         let events = history(seed, 20);
         let mut first = None;
-        for way in Way::ALL {
+        for way in Delivery::ALL {
             let folder = tempfile::tempdir().unwrap();
             let root = Url::from_directory_path(folder.path()).unwrap();
-            let tables = contents(&plan, &root, &events, way, seed, Views::All)
+            let tables = tables_after(&plan, &root, &events, way, seed, ViewSelection::All)
                 .await
                 .unwrap_or_else(|e| panic!("seed {seed}, {way:?}: {e:?}"));
             assert!(
@@ -81,10 +81,10 @@ async fn a_retry_without_a_pause_stays_open() {
     let plan = plan().await;
     let events = retried_without_a_pause();
     let mut found = Vec::new();
-    for way in [Way::OneShot, Way::WindowByWindow] {
+    for way in [Delivery::OneShot, Delivery::WindowByWindow] {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        found.push(contents(&plan, &root, &events, way, 0, Views::All).await.unwrap());
+        found.push(tables_after(&plan, &root, &events, way, 0, ViewSelection::All).await.unwrap());
     }
     for (name, rows) in &found[0] {
         assert_eq!(rows, &found[1][name], "table {name}");
@@ -98,12 +98,15 @@ async fn a_start_that_arrives_days_late_ends_the_wait() {
     let events = started_unnoticed();
     let mut found = Vec::new();
     // With these seeds something is committed when the wait has lasted for days.
-    for (way, seed) in
-        [(Way::OneShot, 0), (Way::RandomCuts, 1), (Way::RandomCuts, 2), (Way::KilledAndResumed, 3)]
-    {
+    for (way, seed) in [
+        (Delivery::OneShot, 0),
+        (Delivery::RandomCuts, 1),
+        (Delivery::RandomCuts, 2),
+        (Delivery::KilledAndResumed, 3),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        found.push(contents(&plan, &root, &events, way, seed, Views::All).await.unwrap());
+        found.push(tables_after(&plan, &root, &events, way, seed, ViewSelection::All).await.unwrap());
     }
     for (name, rows) in &found[0] {
         for others in &found[1..] {

@@ -16,7 +16,7 @@ use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_lake::state::dedup::REMEMBERED_RECORDS;
 use tidegate_lake::table::TableSpec;
-use tidegate_lake::testing::equivalence::{Views, Way, contents};
+use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
 use tidegate_log::{
     Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
 };
@@ -225,10 +225,10 @@ FROM gpu_samples GROUP BY window_start, cluster, node
     events.extend(samples(9, 60));
     events.sort_by_key(Event::event_time_ms);
     let mut first = None;
-    for way in Way::ALL {
+    for way in Delivery::ALL {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        let tables = contents(&plan, &root, &events, way, 9, Views::All)
+        let tables = tables_after(&plan, &root, &events, way, 9, ViewSelection::All)
             .await
             .unwrap_or_else(|e| panic!("{way:?}: {e:?}"));
         assert!(tables["gpu_samples"].num_rows() > 300 && tables["power_1h"].num_rows() > 5);

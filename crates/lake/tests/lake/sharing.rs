@@ -13,7 +13,7 @@ use tidegate_lake::engine::Limits;
 use tidegate_lake::error::LakeError;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::pipeline::Plan;
-use tidegate_lake::testing::equivalence::{Contents, read_all};
+use tidegate_lake::testing::equivalence::{TableContents, read_tables};
 use tidegate_log::partition_for;
 use url::Url;
 
@@ -91,12 +91,12 @@ impl Process {
     }
 }
 
-async fn committed(root: &Url, plan: &Plan) -> Contents {
-    read_all(&committed_catalog(root, plan, Limits::default()).await.unwrap()).await.unwrap()
+async fn committed(root: &Url, plan: &Plan) -> TableContents {
+    read_tables(&committed_catalog(root, plan, Limits::default()).await.unwrap()).await.unwrap()
 }
 
 /// The tables of one process that is never disturbed.
-async fn undisturbed(log: &Log, plan: &Plan) -> Contents {
+async fn undisturbed(log: &Log, plan: &Plan) -> TableContents {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut process = Process::start(&root, plan, Sharing::Exclusive).await;

@@ -12,7 +12,7 @@ use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::testing::equivalence::{Contents, read_all};
+use tidegate_lake::testing::equivalence::{TableContents, read_tables};
 use tidegate_lake::testing::histories::Records;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{
@@ -121,7 +121,7 @@ async fn undisturbed(
     records: Records,
     partitions: u32,
     plan: &Plan,
-) -> Result<Contents, CommandError> {
+) -> Result<TableContents, CommandError> {
     let data = DataDir::open(folder)?;
     let log: Arc<dyn EventLog> = Arc::new(EmbeddedLog::open(data.log(), EmbeddedOptions::default())?);
     for topic in SchemaId::ALL.map(SchemaId::topic) {
@@ -137,6 +137,6 @@ async fn undisturbed(
     contents(&url, plan).await
 }
 
-async fn contents(lake: &Url, plan: &Plan) -> Result<Contents, CommandError> {
-    Ok(read_all(&committed_catalog(lake, plan, Limits::default()).await?).await?)
+async fn contents(lake: &Url, plan: &Plan) -> Result<TableContents, CommandError> {
+    Ok(read_tables(&committed_catalog(lake, plan, Limits::default()).await?).await?)
 }
