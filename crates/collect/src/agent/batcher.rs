@@ -1,4 +1,4 @@
-//! Readings of some seconds become one batch: devices × ticks.
+//! Batches the readings of some seconds: devices × ticks.
 
 use std::sync::Arc;
 
@@ -9,45 +9,44 @@ use super::columns;
 use super::counters::LastCounters;
 use crate::reading::{Device, Reading};
 
-/// How long a batch waits for devices whose readings come late, ms: longer than a source takes to
-/// say that a device is stale.
+/// How long a batch waits for late devices, ms: longer than a source takes to report a device as
+/// stale.
 const GRACE_MS: i64 = 7_000;
 
-/// Gathers the readings of a batch, and those that came early for the next one.
+/// The open batch, and readings that arrived early for the next one.
 pub(super) struct Batcher {
-    /// Ticks of a batch span less than this, ms.
+    /// Upper bound on the time from the first to the last tick of a batch, ms.
     span_ms: i64,
     readings: Vec<Reading>,
     devices: Vec<DeviceProgress>,
     open: Option<OpenBatch>,
-    /// Ticks before this one are of batches that were closed.
+    /// Ticks before this one belong to closed batches.
     closed_until_ms: Option<i64>,
     counted: LastCounters,
-    /// Readings that were dropped, because their batch was closed or their tick was not after the
-    /// one before.
+    /// Readings dropped because their batch was closed or their tick did not advance.
     pub late: u64,
 }
 
-/// A device that was heard of, and its last tick.
+/// A device and its last tick.
 struct DeviceProgress {
     device: Arc<Device>,
     last_ms: i64,
 }
 
 impl DeviceProgress {
-    /// The same piece of hardware, whatever number it has now.
+    /// Whether it is the same hardware, whatever its number.
     fn is(&self, device: &Device) -> bool {
         (&self.device.uuid, &self.device.mig_uuid) == (&device.uuid, &device.mig_uuid)
     }
 }
 
-/// The batch that is being gathered.
+/// The open batch.
 #[derive(Clone, Copy)]
 struct OpenBatch {
     first_ms: i64,
-    /// Readings from this tick on are of the next batch.
+    /// Readings from this tick on belong to the next batch.
     end_ms: i64,
-    /// On the steady clock: closed then, whoever is missing.
+    /// When to close it even if devices are missing, on the steady clock.
     due_ms: i64,
 }
 
@@ -65,15 +64,15 @@ impl Batcher {
         }
     }
 
-    /// Whether the tick is before one that was told already, as when the clock was set back.
+    /// Whether the tick goes backward, as after the clock was set back.
     pub fn is_backward(&self, reading: &Reading) -> bool {
         let known = self.devices.iter().find(|known| known.is(&reading.device));
         known.is_some_and(|known| reading.tick_ms <= known.last_ms)
             || self.closed_until_ms.is_some_and(|until| reading.tick_ms < until)
     }
 
-    /// Takes a reading; gives the batch that it completes.
-    pub fn take(&mut self, reading: Reading, steady_ms: i64) -> Option<GpuSampleBatch> {
+    /// Adds a reading and returns the batch that it completes.
+    pub fn add(&mut self, reading: Reading, steady_ms: i64) -> Option<GpuSampleBatch> {
         if self.is_backward(&reading) {
             self.late += 1;
             return None;
@@ -94,8 +93,8 @@ impl Batcher {
             }
         };
         if !is_same && tick_ms > open.first_ms && tick_ms < open.end_ms {
-            // Another set of devices from this tick on. What the others still say of earlier ticks
-            // is waited for.
+            // The set of devices changes at this tick, so the batch ends before it. Late readings
+            // of earlier ticks still get their grace period.
             open.end_ms = tick_ms;
             open.due_ms = open.due_ms.min(steady_ms + GRACE_MS);
         }
@@ -109,24 +108,23 @@ impl Batcher {
         OpenBatch { first_ms, end_ms: first_ms + self.span_ms, due_ms: steady_ms + self.span_ms + GRACE_MS }
     }
 
-    /// Whether every device of the batch has gone on to the next one.
+    /// Whether every device of the batch has moved on to the next one.
     fn all_are_past(&self, open: OpenBatch) -> bool {
         let of_batch = self.devices.iter().filter(|known| known.last_ms >= open.first_ms);
         of_batch.map(|known| known.last_ms).min().is_some_and(|last_ms| last_ms >= open.end_ms)
     }
 
-    /// When to ask [`Batcher::close_due`], on the steady clock.
+    /// When to call [`Batcher::close_due`], on the steady clock.
     pub fn due_ms(&self) -> Option<i64> {
         self.open.map(|open| open.due_ms)
     }
 
-    /// The batch, if it has waited long enough for those that are missing.
+    /// Closes the batch if it has waited long enough for missing devices.
     pub fn close_due(&mut self, steady_ms: i64) -> Option<GpuSampleBatch> {
         if self.due_ms()? <= steady_ms { self.close(steady_ms) } else { None }
     }
 
-    /// All that was gathered, as at the end and when the clock was set: any tick may come after
-    /// this.
+    /// Closes everything, at the end or when the clock was set. Any tick may follow.
     pub fn close_all(&mut self, steady_ms: i64) -> Vec<GpuSampleBatch> {
         let mut closed = Vec::new();
         while !self.readings.is_empty() {

@@ -1,16 +1,16 @@
-//! What counters said last, so that a batch can say by how much they grew up to its first readings.
+//! Last known counter values, for each batch's `first_growth`.
 
 use std::sync::Arc;
 
 use crate::reading::{Device, Metric, Reading, Value};
 
-/// The last known value of each counter of each device of the batch before.
+/// Last known value of each counter of each device in the previous batch.
 #[derive(Default)]
 pub(super) struct LastCounters(Vec<(Arc<Device>, Vec<Option<i64>>)>);
 
 impl LastCounters {
-    /// Growth of a counter from its last known value to this reading; -1 where one of them is not
-    /// known, where it began anew, and for a device that was in no batch before.
+    /// Growth of a counter from its last known value to this reading. -1 if either value is
+    /// unknown, if the counter was reset, or if the device was not in the previous batch.
     pub fn growth(&self, device: &Device, metric: Metric, reading: Option<&Reading>) -> i64 {
         let before = self
             .0
@@ -26,8 +26,7 @@ impl LastCounters {
         }
     }
 
-    /// Takes note of the readings of a batch, in order of their ticks. What is not in it is
-    /// forgotten.
+    /// Records the readings of a batch, ordered by tick. Devices that are not in it are forgotten.
     pub fn note(&mut self, readings: &[Reading]) {
         self.0.retain(|(known, _)| readings.iter().any(|reading| is_same(known, &reading.device)));
         for reading in readings {
@@ -45,7 +44,7 @@ impl LastCounters {
     }
 }
 
-/// The same piece of hardware, whatever number it has now.
+/// Whether both are the same hardware, whatever its number.
 pub(super) fn is_same(one: &Device, other: &Device) -> bool {
     (&one.uuid, &one.mig_uuid) == (&other.uuid, &other.mig_uuid)
 }

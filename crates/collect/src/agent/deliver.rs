@@ -1,4 +1,4 @@
-//! The deliverer: sends what the spool holds to the log, in order.
+//! The deliverer: sends spooled records to the log, in order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -15,20 +15,21 @@ use super::{Connect, End, Shared, events, lock};
 use crate::log_sink::LogSink;
 use crate::reading::Sink;
 
-/// So much is sent at once, whenever the last was.
+/// A chunk of at least this many bytes is sent at once, whenever the last delivery was.
 const MUCH_BYTES: usize = 256 << 10;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often the log is told of a conflict, if it cannot be reached.
+/// Attempts to report a conflict to an unreachable log.
 const CONFLICT_ATTEMPTS: u32 = 3;
-/// The node's clock may be so far off the log's, ms, or twice as far as the answer is uncertain.
+/// Tolerated skew between the node's clock and the log's, ms; at least twice the uncertainty of the
+/// comparison.
 const SKEW_MS: i64 = 1_000;
 
-/// Why a chunk was not delivered.
+/// Reason that a chunk was not delivered.
 enum DeliveryError {
-    /// To be tried again.
+    /// Worth another attempt.
     Later(LogError),
-    /// Somebody else reports under this name.
+    /// Another collector reports under this name.
     Conflict(String),
 }
 
@@ -47,15 +48,14 @@ pub(super) struct Deliverer {
     shared: Arc<Shared>,
     connect: Connect,
     log_sink: Option<Box<dyn LogSink>>,
-    /// By topic, as far as asked.
+    /// Partition counts of the topics asked for so far.
     partitions: HashMap<&'static str, u32>,
     pause: Duration,
-    /// What the last failure said, so that it is not said every time.
+    /// Last failure, so that the same one is logged only once.
     last_error: String,
-    /// Records from here on were never sent before, nor can anybody else have sent them under their
-    /// numbers.
+    /// Records from here on were never sent, so nobody can have used their numbers.
     unsent: Position,
-    /// Little is not sent before.
+    /// Earliest time of the next small delivery.
     deliver_at: Instant,
     compare_at: Instant,
     is_skewed: bool,
@@ -78,7 +78,7 @@ impl Deliverer {
         }
     }
 
-    /// Delivers until the end has come.
+    /// Delivers until the agent ends.
     pub fn run(mut self) {
         while let Some(chunk) = self.next_chunk() {
             match self.deliver(&chunk) {
@@ -97,7 +97,7 @@ impl Deliverer {
                 }
             }
         }
-        // A log that is closed lets its folder go.
+        // Closing the log releases its folder.
         self.log_sink = None;
         let mut progress = lock(&self.shared.progress);
         progress.deliverer_done = true;
@@ -106,8 +106,8 @@ impl Deliverer {
         self.shared.advanced.notify_all();
     }
 
-    /// Waits until the spool holds something, and for a little more where that is little. `None`
-    /// once it is empty at the end, or the time to deliver is over.
+    /// Blocks until the spool holds records, and a little longer while they are few. `None` once it
+    /// is empty at the end, or the deadline has passed.
     fn next_chunk(&self) -> Option<Vec<Spooled>> {
         let mut progress = lock(&self.shared.progress);
         loop {
@@ -138,8 +138,7 @@ impl Deliverer {
         }
     }
 
-    /// Appends the records of one epoch, each partition's as a batch, and notes that the log has
-    /// them.
+    /// Appends the records of one epoch, one batch per partition, and marks them as delivered.
     fn deliver(&mut self, chunk: &[Spooled]) -> Result<(), DeliveryError> {
         let (Some(first), Some(last)) = (chunk.first(), chunk.last()) else { return Ok(()) };
         let epoch = lock(&self.shared.spool).append_epoch(first.at.epoch);
@@ -179,7 +178,7 @@ impl Deliverer {
         Ok(())
     }
 
-    /// A topic may be another one than it was.
+    /// Drops cached state that the error shows to be outdated.
     fn forget_on(&mut self, error: LogError) -> DeliveryError {
         match &error {
             LogError::UnknownTopic(_)
@@ -187,15 +186,14 @@ impl Deliverer {
             | LogError::Repartitioned { .. } => {
                 self.partitions.clear();
             }
-            // Our handle is of an older generation than the log; a new one is not.
+            // Our handle belongs to an older generation of the log; a new one does not.
             LogError::Fenced { .. } | LogError::Stopped { .. } => self.log_sink = None,
             _ => {}
         }
         error.into()
     }
 
-    /// The records by partition, in their order. Where a partition stands among the others is of no
-    /// importance.
+    /// Groups records by partition, in order. The order of the partitions does not matter.
     fn spread(&mut self, chunk: &[Spooled]) -> Result<Vec<(TopicPartition, Vec<Record>)>, DeliveryError> {
         let mut spread: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
         for Spooled { record, .. } in chunk {
@@ -209,7 +207,8 @@ impl Deliverer {
             let topic = schema.topic();
             let partitions = self.partitions_of(topic)?;
             let one = partition_for(&record.key, partitions);
-            // A heartbeat names no job: whoever reads any partition is to see it.
+            // A heartbeat names no job, so it goes to every partition: readers of any of them need
+            // it.
             let is_for_all = schema == SchemaId::JobEvent && record.key.ends_with(b"/");
             for partition in if is_for_all { 0..partitions } else { one..one + 1 } {
                 let at = TopicPartition { topic: topic.into(), partition };
@@ -236,14 +235,15 @@ impl Deliverer {
         Ok(&**self.log_sink.insert(log_sink))
     }
 
-    /// Names the producer: nodes of two clusters that share a log may have one name.
+    /// Name of the producer. It includes the cluster, because nodes of two clusters that share a
+    /// log may have equal names.
     fn producer(&self) -> String {
         let options = &self.shared.options;
         format!("{}@{}", options.source, options.cluster)
     }
 
-    /// Waits before the next attempt, twice as long each time; not at all when the end has just
-    /// come.
+    /// Backs off before the next attempt, twice as long each time. Returns early when the agent
+    /// begins to end.
     fn wait_after(&mut self, error: &LogError) {
         self.shared.counters.failed_attempts.fetch_add(1, Ordering::Relaxed);
         let last_error = error.to_string();
@@ -266,7 +266,7 @@ impl Deliverer {
         }
     }
 
-    /// Says in the log, under a name of our own, that we were refused; then ends the agent.
+    /// Reports the refusal to the log under a source of our own, then ends the agent.
     fn report_conflict(&mut self, what: &str) {
         let shared = self.shared.clone();
         let options = &shared.options;
@@ -317,7 +317,7 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Compares the node's clock with the log's, if it is time to.
+    /// Compares the node's clock with the log's when it is due.
     fn compare_clocks(&mut self) {
         if Instant::now() < self.compare_at {
             return;
@@ -340,7 +340,7 @@ impl Deliverer {
     }
 }
 
-/// From 0 to 1, another one each time.
+/// A random number from 0 to 1.
 fn fraction() -> f64 {
     f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX)
 }

@@ -1,9 +1,9 @@
-//! What the agent says of itself.
+//! Events that the agent emits about itself.
 
 use tidegate_events::v1::{Envelope, NodeEvent, NodeEventKind};
 use tidegate_events::{Event, v1};
 
-/// A node event of this kind at this time; everything else is for the sink to fill in.
+/// A node event of this kind and time; the sink fills in everything else.
 pub(super) fn node_event(kind: NodeEventKind, at_ms: i64) -> NodeEvent {
     NodeEvent {
         envelope: Some(Envelope { event_time_ms: at_ms, ..Default::default() }),
@@ -34,7 +34,7 @@ pub(super) fn clock(kind: NodeEventKind, at_ms: i64, amount_ms: i64, description
     Event::Node(NodeEvent { amount_ms: Some(amount_ms), description, ..node_event(kind, at_ms) })
 }
 
-/// For an event that a source told and that is none: what it said, and why it is none.
+/// Dead letter for an invalid event: its bytes and the reason.
 pub(super) fn dead_letter(at_ms: i64, origin: &str, event: &Event, reason: String) -> Event {
     const RAW_BYTES: usize = 4096;
     let mut raw = event.encode_to_vec();

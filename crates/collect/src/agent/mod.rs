@@ -1,15 +1,16 @@
-//! The agent: what sources tell becomes records, waits on disk, and goes to the log in order, once.
+//! The agent: batches what sources emit, spools it on disk, and delivers it to the log in order,
+//! once.
 //!
-//! Three parts work side by side. Sources call the [`Sink`] from their own threads. The *writer*
-//! gathers readings into batches, seals and numbers everything, and writes it to the [`spool`]. The
-//! *deliverer* sends what the spool holds to an [`LogSink`](crate::log_sink::LogSink), as soon as there
-//! is one.
+//! Three parts run side by side. Sources call the [`Sink`] from their own threads. The *spool
+//! writer* batches readings, seals and numbers every event, and writes it to the [`spool`]. The
+//! *deliverer* sends spooled records to a [`LogSink`](crate::log_sink::LogSink) whenever one is
+//! reachable.
 //!
-//! A record is numbered by its place in the spool, `(source, epoch, seq)`. It is appended to the
-//! log under numbers that follow from the spool alone, so that what is sent again after a crash is
-//! known there. An epoch is a life of the spool: another boot, or a copy of its folder, begins a
-//! newer one, and the log refuses whoever comes with an older one. The refused agent says so in the
-//! log under a source of its own and stops; nothing of two agents is ever mixed.
+//! A record is numbered by its place in the spool: `(source, epoch, seq)`. Its number in the log
+//! follows from the spool alone, so the log recognises whatever is sent again after a crash. An
+//! epoch is one life of the spool: a reboot, or a copy of the folder, begins a newer one, and the
+//! log refuses older ones. A refused agent reports a conflict under a source of its own and stops,
+//! so records of two agents never mix.
 
 mod batcher;
 mod clock;
@@ -42,30 +43,32 @@ use crate::log_sink::LogSink;
 use crate::reading::{Reading, Sink};
 use tidegate_events::Event;
 
-/// Opens the way to the log; tried again as long as it fails.
+/// Connects to the log. Retried for as long as it fails.
 pub type Connect = Box<dyn Fn() -> Result<Box<dyn LogSink>, LogError> + Send>;
 
-/// Who reports, and how.
+/// Identity and pace of an agent.
 #[derive(Clone)]
 pub struct AgentOptions {
     /// `agent/NODE` or `watch/slurm/CLUSTER`.
     pub source: String,
+    /// Cluster of everything reported.
     pub cluster: String,
-    /// The node that readings are of, and node events that name none.
+    /// Node of the readings, and of node events that name none.
     pub node: String,
-    /// Time that a batch of readings spans.
+    /// Time that one batch of readings spans.
     pub flush: Duration,
+    /// Where records wait for the log.
     pub spool: SpoolOptions,
-    /// Least time between two deliveries of little: an append costs a log the same however small it
-    /// is.
+    /// Least time between two small deliveries: an append costs the log the same whatever its size.
     pub deliver_every: Duration,
-    /// How often the node's clock is compared with the log's.
+    /// How often to compare the node's clock with the log's.
     pub compare_clocks: Duration,
+    /// Clocks of the node; tests set their own.
     pub clock: Arc<dyn Clock>,
 }
 
 impl AgentOptions {
-    /// Of an agent on a node, with the usual pace.
+    /// Options of an agent on a node, at the usual pace.
     pub fn of_node(cluster: &str, node: &str, spool: SpoolOptions) -> Self {
         Self {
             source: format!("agent/{node}"),
@@ -92,22 +95,22 @@ impl std::fmt::Debug for AgentOptions {
     }
 }
 
-/// What an agent counted since it started.
+/// Counts since the agent started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AgentStats {
-    /// Records that were given a place in the spool.
+    /// Records spooled.
     pub records: u64,
-    /// Records that the log acknowledged.
+    /// Records acknowledged by the log.
     pub delivered: u64,
-    /// Records that the log will never get: see [`Dropped`].
+    /// Records lost before delivery; see [`Dropped`].
     pub dropped: u64,
-    /// Readings that came after their batch was closed, and were dropped.
+    /// Readings dropped because their batch was already closed.
     pub late_readings: u64,
-    /// Events that were none, and became dead letters.
+    /// Invalid events, recorded as dead letters.
     pub dead_letters: u64,
-    /// Events that were told while too many waited, and were dropped.
+    /// Events dropped because too many were waiting for the disk.
     pub overrun_events: u64,
-    /// Attempts to send that failed.
+    /// Failed delivery attempts.
     pub failed_attempts: u64,
 }
 
@@ -123,21 +126,21 @@ struct Counters {
 /// Why an agent ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to.
+    /// Somebody asked it to.
     Asked,
-    /// Another collector reports under its name; says what to do.
+    /// Another collector reports under the same name. Holds advice for the operator.
     Conflict(String),
 }
 
-/// Where the parts stand that end one after the other.
+/// Progress of the shutdown, which ends the parts one after the other.
 #[derive(Debug, Default)]
 struct Progress {
     end: Option<End>,
     writer_done: bool,
     deliverer_done: bool,
-    /// Deliver until then, once the end has come.
+    /// After a request to end, deliver until this time.
     deadline: Option<Instant>,
-    /// Counts what was written to the spool.
+    /// Number of writes to the spool.
     written: u64,
 }
 
@@ -146,11 +149,11 @@ struct Shared {
     boot_id: String,
     clock_steps: ClockStepDetector,
     queue: Mutex<WriteQueue>,
-    /// Something was told, was stored, or the end has come.
+    /// Signalled when an event is queued or stored, and at the end.
     queued: Condvar,
     spool: Mutex<Spool>,
     progress: Mutex<Progress>,
-    /// `progress` changed.
+    /// Signalled when `progress` changes.
     advanced: Condvar,
     counters: Counters,
 }
@@ -165,6 +168,9 @@ pub struct Agent {
 
 impl Agent {
     /// Opens the spool and begins to deliver what it holds.
+    ///
+    /// # Errors
+    /// [`SpoolError`] if the spool cannot be opened or a thread cannot be started.
     pub fn start(options: AgentOptions, connect: Connect) -> Result<Self, SpoolError> {
         let (source, cluster) = (&options.source, &options.cluster);
         let spool = Spool::open(&options.spool, source, cluster, options.clock.wall_ms())?;
@@ -192,27 +198,27 @@ impl Agent {
         })
     }
 
-    /// Takes what sources tell.
+    /// The sink that sources emit into.
     pub fn sink(&self) -> Arc<dyn Sink> {
         self.shared.clone()
     }
 
-    /// Records that collecting begins, with the version of the driver where it is known.
+    /// Emits `COLLECTOR_STARTED`, with the driver version where it is known.
     pub fn started(&self, driver_version: Option<String>) {
         self.has_started.store(true, Ordering::Relaxed);
         let now_ms = self.shared.options.clock.wall_ms();
         self.shared.event(events::started(now_ms, self.shared.boot_id.clone(), driver_version));
     }
 
-    /// As [`Sink::store`].
+    /// Same as [`Sink::store`].
     ///
     /// # Errors
-    /// The disk does not take what was told.
+    /// The disk refused the events.
     pub fn store(&self) -> Result<(), String> {
         self.shared.store()
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     pub fn stats(&self) -> AgentStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { records, delivered, dropped, dead_letters, failed_attempts } = &self.shared.counters;
@@ -228,23 +234,23 @@ impl Agent {
         }
     }
 
-    /// Whether the log has everything that is in the spool; [`Sink::store`] brings what was told
-    /// there.
+    /// Whether the log has everything in the spool. Call [`Sink::store`] first to include what was
+    /// just emitted.
     pub fn is_drained(&self) -> bool {
         lock(&self.shared.spool).is_drained()
     }
 
-    /// Asks the agent to end, which [`Agent::wait`] then tells.
+    /// Asks the agent to end; [`Agent::wait`] then returns.
     pub fn ask_to_end(&self) {
         self.shared.end(End::Asked);
     }
 
-    /// The reason to end, if there is one by now.
+    /// The reason to end, once there is one.
     pub fn ended(&self) -> Option<End> {
         lock(&self.shared.progress).end.clone()
     }
 
-    /// Waits until there is a reason to end.
+    /// Blocks until there is a reason to end.
     pub fn wait(&self) -> End {
         let mut progress = lock(&self.shared.progress);
         loop {
@@ -255,8 +261,8 @@ impl Agent {
         }
     }
 
-    /// Writes everything that was told to the spool, and delivers until it is empty or `patience`
-    /// is over. Tells whether all was delivered; the rest waits in the spool.
+    /// Writes everything emitted so far to the spool, then delivers until the spool is empty or
+    /// `patience` runs out. Returns whether everything was delivered; the rest waits in the spool.
     pub fn stop(&self, patience: Duration, reason: &str) -> bool {
         if self.has_started.load(Ordering::Relaxed) {
             let now_ms = self.shared.options.clock.wall_ms();
@@ -295,21 +301,20 @@ impl std::fmt::Debug for Agent {
 }
 
 impl Shared {
-    /// Notes the first reason to end.
+    /// Records the reason to end. The first one wins.
     fn end(&self, end: End) {
         lock(&self.progress).end.get_or_insert(end);
         self.advanced.notify_all();
     }
 
-    /// Gives the spool back once nobody works with it any more.
+    /// Releases the spool once neither part uses it any more.
     fn release_when_done(&self, progress: &Progress) {
         if progress.writer_done && progress.deliverer_done {
             lock(&self.spool).release();
         }
     }
 
-    /// Tells when the clock was set since the last look: what was gathered until then is a batch of
-    /// its own.
+    /// Reports a step of the wall clock. Readings from before the step become a batch of their own.
     fn check_clock(&self, queue: &mut WriteQueue) {
         if let Some(amount_ms) = self.clock_steps.stepped(&*self.options.clock) {
             tracing::warn!(amount_ms, "the clock of this node was set");
@@ -337,7 +342,7 @@ impl Sink for Shared {
         self.queued.notify_all();
     }
 
-    /// Waits for the disk, whose refusal is the error.
+    /// Blocks until the disk has everything queued so far.
     fn store(&self) -> Result<(), String> {
         let mut queue = lock(&self.queue);
         let ticket = queue.ticket();
@@ -363,7 +368,7 @@ fn spawn(
 /// Enough for debug builds too.
 const STACK_BYTES: usize = 1 << 20;
 
-/// The state behind these locks is whole at every instant, so a panic elsewhere leaves it good.
+/// Locks a mutex. State stays valid across a panic, so poisoning is ignored.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

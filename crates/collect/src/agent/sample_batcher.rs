@@ -1,29 +1,28 @@
-//! The batches that an agent makes of readings, without the agent: for tests and measurements that
-//! make up a fleet.
+//! The agent's batching without the agent: for tests and benchmarks that simulate a fleet.
 
 use tidegate_events::v1::GpuSampleBatch;
 
 use super::batcher::Batcher;
 use crate::reading::Reading;
 
-/// Makes batches of one node's readings, just as its agent does. It has no clock: time passes as
-/// the readings say.
+/// Batches the readings of one node exactly as its agent does. It has no clock: time advances with
+/// the readings.
 pub struct SampleBatcher(Batcher);
 
 impl SampleBatcher {
-    /// `span_ms`: time that a batch spans; an agent's is 10 s unless it was told otherwise.
+    /// `span_ms`: time that one batch spans, ms. An agent's default is 10 s.
     pub fn new(span_ms: i64) -> Self {
         Self(Batcher::new(span_ms))
     }
 
-    /// Takes a reading; gives the batch that it completes. Envelope and node are for the caller to
-    /// fill in.
-    pub fn take(&mut self, reading: Reading) -> Option<GpuSampleBatch> {
+    /// Adds a reading and returns the batch that it completes. The caller fills in envelope and
+    /// node.
+    pub fn add(&mut self, reading: Reading) -> Option<GpuSampleBatch> {
         let tick_ms = reading.tick_ms;
-        self.0.take(reading, tick_ms)
+        self.0.add(reading, tick_ms)
     }
 
-    /// What was gathered and makes no full batch, as when the agent ends.
+    /// Returns the unfinished batches, as an ending agent does.
     pub fn close(&mut self) -> Vec<GpuSampleBatch> {
         self.0.close_all(0)
     }

@@ -1,4 +1,4 @@
-//! The writer: seals what was told, numbers it and writes it to the spool.
+//! The spool writer: seals and numbers queued events and writes them to the spool.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -12,12 +12,13 @@ use super::spool::{Position, Spool};
 use super::write_queue::WriteQueue;
 use super::{Shared, events, lock};
 
-/// How often the clock is looked at, ms.
+/// How often to check the wall clock, ms.
 const CLOCK_CHECK_MS: i64 = 1_000;
-/// Events that nobody waits for are written together, this long after the last ones, ms.
+/// Events that nobody waits for are written together, at most this long after the previous write,
+/// ms.
 const TOGETHER_MS: i64 = 200;
 
-/// Runs until the end has come and all is written.
+/// Runs until the agent ends and everything is written.
 pub(super) fn run(shared: &Shared) {
     let mut written_ms = 0;
     loop {
@@ -30,7 +31,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Waits until there is something to write, or the end has come. Looks at the clock in between.
+/// Blocks until there is something to write or the agent ends. Checks the clock meanwhile.
 fn wait(shared: &Shared, written_ms: i64) -> (Vec<Event>, bool) {
     let clock = &shared.options.clock;
     let mut queue = lock(&shared.queue);
@@ -55,13 +56,13 @@ fn wait(shared: &Shared, written_ms: i64) -> (Vec<Event>, bool) {
         if !queue.events.is_empty() {
             until_ms = until_ms.min(together_ms);
         }
-        // A test's clock may stand still; a real one runs on while this waits.
+        // A test's clock may stand still; a real one advances while this waits.
         let pause = Duration::from_millis((until_ms - now_ms).clamp(1, CLOCK_CHECK_MS).unsigned_abs());
         queue = shared.queued.wait_timeout(queue, pause).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
 
-/// Writes events to the spool, and tells the deliverer.
+/// Writes events to the spool and wakes the deliverer.
 fn write(shared: &Shared, events: Vec<Event>) {
     let count = events.len();
     let mut spool = lock(&shared.spool);
@@ -83,7 +84,7 @@ fn write(shared: &Shared, events: Vec<Event>) {
     shared.advanced.notify_all();
 }
 
-/// Records what was lost, with the next events.
+/// Queues reports of lost records.
 fn report_losses(shared: &Shared, queue: &mut WriteQueue, dropped: &[Dropped]) {
     let now_ms = shared.options.clock.wall_ms();
     for dropped in dropped {
@@ -98,7 +99,7 @@ fn report_losses(shared: &Shared, queue: &mut WriteQueue, dropped: &[Dropped]) {
     }
 }
 
-/// Gives the event its place; one that is none becomes a dead letter.
+/// Seals and spools the event. An invalid event becomes a dead letter.
 fn push(shared: &Shared, spool: &mut Spool, mut event: Event) {
     let now_ms = shared.options.clock.wall_ms();
     let reason = match seal(shared, &mut event, spool.next(), now_ms) {
@@ -123,7 +124,7 @@ fn push_record(
     shared.counters.records.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Fills in what the source left to us, and makes a record of the event.
+/// Fills in what the source left open and encodes the event.
 fn seal(shared: &Shared, event: &mut Event, at: Position, now_ms: i64) -> Result<EventRecord, String> {
     let options = &shared.options;
     match event {

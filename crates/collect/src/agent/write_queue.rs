@@ -1,29 +1,29 @@
-//! What was told and is not in the spool yet.
+//! Bounded queue of events that await the spool.
 
 use tidegate_events::Event;
 
 use super::batcher::Batcher;
 use crate::reading::Reading;
 
-/// Events that wait for the disk at most; whoever tells more is told nothing, and they are counted.
+/// Bound on the events awaiting disk; excess is dropped and counted.
 const MAX_WAITING: usize = 16_384;
 
 pub(super) struct WriteQueue {
     pub batcher: Batcher,
-    /// In the order in which they were told; batches count when they are closed.
+    /// In order of arrival; a batch arrives when it is closed.
     pub events: Vec<Event>,
-    /// Events dropped because too many waited.
+    /// Events dropped because the queue was full.
     pub overrun: u64,
-    /// Of `overrun`, those that were recorded.
+    /// Part of `overrun` that was reported.
     pub overrun_reported: u64,
-    /// All events ever taken, and those that the writer has written or given up.
+    /// Events ever queued, and those written or given up since.
     taken: u64,
     stored: u64,
-    /// Callers that wait until what they told is stored.
+    /// Callers blocked until their events are stored.
     pub waiting: u64,
-    /// A batch is among the events; they are not to wait.
+    /// The queue holds a batch, which should not wait.
     pub is_urgent: bool,
-    /// Why the disk does not take what was told.
+    /// The disk's last error.
     pub trouble: Option<String>,
     pub ending: bool,
 }
@@ -53,9 +53,9 @@ impl WriteQueue {
         self.events.push(event);
     }
 
-    /// Tells whether a batch was completed.
+    /// Returns whether the reading completed a batch.
     pub fn take_reading(&mut self, reading: Reading, steady_ms: i64) -> bool {
-        let batch = self.batcher.take(reading, steady_ms);
+        let batch = self.batcher.add(reading, steady_ms);
         self.is_urgent |= batch.is_some();
         let completed = batch.is_some();
         batch.into_iter().for_each(|batch| self.take_event(Event::GpuSamples(batch)));
@@ -76,19 +76,19 @@ impl WriteQueue {
         }
     }
 
-    /// Everything that waits.
+    /// Empties the queue.
     pub fn drain(&mut self) -> Vec<Event> {
         self.is_urgent = false;
         std::mem::take(&mut self.events)
     }
 
-    /// So many of those drained are written, or never will be.
+    /// Records that `count` drained events were written or given up.
     pub fn note_stored(&mut self, count: usize, trouble: Option<String>) {
         self.stored += count as u64;
         self.trouble = trouble;
     }
 
-    /// Stands for all that was told until now.
+    /// A ticket for everything queued so far; see [`WriteQueue::is_stored`].
     pub fn ticket(&self) -> u64 {
         self.taken
     }

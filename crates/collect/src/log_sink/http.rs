@@ -1,4 +1,4 @@
-//! A log behind HTTP: a `tidegate up` that takes events in.
+//! Delivery to a log behind HTTP: a `tidegate up --ingest`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use ureq::{Agent, Body};
 use super::LogSink;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// A whole request with its answer.
+/// Limit for a whole request with its answer.
 const REQUEST: Duration = Duration::from_secs(30);
-/// An answer lists topics or names an error.
+/// Longest answer; it lists topics or names an error.
 const ANSWER_BYTES: u64 = 1 << 20;
 
-/// Sends to the log of a `tidegate up --ingest`.
+/// Delivers to the log of a `tidegate up --ingest`.
 pub struct HttpLogSink {
     url: String,
     authorization: Option<String>,
@@ -29,8 +29,8 @@ pub struct HttpLogSink {
 }
 
 impl HttpLogSink {
-    /// The server's address, `http://HOST:PORT`, and the token that it asks for. Nothing is sent
-    /// yet.
+    /// `url` is the server's address, `http://HOST:PORT`; `token` is its bearer token. Nothing is
+    /// sent yet.
     pub fn new(url: &str, token: Option<&str>) -> Self {
         let config = Agent::config_builder()
             .timeout_connect(Some(CONNECT))
@@ -66,7 +66,7 @@ impl HttpLogSink {
         Ok((response.status(), text.map_err(|error| self.unavailable(doing, &error))?))
     }
 
-    /// The answer to what was done, or what was said instead.
+    /// Parses a successful answer, or returns the refusal.
     fn parse<T: DeserializeOwned>(&self, doing: &str, status: StatusCode, text: &str) -> Result<T, Refusal> {
         if status.is_success() {
             let what = |error| format!("its answer to {doing} is none of a tidegate: {error}");
@@ -133,9 +133,10 @@ impl LogSink for HttpLogSink {
         })
     }
 
-    /// The server says what time it is when it answers, somewhere within the request.
+    /// The server reads its clock at some moment within the request, so half the round trip is the
+    /// uncertainty.
     fn clock(&self) -> Result<Option<LogClock>, LogError> {
-        // The first request may have to connect.
+        // The first request may include connecting; it is not timed.
         self.log()?;
         let sent = Instant::now();
         let (answer, answered) = self.log()?;

@@ -1,4 +1,4 @@
-//! Where live sources send to: a log in this process, on Kafka, or behind HTTP.
+//! Log sinks: where the agent delivers records. A log in this process, on Kafka, or behind HTTP.
 
 mod http;
 
@@ -11,35 +11,46 @@ use tidegate_log::{
 
 pub use http::HttpLogSink;
 
-/// What of a log one needs to send to it. Calls block until they are done.
+/// The part of a log that delivery needs. Calls block until they are done.
 pub trait LogSink: Send + Sync {
-    /// How many partitions a topic has; it is created where it is missing, if that can be done from
-    /// here.
+    /// Number of partitions of a topic. A missing topic is created where that is possible.
+    ///
+    /// # Errors
+    /// [`LogError`] if the log cannot be reached or lacks the topic.
     fn partitions(&self, topic: &str) -> Result<u32, LogError>;
 
-    /// Appends as [`EventLog::append`] does.
+    /// Appends a batch; see [`EventLog::append`].
+    ///
+    /// # Errors
+    /// As [`EventLog::append`].
     fn append(&self, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError>;
 
+    /// The log's clock; see [`EventLog::clock`].
+    ///
+    /// # Errors
     /// As [`EventLog::clock`].
     fn clock(&self) -> Result<Option<LogClock>, LogError>;
 }
 
-/// A log that this process has open.
+/// A log that this process has open itself.
 pub struct DirectLogSink {
     log: Arc<dyn EventLog>,
-    /// Of a topic that is created.
+    /// Partitions of a topic that it creates.
     partitions: u32,
-    /// Kept for as long as the log inside is open.
+    /// Held for as long as the log inside is open.
     _folder: Option<DataDir>,
 }
 
 impl DirectLogSink {
-    /// Sends to `log`; a topic that is missing gets so many partitions.
+    /// Delivers to `log`; a missing topic gets so many partitions.
     pub fn new(log: Arc<dyn EventLog>, partitions: u32) -> Self {
         Self { log, partitions, _folder: None }
     }
 
-    /// Sends to the log in a data folder, which nobody else has open meanwhile.
+    /// Opens the log in a data folder, which nobody else may have open.
+    ///
+    /// # Errors
+    /// [`LogError`] if the log cannot be opened.
     pub fn of_folder(folder: DataDir) -> Result<Self, LogError> {
         let log = EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?;
         Ok(Self { log: Arc::new(log), partitions: 1, _folder: Some(folder) })
@@ -59,7 +70,7 @@ impl LogSink for DirectLogSink {
         let config = TopicConfig { partitions: self.partitions, retain_ms: None, retain_bytes: None };
         match self.log.create_topic(topic, config) {
             Ok(()) => Ok(self.partitions),
-            // Somebody else was first, and wanted another number.
+            // Another process created it first, with another number.
             Err(LogError::TopicMismatch { existing, .. }) => Ok(existing),
             Err(error) => Err(error),
         }

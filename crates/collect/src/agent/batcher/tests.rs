@@ -45,11 +45,11 @@ fn a_batch_is_closed_when_all_devices_have_gone_on() {
     let mut batcher = Batcher::new(3_000);
     for tick in 0..3 {
         for index in [1, 0] {
-            assert!(batcher.take(reading(index, tick * 1_000, 100 + tick), tick * 1_000).is_none());
+            assert!(batcher.add(reading(index, tick * 1_000, 100 + tick), tick * 1_000).is_none());
         }
     }
-    assert!(batcher.take(reading(0, 3_000, 7), 3_000).is_none(), "the other is missing");
-    let batch = check(batcher.take(reading(1, 3_000, 8), 3_000).unwrap());
+    assert!(batcher.add(reading(0, 3_000, 7), 3_000).is_none(), "the other is missing");
+    let batch = check(batcher.add(reading(1, 3_000, 8), 3_000).unwrap());
     assert_eq!((ticks(&batch), uuids(&batch)), (vec![0, 1_000, 2_000], vec!["GPU-0", "GPU-1"]));
     assert_eq!(batch.columns.len(), 1, "only what was asked for");
     assert_eq!(batch.columns[0].value_delta, [100, 1, 1, 100, 1, 1]);
@@ -61,9 +61,9 @@ fn a_batch_is_closed_when_all_devices_have_gone_on() {
 fn a_device_that_says_nothing_is_stale_and_holds_up_nobody() {
     let mut batcher = Batcher::new(3_000);
     for tick in 0..3 {
-        batcher.take(reading(0, tick * 1_000, 5), tick * 1_000);
+        batcher.add(reading(0, tick * 1_000, 5), tick * 1_000);
         if tick == 0 {
-            batcher.take(reading(1, 0, 9), 0);
+            batcher.add(reading(1, 0, 9), 0);
         }
     }
     assert!(batcher.close_due(9_900).is_none());
@@ -71,17 +71,17 @@ fn a_device_that_says_nothing_is_stale_and_holds_up_nobody() {
     let stale = MissingReason::Stale.into();
     assert_eq!(batch.columns[0].value_delta, [5, 0, 0, 9, 0, 0]);
     assert_eq!(batch.columns[0].missing, [Missing { first: 4, count: 2, reason: stale }]);
-    assert!(batcher.take(reading(1, 1_000, 9), 10_100).is_none());
+    assert!(batcher.add(reading(1, 1_000, 9), 10_100).is_none());
     assert_eq!(batcher.late, 1, "its tick was told as stale already");
 }
 
 #[test]
 fn another_set_of_devices_begins_another_batch() {
     let mut batcher = Batcher::new(10_000);
-    batcher.take(reading(0, 0, 1), 0);
-    batcher.take(reading(0, 1_000, 1), 1_000);
-    assert!(batcher.take(reading(1, 2_000, 2), 2_000).is_none(), "the first may have more to say of before");
-    let batch = check(batcher.take(reading(0, 2_000, 1), 2_001).unwrap());
+    batcher.add(reading(0, 0, 1), 0);
+    batcher.add(reading(0, 1_000, 1), 1_000);
+    assert!(batcher.add(reading(1, 2_000, 2), 2_000).is_none(), "the first may have more to say of before");
+    let batch = check(batcher.add(reading(0, 2_000, 1), 2_001).unwrap());
     assert_eq!((ticks(&batch), uuids(&batch)), (vec![0, 1_000], vec!["GPU-0"]));
     let batch = check(batcher.close_all(2_001).remove(0));
     assert_eq!((ticks(&batch), uuids(&batch)), (vec![2_000], vec!["GPU-0", "GPU-1"]));
@@ -90,9 +90,9 @@ fn another_set_of_devices_begins_another_batch() {
 #[test]
 fn a_device_with_another_number_is_one_device() {
     let mut batcher = Batcher::new(10_000);
-    batcher.take(reading(0, 0, 1), 0);
+    batcher.add(reading(0, 0, 1), 0);
     let renamed = Arc::new(Device { index: 4, ..(*device(0)).clone() });
-    let batch = check(batcher.take(Reading::new(renamed, 1_000), 1_000).unwrap());
+    let batch = check(batcher.add(Reading::new(renamed, 1_000), 1_000).unwrap());
     assert_eq!((ticks(&batch), batch.devices[0].index), (vec![0], 0));
     assert_eq!(batcher.close_all(0)[0].devices[0].index, 4);
 }
@@ -110,8 +110,8 @@ fn what_is_missing_has_a_reason_and_no_value() {
     for (tick, value) in (0..).zip(values) {
         let mut reading = Reading::new(device(0), tick * 1_000);
         reading.set(Metric::Energy, value);
-        batcher.take(reading, 0);
-        batcher.take(Reading::new(device(1), tick * 1_000), 0);
+        batcher.add(reading, 0);
+        batcher.add(Reading::new(device(1), tick * 1_000), 0);
     }
     let batch = check(batcher.close_all(0).remove(0));
     let column = &batch.columns[0];
@@ -144,7 +144,7 @@ fn processes_are_runs_of_ticks() {
     for (tick, processes) in (0..).zip(at_ticks) {
         let mut reading = reading(0, tick * 1_000, 1);
         reading.processes = processes;
-        batcher.take(reading, 0);
+        batcher.add(reading, 0);
     }
     let batch = check(batcher.close_all(0).remove(0));
     let runs: Vec<_> =
@@ -156,12 +156,12 @@ fn processes_are_runs_of_ticks() {
 #[test]
 fn ticks_go_back_only_after_a_step_of_the_clock() {
     let mut batcher = Batcher::new(10_000);
-    batcher.take(reading(0, 100_000, 1), 0);
+    batcher.add(reading(0, 100_000, 1), 0);
     let back = reading(0, 40_000, 2);
     assert!(batcher.is_backward(&back));
     let before = batcher.close_all(0);
     assert!(!batcher.is_backward(&back));
-    batcher.take(back, 0);
+    batcher.add(back, 0);
     assert_eq!((ticks(&before[0]), ticks(&batcher.close_all(0)[0])), (vec![100_000], vec![40_000]));
 }
 
@@ -187,7 +187,7 @@ fn counters_say_by_how_much_they_grew_since_the_batch_before() {
     for (tick, values) in (0..).map(|tick| tick * 1_000).zip(told) {
         for (index, value) in (0..).zip(values) {
             if index < 3 || value.is_some() {
-                closed.extend(batcher.take(counted(index, tick, value), tick));
+                closed.extend(batcher.add(counted(index, tick, value), tick));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! A byte on the disk that says whether the state beside it is true, for when the disk takes no
-//! more.
+//! A one-byte file that says whether the saved state is current. It works on a full disk, because
+//! overwriting a byte needs no space.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use super::SpoolError;
 
-/// How the state on the disk stands to what was sent.
+/// How far the saved state lags behind what was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StateMarker {
-    /// It is behind by the chunk that is being sent, at most.
+    /// It lags by at most the chunk in flight.
     Saved,
-    /// It may be behind by any number of chunks.
+    /// It may lag by any number of chunks.
     Behind,
-    /// The same, and records were sent that are not on the disk: their numbers are used up.
+    /// It may lag, and records were sent that are not on disk, so their numbers are used up.
     SentFromMemory,
 }
 
-/// The file that holds the marker. Writing a byte in its place needs no space.
+/// The file that holds the marker.
 #[derive(Debug)]
 pub(super) struct MarkerFile {
     path: PathBuf,
@@ -31,13 +31,13 @@ impl MarkerFile {
         let path = dir.join("note");
         let open = || {
             let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
-            let mut said = Vec::new();
-            file.read_to_end(&mut said)?;
-            if said.is_empty() {
+            let mut content = Vec::new();
+            file.read_to_end(&mut content)?;
+            if content.is_empty() {
                 file.write_all(b"0")?;
                 file.sync_all()?;
             }
-            let marker = match said.first() {
+            let marker = match content.first() {
                 None | Some(b'0') => StateMarker::Saved,
                 Some(b'1') => StateMarker::Behind,
                 Some(_) => StateMarker::SentFromMemory,
@@ -48,8 +48,8 @@ impl MarkerFile {
         Ok(Self { path, file, marker })
     }
 
-    /// Returns when it is on the disk. A disk that takes not even this is told; nothing else can be
-    /// done about it.
+    /// Writes the marker and returns once it is on disk. A failure is only logged: nothing else can
+    /// be done about it.
     pub fn write(&mut self, marker: StateMarker) {
         if self.marker == marker {
             return;

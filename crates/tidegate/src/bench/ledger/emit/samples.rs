@@ -140,7 +140,7 @@ impl<'a> Feed<'a> {
             }
             let noise = Draw::new(tick_ms.unsigned_abs());
             for device in &mut self.devices {
-                completed.extend(self.batches.take(device.read(tick_ms, TICK_MS, noise)));
+                completed.extend(self.batches.add(device.read(tick_ms, TICK_MS, noise)));
             }
         }
         if until_ms >= there.to_ms.min(day.span.to_ms) {
