@@ -1,4 +1,5 @@
-//! The account of holds: what was told and seen, as holds that begin and end.
+//! Open holds of a node, and the events that begin and end them. Pure: reports and scans come in as
+//! arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +11,14 @@ use super::scan::{Evidence, Jobs};
 use crate::reading::Device;
 use crate::receiver::{GpuName, HoldEvent, HoldKind};
 
-/// What a prolog told is not told on before the job's full name is known, or for this long.
+/// How long a prolog's hold waits for the job's full id, ms.
 const NAMING_MS: i64 = 30_000;
-/// A job has no cgroup yet while its prologs run.
+/// A hold this young is not expected to have a cgroup: prologs may still run, ms.
 const YOUNG_MS: i64 = 120_000;
-/// What was missed in so many looks is gone.
+/// A hold that this many scans in a row do not find has ended.
 const MISSED: u32 = 2;
 
-/// A device by what is known of it.
+/// A device, as far as it is identified.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DeviceName {
     pub uuid: Option<String>,
@@ -26,8 +27,8 @@ pub(super) struct DeviceName {
 }
 
 impl DeviceName {
-    /// The device itself, or one that cannot be told from it.
-    fn is(&self, other: &Self) -> bool {
+    /// Whether it is the same device, as far as can be report.
+    fn matches(&self, other: &Self) -> bool {
         match (self.mig_uuid.as_ref(), other.mig_uuid.as_ref()) {
             (Some(mine), Some(others)) => return mine == others,
             (None, None) => {}
@@ -40,30 +41,32 @@ impl DeviceName {
     }
 }
 
-/// A hold that has not ended.
+/// An open hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hold {
     id: String,
-    /// As whoever began it named the job: a number, if it was a prolog or a cgroup.
+    /// The job as its first report named it: a number, if that was a prolog or a cgroup.
     job: String,
-    /// As accounting spells the job.
-    spelled: Option<String>,
+    /// Job id as accounting writes it, once known.
+    #[serde(rename = "spelled")]
+    full_id: Option<String>,
     step_id: Option<String>,
     device: DeviceName,
     quality: String,
     evidence: String,
     share_milli: Option<u32>,
     since_ms: i64,
-    /// Whether it was told on.
-    told: bool,
-    /// Looks in which it was missed, and the time of the first.
+    /// Whether `DEVICE_HELD` was emitted.
+    #[serde(rename = "told")]
+    reported: bool,
+    /// Scans in a row that did not find it, and the time of the first.
     #[serde(default)]
     missed: u32,
     #[serde(default)]
     missed_ms: i64,
 }
 
-/// Open holds, and what names the next one.
+/// Open holds, and the counter that names the next one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OpenHolds {
     pub boot: String,
@@ -71,18 +74,18 @@ pub(super) struct OpenHolds {
     open: Vec<Hold>,
 }
 
-/// A process of a job on a device.
+/// A job's process on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct JobProcess {
     pub job: String,
-    pub spelled: Option<String>,
+    pub full_id: Option<String>,
     pub device: Device,
     pub evidence: Evidence,
 }
 
 impl OpenHolds {
-    /// An empty one. What was before it may be lost, so its numbers begin with the time: none was
-    /// used before.
+    /// An empty set. An earlier one may be lost, so the counter starts at the time, beyond any
+    /// number used before.
     pub(super) fn begin(boot: &str, now_ms: i64) -> Self {
         Self { boot: boot.to_owned(), counter: now_ms.unsigned_abs(), ..Self::default() }
     }
@@ -97,66 +100,66 @@ impl OpenHolds {
         (Self { boot, ..Self::default() }, events)
     }
 
-    /// Takes what a prolog or an epilog told.
-    pub(super) fn told(
+    /// Records a report of a prolog or an epilog.
+    pub(super) fn record(
         &mut self,
         node: &str,
-        told: &HoldEvent,
+        report: &HoldEvent,
         now_ms: i64,
         devices: &[Device],
     ) -> Vec<Event> {
-        let at_ms = told.time_ms.unwrap_or(now_ms);
-        let gpus: Vec<DeviceName> = told.gpus.iter().map(|gpu| named(gpu, devices)).collect();
-        if told.kind == HoldKind::Release {
-            let step = |hold: &Hold| told.step_id.is_none() || hold.step_id == told.step_id;
-            let meant = |hold: &Hold| gpus.is_empty() || gpus.iter().any(|gpu| hold.device.is(gpu));
+        let at_ms = report.time_ms.unwrap_or(now_ms);
+        let gpus: Vec<DeviceName> = report.gpus.iter().map(|gpu| named(gpu, devices)).collect();
+        if report.kind == HoldKind::Release {
+            let step = |hold: &Hold| report.step_id.is_none() || hold.step_id == report.step_id;
+            let meant = |hold: &Hold| gpus.is_empty() || gpus.iter().any(|gpu| hold.device.matches(gpu));
             return self
-                .close_where(node, at_ms, |hold| hold.job == told.job_id && step(hold) && meant(hold));
+                .close_where(node, at_ms, |hold| hold.job == report.job_id && step(hold) && meant(hold));
         }
         let mut events = Vec::new();
         for device in gpus {
             let same = |hold: &Hold| {
-                hold.job == told.job_id && hold.device.is(&device) && hold.step_id == told.step_id
+                hold.job == report.job_id && hold.device.matches(&device) && hold.step_id == report.step_id
             };
-            // Told twice is held once; the restart of a requeued job comes after an epilog.
+            // A repeated report changes nothing. A requeued job restarts only after its epilog.
             if self.open.iter().any(|hold| same(hold) && hold.evidence == "prolog") {
                 continue;
             }
-            // A process was there before the prolog had told: from now on it is known whose the
-            // device is. And nobody else has it any more: his epilog was missed.
-            let alone = told.share_milli.is_none();
+            // The report replaces a hold opened by a scan. It also ends the hold of an earlier job,
+            // whose epilog was missed.
+            let alone = report.share_milli.is_none();
             events.extend(self.close_where(node, at_ms, |hold| {
                 same(hold)
                     || (alone
-                        && told.step_id.is_none()
-                        && hold.device.is(&device)
+                        && report.step_id.is_none()
+                        && hold.device.matches(&device)
                         && hold.share_milli.is_none()
-                        && hold.job != told.job_id)
+                        && hold.job != report.job_id)
             }));
             let quality = if alone { "EXACT" } else { "SHARED_ESTIMATED" };
             let id = self.next_id(node);
             self.open.push(Hold {
                 id,
-                job: told.job_id.clone(),
-                // With a place in an array it is the full name.
-                spelled: told.job_id.contains(['_', '+']).then(|| told.job_id.clone()),
-                step_id: told.step_id.clone(),
+                job: report.job_id.clone(),
+                // With an array index it is the full id already.
+                full_id: report.job_id.contains(['_', '+']).then(|| report.job_id.clone()),
+                step_id: report.step_id.clone(),
                 device,
                 quality: quality.to_owned(),
                 evidence: "prolog".to_owned(),
-                share_milli: told.share_milli,
+                share_milli: report.share_milli,
                 since_ms: at_ms,
-                told: false,
+                reported: false,
                 missed: 0,
                 missed_ms: 0,
             });
         }
-        events.extend(self.tell(node, now_ms, &BTreeMap::new()));
+        events.extend(self.emit_named(node, now_ms, &BTreeMap::new()));
         events
     }
 
-    /// Takes what a look at the node showed: jobs that are there, if that can be known, their
-    /// names, and whose processes are on which device.
+    /// Records a scan: jobs present (`None` if that cannot be known), full ids by number, and
+    /// processes on devices.
     pub(super) fn observe(
         &mut self,
         node: &str,
@@ -167,11 +170,12 @@ impl OpenHolds {
     ) -> Vec<Event> {
         let with_process: BTreeSet<&str> = seen.iter().map(|seen| seen.job.as_str()).collect();
         for hold in &mut self.open {
-            let used =
-                seen.iter().any(|seen| seen.job == hold.job && hold.device.is(&named_device(&seen.device)));
+            let used = seen
+                .iter()
+                .any(|seen| seen.job == hold.job && hold.device.matches(&named_device(&seen.device)));
             let there = with_process.contains(hold.job.as_str())
                 || jobs.is_none_or(|jobs| !jobs.complete || jobs.numbers.contains_key(&hold.job));
-            // A hold that nobody told of lasts while its process does.
+            // A hold without a prolog lasts while its process does.
             let lasts =
                 if hold.evidence == "prolog" { there || now_ms - hold.since_ms < YOUNG_MS } else { used };
             if lasts {
@@ -196,7 +200,7 @@ impl OpenHolds {
             // A job that holds a whole device holds its slices too.
             let covers = |hold: &Hold| {
                 let whole = hold.device.mig_uuid.is_none() && hold.device.uuid == device.uuid;
-                hold.job == seen.job && (hold.device.is(&device) || whole)
+                hold.job == seen.job && (hold.device.matches(&device) || whole)
             };
             if self.open.iter().any(covers) {
                 continue;
@@ -205,38 +209,38 @@ impl OpenHolds {
             self.open.push(Hold {
                 id,
                 job: seen.job.clone(),
-                spelled: seen.spelled.clone(),
+                full_id: seen.full_id.clone(),
                 step_id: None,
                 device,
                 quality: "UNKNOWN".to_owned(),
                 evidence: seen.evidence.as_str().to_owned(),
                 share_milli: None,
                 since_ms: now_ms,
-                told: false,
+                reported: false,
                 missed: 0,
                 missed_ms: 0,
             });
         }
-        events.extend(self.tell(node, now_ms, names));
+        events.extend(self.emit_named(node, now_ms, names));
         events
     }
 
-    /// Jobs whose full name is still to be found.
+    /// Jobs whose full id is still unknown.
     pub(super) fn unnamed(&self) -> BTreeSet<String> {
         self.open
             .iter()
-            .filter(|hold| !hold.told && hold.spelled.is_none())
+            .filter(|hold| !hold.reported && hold.full_id.is_none())
             .map(|hold| hold.job.clone())
             .collect()
     }
 
-    /// Tells of holds whose job's name is known by now, or will not be.
-    fn tell(&mut self, node: &str, now_ms: i64, names: &BTreeMap<String, String>) -> Vec<Event> {
+    /// Emits holds whose full id is known by now, or overdue.
+    fn emit_named(&mut self, node: &str, now_ms: i64, names: &BTreeMap<String, String>) -> Vec<Event> {
         let mut events = Vec::new();
-        for hold in self.open.iter_mut().filter(|hold| !hold.told) {
-            hold.spelled = hold.spelled.take().or_else(|| names.get(&hold.job).cloned());
-            if hold.spelled.is_some() || now_ms - hold.since_ms >= NAMING_MS {
-                hold.told = true;
+        for hold in self.open.iter_mut().filter(|hold| !hold.reported) {
+            hold.full_id = hold.full_id.take().or_else(|| names.get(&hold.job).cloned());
+            if hold.full_id.is_some() || now_ms - hold.since_ms >= NAMING_MS {
+                hold.reported = true;
                 events.push(event(node, hold, Kind::DeviceHeld, hold.since_ms));
             }
         }
@@ -250,17 +254,17 @@ impl OpenHolds {
         gone.into_iter().flat_map(|hold| close(node, hold, at_ms)).collect()
     }
 
-    /// `NODE/BOOT/COUNTER`: no two holds of a node have the same.
+    /// `NODE/BOOT/COUNTER`: unique within a node.
     fn next_id(&mut self, node: &str) -> String {
         self.counter += 1;
         format!("{node}/{}/{}", self.boot.get(..8).unwrap_or(&self.boot), self.counter)
     }
 }
 
-/// A release, behind the hold if that was not told yet. A clock that was set back must not end it
-/// before it began.
+/// Ends a hold, after beginning it if that was not emitted yet. A clock that was set back must not
+/// end a hold before it began.
 fn close(node: &str, hold: Hold, at_ms: i64) -> Vec<Event> {
-    let held = (!hold.told).then(|| event(node, &hold, Kind::DeviceHeld, hold.since_ms));
+    let held = (!hold.reported).then(|| event(node, &hold, Kind::DeviceHeld, hold.since_ms));
     let released = event(node, &hold, Kind::DeviceReleased, at_ms.max(hold.since_ms));
     held.into_iter().chain([released]).collect()
 }
@@ -269,7 +273,7 @@ fn event(node: &str, hold: &Hold, kind: Kind, at_ms: i64) -> Event {
     Event::Job(v1::JobEvent {
         envelope: Some(v1::Envelope { event_time_ms: at_ms, ..Default::default() }),
         kind: kind.into(),
-        job_id: hold.spelled.as_ref().unwrap_or(&hold.job).clone(),
+        job_id: hold.full_id.as_ref().unwrap_or(&hold.job).clone(),
         step_id: hold.step_id.clone(),
         hold_id: Some(hold.id.clone()),
         node: Some(node.to_owned()),
@@ -283,8 +287,8 @@ fn event(node: &str, hold: &Hold, kind: Kind, at_ms: i64) -> Event {
     })
 }
 
-/// What a name means on this node. A number is one of the driver, which a scheduler may count
-/// otherwise: the UUID goes before.
+/// Resolves a device name on this node. A number is the driver's, and schedulers may count
+/// otherwise, so a UUID takes precedence.
 fn named(gpu: &GpuName, devices: &[Device]) -> DeviceName {
     let found = match gpu {
         GpuName::Index(index) => {

@@ -168,9 +168,9 @@ fn a_task_of_an_array_gets_its_full_name_and_a_silent_one_its_number() {
         700,
         &["SLURM_JOB_ID=17", "SLURM_ARRAY_JOB_ID=12", "SLURM_ARRAY_TASK_ID=4", "SLURM_PROCID=0"],
     );
-    node.holds.look(now + 10_000);
+    node.holds.scan(now + 10_000);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "12_4", "GPU-a", "EXACT prolog", now)]);
-    node.holds.look(now + 31_000);
+    node.holds.scan(now + 31_000);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "18", "GPU-b", "EXACT prolog", now)]);
     node.tell(HoldKind::Release, "17", &[], now + 40_000, None);
     assert_eq!(node.news(), [news(Kind::DeviceReleased, "12_4", "GPU-a", "EXACT prolog", now + 40_000)]);
@@ -182,14 +182,14 @@ fn a_missed_epilog_is_found_by_the_cgroup_that_is_gone() {
     let now = now_ms();
     node.cgroup("5", 50, &["SLURM_JOB_ID=5", "SLURM_PROCID=0"]);
     node.tell(HoldKind::Hold, "5", &[GpuName::Index(0)], now, None);
-    node.holds.look(now + 1000);
+    node.holds.scan(now + 1000);
     assert_eq!(node.news().len(), 1);
     node.end("5");
-    node.holds.look(now + MINUTE_MS);
+    node.holds.scan(now + MINUTE_MS);
     assert_eq!(node.news(), [], "a young job may have no cgroup yet");
-    node.holds.look(now + 3 * MINUTE_MS);
+    node.holds.scan(now + 3 * MINUTE_MS);
     assert_eq!(node.news(), [], "missed once");
-    node.holds.look(now + 4 * MINUTE_MS);
+    node.holds.scan(now + 4 * MINUTE_MS);
     assert_eq!(node.news(), [news(Kind::DeviceReleased, "5", "GPU-a", "EXACT prolog", now + 3 * MINUTE_MS)]);
 }
 
@@ -221,16 +221,16 @@ fn a_process_that_nobody_told_of_is_a_hold_of_unknown_quality() {
     let jobs: Vec<_> =
         readings.iter().flat_map(|reading| &reading.processes).map(|p| p.job_id.as_deref()).collect();
     assert_eq!(jobs, [Some("8"), None]);
-    node.holds.look(now);
+    node.holds.scan(now);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "8", "GPU-a", "UNKNOWN cgroup", now)]);
     node.read(now + 10_000, &[(0, 80)]);
-    node.holds.look(now + 10_000);
+    node.holds.scan(now + 10_000);
     assert_eq!(node.news(), []);
     // From when a prolog tells it is known.
     node.tell(HoldKind::Hold, "8", &[GpuName::Index(0)], now + 11_000, None);
     assert_eq!(node.news(), [news(Kind::DeviceReleased, "8", "GPU-a", "UNKNOWN cgroup", now + 11_000)]);
     node.read(now + 12_000, &[(0, 80)]);
-    node.holds.look(now + 12_000);
+    node.holds.scan(now + 12_000);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "8", "GPU-a", "EXACT prolog", now + 11_000)]);
 }
 
@@ -240,10 +240,10 @@ fn a_process_that_is_gone_ends_its_hold() {
     let now = now_ms();
     node.cgroup("8", 80, &["SLURM_JOB_ID=8", "SLURM_PROCID=0"]);
     node.read(now, &[(1, 80)]);
-    node.holds.look(now);
+    node.holds.scan(now);
     assert_eq!(node.news().len(), 1);
-    node.holds.look(now + 10_000);
-    node.holds.look(now + 20_000);
+    node.holds.scan(now + 10_000);
+    node.holds.scan(now + 20_000);
     assert_eq!(node.news(), [news(Kind::DeviceReleased, "8", "GPU-b", "UNKNOWN cgroup", now + 10_000)]);
 }
 
@@ -256,14 +256,14 @@ fn open_holds_outlive_the_agent_and_end_with_the_node() {
     node.tell(HoldKind::Hold, "6_1", &[GpuName::Index(1)], MINUTE_MS, None);
     assert_eq!(node.news().len(), 1);
     node.restart("boot-one");
-    node.holds.look(now + 1000);
+    node.holds.scan(now + 1000);
     // What was open goes on under its id, and what was not told yet is told.
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "5", "GPU-a", "EXACT prolog", now)]);
     node.restart("boot-two");
     let ended = node.news();
     assert_eq!(ended[0], news(Kind::DeviceReleased, "5", "GPU-a", "EXACT prolog", now));
     assert_eq!(ended[1], news(Kind::DeviceReleased, "6_1", "GPU-b", "EXACT prolog", 90 * MINUTE_MS));
-    node.holds.look(now + 2000);
+    node.holds.scan(now + 2000);
     assert_eq!(node.news(), []);
     node.tell(HoldKind::Hold, "6_1", &[GpuName::Index(1)], now, None);
     let ids: Vec<_> = node.told.0.lock().unwrap().0.iter().map(|job| job.hold_id.clone().unwrap()).collect();

@@ -62,7 +62,7 @@ impl Shared {
             xid_event(self.slot_at(occurrence.pci).as_deref().map(|slot| &slot.gpu), occurrence, evidence)
         };
         let record = due.iter().filter_map(|(occurrence, _)| occurrence.record).max();
-        committed.tell(due.iter().map(event).collect(), record, &*self.emitter.sink);
+        committed.emit(due.iter().map(event).collect(), record, &*self.emitter.sink);
     }
 
     /// A report of the kernel's log.

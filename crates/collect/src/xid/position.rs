@@ -1,4 +1,4 @@
-//! How far the kernel's log was told, over restarts.
+//! Saved position in the kernel log, over restarts.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use tidegate_events::Event;
 use crate::checkpoint::Checkpoint;
 use crate::reading::Sink;
 
-/// The last record of the kernel that was told, and events that may not be safe yet.
+/// Number of the last record emitted, and events that may not be safe yet.
 #[derive(Debug)]
 pub(crate) struct LogPosition {
     state: State,
     checkpoint: Checkpoint,
-    keeps: bool,
+    has_file: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,28 +23,28 @@ struct State {
 }
 
 impl LogPosition {
-    /// Goes on with the file, if it is of this boot; record 0 is the kernel's greeting: nothing is
-    /// missed.
+    /// Continues with the file if it is of this boot. Otherwise it starts at record 0, the first of
+    /// the boot, so nothing is missed.
     pub(crate) fn open(file: Option<PathBuf>) -> Self {
-        let keeps = file.is_some();
-        let (said, checkpoint) = Checkpoint::open::<State>(file).unwrap_or_else(|error| {
+        let has_file = file.is_some();
+        let (saved, checkpoint) = Checkpoint::open::<State>(file).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot tell how far the kernel's log was read");
             (None, Checkpoint::default())
         });
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let state = said
-            .filter(|said| said.boot == boot.trim())
+        let state = saved
+            .filter(|saved| saved.boot == boot.trim())
             .unwrap_or_else(|| State { boot: boot.trim().to_owned(), record: 0 });
-        Self { state, checkpoint, keeps }
+        Self { state, checkpoint, has_file }
     }
 
-    /// Where to go on reading; none without a file.
+    /// Record to read after; `None` without a file.
     pub(crate) fn after(&self) -> Option<u64> {
-        self.keeps.then_some(self.state.record)
+        self.has_file.then_some(self.state.record)
     }
 
-    /// Tells events of all records up to a number, and what could not be told before.
-    pub(crate) fn tell(&mut self, events: Vec<Event>, record: Option<u64>, sink: &dyn Sink) {
+    /// Emits the events of all records up to a number, and any that failed before.
+    pub(crate) fn emit(&mut self, events: Vec<Event>, record: Option<u64>, sink: &dyn Sink) {
         self.state.record = self.state.record.max(record.unwrap_or(0));
         self.checkpoint.add(events);
         if let Err(error) = self.checkpoint.hand_on(&self.state, sink) {

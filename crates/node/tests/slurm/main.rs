@@ -192,7 +192,7 @@ fn a_real_slurm_runs_them() {
     let name = format!("{job}_7");
     let of = |kind, gpu: &str| (kind, name.clone(), gpu.to_owned(), "prolog".to_owned());
     wait_for("holds of both devices", 60, || {
-        node.holds.look(now_ms());
+        node.holds.scan(now_ms());
         node.news().len() >= 2
     });
     assert_eq!(node.news(), [of(Kind::DeviceHeld, "GPU-0"), of(Kind::DeviceHeld, "GPU-1")]);
