@@ -90,7 +90,7 @@ impl OpenHolds {
         Self { boot: boot.to_owned(), counter: now_ms.unsigned_abs(), ..Self::default() }
     }
 
-    /// Goes on with a open_holds; what was open when the node went down ended then.
+    /// Continues with saved holds. Holds of an earlier boot end at `booted_ms`.
     pub(super) fn resume(mut self, node: &str, boot: &str, booted_ms: i64) -> (Self, Vec<Event>) {
         if self.boot == boot {
             return (self, Vec::new());

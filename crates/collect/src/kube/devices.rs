@@ -1,4 +1,4 @@
-//! What a list of pods says of devices.
+//! Interprets the kubelet's list of pods as holds.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::v1::{ClaimResource, ContainerDevices, PodResources};
 
-/// Longest name of a pod or device that is kept, bytes; Kubernetes allows 253 for each part.
+/// Longest accepted name of a pod or device, bytes; Kubernetes allows 253 for each part.
 const MAX_NAME_BYTES: usize = 512;
-/// Driver of NVIDIA's devices in dynamic resource allocation.
+/// NVIDIA's driver in dynamic resource allocation.
 const DRA_DRIVER: &str = "gpu.nvidia.com";
 const GPU_MILLI: u32 = 1_000;
 
@@ -17,34 +17,38 @@ const GPU_MILLI: u32 = 1_000;
 pub struct PodHold {
     /// `NAMESPACE/POD`.
     pub job_id: String,
+    /// The device.
     pub device: PodDevice,
+    /// How well the hold is known.
     pub quality: Quality,
-    /// Thousandths of the device, where they are known.
+    /// Thousandths of the device, if known.
     pub share_milli: Option<u32>,
 }
 
-/// A device as whoever gave it names it.
+/// A device as its allocator names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PodDevice {
     /// `GPU-…`.
     Gpu(String),
     /// `MIG-…`.
     Mig(String),
-    /// A name that does not tell the UUID: `DRIVER/POOL/DEVICE` of a claim, or `nvidia0` of some
-    /// device plugins.
+    /// A name without UUID: `DRIVER/POOL/DEVICE` of a claim, or `nvidia0` of some device plugins.
     Named(String),
 }
 
-/// As in `JobEvent.hold_quality`.
+/// How well a hold is known; as in `JobEvent.hold_quality`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Quality {
+    /// The whole device.
     Exact,
+    /// A share, estimated from replicas.
     SharedEstimated,
+    /// The device cannot be identified.
     Unknown,
 }
 
 impl Quality {
-    /// The spelling of the contract.
+    /// The contract's text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exact => "EXACT",
@@ -54,13 +58,13 @@ impl Quality {
     }
 }
 
-/// How many replicas a shared device is offered as.
+/// Number of replicas of each shared device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplicaCounts(HashMap<String, u32>);
 
 impl ReplicaCounts {
-    /// Counts the replicas among all devices of the node.
-    pub fn of(devices: &[ContainerDevices]) -> Self {
+    /// Counts replicas among all devices of the node.
+    pub fn count(devices: &[ContainerDevices]) -> Self {
         let mut counts = HashMap::new();
         for id in devices
             .iter()
@@ -83,13 +87,13 @@ pub(super) fn any_replica(pods: &[PodResources]) -> bool {
     ids.any(|id| split_replica(id).1.is_some())
 }
 
-/// What the pods hold, each device of a pod once, in a fixed order.
+/// Holds of all pods, each device of a pod once, in a fixed order.
 ///
-/// Devices shared by time-slicing or MPS are given out as replicas `UUID::N`. A pod with k of n
-/// replicas has k/n of the device; that is what it was promised, not what it uses. Without n the
-/// share is unknown.
-pub fn held(pods: &[PodResources], replicas: &ReplicaCounts) -> Vec<PodHold> {
-    // Replicas held, 0 for a device that was given out whole.
+/// Devices shared by time-slicing or MPS are allocated as replicas `UUID::N`. A pod with k of n
+/// replicas holds k/n of the device, which is its promised share, not its use. If n is unknown, so
+/// is the share.
+pub fn pod_holds(pods: &[PodResources], replicas: &ReplicaCounts) -> Vec<PodHold> {
+    // Replicas held; 0 for a device held whole.
     let mut found: BTreeMap<(String, PodDevice), u32> = BTreeMap::new();
     for pod in pods {
         let job_id = format!("{}/{}", pod.namespace, pod.name);
@@ -138,7 +142,7 @@ fn is_gpu(resource: &str) -> bool {
         .is_some_and(|name| name == "gpu" || name.starts_with("gpu.") || name.starts_with("mig-"))
 }
 
-/// UUID and replica of `UUID::3`.
+/// Splits `UUID::3` into UUID and replica.
 fn split_replica(id: &str) -> (&str, Option<&str>) {
     id.split_once("::").map_or((id, None), |(uuid, replica)| (uuid, Some(replica)))
 }
@@ -156,7 +160,7 @@ fn device(name: &str) -> Option<PodDevice> {
     })
 }
 
-/// The kubelet knows a claimed device by its place in a ResourceSlice; its UUID stands there, in
+/// The kubelet names a claimed device by its place in a ResourceSlice. Its UUID is only there, in
 /// the cluster's API.
 fn claimed(claim: &ClaimResource) -> Option<PodDevice> {
     let ours = claim.driver_name == DRA_DRIVER && !claim.device_name.is_empty();

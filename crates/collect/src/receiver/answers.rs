@@ -14,7 +14,7 @@ use super::{Counts, Shared};
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Delivers a batch, unless the peer is over its rate.
+/// Delivers a batch, unless the peer exceeds its rate.
 pub(super) async fn deliver(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Result<Vec<Outcome>, Answer> {
     if let Err(wait) = peer.try_spend(batch.len()) {
         Counts::add(&shared.counts.slowed, 1);

@@ -1,4 +1,4 @@
-//! Lines to records, and records to the sink.
+//! Batch of received lines: parsed into records and delivered to the sink.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use super::hold::{self, HoldEvent};
 use super::limits::PeerId;
 use super::{Counts, Shared, step};
 
-/// Most refusals that an answer to a request lists.
+/// Most refusals that one HTTP answer lists.
 pub(super) const LISTED_REFUSALS: usize = 20;
 
-/// What became of a line.
+/// Outcome of a line.
 pub(super) enum Outcome {
-    /// It is safe. `ignored` are fields that nobody knows.
+    /// Its record is safe. `ignored` names unknown fields.
     Taken { ignored: Vec<String> },
-    /// It cannot be used, and why.
+    /// It was refused, for this reason.
     Refused(String),
 }
 
-/// A record that waits to be made safe.
+/// A parsed record.
 enum Record {
     Step(Box<Event>),
     Hold(HoldEvent),
 }
 
-/// The lines of one read or one request, in order.
+/// Lines of one read or request, in order.
 #[derive(Default)]
 pub(super) struct Batch {
     lines: Vec<Result<(Record, Vec<String>), String>>,
 }
 
 impl Batch {
-    /// Reads lines; `before` is how many came before these, for messages.
+    /// Parses lines; `before` is the number of earlier ones, for messages.
     pub fn of_lines(shared: &Shared, peer: PeerId, text: &[u8], before: u64) -> Self {
         let mut batch = Self::default();
         let text = text.strip_suffix(b"\n").unwrap_or(text);
@@ -45,7 +45,7 @@ impl Batch {
         batch
     }
 
-    /// Adds an event that did not come as a line.
+    /// Adds an event that did not arrive as a line.
     #[cfg(feature = "otlp")]
     pub fn push(&mut self, event: Result<Event, String>) {
         self.lines.push(event.map(|event| (Record::Step(Box::new(event)), Vec::new())));
@@ -55,10 +55,11 @@ impl Batch {
         self.lines.len()
     }
 
-    /// Tells the sink of the good ones. None if that failed: nothing may be acknowledged then.
+    /// Delivers the valid ones and waits until they are safe. `None` if that failed: then nothing
+    /// may be acknowledged.
     pub async fn deliver(self, shared: &Arc<Shared>) -> Option<Vec<Outcome>> {
         let for_sink = Arc::clone(shared);
-        // The sink may wait for the disk; other connections go on meanwhile.
+        // The sink may block on the disk while other connections continue.
         let delivered = tokio::task::spawn_blocking(move || {
             let outcomes: Vec<_> = self.lines.into_iter().map(|line| deliver(&for_sink, line)).collect();
             for_sink.parts.sink.store().map(|()| outcomes)
@@ -109,7 +110,7 @@ fn record(shared: &Shared, peer: PeerId, line: &[u8]) -> Result<(Record, Vec<Str
         )
     })?;
     if fields.contains_key("event") {
-        may_tell_holds(shared, peer)?;
+        check_may_report_holds(shared, peer)?;
         let (event, ignored) = hold::from_json(fields)?;
         return Ok((Record::Hold(event), ignored));
     }
@@ -117,18 +118,18 @@ fn record(shared: &Shared, peer: PeerId, line: &[u8]) -> Result<(Record, Vec<Str
     Ok((Record::Step(Box::new(event)), ignored))
 }
 
-/// serde_json's message without its own line number, which would always be 1.
+/// serde_json's message without its line number, which is always 1.
 fn what(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-fn may_tell_holds(shared: &Shared, peer: PeerId) -> Result<(), String> {
+fn check_may_report_holds(shared: &Shared, peer: PeerId) -> Result<(), String> {
     let own = nix::unistd::Uid::effective().as_raw();
     match peer {
         Some(uid) if uid == 0 || uid == own || shared.event_uids.contains(&uid) => Ok(()),
         Some(uid) => Err(format!(
-            "user {uid} may not tell of holds; let a prolog that runs as root do it, or allow the user with --event-uid"
+            "user {uid} may not report holds; let a prolog that runs as root do it, or allow the user with --event-uid"
         )),
         None => Err("holds are taken on the Unix socket only, where the sender is known".into()),
     }

@@ -8,7 +8,7 @@ use super::{Counts, Shared};
 
 /// Bytes read at a time.
 pub(super) const READ_BYTES: usize = 16 << 10;
-/// Writes all of it, unless the client does not read.
+/// Writes all bytes. Returns false if the client does not read them in time.
 pub(super) async fn write(stream: &mut UnixStream, shared: &Shared, bytes: &[u8]) -> bool {
     match timeout(shared.peers.limits.patience, stream.write_all(bytes)).await {
         Ok(result) => result.is_ok(),

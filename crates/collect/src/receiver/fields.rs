@@ -4,13 +4,13 @@ use serde_json::{Map, Value};
 
 /// Longest name of a job, node or convention, bytes.
 pub(super) const MAX_NAME_BYTES: usize = 256;
-/// Longest duration that is believed: a year, µs.
+/// Longest accepted duration: a year, µs.
 const MAX_US: f64 = 366.0 * 86_400.0 * 1e6;
-/// Times are believed from 2001 to 2100, ms since the epoch. Seconds taken for milliseconds lie
+/// Accepted times: 2001 to 2100, ms since the epoch. Seconds mistaken for milliseconds fall
 /// outside, and the reverse.
 const TIMES_MS: std::ops::Range<f64> = 978_307_200_000.0..4_102_444_800_000.0;
 
-/// The fields of a line, each taken once.
+/// Fields of a line; each can be taken once.
 pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
@@ -18,12 +18,12 @@ impl Fields {
         Self(fields)
     }
 
-    /// A field; null is as good as none.
+    /// Takes a field; null counts as absent.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.0.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Names of what was not taken, a few of them.
+    /// Names of the first few fields that were not taken.
     pub fn rest(self) -> Vec<String> {
         const SHOWN: usize = 8;
         self.0.into_iter().map(|(name, _)| name).take(SHOWN).collect()
@@ -37,7 +37,7 @@ impl Fields {
         }
     }
 
-    /// A text that names something; a number is taken as its digits.
+    /// A name; a number is accepted as its digits.
     pub fn name(&mut self, name: &str) -> Result<Option<String>, String> {
         let text = match self.take(name) {
             None => return Ok(None),
@@ -62,7 +62,7 @@ impl Fields {
         }
     }
 
-    /// A whole number from 0 to `most`. Floats are taken if they are whole, as 1e15 is.
+    /// A whole number from 0 to `most`. Floats such as 1e15 are accepted if they are whole.
     pub fn whole(&mut self, name: &str, most: u64) -> Result<Option<u64>, String> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let Value::Number(number) = &value else { return Err(format!("{name} is {value}; write a number")) };
@@ -79,7 +79,7 @@ impl Fields {
         }
     }
 
-    /// A time, ms since the epoch; `unit_ms` is how many ms one unit of the field is.
+    /// A time, ms since the epoch; `unit_ms` is the number of ms in the unit of the field.
     pub fn time_ms(&mut self, name: &str, unit_ms: f64) -> Result<Option<i64>, String> {
         let Some(number) = self.number(name)? else { return Ok(None) };
         let ms = (number * unit_ms).round();
@@ -92,7 +92,7 @@ impl Fields {
         }
     }
 
-    /// A duration in µs, from whichever of `NAME_s`, `NAME_ms` and `NAME_us` is there.
+    /// A duration in µs, from whichever of `NAME_s`, `NAME_ms` and `NAME_us` is present.
     pub fn duration_us(&mut self, name: &str) -> Result<Option<u64>, String> {
         let mut found = None;
         for (suffix, unit_us) in [("s", 1e6), ("ms", 1e3), ("us", 1.0)] {

@@ -1,37 +1,41 @@
-//! Hold and release lines of prologs and epilogs.
+//! Parser of hold and release lines, as prologs and epilogs send them.
 
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, MAX_NAME_BYTES};
 
-/// Most devices one line may name: more than a node has.
+/// Most devices that one line may name: more than a node has.
 const MAX_GPUS: usize = 64;
 
-/// What a prolog or an epilog told.
+/// A hold or release reported by a prolog or epilog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldEvent {
+    /// Hold or release.
     pub kind: HoldKind,
     /// As in `JobEvent.job_id`.
     pub job_id: String,
-    /// Step inside the job, where the line is about a step.
+    /// Step of the job, if the line is about a step.
     pub step_id: Option<String>,
-    /// Node it is about; none for the one the agent runs on.
+    /// Node it is about; `None` for the agent's own.
     pub node: Option<String>,
-    /// Devices; empty on a release for all that the job holds.
+    /// Devices. A release without any releases all devices of the job.
     pub gpus: Vec<GpuName>,
-    /// When, ms since the epoch; none for now.
+    /// Time, ms since the epoch; `None` for now.
     pub time_ms: Option<i64>,
-    /// How often the job was started before (Slurm's restart count).
+    /// Slurm's restart count of the job.
     pub restart: Option<u32>,
-    /// Thousandths of each device, where others share it.
+    /// Thousandths of each device, if it is shared.
     pub share_milli: Option<u32>,
-    /// Who said so: prolog, epilog.
+    /// Reporter: prolog, epilog.
     pub source: String,
 }
 
+/// Begin or end of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldKind {
+    /// The job gets the devices.
     Hold,
+    /// The job gives them back.
     Release,
 }
 
@@ -45,7 +49,7 @@ pub enum GpuName {
 }
 
 impl GpuName {
-    /// Reads `0`, `GPU-…` or `MIG-…`.
+    /// Parses `0`, `GPU-…` or `MIG-…`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.starts_with("GPU-") || text.starts_with("MIG-") {
@@ -60,7 +64,7 @@ impl GpuName {
     }
 }
 
-/// Reads one line; gives the names of fields that nobody knows, too.
+/// Parses one line. Also returns the names of unknown fields.
 pub(super) fn from_json(fields: Map<String, Value>) -> Result<(HoldEvent, Vec<String>), String> {
     let mut fields = Fields::new(fields);
     let kind = match fields.text("event")?.as_deref() {

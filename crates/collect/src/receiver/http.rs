@@ -20,7 +20,7 @@ use super::connection::READ_BYTES;
 use super::limits::Peer;
 use super::{Counts, Shared};
 
-/// A body that is too long is read up to this many times the limit.
+/// A body over the limit is read and discarded up to this many times the limit.
 const DRAINED: usize = 8;
 
 /// Serves one connection.
@@ -39,8 +39,7 @@ where
         .header_read_timeout(limits.patience)
         .max_buf_size(READ_BYTES.max(8 << 10))
         .serve_connection(TokioIo::new(stream), service);
-    // The client went away, was too slow, or did not speak HTTP; hyper has answered where that was
-    // possible.
+    // The client left, was too slow, or did not speak HTTP; hyper has answered where possible.
     if let Err(error) = timeout(limits.idle, connection).await.unwrap_or(Ok(())) {
         if error.is_timeout() {
             Counts::add(&shared.counts.timed_out, 1);
@@ -50,7 +49,7 @@ where
 }
 
 async fn respond(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) -> Answer {
-    // No program on the node sends it, a browser always does: web pages must not reach the agent.
+    // Browsers always send it and local programs never do: web pages must not reach the agent.
     if request.headers().contains_key(ORIGIN) {
         return refuse(StatusCode::FORBIDDEN, "requests of web pages are not taken");
     }
@@ -92,7 +91,7 @@ fn lines(shared: &Shared, peer: &Peer, body: &[u8]) -> Batch {
     }
 }
 
-/// The body and its content type, within the limits of size and time.
+/// Reads the body, within the limits of size and time. Also returns its content type.
 async fn body(shared: &Shared, request: Request<Incoming>) -> Result<(String, Bytes), Answer> {
     let limits = shared.peers.limits;
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -111,8 +110,8 @@ async fn body(shared: &Shared, request: Request<Incoming>) -> Result<(String, By
     }
 }
 
-/// All of a body; none if it is longer than `limit`. Some more is read then and thrown away, for a
-/// client that is still sending would not see the answer.
+/// Reads a body, or `None` if it exceeds `limit`. Some of the excess is read and discarded, because
+/// a client that is still sending would miss the answer.
 async fn collect(mut body: Incoming, limit: usize) -> hyper::Result<Option<Bytes>> {
     let (mut collected, mut length) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
@@ -127,7 +126,7 @@ async fn collect(mut body: Incoming, limit: usize) -> hyper::Result<Option<Bytes
     Ok((length <= limit).then(|| collected.into()))
 }
 
-/// Delivers a batch and says what became of it: 200 if anything was taken or nothing was sent, else
+/// Delivers a batch and reports the outcome: 200 if any line was accepted or none was sent, else
 /// 400.
 async fn take(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Answer {
     let outcomes = match deliver(shared, peer, batch).await {

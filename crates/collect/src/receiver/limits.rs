@@ -1,27 +1,28 @@
-//! How much each client may send, so that none holds others up.
+//! Rate and connection limits per client, so that none slows the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits of the receiver. Those of a peer hold for each user of the node on the Unix socket, and for
-/// TCP as a whole.
+/// Limits of the receiver. A peer is a user of the node on the Unix socket, or all of TCP together.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Longest line, bytes.
     pub line_bytes: usize,
     /// Longest body of a request, bytes.
     pub body_bytes: usize,
-    /// Connections at a time, of all and of one peer.
+    /// Open connections, in total and per peer.
     pub connections: usize,
+    /// See `connections`.
     pub connections_per_peer: usize,
-    /// Lines a second of one peer in the long run, and how many at once.
+    /// Sustained lines per second of a peer, and the burst it may send at once.
     pub lines_per_second: u32,
+    /// See `lines_per_second`.
     pub lines_at_once: u32,
-    /// How long a request or a line may take to arrive once it began, an answer to be read, and a
-    /// new connection to say something.
+    /// Timeout for a request or line to arrive completely, for an answer to be read, and for the
+    /// first byte of a connection.
     pub patience: Duration,
-    /// How long a connection of lines may be silent between two lines.
+    /// How long a connection may be silent between two lines.
     pub idle: Duration,
 }
 
@@ -40,10 +41,10 @@ impl Default for Limits {
     }
 }
 
-/// A user of the Unix socket; none for TCP.
+/// User id on the Unix socket; `None` for TCP.
 pub(super) type PeerId = Option<u32>;
 
-/// Who is connected.
+/// All known peers.
 pub(super) struct Peers {
     pub limits: Limits,
     known: Mutex<HashMap<PeerId, PeerState>>,
@@ -51,12 +52,12 @@ pub(super) struct Peers {
 
 struct PeerState {
     connections: usize,
-    /// Lines it may send now; below zero it waits.
+    /// Lines it may send now. Below zero it must wait.
     allowance: f64,
     counted_at: Instant,
 }
 
-/// One connection of a peer. Dropping it makes room for another.
+/// A connection of a peer. Dropping it frees its place.
 pub(super) struct Peer {
     shared: Arc<super::Shared>,
     pub id: PeerId,
@@ -68,13 +69,13 @@ impl Peers {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<PeerId, PeerState>> {
-        // What it holds is right after each statement, so a panic elsewhere spoils nothing.
+        // State stays valid across a panic, so poisoning is ignored.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Peer {
-    /// Lets a connection in, unless there are too many.
+    /// Admits a connection, unless there are too many.
     pub fn enter(shared: &Arc<super::Shared>, id: PeerId) -> Option<Self> {
         let limits = shared.peers.limits;
         let mut known = shared.peers.known();
@@ -83,7 +84,7 @@ impl Peer {
         if open >= limits.connections {
             return None;
         }
-        // Peers that are away and have their whole allowance are as good as new ones.
+        // Disconnected peers with their whole allowance are as good as new ones.
         known.retain(|_, peer| {
             peer.connections > 0 || refilled(peer, now, limits) < f64::from(limits.lines_at_once)
         });
@@ -99,7 +100,7 @@ impl Peer {
         Some(Self { shared: Arc::clone(shared), id })
     }
 
-    /// Takes the allowance of some lines, and says how long to wait before they may be handled.
+    /// Spends allowance for some lines and returns how long to wait before handling them.
     pub fn spend(&self, lines: usize) -> Duration {
         let limits = self.shared.peers.limits;
         let mut known = self.shared.peers.known();
@@ -110,8 +111,8 @@ impl Peer {
         Duration::from_secs_f64((-peer.allowance).max(0.0) / f64::from(limits.lines_per_second.max(1)))
     }
 
-    /// Takes the allowance of some lines at once, unless the peer still has to wait for those
-    /// before; then says how long.
+    /// Spends allowance for some lines, unless the peer must still wait for earlier ones. Then
+    /// returns how long.
     pub fn try_spend(&self, lines: usize) -> Result<(), Duration> {
         let before = self.spend(0);
         if before.is_zero() {

@@ -1,4 +1,4 @@
-//! JSON lines on the Unix socket: each is answered, in order, when its record is safe.
+//! JSON lines on the Unix socket: each line is answered, in order, once its record is safe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::connection::{READ_BYTES, write};
 use super::limits::Peer;
 use super::{Counts, Shared};
 
-/// A peer over its rate is slowed by at most this much at a time.
+/// Longest pause imposed at once on a peer that exceeds its rate.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Serves one connection that began with `buffer`.
+/// Serves one connection, whose first bytes are in `buffer`.
 pub(super) async fn serve(shared: Arc<Shared>, peer: Peer, mut stream: UnixStream, mut buffer: Vec<u8>) {
     let limits = shared.peers.limits;
     let mut answered = 0_u64;
@@ -38,7 +38,7 @@ pub(super) async fn serve(shared: Arc<Shared>, peer: Peer, mut stream: UnixStrea
             write(&mut stream, &shared, &answer(&json!({"rejected": answered + 1, "error": what}))).await;
             return;
         }
-        // Between lines a client may be silent, within one it may not.
+        // A client may be silent between lines, but not within one.
         let deadline = match buffer.is_empty() {
             true => Instant::now() + limits.idle,
             false => partial_since + limits.patience,
@@ -52,8 +52,8 @@ pub(super) async fn serve(shared: Arc<Shared>, peer: Peer, mut stream: UnixStrea
     }
 }
 
-/// Takes the whole lines of a text; gives the answers, or none if the records could not be made
-/// safe.
+/// Handles the complete lines of a text. Returns their answers, or `None` if the records could not
+/// be made safe.
 async fn take(shared: &Arc<Shared>, peer: &Peer, text: &[u8], answered: &mut u64) -> Option<Vec<u8>> {
     let batch = Batch::of_lines(shared, peer.id, text, *answered);
     let wait = peer.spend(batch.len());

@@ -1,4 +1,4 @@
-//! The sockets: a stale one is replaced, a living agent's is not.
+//! Opens the sockets. A stale Unix socket is replaced; a running agent's is not.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ReceiverError, ReceiverOptions};
 
-/// What [`bind`] opened. The socket's file goes with it.
+/// Sockets opened by [`bind`]. Dropping them removes the Unix socket's file.
 pub(super) struct Listeners {
     pub unix: Option<UnixListener>,
     pub tcp: Option<TcpListener>,
@@ -21,7 +21,7 @@ impl Listeners {
     }
 }
 
-/// Removes the socket at the end, unless another agent has replaced it since.
+/// Removes the socket file when dropped, unless another agent has replaced it.
 struct SocketFile {
     path: PathBuf,
     inode: u64,
@@ -36,7 +36,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Opens what the options name.
+/// Opens the sockets that the options name.
 pub(super) fn bind(options: &ReceiverOptions) -> Result<Listeners, ReceiverError> {
     let tcp = options.tcp.map(bind_tcp).transpose()?;
     let (mut unix, mut file) = (None, None);
@@ -49,7 +49,7 @@ pub(super) fn bind(options: &ReceiverOptions) -> Result<Listeners, ReceiverError
         if let Some(group) = &options.group {
             give_to_group(path, group)?;
         }
-        // Until here only the agent's own user can connect.
+        // Up to here, only the agent's own user can connect.
         std::fs::set_permissions(path, PermissionsExt::from_mode(options.mode)).map_err(failed)?;
         unix = Some(listener);
     }
@@ -76,7 +76,7 @@ fn bind_unix(path: &Path) -> Result<UnixListener, ReceiverError> {
         return Err(ReceiverError::NotASocket { path: path.to_path_buf() });
     }
     match UnixStream::connect(path) {
-        // Nobody listens: the agent that made it is dead.
+        // Nobody listens: the agent that made it is gone.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(failed(error)),
         _ => return Err(ReceiverError::InUse { path: path.to_path_buf() }),

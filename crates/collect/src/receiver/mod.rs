@@ -1,19 +1,19 @@
-//! The agent's local way in: step reports of training jobs, holds told by prologs, and the agent's
-//! status.
+//! The agent's local receiver: step reports of training jobs, holds reported by prologs, and the
+//! agent's status.
 //!
-//! One thread serves a Unix socket and, where asked for, a loopback TCP address. A connection of
-//! the socket that begins with `{` speaks JSON lines, each answered when its record is safe;
-//! anything else is HTTP/1.1:
+//! One thread serves a Unix socket and, if configured, a loopback TCP address. A connection to the
+//! socket that begins with `{` carries JSON lines, each answered once its record is safe; anything
+//! else is HTTP/1.1:
 //!
-//! | request | what |
+//! | request | purpose |
 //! |---|---|
-//! | `POST /v1/steps` | step reports, one JSON object a line ([`step`](self) fields in `deploy/clients/README.md`) |
-//! | `POST /v1/events` | holds and releases, one JSON object a line; the Unix socket only, from users that may |
-//! | `POST /v1/metrics` | the same step reports as OpenTelemetry metrics (OTLP/HTTP), see `deploy/clients/README.md` |
-//! | `GET /v1/status` | what the agent knows of itself |
+//! | `POST /v1/steps` | step reports, one JSON object a line; fields in `deploy/clients/README.md` |
+//! | `POST /v1/events` | holds and releases, one JSON object a line; Unix socket and authorised users only |
+//! | `POST /v1/metrics` | step reports as OpenTelemetry metrics (OTLP/HTTP); see `deploy/clients/README.md` |
+//! | `GET /v1/status` | status of the agent |
 //!
-//! A line is taken or refused on its own. Each user of the node has limits of his own, so that no
-//! client holds others up.
+//! Each line is accepted or refused on its own. Limits apply per user of the node, so that no
+//! client slows the others.
 
 mod answers;
 mod batch;
@@ -43,13 +43,13 @@ use crate::reading::Sink;
 pub use hold::{GpuName, HoldEvent, HoldKind};
 pub use limits::Limits;
 
-/// Where the agent listens unless told otherwise.
+/// Default socket of the agent.
 pub const DEFAULT_SOCKET: &str = "/run/tidegate/agent.sock";
 
-/// Where and for whom to listen.
+/// Where to listen, and whom to serve.
 #[derive(Debug, Clone)]
 pub struct ReceiverOptions {
-    /// Path of the Unix socket; none for none.
+    /// Path of the Unix socket; `None` for no socket.
     pub socket: Option<PathBuf>,
     /// Permissions of the socket. Jobs run as any user, so 0666 by default.
     pub mode: u32,
@@ -59,14 +59,15 @@ pub struct ReceiverOptions {
     pub tcp: Option<SocketAddr>,
     /// Name of this node, for step reports that name none.
     pub node: String,
-    /// Users that may tell of holds, beside root and the agent's own: a job must not be able to end
+    /// Users that may report holds, beside root and the agent's own: a job must not be able to end
     /// another's hold.
     pub event_uids: Vec<u32>,
+    /// Limits per user and in total.
     pub limits: Limits,
 }
 
 impl ReceiverOptions {
-    /// Listens on the default socket.
+    /// Options with the default socket.
     pub fn new(node: impl Into<String>) -> Self {
         Self {
             socket: Some(DEFAULT_SOCKET.into()),
@@ -80,25 +81,27 @@ impl ReceiverOptions {
     }
 }
 
-/// Takes what prologs and epilogs tell.
+/// Takes holds and releases reported by prologs and epilogs.
 pub trait HoldEvents: Send + Sync {
-    /// Takes one hold or release. Returns when it is safe.
+    /// Takes one hold or release and returns once it is safe.
     ///
     /// # Errors
-    /// Why it cannot be used, for whoever sent it.
+    /// Why it cannot be used, for the sender.
     fn hold_event(&self, event: HoldEvent) -> Result<(), String>;
 }
 
-/// Says what the agent knows of itself, as a JSON object.
+/// The agent's status, as a JSON object.
 pub type StatusFn = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Whom the receiver tells and asks.
+/// Consumers of received records, and the source of the status.
 #[derive(Clone)]
 pub struct ReceiverParts {
-    /// Made to store once for the lines of a read or a request, before any of them is acknowledged.
+    /// Sink of step reports. It is asked to store once per read or request, before any line of it
+    /// is acknowledged.
     pub sink: Arc<dyn Sink>,
-    /// None: holds are refused.
+    /// Consumer of holds; `None` refuses them.
     pub holds: Option<Arc<dyn HoldEvents>>,
+    /// Called for each status request.
     pub status: StatusFn,
 }
 
@@ -108,7 +111,7 @@ impl std::fmt::Debug for ReceiverParts {
     }
 }
 
-/// Why the receiver cannot listen.
+/// Why the receiver cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiverError {
     #[error("another agent listens on {path}; stop it, or give this one another --socket")]
@@ -131,7 +134,7 @@ pub enum ReceiverError {
     Thread(std::io::Error),
 }
 
-/// What came in so far. All are totals since the start.
+/// Counts since the start.
 #[derive(Debug, Default)]
 struct Counts {
     pub steps: AtomicU64,
@@ -162,7 +165,7 @@ impl Counts {
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Shared {
     pub node: String,
     pub event_uids: Vec<u32>,
@@ -172,7 +175,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The status as `/v1/status` gives it.
+    /// The answer of `/v1/status`.
     pub fn status(&self) -> Value {
         let mut status = (self.parts.status)();
         if let Value::Object(fields) = &mut status {
@@ -182,7 +185,7 @@ impl Shared {
     }
 }
 
-/// The running receiver. It stops when it is dropped.
+/// A running receiver. Dropping it stops it.
 pub struct Receiver {
     shared: Arc<Shared>,
     tcp: Option<SocketAddr>,
@@ -196,14 +199,14 @@ impl std::fmt::Debug for Receiver {
     }
 }
 
-/// How long stopping waits for answers that are under way.
+/// How long stopping waits for answers in progress.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 impl Receiver {
-    /// Listens from now on. A socket that a dead agent left behind is replaced.
+    /// Starts to listen. A socket that a dead agent left behind is replaced.
     ///
     /// # Errors
-    /// [`ReceiverError`] if an address cannot be had.
+    /// [`ReceiverError`] if an address is not available.
     pub fn start(options: ReceiverOptions, parts: ReceiverParts) -> Result<Self, ReceiverError> {
         let listeners = listen::bind(&options)?;
         let tcp = listeners.tcp_address();
@@ -214,20 +217,20 @@ impl Receiver {
             counts: Counts::default(),
             peers: limits::Peers::new(options.limits),
         });
-        // One thread for all connections, and at most two more that wait for the disk; they end
-        // when idle.
+        // One thread for all connections, and at most two more that wait for the disk and end when
+        // idle.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .max_blocking_threads(2)
             .thread_keep_alive(Duration::from_secs(1))
-            .thread_name("inlet-sink")
+            .thread_name("receiver-sink")
             .build()
             .map_err(ReceiverError::Thread)?;
         let (stop, stopped) = oneshot::channel();
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
-            .name("inlet".into())
+            .name("receiver".into())
             .spawn(move || {
                 runtime.block_on(serve::serve(for_thread, listeners, stopped));
                 runtime.shutdown_timeout(STOP_GRACE);
@@ -236,24 +239,24 @@ impl Receiver {
         Ok(Self { shared, tcp, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The TCP address, with the port that was given for 0.
+    /// The TCP address, with the actual port if 0 was asked for.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp
     }
 
-    /// What came in and what was refused, as in `/v1/status`.
+    /// Counts of what was received and refused, as in `/v1/status`.
     pub fn counts(&self) -> Value {
         self.shared.counts.json()
     }
 
-    /// Stops listening, removes the socket and waits for answers under way, a second at most.
+    /// Stops listening, removes the socket, and waits up to a second for answers in progress.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // The thread is gone already if nobody takes it.
+            // Sending fails only if the thread has already ended.
             stop.send(()).ok();
         }
         if let Some(thread) = self.thread.take()

@@ -1,9 +1,9 @@
 //! Step reports as OpenTelemetry metrics (OTLP/HTTP, protobuf or JSON).
 //!
-//! Data points of `tidegate.step.*` that have the same job, rank, step and start are one report;
-//! its fields are those of a line, see `deploy/clients/README.md`. The start is an attribute, too:
-//! a point's own times are those of its export, and an exporter may send a point again with other
-//! ones. Other metrics are counted and ignored.
+//! Data points of `tidegate.step.*` with equal job, rank, step and start form one report; its
+//! fields are those of a JSON line, see `deploy/clients/README.md`. The start is an attribute too,
+//! because a point's own times are those of its export, and an exporter may resend a point with
+//! other times. Other metrics are counted and ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use super::limits::Peer;
 use super::{Counts, Shared, step};
 
 const PREFIX: &str = "tidegate.step.";
-/// Metrics with a duration, by what follows the prefix.
+/// Duration metrics, by their name after the prefix.
 const DURATIONS: [&str; 6] = ["duration", "compute", "communication", "data_wait", "checkpoint", "restore"];
-/// Metrics with another number.
+/// Other numeric metrics.
 const NUMBERS: [&str; 5] = ["tokens", "squared_tokens", "model_flops", "loss", "dropped"];
-/// Attributes that are numbers; some languages send them as text.
+/// Numeric attributes; some languages send them as text.
 const NUMERIC: [&str; 10] = [
     "rank",
     "step",
@@ -48,13 +48,13 @@ const NUMERIC: [&str; 10] = [
 ];
 const TEXTS: [&str; 5] = ["job", "gpu", "node", "precision", "flops_convention"];
 
-/// What makes points one report.
+/// Job, rank, step and start: points with an equal key form one report.
 type Key = [String; 4];
 
-/// Reports of a request, and how many points each has.
+/// Reports of a request, each with its number of points.
 type Reports = BTreeMap<Key, (Map<String, Value>, i64)>;
 
-/// Takes a request.
+/// Handles a request.
 pub(super) async fn respond(
     shared: &Arc<Shared>,
     peer: &Peer,
@@ -110,7 +110,7 @@ pub(super) async fn respond(
 
 fn answer(response: &ExportMetricsServiceResponse, json: bool) -> Response<Full<Bytes>> {
     let (body, content_type) = match json {
-        // A message of strings and numbers can always be written.
+        // Serializing strings and numbers cannot fail.
         true => (serde_json::to_vec(response).unwrap_or_default(), "application/json"),
         false => (response.encode_to_vec(), "application/x-protobuf"),
     };
@@ -119,7 +119,7 @@ fn answer(response: &ExportMetricsServiceResponse, json: bool) -> Response<Full<
     response
 }
 
-/// Puts points together; gives how many were of no use, too.
+/// Groups points into reports. Also returns how many were ignored.
 fn reports(request: ExportMetricsServiceRequest) -> (Reports, usize) {
     let (mut reports, mut ignored) = (Reports::new(), 0);
     for resource in request.resource_metrics {
@@ -141,7 +141,8 @@ fn reports(request: ExportMetricsServiceRequest) -> (Reports, usize) {
                         fields.insert(name.to_owned(), value);
                     }
                 }
-                // Seconds and milliseconds are different fields, so only one of them is in a key.
+                // Seconds and milliseconds are separate fields; only one of them belongs in the
+                // key.
                 let start = if fields.contains_key("start") { "start" } else { "start_ms" };
                 let key = ["job", "rank", "step", start].map(|name| text(&fields, name));
                 let (report, points) = reports.entry(key).or_default();
@@ -154,7 +155,7 @@ fn reports(request: ExportMetricsServiceRequest) -> (Reports, usize) {
     (reports, ignored)
 }
 
-/// Field of a line that a metric is, with its unit; none for other metrics.
+/// The JSON field, with unit, of a metric; `None` for other metrics.
 fn field(metric: &Metric) -> Option<String> {
     let name = metric.name.strip_prefix(PREFIX)?;
     if NUMBERS.contains(&name) {
@@ -169,8 +170,8 @@ fn field(metric: &Metric) -> Option<String> {
     DURATIONS.contains(&name).then(|| format!("{name}_{unit}"))
 }
 
-/// Attributes and value of each point. A histogram of one observation has its value as its sum; of
-/// more, nothing that can be told apart.
+/// Attributes and value of each point. A histogram with one observation has its value as the sum;
+/// with more, single values are lost.
 fn points(metric: Metric) -> Vec<(Vec<KeyValue>, Option<Value>)> {
     let numbers = |points: Vec<NumberDataPoint>| {
         points.into_iter().map(|point| (point.attributes, point.value.and_then(number))).collect()
@@ -205,7 +206,7 @@ fn points(metric: Metric) -> Vec<(Vec<KeyValue>, Option<Value>)> {
     }
 }
 
-/// None for what JSON has no number for.
+/// `None` for numbers that JSON cannot represent.
 fn number(number: Number) -> Option<Value> {
     match number {
         Number::AsInt(whole) => Some(whole.into()),
@@ -213,7 +214,7 @@ fn number(number: Number) -> Option<Value> {
     }
 }
 
-/// Attributes of the process: `tidegate.job` and so on, and the pod.
+/// Fields from resource attributes: `tidegate.job` and so on, and the pod.
 fn from_resource(attributes: &[KeyValue]) -> Map<String, Value> {
     let of = |key: &str| attributes.iter().find(|attribute| attribute.key == key);
     let mut fields = Map::new();
@@ -231,7 +232,7 @@ fn from_resource(attributes: &[KeyValue]) -> Map<String, Value> {
     fields
 }
 
-/// An attribute as a line would have it.
+/// An attribute as a JSON line would have it.
 fn plain(attribute: &KeyValue) -> Option<Value> {
     let name = attribute.key.strip_prefix("tidegate.").unwrap_or(&attribute.key);
     match attribute.value.as_ref()? {

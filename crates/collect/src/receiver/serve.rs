@@ -1,4 +1,4 @@
-//! Accepts connections and finds out what they speak.
+//! Accepts connections and detects their protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::limits::{Peer, PeerId};
 use super::listen::Listeners;
 use super::{Counts, Shared, http, lines};
 
-/// After a failed accept (no file descriptors left) the next waits so long.
+/// Pause after a failed accept, e.g. without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until told to stop.
+/// Serves until stopped.
 pub(super) async fn serve(shared: Arc<Shared>, mut listeners: Listeners, stopped: oneshot::Receiver<()>) {
     // The listeners are non-blocking already, and the runtime runs: neither of these fails.
     let unix = listeners.unix.take().and_then(|unix| UnixListener::from_std(unix).ok());
@@ -24,7 +24,7 @@ pub(super) async fn serve(shared: Arc<Shared>, mut listeners: Listeners, stopped
     tokio::select! {
         () = accept_unix(&shared, unix) => {}
         () = accept_tcp(&shared, tcp) => {}
-        // The sender is dropped without a word only if the agent is gone.
+        // The sender is dropped without a message only if the agent is gone.
         _ = stopped => {}
     }
 }
@@ -38,7 +38,7 @@ async fn accept_unix(shared: &Arc<Shared>, listener: Option<UnixListener>) {
         };
         let user = stream.peer_cred().ok().map(|cred| cred.uid());
         match enter(shared, user) {
-            Some(peer) => drop(tokio::spawn(of_unix(Arc::clone(shared), peer, stream))),
+            Some(peer) => drop(tokio::spawn(serve_unix(Arc::clone(shared), peer, stream))),
             None => drop(stream),
         }
     }
@@ -67,8 +67,8 @@ fn enter(shared: &Arc<Shared>, id: PeerId) -> Option<Peer> {
     peer
 }
 
-/// JSON lines or HTTP, by the first byte that is no space.
-async fn of_unix(shared: Arc<Shared>, peer: Peer, mut stream: UnixStream) {
+/// Detects JSON lines or HTTP by the first byte that is no space.
+async fn serve_unix(shared: Arc<Shared>, peer: Peer, mut stream: UnixStream) {
     let mut first = Vec::with_capacity(READ_BYTES);
     let patience = shared.peers.limits.patience;
     match timeout(patience, stream.read_buf(&mut first)).await {

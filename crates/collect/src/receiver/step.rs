@@ -1,4 +1,4 @@
-//! A step report from JSON. Every number is checked and becomes an integer of
+//! Parser of step reports in JSON. Every number is checked and becomes an integer of
 //! `schemas/step_report.proto`.
 
 use serde_json::{Map, Value};
@@ -7,13 +7,13 @@ use tidegate_events::{Event, v1};
 use super::fields::Fields;
 use super::hold::GpuName;
 
-/// Largest amount of tokens, operations and the like: beyond it neither JSON's numbers nor the
-/// tables' are exact.
+/// Largest count of tokens, operations and the like: beyond it neither JSON numbers nor table
+/// columns are exact.
 const MAX_WHOLE: u64 = i64::MAX as u64;
 /// Largest loss in millionths.
 const MAX_LOSS_PPM: f64 = 9e15;
 
-/// Reads one step report; gives the names of fields that nobody knows, too.
+/// Parses one step report. Also returns the names of unknown fields.
 ///
 /// `node` is the name of this node, for reports that name none.
 pub(super) fn from_json(fields: Map<String, Value>, node: &str) -> Result<(Event, Vec<String>), String> {
