@@ -25,7 +25,7 @@ use super::slot::Slot;
 use crate::reading::{Metric, MissingReason, Reading, Value};
 use crate::ticker::Tick;
 
-/// Runs until the session is over.
+/// Runs until the session ends.
 pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
     slot.doing(Call::Find);
     let handle = match session.nvml.device_by_index(slot.gpu.device.index) {
@@ -38,13 +38,13 @@ pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
     let mut gpu = Gpu::new(shared, session, slot, &handle);
     slot.doing(Call::Idle);
     let mut last = shared.clock.last();
-    let mut looked = Instant::now();
+    let mut last_rescan = Instant::now();
     while let Some(tick) = shared.clock.wait_after(last, &session.over) {
         last = tick.number;
         slot.skip(&tick, &shared.clock).into_iter().for_each(|r| shared.emitter.reading(r));
         let lost = slot.is_lost();
-        if lost && looked.elapsed() >= shared.options.rescan_every {
-            looked = Instant::now();
+        if lost && last_rescan.elapsed() >= shared.options.rescan_every {
+            last_rescan = Instant::now();
             if handle.uuid().and_then(|_| handle.temperature(TemperatureSensor::Gpu)).is_ok() {
                 slot.set_lost(false);
                 session.events_stale.store(true, Ordering::Release);
@@ -62,7 +62,7 @@ pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
         let readings = read.unwrap_or_else(|trouble| match trouble {
             DriverError::DeviceLost(why) => {
                 lose(shared, slot, &why);
-                looked = Instant::now();
+                last_rescan = Instant::now();
                 slot.missing(&tick, MissingReason::DeviceLost)
             }
             DriverError::Driver(why) => {
@@ -82,7 +82,7 @@ fn lose(shared: &Shared, slot: &Slot, why: &str) {
     shared.emitter.device(&slot.gpu, NodeEventKind::DeviceLost, why.into());
 }
 
-/// Tells of a device without a handle until a new session finds it.
+/// Emits `DEVICE_LOST` readings for a device without a handle, until a new session.
 fn wait_lost(shared: &Shared, session: &Session, slot: &Slot) {
     let mut last = shared.clock.last();
     while let Some(tick) = shared.clock.wait_after(last, &session.over) {
@@ -110,12 +110,12 @@ struct Gpu<'a> {
     gpm: Gpm<'a>,
     instances: Instances<'a>,
     processes: Processes,
-    /// Values of the slow round, carried until the next.
+    /// Values of the last slow round, repeated until the next.
     carried: Reading,
-    /// When the last reading that was committed was read, and the one since.
+    /// Times of the last emitted reading and of the one in progress.
     last_read: Option<Instant>,
     this_read: Option<Instant>,
-    /// Numbers of the ticks at which the slow rounds are next.
+    /// Tick numbers of the next slow rounds.
     slow_at: u64,
     processes_at: u64,
 }
@@ -155,7 +155,7 @@ impl<'a> Gpu<'a> {
         }
     }
 
-    /// Forgets what was true before the device was lost.
+    /// Forgets everything from before the device was lost.
     fn forget(&mut self) {
         self.asked = RefusalCache::default();
         self.gpm = Gpm::default();
@@ -163,13 +163,13 @@ impl<'a> Gpu<'a> {
         (self.slow_at, self.processes_at) = (0, 0);
     }
 
-    /// How many ticks fit into a time, at least one.
+    /// Number of ticks in a time, at least one.
     fn ticks_in(&self, time: Duration) -> u64 {
         let ticks = time.as_millis() / self.options.interval.as_millis().max(1);
         u64::try_from(ticks).unwrap_or(u64::MAX >> 1).max(1)
     }
 
-    /// The reading was committed: the next one's averages begin where its own ended.
+    /// Marks the reading as emitted: the next averages begin where its own ended.
     fn committed(&mut self) {
         self.last_read = self.this_read.take().or(self.last_read);
         self.gpm.committed();
@@ -181,7 +181,7 @@ impl<'a> Gpu<'a> {
         move |call| slot.doing(call)
     }
 
-    /// All readings of the device and its instances at a tick.
+    /// Reads the device and its instances at a tick.
     fn read(&mut self, tick: &Tick) -> Result<Vec<Reading>, DriverError> {
         let now = Instant::now();
         if tick.number >= self.slow_at
@@ -237,7 +237,7 @@ impl<'a> Gpu<'a> {
             Metric::MemoryClock,
             value(self.ask(Call::MemoryClock, now, || d.clock_info(Clock::Memory))?),
         );
-        // Bits that the crate does not know are cut off; it offers no other way.
+        // nvml-wrapper drops bits that it does not know.
         let reasons = self.ask(Call::Throttle, now, || d.current_throttle_reasons())?;
         reading.set(Metric::ThrottleReasons, value(reasons.map(|r| r.bits())));
         let encoder = self.ask(Call::Encoder, now, || d.encoder_utilization())?;
@@ -267,7 +267,7 @@ impl<'a> Gpu<'a> {
         self.gpm.read(&self.session.nvml, &mut self.asked, Instant::now(), reading, || handle.gpm_sample())
     }
 
-    /// What changes seldom.
+    /// Reads slowly changing values.
     fn read_slow(&mut self, now: Instant) -> Result<(), DriverError> {
         let d = self.handle;
         let mut carried = Reading::new(Arc::clone(&self.slot.gpu.device), 0);
@@ -308,7 +308,7 @@ impl<'a> Gpu<'a> {
             self.processes.read(self.handle, &mut self.asked, now, root, &doing)?;
             (self.processes.count, self.processes.memory)
         } else {
-            // What runs is committed of the instance it runs in; of the GPU only how much.
+            // Processes belong to the readings of instances; the GPU gets the sums.
             (self.instances.sum(|p| p.count), self.instances.sum(|p| p.memory))
         };
         self.carried.set(Metric::Processes, count);
@@ -317,11 +317,11 @@ impl<'a> Gpu<'a> {
     }
 
     fn layout_version(&self) -> u64 {
-        self.instances.seen
+        self.instances.version
     }
 
     fn refresh_layout(&mut self, now: Instant) -> Result<(), DriverError> {
-        self.instances.seen = self.session.layout_changed.load(Ordering::Acquire);
+        self.instances.version = self.session.layout_changed.load(Ordering::Acquire);
         let doing = self.doing();
         let root = &self.options.proc_root;
         let changed =
@@ -345,7 +345,7 @@ impl<'a> Gpu<'a> {
     }
 }
 
-/// Metrics of the slow rounds: at most `slow_every` old at their tick.
+/// Metrics of the slow rounds, at most `slow_every` old at their tick.
 const CARRIED: &[Metric] = &[
     Metric::PcieReplay,
     Metric::RemappedRows,
@@ -363,7 +363,7 @@ const CARRIED: &[Metric] = &[
     Metric::ProcessMemory,
 ];
 
-/// NVLinks the device has; 0 if it does not say.
+/// Number of NVLinks; 0 if the driver does not say.
 fn link_count(device: &Handle<'_>) -> u32 {
     let answers = device.field_values_for(&[FieldId(NVML_FI_DEV_NVLINK_LINK_COUNT)]);
     match answers.ok().and_then(|mut a| a.pop()?.ok()?.value.ok()) {
@@ -373,7 +373,7 @@ fn link_count(device: &Handle<'_>) -> u32 {
     }
 }
 
-/// Errors of all links together, link by link.
+/// Sum of the errors of all links, read link by link.
 fn link_errors(device: &Handle<'_>, links: u32) -> Result<u64, NvmlError> {
     let counters =
         [ErrorCounter::DlReplay, ErrorCounter::DlRecovery, ErrorCounter::DlCrcFlit, ErrorCounter::DlCrcData];

@@ -1,4 +1,4 @@
-//! Calls of the driver and what their refusals mean.
+//! Driver calls: their names, their refusals, and the conversion of answers to values.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use nvml_wrapper::struct_wrappers::device::MemoryInfo;
 
 use crate::reading::{Metric, MissingReason, Reading, Value};
 
-/// How long a refusal is believed before the driver is asked again.
+/// How long a refusal is cached before the driver is asked again.
 const RETRY_NOT_SUPPORTED: Duration = Duration::from_secs(300);
 const RETRY_NO_PERMISSION: Duration = Duration::from_secs(60);
 
-/// Calls, for what is remembered of each and for who asks which one hangs.
+/// The driver calls, to cache refusals of each and to name the one that hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Call {
@@ -79,19 +79,19 @@ impl Call {
     };
 }
 
-/// What makes a device or the whole driver unusable, beside a value that is not there.
+/// A failure beyond a single value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DriverError {
-    /// The device is gone, or must be reset before it can be used.
+    /// The device is gone or must be reset.
     DeviceLost(String),
-    /// The library does not fit the driver that runs, or there is none.
+    /// The library does not match the running driver, or there is no driver.
     Driver(String),
 }
 
-/// A value, or why it is not there.
+/// A value, or why it is missing.
 pub(super) type Answer<T> = Result<T, MissingReason>;
 
-/// What an error says: of the value alone, or of more.
+/// Classifies an error: a missing value, or a failure of device or driver.
 pub(super) fn refusal(error: &NvmlError) -> Result<MissingReason, DriverError> {
     match error {
         NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => {
@@ -102,19 +102,18 @@ pub(super) fn refusal(error: &NvmlError) -> Result<MissingReason, DriverError> {
         NvmlError::LibRmVersionMismatch | NvmlError::DriverNotLoaded | NvmlError::Uninitialized => {
             Err(DriverError::Driver(error.to_string()))
         }
-        // NoData, Timeout, Unknown, an answer that the crate does not know: not known, and asked
+        // NoData, Timeout, Unknown, or an answer unknown to nvml-wrapper: missing now, and asked
         // again.
         _ => Ok(MissingReason::Unspecified),
     }
 }
 
-/// Remembers of each call that it was refused for good, so that it is asked again only now and
-/// then.
+/// Caches permanent refusals per call, so that they are retried only now and then.
 #[derive(Debug, Default)]
 pub(super) struct RefusalCache([Option<(MissingReason, Instant)>; Call::COUNT]);
 
 impl RefusalCache {
-    /// Asks, unless a refusal is still believed.
+    /// Calls the driver, unless a cached refusal is still valid.
     pub(super) fn ask<T>(
         &mut self,
         call: Call,
@@ -139,7 +138,7 @@ impl RefusalCache {
     }
 }
 
-/// How long a refusal is believed, if at all.
+/// How long a refusal is cached, if at all.
 pub(super) fn retry_after(reason: MissingReason) -> Option<Duration> {
     match reason {
         MissingReason::NotSupported => Some(RETRY_NOT_SUPPORTED),
@@ -148,7 +147,7 @@ pub(super) fn retry_after(reason: MissingReason) -> Option<Duration> {
     }
 }
 
-/// A value of a reading.
+/// Converts an answer to a value of a reading.
 pub(super) fn value(answer: Answer<impl TryInto<i64>>) -> Value {
     match answer {
         Ok(number) => number.try_into().map_or(Value::Missing(MissingReason::Unspecified), Value::Is),

@@ -1,4 +1,4 @@
-//! Events of nodes, as this source tells them.
+//! Emits readings and node events of this source.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::reading::{Reading, Sink};
 use crate::ticker::{Tick, wall_ms};
 use crate::xid::{Occurrence, xid};
 
-/// Tells the sink.
+/// Emits into the sink.
 pub(super) struct Emitter {
     pub sink: Arc<dyn Sink>,
 }
@@ -21,12 +21,12 @@ impl Emitter {
         self.sink.reading(reading);
     }
 
-    /// An event that happened at a time, ms since the epoch.
+    /// Emits an event with its time, ms since the epoch.
     pub(super) fn event(&self, at_ms: i64, kind: NodeEventKind, event: NodeEvent) {
         self.sink.event(at(at_ms, kind, event));
     }
 
-    /// An event of a device, now.
+    /// Emits an event of a device, now.
     pub(super) fn device(&self, gpu: &LocatedGpu, kind: NodeEventKind, description: String) {
         self.event(wall_ms(), kind, NodeEvent { description: Some(description), ..about(gpu) });
     }
@@ -52,7 +52,7 @@ fn at(at_ms: i64, kind: NodeEventKind, event: NodeEvent) -> Event {
     Event::Node(NodeEvent { envelope: Some(envelope), kind: kind.into(), ..event })
 }
 
-/// One occurrence of an XID, or of an error of a switch. `evidence`: who said so.
+/// The event of one XID, or of a switch error. `evidence` names its sources.
 pub(super) fn xid_event(gpu: Option<&LocatedGpu>, occurrence: &Occurrence, evidence: &str) -> Event {
     let text = occurrence.text.clone().filter(|text| !text.is_empty());
     if occurrence.switch {
@@ -86,7 +86,7 @@ pub(super) fn xid_event(gpu: Option<&LocatedGpu>, occurrence: &Occurrence, evide
     at(occurrence.at_ms, NodeEventKind::Xid, event)
 }
 
-/// An event about a device.
+/// An event with the identity of a GPU filled in.
 pub(super) fn about(gpu: &LocatedGpu) -> NodeEvent {
     NodeEvent {
         gpu_uuid: Some(gpu.device.uuid.clone()),

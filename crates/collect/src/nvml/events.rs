@@ -1,4 +1,4 @@
-//! Events of NVML: XIDs, ECC errors, changes of MIG.
+//! The thread that waits for NVML events: XIDs, ECC errors, MIG changes.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ use super::shared::Shared;
 use crate::ticker::wall_ms;
 use crate::xid::{Occurrence, PciAddress};
 
-/// What is waited for. Corrected ECC errors are not: their counters tell, and a storm of them would
-/// wake us each time.
+/// Event types to wait for. Corrected ECC errors have counters, and a storm of them would wake the
+/// thread each time.
 const WANTED: EventTypes = EventTypes::CRITICAL_XID_ERROR
     .union(EventTypes::DOUBLE_BIT_ECC_ERROR)
     .union(EventTypes::MIG_CONFIG_CHANGE);
-/// A wait ends at least this often, to see whether the session does.
+/// Longest single wait, to notice the end of the session.
 const WAIT_MS: u32 = 1_000;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Waits for events until the session is over. It does nothing else, so that few pile up: NVML
-/// tells the last XID for all that do.
+/// Waits for events until the session ends. The thread does nothing else, so that few events pile
+/// up: NVML reports the last XID for all that do.
 pub(super) fn run(shared: &Shared, session: &Session) {
     while !session.over.load(Ordering::Acquire) {
         session.events_stale.store(false, Ordering::Release);
@@ -38,7 +38,7 @@ pub(super) fn run(shared: &Shared, session: &Session) {
                 shared.xids.driver_reads(false);
             }
             Ok(None) => {
-                tracing::warn!("NVML tells no events here; XIDs come from the kernel's log alone");
+                tracing::warn!("NVML has no events here; XIDs come from the kernel's log alone");
                 let again =
                     || session.over.load(Ordering::Acquire) || session.events_stale.load(Ordering::Acquire);
                 shared.clock.wait_for(Duration::MAX, again);
@@ -51,8 +51,8 @@ pub(super) fn run(shared: &Shared, session: &Session) {
     }
 }
 
-/// A set with the events of all devices that have any. A set is gone when a device refuses, so
-/// refusing ones are left out in the next try.
+/// Registers the events of all devices that have any. A refusal destroys the set, so devices that
+/// refuse are left out of the next try.
 fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet<'a>>, DriverError> {
     let mut refusing = Vec::new();
     'again: loop {
@@ -96,7 +96,7 @@ fn wait(shared: &Shared, session: &Session, set: &EventSet<'_>) {
                 if let Err(DriverError::Driver(why)) = refusal(&error) {
                     return session.fails(shared, &why);
                 }
-                // A lost device may make every wait fail: registered anew, it is left out.
+                // A lost device may fail every wait; registering again leaves it out.
                 shared.clock.wait_for(RETRY, || session.over.load(Ordering::Acquire));
                 return;
             }
@@ -105,7 +105,7 @@ fn wait(shared: &Shared, session: &Session, set: &EventSet<'_>) {
 }
 
 fn take(shared: &Shared, session: &Session, event: &EventData<'_>) {
-    // A device that fell off does not tell its UUID any more, but where it was.
+    // A device that fell off the bus has no UUID any more, but still its address.
     let pci = event.device.pci_info().ok().and_then(|pci| PciAddress::parse(&pci.bus_id));
     if event.event_type.contains(EventTypes::MIG_CONFIG_CHANGE) {
         session.layout_changed.fetch_add(1, Ordering::AcqRel);
@@ -122,7 +122,7 @@ fn take(shared: &Shared, session: &Session, event: &EventData<'_>) {
         shared.emitter.event(wall_ms(), NodeEventKind::DeviceEvent, event);
     }
     if let Some(xid) = &event.event_data {
-        // 999 is NVML's word for a code that it does not know.
+        // 999 is how NVML reports a code that it does not know.
         let code = match xid {
             XidError::Value(code) => u32::try_from(*code).unwrap_or(999),
             XidError::Unknown => 999,

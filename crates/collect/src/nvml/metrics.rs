@@ -2,7 +2,7 @@
 
 use crate::reading::Metric;
 
-/// What every reading of a GPU holds, as a value or as missing.
+/// Metrics of every GPU reading, each a value or missing.
 pub const GPU_METRICS: &[Metric] = {
     use Metric::*;
     &[
@@ -67,7 +67,7 @@ pub const GPU_METRICS: &[Metric] = {
     ]
 };
 
-/// What every reading of a MIG instance holds. The rest is of the whole GPU.
+/// Metrics of every MIG instance reading. The others belong to the whole GPU.
 pub const INSTANCE_METRICS: &[Metric] = {
     use Metric::*;
     &[

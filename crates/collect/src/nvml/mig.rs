@@ -12,11 +12,11 @@ use super::gpm::Gpm;
 use super::processes::Processes;
 use crate::reading::{Device, Metric, MissingReason, Reading, Value};
 
-/// One instance.
+/// One MIG instance.
 pub(super) struct Instance<'nvml> {
     pub device: Arc<Device>,
     handle: Handle<'nvml>,
-    /// Number of the GPU instance it is in; GPM wants it. nvml-wrapper has no call for it, see
+    /// Number of its GPU instance, which GPM needs. nvml-wrapper has no call for it; see
     /// [`Instances::number`].
     gpu_instance: Option<u32>,
     slices: Option<u32>,
@@ -26,16 +26,16 @@ pub(super) struct Instance<'nvml> {
     processes: Processes,
 }
 
-/// All instances of a GPU.
+/// All MIG instances of a GPU.
 #[derive(Default)]
 pub(super) struct Instances<'nvml> {
     pub all: Vec<Instance<'nvml>>,
-    /// How many changes of the node's layout were known when it was last listed.
-    pub seen: u64,
+    /// Number of layout changes at the last listing.
+    pub version: u64,
 }
 
 impl<'nvml> Instances<'nvml> {
-    /// Lists the instances again; the description of the new layout if it is another one.
+    /// Lists the instances again. Returns a description of the layout if it changed.
     pub(super) fn refresh(
         &mut self,
         gpu: &Handle<'nvml>,
@@ -52,7 +52,7 @@ impl<'nvml> Instances<'nvml> {
             doing(Call::MigList);
             let most = asked.ask(Call::MigList, now, || gpu.mig_device_count())?.unwrap_or(0);
             for index in 0..most {
-                // The count is the most there can be: places without an instance are not found.
+                // The count is a maximum; unused places are not found.
                 match gpu.mig_device_by_index(index).and_then(|handle| Ok((handle.uuid()?, handle))) {
                     Ok(instance) => found.push(instance),
                     Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
@@ -78,9 +78,9 @@ impl<'nvml> Instances<'nvml> {
         Ok(Some(self.describe()))
     }
 
-    /// Finds the numbers of the GPU instances. The driver lists its capabilities in `/proc`; its
-    /// order of instances is that of these numbers. A process that is seen in an instance tells its
-    /// number for certain, see [`Instance::read`].
+    /// Infers the numbers of the GPU instances: the driver lists its capabilities in `/proc`, in
+    /// the order of its instances. A process seen in an instance shows its number for certain; see
+    /// [`Instance::list`].
     fn number(&mut self, gpu: &Handle<'nvml>, proc_root: &Path) {
         let Ok(minor) = gpu.minor_number() else { return };
         let folder = proc_root.join(format!("driver/nvidia/capabilities/gpu{minor}/mig"));
@@ -113,7 +113,7 @@ impl<'nvml> Instances<'nvml> {
         self.all.iter().map(one).collect::<Vec<_>>().join("; ")
     }
 
-    /// Processes and their memory over all instances, unknown where those of one are.
+    /// Sum over all instances; missing if one of them is.
     pub(super) fn sum(&self, of: impl Fn(&Processes) -> Value) -> Value {
         self.all.iter().fold(Value::Is(0), |sum, instance| match (sum, of(&instance.processes)) {
             (Value::Is(a), Value::Is(b)) => Value::Is(a.saturating_add(b)),
@@ -144,7 +144,7 @@ impl<'nvml> Instance<'nvml> {
         }
     }
 
-    /// Lists what runs in it.
+    /// Lists its processes.
     pub(super) fn list(
         &mut self,
         now: Instant,
@@ -155,19 +155,19 @@ impl<'nvml> Instance<'nvml> {
         if let Some(number) = self.processes.gpu_instance
             && self.gpu_instance != Some(number)
         {
-            // What was sampled until now was another instance.
+            // The samples so far were of another instance.
             self.gpu_instance = Some(number);
             self.gpm = Gpm::default();
         }
         Ok(())
     }
 
-    /// Its reading was committed.
+    /// Marks its reading as emitted.
     pub(super) fn committed(&mut self) {
         self.gpm.committed();
     }
 
-    /// Its values. `reading`: as yet it holds the interval alone.
+    /// Reads its values into `reading`, which holds only the interval yet.
     pub(super) fn read(
         &mut self,
         nvml: &'nvml Nvml,

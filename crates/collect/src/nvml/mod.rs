@@ -1,51 +1,51 @@
-//! GPUs as NVIDIA's management library (NVML) shows them: readings at common ticks, XIDs and what
-//! else happens to devices.
+//! GPUs through NVIDIA's management library (NVML): readings at common ticks, XIDs, and events of
+//! devices.
 //!
-//! [`start`] begins a thread for each GPU, one that makes ticks and watches over the others, one
-//! that keeps the library running, one that waits for NVML's events and one that reads the kernel's
-//! log. All calls of the driver may hang; none is made on a thread that others wait for.
+//! [`start`] begins one thread per GPU, one that publishes ticks and watches over the others, a
+//! supervisor that keeps the library running, one that waits for NVML events, and one that reads
+//! the kernel log. Every driver call may hang, so none is made on a thread that others wait for.
 //!
-//! # What a reading says
+//! # Readings
 //!
-//! At each tick, a whole interval of the wall clock, every device that was found and is not gone
-//! has exactly one reading, and so has each of its MIG instances. Values are read after the tick,
-//! normally within milliseconds. Each metric of [`GPU_METRICS`] is a number or the reason why there
-//! is none:
+//! At each tick, a multiple of the interval on the wall clock, every known device has exactly one
+//! reading, and so has each of its MIG instances. Values are read after the tick, normally within
+//! milliseconds. Each metric of [`GPU_METRICS`] is a number or the reason why there is none:
 //!
-//! - `NOT_SUPPORTED`, `NO_PERMISSION`: the driver says so. It is asked again after 300 s and 60 s.
-//! - `STALE`: the device was not read at this tick, because a call of the driver hangs, the thread
-//!   was busy with an older tick, or the driver is being started again. The watchdog tells this in
-//!   the thread's place, [`NvmlOptions::stale_after`] after the tick; other devices are read
-//!   meanwhile. A device is `DEVICE_STALE` from the first such tick until `DEVICE_ANSWERS`.
-//! - `DEVICE_LOST`: the device fell off the bus or must be reset. After `DEVICE_LOST` such readings
-//!   go on until it is found again or the driver lists it no more.
-//! - without a reason: the driver gave no usable answer. Also the averages of the first reading,
-//!   which have no begin.
+//! - `NOT_SUPPORTED`, `NO_PERMISSION`: the driver's answer. It is asked again after 300 s and 60 s.
+//! - `STALE`: the device was not read at this tick, because a driver call hangs, the thread was
+//!   busy with an older tick, or the driver is restarting. The watchdog emits this reading in the
+//!   thread's place, [`NvmlOptions::stale_after`] after the tick; other devices are read meanwhile.
+//!   A device is `DEVICE_STALE` from the first such tick until `DEVICE_ANSWERS`.
+//! - `DEVICE_LOST`: the device fell off the bus or must be reset. After the event `DEVICE_LOST`
+//!   such readings continue until the device is found again or no longer listed by the driver.
+//! - without a reason: the driver gave no usable answer. Averages of the first reading are among
+//!   these, because their window has no start.
 //!
-//! GPM's ratios and rates are averages over `interval_us`, the time since the sample before, so
-//! that value × interval adds up without gaps, also over a time in which the device was stale (up
-//! to 600 s). `gpu_util_ppm`, `memory_util_ppm` and the encoder's and decoder's are averages over
-//! the driver's own period of 1/6 to 1 s, and `power_mw` over about 1 s on recent models: what lies
-//! between two readings they miss; `energy_mj` does not.
+//! GPM's ratios and rates are averages over `interval_us`, the time since the sample before. So
+//! value × interval adds up without gaps, even across up to 600 s in which the device was stale.
+//! `gpu_util_ppm`, `memory_util_ppm` and the encoder's and decoder's utilization are averages over
+//! the driver's own period of 1/6 to 1 s, and `power_mw` over about 1 s on recent models. These
+//! miss what lies between two readings; `energy_mj` does not.
 //!
-//! Some values are read less often and carried until then, never longer than this: ECC counters,
-//! remapped rows, retired pages, PCIe replays, NVLink errors, the recovery action, the power limit
-//! and the maximum clocks [`NvmlOptions::slow_every`]; processes [`NvmlOptions::processes_every`].
+//! Some values are read less often and repeated in between. ECC counters, remapped rows, retired
+//! pages, PCIe replays, NVLink errors, the recovery action, the power limit and the maximum clocks
+//! are read every [`NvmlOptions::slow_every`], and processes every
+//! [`NvmlOptions::processes_every`].
 //!
 //! # Counters
 //!
-//! Counters are what the driver says, never corrected. A counter that is lower than before was
-//! reset: the driver was loaded anew, the GPU was reset, or (PCIe bytes) it wrapped; what happened
-//! in between is not known, and only growing pairs have a difference. `DRIVER_CHANGED` and
-//! `DEVICE_FOUND` say when. PCIe byte counters that the driver keeps in 32 bits wrap several times
-//! a second and are missing as not supported; GPM's rates are there instead. Bytes over NVLink are
-//! read where there is one link; over several, nvml-wrapper cannot ask for their sum, and GPM's
-//! rates are there instead. `xid_code` is not set: XIDs are events.
+//! Counters are the driver's, never corrected. A counter that decreased was reset: the driver was
+//! reloaded, the GPU was reset, or (PCIe bytes) it wrapped. The growth in between is unknown, so
+//! only increasing pairs have a difference; `DRIVER_CHANGED` and `DEVICE_FOUND` show when. PCIe
+//! byte counters that the driver keeps in 32 bits wrap several times a second, so they are reported
+//! as not supported and GPM's rates replace them. NVLink bytes are read only if there is one link:
+//! nvml-wrapper cannot ask for the sum over several, so GPM's rates replace them too. `xid_code` is
+//! never set: XIDs are events.
 //!
 //! # Cost
 //!
-//! At each tick, 14 calls of the driver a device on Hopper (GPM takes 4 of them), 10 without GPM;
-//! every 10 s 7 more (and 72 where NVLink errors must be asked link by link), every 5 s 3 to 6 for
+//! At each tick, 14 driver calls per device on Hopper (GPM takes 4 of them), 10 without GPM. Every
+//! 10 s 7 more (and 72 where NVLink errors must be read link by link), every 5 s 3 to 6 for
 //! processes.
 
 mod device;
@@ -79,18 +79,17 @@ use crate::reading::Sink;
 use crate::ticker::Clock;
 use crate::xid::{Join, KernelLog, LogPosition, kernel_log_readable};
 
-/// How long the end of the source is waited for: longer than the session's own wait for its
-/// threads.
+/// How long stopping waits for the supervisor: longer than a session waits for its threads.
 const STOP: Duration = Duration::from_secs(5);
 
 /// A running source. Dropping it stops it.
 pub struct NvmlSource {
     shared: Arc<Shared>,
     ticks: Option<JoinHandle<()>>,
-    /// Closed when the thread that keeps the library running has ended.
+    /// Closed when the supervisor has ended.
     supervisor: Option<Mutex<Receiver<()>>>,
     kernel_log: Option<KernelLog>,
-    /// Tells of XIDs: it waits for the disk, and nobody is to wait for it.
+    /// Emits XIDs. Separate, because it waits for the disk.
     xids: Option<JoinHandle<()>>,
 }
 
@@ -100,12 +99,12 @@ impl std::fmt::Debug for NvmlSource {
     }
 }
 
-/// Starts to read all GPUs of this node and to tell the sink.
+/// Starts to read all GPUs of this node and to emit into the sink.
 ///
 /// # Errors
 /// [`NvmlSourceError`] if there is no driver, it does not start in time, or a thread cannot be
-/// started. That the kernel's log cannot be read is no error: it is logged once and
-/// [`NvmlSource::status`] says it.
+/// started. An unreadable kernel log is no error: it is logged once and shown by
+/// [`NvmlSource::status`].
 pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, NvmlSourceError> {
     if options.interval < Duration::from_millis(100) {
         return Err(NvmlSourceError::Interval(options.interval));
@@ -113,14 +112,14 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
     let timeout = options.start_timeout;
     let shared = Arc::new(Shared {
         xids: Join::new(options.xid.window),
-        committed: Mutex::new(LogPosition::open(options.xid.position.clone())),
+        log_position: Mutex::new(LogPosition::open(options.xid.position.clone())),
         emitter: Emitter { sink },
         clock: Clock::default(),
         slots: Mutex::new(Arc::from([])),
         status: Mutex::default(),
         options,
     });
-    // Before the first event of NVML, which must wait for its line.
+    // Set before the first NVML event, which must wait for its line.
     shared.xids.kernel_reads(
         shared.options.xid.kernel_log.as_deref().is_some_and(|log| kernel_log_readable(log).is_ok()),
     );
@@ -134,13 +133,13 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
     let (ready, started) = sync_channel(1);
     let supervised = Arc::clone(&shared);
     let (alive, ended) = sync_channel::<()>(0);
-    thread::Builder::new().name("gpu-keeper".into()).stack_size(LOADING_STACK).spawn(move || {
+    thread::Builder::new().name("gpu-supervisor".into()).stack_size(LOADING_STACK).spawn(move || {
         supervisor::run_sessions(&supervised, &ready);
         drop(alive);
     })?;
     match started.recv_timeout(timeout) {
         Ok(started) => started?,
-        // The thread hangs in the driver: it is left behind.
+        // The thread hangs in the driver and is left behind.
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
             return Err(NvmlSourceError::Hangs { seconds: timeout.as_secs() });
         }
@@ -160,13 +159,13 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
         });
     })?;
     source.ticks = Some(ticks);
-    let committed = Arc::clone(&shared);
+    let emitting = Arc::clone(&shared);
     let xids = thread::Builder::new().name("xids".into()).stack_size(STACK).spawn(move || {
         loop {
-            committed.emit_xids(false);
-            // What the disk did not take is tried again with the next one, or after this time.
-            if !committed.clock.wait_for(Duration::from_secs(600), || committed.xids.is_due(Instant::now())) {
-                return committed.emit_xids(true);
+            emitting.emit_xids(false);
+            // Events that the disk refused are retried with the next one, or after this time.
+            if !emitting.clock.wait_for(Duration::from_secs(600), || emitting.xids.is_due(Instant::now())) {
+                return emitting.emit_xids(true);
             }
         }
     })?;
@@ -176,10 +175,10 @@ pub fn start(options: NvmlOptions, sink: Arc<dyn Sink>) -> Result<NvmlSource, Nv
 
 fn read_kernel_log(shared: &Arc<Shared>) -> Option<KernelLog> {
     let path = shared.options.xid.kernel_log.clone()?;
-    let committed = Arc::clone(shared);
-    let after = locked(&shared.committed).after();
+    let emitting = Arc::clone(shared);
+    let after = locked(&shared.log_position).after();
     match KernelLog::start(&path, after, move |report, at_ms, record| {
-        committed.kernel_reports(report, at_ms, record);
+        emitting.take_kernel_report(report, at_ms, record);
     }) {
         Ok(log) => {
             shared.status().kernel_log_read = true;
@@ -196,7 +195,7 @@ fn read_kernel_log(shared: &Arc<Shared>) -> Option<KernelLog> {
 }
 
 impl NvmlSource {
-    /// What the source sees at the moment.
+    /// Current state of the source.
     pub fn status(&self) -> NvmlStatus {
         let slots = self.shared.slots();
         NvmlStatus {
@@ -207,7 +206,7 @@ impl NvmlSource {
         }
     }
 
-    /// Stops it and tells what is still to be committed, within a second. Threads that hang in the
+    /// Stops the source and emits what is still pending, within a second. Threads that hang in the
     /// driver are left behind after 5 s.
     pub fn stop(self) {
         drop(self);
@@ -218,7 +217,7 @@ impl Drop for NvmlSource {
     fn drop(&mut self) {
         self.shared.clock.stop();
         drop(self.kernel_log.take());
-        // It may hang in the driver, and is left behind then.
+        // The supervisor may hang in the driver; then it is left behind.
         if let Some(ended) = self.supervisor.take()
             && locked(&ended).recv_timeout(STOP) == Err(RecvTimeoutError::Timeout)
         {

@@ -5,28 +5,29 @@ use std::time::Duration;
 
 use crate::xid::XidOptions;
 
-/// How the source works. The defaults are right for a node in production.
+/// Options of the source. The defaults suit a production node.
 #[derive(Debug, Clone)]
 pub struct NvmlOptions {
-    /// Path of the library; by default `libnvidia-ml.so.1` where the system's loader finds it.
+    /// Path of the library; by default `libnvidia-ml.so.1` from the system's loader.
     pub lib_path: Option<PathBuf>,
     /// Time between two ticks; at least 100 ms, which GPM needs.
     pub interval: Duration,
-    /// A tick that a device has not answered for so long is committed of as stale.
+    /// A device that has not answered a tick for this long is reported as stale.
     pub stale_after: Duration,
-    /// How often values that change seldom are read.
+    /// How often slowly changing values are read.
     pub slow_every: Duration,
     /// How often processes are listed.
     pub processes_every: Duration,
-    /// How often lost devices, new ones, and a driver that does not start are looked for.
+    /// How often to look for lost and new devices, and to retry a driver that does not start.
     pub rescan_every: Duration,
-    /// A lost device that does not come back by itself makes the library start anew after this,
-    /// then after twice as long, up to an hour. All devices miss some ticks then.
+    /// A lost device that does not return makes the library restart after this time, then after
+    /// twice as long, up to an hour. All devices miss some ticks then.
     pub reopen_after: Duration,
-    /// How long [`start`] waits for the driver.
+    /// How long [`start`](super::start) waits for the driver.
     pub start_timeout: Duration,
+    /// Sources of XIDs.
     pub xid: XidOptions,
-    /// Where process names and the driver's lists are; `/proc` but in tests.
+    /// Folder of process names and the driver's lists; `/proc` except in tests.
     pub proc_root: PathBuf,
 }
 
@@ -58,7 +59,7 @@ pub enum NvmlSourceError {
         "{library} does not start: {reason}; see whether nvidia-smi works and the driver's kernel module is loaded"
     )]
     NoDriver { library: String, reason: String },
-    #[error("the driver does not tell {what}: {reason}; see whether nvidia-smi works")]
+    #[error("the driver does not report {what}: {reason}; see whether nvidia-smi works")]
     Refused { what: &'static str, reason: String },
     #[error(
         "the driver has not started after {seconds} s; a GPU may be wedged: see the kernel's log for NVRM lines"
@@ -70,15 +71,20 @@ pub enum NvmlSourceError {
     Thread(#[from] std::io::Error),
 }
 
-/// What the source sees at the moment.
+/// State of the source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NvmlStatus {
+    /// Known devices.
     pub devices: usize,
+    /// Devices that are lost.
     pub lost: usize,
+    /// Devices that do not answer.
     pub stale: usize,
+    /// Version of the driver.
     pub driver_version: Option<String>,
-    /// Whether the kernel's log is read, and if not, why.
+    /// Why the kernel log is not read, if it is not.
     pub kernel_log: Option<String>,
+    /// Whether the kernel log is read.
     pub kernel_log_read: bool,
     /// Records that the kernel overwrote before they were read.
     pub kernel_records_lost: u64,

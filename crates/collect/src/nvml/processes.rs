@@ -1,4 +1,4 @@
-//! What runs on a device.
+//! Processes on a device.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use tidegate_events::v1::gpu_sample_batch::process::Kind;
 use super::driver_call::{Answer, Call, DriverError, RefusalCache};
 use crate::reading::{MissingReason, RunningProcess, Value};
 
-/// Processes of a device as last listed.
+/// Processes of a device, as last listed.
 #[derive(Debug)]
 pub(super) struct Processes {
     pub list: Vec<RunningProcess>,
     pub count: Value,
     pub memory: Value,
-    /// GPU instance that a process was seen in.
+    /// GPU instance of one of the processes.
     pub gpu_instance: Option<u32>,
 }
 
@@ -29,8 +29,8 @@ impl Default for Processes {
 }
 
 impl Processes {
-    /// Lists them anew. The kinds that the driver does not tell of are not there; it must tell of
-    /// one at least.
+    /// Lists them again. Kinds that the driver does not list are left out, but it must list compute
+    /// processes.
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
@@ -64,8 +64,8 @@ impl Processes {
         Ok(())
     }
 
-    /// A process that computes and draws, or is a client of MPS, is listed twice by the driver and
-    /// once here.
+    /// Adds processes of one kind. The driver lists a process twice if it computes and draws, or is
+    /// an MPS client; here it counts once.
     fn take(&mut self, kind: Kind, found: Answer<Vec<ProcessInfo>>, proc_root: &Path) {
         for process in found.unwrap_or_default() {
             self.gpu_instance = self.gpu_instance.or(process.gpu_instance_id);
@@ -86,8 +86,7 @@ impl Processes {
     }
 }
 
-/// Name of a process as the kernel has it, at most 15 bytes; none where it is gone or of another
-/// namespace.
+/// The kernel's name of a process, at most 15 bytes. `None` if it is gone or in another namespace.
 fn name(proc_root: &Path, pid: u32) -> Option<String> {
     let comm = std::fs::read(proc_root.join(pid.to_string()).join("comm")).ok()?;
     let name = String::from_utf8_lossy(&comm);

@@ -11,29 +11,28 @@ use tidegate_events::v1::{NodeEvent, NodeEventKind};
 use super::shared::{Shared, locked};
 use crate::ticker::wall_ms;
 
-/// Stack of each thread. The largest structure of NVML is 8 KiB; the driver's own needs are not
-/// documented.
+/// Stack of each thread. NVML's largest structure is 8 KiB; the driver's own needs are
+/// undocumented.
 pub(super) const STACK: usize = 256 << 10;
-/// Stack of the thread that loads the library: its hundreds of symbols go through it by value.
+/// Stack of the thread that loads the library, whose hundreds of symbols pass through it by value.
 pub(super) const LOADING_STACK: usize = 2 << 20;
-/// Threads that hang in the driver are waited for this long before a new session begins without
-/// them.
+/// How long a new session waits for threads of the old one that hang in the driver.
 const JOIN: Duration = Duration::from_secs(3);
-/// What the threads of a session share. Its `Nvml` ends, and the library is unloaded, when the last
-/// of them does.
+/// State shared by the threads of a session. The library is unloaded when the last of them drops
+/// it.
 pub(super) struct Session {
     pub nvml: Nvml,
     pub over: AtomicBool,
-    /// A device is back: events must be registered again.
+    /// Set when a device returned, so that events must be registered again.
     pub events_stale: AtomicBool,
-    /// Grows when the driver says that MIG instances changed.
+    /// Counts changes of MIG instances.
     pub layout_changed: AtomicU64,
     failed: AtomicBool,
     running: Arc<Running>,
 }
 
-/// How many threads a session has. Apart from the session, so that the last of them is counted
-/// after it let go of it.
+/// Number of threads of a session. Kept apart from the session, so that the last thread is counted
+/// out after it dropped the session.
 #[derive(Default)]
 struct Running {
     count: Mutex<usize>,
@@ -82,7 +81,8 @@ impl Session {
             tracing::warn!(hang, "threads hang in the driver and are left behind");
         }
     }
-    /// The driver does not work any more in this process: the session ends, and another is tried.
+    /// Ends the session because the driver no longer works in this process. Another session
+    /// follows.
     pub(super) fn fails(&self, shared: &Shared, why: &str) {
         if self.failed.swap(true, Ordering::AcqRel) {
             return;
@@ -98,7 +98,7 @@ impl Session {
     }
 }
 
-/// Counts a thread, however it ends.
+/// Counts a thread out, however it ends.
 struct ThreadGuard(Arc<Running>);
 
 impl Drop for ThreadGuard {

@@ -9,14 +9,14 @@ use super::slot::Slot;
 use crate::ticker::Clock;
 use crate::xid::{Join, KernelReport, LogPosition, Occurrence, PciAddress};
 
-/// What all threads share.
+/// State shared by all threads.
 pub(super) struct Shared {
     pub options: NvmlOptions,
     pub emitter: Emitter,
     pub clock: Clock,
     pub slots: Mutex<Arc<[Arc<Slot>]>>,
     pub xids: Join,
-    pub committed: Mutex<LogPosition>,
+    pub log_position: Mutex<LogPosition>,
     pub status: Mutex<NvmlStatus>,
 }
 
@@ -25,12 +25,12 @@ impl Shared {
         Arc::clone(&locked(&self.slots))
     }
 
-    pub fn status(&self) -> std::sync::MutexGuard<'_, NvmlStatus> {
+    pub fn status(&self) -> MutexGuard<'_, NvmlStatus> {
         locked(&self.status)
     }
 
-    /// The devices of a new session. Each tick is committed of by the old slot of a device or by the new
-    /// one, not by both.
+    /// Installs the devices of a new session. Each tick is emitted by the old slot of a device or
+    /// by the new one, never by both.
     pub fn replace(&self, slots: &[Arc<Slot>], version: &str) {
         let mut current = locked(&self.slots);
         let last = self.clock.last();
@@ -54,19 +54,19 @@ impl Shared {
         self.slots().iter().find(|slot| slot.gpu.pci == pci).cloned()
     }
 
-    /// Tells of XIDs that are known well enough; `all` at the end. It waits for the disk.
+    /// Emits complete XID occurrences; `all` of them at the end. Waits for the disk.
     pub fn emit_xids(&self, all: bool) {
-        let mut committed = locked(&self.committed);
+        let mut log_position = locked(&self.log_position);
         let due = self.xids.due(Instant::now(), all);
         let event = |(occurrence, evidence): &(Occurrence, &str)| {
             xid_event(self.slot_at(occurrence.pci).as_deref().map(|slot| &slot.gpu), occurrence, evidence)
         };
         let record = due.iter().filter_map(|(occurrence, _)| occurrence.record).max();
-        committed.emit(due.iter().map(event).collect(), record, &*self.emitter.sink);
+        log_position.emit(due.iter().map(event).collect(), record, &*self.emitter.sink);
     }
 
-    /// A report of the kernel's log.
-    pub fn kernel_reports(&self, report: KernelReport, at_ms: i64, record: Option<u64>) {
+    /// Handles a report of the kernel log.
+    pub fn take_kernel_report(&self, report: KernelReport, at_ms: i64, record: Option<u64>) {
         let occurrence = Occurrence {
             code: report.code,
             pci: Some(report.pci),

@@ -1,4 +1,5 @@
-//! A device's place among the ticks, and what becomes of a tick that it does not answer.
+//! A device's progress through the ticks, shared by its thread and the watchdog, so that every tick
+//! has exactly one reading.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use super::metrics::{GPU_METRICS, INSTANCE_METRICS};
 use crate::reading::{Device, Metric, MissingReason, Reading, Value};
 use crate::ticker::{Clock, Tick};
 
-/// A device's place: what its thread and the watchdog agree on.
+/// Progress of one device.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub gpu: LocatedGpu,
@@ -23,11 +24,11 @@ pub(super) struct Slot {
 struct State {
     /// MIG instances.
     instances: Vec<Arc<Device>>,
-    /// All ticks up to this were committed of.
+    /// Every tick up to this one has its reading.
     done: u64,
-    /// First tick that was not answered, while none is.
+    /// First unanswered tick, while the device does not answer.
     stale: Option<Tick>,
-    /// No thread reads it: the driver is being started again.
+    /// Whether no thread reads it, because the driver is restarting.
     suspended: bool,
     lost: bool,
 }
@@ -42,7 +43,7 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says which call is made next, for who asks what hangs.
+    /// Records the next driver call, to name it if it hangs.
     pub(super) fn doing(&self, call: Call) {
         self.doing.store(call as u8, Ordering::Relaxed);
     }
@@ -63,19 +64,19 @@ impl Slot {
         self.state().stale.is_some()
     }
 
-    /// Ticks after this one are committed of.
+    /// Sets the last tick that needs no reading.
     pub(super) fn begin_after(&self, last: u64) {
         self.state().done = last;
     }
 
-    /// Goes on for the slot of the same device in the session before: whether it is still to be
-    /// committed that it answers.
+    /// Takes over from the slot of the same device in the session before: whether `DEVICE_ANSWERS`
+    /// is still due.
     pub(super) fn follow(&self, before: &Self) {
         let stale = before.state().stale;
         self.state().stale = stale;
     }
 
-    /// Tells of all ticks up to `last` that were not committed of: another slot has those after it.
+    /// Emits stale readings for all open ticks up to `last`. A new slot takes the ticks after it.
     pub(super) fn close(&self, last: u64, clock: &Clock, emitter: &Emitter) {
         let mut state = self.state();
         state.suspended = true;
@@ -90,18 +91,19 @@ impl Slot {
         }
     }
 
-    /// From now on the watchdog speaks for it, until it is replaced.
+    /// Leaves the device to the watchdog until it is replaced.
     pub(super) fn suspend(&self) {
         self.state().suspended = true;
     }
 
-    /// Readings of the GPU and its instances that say of all values why they are missing.
+    /// Readings of the GPU and its instances in which all values are missing.
     pub(super) fn missing(&self, tick: &Tick, reason: MissingReason) -> Vec<Reading> {
         let state = self.state();
         missing(&self.gpu.device, &state.instances, tick, reason)
     }
 
-    /// Takes the ticks that came while the thread was busy with another: it cannot read the past.
+    /// Skips ticks that passed while the thread was busy, and returns stale readings for them: the
+    /// past cannot be read.
     pub(super) fn skip(&self, tick: &Tick, clock: &Clock) -> Vec<Reading> {
         let mut state = self.state();
         let skipped: Vec<_> =
@@ -111,8 +113,8 @@ impl Slot {
         skipped.iter().flat_map(|t| missing(&self.gpu.device, instances, t, MissingReason::Stale)).collect()
     }
 
-    /// Whether the thread that read a tick may tell of it: not if the watchdog has done so. A
-    /// device that was stale answers.
+    /// Completes a tick. Returns whether the thread may emit its readings; it may not if the
+    /// watchdog already did. A stale device answers again with this.
     pub(super) fn finish(&self, tick: &Tick, emitter: &Emitter) -> bool {
         self.doing(Call::Idle);
         let mut state = self.state();
@@ -129,7 +131,7 @@ impl Slot {
         first
     }
 
-    /// Speaks in place of a thread that hangs: ticks older than `stale_after` are committed of as stale.
+    /// Emits stale readings in place of a hanging thread, for ticks older than `stale_after`.
     pub(super) fn watch(&self, now: Instant, stale_after: Duration, clock: &Clock, emitter: &Emitter) {
         let mut state = self.state();
         let until = if state.suspended { Some(now) } else { now.checked_sub(stale_after) };

@@ -1,5 +1,5 @@
-//! One life of the driver's library in this process: from its start until the driver changes, a
-//! device is plugged in or out, or a lost one is to be found again.
+//! Supervises the driver's library: runs one session after another. A session ends when the driver
+//! changes, a device is plugged in or out, or a lost one should be looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -22,22 +22,22 @@ use crate::reading::Device;
 use crate::ticker::wall_ms;
 use crate::xid::PciAddress;
 
-/// How often a driver that does not start is tried.
+/// Pause before retrying a driver that does not start.
 const RETRY: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// What was known before a session began.
+/// What earlier sessions knew.
 #[derive(Default)]
 struct PriorState {
     devices: BTreeMap<String, Arc<Slot>>,
-    /// Devices whose loss was committed and that are not back.
+    /// Devices reported as lost and not yet back.
     gone: BTreeSet<String>,
     /// Devices of the last NODE_REGISTERED.
     registered: BTreeSet<String>,
     version: Option<String>,
 }
 
-/// Keeps a session running, one after the other, until it is to stop. `ready` hears of the first.
+/// Runs sessions until the source stops. `ready` gets the result of the first start.
 pub(super) fn run_sessions(shared: &Arc<Shared>, ready: &SyncSender<Result<(), NvmlSourceError>>) {
     let mut known = PriorState::default();
     let mut first = true;
@@ -45,7 +45,7 @@ pub(super) fn run_sessions(shared: &Arc<Shared>, ready: &SyncSender<Result<(), N
     loop {
         let begun = Instant::now();
         let opened = open(&shared.options);
-        // Whoever started this may have given up meanwhile.
+        // The caller may have given up meanwhile.
         if !shared.clock.wait_until(begun) {
             return;
         }
@@ -61,8 +61,7 @@ pub(super) fn run_sessions(shared: &Arc<Shared>, ready: &SyncSender<Result<(), N
             }
             Err(error) => tracing::debug!(%error, "the driver does not start yet"),
         }
-        // A session that lasted is followed at once; what fails again and again is tried in a
-        // while.
+        // A session that lasted is followed at once; repeated failures are retried after a pause.
         if !shared.clock.wait_until(begun + RETRY.min(shared.options.rescan_every)) {
             return;
         }
@@ -89,10 +88,10 @@ fn open(options: &NvmlOptions) -> Result<(Nvml, Vec<LocatedGpu>, String), NvmlSo
     let count = nvml.device_count().map_err(asking("how many GPUs there are"))?;
     let mut found = Vec::new();
     for index in 0..count {
-        // One that cannot be asked for its name is not usable; the others are.
+        // A GPU that does not report its name is unusable; the others are read.
         match find(&nvml, index) {
             Ok(device) => found.push(device),
-            Err(error) => tracing::warn!(index, %error, "a GPU cannot be asked who it is"),
+            Err(error) => tracing::warn!(index, %error, "a GPU does not report its identity"),
         }
     }
     Ok((nvml, found, version))
@@ -106,7 +105,7 @@ fn find(nvml: &Nvml, index: u32) -> Result<LocatedGpu, NvmlError> {
     Ok(LocatedGpu { device: Arc::new(device), pci })
 }
 
-/// One session. Whether all devices that were lost are back.
+/// Runs one session. Returns whether all lost devices are back.
 fn run(
     shared: &Arc<Shared>,
     nvml: Nvml,
@@ -138,7 +137,7 @@ fn run(
     known.gone.is_empty()
 }
 
-/// Waits for a reason to begin anew.
+/// Waits for a reason to end the session.
 fn wait(shared: &Shared, session: &Session, slots: &[Arc<Slot>], known: &mut PriorState, pause: Duration) {
     let plugged = listed(&shared.options.proc_root);
     let mut lost_since = (!known.gone.is_empty()).then(Instant::now);
@@ -166,13 +165,13 @@ fn wait(shared: &Shared, session: &Session, slots: &[Arc<Slot>], known: &mut Pri
     }
 }
 
-/// PCI addresses of the GPUs the kernel module drives; it lists them without a call of the library.
+/// PCI addresses of the kernel module's GPUs, listed without calling the library.
 fn listed(proc_root: &Path) -> Option<BTreeSet<std::ffi::OsString>> {
     let entries = std::fs::read_dir(proc_root.join("driver/nvidia/gpus")).ok()?;
     Some(entries.flatten().map(|entry| entry.file_name()).collect())
 }
 
-/// Tells what is other than before.
+/// Emits the differences from the session before.
 fn emit_changes(shared: &Shared, slots: &[Arc<Slot>], version: &str, known: &mut PriorState, first: bool) {
     let now = wall_ms();
     if known.version.as_deref().is_some_and(|before| before != version) {
@@ -217,7 +216,7 @@ fn emit_changes(shared: &Shared, slots: &[Arc<Slot>], version: &str, known: &mut
     }
 }
 
-/// The node and its devices, from now on.
+/// Emits NODE_REGISTERED with all devices.
 fn register(shared: &Shared, slots: &[Arc<Slot>], version: &str, now: i64) {
     let models: BTreeSet<&str> = slots.iter().map(|s| s.gpu.device.model.as_str()).collect();
     let each = |s: &Arc<Slot>| format!("{} {} {}", s.gpu.device.index, s.gpu.device.uuid, s.gpu.pci);
