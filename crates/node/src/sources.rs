@@ -1,4 +1,4 @@
-//! What runs in an agent beside its core: the sources, and the local way in.
+//! The agent's sources and receiver: what runs beside its core.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,9 +16,9 @@ use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 
 use tidegate_collect::Sink;
 
-use crate::CommandError;
+use crate::error::CommandError;
 
-/// Where values come from.
+/// Source of GPU readings.
 #[derive(Debug, Clone)]
 pub enum Source {
     Nvml { lib_path: Option<PathBuf>, kernel_log: Option<PathBuf>, interval: Duration },
@@ -26,7 +26,7 @@ pub enum Source {
     Demo { interval: Duration },
 }
 
-/// What is to run.
+/// What to start.
 #[derive(Debug, Clone)]
 pub struct SourceOptions {
     pub node: String,
@@ -34,19 +34,19 @@ pub struct SourceOptions {
     pub socket: Option<PathBuf>,
     pub socket_group: Option<String>,
     pub listen: Option<SocketAddr>,
-    /// Users beside root that may tell of holds.
+    /// Users beside root that may report holds.
     pub event_uids: Vec<u32>,
-    /// The kubelet's socket, where this is a node of Kubernetes.
+    /// The kubelet's socket, on a Kubernetes node.
     pub kubelet: Option<PathBuf>,
-    /// Folder of the spool, where sources keep what they must know after a restart.
+    /// Folder of the spool, where sources also keep their checkpoints.
     pub state: PathBuf,
 }
 
-/// What runs; dropping it ends it.
+/// Running sources and receiver. Dropping it stops them.
 #[derive(Debug)]
 pub struct Sources {
     parts: Arc<Parts>,
-    /// Ends first, for it asks the others.
+    /// Declared before the others: it ends first, because its status queries them.
     _receiver: Option<Receiver>,
 }
 
@@ -66,10 +66,10 @@ enum Values {
 
 impl Sources {
     pub fn start(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Self, CommandError> {
-        // Which job of Slurm holds which GPU; where there is no Slurm it has nothing to do.
-        let account = HoldOptions::new(options.node.clone(), options.state.join("holds.json"));
-        let holds = Arc::new(NodeHolds::new(account, agent.sink())?);
-        // It writes into readings whose the processes are.
+        // Tracks which Slurm job holds which GPU; without Slurm it has nothing to do.
+        let hold_options = HoldOptions::new(options.node.clone(), options.state.join("holds.json"));
+        let holds = Arc::new(NodeHolds::new(hold_options, agent.sink())?);
+        // It adds job ids to the processes of readings, so readings pass through it.
         let sink: Arc<dyn Sink> = holds.clone();
         let values = match &options.source {
             Source::Nvml { lib_path, kernel_log, interval } => {
@@ -105,7 +105,7 @@ impl Sources {
             return Ok(None);
         }
         let (for_status, of) = (Arc::clone(agent), Arc::clone(parts));
-        let told = ReceiverParts {
+        let receiver_parts = ReceiverParts {
             sink: agent.sink(),
             holds: Some(holds),
             status: Arc::new(move || status(&for_status.stats(), &of)),
@@ -117,10 +117,10 @@ impl Sources {
             event_uids: options.event_uids.clone(),
             ..ReceiverOptions::new(options.node.clone())
         };
-        Ok(Some(Receiver::start(listen, told)?))
+        Ok(Some(Receiver::start(listen, receiver_parts)?))
     }
 
-    /// Version of the GPU driver, where it is known.
+    /// Version of the GPU driver, if known.
     pub fn driver_version(&self) -> Option<String> {
         match &self.parts.values {
             Values::Nvml(nvml) => nvml.status().driver_version,
@@ -129,13 +129,13 @@ impl Sources {
     }
 }
 
-/// Asks the kubelet which pod holds which GPU.
+/// Starts to poll the kubelet for the holds of pods.
 fn pods(socket: PathBuf, options: &SourceOptions, agent: &Agent) -> Result<KubeWatch, CommandError> {
     let tracker = Tracker::new(options.node.clone(), options.state.join("pods.json"), agent.sink())?;
     Ok(KubeWatch::start(KubeOptions { socket, ..KubeOptions::default() }, Arc::new(tracker))?)
 }
 
-/// As `GET /v1/status` of the socket tells it.
+/// The answer of `GET /v1/status`.
 fn status(agent: &AgentStats, parts: &Parts) -> Value {
     let source = match &parts.values {
         Values::Nvml(nvml) => {
