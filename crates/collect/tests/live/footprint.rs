@@ -1,4 +1,4 @@
-//! Memory of what listens and asks while nothing happens.
+//! Memory of the idle receiver and pollers.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -14,12 +14,11 @@ use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 use crate::support::{Recorder, wait_until};
 
 const FOLDER: &str = "TIDEGATE_TEST_FOLDER";
-/// What all of it may add to a process beside its code, KiB. The agent as a whole must stay under
+/// Memory that all of them may add to a process beside code, KiB. The whole agent must stay under
 /// 20 MiB.
 const LIMIT_KIB: u64 = 3 << 10;
 
-/// Says its own resident memory before and with the receiver, the kubelet's client and the dcgm
-/// source.
+/// Prints its resident memory before and with the receiver, the kubelet client and the dcgm source.
 #[test]
 #[ignore = "started by the other test"]
 fn idle_process() {
@@ -49,7 +48,7 @@ fn idle_process() {
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// Resident memory and what of it is not code, KiB.
+/// Resident memory and its part that is not code, KiB.
 fn resident_kib() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let of = |name: &str| {
@@ -60,7 +59,7 @@ fn resident_kib() -> String {
 }
 
 #[test]
-fn what_listens_is_small() {
+fn idle_receivers_and_pollers_are_small() {
     let folder = tempfile::tempdir().unwrap();
     let _kubelet = crate::kube::serve_one_pod(&folder.path().join("kubelet.sock"));
     let mut child = Command::new(std::env::current_exe().unwrap())

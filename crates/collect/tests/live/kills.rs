@@ -1,8 +1,7 @@
-//! An agent's process is killed at random instants: all that it stored is in the log, once and in
-//! order.
+//! An agent is killed at random instants: everything it stored is in the log, once and in order.
 //!
-//! `TIDEGATE_CRASH_RUNS` sets the number of kills, `TIDEGATE_CRASH_SEED` repeats a failed run's
-//! instants.
+//! `TIDEGATE_CRASH_RUNS` sets the number of kills; `TIDEGATE_CRASH_SEED` repeats the instants of a
+//! failed run.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +22,7 @@ const SPOOL: &str = "TIDEGATE_LIVE_SPOOL";
 const LOG: &str = "TIDEGATE_LIVE_LOG";
 const FIRST: &str = "TIDEGATE_LIVE_FIRST";
 
-/// The process that is killed.
+/// The process to kill.
 #[test]
 #[ignore = "started by the other tests"]
 fn child() {
@@ -73,7 +72,7 @@ fn kafka(url: &str) -> KafkaOptions {
     options
 }
 
-/// Runs the process and kills it; gives the number before which all is stored.
+/// Runs the process and kills it. Returns the number before which everything is stored.
 fn run_and_kill(spool: &Path, log: &str, first: u64, life: Duration) -> u64 {
     let mut command = this_test("kills::child");
     let child = command.arg("--ignored").env(SPOOL, spool).env(LOG, log).env(FIRST, first.to_string());
@@ -94,7 +93,7 @@ fn run_and_kill(spool: &Path, log: &str, first: u64, life: Duration) -> u64 {
     reader.join().unwrap().unwrap_or(first)
 }
 
-/// Kills processes in turn, lets one finish, and looks at the log.
+/// Kills processes in turn, lets one finish, and checks the log.
 fn kill_again_and_again(
     runs: usize,
     log: &str,
@@ -106,8 +105,7 @@ fn kill_again_and_again(
     println!("TIDEGATE_CRASH_SEED={seed}");
     let mut random = Random::new(seed);
     let spool = tempfile::tempdir().unwrap();
-    // Numbers of different runs are apart, so that one that was told and not stored is told from
-    // one that was.
+    // Runs use separate ranges of numbers, to tell stored events from unstored ones.
     let mut stored = Vec::new();
     for run in 0..number("TIDEGATE_CRASH_RUNS").map_or(runs, |runs| runs as usize) as u64 {
         let life = Duration::from_millis(150 + random.below([400, 2_500][run as usize % 2]));
@@ -130,7 +128,7 @@ fn kill_again_and_again(
 }
 
 #[test]
-fn killed_agents_lose_and_double_nothing() {
+fn killed_agents_lose_and_duplicate_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("data");
     let open =
@@ -148,7 +146,7 @@ fn killed_agents_lose_and_double_nothing() {
 }
 
 #[test]
-fn agents_killed_while_they_append_to_kafka_lose_and_double_nothing() {
+fn agents_killed_while_appending_to_kafka_lose_and_duplicate_nothing() {
     let Some(servers) = broker::shared() else { return };
     let url = broker::options(&servers).url.to_string();
     let open = || Arc::new(KafkaLog::open(kafka(&url)).unwrap()) as Arc<dyn EventLog>;

@@ -30,7 +30,7 @@ fn uuids(batch: &GpuSampleBatch) -> Vec<&str> {
     batch.devices.iter().map(|device| device.uuid.as_str()).collect()
 }
 
-/// Whatever is gathered is an event.
+/// Checks that the batch is a valid event, by encoding and decoding it.
 fn check(mut batch: GpuSampleBatch) -> GpuSampleBatch {
     batch.node = "n1".into();
     batch.envelope.as_mut().unwrap().cluster = "c".into();
@@ -41,7 +41,7 @@ fn check(mut batch: GpuSampleBatch) -> GpuSampleBatch {
 }
 
 #[test]
-fn a_batch_is_closed_when_all_devices_have_gone_on() {
+fn a_batch_closes_once_all_devices_moved_on() {
     let mut batcher = Batcher::new(3_000);
     for tick in 0..3 {
         for index in [1, 0] {
@@ -58,7 +58,7 @@ fn a_batch_is_closed_when_all_devices_have_gone_on() {
 }
 
 #[test]
-fn a_device_that_says_nothing_is_stale_and_holds_up_nobody() {
+fn a_silent_device_is_stale_and_delays_no_other() {
     let mut batcher = Batcher::new(3_000);
     for tick in 0..3 {
         batcher.add(reading(0, tick * 1_000, 5), tick * 1_000);
@@ -76,7 +76,7 @@ fn a_device_that_says_nothing_is_stale_and_holds_up_nobody() {
 }
 
 #[test]
-fn another_set_of_devices_begins_another_batch() {
+fn a_changed_set_of_devices_begins_a_batch() {
     let mut batcher = Batcher::new(10_000);
     batcher.add(reading(0, 0, 1), 0);
     batcher.add(reading(0, 1_000, 1), 1_000);
@@ -88,7 +88,7 @@ fn another_set_of_devices_begins_another_batch() {
 }
 
 #[test]
-fn a_device_with_another_number_is_one_device() {
+fn a_renumbered_device_is_the_same_device() {
     let mut batcher = Batcher::new(10_000);
     batcher.add(reading(0, 0, 1), 0);
     let renamed = Arc::new(Device { index: 4, ..(*device(0)).clone() });
@@ -98,7 +98,7 @@ fn a_device_with_another_number_is_one_device() {
 }
 
 #[test]
-fn what_is_missing_has_a_reason_and_no_value() {
+fn a_missing_value_has_a_reason() {
     let mut batcher = Batcher::new(10_000);
     let values = [
         Value::Missing(MissingReason::NoPermission),
@@ -166,7 +166,7 @@ fn ticks_go_back_only_after_a_step_of_the_clock() {
 }
 
 #[test]
-fn counters_say_by_how_much_they_grew_since_the_batch_before() {
+fn counters_have_their_growth_since_the_batch_before() {
     let counted = |index, tick_ms, energy: Option<i64>| {
         let mut reading = reading(index, tick_ms, 7);
         let missing = Value::Missing(MissingReason::Stale);
@@ -176,7 +176,7 @@ fn counters_say_by_how_much_they_grew_since_the_batch_before() {
     let mut batcher = Batcher::new(2_000);
     let mut closed = Vec::new();
     let told = [
-        // Goes on; begins anew; is not read at the end of a batch and at the begin of one; comes
+        // Continues; is reset; is missing at the end of a batch and at the start of one; appears
         // later.
         [Some(100), Some(900), Some(10), None],
         [Some(130), Some(950), None, None],

@@ -20,7 +20,7 @@ use crate::support::wait_until;
 
 const SOCKET: &str = "TIDEGATE_TEST_SOCKET";
 const FILE: &str = "TIDEGATE_TEST_FILE";
-/// The receiver kills itself after so many records, between keeping the last of them and answering.
+/// The receiver kills itself after this many records, between storing the last one and answering.
 const DIES_AFTER: &str = "TIDEGATE_TEST_DIES_AFTER";
 
 /// Writes `event id, step` of each report to a file, as a spool would.
@@ -44,7 +44,7 @@ impl Sink for ToFile {
     }
 }
 
-/// The receiver as a process of its own, so that it can be killed. It ends with its standard input.
+/// The receiver in a process of its own, so that it can be killed. It ends with its standard input.
 #[test]
 #[ignore = "started by the other tests"]
 fn receiver_process() {
@@ -100,7 +100,7 @@ fn clients() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/clients/python")
 }
 
-/// Steps received, by event id: how often each came.
+/// Number of arrivals of each step, by event id.
 fn received(folder: &Path) -> BTreeMap<String, (u64, u32)> {
     let mut steps = BTreeMap::new();
     for line in std::fs::read_to_string(folder.join("received")).unwrap_or_default().lines() {
@@ -114,7 +114,7 @@ fn received(folder: &Path) -> BTreeMap<String, (u64, u32)> {
 }
 
 #[test]
-fn a_killed_receiver_loses_and_doubles_nothing() {
+fn a_killed_receiver_loses_and_duplicates_nothing() {
     const STEPS: usize = 3_000;
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
@@ -124,9 +124,9 @@ fn a_killed_receiver_loses_and_doubles_nothing() {
          print(json.dumps(dict(tidegate.stats(), done=done)))\n"
     );
     let mut child = Process(python(folder.path(), &script).spawn().unwrap());
-    // Dies by itself with a record that is kept and not answered.
+    // Dies by itself with a stored but unanswered record.
     let mut dying = receiver(folder.path(), 300);
-    // Waiting would close its input, and it would end in order.
+    // Waiting would close its input and end it in order.
     let _input = dying.0.stdin.take();
     assert!(!dying.0.wait().unwrap().success());
     let mut running = receiver(folder.path(), usize::MAX);
@@ -157,7 +157,7 @@ fn a_killed_receiver_loses_and_doubles_nothing() {
 
 #[test]
 fn what_a_call_costs() {
-    // Not a limit but a figure: printed, and far from what would be felt.
+    // A figure, not a limit: printed, and far from noticeable.
     let script = "import json, time, tidegate\n\
         def cost(n=20000):\n    begun = time.perf_counter()\n    for i in range(n):\n\
         \x20       tidegate.step(i, start=1763712000.5, duration_s=0.5, compute_s=0.4, tokens=8192, loss=2.5)\n\

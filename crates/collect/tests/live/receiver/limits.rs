@@ -1,4 +1,4 @@
-//! No client holds others up.
+//! No client slows the others.
 
 use std::io::{BufReader, Read, Write};
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use super::{answer, connect, line, request, setup};
 /// Connections that end without an answer read nothing more.
 fn ends(mut stream: impl Read) -> Vec<u8> {
     let mut rest = Vec::new();
-    // A reset is an end, too: the server had not read all.
+    // A reset counts as an end: the server had not read everything.
     stream.read_to_end(&mut rest).ok();
     rest
 }
 
 #[test]
-fn lines_and_bodies_have_a_longest_length() {
+fn lines_and_bodies_have_a_maximum_length() {
     let setup = setup(|options| options.limits.body_bytes = 100_000);
     let mut stream = connect(&setup.socket);
     stream.write_all(line(1).as_bytes()).unwrap();
@@ -47,8 +47,8 @@ fn silent_and_slow_clients_are_dropped_while_others_are_served() {
     half_a_head.write_all(b"POST /v1/steps HTTP/1.1\r\nHost").unwrap();
     let mut half_a_body = connect(&setup.socket);
     half_a_body.write_all(b"POST /v1/steps HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{").unwrap();
-    // This one sends many lines and reads no answer: the answers fill the socket and nobody waits
-    // for it.
+    // This client sends many lines and reads no answers, which fill the socket; the server must not
+    // wait.
     let mut deaf = connect(&setup.socket);
     deaf.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
     let wrong = "{}\n".repeat(2_000);
@@ -65,7 +65,7 @@ fn silent_and_slow_clients_are_dropped_while_others_are_served() {
     while deaf.write_all(wrong.as_bytes()).is_ok() {
         assert!(Instant::now() < deaf_until, "a client that reads nothing is served for ever");
     }
-    // Silence between lines is no fault: it has lasted longer than the patience by now.
+    // Silence between lines is allowed; it has lasted longer than the timeout by now.
     patient.get_mut().write_all(line(21).as_bytes()).unwrap();
     assert_eq!(answer(&mut patient), json!({"acked": 21}));
     assert!(setup.receiver.counts()["timed_out_connections"].as_u64().unwrap() >= 4);
@@ -81,7 +81,7 @@ fn connections_are_counted() {
     }
     assert_eq!(ends(connect(&setup.socket)), b"");
     assert_eq!(setup.receiver.counts()["refused_connections"], 1);
-    // TCP is another peer; and a place becomes free again.
+    // TCP is another peer, and a closed connection frees its place.
     let tcp = std::net::TcpStream::connect(setup.receiver.tcp_address().unwrap()).unwrap();
     assert_eq!(request(tcp, "GET", "/v1/status", "", b"").0, 200);
     drop(open);
@@ -114,8 +114,8 @@ fn a_flood_is_slowed_and_loses_nothing() {
         begun.elapsed() >= Duration::from_millis(400),
         "100 lines beyond the first 50 take half a second"
     );
-    // A request is taken whole or not at all: the first is more than the peer may send now, so the
-    // second has to wait.
+    // A request is accepted whole or not at all. The first exceeds the current allowance, so the
+    // second must wait.
     let flood: String = (1..=400).map(line).collect();
     let statuses =
         [(); 2].map(|()| request(connect(&setup.socket), "POST", "/v1/steps", "", flood.as_bytes()).0);

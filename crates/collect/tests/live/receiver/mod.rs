@@ -1,4 +1,4 @@
-//! The agent's local way in, over real sockets.
+//! The receiver over real sockets.
 
 mod client;
 mod limits;
@@ -19,7 +19,7 @@ use tidegate_collect::receiver::{
 
 use crate::support::{PATIENCE, Recorder};
 
-/// An receiver on a socket of its own, and what it told.
+/// A receiver on its own socket, and what it emitted.
 struct Setup {
     receiver: Receiver,
     told: Arc<Recorder>,
@@ -78,7 +78,7 @@ fn line(step: u64) -> String {
     format!("{{\"job\":\"7\",\"rank\":0,\"step\":{step},\"start\":1763712000.5,\"duration_s\":0.25}}\n")
 }
 
-/// Sends one request and closes; gives status and body.
+/// Sends one request and closes. Returns status and body.
 fn request(stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, Value) {
     let mut stream = stream;
     let head = format!(
@@ -86,7 +86,7 @@ fn request(stream: impl Read + Write, method: &str, path: &str, headers: &str, b
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // The server may have refused by now and closed.
+    // The server may already have refused and closed.
     stream.write_all(body).ok();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -96,14 +96,14 @@ fn request(stream: impl Read + Write, method: &str, path: &str, headers: &str, b
 }
 
 #[test]
-fn each_line_is_answered_and_good_ones_are_taken() {
+fn each_line_is_answered_and_good_ones_are_accepted() {
     let setup = setup(|_| {});
     let mut stream = connect(&setup.socket);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     stream.write_all(line(1).as_bytes()).unwrap();
     assert_eq!(answer(&mut reader), json!({"acked": 1}));
 
-    // A line in two pieces, a bad one, one with a field nobody knows, and NaN as Python writes it.
+    // A line in two pieces, a bad one, one with an unknown field, and NaN as Python writes it.
     let text = line(2);
     stream.write_all(&text.as_bytes()[..20]).unwrap();
     stream.write_all(&text.as_bytes()[20..]).unwrap();
@@ -126,7 +126,7 @@ fn each_line_is_answered_and_good_ones_are_taken() {
 }
 
 #[test]
-fn requests_are_taken_on_both_sockets() {
+fn requests_are_accepted_on_both_sockets() {
     let setup = setup(|_| {});
     let tcp = setup.receiver.tcp_address().unwrap();
     let body = format!("{}{{}}\n{}", line(1), line(2));
@@ -159,7 +159,7 @@ fn requests_are_taken_on_both_sockets() {
 }
 
 #[test]
-fn holds_are_taken_from_those_who_may_tell_them() {
+fn holds_are_accepted_from_authorised_users_only() {
     let setup = setup(|_| {});
     let hold = br#"{"event":"hold","job_id":"12_3","gpus":"0,GPU-a","time_ms":1763712000000,"restart":1,"source":"prolog"}"#;
     let (status, answer) = request(connect(&setup.socket), "POST", "/v1/events", "", hold);
@@ -173,7 +173,7 @@ fn holds_are_taken_from_those_who_may_tell_them() {
     assert_eq!(holds[0].gpus, [GpuName::Index(0), GpuName::Uuid("GPU-a".into())]);
     assert_eq!((holds[1].kind, holds[1].source.as_str(), holds.len()), (HoldKind::Release, "epilog", 2));
 
-    // Over TCP nobody knows who it is.
+    // Over TCP the sender is unknown.
     let tcp = TcpStream::connect(setup.receiver.tcp_address().unwrap()).unwrap();
     let (status, answer) = request(tcp, "POST", "/v1/events", "", hold);
     assert_eq!((status, &answer["rejected"]), (400, &json!(1)));
@@ -181,7 +181,7 @@ fn holds_are_taken_from_those_who_may_tell_them() {
 }
 
 #[test]
-fn a_dead_agents_socket_is_replaced_and_a_living_ones_is_not() {
+fn a_dead_agents_socket_is_replaced_and_a_running_ones_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("agent.sock");
     let (told, holds) = (Recorder::new(), Arc::<Holds>::default());
@@ -189,7 +189,7 @@ fn a_dead_agents_socket_is_replaced_and_a_living_ones_is_not() {
     options.socket = Some(socket.clone());
     options.mode = 0o660;
 
-    // A listener that is dropped leaves its file, as a killed agent does.
+    // Dropping a listener leaves its file, as a killed agent does.
     drop(UnixListener::bind(&socket).unwrap());
     let receiver = Receiver::start(options.clone(), parts(&told, &holds)).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());

@@ -33,7 +33,7 @@ fn attributes(of: Value) -> Value {
         .map(|(key, value)| {
             let value = match value {
                 Value::String(text) => json!({"stringValue": text}),
-                // OTLP's JSON has 64-bit integers as text.
+                // OTLP JSON writes 64-bit integers as text.
                 Value::Number(number) if number.is_i64() => json!({"intValue": number.to_string()}),
                 other => json!({"doubleValue": other}),
             };
@@ -93,7 +93,7 @@ fn points_of_a_step_are_one_report() {
     assert_eq!((first.duration_us, first.compute_us, first.data_wait_us), (400_500, Some(250_000), None));
     assert_eq!((first.tokens, first.precision.as_deref()), (Some(8192), Some("bf16")));
     assert_eq!(first.envelope.as_ref().unwrap().event_time_ms, 1_763_712_000_500);
-    // Two spellings of one request are the same reports.
+    // Both encodings of a request give the same reports.
     for step in [12, 13] {
         let same: Vec<_> = steps
             .iter()
@@ -111,7 +111,7 @@ fn points_of_a_step_are_one_report() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn an_invalid_request_is_refused() {
     let setup = setup(|_| {});
     for (content_type, body) in
         [("application/json", "{"), ("application/x-protobuf", "hello"), ("application/json", "[1]")]
