@@ -1,4 +1,4 @@
-//! Why the lake refused or failed.
+//! Errors of the lake.
 
 use datafusion::error::DataFusionError;
 

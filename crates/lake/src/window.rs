@@ -1,5 +1,5 @@
-//! Event-time windows and the calendar segments they are stored in. All values are microseconds
-//! since the epoch, UTC.
+//! Event-time windows, and the calendar segments in which they are stored. All values are
+//! microseconds since the epoch, UTC.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ pub const MICROS_PER_MS: i64 = 1_000;
 pub const MICROS_PER_HOUR: i64 = 3_600_000_000;
 pub const MICROS_PER_DAY: i64 = 86_400_000_000;
 
-/// A stretch of time, both ends in it, µs.
+/// A time span, both ends included, µs.
 pub type Span = (i64, i64);
 
-/// Spans in order, those that meet or overlap put together; `gap` apart they count as meeting.
+/// Sorts spans and merges those that overlap or are at most `gap` apart.
 pub fn merge_spans(mut spans: Vec<Span>, gap: i64) -> Vec<Span> {
     spans.sort_unstable();
     let mut out: Vec<Span> = Vec::new();
@@ -30,9 +30,9 @@ pub fn floor_to(time: i64, width: i64) -> i64 {
     time - time.rem_euclid(width)
 }
 
-/// The stretch of time whose windows are recomputed and rewritten together.
+/// A calendar segment: the windows in it are recomputed and rewritten together.
 ///
-/// Larger segments mean fewer files; smaller ones mean less work when a late event touches one
+/// Larger segments mean fewer files. Smaller ones mean less work when a late event changes one
 /// window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
@@ -42,18 +42,18 @@ pub enum Segment {
 }
 
 impl Segment {
-    /// Windows up to an hour are kept by day, longer ones by month.
+    /// Segment for windowed tables: a day for windows up to an hour, a month for longer ones.
     pub fn for_width_ms(width_ms: i64) -> Self {
         if width_ms <= 3_600_000 { Self::Day } else { Self::Month }
     }
 
-    /// Windows of several topics are computed anew where they are touched, and many rows to a
-    /// minute: those below an hour are kept by hour.
+    /// Segment for joined tables. They have many rows per minute and are recomputed wherever a span
+    /// was invalidated, so windows below an hour are stored by hour.
     pub fn for_joined_width_ms(width_ms: i64) -> Self {
         if width_ms < 3_600_000 { Self::Hour } else { Self::for_width_ms(width_ms) }
     }
 
-    /// Start of the segment that holds `time`.
+    /// Start of the segment that contains `time`.
     pub fn start(self, time: i64) -> i64 {
         match self {
             Self::Hour => floor_to(time, MICROS_PER_HOUR),
@@ -62,7 +62,7 @@ impl Segment {
         }
     }
 
-    /// Start of the segment after the one that begins at `start`.
+    /// Start of the segment after the one that starts at `start`.
     pub fn next(self, start: i64) -> i64 {
         match self {
             Self::Hour => start + MICROS_PER_HOUR,
@@ -71,8 +71,8 @@ impl Segment {
         }
     }
 
-    /// Name of the segment that begins at `start`, as it stands in file paths: its first day, and
-    /// hour.
+    /// Name of the segment that starts at `start`, as used in file paths: its first day, and for an
+    /// hour its hour.
     pub fn name(self, start: i64) -> String {
         let day = date_of(start).format("%Y-%m-%d");
         match self {
@@ -88,7 +88,7 @@ impl Segment {
         Some(day + hour.parse::<i64>().ok()? * MICROS_PER_HOUR)
     }
 
-    /// Adds every segment that `[from, to]` touches.
+    /// Adds every segment that overlaps `[from, to]`.
     pub fn mark(self, from: i64, to: i64, into: &mut BTreeSet<i64>) {
         let mut start = self.start(from);
         while start <= to {
@@ -98,7 +98,7 @@ impl Segment {
     }
 }
 
-/// Joins neighbouring segments to runs `[low, high)`, so that each run is one query.
+/// Joins neighbouring segments into runs `[low, high)`, so that each run is one query.
 pub fn runs(segment: Segment, starts: &BTreeSet<i64>) -> Vec<(i64, i64)> {
     let mut runs: Vec<(i64, i64)> = Vec::new();
     for &start in starts {

@@ -9,8 +9,8 @@ use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
-/// The batch with exactly these columns: picked by name, cast where the type differs, NULL where it
-/// is missing.
+/// Returns a batch with exactly the columns of `schema`: picked by name, cast where the type
+/// differs, NULL where the column is missing.
 pub fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     let columns = schema
         .fields()
@@ -24,14 +24,14 @@ pub fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, A
     RecordBatch::try_new(Arc::clone(schema), columns)
 }
 
-/// All batches as one with this schema.
+/// Concatenates batches, each brought to `schema` first.
 pub fn concat(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<RecordBatch, ArrowError> {
     let conformed = batches.iter().map(|b| conform(b, schema)).collect::<Result<Vec<_>, _>>()?;
     concat_batches(schema, &conformed)
 }
 
-/// The same rows in buffers of their own: a slice or a filtered text view otherwise keeps the whole
-/// original alive.
+/// Copies the rows into buffers of their own. A slice or a filtered text view otherwise keeps the
+/// whole original in memory.
 pub fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().map(|column| match column.as_string_view_opt() {
         Some(view) => Arc::new(view.gc()) as ArrayRef,

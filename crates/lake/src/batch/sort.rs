@@ -6,11 +6,11 @@ use arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMicrosecondType};
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
 
-/// The rows in ascending order of the columns, NULL first.
+/// Returns the rows in ascending order of the columns, NULL first.
 ///
-/// Whole numbers and times are packed into one number per row, which is far cheaper to compare than
-/// column after column. A window's key consists of them where its text travels as ranks
-/// ([`crate::exec::dictionary`]); any other key is sorted by bytes that stand in the order of the columns.
+/// Integers and times are packed into one number per row, which is far cheaper to compare than
+/// column after column. A window's key consists of them where its text is dictionary-encoded
+/// ([`crate::exec::dictionary`]). Any other key is sorted by bytes in row format.
 pub fn sorted(batch: &RecordBatch, columns: &[String]) -> Result<RecordBatch, ArrowError> {
     let columns: Vec<&ArrayRef> = columns
         .iter()
@@ -28,7 +28,7 @@ pub fn sorted(batch: &RecordBatch, columns: &[String]) -> Result<RecordBatch, Ar
             let converter = RowConverter::new(columns.iter().map(field).collect())?;
             let columns: Vec<ArrayRef> = columns.into_iter().cloned().collect();
             let rows = converter.convert_columns(&columns)?;
-            // Windows are put together from rows that are in order already, as often as not.
+            // Often the input is sorted already.
             if (1..rows.num_rows()).all(|row| rows.row(row - 1) <= rows.row(row)) {
                 return Ok(batch.clone());
             }
@@ -40,8 +40,8 @@ pub fn sorted(batch: &RecordBatch, columns: &[String]) -> Result<RecordBatch, Ar
     take_record_batch(batch, &order)
 }
 
-/// One number per row that orders as the columns do and ends in the row's own number; `None` if
-/// they hold anything but whole numbers and times, or more than 64 bits of them.
+/// One number per row that sorts as the columns do and ends in the row number. `None` if a column
+/// holds anything but integers and times, or if 64 bits are not enough.
 fn packed(columns: &[&ArrayRef], rows: usize) -> Option<Vec<u64>> {
     let mut keys = vec![0_u64; rows];
     let mut free_bits = u64::BITS.checked_sub(bits(rows as u64))?;
@@ -55,9 +55,9 @@ fn packed(columns: &[&ArrayRef], rows: usize) -> Option<Vec<u64>> {
         };
         let known = || (0..rows).filter(|row| column.is_valid(*row)).map(|row| values[row]);
         let low = known().min().unwrap_or(0);
-        // Starts of windows are all multiples of the window's width.
+        // Window starts are all multiples of the window's width.
         let step = known().fold(0, |step, value| gcd(value.abs_diff(low), step)).max(1);
-        // 0 stands for NULL.
+        // 0 is NULL.
         let range = (known().max().unwrap_or(0).abs_diff(low) / step).checked_add(1)?;
         free_bits = free_bits.checked_sub(bits(range))?;
         for (row, key) in keys.iter_mut().enumerate() {
@@ -76,7 +76,7 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Bits that hold the numbers up to `largest`.
+/// Bits needed for the numbers up to `largest`.
 fn bits(largest: u64) -> u32 {
     u64::BITS - largest.leading_zeros()
 }
@@ -100,7 +100,7 @@ mod tests {
     type Key = (Option<i64>, Option<i64>, Option<i64>);
 
     proptest! {
-        /// Packed or column by column, the order is the same; also for keys too wide to be packed.
+        /// The order is the same packed or column by column, also for keys too wide to pack.
         #[test]
         fn packing_orders_as_columns_do(
             rows in prop::collection::vec(

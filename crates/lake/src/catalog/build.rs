@@ -18,7 +18,7 @@ use crate::table::{Layout, REVISION, TableSpec, window_revisions};
 use crate::views::deferred::DeferredView;
 use crate::views::materialized::MaterializedView;
 
-/// Registers the views all of whose sources stand in the session, in order, and returns them.
+/// Registers, in order, the views whose sources are all in the session, and returns them.
 pub async fn register_views(
     ctx: &SessionContext,
     views: impl Iterator<Item = &Planned>,
@@ -29,7 +29,7 @@ pub async fn register_views(
         if !names.iter().all(|source| ctx.table_exist(source.as_str()).unwrap_or(false)) {
             continue;
         }
-        // It keeps its sources, not the session: that one keeps the view.
+        // The view keeps its sources, not the session: the session keeps the view.
         let mut sources = Vec::new();
         for name in names {
             sources.push((name.clone(), ctx.table_provider(name.as_str()).await?));
@@ -54,10 +54,10 @@ pub async fn register_views(
     Ok(registered)
 }
 
-/// Builds the public catalog from full rows of every stored table.
+/// Builds the public catalog from the full rows of every stored table.
 ///
-/// Registers the tables in a new session, not in the one that made the rows. Each table owns its
-/// rows, and each `DataFrame` owns its session, so registering them there would be a reference cycle
+/// Tables are registered in a new session, not in the one that made the rows. Each table owns its
+/// rows and each `DataFrame` owns its session, so registering them there would be a reference cycle
 /// and leak the catalog.
 pub async fn build(
     runtime: &Arc<RuntimeEnv>,

@@ -13,8 +13,7 @@ use crate::error::Result;
 use crate::pipeline::plan::{Group, Plan};
 use crate::table::PARTITION;
 
-/// The committed tables below `root`, for readers that do not write: no lock is taken and nothing
-/// is created.
+/// Catalog of the committed tables below `root`. Takes no lock and creates nothing.
 pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
     let runtime = engine::runtime(limits)?;
     let ctx = engine::session(&runtime, limits);

@@ -1,4 +1,4 @@
-//! The tables as queries see them: committed files, with what is not committed yet laid over them.
+//! Catalog: the tables as queries see them, committed files overlaid with uncommitted rows.
 
 pub(crate) mod build;
 mod committed;
@@ -17,14 +17,14 @@ use crate::error::Result;
 use crate::pipeline::rollup::Rollup;
 use crate::table::TableSpec;
 
-/// A consistent set of tables: every query runs on one catalog from its first table to its last.
+/// A consistent set of tables. A query runs on one catalog from its first table to its last.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     pub tables: BTreeMap<String, Arc<dyn TableProvider>>,
     pub specs: BTreeMap<String, Arc<TableSpec>>,
-    /// Those of the tables that are computed when asked for.
+    /// Names of the tables that are computed when they are read.
     pub views: BTreeSet<String>,
-    /// Per table those that hold its windows put together to wider ones, the narrowest first.
+    /// Rollups of each table, the narrowest first.
     pub rollups: BTreeMap<String, Vec<Rollup>>,
 }
 
@@ -38,14 +38,14 @@ impl Catalog {
     }
 }
 
-/// Where queries get the newest catalog from.
+/// Source of the newest catalog.
 #[derive(Debug, Clone)]
 pub struct CatalogSource {
     pub(crate) published: Arc<RwLock<Arc<Catalog>>>,
 }
 
 impl CatalogSource {
-    /// A catalog that does not change.
+    /// A source whose catalog never changes.
     pub fn fixed(catalog: Catalog) -> Self {
         Self { published: Arc::new(RwLock::new(Arc::new(catalog))) }
     }

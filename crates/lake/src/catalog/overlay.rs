@@ -1,4 +1,4 @@
-//! Rows in memory, laid over the committed ones.
+//! Overlays committed rows with rows in memory.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use crate::error::Result;
 use crate::exec::merge;
 use crate::table::{KEY, Layout, PARTITION, SEGMENT, TableSpec};
 
-/// Rows that stand in memory, and the committed rows they replace.
+/// Rows in memory, and the committed rows they replace.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
-    /// Committed rows that are not to be seen.
+    /// Condition for committed rows to hide.
     pub hide: Option<Expr>,
-    /// Committed rows of these (log partition, key) are not to be seen either.
+    /// Also hides committed rows of these (log partition, key).
     pub hide_keys: Vec<(i32, i64)>,
-    /// Nor are committed rows of these (log partition, segment).
+    /// Also hides committed rows of these (log partition, segment).
     pub hide_segments: Vec<(i32, String)>,
     /// Rows with the table's full schema.
     pub rows: Vec<RecordBatch>,
-    /// Further rows, which are put together when a query reads them.
+    /// More rows, whose batches are built when a query reads them.
     pub streams: Vec<Arc<dyn PartitionStream>>,
 }
 
@@ -60,8 +60,8 @@ pub fn with_overlay(
 
 /// Rows whose (log partition, `column`) is not listed.
 ///
-/// A join, not a list of literals: the scan turns a list into nested ORs, and thousands of them
-/// overflow the stack.
+/// This is a join and not a list of literals: the scan turns a list into nested ORs, and thousands
+/// of them overflow the stack.
 fn without(
     ctx: &SessionContext,
     rows: DataFrame,
@@ -89,8 +89,8 @@ pub(super) fn cast_columns(schema: &SchemaRef) -> Vec<Expr> {
     schema.fields().iter().map(column).collect()
 }
 
-/// The table as queries see it: public columns; windows of several partitions added up, and parts
-/// of windows put together.
+/// The table as queries see it: public columns, with the rows of several log partitions and partial
+/// aggregates merged.
 pub fn public(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
     if spec.layout == Layout::Windowed && (partitions > 1 || !spec.partials.is_empty()) {
         return merge::merge_rows(spec, rows);

@@ -1,4 +1,4 @@
-//! How far the committed tables have come, for those who only look.
+//! Positions of the committed tables in the log, for readers that do not write.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::table::PARTITION;
 /// What tables hold of a log partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Position {
-    /// All records below this offset are in every table that takes them in.
+    /// All records below this offset are in every table that absorbs them.
     pub offset: u64,
     /// Newest event time in the tables, ms since the epoch.
     pub watermark_ms: Option<i64>,
-    /// How often a process took the partition over; 0 where one has all for itself.
+    /// How often a process claimed the partition; 0 in a lake with one writer.
     pub claims: u64,
 }
 
@@ -41,7 +41,7 @@ pub async fn positions(root: &Url, plan: &Plan, partitions: &[TopicPartition]) -
             let newest =
                 here.filter_map(|file| DateTime::parse_from_rfc3339(&file.latest("event_time")?).ok());
             let watermark_ms = newest.map(|time| time.timestamp_millis()).max();
-            // Several groups may read one topic; what all of them have is what the tables have.
+            // Several groups may read one topic. The tables hold what all of them hold.
             let before = position.unwrap_or(Position { offset: u64::MAX, ..Position::default() });
             *position = Some(Position {
                 offset: before.offset.min(offset),

@@ -1,10 +1,9 @@
-//! The widest rollup that answers a question: minutes, hours and days of one thing are tables of
-//! their own, and who asks for minutes by the day is answered from days.
+//! Rollup rewrite: answers a query over minutes from hourly and daily tables.
 //!
-//! A pipeline says of which table it is the next rollup (`rolls_up = "ledger_1m"`). A query that
-//! sums such a table up, by anything but single windows, is answered from the wider one. TimeFilter that
-//! do not fall on borders of its windows cut pieces off at the ends, which are read from the
-//! narrower one, so the answer is the same.
+//! A pipeline names the table it rolls up (`rolls_up = "ledger_1m"`). A query that sums such a
+//! table up, by anything but single windows, is rewritten onto the widest rollup. Where its time
+//! range does not fall on boundaries of wider windows, the pieces at the ends are read from the
+//! narrower table, so the result is the same.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use crate::catalog::Catalog;
 use crate::pipeline::rollup::{Rollup, START, single_column, unaliased};
 use crate::table::timestamp_type;
 
-/// The same question, answered from the widest rollups that do.
+/// Rewrites every aggregate of a plan onto the widest rollups that can answer it.
 pub fn rewrite_onto_rollups(
     ctx: &SessionContext,
     catalog: &Catalog,
@@ -40,7 +39,7 @@ pub fn rewrite_onto_rollups(
     Ok(plan.transform_up_with_subqueries(rewrite)?.data)
 }
 
-/// The aggregate over a wider rollup; `None` if there is none that knows what is asked.
+/// The aggregate over rollups; `None` if no rollup has what it needs.
 fn rewrite_aggregate(
     ctx: &SessionContext,
     catalog: &Catalog,
@@ -72,8 +71,8 @@ fn rewrite_aggregate(
     Ok(Some(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), groups, values)?)))
 }
 
-/// What the aggregate is to be over: windows of the widest rollup that lie whole_windows in the times asked
-/// for, of the next one those at the ends of them, and so on.
+/// The input of the aggregate: windows of the widest rollup that lie wholly in the time range, of
+/// the next narrower one those at its ends, and so on.
 fn union_of_rollups(
     catalog: &Catalog,
     scan: &TableScan,
@@ -88,7 +87,7 @@ fn union_of_rollups(
         .map(|column| Expr::Column(Column::new(Some(name.clone()), column)))
         .collect();
     let mut all: Option<LogicalPlanBuilder> = None;
-    // Where a wider rollup has it.
+    // The time range that a wider rollup covers.
     let mut covered: Option<Expr> = None;
     let own = (Arc::clone(&scan.source), conditions.iter().map(|c| (*c).clone()).collect::<Vec<_>>());
     let wider = rollups.iter().map(|(rollup, times)| {
@@ -118,7 +117,7 @@ fn union_of_rollups(
     all.expect("there is a rollup").alias(name.clone())?.build()
 }
 
-/// A scan, and the name that its columns go by.
+/// A table scan, and the qualifier of its columns.
 fn scanned(plan: &LogicalPlan) -> Option<(&TableScan, &TableReference)> {
     match plan {
         LogicalPlan::TableScan(scan) => Some((scan, &scan.table_name)),
@@ -130,7 +129,7 @@ fn scanned(plan: &LogicalPlan) -> Option<(&TableScan, &TableReference)> {
     }
 }
 
-/// Conditions on times: which windows of the wider rollup lie in them whole_windows.
+/// Conditions for windows of a rollup to lie wholly in the time range.
 type TimeFilter = Vec<Expr>;
 
 impl Rollup {
@@ -167,8 +166,8 @@ impl Rollup {
             }
     }
 
-    /// For each condition on time the one that holds of windows whole_windows in it; `None` if there is a
-    /// condition that cannot be told of wider windows.
+    /// Turns each condition on time into one for wider windows that lie wholly inside; `None` if
+    /// there is a condition for which that is not possible.
     fn time_filter(&self, ctx: &SessionContext, conditions: &[&Expr]) -> Option<TimeFilter> {
         let mut times = Vec::new();
         for condition in conditions.iter().filter(|condition| !self.has_columns(condition)) {
@@ -206,7 +205,7 @@ impl Rollup {
                 Some(time.clone().gt_eq(first))
             }
             Operator::Gt => Some(time.clone().gt_eq(next)),
-            // The last window may reach beyond the border: it is of the pieces.
+            // The last window may reach beyond the bound, so it is left to the narrower table.
             Operator::Lt | Operator::LtEq => Some(time.clone().lt(begun)),
             _ => None,
         }
@@ -242,8 +241,8 @@ mod tests {
         Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).unwrap())
     }
 
-    /// Six hours of minutes, each of 1 ms a team, and hours that claim a thousand times that: the
-    /// answer tells what was read.
+    /// Six hours of minutes with 1 ms per team, and hours that claim a thousand times that: the
+    /// result shows which table was read.
     fn catalog() -> Catalog {
         let minutes: Vec<(i64, &str, i64)> =
             (0..360).flat_map(|minute| [(minute * MINUTE, "a", 1), (minute * MINUTE, "b", 1)]).collect();
@@ -298,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_of_hours_are_read_from_minutes() {
-        // 30 minutes, three hours, 20 minutes; of two teams.
+        // 30 minutes, three hours, 20 minutes; two teams.
         let between = |from: &str, to: &str| {
             format!("SELECT sum(ms) FROM t_1m WHERE window_start {from} AND window_start {to}")
         };
@@ -317,7 +316,7 @@ mod tests {
         assert_eq!(sum(between).await, 2 * (60_000 + 1));
         let reversed = "SELECT sum(ms) FROM t_1m WHERE TIMESTAMP '1970-01-01T05:00:00Z' <= window_start";
         assert_eq!(sum(reversed).await, 2 * 60_000);
-        // All of it is long ago.
+        // All rows are long past.
         assert_eq!(
             sum("SELECT sum(ms) FROM t_1m WHERE window_start < now() - INTERVAL '7 days'").await,
             720_000

@@ -1,9 +1,9 @@
-//! The only module that knows Delta Lake: data files and progress go into one commit.
+//! Delta Lake tables. Data files and progress go into one commit. No other module uses Delta Lake.
 //!
-//! A commit holds the added and removed files of one table together with an application transaction
-//! `(tidegate/<table>/<partition>, offset)` for each log partition: how far into it the table has
-//! come. Reading it back on start makes the table itself the place where progress lives, so data
-//! and progress cannot disagree.
+//! A commit holds the added and removed files of one table, and an application transaction
+//! `(tidegate/<table>/<partition>, offset)` for each log partition: all records below the offset
+//! are in the table. On start progress is read back from the table itself, so data and progress
+//! cannot disagree.
 
 mod claims;
 mod disk;
@@ -39,13 +39,13 @@ use crate::table::{KEY, PARTITION, TableSpec};
 /// Delta partition values of a file, in the order of the table's partition columns.
 pub type PartitionValues = Vec<(&'static str, String)>;
 
-/// A data file of a table: where it is, its partition values, and what its statistics say.
+/// A data file of a table: path, partition values and statistics.
 #[derive(Debug, Clone)]
 pub struct DataFile {
     pub path: String,
     pub partition_values: HashMap<String, Option<String>>,
     pub size: i64,
-    /// Delta's statistics JSON: `numRecords`, `minValues`, `maxValues`.
+    /// Statistics in Delta's JSON form: `numRecords`, `minValues`, `maxValues`.
     pub stats: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl DataFile {
         self.partition_values.get(column)?.as_deref()
     }
 
-    /// Rows in the file, if the statistics tell.
+    /// Number of rows, if the statistics have it.
     pub fn rows(&self) -> Option<u64> {
         self.parsed_stats()?.get("numRecords")?.as_u64()
     }
@@ -82,18 +82,17 @@ pub struct DeltaStore {
     spec: Arc<TableSpec>,
     table: DeltaTable,
     properties: WriterProperties,
-    /// Per log partition: what [`Self::progress`] read or the last commit set.
+    /// Per log partition, the offset that [`Self::progress`] read or the last commit set.
     progress: HashMap<u32, u64>,
-    /// What [`Self::kept_from`] read or the last drop set.
+    /// The time that [`Self::kept_from`] read or the last drop set.
     kept_from: Option<Option<i64>>,
-    /// Version in which this process last deleted what no version refers to; at first the one it
-    /// opened.
+    /// Version of this process's last vacuum; at first the version it opened.
     vacuumed: i64,
-    /// A checkpoint was written since the log was cleaned last.
+    /// A checkpoint was written since the last log cleanup.
     log_needs_cleanup: bool,
-    /// Per log partition that this process shares out with others: its claim, see `claims.rs`.
+    /// In a shared lake: this process's claim on each of its log partitions.
     claims: HashMap<u32, Claim>,
-    /// Version in which claims and progress are known to be in force.
+    /// Latest version in which claims and progress were found unchanged.
     validated_version: i64,
 }
 
@@ -113,13 +112,13 @@ impl DeltaStore {
             Some(store) => Ok(store),
             None => match Self::create(root, Arc::clone(&spec)).await {
                 Ok(store) => Ok(store),
-                // Another process may have created it since we looked.
+                // Another process may have created it meanwhile.
                 Err(e) => Self::open(root, spec).await?.ok_or(e),
             },
         }
     }
 
-    /// Opens the table below `root`; `None` if there is none yet.
+    /// Opens the table below `root`; `None` if it does not exist.
     pub async fn open(root: &Url, spec: Arc<TableSpec>) -> Result<Option<Self>> {
         install_disk();
         let url = table_url(root, &spec)?;
@@ -177,12 +176,12 @@ impl DeltaStore {
         &self.spec
     }
 
-    /// Delta version the reader sees.
+    /// Delta version that this store has read.
     pub fn version(&self) -> i64 {
         self.table.version().map_or(-1, |v| v as i64)
     }
 
-    /// How far into its log partition this table has come: all records below the offset are in it.
+    /// Progress in a log partition: all records below this offset are in the table.
     pub async fn progress(&mut self, partition: u32) -> Result<u64> {
         if let Some(known) = self.progress.get(&partition) {
             return Ok(*known);
@@ -192,7 +191,7 @@ impl DeltaStore {
         Ok(offset)
     }
 
-    /// As [`Self::progress`], of a partition that another process may keep.
+    /// As [`Self::progress`], of a partition that another process may own. Not cached.
     pub async fn committed_progress(&self, partition: u32) -> Result<u64> {
         let version = self.transaction(&self.progress_id(partition)).await?;
         Ok(version.map_or(0, |v| v as u64))
@@ -211,7 +210,7 @@ impl DeltaStore {
         Ok(files.collect())
     }
 
-    /// Writes one data file with these partition values. It becomes part of the table only by
+    /// Writes one data file with these partition values. It becomes part of the table only with
     /// [`Self::commit`].
     ///
     /// `batches` have the table's file schema. Returns `None` if they hold no row.
@@ -223,7 +222,7 @@ impl DeltaStore {
         self.write_each(partition, batches.iter().cloned().map(Ok)).await
     }
 
-    /// As [`Self::write`], of batches that are made one after the other.
+    /// As [`Self::write`], of batches that are made one at a time.
     pub async fn write_each(
         &self,
         partition: PartitionValues,
@@ -254,7 +253,7 @@ impl DeltaStore {
         }))
     }
 
-    /// Reads whole data files back, with the table's file schema.
+    /// Reads a whole data file, with the table's file schema.
     pub async fn read_file(&self, file: &DataFile) -> Result<Vec<RecordBatch>> {
         let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?.with_batch_size(64 * 1024).build()?;
@@ -262,7 +261,7 @@ impl DeltaStore {
         reader.map(|batch| Ok(crate::batch::conform(&batch?, &schema)?)).collect()
     }
 
-    /// Some columns of a data file, in the order in which the table has them.
+    /// Reads some columns of a data file, in the table's order.
     pub async fn read_columns(&self, file: &DataFile, columns: &[&str]) -> Result<Vec<RecordBatch>> {
         let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
         let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
@@ -297,12 +296,12 @@ impl DeltaStore {
         Ok(Some(self.read_file(file).await?.iter().map(keep).collect::<Result<_>>()?))
     }
 
-    /// Commits files and progress as one: after it the table holds all records of each partition
-    /// below its offset.
+    /// Commits files and progress together. Afterwards the table holds all records of each
+    /// partition below its offset.
     ///
     /// # Errors
-    /// [`LakeError::Fenced`] if another process took a partition over or changed what the commit
-    /// rests on. Nothing is committed then; what the table holds is to be read anew.
+    /// [`LakeError::Fenced`] if another process claimed a partition or changed what the commit
+    /// relies on. Nothing is committed then, and the table must be read anew.
     pub async fn commit(&mut self, change: Change) -> Result<()> {
         let now_ms = Utc::now().timestamp_millis();
         let removes = change.removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms)));
@@ -317,8 +316,7 @@ impl DeltaStore {
         Ok(())
     }
 
-    /// Drops whole files past retention: rows of times before `kept_from`, µs, are no longer all
-    /// there from then on.
+    /// Drops whole files past retention. From then on rows before `kept_from` (µs) are incomplete.
     pub async fn drop_files(&mut self, removes: Vec<DataFile>, kept_from: i64) -> Result<()> {
         let now_ms = Utc::now().timestamp_millis();
         let mut actions: Vec<Action> =
@@ -331,7 +329,7 @@ impl DeltaStore {
         Ok(())
     }
 
-    /// The time from when on all rows are there, µs, if any were dropped.
+    /// Time since which all rows are kept, µs; `None` if none were dropped.
     pub async fn kept_from(&mut self) -> Result<Option<i64>> {
         if self.kept_from.is_none() {
             self.kept_from = Some(self.transaction(&self.kept_id()).await?);
@@ -343,8 +341,8 @@ impl DeltaStore {
         format!("tidegate-kept/{}", self.spec.name)
     }
 
-    /// Merges small files of these log partitions, never across partition values. Returns how many
-    /// were replaced: none if another process committed in between, which is no harm.
+    /// Compacts small files of these log partitions, never across partition values. Returns how
+    /// many were replaced: none if another process committed meanwhile, which does no harm.
     pub async fn compact(&mut self, partitions: &[u32], target_bytes: NonZeroU64) -> Result<u64> {
         let names: Vec<String> = partitions.iter().map(u32::to_string).collect();
         let mine = FilterValue::Set(names.iter().map(String::as_str).collect());
@@ -354,7 +352,7 @@ impl DeltaStore {
             .optimize()
             .with_filters(&[(PARTITION, FilterOp::In, mine)])
             .with_target_size(target_bytes)
-            // One merge at a time: each holds row groups of all columns.
+            // Each merge holds row groups of all columns, so only one runs at a time.
             .with_max_concurrent_tasks(1)
             .with_writer_properties(self.properties.clone())
             .with_commit_properties(log::without_log_cleanup())
@@ -374,7 +372,7 @@ impl DeltaStore {
         }
     }
 
-    /// Deletes files that no version younger than `keep` refers to. Returns how many.
+    /// Deletes files that no version younger than `keep` refers to. Returns their number.
     pub async fn vacuum(&mut self, keep: chrono::Duration) -> Result<usize> {
         let (table, metrics) = self
             .table
@@ -392,12 +390,12 @@ impl DeltaStore {
         Ok(metrics.files_deleted.len())
     }
 
-    /// Commits that this process has seen since it last looked for such files.
+    /// Commits seen since this process last ran [`Self::vacuum`].
     pub fn commits_since_vacuum(&self) -> i64 {
         self.version() - self.vacuumed
     }
 
-    /// The committed rows as a table for DataFusion, all bookkeeping columns included.
+    /// The committed rows as a DataFusion table, with all bookkeeping columns.
     pub async fn provider(&self) -> Result<Arc<dyn TableProvider>> {
         let snapshot = self.table.snapshot().map_err(|e| self.error(e))?.snapshot().clone();
         Ok(self.table.table_provider().with_eager_snapshot(snapshot).await?)

@@ -1,9 +1,9 @@
-//! The memory that queries share: what they claim, what they hold untracked it, and what is kept for
-//! the next one.
+//! Memory limit of queries: what they claim, what they hold untracked, and what the view cache
+//! holds.
 //!
-//! The engine claims memory for hash tables, sorts and one side of a join, and nothing for windows,
-//! lists that become rows, results of expressions, files being decoded or rows that wait for a slow
-//! reader. What is held untracked the claims is measured where the process has a [`Gauge`], and
+//! DataFusion claims memory for hash tables, sorts and the build side of a join. It claims nothing
+//! for window functions, unnested lists, results of expressions, files being decoded, or rows that
+//! wait for a slow reader. If the process has a [`Gauge`], memory beyond the claims is measured and
 //! claimed from the same pool.
 
 use std::fmt;
@@ -17,36 +17,35 @@ use datafusion::execution::memory_pool::{
 
 use crate::engine::view_cache::ViewCache;
 
-/// Measured memory that needs no claim: plans, pages of files, what the allocator rounds up.
+/// Measured memory that needs no claim: plans, pages of files, and the allocator's rounding.
 pub const UNCLAIMED_BYTES: usize = 32 << 20;
-/// ViewCache rows of views may take one part in so many of the pool.
+/// The view cache may use one part in this many of the pool.
 const CACHE_FRACTION: usize = 4;
-/// Memory is measured each time so small a part of the limit was allocated.
+/// Memory is measured each time one part in this many of the limit was allocated.
 const MEASURE_FRACTION: usize = 64;
 
-/// What the allocator knows of the memory that the threads of queries hold.
+/// Reports the memory that query threads hold, as known to the allocator.
 pub trait Gauge: fmt::Debug + Send + Sync {
-    /// Counts what this thread allocates from now on.
+    /// Counts allocations of this thread from now on.
     fn adopt_thread(&self);
-    /// Bytes that are held now, whoever frees them in the end.
+    /// Bytes held now, including those that another thread will free.
     fn held_bytes(&self) -> usize;
-    /// Bytes that this thread has ever allocated; cheap.
+    /// Bytes that this thread ever allocated. Must be cheap.
     fn allocated_by_thread(&self) -> u64;
-    /// Gives freed memory back to the system if more than so many bytes are held or freed and not
-    /// given back.
+    /// Returns freed memory to the system if held and unreturned memory together exceed `bytes`.
     fn trim_above(&self, bytes: usize);
 }
 
-/// The pool of all queries of a service. Spillable operators share it fairly, rows of views that
-/// nobody reads make room, and then claims are refused.
+/// The memory pool of all queries of a process. When it is full, operators that can spill get a
+/// fair share, then cached rows of views are evicted, and then claims are refused.
 pub struct QueryPool {
     limit: usize,
     fair: Arc<dyn MemoryPool>,
     view_cache: ViewCache,
     gauge: Option<&'static dyn Gauge>,
-    /// What is held untracked all claims, as a claim.
+    /// Claim for memory that is held beyond all other claims.
     untracked: Mutex<MemoryReservation>,
-    /// Bytes allocated unmeasured memory was measured last.
+    /// Bytes allocated since the last measurement.
     unmeasured: AtomicUsize,
 }
 
@@ -68,14 +67,13 @@ impl QueryPool {
         &self.view_cache
     }
 
-    /// Bytes that rows of views may take while no query reads them.
+    /// Bytes that cached rows of views may use.
     pub(crate) fn max_cached_bytes(&self) -> usize {
         self.limit / CACHE_FRACTION
     }
 
-    /// Has to be called where a thread has record_allocation for a query, with the bytes it allocated. Now and
-    /// then it measures; an error says that the queries hold more than they may, and has to end the
-    /// one that record_allocation.
+    /// Records bytes that a thread allocated for a query. Every so often it measures. An error
+    /// means that the queries together exceed the limit, and must end the query that called.
     pub fn record_allocation(&self, allocated: usize) -> Result<(), DataFusionError> {
         let unmeasured = self.unmeasured.fetch_add(allocated, Ordering::Relaxed) + allocated;
         if self.gauge.is_none() || unmeasured < self.limit / MEASURE_FRACTION {
@@ -92,7 +90,7 @@ impl QueryPool {
         }
     }
 
-    /// Claims what is held untracked all claims. Returns the bytes for which there is no room.
+    /// Claims what is held beyond all claims. Returns the bytes for which there is no room.
     fn measure(&self) -> usize {
         let Some(gauge) = self.gauge else { return 0 };
         let untracked = self.untracked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,14 +162,14 @@ impl MemoryPool for QueryPool {
         if self.fair.try_grow(reservation, additional).is_ok() {
             return Ok(());
         }
-        // What was held untracked the claims may be free by now.
+        // Memory held beyond the claims may have been freed by now.
         self.measure();
         let spills = reservation.consumer().can_spill() && reservation.size() > 0;
         loop {
             if self.fair.try_grow(reservation, additional).is_ok() {
                 return Ok(());
             }
-            // Spilling costs less than computing a view again.
+            // Spilling is cheaper than computing a view again.
             if spills || !self.view_cache.evict_one() {
                 let name = reservation.consumer().name();
                 let spills = if spills { ", whose fair share is taken," } else { "" };
@@ -195,7 +193,7 @@ mod tests {
 
     const LIMIT: usize = 128 << 20;
 
-    /// Reports that queries hold so many bytes.
+    /// Reports this number of bytes as held.
     #[derive(Debug)]
     struct Measured(AtomicUsize);
 

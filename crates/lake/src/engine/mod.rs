@@ -1,4 +1,4 @@
-//! The query engine: sessions, the memory that queries share, and rows of views kept between them.
+//! Query engine: DataFusion sessions, their memory limit, and the cache of materialized views.
 
 pub mod memory;
 mod session;

@@ -16,7 +16,7 @@ use crate::functions;
 pub struct Limits {
     /// Bytes that all running queries together may hold before they spill to disk or are refused.
     pub memory_bytes: usize,
-    /// Threads a query may use.
+    /// Threads that one query may use.
     pub threads: usize,
 }
 
@@ -27,27 +27,26 @@ impl Default for Limits {
     }
 }
 
-/// PostgreSQL's dialect. The generic one takes a comma before a word like `cluster` for the end of
-/// the list (it allows trailing commas, and `CLUSTER BY` is a clause), so a column of that name
-/// could not be selected.
+/// PostgreSQL's dialect. The generic one allows trailing commas and knows `CLUSTER BY`, so it ends
+/// a list before the word `cluster`, and a column of that name could not be selected.
 pub const DIALECT: Dialect = Dialect::PostgreSQL;
 
-/// What is spilled takes at most so many times the memory limit on disk.
+/// Spill files may take this many times the memory limit on disk.
 const SPILL_FACTOR: u64 = 16;
 
-/// Runtime that queries of one process share.
+/// Runtime that the queries of one process share.
 pub fn runtime(limits: Limits) -> Result<Arc<RuntimeEnv>> {
     measured_runtime(limits, None)
 }
 
-/// A runtime whose memory limit holds for what the process measures, too.
+/// As [`runtime`]; the limit also covers memory that `gauge` measures beyond the claims.
 pub fn measured_runtime(limits: Limits, gauge: Option<&'static dyn Gauge>) -> Result<Arc<RuntimeEnv>> {
     let pool = Arc::new(QueryPool::new(limits.memory_bytes, gauge));
     let spilled = (limits.memory_bytes as u64).saturating_mul(SPILL_FACTOR);
     Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).with_max_temp_directory_size(spilled).build_arc()?)
 }
 
-/// A session with the lake's functions and no tables.
+/// A session with the lake's functions and without tables.
 pub fn session(runtime: &Arc<RuntimeEnv>, limits: Limits) -> SessionContext {
     let mut config =
         SessionConfig::new().with_target_partitions(limits.threads).with_information_schema(true);

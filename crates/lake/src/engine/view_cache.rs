@@ -1,8 +1,7 @@
-//! ViewRows of views that are computed once, and who holds them.
+//! View cache: rows of materialized views, kept between queries.
 //!
-//! A view's rows are held by its [`ViewSlot`], so that the next query finds them, and by every query
-//! that reads them. What they take is claimed from the pool of the query that computed them until
-//! the last of these lets go.
+//! A view's rows are held by its [`ViewSlot`], for the next query, and by every query that reads
+//! them. Their memory stays claimed from the pool until the last holder drops them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,11 +11,11 @@ use datafusion::datasource::MemTable;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::ExecutionPlan;
 
-/// ViewRows of one view, with the memory that is claimed for them.
+/// Rows of one view, with the memory claimed for them.
 #[derive(Debug)]
 pub(crate) struct ViewRows {
     pub(crate) table: MemTable,
-    /// Freed after the rows: fields are dropped in order.
+    /// Released after the rows: fields are dropped in order.
     claimed: MemoryReservation,
 }
 
@@ -26,7 +25,7 @@ impl ViewRows {
     }
 }
 
-/// Where one view of one catalog has its rows, while they are kept.
+/// Place of one view's rows in one catalog.
 #[derive(Debug, Default)]
 pub(crate) struct ViewSlot(Mutex<Option<Arc<ViewRows>>>);
 
@@ -39,24 +38,24 @@ impl ViewSlot {
         locked(&self.0).as_ref().map_or(0, |rows| rows.claimed.size())
     }
 
-    /// Lets go of rows that no query reads; whether that freed any.
+    /// Drops rows that no query reads. Returns whether that freed memory.
     fn evict_if_unused(&self) -> bool {
         let taken = locked(&self.0).take_if(|rows| Arc::strong_count(rows) == 1);
         taken.is_some_and(|rows| rows.claimed.size() > 0)
     }
 }
 
-/// The views whose rows are kept in one pool.
+/// The cached views of one pool.
 #[derive(Debug, Default)]
 pub(crate) struct ViewCache {
-    /// The one that was not asked for longest comes first.
+    /// Least recently used first.
     slots: Mutex<Vec<Weak<ViewSlot>>>,
 }
 
 impl ViewCache {
-    /// Keeps a view's rows for the next query that asks, and lets go of those not asked for longest
-    /// until all of them take `most` bytes at most. ViewRows that take more on their own are not kept:
-    /// they are their query's.
+    /// Caches a view's rows for the next query, then evicts the least recently used views until all
+    /// take at most `most` bytes. Rows that exceed it on their own are not cached: only their query
+    /// holds them.
     pub(crate) fn insert(&self, slot: &Arc<ViewSlot>, rows: &Arc<ViewRows>, most: usize) {
         if rows.claimed.size() > most {
             return;
@@ -73,14 +72,14 @@ impl ViewCache {
         }
     }
 
-    /// Notes that a query asks for a view whose rows are kept.
+    /// Marks a cached view as used.
     pub(crate) fn mark_used(&self, slot: &Arc<ViewSlot>) {
         let mut slots = locked(&self.slots);
         slots.retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(slot)));
         slots.push(Arc::downgrade(slot));
     }
 
-    /// Lets go of the rows not asked for longest that no query reads. False if there are none.
+    /// Evicts the least recently used view that no query reads. Returns `false` if there is none.
     pub(crate) fn evict_one(&self) -> bool {
         let mut slots = locked(&self.slots);
         let freed = slots.iter().position(|slot| slot.upgrade().is_some_and(|slot| slot.evict_if_unused()));
@@ -88,13 +87,13 @@ impl ViewCache {
     }
 }
 
-/// What watches over the work of a query, be it the query's own plan or that of a view it reads.
+/// Guards the work of a query: its own plan, and the plans of views it reads.
 pub trait QueryGuard: Send + Sync {
     fn guard(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError>;
 }
 
-/// What a query holds of views that are computed once, until it ends. It is an extension of the
-/// query's session.
+/// The materialized views that a query reads, held until it ends. An extension of the query's
+/// session.
 #[derive(Default)]
 pub struct QueryViews {
     rows: Mutex<Vec<(Arc<ViewSlot>, Arc<ViewRows>)>>,
@@ -108,7 +107,7 @@ impl fmt::Debug for QueryViews {
 }
 
 impl QueryViews {
-    /// Of a query under guard, which is refused when there is no room for a view's rows.
+    /// For a guarded query, which is refused if there is no room for a view's rows.
     pub fn guarded(guard: impl QueryGuard + 'static) -> Self {
         Self { rows: Mutex::default(), guard: Some(Box::new(guard)) }
     }

@@ -1,10 +1,10 @@
-//! Text that a window pipeline only carries along travels as whole numbers.
+//! Dictionary encoding of text that a windowed pipeline only passes through.
 //!
 //! One interval becomes a row for every hour it lasts. Grouping and sorting those rows by team,
-//! user, pool, … compares the same few texts over and over. A column the SQL does nothing with but
-//! group by it and give it out is replaced by the rank of its text among all texts of the column,
-//! and put back in the result: equal ranks are equal texts, and ranks sort as their texts do, so
-//! the result is the same.
+//! user, pool and so on compares the same few texts over and over. So a column that the SQL only
+//! groups by and outputs is replaced by the rank of its text among all texts of the column, and
+//! decoded in the result. Equal ranks are equal texts, and ranks sort as their texts do, so the
+//! result is the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::error::ArrowError;
 use hashbrown::HashMap;
 
-/// The texts behind the ranks, per column, sorted.
+/// The texts behind the ranks, sorted, per column.
 #[derive(Debug, Default)]
 pub struct Dictionary {
     texts: BTreeMap<String, StringViewArray>,
 }
 
 impl Dictionary {
-    /// Replaces the columns' text by ranks; NULL stays NULL.
+    /// Replaces the text of the columns by ranks. NULL stays NULL.
     pub fn encode(batch: &RecordBatch, columns: &[String]) -> Result<(RecordBatch, Self), ArrowError> {
         let mut ranks = Self::default();
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
@@ -40,7 +40,7 @@ impl Dictionary {
         Ok((RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?, ranks))
     }
 
-    /// Puts the texts back.
+    /// Replaces ranks by their text.
     pub fn decode(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
@@ -57,7 +57,7 @@ impl Dictionary {
     }
 }
 
-/// Each text's rank among the column's texts, and the texts in order of rank.
+/// Rank of each text among the column's texts, and the texts in order of rank.
 fn rank(column: &StringViewArray) -> (Int64Array, StringViewArray) {
     let mut numbers: HashMap<&str, i64> = HashMap::new();
     column.iter().flatten().for_each(|text| _ = numbers.entry(text).or_insert(0));

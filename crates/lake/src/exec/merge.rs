@@ -1,4 +1,4 @@
-//! Puts the rows of one key merge_rows, of windows that are kept in parts.
+//! Merges partial aggregates: several rows of one key into one.
 
 use arrow::array::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -12,12 +12,12 @@ use crate::engine::{self, Limits};
 use crate::error::Result;
 use crate::table::{Merge, REVISION, TableSpec};
 
-/// Rows of a windowed table with those of one key put merge_rows; its public columns. Where the table
-/// is not kept in parts, its rows are of several log partitions and add up.
+/// Merges the rows of a windowed table that have the same key; public columns. If the table is not
+/// kept as partial aggregates, such rows come from several log partitions and are summed.
 pub fn merge_rows(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
     let rows = aggregate(spec, rows, Vec::new())?;
-    // Every select compares every column with every other, so it is left out where they stand in
-    // order.
+    // Building a projection compares every column with every other, so it is skipped if the columns
+    // are in order already.
     let names = rows.schema().fields().iter().map(|field| field.name());
     if names.eq(spec.columns.iter().map(|c| &c.name)) {
         return Ok(rows);
@@ -25,7 +25,7 @@ pub fn merge_rows(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
     Ok(rows.select(spec.columns.iter().map(|c| ident(&c.name)).collect::<Vec<_>>())?)
 }
 
-/// As [`merge_rows`], of rows as they stand in files, for a file: sorted by the key.
+/// As [`merge_rows`], of rows of data files into rows of one file: file schema, sorted by key.
 pub async fn merge_file_rows(spec: &TableSpec, rows: Vec<RecordBatch>) -> Result<RecordBatch> {
     let limits = Limits { threads: 1, ..Limits::default() };
     let ctx = engine::session(&engine::runtime(limits)?, limits);

@@ -1,4 +1,4 @@
-//! Runs the SQL of pipelines.
+//! Runs the SQL of pipelines over record batches and tables.
 
 mod dictionary;
 pub(crate) mod merge;

@@ -1,5 +1,5 @@
-//! Runs a pipeline's SQL over given rows. The same code serves streaming and history, so both give
-//! the same bytes.
+//! Runs a pipeline's SQL over given rows. Streaming and backfill share this code, so both give the
+//! same bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use crate::exec::dictionary::Dictionary;
 use crate::pipeline::definition::{Extent, Shape};
 use crate::pipeline::plan::{Planned, added_columns};
 
-/// Runs a keyed pipeline over `sources` (table name, rows): all rows of every key it is run for.
+/// Runs a keyed pipeline over `sources` (table name and rows). They must hold all rows of every
+/// key.
 ///
 /// The result has the pipeline's public columns, in no particular order.
 pub async fn run_keyed(
@@ -40,7 +41,7 @@ pub async fn run_keyed(
     Ok(result.iter().map(|batch| conform(batch, &schema)).collect::<Result<_, _>>()?)
 }
 
-/// Runs a windowed pipeline for the windows that begin in `[low, high)` (µs, on segment borders).
+/// Runs a windowed pipeline for the windows that begin in `[low, high)` (µs, segment boundaries).
 ///
 /// The result has the pipeline's public columns, sorted by its key.
 pub async fn run_windowed(
@@ -67,9 +68,9 @@ pub async fn run_windowed(
     result
 }
 
-/// Runs a joined pipeline for the windows that begin in `[low, high)` (µs, on borders of windows).
-/// Every interval ends where the observation of its cluster does (`observed`, µs), with or without
-/// an end of its own; of a cluster that is not in there, it is left out.
+/// Runs a joined pipeline for the windows that begin in `[low, high)` (µs, window boundaries).
+/// Intervals are cut at the watermark of their cluster (`observed`, µs), whether or not they have
+/// ended. Intervals of a cluster without a watermark are left out.
 ///
 /// The result has the pipeline's public columns, sorted by its key.
 pub async fn run_joined(
@@ -121,7 +122,7 @@ fn watermarks_table(observed: &BTreeMap<String, i64>) -> Result<Arc<dyn TablePro
     Ok(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?))
 }
 
-/// The smallest value of a time, µs; `None` if no row has one.
+/// The smallest value of a time column, µs; `None` if no row has one.
 pub async fn first_time(
     ctx: &SessionContext,
     rows: &Arc<dyn TableProvider>,
@@ -133,7 +134,7 @@ pub async fn first_time(
     Ok(times.is_valid(0).then(|| times.value(0)))
 }
 
-/// Runs a windowed pipeline over rows that are a part of their windows' rows.
+/// Runs a windowed pipeline over some of its windows' rows, for partial aggregates.
 ///
 /// The result has the pipeline's public columns, sorted by its key.
 pub async fn run_partial(
@@ -155,8 +156,8 @@ pub async fn run_partial(
     result
 }
 
-/// Each row of the source once, with the window it is in. Times are compared with the bounds as
-/// they stand, so that files without such rows are skipped.
+/// Each source row once, with its window. The time column is compared with the bounds directly, so
+/// that files without matching rows are skipped.
 async fn instants(
     ctx: &SessionContext,
     planned: &Planned,
@@ -173,12 +174,12 @@ async fn instants(
     Ok(ctx.sql(&sql).await?)
 }
 
-/// Each row of the source once per window it touches, with `window_start` and the part of the
-/// interval inside the window.
+/// Each source row once per window it overlaps, with `window_start` and the part of the interval
+/// inside the window.
 ///
-/// The intervals are gathered in memory first: a week-long one becomes 168 rows, which cost least
-/// where one thread adds them up from one place, instead of adding up every part of a union on its
-/// own and then all of them together.
+/// The intervals are collected in memory first. A week-long one becomes 168 rows, and one thread
+/// aggregating them from one place is cheaper than aggregating every part of a union and then their
+/// results.
 async fn intervals(
     ctx: &SessionContext,
     planned: &Planned,
@@ -204,7 +205,7 @@ async fn intervals(
     Ok((ctx.sql(&sql).await?, ranks))
 }
 
-/// The source's columns that the pipeline reads, as the head of a select list.
+/// The source's columns that the pipeline reads, as the start of a select list.
 fn select_list(planned: &Planned) -> String {
     planned.columns_read.iter().map(|column| format!("\"{column}\", ")).collect()
 }

@@ -1,5 +1,5 @@
-//! Refuses pipelines whose result could depend on anything but the rows they are given, and says
-//! what to write instead.
+//! Pipeline checker: refuses SQL whose result could depend on anything but its input rows, and
+//! suggests what to write instead.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use datafusion::prelude::SessionContext;
 use crate::error::{LakeError, Result};
 use crate::pipeline::definition::{Pipeline, Shape};
 
-/// Plans the SQL over `ctx` (which holds the pipeline's sources) and checks every rule. Returns the
-/// output schema.
+/// Plans the SQL over `ctx`, which holds the pipeline's sources, and checks every rule. Returns the
+/// logical plan.
 pub async fn check(ctx: &SessionContext, pipeline: &Pipeline) -> Result<LogicalPlan> {
     let refuse = |message: String| LakeError::Pipeline {
         file: format!("{}:{}", pipeline.file, pipeline.sql_line),
@@ -103,7 +103,7 @@ fn check_node(node: &LogicalPlan, unit: &[&str], of_several: bool) -> Result<(),
         }
         LogicalPlan::Join(join) => {
             let matched = equalities(join);
-            // What stands in every window as it is has none.
+            // A source without an extent has no window column: it is the same in every window.
             let in_windows = |side: &LogicalPlan| {
                 unit.iter().all(|u| side.schema().index_of_column_by_name(None, u).is_some())
             };
@@ -126,7 +126,7 @@ fn check_node(node: &LogicalPlan, unit: &[&str], of_several: bool) -> Result<(),
     Ok(())
 }
 
-/// Pairs of expressions that a join matches on, printed.
+/// Pairs of expressions that a join matches on, as text.
 fn equalities(join: &Join) -> Vec<(String, String)> {
     let keys = join.on.iter().map(|(left, right)| (left.to_string(), right.to_string()));
     let conditions = join.filter.iter().flat_map(|filter| split_conjunction(filter));
@@ -147,7 +147,7 @@ fn check_grouping(aggregate: &Aggregate, unit: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Whether a printed column expression, qualified or not, is this column.
+/// Whether an expression, as text, is this column, qualified or not.
 fn names(expr: &str, column: &str) -> bool {
     expr == column || expr.strip_suffix(column).is_some_and(|head| head.ends_with('.'))
 }

@@ -1,52 +1,52 @@
 //! A pipeline file: a TOML header in `--!` lines and one SELECT.
 //!
-//! Four shapes, told by the header:
-//! - keyed (`per = ["cluster", "job_id"]`): a function of all events of one key. Rerun when the key
-//!   gets an event.
-//! - windowed (`window = "1h"`): a function of the rows of one event-time window. Rerun when the
-//!   window gets dirty.
-//! - joined (`window` and `[extents]`): the same, of several tables that come from different
+//! The header decides the shape:
+//!
+//! - Keyed (`per = ["cluster", "job_id"]`): a function of all events of one key. It runs when the
+//!   key gets an event.
+//! - Windowed (`window = "1h"`): a function of the rows of one event-time window. It runs when the
+//!   window is dirty.
+//! - Joined (`window` and `[extents]`): the same over several tables that come from different
 //!   topics.
-//! - view (neither): a query over other tables, evaluated when asked.
+//! - View (neither): a query over other tables, evaluated when it is read.
 
 use std::collections::BTreeMap;
 
 use crate::window::Segment;
 
-/// A parsed pipeline file. What its SQL means is decided by [`crate::plan`].
+/// A parsed pipeline file. [`crate::pipeline::plan`] interprets its SQL.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     pub name: String,
     pub version: u32,
     pub doc: String,
-    /// The question it answers, as one asks it who runs the cluster or pays for it.
+    /// The question it answers, in the words of an operator or a payer.
     pub question: Option<String>,
-    /// A query that answers it.
+    /// An example query.
     pub example: Option<String>,
     pub shape: Shape,
-    /// Whether the result is a table of the lake; if not, it is a step on the way to other
+    /// Whether the result is a table of the lake. If not, it is an intermediate step of other
     /// pipelines of its shape.
     pub stored: bool,
-    /// Whether the rows of a view are computed once for all who read it in a query, see
+    /// Whether a view's rows are computed once and shared by all readers, see
     /// [`crate::views::materialized`].
     pub materialized: bool,
-    /// The table whose windows these are put together to wider ones, see [`crate::catalog::rollup`]; without
-    /// it here they are a table as any.
+    /// The table whose windows this one sums up to wider ones, see [`crate::catalog::rollup`].
     pub rolls_up: Option<String>,
-    /// Tables the SQL reads.
+    /// Tables that the SQL reads.
     pub sources: Vec<String>,
-    /// Columns that together name an output row.
+    /// Columns that together identify an output row.
     pub key: Vec<String>,
-    /// Meaning of the output columns, with unit.
+    /// Documentation of the output columns, with units.
     pub columns: BTreeMap<String, String>,
-    /// File the pipeline stands in, for messages.
+    /// Path of the pipeline file, for messages.
     pub file: String,
-    /// Line of the file on which the SQL begins (1 = first).
+    /// Line of the file on which the SQL starts, from 1.
     pub sql_line: usize,
     pub sql: String,
 }
 
-/// When a pipeline is run, and on what.
+/// When a pipeline runs, and over what.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
     Keyed {
@@ -57,25 +57,25 @@ pub enum Shape {
         lateness_ms: i64,
         extent: Extent,
     },
-    /// Each source with its extent. One without stands as it is in every window: it must never
-    /// change.
+    /// Each source with its extent. A source without an extent is visible as a whole in every
+    /// window and must never change.
     Joined {
         width_ms: i64,
         lateness_ms: i64,
         extents: BTreeMap<String, Extent>,
-        /// A source: windows that end before the first row of it begins are empty, and are not
+        /// Name of a source. Windows that end before its first row starts are empty and are not
         /// computed.
         since: Option<String>,
     },
     View,
 }
 
-/// What part of time a source row belongs to. SQL expressions over the source's columns.
+/// The time a source row belongs to, as SQL expressions over the source's columns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Extent {
-    /// The row counts in the window that holds this instant.
+    /// The row is in the window that contains this instant.
     Instant { time: String },
-    /// The row counts in every window it overlaps; the SQL sees it once per window, cut to
+    /// The row is in every window it overlaps. The SQL sees it once per window, clipped to
     /// `clip_from`..`clip_to`.
     Interval { from: String, to: String },
 }
@@ -89,7 +89,7 @@ impl Shape {
         }
     }
 
-    /// Width of its windows, ms.
+    /// Width of the windows, ms.
     pub fn width_ms(&self) -> Option<i64> {
         match self {
             Self::Windowed { width_ms, .. } | Self::Joined { width_ms, .. } => Some(*width_ms),
@@ -97,7 +97,7 @@ impl Shape {
         }
     }
 
-    /// How long a window takes in rows, from its start: its width and lateness, ms.
+    /// How long a window accepts rows after its start, ms: its width plus its lateness.
     pub fn open_ms(&self) -> Option<i64> {
         match self {
             Self::Windowed { width_ms, lateness_ms, .. } | Self::Joined { width_ms, lateness_ms, .. } => {

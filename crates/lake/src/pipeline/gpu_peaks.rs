@@ -1,7 +1,7 @@
-//! What GPUs can do at most, as a table: `schemas/gpu_peaks.csv`, and a file of the user's own
-//! before it.
+//! The view `gpu_peaks`: peak performance of GPU models, from `schemas/gpu_peaks.csv` and an
+//! optional file of the user, which takes precedence.
 //!
-//! A model or precision that is not there has no peak; nothing stands in for it.
+//! A model or precision that is in neither file has no peak. No default stands in for it.
 
 use std::fmt::Write;
 
@@ -16,8 +16,8 @@ pub const TABLE: &str = "gpu_peaks";
 const SHIPPED: &str = include_str!("../../../../schemas/gpu_peaks.csv");
 const SHIPPED_ORIGIN: &str = "schemas/gpu_peaks.csv";
 
-/// Columns of the file in the order of the view, and which are whole numbers. The first three must
-/// be there.
+/// Columns of the file in the order of the view, and whether each is an integer. The first three
+/// are required.
 const COLUMNS: [(&str, bool); 10] = [
     ("model", false),
     ("precision", false),
@@ -32,11 +32,11 @@ const COLUMNS: [(&str, bool); 10] = [
 ];
 const REQUIRED: usize = 3;
 
-/// The view with the rows of a file before the shipped ones; `origin` is how the file is named in
-/// the table and in messages.
+/// Returns the view with the rows of a file before the shipped ones. `origin` names the file in the
+/// table and in messages.
 ///
 /// # Errors
-/// [`LakeError::Pipeline`] with file, line and what is wrong.
+/// [`LakeError::Pipeline`] with file, line and problem.
 pub fn with_file(origin: &str, text: &str) -> Result<Pipeline> {
     Pipeline::parse(origin, &view(Some((origin, text)))?)
 }
@@ -60,7 +60,7 @@ fn view(own: Option<(&str, &str)>) -> Result<String> {
     Ok(format!("{HEADER}{select}FROM (VALUES\n{}\n)\n", rows.join(",\n")))
 }
 
-/// Rows of a file as SQL.
+/// Rows of a CSV file as SQL.
 fn read(origin: &str, text: &str, is_own: u8) -> Result<Vec<String>> {
     let refuse =
         |line: u64, message: String| LakeError::Pipeline { file: format!("{origin}:{line}"), message };
@@ -136,7 +136,7 @@ const HEADER: &str = r#"--! name    = "gpu_peaks"
 mod tests {
     use super::*;
 
-    /// `schemas/gpu_peaks.csv` is the one place where peaks are written down.
+    /// `schemas/gpu_peaks.csv` is the only source of the view.
     #[test]
     fn the_view_is_that_of_the_file() {
         let expected = view(None).unwrap();

@@ -1,4 +1,6 @@
-//! Pipelines: what a file may say, what is refused, and in which order they are computed.
+//! Pipelines: how files are parsed and checked, and in which order they run.
+//!
+//! [`Plan::compile`] turns [`Pipeline`]s into an executable [`Plan`].
 
 mod check;
 pub(crate) mod definition;

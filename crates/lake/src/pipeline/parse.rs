@@ -1,4 +1,4 @@
-//! Reads pipeline files.
+//! Parses pipeline files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +44,7 @@ struct ExtentHeader {
     to: Option<String>,
 }
 
-/// What an extent looks like, for messages.
+/// Form of an extent, for messages.
 const EXTENT_FORM: &str = "{ time = \"column\" }` or `{ from = \"column\", to = \"column\" }";
 
 impl ExtentHeader {
@@ -72,14 +72,14 @@ fn one_hour() -> String {
 }
 
 impl Pipeline {
-    /// Reads a pipeline file.
+    /// Reads and parses a pipeline file.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| LakeError::Io(format!("read pipeline {}", path.display()), e))?;
         Self::parse(&path.display().to_string(), &text)
     }
 
-    /// Parses the text of a pipeline file; `file` names it in messages.
+    /// Parses the text of a pipeline file. `file` names it in messages.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
         let refuse = |message: String| LakeError::Pipeline { file: file.to_owned(), message };
         let header_lines = text.lines().take_while(|line| line.starts_with("--!")).count();
@@ -192,7 +192,7 @@ impl Header {
     }
 }
 
-/// Parses "90s", "5m", "1h", "1d".
+/// Parses a duration such as "90s", "5m", "1h" or "1d" into milliseconds.
 pub fn parse_duration_ms(text: &str) -> Result<i64, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);

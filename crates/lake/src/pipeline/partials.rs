@@ -1,10 +1,10 @@
-//! Windows that are computed in parts.
+//! Recognises windowed pipelines that can be kept as partial aggregates.
 //!
-//! A window that is a sum over its rows need not be computed from all of them whenever one more
-//! comes: the rows that came since the last commit give a part of it, and parts add up, as do sums,
-//! counts, least and greatest values over parts. So a day of samples is read once, when it comes
-//! in, and never again. Which pipelines are of this kind is merges from their SQL, see [`partial_merges`];
-//! all others are computed anew from all rows of the windows in question.
+//! A window of sums need not be recomputed from all its rows when new ones arrive: the new rows are
+//! aggregated on their own, and the partial aggregates are merged when the table is read. This
+//! holds for sums, counts, minima and maxima. So each GPU sample is read once, on arrival, and
+//! never again. [`partial_merges`] recognises such pipelines by their SQL; all others recompute
+//! their dirty windows from all rows.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::expr::AggregateFunction;
@@ -12,11 +12,12 @@ use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 
 use crate::table::{Merge, TableSpec};
 
-/// For each output column of the plan, how its parts go together; `None` if they do not.
+/// How each output column of the plan merges; `None` if the pipeline cannot be kept as partial
+/// aggregates.
 ///
-/// They do if the SQL groups the rows of one table by its key, and everything else it gives out is
-/// a unaliased `sum`, `count`, `min` or `max`. If the table is kept in parts itself, then only of
-/// columns that go together in the same way.
+/// It can if the SQL groups the rows of one table by its key, and every other output column is a
+/// plain `sum`, `count`, `min` or `max`. If the source is itself kept as partial aggregates, each
+/// column must merge in the same way as the source column.
 pub fn partial_merges(plan: &LogicalPlan, key: &[String], source: &TableSpec) -> Option<Vec<Merge>> {
     let LogicalPlan::Projection(projection) = plan else { return None };
     let LogicalPlan::Aggregate(aggregate) = projection.input.as_ref() else { return None };
@@ -40,7 +41,7 @@ pub fn partial_merges(plan: &LogicalPlan, key: &[String], source: &TableSpec) ->
     (keyed && all_groups && key.len() == groups).then_some(parts)
 }
 
-/// Whether the plan takes rows of one table one by one.
+/// Whether the plan reads the rows of one table one by one.
 fn reads_row_by_row(plan: &LogicalPlan) -> Option<()> {
     let mut simple = true;
     let walked = plan.apply_with_subqueries(|node| {
@@ -84,12 +85,12 @@ fn aggregated(expr: &Expr) -> Option<&AggregateFunction> {
     }
 }
 
-/// Whether the aggregates of parts are parts of the aggregates: sums of sums, least of least,
-/// greatest of greatest values, by what names a row, and of all rows.
+/// Whether aggregating partial aggregates gives partial aggregates: sums of sums, minima of minima,
+/// maxima of maxima, grouped by key columns, over all rows.
 fn merges_further(aggregate: &Aggregate, source: &TableSpec) -> bool {
     let part = |name: &str| {
         let place = source.columns.iter().position(|c| c.name == name);
-        // What is no column of the table is the wider window's start.
+        // A name that is no column of the table is the wider window's start.
         place.map_or(Merge::Key, |place| source.partials[place])
     };
     let bare_scan =

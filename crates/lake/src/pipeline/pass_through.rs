@@ -1,4 +1,4 @@
-//! Text columns that a pipeline only carries along.
+//! Recognises text columns that a pipeline only passes through.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-/// Text columns of the sources that the plan only groups by and gives out under their own names,
-/// sorted.
+/// Text columns of the sources that the plan only groups by and outputs under their own names,
+/// sorted. They can be dictionary-encoded while the pipeline runs.
 pub fn pass_through_columns(plan: &LogicalPlan) -> Vec<String> {
     let (mut text, mut used, mut simple) = (BTreeSet::new(), BTreeSet::new(), true);
     let walked = plan.apply_with_subqueries(|node| {
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// Text that is compared, computed with, renamed or met in another row stays text.
+    /// Text that is compared, computed with, renamed or joined on is not passed through.
     #[tokio::test]
     async fn only_text_that_is_passed_on_is_carried() {
         let ctx = SessionContext::new();

@@ -1,8 +1,7 @@
-//! From pipeline files to an executable order: schemas are inferred, dependencies sorted, groups
-//! formed.
+//! Planner: infers schemas, sorts pipelines by dependency and forms groups.
 //!
-//! A *group* is one raw table with every keyed and windowed pipeline that is computed from it.
-//! Groups are independent: each has its own place in the log and its own state.
+//! A *group* is one raw table with every keyed and windowed pipeline computed from it. Groups are
+//! independent: each has its own position in the log and its own state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,23 +24,23 @@ use crate::raw::table::RawTable;
 use crate::table::window_revisions;
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
 
-/// Up to when the row's cluster was observed; a column of every raw table as keyed pipelines see
-/// it.
+/// Watermark of the row's cluster: a column that keyed pipelines see on every raw table.
 pub const AS_OF: &str = "as_of";
 
 /// A pipeline with the table it fills.
 #[derive(Debug, Clone)]
 pub struct Planned {
     pub pipeline: Pipeline,
-    /// Output table; for views its public columns only matter.
+    /// Output table. For a view only its public columns matter.
     pub spec: Arc<TableSpec>,
-    /// Raw tables everything is computed from.
+    /// Raw tables that everything is computed from.
     pub roots: BTreeSet<String>,
-    /// Of windows of one source: the columns that the SQL columns_read, without those the runner adds.
+    /// For windows over one source: the columns that the SQL reads, without those added at run
+    /// time.
     pub columns_read: Vec<String>,
-    /// Of them, text that the SQL only carries along.
+    /// Those of `columns_read` that are text and only passed through.
     pub pass_through: Vec<String>,
-    /// What it is to the table that it rolls up.
+    /// How it relates to the table it rolls up, if any.
     pub rollup: Option<Rollup>,
     pub(crate) plan_cache: PlanCache,
 }
@@ -52,8 +51,7 @@ pub struct Group {
     pub raw: RawTable,
     pub keyed: Vec<Planned>,
     pub windowed: Vec<Planned>,
-    /// Windows of several raw tables are put together from it among others, so what its events
-    /// touch is noted.
+    /// Whether joined tables read it. If so, its commits note which spans they invalidate.
     pub feeds_joined: bool,
 }
 
@@ -61,8 +59,8 @@ pub struct Group {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub groups: Vec<Group>,
-    /// Windows of several raw tables, in order of dependency; those that are not stored are steps
-    /// on the way to others. They may read views, and views may read them.
+    /// Joined pipelines in order of dependency. Those that are not stored are intermediate steps.
+    /// They may read views, and views may read them.
     pub joined: Vec<Planned>,
     /// Views in order of dependency.
     pub views: Vec<Planned>,
@@ -76,7 +74,8 @@ impl Planned {
 }
 
 impl Plan {
-    /// Checks all pipelines and puts them in order. Fails on the first pipeline that breaks a rule.
+    /// Checks all pipelines and sorts them by dependency. Fails at the first pipeline that breaks a
+    /// rule.
     pub async fn compile(pipelines: Vec<Pipeline>) -> Result<Self> {
         let raws = raw_tables();
         let mut known: BTreeMap<String, Source> = raws
@@ -136,8 +135,8 @@ impl Plan {
         Ok(Self { groups, joined, views })
     }
 
-    /// The same plan with only these pipelines, and only the raw tables that feed them. `names` must
-    /// include every pipeline that one of them columns_read. Both plans share the cache of optimized SQL.
+    /// The same plan with only these pipelines and the raw tables that feed them. `names` must
+    /// include every pipeline that one of them reads. Both plans share the plan cache.
     pub fn only(&self, names: &BTreeSet<&str>) -> Self {
         let mut only = self.clone();
         let is_left = |planned: &Planned| names.contains(planned.pipeline.name.as_str());
@@ -159,14 +158,14 @@ impl Plan {
         self.joined.iter().filter(|p| p.pipeline.stored)
     }
 
-    /// Every table with its description, raw tables first.
+    /// Every table, raw tables first.
     pub fn tables(&self) -> Vec<Arc<TableSpec>> {
         let raw = self.groups.iter().map(|g| Arc::clone(&g.raw.spec));
         let computed = self.pipelines().filter(|p| p.pipeline.stored).map(|p| Arc::clone(&p.spec));
         raw.chain(computed).chain([window_revisions()]).collect()
     }
 
-    /// Per table the wider rollups of it, the narrowest first.
+    /// Rollups of each table, the narrowest first.
     pub fn rollups(&self) -> BTreeMap<String, Vec<Rollup>> {
         let next = |table: &str| {
             let mut rollups =
@@ -176,7 +175,7 @@ impl Plan {
         let rolled_up = self.pipelines().filter_map(|planned| planned.pipeline.rolls_up.clone());
         let rollups = |table: String| {
             let wider = std::iter::successors(next(&table), |rollup| next(&rollup.table));
-            // Levels in a circle end where they widen no more.
+            // A cycle of rollups ends where the width stops growing.
             let mut width_ms = 0;
             let wider = wider
                 .take_while(|rollup| std::mem::replace(&mut width_ms, rollup.width_ms) < rollup.width_ms);
@@ -194,8 +193,8 @@ impl Plan {
 }
 
 impl Group {
-    /// Where events are held until their key is finished, the new ones are not apart from those
-    /// before.
+    /// Groups with keyed pipelines hold events until their key is finished, so new rows are not
+    /// apart from old ones: no window of them can be kept as partial aggregates.
     fn disable_partials(&mut self) {
         for planned in &mut self.windowed {
             Arc::make_mut(&mut planned.spec).partials.clear();
@@ -207,19 +206,18 @@ impl Group {
         self.keyed.iter().filter(|p| p.pipeline.stored)
     }
 
-    /// Windowed pipelines whose windows are kept in parts.
+    /// Windowed pipelines kept as partial aggregates.
     pub fn with_partials(&self) -> impl Iterator<Item = &Planned> {
         self.windowed.iter().filter(|p| !p.spec.partials.is_empty())
     }
 
-    /// Windowed pipelines whose windows are computed anew from all their rows when one is touched.
+    /// Windowed pipelines whose dirty windows are recomputed from all their rows.
     pub fn recomputed(&self) -> impl Iterator<Item = &Planned> {
         self.windowed.iter().filter(|p| p.spec.partials.is_empty())
     }
 
-    /// Tables that hold the group's state in the lake, in the order in which they are committed.
-    /// The last one is the anchor: when a crash interrupts the row of commits, the anchor is behind
-    /// and tells where to resume.
+    /// Tables that hold the group's state, in commit order. The last one is the anchor: after a
+    /// crash between two commits the anchor is behind, and its offset is where to resume.
     pub fn commit_order(&self) -> Vec<Arc<TableSpec>> {
         let windowed = self.windowed.iter().map(|p| Arc::clone(&p.spec));
         let raw = std::iter::once(Arc::clone(&self.raw.spec));
@@ -233,7 +231,7 @@ struct Source {
     is_joined: bool,
 }
 
-/// Sorts pipelines so that each comes after the ones it columns_read.
+/// Sorts pipelines so that each comes after those it reads.
 fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
     waiting.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(pair) = waiting.windows(2).find(|pair| pair[0].name == pair[1].name) {
@@ -257,7 +255,7 @@ fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
     Ok(ordered)
 }
 
-/// Plans a pipeline over empty tables, registered in `ctx` while it does.
+/// Plans a pipeline over empty tables, which are registered in `ctx` meanwhile.
 async fn plan_pipeline(
     ctx: &SessionContext,
     pipeline: Pipeline,
@@ -314,7 +312,8 @@ async fn plan_pipeline(
         key: pipeline.key.clone(),
         partials,
     };
-    // To find them takes longer than all the rest, and only windows of one source are asked.
+    // Finding the columns takes longer than everything else, and only windows over one source need
+    // them.
     let mut columns_read = Vec::new();
     if let Shape::Windowed { extent, .. } = &pipeline.shape {
         columns_read = check::columns_read(ctx, &logical)?;
@@ -339,8 +338,7 @@ async fn plan_pipeline(
     Ok(Planned { spec: Arc::new(spec), roots, columns_read, pass_through, rollup, plan_cache, pipeline })
 }
 
-/// What the SQL of a pipeline of this shape sees of a source: its public columns and what the
-/// runner adds.
+/// Schema of a source as the SQL of a pipeline sees it: public columns and those added at run time.
 pub fn source_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef {
     let mut fields: Vec<Field> =
         source.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), true)).collect();
@@ -359,8 +357,8 @@ pub fn source_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef
     Arc::new(Schema::new(fields))
 }
 
-/// What the runner adds to the rows of a window. A windowed source has a `window_start` of its own,
-/// which the wider window's replaces.
+/// Columns added to the rows of a window at run time. A windowed source has a `window_start` of its
+/// own, which the wider window's start replaces.
 pub fn added_columns(extent: &Extent) -> &'static [&'static str] {
     match extent {
         Extent::Interval { .. } => &["window_start", "clip_from", "clip_to"],
@@ -420,7 +418,7 @@ mod tests {
         );
     }
 
-    /// All pipelines are planned in one session, so one must not see what another one registered.
+    /// All pipelines are planned in one session, so one must not see what another registered.
     #[tokio::test]
     async fn a_pipeline_sees_only_the_sources_it_names() {
         let text = "\

@@ -1,10 +1,10 @@
-//! Caches the optimized plan of a pipeline's SQL.
+//! Caches the optimized logical plan of a pipeline's SQL.
 //!
-//! Most flushes bring few rows, so planning their SQL is a large part of what they cost. Between two
-//! runs only the rows of the sources change, so the logical plan is optimized once, over empty
-//! tables. Each run replaces their scans with its own sources, pushes filters down into these, and
-//! does the physical planning. Clones of a [`crate::pipeline::plan::Plan`] share the cache: so do all restarts
-//! of a lake in one process, and the five ways of [`crate::testing::equivalence`].
+//! Most flushes bring few rows, so planning their SQL is a large part of their cost. Only the rows
+//! of the sources change between two runs, so the plan is optimized once, over empty tables. Each
+//! run replaces the table scans with its own sources, pushes filters down into them, and does the
+//! physical planning. Clones of a [`crate::pipeline::plan::Plan`] share the cache. So do restarts
+//! of a lake in one process, and the deliveries of [`crate::testing::equivalence`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::pipeline::definition::Pipeline;
 
 /// Plans kept per pipeline, one for each combination of source schemas. Schemas vary little: text
-/// columns may arrive as ranks (`carried.rs`), and columns may be nullable or not.
+/// may be dictionary-encoded, and columns may be nullable or not.
 const MAX_TEMPLATES: usize = 8;
 
 /// Plans of one pipeline.
@@ -35,22 +35,22 @@ pub struct PlanCache(Arc<Mutex<Vec<Template>>>);
 
 #[derive(Debug, Clone)]
 struct Template {
-    /// Of the pipeline's sources, in their order.
+    /// Schemas of the pipeline's sources, in order.
     schemas: Vec<SchemaRef>,
     plan: Arc<LogicalPlan>,
 }
 
-/// What a run puts in the place of a source.
+/// What a run puts in place of a table scan.
 enum FilledSource {
     Table(Arc<dyn TableProvider>),
-    /// A view, optimized.
+    /// An optimized view.
     View(LogicalPlan),
 }
 
 impl PlanCache {
-    /// Runs the SQL over the pipeline's sources as they are registered in `ctx`.
+    /// Runs the SQL over the pipeline's sources as registered in `ctx`.
     ///
-    /// Returns the schema of the result and its rows.
+    /// Returns the result's schema and rows.
     pub async fn run(
         &self,
         ctx: &SessionContext,
@@ -115,7 +115,7 @@ impl PlanCache {
     }
 }
 
-/// The plan with the sources in the place of its scans.
+/// The template with its table scans replaced by the sources.
 fn fill_scans(template: &LogicalPlan, sources: &BTreeMap<&str, FilledSource>) -> Result<LogicalPlan> {
     let filled = template.clone().transform_down_with_subqueries(|node| {
         let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
@@ -132,7 +132,7 @@ fn fill_scans(template: &LogicalPlan, sources: &BTreeMap<&str, FilledSource>) ->
     Ok(filled.data)
 }
 
-/// A view with the columns, filters and limit of a scan.
+/// A view with the columns, filters and limit of a table scan.
 fn view_for_scan(scan: &TableScan, view: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
     let mut rows = LogicalPlanBuilder::from(view).alias(scan.table_name.clone())?;
     for filter in &scan.filters {
@@ -180,7 +180,7 @@ WHERE number > 0 AND numbers.id IN (SELECT id FROM numbers GROUP BY id HAVING co
         let names = RecordBatch::try_from_iter([("id", ids as _), ("name", names as _)]).unwrap();
         ctx.register_batch("names", names).unwrap();
         ctx.register_batch("all_rows", numbers(rows)).unwrap();
-        // As windows see their source: a view with bounds of its own, which differ from run to run.
+        // Windows see their source in this way: as a view with bounds that differ from run to run.
         let view = format!("SELECT id, number FROM all_rows WHERE number < {}", rows.len() * 100);
         ctx.register_table("numbers", ctx.sql(&view).await.unwrap().into_view()).unwrap();
         let (schema, found) = cache.run(&ctx, &Pipeline::parse("sums.sql", SUMS).unwrap()).await.unwrap();
@@ -196,10 +196,10 @@ WHERE number > 0 AND numbers.id IN (SELECT id FROM numbers GROUP BY id HAVING co
     async fn runs_share_a_plan_and_not_their_rows() {
         let cache = PlanCache::default();
         assert_eq!(total(&cache, &[(1, 10), (2, -5), (2, 20)]).await, 30);
-        // Three rows of an id are too many, 900 is beyond the bound, and nobody is called 3.
+        // Three rows of one id are too many, 900 exceeds the bound, and id 3 has no name.
         assert_eq!(total(&cache, &[(1, 1), (1, 2), (1, 3), (2, 900), (3, 5), (2, 7)]).await, 7);
         assert_eq!(total(&cache, &[]).await, 0);
-        // A copy is of the same plan.
+        // A clone shares the plan.
         assert_eq!(total(&cache.clone(), &[(1, 1)]).await, 1);
         assert_eq!(templates(&cache), 1);
     }

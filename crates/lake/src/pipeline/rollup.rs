@@ -1,4 +1,4 @@
-//! Which table holds another one's windows put together to wider ones.
+//! Rollups: tables that sum another table's windows up to wider ones.
 
 use std::collections::BTreeSet;
 
@@ -10,23 +10,23 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use crate::pipeline::definition::Pipeline;
 
-/// The column that a window is known by.
+/// The column that holds a window's start.
 pub(crate) const START: &str = "window_start";
 
-/// A table that holds another one's windows put together to wider ones.
+/// A table that sums another table's windows up to wider ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rollup {
     pub table: String,
     pub width_ms: i64,
-    /// Columns that name a row, but for the window.
+    /// Columns that identify a row, without the window start.
     pub(crate) keys: BTreeSet<String>,
-    /// Columns that are sums of the narrower windows', and the greatest of theirs.
+    /// Columns that are sums, and columns that are maxima, over the narrower windows.
     pub(crate) sums: BTreeSet<String>,
     pub(crate) maxima: BTreeSet<String>,
 }
 
 impl Rollup {
-    /// What a windowed pipeline is to the one that it rolls up; `plan` is that of its SQL.
+    /// Rollup of a windowed pipeline with `rolls_up`; `plan` is the logical plan of its SQL.
     pub fn from_pipeline(pipeline: &Pipeline, width_ms: i64, plan: &LogicalPlan) -> Self {
         let keys = pipeline.key.iter().filter(|key| *key != START).cloned().collect();
         let (sums, maxima) = (BTreeSet::new(), BTreeSet::new());
@@ -47,7 +47,7 @@ impl Rollup {
     }
 }
 
-/// Name and column of an aggregate of one unaliased column.
+/// Function name and column of an aggregate over one plain column.
 pub(crate) fn single_column(expr: &Expr) -> Option<(&str, &Column)> {
     let Expr::AggregateFunction(AggregateFunction { func, params }) = unaliased(expr) else { return None };
     match params.args.as_slice() {

@@ -1,8 +1,8 @@
-//! Tables that are planned when a query asks for them.
+//! Deferred views: tables that are planned when a query first reads them.
 //!
-//! What queries see is published anew every second, and few tables of it are asked for in between.
-//! Planning a view, or the sum over ninety columns, takes longer than all else that is done to
-//! publish it.
+//! A new catalog is published every second, and few of its tables are read before the next one.
+//! Planning a view, or a sum over ninety columns, takes longer than everything else that publishing
+//! does.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::error::Result;
 
 type Make = Box<dyn Fn() -> Result<LogicalPlan> + Send + Sync>;
 
-/// A view whose plan is made at the first question.
+/// A view whose plan is made on first use.
 pub struct DeferredView {
     schema: SchemaRef,
     make: Make,
@@ -28,7 +28,7 @@ pub struct DeferredView {
 }
 
 impl DeferredView {
-    /// `make` gives a plan with this schema.
+    /// `make` must return a plan with this schema.
     pub fn new(schema: SchemaRef, make: impl Fn() -> Result<LogicalPlan> + Send + Sync + 'static) -> Self {
         Self { schema, make: Box::new(make), made: OnceLock::new() }
     }
@@ -55,7 +55,7 @@ impl TableProvider for DeferredView {
         TableType::View
     }
 
-    /// A plan that cannot be made is told when it is run.
+    /// If the plan cannot be made, the error shows when the view is scanned.
     fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
         self.view().ok().map(|view| Cow::Borrowed(view.logical_plan()))
     }

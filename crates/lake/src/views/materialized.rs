@@ -1,9 +1,9 @@
-//! Views that are evaluated once for all who read them.
+//! Materialized views: computed once, and shared by all readers.
 //!
-//! A plan has no common parts: a view that is read ten times by others stands in it ten times, and
-//! views upon views multiply. Of such a view the rows are kept for the next query as long as the
-//! catalog they are of, and as there is room (`kept.rs`); a query that reads them holds them until
-//! it ends.
+//! DataFusion does not share common parts of a plan: a view that others read ten times is in the
+//! plan ten times, and views upon views multiply. So the rows of such a view are cached for the
+//! next query as long as its catalog lives and there is room ([`crate::engine::view_cache`]). A
+//! query that reads them holds them until it ends.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,18 +25,18 @@ use crate::engine::view_cache::{QueryViews, ViewRows, ViewSlot};
 use crate::error::Result;
 use crate::views::deferred::DeferredView;
 
-/// A view whose rows are computed at the first question, within the limits of the query that asks.
+/// A view whose rows are computed on first use, within the limits of that query.
 #[derive(Debug)]
 pub struct MaterializedView {
     name: String,
     view: DeferredView,
     slot: Arc<ViewSlot>,
-    /// QueryViews by the query that computes the rows; others wait for it.
+    /// Held by the query that computes the rows; others wait for it.
     computing: Mutex<()>,
 }
 
 impl MaterializedView {
-    /// `make` gives a plan with this schema.
+    /// `make` must return a plan with this schema.
     pub fn provider(
         name: &str,
         schema: SchemaRef,
@@ -50,13 +50,12 @@ impl MaterializedView {
         })
     }
 
-    /// The rows, which the query then holds: as it read them before, as they are kept, or computed
-    /// now.
+    /// The rows, which the query holds from now on: those it read before, those in the cache, or
+    /// computed now.
     async fn rows(&self, state: &dyn Session) -> Result<Arc<ViewRows>, DataFusionError> {
         let held = state.config().get_extension::<QueryViews>().unwrap_or_default();
         let pool = state.runtime_env().memory_pool.downcast_ref::<QueryPool>();
-        // Parts of one query may meet here, too. Nobody waits in a circle: views do not read
-        // themselves.
+        // Parts of one query may meet here too. There is no deadlock: views do not read themselves.
         let _computing = self.computing.lock().await;
         if let Some(rows) = held.rows(&self.slot) {
             return Ok(rows);
@@ -67,7 +66,8 @@ impl MaterializedView {
                 rows
             }
             None => {
-                // A query that is given up here leaves nothing, and the next one begins anew.
+                // A query that is cancelled here leaves nothing behind, and the next one starts
+                // over.
                 let rows = Arc::new(self.compute(state, &held).await?);
                 pool.inspect(|pool| pool.view_cache().insert(&self.slot, &rows, pool.max_cached_bytes()));
                 rows
@@ -88,7 +88,7 @@ impl MaterializedView {
         let (mut rows, mut buffers) = (Vec::new(), Buffers::default());
         while let Some(batch) = stream.next().await {
             let batch = compacted(&batch?)?;
-            // The lake's own work has to go on, so it is not watched and nothing is claimed for it.
+            // Work of the lake itself must go on, so it is not guarded and claims nothing.
             if held.guard().is_some() {
                 claimed.try_grow(buffers.add(&batch))?;
             }
@@ -98,7 +98,7 @@ impl MaterializedView {
     }
 }
 
-/// Text of a filtered batch may hold the text of all rows that were filtered; this copies what is
+/// Text of a filtered batch may keep the text of all rows before the filter. This copies what is
 /// used.
 fn compacted(batch: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
     let columns = batch.columns().iter().map(|column| match column.data_type() {
@@ -108,12 +108,12 @@ fn compacted(batch: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
     Ok(RecordBatch::try_new(batch.schema(), columns.collect())?)
 }
 
-/// Memory of batches, each buffer once, however many of them share it.
+/// Memory of batches. A buffer that several share counts once.
 #[derive(Debug, Default)]
 struct Buffers(HashSet<usize>);
 
 impl Buffers {
-    /// Bytes that a batch holds and those before it do not.
+    /// Bytes that a batch holds and earlier batches do not.
     fn add(&mut self, batch: &RecordBatch) -> usize {
         batch.columns().iter().map(|column| self.add_array(&column.to_data())).sum::<usize>()
             + size_of::<RecordBatch>()
@@ -165,7 +165,7 @@ mod tests {
     use crate::engine::{self, Limits};
 
     const LIMIT: usize = 64 << 20;
-    /// ViewRows that take 8 MiB.
+    /// Rows that take 8 MiB.
     const ROWS: usize = 1 << 20;
 
     /// Counts how often views are computed.
@@ -197,7 +197,7 @@ mod tests {
             MaterializedView::provider("numbers", schema, move || Ok(plan.clone()))
         }
 
-        /// A session of a query that may read the views by these names.
+        /// A session of a query that can read the views by these names.
         fn query(&self, views: &[(&str, &Arc<dyn TableProvider>)]) -> SessionContext {
             let ctx = engine::session(&self.runtime, Limits::default());
             let held = Arc::new(QueryViews::guarded(self.computed.clone()));
