@@ -1,4 +1,4 @@
-//! Commits: one table of a group after the other, the anchor last.
+//! Flush: commits one table of a group after the other, the anchor last.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn is_due(state: &GroupState, group: &Group) -> bool {
 }
 
 impl Lake {
-    /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
+    /// Commits everything that was absorbed. Afterwards a crash loses none of it.
     pub async fn flush(&mut self) -> Result<CommitStats> {
         let mut flushed = CommitStats::default();
         if self.states.values().any(|s| s.changed || s.has_waiting()) {
@@ -74,8 +74,8 @@ impl Lake {
                     Layout::Keyed => self.keyed_files(state, spec).await?,
                     Layout::Windowed => self.windowed_files(state, spec).await?,
                 };
-                // A table to which nothing happened may stay behind; the anchor always says how far
-                // the group has come.
+                // A table without changes may stay behind. The anchor always has the group's
+                // progress.
                 if adds.is_empty() && removes.is_empty() && place + 1 < order.len() {
                     continue;
                 }
@@ -107,7 +107,7 @@ impl Lake {
         Ok(())
     }
 
-    /// For tests: the process dies here, if it is to die before this commit.
+    /// For tests: fails here if the process is to die before this commit.
     pub(super) fn count_commit(&mut self) -> Result<()> {
         match &mut self.interrupt_after {
             Some(0) => Err(LakeError::Refused("interrupted for a test".into())),
@@ -138,7 +138,7 @@ impl Lake {
         Ok((store.write(partition, &rows).await?.into_iter().collect(), Vec::new()))
     }
 
-    /// The raw table of a group is committed last, so it has none of the samples that are held.
+    /// The raw table of samples is committed last, so it has none of the samples that are held.
     async fn sample_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {
         let store = &self.stores[&spec.name];
         let schema = store.spec().file_schema();

@@ -1,4 +1,4 @@
-//! Decoded events on their way into the lake.
+//! Intake: turns decoded events into rows of raw tables.
 
 use arrow::array::RecordBatch;
 use tidegate_events::{Event, SchemaId};
@@ -12,11 +12,10 @@ use crate::table::Layout;
 
 /// Rows of a record batch.
 const BATCH_ROWS: usize = 16 * 1024;
-/// Samples that are held together: what a read of the log usually has.
+/// Samples per chunk: about what one read of the log brings.
 const CHUNK_ROWS: usize = 128 * 1024;
 
-/// Takes in the events of one log partition, in order of offset. [`crate::lake::Lake::absorb`]
-/// takes it on from here.
+/// Collects the events of one log partition, in order of offset, for [`crate::lake::Lake::absorb`].
 #[derive(Debug)]
 pub struct Intake {
     pub(crate) partition: u32,
@@ -27,7 +26,7 @@ pub struct Intake {
 struct IntakeTable {
     name: String,
     schema: SchemaId,
-    /// Records below this offset were taken in before.
+    /// Records below this offset were absorbed before.
     from: u64,
     rows: TableRows,
 }
@@ -100,7 +99,7 @@ impl Intake {
         Self { partition, tables: states.map(table).collect() }
     }
 
-    /// Takes in one event. Records that an earlier life already took in are left out.
+    /// Adds one event. Events that were absorbed before are skipped.
     pub fn push(&mut self, offset: u64, event: &Event) {
         let schema = event.schema();
         let wanted = |t: &&mut IntakeTable| t.schema == schema && offset >= t.from;

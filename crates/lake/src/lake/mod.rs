@@ -1,11 +1,11 @@
-//! The lake: takes events in, keeps every table up to date, commits, and shows a consistent catalog
-//! to queries.
+//! The lake: absorbs events, keeps every table up to date, commits, and publishes a consistent
+//! catalog.
 //!
 //! Progress and state live in the tables themselves. One flush commits the tables of a group one
-//! after the other, the anchor last, each with the log offset it now stands at. If the process dies
-//! in between, the tables already committed are ahead of the anchor; on restart exactly that
-//! stretch of the log is taken in again and only the tables that are behind are committed. Nothing
-//! else is kept anywhere, so there is nothing else that could disagree.
+//! after the other, the anchor last, each with the log offset it reaches. If the process dies in
+//! between, the tables committed so far are ahead of the anchor. The restart then absorbs exactly
+//! that stretch of the log again and commits only the tables that are behind. Nothing else is
+//! stored anywhere, so nothing can disagree.
 
 mod flush;
 mod intake;
@@ -34,10 +34,10 @@ use crate::pipeline::plan::{Group, Plan};
 use crate::state::{GroupState, KeyedState};
 use crate::table::{KEY, OFFSET, PARTITION};
 
-/// A group that saw nothing new still notes its progress when it is this many records behind.
+/// A group without new events commits its progress once it is this many records behind.
 const IDLE_PROGRESS: u64 = 1_000;
 
-/// What a flush did.
+/// What a flush committed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommitStats {
     pub commits: u64,
@@ -48,31 +48,31 @@ pub struct CommitStats {
 /// Whether a lake has one writer or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// This process is the only one that writes.
+    /// This process is the only writer.
     Exclusive,
-    /// Other processes keep other log partitions; this one claims those that it attaches, see
-    /// `delta/claims.rs`.
+    /// Other processes write too, each for its own log partitions. This one claims the partitions
+    /// it attaches, see `delta/claims.rs`.
     Shared,
 }
 
-/// The lake, opened for writing: by one process for all log partitions, or by several for some
-/// each.
+/// The lake, opened for writing by one process for all log partitions, or by several for some of
+/// them each.
 pub struct Lake {
     plan: Plan,
     limits: Limits,
     sharing: Sharing,
     runtime: Arc<RuntimeEnv>,
     stores: BTreeMap<String, DeltaStore>,
-    /// Per raw table and log partition.
+    /// By raw table and log partition.
     states: BTreeMap<(String, u32), GroupState>,
     /// Windows recomputed and not committed: (windowed table, partition) → segment → rows, public
     /// columns.
     windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
-    /// Watermark when windows of several raw tables were put together last, µs.
+    /// Watermark when joined tables were last up to date, µs.
     joined_watermark: Option<i64>,
     watermarks: watermarks::CommittedWatermarks,
     published: Arc<RwLock<Arc<Catalog>>>,
-    /// For tests: commits left until the next flush fails as if the process had died.
+    /// For tests: number of commits until the next flush fails as if the process had died.
     interrupt_after: Option<u64>,
 }
 
@@ -82,21 +82,21 @@ impl std::fmt::Debug for Lake {
     }
 }
 
-/// Opens the tables of a group, creating all of them in a new lake. A single one that is missing is
-/// a pipeline that was added later: started now it would only see new events, so that is refused.
+/// Opens the tables of a group, creating all of them in a new lake. If only some are missing, their
+/// pipelines were added later. Created now they would see only new events, so that is refused.
 async fn open_group(root: &Url, group: &Group) -> Result<Vec<(String, DeltaStore)>> {
     let mut found = Vec::new();
     for spec in group.commit_order() {
         found.push((Arc::clone(&spec), DeltaStore::open(root, spec).await?));
     }
-    // Another process may be creating them right now, and creates all before it writes to one.
+    // Another process may be creating them now. It creates all of them before it writes to one.
     for (spec, store) in &mut found {
         if store.is_none() {
             *store = DeltaStore::open(root, Arc::clone(spec)).await?;
         }
     }
-    // Processes that create and claim them at the same time commit to them, but no file: files are
-    // history.
+    // Processes that create and claim tables at the same time commit to them, but add no file. Only
+    // files are history.
     let mut in_use = false;
     for (_, store) in &found {
         in_use |= store.as_ref().is_some_and(|s| s.files().is_ok_and(|files| !files.is_empty()));
@@ -128,7 +128,7 @@ impl Lake {
         for group in &plan.groups {
             stores.extend(open_group(root, group).await?);
         }
-        // These are computed from the others, whenever they come.
+        // These are computed from the other tables, so they can be added at any time.
         for planned in plan.stored_joined() {
             let store = DeltaStore::open_or_create(root, Arc::clone(&planned.spec)).await?;
             stores.insert(planned.spec.name.clone(), store);
@@ -151,7 +151,7 @@ impl Lake {
         Ok(lake)
     }
 
-    /// Whether other processes keep partitions of it too.
+    /// Whether other processes write to this lake too.
     pub fn is_shared(&self) -> bool {
         self.sharing == Sharing::Shared
     }
@@ -160,7 +160,7 @@ impl Lake {
         &self.plan
     }
 
-    /// Where queries get their tables from.
+    /// Source of the catalogs that queries use.
     pub fn catalog(&self) -> CatalogSource {
         CatalogSource { published: Arc::clone(&self.published) }
     }
@@ -170,16 +170,16 @@ impl Lake {
         self.states.values()
     }
 
-    /// The lake's own work runs on one thread per query: it costs the least CPU, which the jobs
-    /// beside it get.
+    /// The lake's own queries run on one thread each: that costs the least CPU, which the jobs on
+    /// this machine need.
     fn session(&self) -> SessionContext {
         engine::session(&self.runtime, Limits { threads: 1, ..self.limits })
     }
 
-    /// Makes ready to take in partitions of a topic. Returns for each the offset to read from.
+    /// Prepares to absorb partitions of a topic. Returns the offset to read each from.
     ///
-    /// In a shared lake this process claims them first: whoever kept them before cannot commit for
-    /// them any more.
+    /// In a shared lake this process claims them first, so their former owner can no longer commit
+    /// for them.
     pub async fn attach(&mut self, topic: &str, partitions: &[u32]) -> Result<Vec<u64>> {
         let of_topic = |group: &&Group| group.raw.schema.topic() == topic;
         let groups: Vec<Group> = self.plan.groups.iter().filter(of_topic).cloned().collect();
@@ -217,7 +217,7 @@ impl Lake {
         Ok(anchor)
     }
 
-    /// Lets go of partitions of a topic. What was taken in of them and not committed is dropped.
+    /// Gives up partitions of a topic. What was absorbed of them and not committed is dropped.
     pub async fn detach(&mut self, topic: &str, partitions: &[u32]) -> Result<()> {
         let of_topic = |group: &&Group| group.raw.schema.topic() == topic;
         for group in self.plan.groups.clone().iter().filter(of_topic) {
@@ -232,13 +232,13 @@ impl Lake {
         self.publish().await
     }
 
-    /// In a shared lake: looks what other processes have committed. Queries see it after
+    /// In a shared lake: reads what other processes have committed. Queries see it after
     /// [`Self::refresh`].
     pub async fn refresh_snapshots(&mut self) -> Result<()> {
         if self.sharing == Sharing::Exclusive {
             return Ok(());
         }
-        // A group commits its anchor last. Read first, it never says more than the other tables
+        // A group commits its anchor last. Read first, it never claims more than the other tables
         // hold.
         let anchors: BTreeSet<String> = self
             .plan
@@ -255,14 +255,14 @@ impl Lake {
         Ok(())
     }
 
-    /// What takes in the decoded events of a log partition, to be handed to [`Self::absorb`].
+    /// An intake for decoded events of a log partition, to be passed to [`Self::absorb`].
     pub fn intake(&self, topic: &str, partition: u32) -> Intake {
         let here =
             self.states.values().filter(|s| s.partition == partition && s.raw().schema.topic() == topic);
         Intake::new(partition, here)
     }
 
-    /// Takes in the records of a log partition up to `end`. Queries see them after
+    /// Absorbs the records of a log partition up to `end`. Queries see them after
     /// [`Self::refresh`].
     pub fn absorb(&mut self, intake: Intake, end: u64) -> Result<()> {
         let partition = intake.partition;
@@ -284,8 +284,8 @@ impl Lake {
         Ok(())
     }
 
-    /// Takes in events that waited because their keys may be finished and in the lake: those keys
-    /// come back first.
+    /// Absorbs events that waited because their keys may be sealed in the lake. Those keys are read
+    /// back first.
     async fn absorb_waiting(&mut self) -> Result<()> {
         let waiting: Vec<(String, u32)> =
             self.states.iter().filter(|(_, s)| s.has_waiting()).map(|(name, _)| name.clone()).collect();
@@ -303,8 +303,8 @@ impl Lake {
         let ctx = self.session();
         let schema = state.raw().spec.full_schema();
         ctx.register_table("raw", self.stores[&state.raw().spec.name].provider().await?)?;
-        // A join, not a list of literals: the scan turns a list into nested ORs, and thousands of
-        // them overflow the stack.
+        // This is a join and not a list of literals: the scan turns a list into nested ORs, and
+        // thousands of them overflow the stack.
         let wanted: ArrayRef = Arc::new(keys.iter().copied().collect::<Int64Array>());
         let wanted = ctx.read_batch(RecordBatch::try_from_iter([("wanted", wanted)])?)?;
         let committed = ident(PARTITION)
@@ -320,7 +320,7 @@ impl Lake {
         rows.iter().map(|batch| Ok(crate::batch::conform(batch, &schema)?)).collect()
     }
 
-    /// Folds what was taken in, recomputes the windows it touches, and shows the result to queries.
+    /// Folds what was absorbed, recomputes dirty windows, and publishes the result.
     pub async fn refresh(&mut self) -> Result<()> {
         self.absorb_waiting().await?;
         let ctx = self.session();
@@ -350,8 +350,7 @@ impl Lake {
         self.stores.get_mut(table).expect("every table of the plan has a store")
     }
 
-    /// Tables with their stores and the log partitions that this process keeps of them, for
-    /// maintenance.
+    /// Tables with their stores and the log partitions this process owns, for maintenance.
     pub(crate) fn stores_mut(&mut self) -> impl Iterator<Item = (&mut DeltaStore, Vec<u32>)> {
         let states = &self.states;
         let joined: BTreeSet<String> =
@@ -368,7 +367,7 @@ impl Lake {
         self.stores.iter_mut().map(move |(table, store)| (store, kept(table)))
     }
 
-    /// Shows what maintenance changed.
+    /// Publishes what maintenance changed.
     pub(crate) async fn republish(&mut self) -> Result<()> {
         self.publish().await
     }

@@ -1,4 +1,4 @@
-//! Windows that are kept in parts: those of the rows that came since the last commit.
+//! Updates partial aggregates with the rows that arrived since the last commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::table::{Layout, TableSpec};
 use crate::window::Segment;
 
 impl Lake {
-    /// Adds what a group took in since the last time to its windows that are kept in parts.
+    /// Aggregates what a group absorbed since the last time, and merges it into the partial
+    /// aggregates that are not committed.
     pub(super) async fn update_partials(&mut self, name: &(String, u32)) -> Result<()> {
         let state = &self.states[name];
         let group = state.group.clone();
@@ -45,7 +46,7 @@ impl Lake {
             let Some(rows) = computed.remove(planned.spec.name.as_str()) else { continue };
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let held = self.windows.entry((planned.spec.name.clone(), name.1)).or_default();
-            // Of other events, all that are not committed were gone through once more.
+            // For other events, all uncommitted rows were aggregated again.
             if !samples {
                 held.clear();
             }
@@ -64,8 +65,8 @@ impl Lake {
     }
 }
 
-/// The group's rows that are in no part yet, as the pipeline's SQL sees them; `None` if there are
-/// none.
+/// The group's rows that are in no partial aggregate yet, as the pipeline's SQL sees them; `None`
+/// if there are none.
 fn rows_to_aggregate(state: &GroupState, planned: &Planned) -> Result<Option<Arc<dyn TableProvider>>> {
     let raw = &state.raw().spec;
     let Some(samples) = state.samples() else {
@@ -94,14 +95,14 @@ fn sample_schema(raw: &TableSpec, planned: &Planned) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// Rows sorted by `window_start`, by the segment they are in.
+/// Rows sorted by `window_start`, split by segment.
 fn by_segment(rows: &RecordBatch, segment: Segment) -> Vec<(i64, RecordBatch)> {
     let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
     let segments: BTreeSet<i64> = starts.iter().map(|start| segment.start(*start)).collect();
     split_segments(rows, segment, segments.into_iter())
 }
 
-/// Rows with those of one key put merge, sorted by it; public columns.
+/// Merges the rows that have the same key; public columns, sorted by key.
 async fn merge(ctx: &SessionContext, spec: &TableSpec, rows: Vec<RecordBatch>) -> Result<RecordBatch> {
     let rows = merge::merge_rows(spec, ctx.read_batches(rows)?)?.collect().await?;
     Ok(sorted(&crate::batch::concat(&spec.public_schema(), &rows)?, &spec.key)?)

@@ -1,4 +1,4 @@
-//! What queries see: windows computed anew, and rows in memory laid over the committed ones.
+//! Publishing: recomputes dirty windows and overlays committed rows with those in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::window::{Segment, runs};
 /// Which rows of the tables a catalog shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visibility {
-    /// Committed ones, with those in memory laid over them.
+    /// Committed rows, overlaid with those in memory.
     All,
     Committed,
 }
 
 impl Lake {
-    /// Computes the windows anew that a group's new events touch, from its rows as they are now.
+    /// Recomputes the dirty windows of a group from its current rows.
     pub(super) async fn recompute_windows(&mut self, name: &(String, u32)) -> Result<()> {
         self.update_partials(name).await?;
         let state = &self.states[name];
@@ -59,7 +59,7 @@ impl Lake {
         Ok(())
     }
 
-    /// Makes the rows of one log partition of a stored table readable in a session, all columns.
+    /// Registers the rows of one log partition of a stored table in a session, all columns.
     async fn register_partition(
         &self,
         ctx: &SessionContext,
@@ -90,8 +90,8 @@ impl Lake {
             match spec.layout {
                 Layout::Raw if state.raw().spec.name == spec.name => {
                     overlay.rows.extend(state.raw_rows_from(state.committed)?);
-                    // Visibility of an interrupted flush are committed already and are taken in again
-                    // right now.
+                    // Rows of an interrupted flush are committed already, and are being absorbed
+                    // again.
                     if state.recover_to.is_some() {
                         hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
                     }
@@ -123,8 +123,8 @@ impl Lake {
                     let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
                         continue;
                     };
-                    // A part comes beside what is committed, a window that was computed anew in its
-                    // place.
+                    // A partial aggregate adds to what is committed; a recomputed window replaces
+                    // it.
                     if spec.partials.is_empty() {
                         let segment = windowed.pipeline.shape.segment().expect("windowed");
                         let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
@@ -140,7 +140,7 @@ impl Lake {
         Ok(overlay)
     }
 
-    /// Shows queries what is committed and what lies over it.
+    /// Publishes a catalog of what is committed, overlaid with what is in memory.
     pub(super) async fn publish(&mut self) -> Result<()> {
         if self.is_repairing() {
             return Ok(());
@@ -150,16 +150,16 @@ impl Lake {
         Ok(())
     }
 
-    /// Whether an interrupted flush is being repaired: the tables stand at two offsets then, and
-    /// none of that is shown.
+    /// Whether an interrupted flush is being repaired. Its tables stand at two offsets then, so
+    /// nothing is published.
     pub(super) fn is_repairing(&self) -> bool {
         self.states.values().any(|state| state.changed && state.recover_to.is_some())
     }
 
-    /// The tables as they stand now.
+    /// Builds a catalog of the tables as they are now.
     pub(super) async fn build_catalog(&self, shown: Visibility) -> Result<Catalog> {
         let ctx = self.session();
-        // Of a shared lake the other processes have partitions too.
+        // In a shared lake other processes own partitions too.
         let partitions = match self.sharing {
             Sharing::Exclusive => self.states.keys().map(|(_, p)| p + 1).max().unwrap_or(1),
             Sharing::Shared => u32::MAX,
@@ -184,7 +184,7 @@ impl Lake {
     }
 }
 
-/// Cuts rows sorted by `window_start` into segments; a segment without rows gets an empty batch.
+/// Cuts rows sorted by `window_start` into segments. A segment without rows gets an empty batch.
 pub(super) fn split_segments(
     rows: &RecordBatch,
     segment: Segment,
@@ -199,8 +199,7 @@ pub(super) fn split_segments(
     wanted.map(cut).collect()
 }
 
-/// Window rows with their bookkeeping columns as queries on the full table see them before they are
-/// committed.
+/// Adds bookkeeping columns to window rows that are not committed, for queries on the full table.
 fn with_bookkeeping(spec: &TableSpec, rows: &RecordBatch, partition: u32) -> Result<RecordBatch> {
     let mut columns = rows.columns().to_vec();
     let schema = spec.full_schema();

@@ -1,4 +1,4 @@
-//! On start: the state of a group, read back from its tables as of the anchor's offset.
+//! Restore: reads a group's state back from its tables on start, as of the anchor's offset.
 
 use arrow::array::AsArray;
 use arrow::compute::cast;
@@ -23,10 +23,10 @@ impl Lake {
         ctx.register_table("raw", raw.provider().await?)?;
         let committed = format!("{PARTITION} = {} AND {OFFSET} < {}", state.partition, state.committed);
         if state.raw().has_dedup_window {
-            // Of all history only what came lately is read: files say which offsets they hold.
+            // Only the dedup window is read, not all history: file statistics have the offsets.
             let lately = format!("{committed} AND {OFFSET} >= {}", DedupWindow::horizon(state.committed));
             restore_dedup_window(&ctx, &lately, state).await?;
-            // Without windows nobody asks how far time has come.
+            // Without windows the watermark is not needed.
             return match state.group.windowed.is_empty() {
                 true => Ok(()),
                 false => restore_watermarks(&ctx, &lately, state).await,
@@ -48,9 +48,9 @@ impl Lake {
         ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
         let here = format!("{PARTITION} = {} AND {OPEN}", state.partition);
         let mut open = format!("{KEY} IN (SELECT {KEY} FROM anchor WHERE {here})");
-        // Not every key has rows in the anchor: of a pod there are only devices that it held.
-        // Another table may be ahead of the anchor, and a key be open there that was sealed before:
-        // then its events come once more, and bring it back.
+        // Not every key has rows in the anchor: a pod has only devices it held. Another table may
+        // be ahead of the anchor, and a key open there may have been sealed before. Then its events
+        // are absorbed once more, and bring it back.
         for planned in keyed {
             let name = planned.spec.name.as_str();
             ctx.register_table(name, self.stores[name].provider().await?)?;
@@ -69,7 +69,7 @@ impl Lake {
     }
 }
 
-/// Remembers up to when each cluster was observed, as [`crate::raw::facts::Facts::observed`] says.
+/// Restores the watermark of each cluster, by the rule of [`crate::raw::facts::Facts::observed`].
 async fn restore_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
     let is_entered = state.raw().spec.columns.iter().any(|column| column.name == "entered_time");
     let observed = if is_entered { "least(event_time, entered_time)" } else { "event_time" };
@@ -84,7 +84,7 @@ async fn restore_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupS
     Ok(())
 }
 
-/// Remembers which batches of samples, or events, came lately.
+/// Fills the dedup window with recent events or batches of samples.
 async fn restore_dedup_window(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
     let sql = format!("SELECT {OFFSET}, {KEY}, {EVENT} FROM raw WHERE {rows}");
     let mut stream = ctx.sql(&sql).await?.execute_stream().await?;
@@ -95,7 +95,7 @@ async fn restore_dedup_window(ctx: &SessionContext, rows: &str, state: &mut Grou
             [0, 1, 2].map(|column| rows.column(column).as_primitive::<Int64Type>().values());
         for ((offset, key), event) in offsets.iter().zip(keys).zip(events) {
             let batch = (*offset as u64, (*key, *event));
-            // The rows of a device in a batch follow each other.
+            // The rows of a batch come in runs.
             if batches.last() != Some(&batch) {
                 batches.push(batch);
             }

@@ -11,11 +11,11 @@ use crate::pipeline::definition::Shape;
 use crate::table::{REVISION, TableSpec};
 use crate::window::MICROS_PER_MS;
 
-/// Rows of one segment with their revision, in the table's file schema; `None` if nothing differs
-/// from `old`.
+/// Returns the rows of one segment with their revision, in the table's file schema; `None` if they
+/// equal `old`.
 ///
-/// `new` has the public columns sorted by key, `old` what is committed. A window that differs from
-/// its committed rows gets the next revision if it had closed: `closed_before` (µs) is the
+/// `new` has the public columns sorted by key; `old` is what is committed. A window that differs
+/// from its committed rows gets the next revision if it had closed: `closed_before` (µs) is the
 /// watermark at the last commit.
 pub fn revise_segment(
     shape: &Shape,
@@ -50,9 +50,9 @@ pub fn revise_segment(
     Ok(Some(RecordBatch::try_new(spec.file_schema(), columns)?))
 }
 
-/// Rows that are a part of their windows, with their revision, in the table's file schema: 1 where
-/// the window had closed before the part came, else 0. What the window was before is not read for
-/// it, so it is not counted how often it changed.
+/// Returns partial aggregates with their revision, in the table's file schema: 1 if the window had
+/// closed before they came, else 0. The window's earlier rows are not read, so changes are not
+/// counted.
 pub fn partial_revisions(
     shape: &Shape,
     spec: &TableSpec,
@@ -82,7 +82,7 @@ fn windows(rows: &RecordBatch) -> Vec<(i64, RecordBatch)> {
     found
 }
 
-/// Where the rows of a window stand: (first row, number of rows).
+/// First row and number of rows of a window.
 fn window(rows: &RecordBatch, start: i64) -> Option<(usize, usize)> {
     let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>();
     debug_assert_eq!(starts.null_count(), 0);

@@ -1,7 +1,7 @@
-//! Up to when each cluster was observed: the latest time that any of its records is of.
+//! Watermarks from the committed tables: the latest time that any record of a cluster speaks for.
 //!
-//! Nothing is counted after it. Only data files that are new since the last time are read, two or
-//! three columns of each.
+//! Joined tables count nothing after it. Only data files that are new since the last time are read,
+//! two or three columns of each.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -17,14 +17,14 @@ use crate::window::MICROS_PER_MS;
 
 #[derive(Debug, Default)]
 pub(super) struct CommittedWatermarks {
-    /// Per raw table, by cluster, µs.
+    /// By raw table and cluster, µs.
     watermarks: BTreeMap<String, BTreeMap<String, i64>>,
-    /// Per raw table the version that was read, and its files.
+    /// By raw table: the version that was read, and its files.
     read: BTreeMap<String, (i64, HashSet<String>)>,
 }
 
 impl CommittedWatermarks {
-    /// Takes record of what was committed since the last time.
+    /// Reads what was committed since the last time.
     pub async fn update(&mut self, plan: &Plan, stores: &BTreeMap<String, DeltaStore>) -> Result<()> {
         for group in plan.groups.iter().filter(|group| group.feeds_joined) {
             self.update_table(&stores[&group.raw.spec.name], group.raw.schema).await?;
@@ -32,8 +32,8 @@ impl CommittedWatermarks {
         Ok(())
     }
 
-    /// Up to when each cluster was observed by the raw tables that something is computed from, µs.
-    /// Others do not count: what they tell of a time touches no window of it.
+    /// Watermark of each cluster over these raw tables, µs. Other tables do not count: what they
+    /// say of a time changes no window that is computed from these.
     pub fn for_tables(&self, roots: &BTreeSet<String>) -> BTreeMap<String, i64> {
         let mut watermarks = BTreeMap::new();
         for (cluster, time) in roots.iter().filter_map(|root| self.watermarks.get(root)).flatten() {
@@ -93,8 +93,8 @@ fn record(watermarks: &mut BTreeMap<String, i64>, rows: &RecordBatch) -> Result<
     Ok(())
 }
 
-/// What is read of a raw table: steps and pool samples reach beyond their time, and a price counts
-/// by when it was entered.
+/// Columns that are read of a raw table. Steps and pool samples reach beyond their event time, and
+/// a price counts by when it was entered.
 fn columns(schema: SchemaId) -> &'static [&'static str] {
     match schema {
         SchemaId::StepReport => &["cluster", "event_time", "duration_us"],

@@ -1,5 +1,5 @@
-//! Background work on tables: merging small files, dropping old ones, deleting what no version
-//! refers to.
+//! Maintenance: compacts small files, applies retention, and deletes files that no version refers
+//! to.
 //!
 //! It runs between commits in the writer's own process, one table at a time, so it never races a
 //! commit.
@@ -18,26 +18,25 @@ use crate::lake::Lake;
 use crate::maintenance::retention::Retention;
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT};
 
-/// A file of samples counts as small below such a share of the target. Those of a backlog are some
-/// ten MiB a partition, each sorted; writing millions of rows once more would gain little.
+/// A file of samples counts as small below one part in this many of the target. Files of a backlog
+/// are about 10 MiB per partition and sorted, so rewriting millions of rows would gain little.
 const SAMPLES_FRACTION: i64 = 8;
 
-/// When background work is due.
+/// When maintenance is due.
 #[derive(Debug, Clone)]
 pub struct Maintenance {
-    /// Files of a table smaller than this are merged …
+    /// Files of a table smaller than this are compacted …
     pub target_bytes: NonZeroU64,
     /// … when a log partition has more than this many of them.
     pub small_files: usize,
     /// Files that no version younger than this refers to are deleted.
     pub keep_versions: Duration,
-    /// A table's log keeps versions for so long, longer only up to the checkpoint before. Whoever
-    /// is further behind, as a process that was frozen, reads the tables anew.
+    /// How long a table's log keeps versions; longer only down to the checkpoint before. A process
+    /// that is further behind, for example one that was suspended, reads the tables anew.
     pub keep_log: Duration,
-    /// After so many commits to a table of windows, which leave old segments behind, it is looked
-    /// for such files.
+    /// Commits to a windowed table, which leave old segments behind, between two vacuums.
     pub commits_to_vacuum: i64,
-    /// Which tables keep their rows for how long.
+    /// How long tables keep their rows.
     pub retention: Retention,
 }
 
@@ -54,7 +53,7 @@ impl Default for Maintenance {
     }
 }
 
-/// Does what is due and shows the result to queries.
+/// Does what is due and publishes the result.
 pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
     let mut worked = false;
     for (store, partitions) in lake.stores_mut() {
@@ -66,7 +65,7 @@ pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
         }
         let layout = store.spec().layout;
         if layout == Layout::Windowed {
-            // Each commit writes segments anew and leaves the old ones behind.
+            // Each commit rewrites segments and leaves the old files behind.
             if partitions.contains(&0) && store.commits_since_vacuum() >= when.commits_to_vacuum {
                 store.vacuum(when.keep_versions).await?;
             }
@@ -86,7 +85,7 @@ pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
         let due: Vec<u32> = partitions.iter().copied().filter(has_many).collect();
         if !due.is_empty() {
             let merged = store.compact(&due, when.target_bytes).await?;
-            // One process at a time cleans up: who keeps the first partition.
+            // One process at a time cleans up: the owner of the first partition.
             let deleted = match partitions.contains(&0) {
                 true => store.vacuum(when.keep_versions).await?,
                 false => 0,
@@ -101,9 +100,9 @@ pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
     Ok(())
 }
 
-/// Every commit adds a file with parts of windows. So many of about one size and of one segment
-/// become one file, in which parts of one row are one; that one then waits for others of its size.
-/// Each part is thus written anew once for every size, not with every commit.
+/// Every commit adds a file of partial aggregates. This many files of about one size and one
+/// segment become one file with one row per key, which then waits for others of its size. So a
+/// partial aggregate is rewritten once per size and not with every commit.
 const FILES_PER_SIZE: usize = 16;
 
 async fn merge_partials(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
@@ -112,7 +111,7 @@ async fn merge_partials(store: &mut DeltaStore, partitions: &[u32], when: &Maint
         let value = |column| file.partition_value(column).unwrap_or_default().to_owned();
         let (partition, segment) = (value(PARTITION), value(SEGMENT));
         if partitions.iter().any(|kept| kept.to_string() == partition) {
-            // A size is eight times the next smaller one.
+            // Each size is eight times the next smaller one.
             let size = file.size.max(1).ilog2() / 3;
             alike.entry((partition, segment, size)).or_default().push(file);
         }

@@ -1,9 +1,9 @@
-//! Retention by level: raw samples for weeks, minutes for a year, hours and days for ever.
+//! Retention by table: raw samples for weeks, minutes for a year, hours and days for ever.
 //!
-//! What is dropped are whole files of raw rows and whole segments of windows. A window that is put
-//! together from a table is final from when on rows of its time were dropped from that table: what
-//! comes later for it changes no number that can no longer be computed. Windows that are kept in
-//! parts take what comes late as before, since a part is a sum on its own.
+//! Whole files of raw rows and whole segments of windows are dropped. A joined window is final once
+//! rows of its time were dropped from a table it is computed from: late events no longer change it,
+//! because it could not be recomputed. Partial aggregates still take late events, since each is a
+//! sum of its own.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,16 @@ use crate::error::{LakeError, Result};
 use crate::pipeline::plan::{Group, Plan, Planned};
 use crate::table::{Layout, PARTITION, SEGMENT};
 
-/// How long tables keep their rows, counted from their newest one; a table that is not named keeps
-/// them for ever.
+/// How long tables keep their rows, counted from the newest row. Tables without an entry keep them
+/// for ever.
 #[derive(Debug, Clone, Default)]
 pub struct Retention(BTreeMap<String, Duration>);
 
 impl Retention {
+    /// Checks that the rows of each table can be dropped.
+    ///
     /// # Errors
-    /// If a plan has no such table, or others could not be right without its rows.
+    /// A table does not exist, or other tables would be wrong without its rows.
     pub fn new(keep: BTreeMap<String, Duration>, plan: &Plan) -> Result<Self> {
         let droppable = droppable(plan);
         for table in keep.keys() {
@@ -35,7 +37,7 @@ impl Retention {
         Ok(Self(keep))
     }
 
-    /// Drops what is due of a table's rows in these log partitions; whether anything was.
+    /// Drops expired rows of a table in these log partitions. Returns whether there were any.
     pub(crate) async fn apply(&self, store: &mut DeltaStore, partitions: &[u32]) -> Result<bool> {
         let Some(keep) = self.0.get(&store.spec().name) else { return Ok(false) };
         let column = time_column(store.spec().layout);
@@ -45,7 +47,8 @@ impl Retention {
             file.partition_value(PARTITION)
                 .is_some_and(|p| partitions.iter().any(|mine| mine.to_string() == p))
         };
-        // Files of one segment go together: a window may have parts in each of them.
+        // Files of one segment are dropped together: a window may have partial aggregates in each
+        // of them.
         let mut ends: BTreeMap<String, DateTime<Utc>> = BTreeMap::new();
         for file in &files {
             if let Some(time) = latest(file, column) {
@@ -64,13 +67,13 @@ impl Retention {
     }
 }
 
-/// Tables from which rows may go: windows, and raw tables of which all that is kept is windows in
-/// parts and windows of several tables, which are final then.
+/// Tables whose rows can be dropped: windowed tables, and raw tables that only partial aggregates
+/// and joined windows are computed from.
 fn droppable(plan: &Plan) -> Vec<&str> {
     let stored = |planned: &&Planned| planned.pipeline.stored;
     let with_partials = |planned: &Planned| !planned.spec.partials.is_empty();
-    // Where no window is made of a raw table alone, views read all of it: what was said of a node
-    // years ago holds still.
+    // If no window is computed from a raw table alone, views read all of it: what was reported of a
+    // node years ago still holds.
     let only_in_parts = |group: &&Group| {
         group.keyed.is_empty() && !group.windowed.is_empty() && group.windowed.iter().all(with_partials)
     };
@@ -95,8 +98,8 @@ fn latest(file: &DataFile, column: &str) -> Option<DateTime<Utc>> {
     Some(time.with_timezone(&Utc))
 }
 
-/// Rows before it may go. A clock that runs ahead must not take the past with it: nothing counts as
-/// newer than now.
+/// Rows before this time can be dropped. A clock that runs ahead must not delete history, so
+/// nothing counts as newer than now.
 fn cutoff(files: &[DataFile], column: &str, keep: Duration, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let newest = files.iter().filter_map(|file| latest(file, column)).max()?;
     newest.min(now).checked_sub_signed(keep)

@@ -1,4 +1,4 @@
-//! Which partitions a runner keeps: they come and go as the group's members do.
+//! Assignment: which log partitions a runner owns, as members of its consumer group come and go.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::error::{LakeError, Result};
 use crate::maintenance;
 use crate::state::GroupState;
 
-/// How often it is noted how far each partition is.
+/// How often the progress of each partition is recorded.
 const NOTE_EVERY: Duration = Duration::from_millis(500);
 
 impl Runner {
-    /// Takes part in the group and reads each partition once, see [`Runner::read_partitions`].
+    /// Polls the group and reads each partition once, see [`Runner::read_partitions`].
     pub(super) async fn read_or_rejoin(&mut self, wait: Duration) -> Result<u64> {
         let read = async {
             self.rebalance(wait).await?;
@@ -32,7 +32,7 @@ impl Runner {
         }
     }
 
-    /// Puts together what is committed, of topics that several processes may keep.
+    /// Updates joined tables with what is committed, by this process and others.
     pub(super) async fn update_joined_or_rejoin(&mut self) -> Result<()> {
         self.lake.refresh_snapshots().await?;
         match self.lake.update_joined().await {
@@ -56,7 +56,7 @@ impl Runner {
         Ok(())
     }
 
-    /// As [`Self::flush_or_rejoin`], and what background work is due.
+    /// As [`Self::flush_or_rejoin`], followed by maintenance that is due.
     pub(super) async fn flush_and_maintain_or_rejoin(&mut self) -> Result<()> {
         self.flush_or_rejoin().await?;
         match maintenance::run_due(&mut self.lake, &self.pace.maintenance).await {
@@ -65,7 +65,7 @@ impl Runner {
         }
     }
 
-    /// Hears what changed in the groups; after `wait`, if there is nothing to poll_members.
+    /// Polls the groups for rebalances; once more after `wait` if there are none.
     pub(super) async fn rebalance(&mut self, wait: Duration) -> Result<()> {
         if !self.poll_members().await? && !wait.is_zero() {
             tokio::time::sleep(wait).await;
@@ -90,7 +90,8 @@ impl Runner {
             match share {
                 Share::Gained(gained) => {
                     if let Err(e) = self.attach_partitions(gained).await {
-                        // Told only once: a share that could not be taken is taken by joining anew.
+                        // The event comes only once. If the partitions could not be attached,
+                        // joining again gets them.
                         self.rejoin_group().await?;
                         return Err(e);
                     }
@@ -109,13 +110,13 @@ impl Runner {
         self.partitions =
             self.log.topics()?.into_iter().map(|(name, config)| (name, config.partitions)).collect();
         for (topic, partitions) in by_topic(&gained) {
-            // The log is asked first: where it cannot be reached nothing is claimed yet.
+            // Ask the log first: if it cannot be reached, nothing is claimed yet.
             let at = |partition: &u32| TopicPartition { topic: topic.clone(), partition: *partition };
             let extents: Vec<Extent> =
                 partitions.iter().map(|p| self.log.extent(&at(p))).collect::<Result<_, LogError>>()?;
             let starts = self.lake.attach(&topic, &partitions).await?;
             for ((partition, extent), next) in partitions.iter().zip(extents).zip(starts) {
-                // A new lake begins with what the log still holds; one with history must not skip
+                // A new lake starts with what the log still holds. One with history must not skip
                 // what is gone.
                 if next > 0 && next < extent.start {
                     return Err(LakeError::Refused(format!(
@@ -136,8 +137,7 @@ impl Runner {
                 self.cursors.push(Cursor { at: at(partition), next, end: extent.end });
             }
         }
-        // Who waits for this one to have done its share hears it from the group, also where there
-        // is nothing to do.
+        // Commit offsets even without new records: other processes wait for them in the group.
         self.moved = true;
         self.cursors.sort_by(|a, b| a.at.cmp(&b.at));
         Ok(())
@@ -151,9 +151,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Another process took over what this one thought its own: it leaves the group, drops what it
-    /// had not committed, and comes back as a new member. What it drops is read again by whoever
-    /// keeps the partition now.
+    /// Another process claimed a partition of this one. Drops what is not committed, leaves the
+    /// group, and comes back as a new member. The partition's owner reads the dropped records
+    /// again.
     async fn rejoin(&mut self, fenced: LakeError) -> Result<()> {
         if !self.lake.is_shared() {
             return Err(fenced);
@@ -171,7 +171,7 @@ impl Runner {
         self.join()
     }
 
-    /// Where every partition with tables ends now.
+    /// Where each partition that has tables ends now.
     pub(super) fn ends(&self) -> Result<Vec<(TopicPartition, u64)>> {
         let mut ends = Vec::new();
         for (topic, config) in self.log.topics()? {
@@ -186,7 +186,7 @@ impl Runner {
         Ok(ends)
     }
 
-    /// Whether everything below `ends` is in the tables, whoever brought it there.
+    /// Whether everything below `ends` is in the tables, by this process or another.
     pub(super) fn reached(&self, ends: &[(TopicPartition, u64)]) -> Result<bool> {
         for (at, end) in ends {
             let reached = match self.cursors.iter().find(|cursor| cursor.at == *at) {
@@ -203,7 +203,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// Notes how far each partition is, now and then: it takes a look through all states.
+    /// Records the progress of each partition, at most every [`NOTE_EVERY`]: it visits all states.
     pub(super) fn note_partitions(&mut self) {
         if self.noted.elapsed() < NOTE_EVERY {
             return;

@@ -1,5 +1,5 @@
-//! Records of a partition that are not taken in there: nobody can read them, their time is out of
-//! bounds, or they belong to another partition.
+//! Dead letters and misplaced records: what a partition holds that cannot be absorbed there,
+//! because it cannot be decoded, its time is out of range, or it belongs to another partition.
 
 use tidegate_events::v1::{DeadLetter, Envelope};
 use tidegate_events::{Event, SchemaId};
@@ -8,21 +8,21 @@ use tidegate_log::{Batch, EventLog, Producer, Record, TopicPartition, partition_
 use super::CONSUMER_GROUP;
 use crate::error::{LakeError, Result};
 
-/// At most this much of an undecodable record is kept in its dead letter.
+/// At most this many bytes of an undecodable record are kept in its dead letter.
 const RAW_BYTES: usize = 4096;
 
-/// What one read of a partition set aside. It is in the log before the read counts as taken in.
+/// Records of one read that go elsewhere. They are in the log before the read counts as absorbed.
 ///
-/// After a crash in between, the same records are set aside once more: as the same events, which
-/// tables count once.
+/// After a crash in between they are appended once more, as the same events, which tables count
+/// once.
 pub(super) struct RecordRouter<'a> {
     from: &'a TopicPartition,
-    /// Partitions of the topic.
+    /// Number of partitions of the topic.
     partitions: u32,
     /// Records that became dead letters.
     pub dead: u64,
     pub misplaced: u64,
-    /// Records to append: where, the offset of the first, and all of them.
+    /// Records to append: the partition, the offset of the first, and all of them.
     batches: Vec<(TopicPartition, u64, Vec<Record>)>,
 }
 
@@ -31,8 +31,8 @@ impl<'a> RecordRouter<'a> {
         Self { from, partitions, dead: 0, misplaced: 0, batches: Vec::new() }
     }
 
-    /// Whether all events of its key are in this partition. Producers other than ours may have
-    /// spread them otherwise.
+    /// Whether all events of its key are in this partition. Foreign producers may have partitioned
+    /// them differently.
     pub fn belongs_here(&self, event: &Event) -> bool {
         if self.partitions <= 1 {
             return true;
@@ -42,7 +42,7 @@ impl<'a> RecordRouter<'a> {
         key.ends_with('/') || partition_for(key.as_bytes(), self.partitions) == self.from.partition
     }
 
-    /// An event of a key that belongs elsewhere goes there, in the same topic, as it is.
+    /// Routes an event to the partition of its key, in the same topic, unchanged.
     pub fn misplaced(&mut self, offset: u64, event: &Event, record: Record) {
         self.misplaced += 1;
         let key = event.key();
@@ -51,8 +51,8 @@ impl<'a> RecordRouter<'a> {
         self.add(to, offset, Record { key: key.into(), ..record });
     }
 
-    /// A record that cannot be used goes to the dead-letter topic with its place; the pipeline goes
-    /// on. `at_ms`: its time, if that can be.
+    /// Routes a record that cannot be used to the dead-letter topic, with its position. The
+    /// pipeline goes on. `at_ms` is its time, if it has a valid one.
     pub fn dead_letter(
         &mut self,
         offset: u64,
@@ -101,7 +101,7 @@ impl<'a> RecordRouter<'a> {
         }
     }
 
-    /// Appends what was set aside, once for each run of records.
+    /// Appends the records, in one batch per target.
     pub fn append(self, log: &dyn EventLog) -> Result<()> {
         let TopicPartition { topic, partition } = self.from;
         for (to, offset, records) in self.batches {

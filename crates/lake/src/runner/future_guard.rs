@@ -1,23 +1,23 @@
-//! Events of a time that has not come, or that no calendar has: taken in, each would make windows
-//! up to then be computed, and its cluster be known up to then.
+//! Future guard: rejects events whose time lies in the future or in no calendar. If absorbed, such
+//! an event would make windows up to that time be computed, and move its cluster's watermark there.
 
 use tidegate_events::Event;
 
-/// So much may a clock be ahead, or a time zone be taken for another.
+/// How far a clock may be ahead, which also covers a mistaken time zone.
 pub(super) const MAX_AHEAD_MS: i64 = 86_400_000;
 /// The years 1 to 9999, ms.
 const YEARS_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
 
-/// Why an event is not taken in.
+/// Why an event is rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OutOfRange {
     pub code: &'static str,
     pub reason: String,
 }
 
-/// Whether an event reaches further than [`MAX_AHEAD_MS`] beyond when it was observed. Where its
-/// observer's clock is ahead as well, or its observer tells no time, `now_ms` counts, the clock of
-/// who takes it in.
+/// Rejects an event that reaches more than [`MAX_AHEAD_MS`] beyond the time it was observed. If the
+/// observer's clock is ahead as well, or the observer gives no time, `now_ms`, the clock of this
+/// process, counts.
 pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
     if let Event::DeadLetter(_) = event {
         return None;
@@ -29,7 +29,7 @@ pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
     }
     let told_ms = event.envelope().map_or(0, |envelope| envelope.observed_time_ms);
     let observed_ms = if told_ms > 0 { told_ms.min(now_ms) } else { now_ms };
-    // A price is entered for times to come; what counts is when.
+    // A price may hold from a future time. What counts is when it was entered.
     let at_ms = match event {
         Event::Capacity(price) => price.entered_ms.unwrap_or(to_ms),
         _ => to_ms,
@@ -47,7 +47,7 @@ pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
     })
 }
 
-/// Until when an event speaks of things, ms.
+/// The latest time an event speaks for, ms.
 fn reach_ms(event: &Event) -> i64 {
     let from_ms = event.event_time_ms();
     let ms = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -91,10 +91,11 @@ mod tests {
     fn an_event_may_be_a_day_ahead_of_its_observer() {
         assert_eq!(code(&job(NOW_MS + DAY_MS, NOW_MS)), None);
         assert_eq!(code(&job(NOW_MS + DAY_MS + 1, NOW_MS)), Some("TIME_AHEAD"));
-        // History, whoever observed it and whenever; and history of a clock that was wrong then.
+        // History, whenever it was observed; then history of a clock that was wrong at the time.
         assert_eq!(code(&job(NOW_MS - 900 * DAY_MS, NOW_MS)), None);
         assert_eq!(code(&job(NOW_MS - 900 * DAY_MS, NOW_MS - 902 * DAY_MS)), Some("TIME_AHEAD"));
-        // Nobody says when it was observed; the observer's clock is as wrong as the event.
+        // An event without an observed time; an event whose observer's clock is as wrong as the
+        // event.
         assert_eq!(code(&job(NOW_MS + 2 * DAY_MS, 0)), Some("TIME_AHEAD"));
         assert_eq!(code(&job(NOW_MS + 2 * DAY_MS, NOW_MS + 2 * DAY_MS)), Some("TIME_AHEAD"));
     }

@@ -1,5 +1,5 @@
-//! Reads the log and keeps the lake up to date: in one read_partitions ([`Runner::catch_up`]) or for good
-//! ([`Runner::run`]).
+//! Runner: reads the log and keeps the lake up to date, until it has caught up
+//! ([`Runner::catch_up`]) or until it is stopped ([`Runner::run`]).
 
 mod assignment;
 mod dead_letter;
@@ -21,30 +21,29 @@ use crate::maintenance::{self, Maintenance};
 use crate::raw::samples::{SAMPLES_PER_EVENT, weight};
 use dead_letter::RecordRouter;
 
-/// Consumer group under which progress is noted in a log, for display and to hold retention back;
-/// where several lakes may be of one log, the first part of its name.
+/// Consumer group that commits progress to the log, for display and to hold log retention back. If
+/// several lakes read one log, this is the prefix of their groups' names.
 pub const CONSUMER_GROUP: &str = "tidegate-lake";
 /// How long a runner that found nothing to read waits before it looks again.
 const IDLE: Duration = Duration::from_millis(100);
-/// How long a topic that was there may be unknown: brokers are starting.
+/// How long a topic may stay unknown while brokers start.
 const STARTING: Duration = Duration::from_secs(30);
 /// How often records past their topic's retention are dropped from the log.
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 
-/// How the runner paces itself.
+/// How often the runner does what.
 #[derive(Debug, Clone)]
 pub struct Pace {
     /// Payload bytes read from a partition at a time.
     pub read_bytes: usize,
-    /// Events taken in before they are committed; bounds memory. [`SAMPLES_PER_EVENT`] samples
-    /// count as one.
+    /// Events absorbed before they are committed; bounds memory. [`SAMPLES_PER_EVENT`] samples
+    /// count as one event.
     pub flush_events: u64,
-    /// Longest time taken-in events stay uncommitted while running for good.
+    /// Longest time that absorbed events stay uncommitted in [`Runner::run`].
     pub flush_every: Duration,
-    /// How often, while running for good, tables of several topics are put together from what is
-    /// committed.
+    /// How often joined tables are updated in [`Runner::run`].
     pub joined_every: Duration,
-    /// How often queries get to see new events; `None` where nobody asks.
+    /// How often queries see new events; `None` if there are no queries.
     pub refresh_every: Option<Duration>,
     pub maintenance: Maintenance,
 }
@@ -67,30 +66,29 @@ impl Default for Pace {
 pub struct Progress {
     pub records: u64,
     pub undecodable: u64,
-    /// Records that stood in another partition than their key belongs to, and were passed on to
-    /// that one.
+    /// Records found in another partition than that of their key, and routed to it.
     pub misplaced: u64,
     pub commits: u64,
     pub files: u64,
     pub bytes: u64,
-    /// Records in the log that were not read yet when last looked.
+    /// Records in the log that were not read yet at the last look.
     pub behind: u64,
-    /// Log partitions this process keeps, as of when last looked.
+    /// Log partitions that this process owns, as of the last look.
     pub partitions: Vec<PartitionProgress>,
-    /// How often partitions came, went, or were lost.
+    /// How often partitions were assigned, revoked or lost.
     pub rebalances: u64,
-    /// How often a commit was refused because another process had taken over.
+    /// How often a commit was refused because another process had claimed the partition.
     pub fenced: u64,
 }
 
-/// How far a partition was taken in.
+/// Progress of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionProgress {
     pub at: TopicPartition,
-    /// Offset of the next record to read, and where the partition ends.
+    /// Offset of the next record to read, and end of the partition.
     pub next: u64,
     pub end: u64,
-    /// Newest event time taken in, ms since the epoch.
+    /// Newest event time absorbed, ms since the epoch.
     pub watermark_ms: Option<i64>,
 }
 
@@ -100,17 +98,17 @@ pub struct Runner {
     group: String,
     lake: Lake,
     pace: Pace,
-    /// Of the group of each topic.
+    /// Membership in the consumer group of each topic.
     members: Vec<(&'static str, Box<dyn Member>)>,
     cursors: Vec<Cursor>,
-    /// Partitions of each topic, those of others too.
+    /// Number of partitions of each topic, over all processes.
     partitions: HashMap<String, u32>,
-    /// Events taken in and not committed, in samples, see [`weight`].
+    /// Events absorbed and not committed, measured in samples, see [`weight`].
     unflushed: u64,
-    /// A cursor moved since the group was last told.
+    /// A cursor moved since offsets were last committed to the group.
     moved: bool,
     progress: Progress,
-    /// When the partitions' progress was last noted.
+    /// When the progress of partitions was last recorded.
     noted: Instant,
 }
 
@@ -121,12 +119,12 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// Joins those who keep this lake, for every topic it has tables for; creates nothing in the
-    /// log.
+    /// Joins the consumer groups of this lake, one for every topic that has tables. Creates nothing
+    /// in the log.
     ///
-    /// Each lake has groups of its own: in one group, two lakes would get half of the log each. And
-    /// each topic has a group of its own, so that its partitions are spread evenly whatever becomes
-    /// of the others.
+    /// Each lake has its own groups: in one group, two lakes would get half of the log each. Each
+    /// topic has its own group, so that its partitions are spread evenly whatever happens to the
+    /// others.
     pub async fn start(log: Arc<dyn EventLog>, group: &str, lake: Lake, pace: Pace) -> Result<Self> {
         let mut runner = Self::new(log, group, lake, pace);
         runner.join()?;
@@ -134,7 +132,7 @@ impl Runner {
         Ok(runner)
     }
 
-    /// Takes all partitions, whatever group reads them: for a lake that nobody else keeps.
+    /// Takes all partitions, without joining a group: for a lake with one writer.
     pub async fn start_alone(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
         let mut runner = Self::new(log, CONSUMER_GROUP, lake, pace);
         for topic in topics() {
@@ -161,7 +159,7 @@ impl Runner {
         }
     }
 
-    /// Where queries get their tables from.
+    /// Source of the catalogs that queries use.
     pub fn catalog(&self) -> CatalogSource {
         self.lake.catalog()
     }
@@ -174,11 +172,11 @@ impl Runner {
         &self.progress
     }
 
-    /// Takes in everything the log holds and commits it. `on_progress` is told of the progress.
+    /// Absorbs and commits everything in the log. Calls `on_progress` after each round.
     ///
-    /// Where others keep partitions too, it is over when all have committed what the log held at
-    /// the beginning, and windows of several tables are put together of that, so that somebody is
-    /// left to take over from whoever dies.
+    /// If other processes write too, it returns when all of them have committed what the log held
+    /// at the start, and joined tables are up to date with it. Until then each process stays to
+    /// take over from one that dies.
     pub async fn catch_up(&mut self, on_progress: &mut (dyn FnMut(&Progress) + Send)) -> Result<Progress> {
         let mut last_contact = Instant::now();
         let ends = loop {
@@ -224,8 +222,8 @@ impl Runner {
         Ok(self.progress.clone())
     }
 
-    /// Keeps up with the log until told to stop, then commits what is left. Never returns early but
-    /// on an error; that the log cannot be reached is waited for, while queries go on.
+    /// Keeps up with the log until stopped, then commits what is left. Returns early only on an
+    /// error. If the log cannot be reached it waits, and queries go on.
     pub async fn run(
         &mut self,
         mut stop: watch::Receiver<bool>,
@@ -280,14 +278,14 @@ impl Runner {
         self.update_joined_or_rejoin().await
     }
 
-    /// Compacts, applies retention and deletes unreferenced files, as far as it is due.
+    /// Compacts, applies retention and deletes unreferenced files, if due.
     pub async fn maintain(&mut self) -> Result<()> {
         self.apply_retention().await?;
         maintenance::run_due(&mut self.lake, &self.pace.maintenance).await
     }
 
-    /// Drops records past retention that every group has passed. One process does it: who keeps the
-    /// first partition.
+    /// Drops records past retention that every consumer group has passed. One process does it: the
+    /// owner of the first partition.
     async fn apply_retention(&self) -> Result<()> {
         let first =
             |cursor: &Cursor| cursor.at.topic == SchemaId::JobEvent.topic() && cursor.at.partition == 0;
@@ -351,8 +349,8 @@ impl Runner {
             .map_err(Into::into)
     }
 
-    /// Where an interrupted flush of this partition ended: the first flush after a restart must end
-    /// there as well.
+    /// Where an interrupted flush of this partition ended. The first flush after a restart must end
+    /// there too.
     fn recovery_end(&self, at: &TopicPartition) -> Option<u64> {
         let here =
             self.lake.states().filter(|s| s.partition == at.partition && s.raw().schema.topic() == at.topic);
@@ -395,7 +393,7 @@ impl Runner {
         for (topic, member) in &mut self.members {
             let here = self.cursors.iter().filter(|cursor| cursor.at.topic == *topic);
             match member.commit(&here.map(|c| (c.at.clone(), c.next)).collect::<Vec<_>>()) {
-                // The tables have it; the group is told with the next flush.
+                // The tables have it. The group gets it with the next flush.
                 Err(away) if away.is_passing() => self.moved = true,
                 committed => committed?,
             }
@@ -404,8 +402,8 @@ impl Runner {
     }
 }
 
-/// The consumer group of those who keep a lake's part of one topic. A log that one process has to
-/// itself has one group, of which the log has always known.
+/// Consumer group for one topic of a lake. A log that one process has to itself uses a single group
+/// for all topics.
 pub fn topic_group(group: &str, topic: &str) -> String {
     match group {
         CONSUMER_GROUP => group.into(),

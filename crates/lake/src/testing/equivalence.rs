@@ -1,7 +1,7 @@
-//! Runs the same events through the lake in five ways that must give the same bytes.
+//! Equivalence harness: delivers the same events in five ways, which must all give the same bytes.
 //!
-//! `tidegate pipeline test` and the lake's own tests use it: whatever a pipeline is, streaming,
-//! history, restarts and disorder must not show in its result.
+//! `tidegate pipeline test` and the lake's own tests use it. Streaming, backfill, restarts and
+//! disorder must not show in a pipeline's result.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,19 @@ use crate::lake::{Lake, Sharing};
 use crate::pipeline::plan::Plan;
 use crate::table::window_revisions;
 
-/// One way of getting events into the lake.
+/// How events are delivered to the lake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Delivery {
-    /// All at once, one commit: history.
+    /// All at once with one commit, as in a backfill.
     OneShot,
-    /// In order of event time, a commit after each hour that has events.
+    /// In order of event time, with a commit after each hour that has events.
     WindowByWindow,
-    /// Cut at random places, with commits and refreshes at random.
+    /// Cut at random places, with random commits and refreshes.
     RandomCuts,
-    /// Like random cuts, and the process dies inside a commit and starts again, over and over.
+    /// Like random cuts, while the process repeatedly dies inside a commit and restarts.
     KilledAndResumed,
-    /// Every event delayed at random by up to an hour, one in ten by up to three days; one in five
-    /// delivered twice.
+    /// Every event is delayed at random by up to an hour, one in ten by up to three days, and one
+    /// in five is delivered twice.
     ShuffledWithDuplicates,
 }
 
@@ -54,16 +54,16 @@ pub enum ViewSelection<'a> {
     Only(&'a str),
 }
 
-/// TableContents of every table, rows in order of all columns.
+/// Rows of every table, sorted by all columns.
 pub type TableContents = BTreeMap<String, RecordBatch>;
 
 const HOUR_MS: i64 = 3_600_000;
 const LATEST_MS: i64 = 72 * HOUR_MS;
 
-/// Feeds `events` to a fresh lake below `root` in one of the ways and reads every table back.
+/// Delivers `events` to a new lake below `root` and reads every table back.
 ///
-/// The events stand for one log partition; they are numbered in the order in which they arrive.
-/// Of the views only `views` are read: to plan all of them takes longer than everything else.
+/// All events go to one log partition, numbered in order of arrival. Only the views in `views` are
+/// read: planning all of them takes longer than everything else.
 pub async fn tables_after(
     plan: &Plan,
     root: &Url,
@@ -93,7 +93,7 @@ pub async fn tables_after(
     let catalog = lake.catalog().current();
     let committed = committed_catalog(root, plan, Limits::default()).await?;
     let mut shown = read(&catalog, |name| !catalog.views.contains(name)).await?;
-    // ViewSelection follow from these, so this compares all that queries see.
+    // Views are computed from these tables, so this compares everything that queries see.
     if shown != read(&committed, |name| !committed.views.contains(name)).await? {
         return Err(LakeError::Refused(format!(
             "{delivery:?}: what queries see differs from what is committed"
@@ -107,7 +107,7 @@ pub async fn tables_after(
     Ok(shown)
 }
 
-/// Ends of the stretches after which something is committed.
+/// Where the events are cut: something is committed after each cut.
 fn cuts(arrivals: &[Event], delivery: Delivery, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let mut cuts = match delivery {
         Delivery::OneShot => Vec::new(),
@@ -145,8 +145,7 @@ impl Feed<'_> {
             self.absorb(&mut lake, next..end).await?;
             next = next.max(end);
             if recovery.is_none() && delivery == Delivery::KilledAndResumed && self.rng.random_bool(0.7) {
-                // Die after some of the commits of this flush, then come back and find out how far
-                // it got.
+                // Die after some commits of this flush, then restart and find out how far it got.
                 let most = self.plan.tables().len() as u64;
                 lake.interrupt_flush_after(self.rng.random_range(0..most));
                 let interrupted = flush(&mut lake).await.is_err();
@@ -158,7 +157,7 @@ impl Feed<'_> {
             } else if delivery == Delivery::RandomCuts && recovery.is_none() && self.rng.random_bool(0.3) {
                 lake.refresh().await?;
             } else if delivery == Delivery::WindowByWindow && self.rng.random_bool(0.9) {
-                // Windows of several topics are put together less often than tables are committed.
+                // Joined tables are updated less often than tables are committed.
                 lake.flush().await?;
             } else {
                 flush(&mut lake).await?;
@@ -202,7 +201,7 @@ async fn flush(lake: &mut Lake) -> Result<()> {
     Ok(())
 }
 
-/// TableContents of every table of a catalog.
+/// Reads every table of a catalog.
 pub async fn read_tables(catalog: &Catalog) -> Result<TableContents> {
     read(catalog, |_| true).await
 }
@@ -213,7 +212,7 @@ async fn read(catalog: &Catalog, is_wanted: impl Fn(&str) -> bool) -> Result<Tab
     catalog.register(&ctx)?;
     let mut contents = TableContents::new();
     for (name, spec) in &catalog.specs {
-        // How often a window was revised is what the ways differ in.
+        // The number of revisions depends on the delivery.
         if *name == window_revisions().name || !is_wanted(name) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Nodes, jobs, devices that are held, training steps, and readings of GPUs.
+//! Nodes, jobs, held devices, training steps and GPU samples.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -8,9 +8,9 @@ use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, Nod
 
 use super::{HOUR_MS, MINUTE_MS, START_MS, Timeline, envelope, job_event};
 
-/// Nodes of the cluster with a scheduler, and their GPUs.
+/// Nodes of the cluster that has a scheduler, and their GPUs.
 const NODES: [(&str, u32); 3] = [("n0", 4), ("n1", 4), ("n2", 2)];
-/// An agent's batch: so many ticks of ten seconds.
+/// Ticks of ten seconds in an agent's batch.
 const TICKS: usize = 6;
 
 pub(super) fn emit(timeline: &mut Timeline, jobs: u32) {
@@ -123,7 +123,7 @@ fn samples(timeline: &mut Timeline, cluster: &str, node: &str, gpus: u32, at_ms:
     }));
 }
 
-/// A job that waits, runs once or more often, on whole GPUs of one node or of two.
+/// A job that waits and runs up to two times, on whole GPUs of one node.
 fn job(timeline: &mut Timeline, number: u32) {
     let id = format!("j{number}");
     let (node, most) = *NODES.choose(&mut timeline.rng).unwrap_or(&NODES[0]);
@@ -225,7 +225,7 @@ fn steps(timeline: &mut Timeline, job: &str, attempt: i64, node: &str, (from_ms,
     }
 }
 
-/// A device of a pod, of which no scheduler tells.
+/// A device held by a pod, which no scheduler reports.
 fn held_by_pod(timeline: &mut Timeline, pod: u32) {
     let from_ms = timeline.time();
     let to_ms = from_ms + timeline.rng.random_range(0..90 * MINUTE_MS);

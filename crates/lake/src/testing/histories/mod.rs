@@ -1,10 +1,9 @@
-//! Histories of every topic, for those who disturb the lake on purpose: crash points and `tidegate
-//! chaos log`.
+//! Generated histories of every topic, for crash tests and `tidegate chaos log`.
 //!
-//! All follows from the seed. Two clusters run across midnight, so that minutes, hours and days
-//! have something to sum: one with a scheduler, agents, training jobs and an autopilot, one with
-//! pods of which only the kubelet tells. Some events come late, some twice, and some records cannot
-//! be read, are of a time to come, or stand in a partition of others.
+//! Everything follows from the seed. Two clusters run across midnight, so that minutes, hours and
+//! days have something to sum: one with a scheduler, agents, training jobs and an autopilot, one
+//! with pods that only the kubelet reports. Some events are late, some are delivered twice, and
+//! some records cannot be decoded, lie in the future, or are in the wrong partition.
 
 mod cluster;
 mod operations;
@@ -21,23 +20,23 @@ use tidegate_log::{Record, TopicPartition, partition_for};
 const START_MS: i64 = 1_700_003_400_000;
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
-/// Something late, or emitted again, comes so long after it happened at most.
+/// Longest delay of a late or repeated event.
 pub const LATEST_MS: i64 = 30 * MINUTE_MS;
 
-/// What a history follows from.
+/// Parameters of a history.
 #[derive(Debug, Clone, Copy)]
 pub struct History {
     pub seed: u64,
     pub jobs: u32,
-    /// From 23:10 UTC on.
+    /// Duration from 23:10 UTC on.
     pub minutes: u32,
 }
 
-/// Records of each partition of each topic, in the order in which they are appended.
+/// Records of each partition of each topic, in append order.
 pub type Records = BTreeMap<TopicPartition, Vec<Record>>;
 
 impl History {
-    /// All that is emitted, in the order in which it is emitted.
+    /// All events, in the order in which they are emitted.
     pub fn events(&self) -> Vec<Event> {
         let mut timeline = Timeline {
             rng: ChaCha8Rng::seed_from_u64(self.seed),
@@ -50,8 +49,8 @@ impl History {
         timeline.emitted.into_iter().map(|(_, event)| event).collect()
     }
 
-    /// What is appended, where each topic has so many partitions. No two records are the same byte
-    /// for byte.
+    /// The records to append, with this many partitions per topic. No two records have the same
+    /// bytes.
     pub fn records(&self, partitions: u32) -> Result<Records, InvalidEvent> {
         let mut records = Records::new();
         for mut event in self.events() {
@@ -70,17 +69,16 @@ impl History {
     }
 }
 
-/// Events on the way from where they happen to the log.
+/// Events between their occurrence and the log.
 struct Timeline {
     rng: ChaCha8Rng,
     end_ms: i64,
-    /// When each is emitted.
+    /// Time of emission, ms, and event.
     emitted: Vec<(i64, Event)>,
 }
 
 impl Timeline {
-    /// An event that happens: most are emitted within two seconds, one in twenty late, one in
-    /// twenty twice.
+    /// Emits an event: most within two seconds, one in twenty late, one in twenty twice.
     fn emit(&mut self, mut event: Event) {
         let at_ms = event.event_time_ms();
         let envelope = event.envelope_mut();
@@ -98,7 +96,7 @@ impl Timeline {
         self.emitted.push((at_ms + delay_ms, event));
     }
 
-    /// Some time before the end.
+    /// A random time at least ten minutes before the end.
     fn time(&mut self) -> i64 {
         self.rng.random_range(START_MS..self.end_ms - 10 * MINUTE_MS)
     }
@@ -117,8 +115,8 @@ fn job_event(cluster: &str, job: &str, kind: JobEventKind, at_ms: i64) -> JobEve
     }
 }
 
-/// Amid the jobs: what nobody can read, what a clock years ahead emitted, and what another program
-/// put into the wrong partition.
+/// Adds records that cannot be decoded, come from a clock years ahead, or are in the wrong
+/// partition.
 fn strange(records: &mut Records, partitions: u32, seed: u64) -> Result<(), InvalidEvent> {
     let topic = SchemaId::JobEvent.topic();
     let mut ahead =

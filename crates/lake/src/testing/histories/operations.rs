@@ -1,5 +1,5 @@
-//! What schedulers and people set, and what Tidegate itself writes: capacity, prices, pool samples,
-//! signals, forecasts, actions of the autopilot, dead letters.
+//! What schedulers and people configure, and what Tidegate itself writes: capacity, prices, pool
+//! samples, signals, forecasts, autopilot actions, dead letters.
 
 use rand::Rng;
 use tidegate_events::Event;
@@ -96,7 +96,7 @@ fn pool_sample(timeline: &mut Timeline, at_ms: i64) {
     }
 }
 
-/// One of each kind that Tidegate's operator makes.
+/// One signal of each kind.
 fn signals(timeline: &mut Timeline, at_ms: i64) {
     let number = ((at_ms - START_MS) / (30 * MINUTE_MS)) as u32;
     let (job, node) = (format!("j{}", number % 4), format!("n{}", number % 3));
@@ -210,7 +210,7 @@ fn forecast(timeline: &mut Timeline, at_ms: i64) {
     }
 }
 
-/// An action from plan to score, a step each ten seconds.
+/// An action from plan to score, one step every ten seconds.
 fn autopilot(timeline: &mut Timeline, at_ms: i64) {
     use AutopilotEventKind as Kind;
     let action = format!("a{at_ms}");
