@@ -1,6 +1,6 @@
-//! `gathered(value)`: all values of a group as a list, in an order of their own.
+//! `gathered(value)`: all values of a group as a sorted list.
 //!
-//! `array_agg()` keeps the order in which rows come, which nobody promises. This one sorts, so the
+//! `array_agg()` keeps the order of the rows, which is not deterministic. This one sorts, so the
 //! list is a function of the set of rows.
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl AggregateUDFImpl for Gathered {
     }
 }
 
-/// Gathers as `array_agg()` does, and sorts when the group is done.
+/// Collects as `array_agg()` does, and sorts when the group is complete.
 #[derive(Debug)]
 struct Sorting {
     unsorted: Box<dyn Accumulator>,
@@ -81,7 +81,7 @@ impl Accumulator for Sorting {
     }
 }
 
-/// A list of one group, its values in order.
+/// Sorts the values of a list of one group.
 fn sorted(list: &ListArray) -> Result<ListArray> {
     if list.is_null(0) {
         return Ok(list.clone());

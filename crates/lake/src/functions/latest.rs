@@ -1,8 +1,7 @@
-//! `latest(value, time)`: the value a thing had last, independent of the order in which rows
-//! arrive.
+//! `latest(value, time)`: the value with the greatest time, whatever the order of the rows.
 //!
-//! Ties on time are broken by the greater value, so the result is a function of the set of rows.
-//! That is what `last_value` cannot promise and what makes streaming and history agree.
+//! Of equal times the greater value wins, so the result is a function of the set of rows.
+//! `last_value` cannot promise that, and it is what makes streaming and backfill agree.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -78,7 +77,7 @@ fn groups(value_type: &DataType) -> Result<Box<dyn GroupsAccumulator + Sync>> {
     }
 }
 
-/// A kind of value the aggregate can hold.
+/// A type of value that the aggregate supports.
 trait Value: Ord + Send + Sync + Sized + 'static {
     type Column: Clone;
     type Ref<'a>: Copy;
@@ -140,7 +139,7 @@ impl Value for Box<str> {
     }
 }
 
-/// Per group: the best (time, value) seen.
+/// Per group, the time and value that win so far.
 struct LatestByGroup<V> {
     best: Vec<Option<(i64, V)>>,
     heap_bytes: usize,
@@ -163,8 +162,7 @@ impl<V: Value> LatestByGroup<V> {
         if !better {
             return;
         }
-        // Most repeats carry the value already held; then only the time moves and nothing is
-        // allocated.
+        // Most rows repeat the current value. Then only the time changes, and nothing is allocated.
         match slot {
             Some((at, held)) if V::compare(held, value).is_eq() => *at = time,
             _ => {
@@ -227,7 +225,7 @@ impl<V: Value> GroupsAccumulator for LatestByGroup<V> {
     }
 }
 
-/// An aggregate without GROUP BY: one group.
+/// An aggregate without GROUP BY: a single group.
 pub(crate) struct SingleGroup {
     pub(crate) groups: Box<dyn GroupsAccumulator + Sync>,
 }

@@ -1,5 +1,5 @@
-//! SQL functions of the lake. All are immutable: same arguments, same result, on any machine at any
-//! time.
+//! SQL functions of the lake. All are immutable: the same arguments give the same result, on any
+//! machine at any time.
 
 mod gathered;
 mod latest;
@@ -17,8 +17,7 @@ use self::occupancy::function::Occupancy;
 use self::quantiles::OrderStatistic;
 use self::sweep::SweepAggregate;
 
-/// Name, usage and meaning of every function added to SQL, for `describe functions` and the
-/// reference.
+/// Name, usage and description of every function added to SQL, for the reference.
 pub const DOCS: [(&str, &str, &str); 20] = [
     (
         "gpu_ms",
@@ -109,7 +108,7 @@ pub const DOCS: [(&str, &str, &str); 20] = [
     ),
 ];
 
-/// Adds the lake's functions to a session.
+/// Registers the functions in a session.
 pub fn register(ctx: &SessionContext) {
     for function in scalar::functions() {
         ctx.register_udf(ScalarUDF::from(function));

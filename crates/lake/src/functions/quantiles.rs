@@ -1,10 +1,10 @@
-//! `quantiles(value, q, …)` and `mad(value)`: exact order statistics, several from one pass over
-//! the rows.
+//! `quantiles(value, q, …)` and `mad(value)`: exact order statistics, several in one pass over the
+//! rows.
 //!
-//! The values of a group are kept as they come and put in order when the group is done, so the
-//! result is a function of the set of rows. A quantile between two values lies between them in
-//! proportion (R-7 of Hyndman and Fan 1996, "Sample Quantiles in Statistical Packages": what
-//! spreadsheets, NumPy and `percentile_cont` do).
+//! The values of a group are collected and sorted when the group is complete, so the result is a
+//! function of the set of rows. A quantile between two values is interpolated linearly: type R-7 of
+//! Hyndman and Fan 1996, "Sample Quantiles in Statistical Packages", which spreadsheets, NumPy and
+//! `percentile_cont` use.
 
 use std::sync::Arc;
 
@@ -30,18 +30,18 @@ pub struct OrderStatistic {
     signature: Signature,
 }
 
-/// What is statistic of the values of a group.
+/// What is computed from the values of a group.
 #[derive(Debug, Clone)]
 enum Statistic {
     /// A list of quantiles at these ranks, 0 to 1.
     Quantiles(Vec<f64>),
-    /// Median of the distances from the median.
+    /// Median absolute deviation from the median.
     Mad,
 }
 
 const QUANTILES: &str = "quantiles";
 const MAD: &str = "mad";
-/// Dictionary that one call may ask for.
+/// Ranks that one call may ask for.
 const MAX_RANKS: usize = 16;
 
 impl OrderStatistic {
@@ -112,11 +112,11 @@ impl AggregateUDFImpl for OrderStatistic {
     }
 }
 
-/// The values of each group, without NULLs and what is no number.
+/// The values of each group, without NULL and NaN.
 struct ValuesByGroup {
     statistic: Statistic,
     values: Vec<Vec<f64>>,
-    /// Values in all groups.
+    /// Number of values in all groups.
     held: usize,
 }
 
@@ -202,12 +202,12 @@ impl GroupsAccumulator for ValuesByGroup {
     }
 
     fn size(&self) -> usize {
-        // Vectors grow by doubling: about a quarter of what they have room for is not used.
+        // Vectors grow by doubling, so about a quarter of their capacity is unused.
         self.values.capacity() * size_of::<Vec<f64>>() + self.held * size_of::<f64>() * 4 / 3
     }
 }
 
-/// The values at ranks 0 to 1; `None` of no values. Puts them partly in order.
+/// Values at these ranks, 0 to 1; `None` if there are no values. Partly sorts them.
 fn quantiles(values: &mut [f64], ranks: &[f64]) -> Option<Vec<f64>> {
     if values.is_empty() {
         return None;
@@ -215,7 +215,7 @@ fn quantiles(values: &mut [f64], ranks: &[f64]) -> Option<Vec<f64>> {
     let mut ascending: Vec<usize> = (0..ranks.len()).collect();
     ascending.sort_by(|a, b| ranks[*a].total_cmp(&ranks[*b]));
     let mut found = vec![0.0; ranks.len()];
-    // What is below one rank need not be looked at again for the next.
+    // Values below one rank need not be searched again for the next.
     let mut done = 0;
     for place in ascending {
         let at = ranks[place] * (values.len() - 1) as f64;
@@ -229,7 +229,7 @@ fn quantiles(values: &mut [f64], ranks: &[f64]) -> Option<Vec<f64>> {
     Some(found)
 }
 
-/// Median of the distances from the median; `None` of no values.
+/// Median absolute deviation; `None` if there are no values.
 fn mad(values: &mut [f64]) -> Option<f64> {
     let median = quantiles(values, &[0.5])?[0];
     values.iter_mut().for_each(|value| *value = (*value - median).abs());

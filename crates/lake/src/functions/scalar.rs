@@ -1,4 +1,4 @@
-//! Functions of one row.
+//! Scalar functions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl,
 use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
-/// All of them.
+/// All scalar functions.
 pub(super) fn functions() -> [Function; 12] {
     let time = timestamp_type();
     let int = DataType::Int64;
@@ -120,7 +120,7 @@ fn unix_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(out))
 }
 
-/// The difference of two rounded-down products, so that neighbouring parts meet without a gap.
+/// The difference of two rounded-down products, so that adjacent shares leave no gap.
 fn share_of(args: &[ArrayRef]) -> Result<ArrayRef> {
     let column = |place: usize| as_int64_array(&args[place]);
     let (whole, before, part, total) = (column(0)?, column(1)?, column(2)?, column(3)?);
@@ -139,7 +139,7 @@ fn share_of(args: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(rows.collect::<Int64Array>()))
 }
 
-/// Under a NULL stands any number, which must not overflow.
+/// The value under a NULL is arbitrary and must not overflow.
 fn plus_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
     let ms = args[1].as_primitive::<Int64Type>();
     let out: TimestampMicrosecondArray = arrow::compute::binary(times(&args[0]), ms, |t, ms| {
@@ -206,7 +206,7 @@ fn cost_micros(args: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(out))
 }
 
-/// Held at the ends of `i64` beyond them.
+/// Saturates at the bounds of `i64`.
 fn held(n: i128) -> i64 {
     n.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn costs_are_rounded_half_up_and_do_not_overflow() {
-        // 1 GPU-ms at 1.80 an hour is half a millionth.
+        // 1 GPU-ms at 1.80 an hour costs half a millionth.
         assert_eq!(of(cost_micros, &[1, 1_800_000]), Some(1));
         assert_eq!(of(cost_micros, &[1, 1_799_999]), Some(0));
         assert_eq!(of(cost_micros, &[-1, 1_800_000]), Some(0));

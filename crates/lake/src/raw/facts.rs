@@ -1,4 +1,4 @@
-//! What must be known of an event beside its columns.
+//! Facts: what the state must know of an event beside its columns.
 
 use std::hash::Hasher;
 
@@ -11,24 +11,24 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::table::{EVENT, KEY};
 use crate::window::MICROS_PER_MS;
 
-/// What the runner must know of one event besides its columns.
+/// What the state must know of one event beside its columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// Hash of the key.
     pub key: i64,
-    /// Short event identity: equal facts have equal numbers.
+    /// First 8 bytes of the event id. Repeats of one event have equal numbers.
     pub event: i64,
     /// Event time, µs.
     pub time: i64,
-    /// Until when the event alone may change windows, µs; equal to `time` for instantaneous events.
+    /// End of the time in which the event can change windows, µs; equal to `time` for an instant.
     pub reach: i64,
-    /// Up to when its cluster is known by it, µs: `time`, but for a price that is entered for a
-    /// time to come.
+    /// Watermark that the event gives its cluster, µs: `time`, or for a price that holds from a
+    /// future time, when it was entered.
     pub observed: i64,
-    /// Attempt it belongs to; -1 if none.
+    /// Attempt the event belongs to; -1 if none.
     pub attempt: i64,
-    /// Whether nothing more is expected for the key after this event; `None` where the event does
-    /// not say, as that of a step, which may end a moment after its job.
+    /// Whether the key is finished after this event; `None` if the event does not decide it. A
+    /// step, for example, may end shortly after its job.
     pub terminal: Option<bool>,
 }
 
@@ -49,8 +49,7 @@ pub(super) fn facts_from_event(event: &Event) -> Facts {
     let time = event.event_time_ms().saturating_mul(MICROS_PER_MS);
     let cluster = envelope.map_or("", |e| e.cluster.as_str());
     let (key, reach, terminal) = match event {
-        // A heartbeat is a fact of its own: its key is its identity, so that heartbeats do not pile
-        // up under one key.
+        // A heartbeat is its own key, so that heartbeats do not pile up under one key.
         Event::Job(e) if e.kind() == JobEventKind::Observed => (identity, time, Some(true)),
         Event::Job(e) => (
             key_hash(cluster, &e.job_id),
@@ -61,11 +60,10 @@ pub(super) fn facts_from_event(event: &Event) -> Facts {
         Event::PoolSample(e) => {
             (identity, time.saturating_add(MICROS_PER_MS.saturating_mul(e.interval_ms as i64)), Some(true))
         }
-        // Not folded: neither nodes nor what is told of them ever ends, and steps are too many to
-        // wait for their job's end. So each is a key of its own, and leaves memory with the next
-        // commit.
+        // These are not folded: nodes never end, and steps are too many to hold until their job
+        // ends. Each event is its own key and leaves memory with the next commit.
         Event::Step(e) => (identity, time.saturating_add(e.duration_us as i64), Some(true)),
-        // A job's episodes are few; one that is over may be followed by another.
+        // A job has few episodes, and one that ended may be followed by another.
         Event::Straggler(e) => (key_hash(cluster, &e.job_id), time, Some(e.state() == SignalState::Cleared)),
         Event::NodeHealth(e) => (key_hash(cluster, &e.node), time, Some(false)),
         Event::Node(_)
@@ -86,7 +84,7 @@ pub(super) fn facts_from_event(event: &Event) -> Facts {
     Facts { key, event: identity, time, reach, observed, attempt, terminal }
 }
 
-/// A step may end a moment after its job, and a device be let go of.
+/// A step may end, and a device be released, shortly after the job's end.
 fn decides_completion(kind: &str, of_job: bool) -> bool {
     of_job && !matches!(kind, "DEVICE_HELD" | "DEVICE_RELEASED")
 }
@@ -95,8 +93,8 @@ fn is_terminal(event: &JobEvent) -> bool {
     event.kind() == JobEventKind::Ended && !continues(event.final_state.as_deref())
 }
 
-/// A job is done when an attempt ended for good. One that was requeued or resized will be followed
-/// by another one.
+/// A job is finished when an attempt ends for good. A requeued or resized attempt is followed by
+/// another.
 fn continues(final_state: Option<&str>) -> bool {
     matches!(final_state, Some("REQUEUED" | "RESIZED"))
 }

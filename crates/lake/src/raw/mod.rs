@@ -1,5 +1,5 @@
-//! Raw tables: one per event schema, one row per event, as it came from the log. Samples have rows
-//! of their own kind, see [`samples`].
+//! Raw tables: one per event schema, with one row per event as it came from the log. GPU samples
+//! have many rows per event, see [`samples`].
 
 mod columns;
 pub(crate) mod facts;
@@ -15,14 +15,15 @@ use self::columns::{autopilot, dead_letter, documented, insight, scheduler, sizi
 use self::table::RawTable;
 use crate::table::{Column, Layout, TableSpec};
 
-/// All raw tables.
+/// All raw tables. Their order is part of the commit format of joined tables, which name a raw
+/// table by its number.
 pub fn raw_tables() -> Vec<RawTable> {
     let table = |schema: SchemaId, name: &str, doc: &str, key: &[&str], columns: Vec<Column>| RawTable {
         schema,
         has_dedup_window: schema == SchemaId::StepReport,
         spec: Arc::new(TableSpec {
             name: name.into(),
-            // Another version of the event has other columns.
+            // A new version of the event has other columns, so it gets a table of its own.
             version: schema.version().into(),
             doc: doc.into(),
             layout: Layout::Raw,

@@ -1,4 +1,4 @@
-//! From events to rows of a raw table.
+//! Builds rows of a raw table from events.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use super::table::RawTable;
 use crate::table::{EVENT, KEY, OFFSET, PARTITION};
 use crate::window::MICROS_PER_MS;
 
-/// Raw rows under construction: events in, one record batch out. An event is written to its columns
-/// at once and not kept.
+/// Builder of raw rows: events in, one record batch out. An event is written to its columns at once
+/// and not kept.
 #[derive(Debug)]
 pub struct RawRows {
     table: RawTable,
@@ -81,7 +81,7 @@ impl RawRows {
         self.facts.is_empty()
     }
 
-    /// Adds a row. An event of another schema is none of this table's and is left out.
+    /// Adds a row. Events of another schema are skipped.
     pub fn push(&mut self, offset: u64, event: &Event) {
         if self.columns.push(event) {
             self.offsets.push(offset as i64);
@@ -89,7 +89,7 @@ impl RawRows {
         }
     }
 
-    /// The rows with the table's full schema, and the facts of each; empties the builder.
+    /// Returns the rows with the table's full schema, and the facts of each. Empties the builder.
     pub fn finish(&mut self) -> (RecordBatch, Vec<Facts>) {
         let facts = std::mem::take(&mut self.facts);
         let mut columns = self.columns.finish();
@@ -107,9 +107,9 @@ impl RawRows {
     }
 }
 
-/// The public columns of a raw table under construction.
+/// Builder of the public columns of one raw table.
 trait Rows: std::fmt::Debug + Send {
-    /// Adds the event's row; false if the event is of another schema.
+    /// Adds the event's row. Returns `false` if the event is of another schema.
     fn push(&mut self, event: &Event) -> bool;
     fn finish(&mut self) -> Vec<ArrayRef>;
 }

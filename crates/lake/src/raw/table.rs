@@ -1,4 +1,4 @@
-//! A raw table.
+//! Raw tables and the schemas they hold.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use tidegate_events::SchemaId;
 
 use crate::table::TableSpec;
 
-/// A raw table: which schema it holds and how an event becomes a row.
+/// A raw table and the event schema it holds.
 #[derive(Debug, Clone)]
 pub struct RawTable {
     pub spec: Arc<TableSpec>,
     pub schema: SchemaId,
-    /// Events are so many that repeats are known only if they come soon, see
-    /// [`crate::state::dedup::REMEMBERED_RECORDS`]. Else any repeat is, at about five bytes of memory
-    /// for each key there ever was.
+    /// Whether repeats are only recognised within a window, see
+    /// [`crate::state::dedup::REMEMBERED_RECORDS`], because the events are too many. Otherwise all
+    /// repeats are, at about five bytes of memory for each key there ever was.
     pub has_dedup_window: bool,
 }
 
 impl RawTable {
-    /// Whether its keys come back for ever: each event is on its own then.
+    /// Whether its keys never finish, so that each event stands alone.
     pub fn has_endless_keys(&self) -> bool {
         matches!(self.schema, SchemaId::GpuSampleBatch | SchemaId::StepReport | SchemaId::NodeEvent)
     }

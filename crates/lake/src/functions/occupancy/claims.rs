@@ -1,4 +1,4 @@
-//! How waiting jobs claim idle GPUs: one after the other, each GPU once. docs/ledger.md, "Idle
+//! How waiting jobs claim idle GPUs: one after the other, each GPU once. See docs/ledger.md, "Idle
 //! time: claims".
 
 use std::cmp::Reverse;
@@ -8,36 +8,35 @@ use super::SEVENTHS;
 use super::cluster::Cluster;
 use super::fact::Fact;
 
-/// Why GPUs are idle that somebody waits for, in the order in which a minute is shared out.
+/// Why a GPU is idle although a job waits, in the order in which a minute is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// A quota or limit keeps the job from using them.
+    /// A quota or limit keeps the job from using it.
     Quota,
-    /// They would do by number, but not by shape.
+    /// The number would do, but not the shape.
     Fragment,
-    /// They fit a gang, which waits for more of them.
+    /// It fits a gang, which waits for more GPUs.
     Gang,
-    /// They fit, and nobody said what else is missing.
+    /// It fits, and nothing tells what else is missing.
     Fit,
 }
 
 pub const CLAIMS: [Claim; 4] = [Claim::Quota, Claim::Fragment, Claim::Gang, Claim::Fit];
 
-/// What became of the idle GPUs of a cluster at an instant, units; lists are by node.
+/// The idle GPUs of a cluster at an instant, in units; lists are by node.
 #[derive(Debug)]
 pub struct Claimed {
-    /// Idle, and neither held somewhere nor claimed.
+    /// Idle, and neither held in a pool nor claimed.
     pub left: Vec<i64>,
-    /// JobMinute by jobs of which nobody knows the node.
+    /// Held by jobs whose node is not known.
     pub taken: Vec<i64>,
     /// By claim, in the order of [`CLAIMS`].
     pub claimed: Vec<[i64; CLAIMS.len()]>,
-    /// JobMinute by such jobs beyond what was idle.
+    /// Held by such jobs beyond what was idle.
     pub beyond: i64,
 }
 
-/// What distinguishes a request from others: one that got nothing means that an equal one behind it
-/// gets nothing.
+/// What makes requests equal: if one got nothing, an equal one after it gets nothing.
 type Request<'a> = (&'a str, &'a str, &'a str, &'a str, i64, i64, i64);
 
 pub fn claims(cluster: &Cluster<'_>) -> Claimed {
@@ -69,7 +68,7 @@ pub fn claims(cluster: &Cluster<'_>) -> Claimed {
     claimed
 }
 
-/// Jobs of which only the number of GPUs is known take theirs first, in order of the nodes' names.
+/// Jobs with only a number of GPUs take theirs first, from nodes in order of their names.
 fn taken_by_number(cluster: &Cluster<'_>) -> Claimed {
     let left: Vec<i64> = cluster.nodes.iter().map(|node| node.idle()).collect();
     let nodes = left.len();
@@ -88,7 +87,7 @@ fn taken_by_number(cluster: &Cluster<'_>) -> Claimed {
 }
 
 impl Claimed {
-    /// What the wait claims, units.
+    /// Serves a waiting job. Returns the units it claims.
     fn serve(&mut self, cluster: &Cluster<'_>, wait: &Fact<'_>) -> i64 {
         let may_use = |node: &usize| {
             self.left[*node] > 0

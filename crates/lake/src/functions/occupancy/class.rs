@@ -1,12 +1,12 @@
-//! Names of the classes of the ledger.
+//! Names of the ledger's classes.
 
 use super::claims::Claim;
 
-/// Class and formula.
+/// Class, and the formula that attributes it.
 pub type ClassName = (&'static str, &'static str);
 pub const NO_DEMAND: ClassName = ("no_demand", "queue");
 
-/// How a claim is named in the ledger.
+/// The ledger's class of a claim.
 pub fn class_of(claim: Claim) -> ClassName {
     match claim {
         Claim::Quota => ("quota_stranded", "queue"),

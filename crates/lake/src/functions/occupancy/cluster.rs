@@ -1,24 +1,24 @@
-//! A cluster from instant to instant: facts come into force and end, and only the nodes that they
-//! are of are looked at anew.
+//! A cluster from instant to instant: facts begin and end, and only the nodes they concern are
+//! updated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fact::{Fact, Kind};
 use super::node::{Devices, Node};
 
-/// The state of a cluster at one instant, and how it goes on.
+/// State of a cluster at one instant.
 pub struct Cluster<'a> {
     facts: &'a [Fact<'a>],
-    /// Changes to come, the next one last: when, fact, whether it comes into force.
+    /// Changes to come, the next one last: time, fact, and whether it begins.
     changes: Vec<(i64, usize, bool)>,
-    /// Names in order, and the nodes as they are now.
+    /// Node names, sorted, and the nodes as they are now.
     pub names: Vec<&'a str>,
     pub nodes: Vec<Node<'a>>,
     /// Facts in force, per node.
     of_node: Vec<BTreeSet<usize>>,
     /// Shares and devices in force, per job.
     of_job: BTreeMap<&'a str, BTreeSet<usize>>,
-    /// Attempts of which nobody said where they run.
+    /// Attempts whose nodes are not known.
     nowhere: BTreeSet<usize>,
     pub waits: BTreeSet<usize>,
     /// Facts of attempts before their first step.
@@ -28,9 +28,9 @@ pub struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    /// `facts` are in order. Nothing is in force before the first [`Self::advance`].
+    /// `facts` must be sorted. Nothing is in force before the first [`Self::advance`].
     pub fn new(facts: &'a [Fact<'a>]) -> Self {
-        // Of a node that nobody registered, samples show which devices it has.
+        // Samples show the devices of a node that was never registered.
         let names_nodes = |fact: &&Fact| concerns_nodes(fact.kind) || fact.kind == Kind::Sample;
         let mut names: Vec<&str> = facts.iter().filter(names_nodes).flat_map(Fact::nodes).collect();
         names.sort_unstable();
@@ -39,7 +39,7 @@ impl<'a> Cluster<'a> {
         let mut devices = Devices::default();
         for (index, fact) in facts.iter().enumerate() {
             match (fact.kind, fact.mig.is_empty()) {
-                // Samples come last in the order of facts, and know best.
+                // Samples come last in the order of facts, and are the best source.
                 (Kind::Device, true) if !fact.team.is_empty() && fact.team != fact.gpu => {
                     devices.by_number.insert((fact.node, fact.team), fact.gpu);
                 }
@@ -53,7 +53,7 @@ impl<'a> Cluster<'a> {
                 changes.extend([(fact.from, index, true), (fact.to, index, false)]);
             }
         }
-        // What ends at an instant ends before what begins then.
+        // What ends at an instant ends before anything begins there.
         changes.sort_unstable_by_key(|(at, index, begins)| std::cmp::Reverse((*at, *begins, *index)));
         let of_node = vec![BTreeSet::new(); names.len()];
         let nodes = names.iter().map(|_| Node::default()).collect();
@@ -61,12 +61,12 @@ impl<'a> Cluster<'a> {
         Self { facts, changes, names, nodes, of_node, of_job, nowhere, waits, starting, priorities, devices }
     }
 
-    /// When something changes next.
+    /// Time of the next change.
     pub fn next_change(&self) -> Option<i64> {
         self.changes.last().map(|(at, ..)| *at)
     }
 
-    /// Brings the cluster to `now`: all changes up to it, that instant included.
+    /// Advances to `now`, including all changes at that instant.
     pub fn advance(&mut self, now: i64) {
         let (mut touched, mut jobs) = (BTreeSet::new(), BTreeSet::new());
         while let Some((_, index, begins)) = self.changes.pop_if(|(at, ..)| *at <= now) {

@@ -1,40 +1,40 @@
-//! What is told of a cluster, and for how long it holds.
+//! Facts about a cluster, each with the time in which it holds.
 
-/// What a fact says; the columns of `occupancy_facts` that it uses stand behind each.
+/// Kind of a fact, with the columns of `occupancy_facts` that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A node is there: `node`, `pool` (comma separated), `word` (`schedulable`, `unhealthy` or
+    /// A node exists: `node`, `pool` (comma separated), `word` (`schedulable`, `unhealthy` or
     /// `drained`), `gpus`, `gpu` (its model).
     Node,
     /// A reservation names nodes: `node` (comma separated), `team` (accounts), `user`, `word`
-    /// (`MAINT` or nothing).
+    /// (`MAINT` or empty).
     Reserved,
     /// A device is lost: `node`, `gpu`.
     Lost,
-    /// An attempt of a job holds GPUs: `job`, `pool`, `node` (comma separated; nothing: nobody said
-    /// where), `gpus`.
+    /// An attempt of a job holds GPUs: `job`, `pool`, `node` (comma separated; empty if not known),
+    /// `gpus`.
     Share,
-    /// A job holds a device: `job`, `node`, `gpu` (or `#` and its number), `mig`, `gpus`
-    /// (thousandths of it), `word` (`seen`: a process), `team` (`#` and its number, where that is
+    /// A job holds a device: `job`, `node`, `gpu` (UUID, or `#` and its number), `mig`, `gpus`
+    /// (thousandths of it), `word` (`seen` if a process was seen), `team` (`#` and its number, if
     /// known).
     Device,
     /// A job waits: `job`, `pool`, `team`, `user`, `gpus` asked, `a` nodes with `b` thousandths
-    /// each (-1: unknown), `c` (ms) since when, `word` (`limited`, `open` or `own`).
+    /// each (-1 if not known), `c` the time since when, ms, `word` (`limited`, `open` or `own`).
     Wait,
-    /// A job's priority: `job`, `a`.
+    /// Priority of a job: `job`, `a`.
     Priority,
-    /// What a device did in a minute: `node`, `gpu`, `mig`, `word` (`#` and its number), `gpus`
+    /// Activity of a device in a minute: `node`, `gpu`, `mig`, `word` (`#` and its number), `gpus`
     /// (sevenths), ms `a` active, `b` idle, `c` empty, `d` sampled.
     Sample,
-    /// What a job reported of its steps on a node in a minute: `job`, `node`, `gpus` (ms in steps),
-    /// ms `a` restore, `b` redone, `c` checkpoint, `d` waiting for data, `e` communication.
+    /// Steps a job reported on a node in a minute: `job`, `node`, `gpus` (ms in steps), ms `a`
+    /// restore, `b` redone, `c` checkpoint, `d` waiting for data, `e` communication.
     Steps,
     /// An attempt before its first step: `job`, `a` the number of its run.
     Starting,
 }
 
 impl Kind {
-    /// As `occupancy_facts` names it.
+    /// Parses the name that `occupancy_facts` uses.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "node" => Self::Node,
@@ -52,8 +52,7 @@ impl Kind {
     }
 }
 
-/// Text that nobody gave is empty. Facts have an order, so that the one in which they arrive does
-/// not matter.
+/// A fact. Missing text is empty. Facts are ordered, so the order of arrival does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fact<'a> {
     pub kind: Kind,
@@ -71,18 +70,18 @@ pub struct Fact<'a> {
     pub c: i64,
     pub d: i64,
     pub e: i64,
-    /// From when on it holds, and when no longer, ms since 1970.
+    /// Start and end of the time in which it holds, ms since 1970.
     pub from: i64,
     pub to: i64,
 }
 
 impl<'a> Fact<'a> {
-    /// Its nodes; none where nobody said which.
+    /// Its nodes; none if they are not known.
     pub fn nodes(&self) -> impl Iterator<Item = &'a str> {
         listed(self.node)
     }
 
-    /// Of a node.
+    /// GPU model, for a node.
     pub fn gpu_model(&self) -> &'a str {
         self.gpu
     }

@@ -1,5 +1,4 @@
-//! The rules of occupancy as SQL functions over gathered facts: `gathered(named_struct('kind',
-//! …))`.
+//! Occupancy rules as SQL functions over collected facts: `gathered(named_struct('kind', …))`.
 
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ impl Occupancy {
         ScalarUDF::from(Self { name: STRETCHES, signature: Signature::any(1, Volatility::Immutable) })
     }
 
-    /// Columns of a row: text, then whole numbers.
+    /// Columns of a result row: text columns, then integer columns.
     fn columns(&self) -> (&'static [&'static str], &'static [&'static str]) {
         match self.name {
             MINUTE => (&["node", "gpu_uuid", "mig_uuid", "job_id", "class", "formula"], &["gpu_ms"]),
@@ -96,7 +95,7 @@ impl ScalarUDFImpl for Occupancy {
     }
 }
 
-/// The columns of facts, read as what they are.
+/// The columns of facts, cast to their types.
 struct Columns {
     text: [StringViewArray; 9],
     numbers: [Int64Array; 8],
@@ -144,7 +143,7 @@ fn all<T: std::fmt::Debug, const N: usize>(found: [Result<T>; N]) -> Result<[T; 
     Ok(found.try_into().expect("as many as were asked for"))
 }
 
-/// Rows of all groups, as columns.
+/// Result rows of all groups, by column.
 struct Rows {
     text: Vec<StringViewBuilder>,
     numbers: Vec<Int64Builder>,

@@ -1,16 +1,15 @@
-//! What a job's GPUs on a node activity in a minute: first what its steps say, then what samples say of
-//! the rest.
+//! What a job's GPUs on a node did in a minute: first by its step reports, then by samples.
 
 use super::class::ClassName;
 use super::fact::{Fact, Kind};
 use super::node::Device;
 
-/// JobMinute time by what samples say, in the order in which steps take it: a step is rather where a GPU
-/// was active than where it was empty.
+/// Classes by samples, in the order in which steps are placed: a step ran rather where a GPU was
+/// active than where it was empty.
 const ACTIVITY_CLASSES: [ClassName; 4] =
     [("active", "samples"), ("unknown", "hold"), ("idle_held", "samples"), ("empty_held", "samples")];
 
-/// What a job held on a node, ms by device: active, unseen, idle, empty.
+/// What a job held on a node, ms by device: active, not sampled, idle, empty.
 #[derive(Debug, Default)]
 pub struct JobMinute<'a> {
     by_device: Vec<(Device<'a>, [i64; 4])>,
@@ -22,7 +21,7 @@ impl<'a> JobMinute<'a> {
     }
 }
 
-/// Device, class and ms. `steps` is a fact of that kind; `starting` is what was held before the
+/// Device, class and ms. `steps` is a fact of that kind. `starting` is the time held before the
 /// first step, ms, and the number of the attempt.
 pub fn job_classes<'a>(
     held: &JobMinute<'a>,
@@ -47,7 +46,7 @@ pub fn job_classes<'a>(
     rows
 }
 
-/// What steps say, in the order in which it counts.
+/// Classes by steps, in the order in which they are placed.
 fn step_classes(steps: Option<&Fact<'_>>, starting: Option<(i64, i64)>) -> Vec<(ClassName, i64)> {
     let mut classes = Vec::new();
     if let Some(steps) = steps {

@@ -1,5 +1,5 @@
-//! One minute of a watched cluster: the instants of [`super::cluster`] added up, laid on devices, and
-//! told apart by what these did.
+//! One minute of a cluster watched by agents: sums over the instants of [`super::cluster`], placed
+//! on devices, and classified by what these did.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::job_minute::{JobMinute, job_classes};
 use super::node::{Device, Health, Node};
 use super::{SEVENTHS, gpu_ms};
 
-/// GPU × ms of one class in the minute. What is not known or does not apply is empty.
+/// GPU × ms of one class in the minute. Values that are not known or do not apply are empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row<'a> {
     pub node: &'a str,
@@ -26,31 +26,31 @@ pub struct Row<'a> {
 /// A node over the minute; sums in units × ms.
 #[derive(Debug, Default)]
 struct NodeMinute<'a> {
-    /// ms for which it was there; of a node that nobody registered, for which somebody held it.
+    /// ms in which the node existed; for a node that was never registered, in which it was held.
     present: i64,
     is_registered: bool,
     has: i64,
     unhealthy: i64,
     drained: i64,
-    /// What jobs could start on, and what of it others hold of which only the number is known.
+    /// Usable for jobs, and what of it is held by jobs with only a number of GPUs.
     idle: i64,
     taken: i64,
     imbalance: i64,
     claimed: [i64; CLAIMS.len()],
     named: BTreeMap<Device<'a>, BTreeMap<&'a str, i64>>,
-    /// Of a device: held at most as a node.
+    /// Held of each device, at most the whole device.
     of_device: BTreeMap<Device<'a>, i64>,
-    /// ms in which somebody held it by name.
+    /// ms in which each device was held by name.
     wall: BTreeMap<Device<'a>, i64>,
     unnamed: BTreeMap<&'a str, i64>,
     seen: BTreeSet<(&'a str, &'a str)>,
-    /// By device, ms in which nobody held it by name and it was unhealthy or lost, or drained.
-    ill: BTreeMap<Device<'a>, (i64, i64)>,
-    /// JobMinute by a job before the first step of its attempt, and the number of that.
+    /// ms in which each device was not held by name and was unhealthy or lost, or drained.
+    unusable: BTreeMap<Device<'a>, (i64, i64)>,
+    /// Held by a job before the first step of its attempt, and the attempt's number.
     starting: BTreeMap<&'a str, (i64, i64)>,
 }
 
-/// A device in the minute, ms; a slice counts by its sevenths.
+/// A device in the minute, ms; a MIG slice counts by its sevenths.
 #[derive(Debug)]
 struct DeviceMinute<'a> {
     device: Device<'a>,
@@ -61,7 +61,8 @@ struct DeviceMinute<'a> {
     wall: i64,
     unhealthy: i64,
     drained: i64,
-    /// Unhealthy or drained. Not their sum: each is rounded down to node ms, and so is this.
+    /// Unhealthy or drained. Not the sum of the two: each is rounded down to whole ms, and so is
+    /// this.
     unusable: i64,
     held: BTreeMap<&'a str, i64>,
 }
@@ -76,7 +77,7 @@ impl DeviceMinute<'_> {
     }
 }
 
-/// The rows of `[begin, end)`, in order. `facts` are in order and lie inside.
+/// The rows of `[begin, end)`, sorted. `facts` must be sorted and lie inside.
 pub fn minute<'a>(facts: &'a [Fact<'a>], begin: i64, end: i64) -> Vec<Row<'a>> {
     let mut cluster = Cluster::new(facts);
     let mut nodes: Vec<NodeMinute<'a>> = cluster.names.iter().map(|_| NodeMinute::default()).collect();
@@ -137,8 +138,8 @@ impl<'a> NodeMinute<'a> {
         self.idle += node.idle() * ms;
         self.imbalance += node.imbalance() * ms;
         for (device, jobs) in &node.named {
-            let node = cluster.devices.sevenths(cluster.names[index], *device) * 1_000;
-            *self.of_device.entry(*device).or_default() += jobs.values().sum::<i64>().min(node) * ms;
+            let whole = cluster.devices.sevenths(cluster.names[index], *device) * 1_000;
+            *self.of_device.entry(*device).or_default() += jobs.values().sum::<i64>().min(whole) * ms;
             *self.wall.entry(*device).or_default() += ms;
             for (job, units) in jobs {
                 *self.named.entry(*device).or_default().entry(job).or_default() += units * ms;
@@ -149,14 +150,14 @@ impl<'a> NodeMinute<'a> {
         }
         self.seen.extend(&node.seen);
         if node.is_registered || node.held > 0 {
-            self.add_ill(node, ms, sampled);
+            self.add_unusable(node, ms, sampled);
         }
         self.add_starting(cluster, node, ms);
     }
 
-    fn add_ill(&mut self, node: &Node<'a>, ms: i64, sampled: &[Device<'a>]) {
+    fn add_unusable(&mut self, node: &Node<'a>, ms: i64, sampled: &[Device<'a>]) {
         for device in sampled.iter().filter(|device| !node.named.contains_key(*device)) {
-            let (unhealthy, drained) = self.ill.entry(*device).or_default();
+            let (unhealthy, drained) = self.unusable.entry(*device).or_default();
             if node.lost.contains(device.0) || node.health == Health::Unhealthy {
                 *unhealthy += ms;
             } else if node.health == Health::Drained {
@@ -203,8 +204,8 @@ impl<'a> NodeMinute<'a> {
         self.rest(name, held, &devices, rows);
     }
 
-    /// The devices that were sampled or are held by name. Of a GPU that is cut, its slices show
-    /// what it does; it has what they leave.
+    /// The devices that were sampled or are held by name. The activity of a GPU with MIG slices is
+    /// that of its slices; the GPU itself has what they leave.
     fn devices(&self, name: &'a str, samples: &[&Fact<'a>], cluster: &Cluster<'a>) -> Vec<DeviceMinute<'a>> {
         let known = samples.iter().map(|sample| (sample.gpu, sample.mig)).chain(self.named.keys().copied());
         let mut keys: BTreeSet<Device<'a>> = known.collect();
@@ -225,14 +226,14 @@ impl<'a> NodeMinute<'a> {
             let [active, idle, empty, sampled] = sums.map(|ms| ms * sevenths / SEVENTHS);
             let held = gpu_ms(self.of_device.get(&device).copied().unwrap_or(0));
             let part = |ms: i64| part_of(ms, sevenths);
-            // What a GPU that is cut has beside its slices takes what rounding leaves of them.
+            // The rest of a GPU with slices also takes what rounding loses of them.
             let of_slices = || {
                 let slices = cut.iter().filter(|(gpu, _)| *gpu == device.0);
                 slices.map(|slice| part_of(self.present, cluster.devices.sevenths(name, *slice))).sum::<i64>()
             };
             let capacity =
                 if is_cut && sevenths > 0 { self.present - of_slices() } else { part(self.present) };
-            let (unhealthy, drained) = self.ill.get(&device).copied().unwrap_or_default();
+            let (unhealthy, drained) = self.unusable.get(&device).copied().unwrap_or_default();
             DeviceMinute {
                 device,
                 capacity: if self.is_registered { capacity } else { held.max(sampled.min(part(60_000))) },
@@ -252,9 +253,9 @@ impl<'a> NodeMinute<'a> {
         keys.into_iter().map(of_device).collect()
     }
 
-    /// Puts shares of which no device was named on devices that no named hold takes: first those
-    /// where a process of that job was seen, then the busiest, then by UUID. Returns what is left
-    /// of each.
+    /// Places shares without a named device on devices that no named hold takes: first where a
+    /// process of that job was seen, then on the busiest, then by UUID. Returns what is left of
+    /// each.
     fn place_unnamed(&self, devices: &mut [DeviceMinute<'a>]) -> BTreeMap<&'a str, i64> {
         let all = gpu_ms(self.unnamed.values().sum());
         let mut open = divided(all, self.unnamed.iter().map(|(job, units)| (*job, *units)));
@@ -285,23 +286,22 @@ impl<'a> NodeMinute<'a> {
         open
     }
 
-    /// What nobody held, laid on the devices in order of their names; what they have no room for is
-    /// the node's.
+    /// Places time that was not held on devices in order of their names. What does not fit is the
+    /// node's.
     fn rest(&self, name: &'a str, held: i64, devices: &[DeviceMinute<'a>], rows: &mut Vec<Row<'a>>) {
         let mut push = |device: Device<'a>, (class, formula): ClassName, gpu_ms: i64| {
             rows.push(Row { node: name, gpu: device.0, mig: device.1, job: "", class, formula, gpu_ms });
         };
         let imbalance = gpu_ms(self.imbalance);
         push(("", ""), ("imbalance", "hold"), imbalance);
-        // Nobody knows what else there is of a node that nobody registered.
+        // How many more GPUs an unregistered node has is not known.
         let has = match self.is_registered {
             true => gpu_ms(self.has),
             false => held + devices.iter().map(DeviceMinute::free).sum::<i64>(),
         };
         let (mut unhealthy, mut drained) = (gpu_ms(self.unhealthy), gpu_ms(self.drained));
         let mut idle = (has - imbalance - held - gpu_ms(self.taken) - unhealthy - drained).max(0);
-        // Rounding leaves a ms here and there: if nothing was idle, it is of the class that the
-        // node is in.
+        // Rounding leaves a few ms. If nothing was idle, they go to the class that the node is in.
         if self.is_registered && self.idle == 0 {
             let class = if self.drained > 0 { &mut drained } else { &mut unhealthy };
             *class += std::mem::take(&mut idle);
@@ -318,10 +318,10 @@ impl<'a> NodeMinute<'a> {
         };
         lay(("unhealthy", "capacity"), unhealthy, &|index| devices[index].unhealthy);
         lay(("drained", "capacity"), drained, &|index| devices[index].drained);
-        // Of a GPU that is shared, nobody knows whether what its holder leaves is busy.
+        // On a shared GPU it is not known whether the part its holder leaves is busy.
         let busy = |index: usize| {
             let device: &DeviceMinute<'_> = &devices[index];
-            // In a minute in which nobody registered the node, samples are all that is known of it.
+            // In a minute without a registration, samples are all that is known of the node.
             let unusable = if self.is_registered { device.unusable } else { 0 };
             let usable = (device.free() - unusable).max(0);
             (device.active - device.wall.max(device.held_ms())).clamp(0, usable)
@@ -342,9 +342,9 @@ fn part_of(ms: i64, sevenths: i64) -> i64 {
     ms * sevenths / SEVENTHS
 }
 
-/// Splits what a device did among its holders, in ms: active, unseen, idle, empty. Time without
-/// samples is unseen. Each kind is split in proportion to the time that the kinds before it left to
-/// each holder, so rounding never changes a holder's total.
+/// Divides the activity of a device among its holders, ms: active, not sampled, idle, empty. Each
+/// kind is divided in proportion to the time that the kinds before it left to each holder, so
+/// rounding never changes a holder's total.
 fn activity_by_job<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]> {
     let mut rest = device.held_ms();
     let mut take = |known: i64| {
@@ -364,14 +364,14 @@ fn activity_by_job<'a>(device: &DeviceMinute<'a>) -> BTreeMap<&'a str, [i64; 4]>
     did
 }
 
-/// A node shared out in proportion, rounded down cumulatively, in order of the names.
-fn divided<'a>(node: i64, weights: impl Iterator<Item = (&'a str, i64)>) -> BTreeMap<&'a str, i64> {
+/// Divides a total in proportion to the weights, rounded down cumulatively, in order of the names.
+fn divided<'a>(amount: i64, weights: impl Iterator<Item = (&'a str, i64)>) -> BTreeMap<&'a str, i64> {
     let weights: BTreeMap<&str, i64> = weights.filter(|(_, weight)| *weight > 0).collect();
     let total: i128 = weights.values().map(|weight| i128::from(*weight)).sum();
     let (mut before, mut reached) = (0_i128, 0_i64);
     let part = |(job, weight): (&'a str, i64)| {
         before += i128::from(weight);
-        let up_to = (i128::from(node) * before / total) as i64;
+        let up_to = (i128::from(amount) * before / total) as i64;
         (job, up_to - std::mem::replace(&mut reached, up_to))
     };
     weights.into_iter().map(part).collect()

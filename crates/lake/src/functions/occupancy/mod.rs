@@ -1,14 +1,14 @@
-//! Who holds the GPUs of a cluster, and what its idle ones are for: the rules of docs/ledger.md
-//! from instant to instant.
+//! Occupancy: which job holds which GPU of a cluster, and why the others are idle. Implements the
+//! rules of docs/ledger.md.
 //!
-//! A query gathers *facts* (a node that is there, a job on it, a job that waits), each with the
-//! time for which it holds. Between two changes nothing moves, so every sum is exact. [`minute`]
-//! adds up one minute of a watched cluster, device by device; [`stretches`] tells how long so many
-//! GPUs were idle, and why, where no agent watches. Both use the same [`cluster`] and the same
-//! [`claims`].
+//! A query collects *facts* (a node exists, a job holds GPUs, a job waits), each with the time in
+//! which it holds. Nothing changes between two changes of facts, so every sum is exact. [`minute`]
+//! sums up one minute of a cluster watched by agents, device by device. [`stretches`] gives
+//! intervals of idle GPUs, with the reason, where no agent watches. Both use the same [`cluster`]
+//! and [`claims`].
 //!
-//! GPUs count in *units*, sevenths of a thousandth of a GPU, so that shares and MIG slices are
-//! whole numbers.
+//! GPUs are counted in *units*, sevenths of a thousandth of a GPU, so that shares and MIG slices
+//! are integers.
 
 mod claims;
 mod class;
@@ -22,12 +22,12 @@ mod stretches;
 #[cfg(test)]
 mod tests;
 
-/// Units of a thousandth of a GPU: a MIG slice has some sevenths of it.
+/// Units per thousandth of a GPU: a MIG slice is some sevenths of a GPU.
 const SEVENTHS: i64 = 7;
 /// Units of a whole GPU.
 const GPU: i64 = 1_000 * SEVENTHS;
 
-/// Units × ms as whole GPU × ms, rounded down; less than nothing is rounded towards nothing.
+/// Converts units × ms to GPU × ms, rounded toward zero.
 fn gpu_ms(units_ms: i64) -> i64 {
     units_ms / GPU
 }

@@ -1,11 +1,11 @@
-//! One node at one instant: what it has, who holds it, and what nobody holds.
+//! One node at one instant: its GPUs, which jobs hold them, and what is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fact::{Fact, Kind, listed};
 use super::{GPU, SEVENTHS};
 
-/// A device of a node: its UUID (or `#` and its number), and the MIG slice or nothing.
+/// A device of a node: its UUID, or `#` and its number, and the MIG slice, or empty.
 pub type Device<'a> = (&'a str, &'a str);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,7 +16,7 @@ pub enum Health {
     Drained,
 }
 
-/// What is known of devices in the minute, to tell of which device a hold is.
+/// Devices known in the minute, to resolve holds.
 #[derive(Debug, Default)]
 pub struct Devices<'a> {
     /// UUID by node and number (`#3`).
@@ -28,26 +28,26 @@ pub struct Devices<'a> {
 /// A node at an instant; GPUs in units.
 #[derive(Debug, Default)]
 pub struct Node<'a> {
-    /// Nobody registered a node that only jobs name: it has what they hold.
+    /// A node that was never registered and only named by jobs has the GPUs they hold.
     pub is_registered: bool,
     pub pools: Vec<&'a str>,
     pub has: i64,
     pub health: Health,
-    /// Accounts and users of each reservation that names it.
+    /// Accounts and users of each reservation of the node.
     pub reserved: Vec<(&'a str, &'a str)>,
     /// By device, what each job holds of it by name.
     pub named: BTreeMap<Device<'a>, BTreeMap<&'a str, i64>>,
-    /// GPUs that each job holds here without a known device. `Cluster` sets them, because they depend on
-    /// the job's other nodes.
+    /// GPUs that each job holds here without a known device. `Cluster` sets them, because they
+    /// depend on the job's other nodes.
     pub unnamed: BTreeMap<&'a str, i64>,
     /// Each job's share of the node and the devices known for it.
     pub parts: BTreeMap<&'a str, JobPart>,
-    /// Devices on which a process of a job was seen that nobody gave to it.
+    /// Devices on which a process of a job was seen that were not given to it.
     pub seen: BTreeSet<(&'a str, &'a str)>,
     pub lost: BTreeSet<&'a str>,
-    /// All that is held, whether the node has it or not.
+    /// All that is held, even beyond what the node has.
     pub held: i64,
-    /// Lost, and nobody holds it by name.
+    /// Lost, and not held by name.
     pub lost_free: i64,
 }
 
@@ -119,9 +119,9 @@ impl<'a> Node<'a> {
         };
     }
 
-    /// The best evidence of a job wins. A process proves which device a job uses, not that it is
-    /// the only one: it counts as the device only where the job has neither a share of the node nor
-    /// a device that was given to it.
+    /// The best evidence of a job wins. A process proves that a job uses a device, not that it uses
+    /// no other. So it counts as a hold only if the job has neither a share of the node nor a
+    /// device given to it.
     fn place(&mut self, job: &'a str, holds: Holds<'a>, name: &'a str, devices: &Devices<'a>) {
         let processes_only = holds.given.is_empty() && holds.own == 0;
         let (named, seen) = match processes_only {
@@ -163,12 +163,12 @@ impl<'a> Node<'a> {
         self.lost_free = (lost as i64 * GPU).min((self.has - self.held).max(0));
     }
 
-    /// JobMinute by nobody and not lost.
+    /// Neither held nor lost.
     pub fn free(&self) -> i64 {
         (self.has - self.held - self.lost_free).max(0)
     }
 
-    /// What jobs may start on.
+    /// GPUs that jobs can start on.
     pub fn idle(&self) -> i64 {
         if self.health == Health::Usable { self.free() } else { 0 }
     }
@@ -181,17 +181,17 @@ impl<'a> Node<'a> {
         if self.health == Health::Drained { self.free() } else { 0 }
     }
 
-    /// JobMinute beyond what there is, less than nothing.
+    /// Held beyond what the node has, as a negative number.
     pub fn imbalance(&self) -> i64 {
         (self.has - self.held).min(0)
     }
 
-    /// Nothing named no pool: it serves all of them, and a job without a pool may run anywhere.
+    /// A node without pools serves all of them, and a job without a pool may run anywhere.
     pub fn serves(&self, pool: &str) -> bool {
         pool.is_empty() || self.pools.is_empty() || self.pools.contains(&pool)
     }
 
-    /// Whether no reservation keeps the node for others.
+    /// Whether the node's reservations admit this team or user.
     pub fn admits(&self, team: &str, user: &str) -> bool {
         let admitted = |who: &str, list| !who.is_empty() && listed(list).any(|name| name == who);
         self.reserved.is_empty()
@@ -199,7 +199,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What of an attempt's GPUs is on a node, thousandths: on all of them alike, rounded down
+/// Share of an attempt's GPUs on a node, thousandths: equal on all its nodes, rounded down
 /// cumulatively.
 fn share(attempt: &Fact<'_>, node: &str) -> i64 {
     let count = attempt.nodes().count() as i64;
@@ -208,8 +208,7 @@ fn share(attempt: &Fact<'_>, node: &str) -> i64 {
 }
 
 impl<'a> Devices<'a> {
-    /// The device of a hold: by its UUID, or by its number where a sample of the minute tells which
-    /// that is.
+    /// The device of a hold: by its UUID, or by its number if a sample of the minute resolves it.
     fn of(&self, node: &'a str, fact: &Fact<'a>) -> Device<'a> {
         if let Some((gpu, _)) = self.slices.get(&(node, fact.mig)) {
             return (gpu, fact.mig);
@@ -217,7 +216,7 @@ impl<'a> Devices<'a> {
         (self.by_number.get(&(node, fact.gpu)).copied().unwrap_or(fact.gpu), fact.mig)
     }
 
-    /// Of a slice whose size nobody told: the smallest there is.
+    /// Sevenths of a device. A slice of unknown size counts as the smallest one.
     pub fn sevenths(&self, node: &'a str, (_, mig): Device<'a>) -> i64 {
         if mig.is_empty() {
             return SEVENTHS;

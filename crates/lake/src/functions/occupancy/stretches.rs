@@ -9,25 +9,25 @@ use super::class::{ClassName, NO_DEMAND, class_of};
 use super::cluster::Cluster;
 use super::fact::{Fact, Kind};
 
-/// So many GPUs of a class, as long as nothing changes.
+/// A number of GPUs of one class, while it does not change.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stretch<'a> {
     pub from: i64,
     pub to: i64,
     pub class: &'static str,
     pub formula: &'static str,
-    /// Of all nodes so far; nothing if there are several.
+    /// Pool and model of all nodes so far; empty if there are several.
     pub pool: &'a str,
     pub gpu_model: &'a str,
-    /// Thousandths of a GPU; less than nothing of the class `imbalance`.
+    /// Thousandths of a GPU; negative for the class `imbalance`.
     pub gpus_milli: i64,
 }
 
-/// What a class has: pool, model and thousandths.
+/// Pool, model and thousandths of a class.
 type Amount<'a> = (&'a str, &'a str, i64);
 
-/// Stretches of what nobody held, from the first node on; without nodes there is nothing to be
-/// idle. `facts` are in order.
+/// Stretches of time that was not held, from the first node on: without nodes nothing is idle.
+/// `facts` must be sorted.
 pub fn stretches<'a>(facts: &'a [Fact<'a>]) -> Vec<Stretch<'a>> {
     let first_node = facts.iter().filter(|fact| fact.kind == Kind::Node).map(|fact| fact.from).min();
     let Some(begin) = first_node else { return Vec::new() };
@@ -51,7 +51,7 @@ pub fn stretches<'a>(facts: &'a [Fact<'a>]) -> Vec<Stretch<'a>> {
         };
         let (pool, model) = (only(&pools), only(&models));
         for (name, gpus_milli) in amounts(&cluster) {
-            // What is held too much is of no pool.
+            // Holds beyond capacity belong to no pool.
             let amount = if name.0 == "imbalance" { ("", "", gpus_milli) } else { (pool, model, gpus_milli) };
             if running.get(&name).is_some_and(|(_, before)| *before == amount) {
                 continue;
@@ -74,7 +74,7 @@ fn stretch<'a>(
     (gpus_milli != 0).then_some(Stretch { from, to, class, formula, pool, gpu_model, gpus_milli })
 }
 
-/// What each class has now, thousandths.
+/// Thousandths of each class now.
 fn amounts(cluster: &Cluster<'_>) -> Vec<(ClassName, i64)> {
     let claimed = claims(cluster);
     let sum = |of: &dyn Fn(usize) -> i64| -> i64 { (0..cluster.nodes.len()).map(of).sum() };

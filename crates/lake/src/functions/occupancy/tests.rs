@@ -18,7 +18,7 @@ fn share(job: &'static str, nodes: &'static str, gpus: i64) -> Fact<'static> {
     Fact { job, node: nodes, gpus: gpus * 1_000, ..fact(Kind::Share) }
 }
 
-/// `nodes` with `each` GPUs; -1: nobody said.
+/// Asks for `nodes` with `each` GPUs; -1 if not known.
 fn wait(job: &'static str, word: &'static str, gpus: i64, nodes: i64, each: i64) -> Fact<'static> {
     let b = if each < 0 { -1 } else { each * 1_000 };
     Fact { job, word, gpus: gpus * 1_000, a: nodes, b, ..fact(Kind::Wait) }
@@ -28,7 +28,7 @@ fn sample(node: &'static str, gpu: &'static str, active: i64) -> Fact<'static> {
     Fact { node, gpu, gpus: 7, a: active, b: MINUTE - active, d: MINUTE, ..fact(Kind::Sample) }
 }
 
-/// NodeMinute GPU-minutes by node, job and class; a tenth of one is `.1`.
+/// GPU-minutes by node, job and class; a tenth of one is `.1`.
 fn ledger(mut facts: Vec<Fact<'static>>) -> Vec<String> {
     facts.sort_unstable();
     let mut sums = std::collections::BTreeMap::new();
@@ -136,7 +136,7 @@ fn slices_hold_their_sevenths() {
     assert_eq!(ledger(facts), expected);
 }
 
-/// 3/7 of 2 ms and of 1 ms are nothing each in whole ms, but 3/7 of 3 ms are one.
+/// 3/7 of 2 ms and of 1 ms round to nothing, but 3/7 of 3 ms are one.
 #[test]
 fn the_time_in_which_a_slice_cannot_be_used_is_rounded_once() {
     let part = |word, from, to| Fact { word, from, to, ..node("a", 1) };

@@ -1,4 +1,4 @@
-//! `least_in_force(rank, from, to)`: which of many intervals has the least_ranks rank, from when to when.
+//! `least_in_force(rank, from, to)`: which of many intervals has the least rank, from when to when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn body(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     ])
 }
 
-/// Rank, from and to of the stretches; without `to` an interval lasts. Intervals of the same rank
+/// Rank, start and end of the result. An interval without an end lasts. Intervals of equal rank
 /// count as one.
 fn least_ranks(intervals: impl Iterator<Item = (i64, i64, Option<i64>)>) -> Vec<(i64, i64, Option<i64>)> {
     let mut changes: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
@@ -79,7 +79,7 @@ mod tests {
         let expected =
             [(3, 5, Some(10)), (2, 10, Some(20)), (1, 20, Some(30)), (2, 30, Some(40)), (3, 40, None)];
         assert_eq!(spans(&three), expected);
-        // A gap; what ends at a moment is followed by what begins then; an empty interval is none.
+        // A gap; an interval that begins when another ends; an empty interval.
         let apart = [(5, 10, Some(20)), (5, 20, Some(30)), (4, 40, Some(50)), (1, 12, Some(12))];
         assert_eq!(spans(&apart), [(5, 10, Some(30)), (4, 40, Some(50))]);
     }

@@ -1,8 +1,8 @@
-//! Aggregates that go through the moments of a group in order, once: what no join can do without
-//! pairing everything with everything.
+//! Sweep-line aggregates: functions that pass once through the times of a group in order. A join
+//! would have to pair every row with every other.
 //!
-//! The rows of a group are kept as they come and put in order when the group is done, so the result
-//! is a function of the set of rows. It is a list of structs; `unnest` makes rows of it.
+//! The rows of a group are collected and sorted when the group is complete, so the result is a
+//! function of the set of rows. It is a list of structs, which `unnest` turns into rows.
 
 mod least_in_force;
 mod placed;
@@ -17,10 +17,10 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
-/// From the columns of all rows of a group to the columns of its result.
+/// Computes the result columns from the columns of all rows of a group.
 type Body = fn(&[ArrayRef]) -> Result<Vec<ArrayRef>>;
 
-/// One such aggregate.
+/// One sweep-line aggregate.
 #[derive(Debug, Clone)]
 pub struct SweepAggregate {
     name: &'static str,
@@ -31,7 +31,7 @@ pub struct SweepAggregate {
 }
 
 impl SweepAggregate {
-    /// All of them.
+    /// All sweep-line aggregates.
     pub fn udafs() -> [AggregateUDF; 2] {
         [least_in_force::function(), placed::function()].map(AggregateUDF::from)
     }
@@ -85,7 +85,7 @@ fn one_list(values: ArrayRef) -> Result<ScalarValue> {
     Ok(ScalarValue::List(Arc::new(ListArray::try_new(field, lengths, values, None)?)))
 }
 
-/// The rows of a group so far: pieces of each column.
+/// Rows of a group so far: pieces of each column.
 #[derive(Debug)]
 struct GroupRows {
     of: SweepAggregate,

@@ -1,5 +1,5 @@
-//! `placed(node, pools, pool, at, milli)`: on which nodes the GPUs are taken to be that jobs hold
-//! without telling where.
+//! `placed(node, pools, pool, at, milli)`: assigns GPUs that jobs hold without naming a node to
+//! nodes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn text(column: &StringViewArray, row: usize) -> Option<&str> {
     column.is_valid(row).then(|| column.value(row))
 }
 
-/// What is idle on a node, and the pools it serves, separated by commas; all if it names none.
+/// Idle GPUs of a node, and the pools it serves, comma separated; empty if it serves all.
 #[derive(Debug, Clone, Copy)]
 struct Idle<'a> {
     milli: i64,
@@ -68,17 +68,17 @@ impl Idle<'_> {
 
 #[derive(Debug, Clone, Copy)]
 enum Change<'a> {
-    /// What is idle there from now on; none: the node is gone.
+    /// Idle GPUs from now on; `None` if the node is gone.
     Node { name: &'a str, idle: Option<Idle<'a>> },
-    /// Held in the pool, nobody says where: so much more, or less, than before.
+    /// Change of what is held in the pool without a node.
     Held { pool: Option<&'a str>, by: i64 },
 }
 
-/// Node, time and thousandths of a GPU that are taken of its idle ones from then on, wherever that
-/// changes.
+/// Node, time, and thousandths of a GPU that are taken of its idle ones from then on, at every
+/// change.
 ///
 /// Nodes give what is idle in order of their names, and pools take in order of theirs, jobs without
-/// a pool last (docs/ledger.md, "Who holds what"). What nothing is left for has no place.
+/// a pool last (docs/ledger.md, "Who holds what"). What no node has room for is not placed.
 fn place<'a>(changes: BTreeMap<i64, Vec<Change<'a>>>) -> Vec<(&'a str, i64, i64)> {
     let mut nodes: BTreeMap<&str, Idle<'_>> = BTreeMap::new();
     // Those without a pool come last.
@@ -86,7 +86,7 @@ fn place<'a>(changes: BTreeMap<i64, Vec<Change<'a>>>) -> Vec<(&'a str, i64, i64)
     let mut taken: HashMap<&str, i64> = HashMap::new();
     let mut placed = Vec::new();
     for (at, mut changed) in changes {
-        // A node that is gone at the moment at which it is told anew is there.
+        // A node that is removed and registered at the same instant exists.
         changed.sort_by_key(|change| matches!(change, Change::Node { idle: Some(_), .. }));
         for change in changed {
             match change {
@@ -150,7 +150,7 @@ mod tests {
             (1, vec![held(Some("y"), 9000)]),
             (2, vec![held(Some("x"), 5000)]),
             (3, vec![held(None, 6000)]),
-            // n2 is held by others: what has a place moves on, and 5 GPUs have none any more.
+            // n2 is held by others: its placed GPUs move on, and 5 of them have no place.
             (4, vec![node("n2", 0, "")]),
             (5, vec![held(Some("y"), -9000), Change::Node { name: "n1", idle: None }]),
         ];

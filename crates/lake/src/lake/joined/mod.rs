@@ -58,7 +58,7 @@ impl Lake {
         Ok(flushed)
     }
 
-    /// The committed tables. Visibility in memory belong to no version, so they are not read.
+    /// The committed tables. Rows in memory belong to no version, so they are not read.
     async fn inputs(&self, planned: &Planned) -> Result<Inputs> {
         let catalog = self.build_catalog(Visibility::Committed).await?;
         Ok(Inputs { catalog, watermarks: self.watermarks.for_tables(&planned.roots) })

@@ -1,4 +1,4 @@
-//! Columns of what the autopilot thinks and does.
+//! Columns of `autopilot_events`: plans, decisions and steps of the autopilot.
 
 use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind};
 

@@ -1,4 +1,4 @@
-//! Columns of dead letters.
+//! Columns of `dead_letters`.
 
 use tidegate_events::v1::DeadLetter;
 

@@ -1,4 +1,4 @@
-//! Columns of what Tidegate itself says: signals and forecasts.
+//! Columns of what Tidegate infers: signals, forecasts and scaling curves.
 
 use tidegate_events::v1::{
     CoverageSignal, CoverageState, Forecast, ForecastReach, JobEndSignal, NodeHealthState, NodeSignal,
@@ -279,7 +279,7 @@ pub(in crate::raw) const SCALING: Columns<ScalingCurve> = &[
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
 ];
 
-/// Demand at a level that the forecast holds.
+/// Demand at one quantile of the forecast.
 fn quantile(forecast: &Forecast, level_ppm: u32) -> Option<i64> {
     let at = forecast.level_ppm.iter().position(|level| *level == level_ppm)?;
     int(forecast.gpus_milli.get(at).copied())

@@ -1,4 +1,4 @@
-//! The columns of raw tables: how each is read from an event.
+//! Columns of raw tables: name, how it is read from an event, and documentation.
 
 pub(super) mod autopilot;
 pub(super) mod dead_letter;
@@ -15,7 +15,7 @@ use crate::table::{Column, timestamp_type};
 /// How a column is read from an event.
 pub(super) enum Read<E> {
     Text(fn(&E) -> Option<&str>),
-    /// Several texts, in one with `; ` between; NULL for none.
+    /// Several texts, joined with `; `; NULL if there are none.
     Lines(fn(&E) -> &[String]),
     Int(fn(&E) -> Option<i64>),
     /// Milliseconds since the epoch, stored in microseconds.

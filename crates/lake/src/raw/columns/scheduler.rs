@@ -1,4 +1,4 @@
-//! Columns of what schedulers and collectors tell: jobs, capacity, pools and nodes.
+//! Columns of what schedulers and collectors report: jobs, capacity, pools and nodes.
 
 use tidegate_events::v1::{
     CapacityEvent, CapacityEventKind, JobEvent, JobEventKind, NodeEvent, NodeEventKind, PoolSample,

@@ -1,4 +1,4 @@
-//! Columns of advice on sizing.
+//! Columns of `sizing_advice`.
 
 use tidegate_events::v1::{SeriesKind, SizingAdvice};
 
@@ -236,7 +236,7 @@ pub(in crate::raw) const SIZING: Columns<SizingAdvice> = &[
     ("seq", Read::Int(|e| env(&e.envelope).and_then(|v| int(Some(v.seq)))), SEQ_DOC),
 ];
 
-/// Regret of a rule, where decisions of the past tell it.
+/// Regret of a rule, if past decisions are enough to measure it.
 fn regret(advice: &SizingAdvice, rule: &str) -> Option<i64> {
     let at = advice.regret_rule.iter().position(|known| known == rule)?;
     advice.regret_ppm.get(at).copied()

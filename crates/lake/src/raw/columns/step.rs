@@ -1,4 +1,4 @@
-//! Columns of training steps.
+//! Columns of `steps`: training steps.
 
 use tidegate_events::v1::StepReport;
 

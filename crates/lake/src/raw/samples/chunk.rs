@@ -1,7 +1,7 @@
-//! Samples in memory: the values of many messages one after the other, metric by metric.
+//! Samples in memory, in columns: the values of many messages, metric by metric.
 //!
-//! Labels stand once per message or device, not once per sample, so a sample takes 8 bytes per
-//! metric that is collected.
+//! Labels are stored once per message or device and not per sample, so a sample takes 8 bytes per
+//! collected metric.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use super::processes;
 use crate::raw::facts::{EventId, key_hash};
 use crate::window::MICROS_PER_MS;
 
-/// Place of a text in [`SampleChunk::texts`].
+/// Index into [`SampleChunk::texts`].
 pub(crate) type TextId = u32;
 
 /// What all samples of a message share.
@@ -32,14 +32,13 @@ pub(crate) struct Message {
     pub span: (i64, i64),
 }
 
-/// The samples of one device in one message, in order of tick: rows of the chunk that follow each
-/// other.
+/// The samples of one device in one message, in tick order: adjacent rows of the chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub message: u32,
     pub first_row: u32,
     pub ticks: u32,
-    /// Where its ticks begin in [`SampleChunk::ticks`].
+    /// Index of its first tick in [`SampleChunk::ticks`].
     pub first_tick: u32,
     pub uuid: TextId,
     pub model: TextId,
@@ -49,19 +48,19 @@ pub(crate) struct Run {
     pub number: u32,
 }
 
-/// Values of one metric, by row. What lies behind the end was not collected.
+/// Values of one metric, by row. Rows beyond the end were not collected.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
     pub values: Vec<i64>,
-    /// Rows from..to whose value is not known, in order and apart.
+    /// Ranges of rows whose value is not known, sorted and disjoint.
     pub unknown: Vec<(u32, u32)>,
-    /// Of a counter: by how much it grew up to the first value of each run, by the run's number.
-    /// What lies behind the end, and what is negative, is not known.
+    /// Of a counter, by number of the run: how much it grew up to the run's first value. Negative,
+    /// or beyond the end, means not known.
     pub first_growth: Vec<i64>,
 }
 
 impl Values {
-    /// Marks rows; `from` is not before any that were marked.
+    /// Marks rows as not known. `from` must not be before rows marked earlier.
     fn mark(&mut self, from: u32, to: u32) {
         match self.unknown.last_mut() {
             Some(last) if last.1 == from => last.1 = to,
@@ -70,7 +69,7 @@ impl Values {
         }
     }
 
-    /// The values from a row on, `None` where one is not known; for ever.
+    /// The values from a row on, without end; `None` if one is not known.
     pub fn known_from(&self, row: u32) -> impl Iterator<Item = Option<i64>> {
         let mut next = self.unknown.partition_point(|(_, to)| *to <= row);
         (row..).map(move |row| {
@@ -90,7 +89,7 @@ impl Values {
     }
 }
 
-/// Samples of one stretch of a log partition. Messages come in by [`Self::push`].
+/// Samples of one stretch of a log partition.
 #[derive(Debug)]
 pub struct SampleChunk {
     pub(crate) texts: Vec<String>,
@@ -99,16 +98,16 @@ pub struct SampleChunk {
     pub(crate) runs: Vec<Run>,
     /// Times of the ticks of each message, µs.
     pub(crate) ticks: Vec<i64>,
-    /// By place in [`METRICS`].
+    /// By index in [`METRICS`].
     pub(crate) metrics: Vec<Values>,
-    /// Text of `missing` for rows from..to, in order; rows in between have none.
+    /// Text of `missing` by range of rows, sorted. Other rows have none.
     pub(crate) missing: Vec<(u32, u32, TextId)>,
-    /// By place in [`Self::texts`], of the texts of `missing`: how many values they name for each
+    /// For each text of `missing`, by index in [`Self::texts`]: how many values it names for each
     /// of [`REASONS`].
     pub(crate) unread: HashMap<TextId, [i64; REASONS.len()]>,
-    /// Text of `other_metrics` by row, in order.
+    /// Text of `other_metrics` by row, sorted.
     pub(crate) others: Vec<(u32, String)>,
-    /// Text of `processes` by row, in order.
+    /// Text of `processes` by row, sorted.
     pub(crate) processes: Vec<(u32, String)>,
     rows: u32,
 }
@@ -132,7 +131,7 @@ impl Default for SampleChunk {
 }
 
 impl SampleChunk {
-    /// Rows written so far, those of messages that were left out since included.
+    /// Rows written so far, including those of messages dropped since.
     pub fn rows(&self) -> usize {
         self.rows as usize
     }
@@ -205,7 +204,7 @@ impl SampleChunk {
 
     fn push_values(&mut self, place: usize, first_row: u32, column: &Column, ticks: usize) {
         let metric = &mut self.metrics[place];
-        // Messages before this one did not collect it.
+        // Earlier messages did not collect it.
         metric.mark(metric.values.len() as u32, first_row);
         metric.values.resize(first_row as usize, 0);
         for device in column.value_delta.chunks(ticks) {
@@ -220,7 +219,7 @@ impl SampleChunk {
         runs.into_iter().for_each(|(from, count)| metric.mark(from, from + count));
     }
 
-    /// Metrics without a column: an object of JSON for each row.
+    /// Metrics without a column of their own, as a JSON object per row.
     fn push_others(&mut self, first_row: u32, mut others: Vec<&Column>, ticks: usize) {
         others.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut texts: BTreeMap<u32, String> = BTreeMap::new();
@@ -243,10 +242,10 @@ impl SampleChunk {
         self.others.extend(texts.into_iter().map(|(row, text)| (row, text + "}")));
     }
 
-    /// Cuts the rows of a message where a run of unread values begins or ends: in between all rows
-    /// have the same text.
+    /// Splits the rows of a message where a range of unread values begins or ends. All rows in
+    /// between have the same text.
     fn push_missing(&mut self, first_row: u32, batch: &GpuSampleBatch) {
-        // Row, whether a run begins there, and its part of the text. Ends sort before beginnings.
+        // Row, whether a range begins there, and its part of the text. Ends sort before beginnings.
         let mut borders: Vec<(u32, bool, String)> = Vec::new();
         for column in &batch.columns {
             for missing in column.missing.iter().filter(|missing| missing.count > 0) {
@@ -285,7 +284,7 @@ impl SampleChunk {
         place
     }
 
-    /// No message comes any more: gives back what was reserved for them.
+    /// Frees what was reserved for further messages.
     pub(crate) fn close(&mut self) {
         self.places = HashMap::new();
         self.metrics.iter_mut().for_each(|metric| metric.values.shrink_to_fit());
@@ -293,7 +292,7 @@ impl SampleChunk {
         self.messages.shrink_to_fit();
     }
 
-    /// Leaves out the messages for which `keep` says no; asked in order of offset.
+    /// Drops the messages for which `keep` returns false. It is called in order of offset.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(u64, EventId) -> bool) {
         let kept: Vec<bool> = self.messages.iter().map(|m| keep(m.offset, m.id)).collect();
         if kept.contains(&false) {
@@ -301,7 +300,7 @@ impl SampleChunk {
         }
     }
 
-    /// Cluster, and earliest and latest time (µs), of each message that was not left out.
+    /// Cluster, and earliest and latest time (µs), of each message that was not dropped.
     pub fn spans(&self) -> impl Iterator<Item = (&str, (i64, i64))> {
         let mut last = None;
         self.runs.iter().filter(move |run| last.replace(run.message) != Some(run.message)).map(|run| {
@@ -311,7 +310,7 @@ impl SampleChunk {
     }
 }
 
-/// A run together with the chunk it is in.
+/// A run together with its chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunRef<'a> {
     pub chunk: &'a SampleChunk,
@@ -333,17 +332,17 @@ impl<'a> RunRef<'a> {
     }
 }
 
-/// How many of the parts of a text of `missing` name each reason.
+/// How often each reason is named in the parts of a `missing` text.
 fn by_reason(parts: &BTreeSet<String>) -> [i64; REASONS.len()] {
     REASONS.map(|reason| parts.iter().filter(|part| part.rsplit(':').next() == Some(reason)).count() as i64)
 }
 
-/// Why a value could not be read, as `missing` has it.
+/// Name of a reason in `missing`.
 fn reason(number: i32) -> Cow<'static, str> {
     match MissingReason::try_from(number) {
         Ok(MissingReason::Unspecified) => "UNSPECIFIED".into(),
         Ok(reason) => reason.as_str_name().into(),
-        // A newer producer's; its number tells more than nothing.
+        // A reason of a newer producer: its number is better than nothing.
         Err(_) => format!("REASON_{number}").into(),
     }
 }

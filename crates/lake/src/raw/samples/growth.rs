@@ -1,9 +1,9 @@
-//! By how much counters grew from sample to sample, and in what time.
+//! Growth of counters from sample to sample, and the time in which it happened.
 //!
-//! A batch says it all: what happened up to its first sample stands in `first_growth`, the rest
-//! follows from its values. So growth is a function of one batch, whatever came before it or
-//! between, and sums of it do not depend on how a history was cut. Growth counts for the sample
-//! that ends it, as do ratios, which are averages over the time before their sample.
+//! A batch is enough: growth up to its first sample is in `first_growth`, and the rest follows from
+//! its values. So growth is a function of one batch, whatever came before or in between, and sums
+//! of it do not depend on how a history was cut. Growth counts at the sample that ends it, as do
+//! ratios, which are averages over the time before their sample.
 
 use arrow::array::{ArrayRef, Int64Array};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
@@ -15,9 +15,8 @@ use super::metrics::metric_index;
 /// Growth of a counter and the time of it, µs, for each row of the runs. Both are NULL where the
 /// growth is not known.
 ///
-/// Where samples in between could not be read, the next one that could counts the growth over all
-/// of the time. A counter that is less than it was began anew; what it had counted up to there
-/// since the sample before is not known.
+/// If samples in between could not be read, the next readable one counts the growth over the whole
+/// time. A counter that decreased was reset; its growth before the reset is not known.
 pub(super) fn growth(runs: &[RunRef<'_>], rows: usize, counter: usize) -> (ArrayRef, ArrayRef) {
     let interval = metric_index("interval_us").expect("a metric");
     let mut column = Column {
@@ -56,7 +55,7 @@ struct Column {
     time: Vec<i64>,
     known: Vec<bool>,
     at: usize,
-    /// The last value of the run that is known.
+    /// The last known value of the run.
     last: Option<i64>,
     /// Time since then, µs.
     waited: i64,

@@ -1,4 +1,4 @@
-//! The metrics that have a column of their own, with their units, and the table they stand in.
+//! Metrics that have a column of their own, and the table `gpu_samples`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,11 +9,11 @@ use tidegate_events::SchemaId;
 use crate::raw::table::RawTable;
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
 
-/// Name with unit, and meaning. A metric_index that is not here stands in `other_metrics`; a name is
-/// never given another unit.
+/// Name with unit, and documentation. Metrics that are not listed are stored in `other_metrics`.
+/// The unit of a name never changes.
 ///
-/// Ratios are averages over the time since the sample before, in millionths. Counters only grow,
-/// until the driver is loaded again: differences of them are what happened in between.
+/// Ratios are averages over the time since the previous sample, in millionths. Counters only grow
+/// until the driver is loaded again, so differences are what happened in between.
 pub const METRICS: &[(&str, &str)] = &[
     (
         "interval_us",
@@ -119,10 +119,10 @@ pub const METRICS: &[(&str, &str)] = &[
     ("process_memory_bytes", "Device memory that its processes hold, bytes."),
 ];
 
-/// The metrics that count. For each, a windowed pipeline over samples may sum two further columns,
-/// which are computed from a batch as it comes in and stand in no file: `X_growth`, by how much X
-/// grew since the sample before, and `X_growth_us`, the time in which it did. NULL where that is
-/// not known: at a device's first sample, and where the counter began anew.
+/// Metrics that are counters. For each, a windowed pipeline over samples may sum two more columns,
+/// which are computed on arrival and stored in no file: `X_growth`, the growth of X since the
+/// previous sample, and `X_growth_us`, the time in which it happened. Both are NULL if not known:
+/// at a device's first sample, and after a reset of the counter.
 pub const COUNTERS: &[&str] = &[
     "energy_mj",
     "power_throttled_us",
@@ -145,29 +145,29 @@ pub const COUNTERS: &[&str] = &[
     "remapped_rows_count",
 ];
 
-/// Why values could not be read, as `missing` names it. For each, a windowed pipeline over samples
-/// may sum a further column: `unread_` and the name in small letters, how many values of the row
-/// could not be read for that reason.
+/// Why values could not be read, as named in `missing`. For each, a windowed pipeline over samples
+/// may sum one more column, `unread_` and the name in lower case: how many values of the row could
+/// not be read for that reason.
 pub const REASONS: [&str; 4] = ["NOT_SUPPORTED", "NO_PERMISSION", "STALE", "DEVICE_LOST"];
 
-/// What a column that stands in no file holds.
+/// Content of a derived column, which is stored in no file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Derived {
-    /// By how much the metric_index of this place grew since the sample before.
+    /// Growth of the metric with this index since the previous sample.
     Growth(usize),
-    /// The time in which it did, µs.
+    /// The time in which it grew, µs.
     GrowthTime(usize),
-    /// How many values could not be read for the reason of this place in [`REASONS`].
+    /// Number of values that could not be read for the reason with this index in [`REASONS`].
     Unread(usize),
 }
 
-/// What a column that stands in no file holds; `None` if there is no such column.
+/// Content of a derived column; `None` if there is no such column.
 pub fn derived_column(name: &str) -> Option<Derived> {
     static COLUMNS: LazyLock<HashMap<String, Derived>> = LazyLock::new(|| derived_columns().collect());
     COLUMNS.get(name).copied()
 }
 
-/// Columns that only windowed pipelines over samples see, and only in sums: all whole numbers.
+/// Columns that only windowed pipelines over samples see, and only in sums. All are integers.
 pub fn derived_columns() -> impl Iterator<Item = (String, Derived)> {
     let growth = COUNTERS.iter().flat_map(|name| {
         let place = metric_index(name).expect("counters are metrics");
@@ -182,14 +182,14 @@ pub fn derived_columns() -> impl Iterator<Item = (String, Derived)> {
     growth.chain(unread)
 }
 
-/// Place of a metric_index in [`METRICS`].
+/// Index of a metric in [`METRICS`].
 pub fn metric_index(name: &str) -> Option<usize> {
     static PLACES: LazyLock<HashMap<&str, usize>> =
         LazyLock::new(|| METRICS.iter().enumerate().map(|(place, (name, _))| (*name, place)).collect());
     PLACES.get(name).copied()
 }
 
-/// Public columns before those of the metrics.
+/// Public columns before the metrics.
 pub const LABELS: &[(&str, ColumnKind, &str)] = &[
     ("cluster", ColumnKind::Text, "Cluster the node is in."),
     ("node", ColumnKind::Text, "Node the GPU is in."),
@@ -204,7 +204,7 @@ pub const LABELS: &[(&str, ColumnKind, &str)] = &[
     ("event_time", ColumnKind::Time, "When the values were read."),
 ];
 
-/// Public columns after those of the metrics.
+/// Public columns after the metrics.
 pub const NOTES: &[(&str, ColumnKind, &str)] = &[
     (
         "other_metrics",
@@ -237,7 +237,7 @@ pub enum ColumnKind {
     Time,
 }
 
-/// The table of samples.
+/// The raw table of samples.
 pub fn table() -> RawTable {
     let column = |name: &str, kind: ColumnKind, doc: &str| Column {
         name: name.to_owned(),

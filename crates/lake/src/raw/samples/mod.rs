@@ -1,16 +1,16 @@
-//! GPU samples: a way of their own from messages to the table `gpu_samples`.
+//! GPU samples: from messages of the log to rows of the table `gpu_samples`.
 //!
-//! Other events are a row each, are held in memory while their key may change, and are looked up in
-//! the lake when an old key comes back. A message of samples is eighty rows and more, nothing is
-//! folded by key, and the key (a node) comes back for ever. So samples are held column by column
-//! ([`SampleChunk`]) until the next commit and then forgotten.
+//! Other events become one row each, stay in memory while their key may change, and are read back
+//! from the lake when a sealed key gets another event. A message of samples has eighty rows and
+//! more, nothing is folded by key, and its key, a node, never finishes. So samples are held in
+//! columns ([`SampleChunk`]) until the next commit and then dropped.
 //!
-//! **What is guaranteed.** Every batch of the log is in the table exactly once, over crashes and
-//! restarts, because the commit that holds its rows holds the log offset they reach to. A batch
-//! that stands *twice in the log* (a producer sent it again after it lost its numbering) counts
-//! once if the second is within [`REMEMBERED_RECORDS`] records of the first in its log partition,
-//! and twice beyond. Which of them counts depends on the log alone, so a lake built anew has the
-//! same rows.
+//! **Guarantee.** Every batch in the log is in the table exactly once, across crashes and restarts:
+//! the commit that adds its rows also sets the log offset they reach to. A batch that is *twice in
+//! the log*, because a producer lost its sequence number and sent it again, counts once if the
+//! second is within [`crate::state::dedup::REMEMBERED_RECORDS`] records of the first in its log
+//! partition, and twice otherwise. Which of the two counts depends on the log alone, so a rebuilt
+//! lake has the same rows.
 
 mod chunk;
 mod growth;
@@ -24,13 +24,13 @@ pub(crate) use chunk::RunRef;
 pub use chunk::SampleChunk;
 pub(crate) use rows::gather;
 
-/// So many samples count as one other event where it is counted how much waits for a commit: 2.5
-/// million by default. With [`FULL_COLUMNS`] metrics that is 700 MiB, and beside it the file that
-/// they become; with more it is as many fewer samples.
+/// Samples that weigh as much as one other event when uncommitted events are counted: 2.5 million
+/// samples by default. With [`FULL_COLUMNS`] metrics these take 700 MiB, and their file as much
+/// again; with more metrics proportionally fewer samples fit.
 pub const SAMPLES_PER_EVENT: u64 = 10;
 const FULL_COLUMNS: usize = 36;
 
-/// What an event takes of memory until it is committed, in samples.
+/// Memory of an event until it is committed, measured in samples.
 pub fn weight(event: &Event) -> u64 {
     match event {
         Event::GpuSamples(batch) => {

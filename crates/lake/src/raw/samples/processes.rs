@@ -1,4 +1,4 @@
-//! What ran on a device, as text of its rows.
+//! Processes of a device, as JSON text.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::Process;
 use tidegate_events::v1::gpu_sample_batch::process::Kind;
 
-/// Text of `processes` by row, in order: on the row of each process' first tick, an array of JSON.
+/// Text of `processes` by row, sorted: a JSON array on the row of each process's first tick.
 pub(super) fn texts(batch: &GpuSampleBatch, first_row: u32) -> impl Iterator<Item = (u32, String)> {
     let ticks = batch.tick_delta_ms.len() as u32 + 1;
     let mut of_row: BTreeMap<u32, Vec<&Process>> = BTreeMap::new();
@@ -16,14 +16,14 @@ pub(super) fn texts(batch: &GpuSampleBatch, first_row: u32) -> impl Iterator<Ite
         of_row.entry(row).or_default().push(process);
     }
     of_row.into_iter().map(|(row, mut processes)| {
-        // However the agent listed them, the text is the same.
+        // The text must not depend on the agent's order.
         processes.sort_by_key(|p| (p.pid, p.kind, p.last_tick));
         let described: Vec<Described<'_>> = processes.into_iter().map(Described::from).collect();
         (row, serde_json::to_string(&described).expect("text and whole numbers"))
     })
 }
 
-/// What is not known is left out.
+/// A process; unknown fields are left out.
 #[derive(Serialize)]
 struct Described<'a> {
     pid: u32,

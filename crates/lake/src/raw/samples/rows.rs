@@ -1,4 +1,4 @@
-//! From samples in memory to rows of the table: any runs of any chunks, in any order.
+//! Builds rows of `gpu_samples` from samples in memory: any runs of any chunks, in any order.
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use super::growth::growth;
 use super::metrics::{Derived, derived_column, metric_index};
 use crate::table::{EVENT, KEY, OFFSET, PARTITION};
 
-/// The rows of the runs, with the columns of the schema: any of the table's, and of those that are
-/// derived for windows. Columns that nobody asks for cost nothing.
+/// Rows of the runs with the columns of `schema`: those of the table, and those derived for
+/// windows. Columns that are not in the schema cost nothing.
 pub(crate) fn gather(
     runs: &[RunRef<'_>],
     partition: u32,
@@ -36,12 +36,12 @@ pub(crate) fn gather(
     RecordBatch::try_new(Arc::clone(schema), columns)
 }
 
-/// Rows of which columns are made.
+/// The rows from which columns are built.
 struct Rows<'a> {
     runs: &'a [RunRef<'a>],
     count: usize,
     partition: u32,
-    /// By counter: its growth, and the time of it.
+    /// Growth of each counter, and the time of it.
     growth: HashMap<usize, (ArrayRef, ArrayRef)>,
 }
 
@@ -85,13 +85,13 @@ impl Rows<'_> {
     }
 }
 
-/// Text that stays the same over texts of rows: written once per stretch.
+/// Text that repeats over runs of rows, stored once per run.
 #[derive(Default)]
 struct RunLengthText<'a> {
     texts: StringViewBuilder,
     last: Option<Option<&'a str>>,
     count: u32,
-    /// Per row, the stretch it is in.
+    /// Index of each row's text.
     of_row: Vec<u32>,
 }
 
@@ -154,8 +154,8 @@ fn values(runs: &[RunRef<'_>], rows: usize, metric: usize) -> ArrayRef {
     Arc::new(Int64Array::new(ScalarBuffer::from(values), nulls))
 }
 
-/// Appends the values of some rows, and where those stand now that are not known. These are 0,
-/// which nobody sees.
+/// Appends the values of some rows, and the positions of those that are not known. These are 0
+/// under the null mask.
 fn copy(
     metric: &Values,
     rows: std::ops::Range<usize>,
@@ -196,7 +196,7 @@ fn sparse_text(runs: &[RunRef<'_>], rows: usize, of: impl Fn(&SampleChunk) -> &[
     Arc::new(texts.finish())
 }
 
-/// Per row, how many values could not be read for a reason.
+/// Number of values per row that could not be read for a reason.
 fn unread(runs: &[RunRef<'_>], rows: usize, reason: usize) -> ArrayRef {
     let mut counts = vec![0; rows];
     let mut begin = 0;
@@ -210,8 +210,8 @@ fn unread(runs: &[RunRef<'_>], rows: usize, reason: usize) -> ArrayRef {
     Arc::new(Int64Array::from(counts))
 }
 
-/// The texts of a run's rows in which values could not be read, in order, with their text of
-/// `missing`.
+/// Calls `see` for each range of a run's rows in which values could not be read, with their text of
+/// `missing`, in order.
 fn each_missing(picked: &RunRef<'_>, mut see: impl FnMut(usize, usize, TextId)) {
     let rows = picked.rows();
     let missing = &picked.chunk.missing;
