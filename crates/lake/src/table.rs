@@ -30,7 +30,9 @@ pub fn timestamp_type() -> DataType {
 /// A documented column.
 #[derive(Debug, Clone)]
 pub struct Column {
+    /// Name of the column.
     pub name: String,
+    /// Type: text, integer, UTC time, or 64-bit float in a view.
     pub data_type: DataType,
     /// What it holds, with its unit.
     pub doc: String,
@@ -55,17 +57,24 @@ pub enum Layout {
 pub enum Merge {
     /// Part of the row's key: partial aggregates with equal keys are combined.
     Key,
+    /// Values are added.
     Sum,
+    /// The least value.
     Min,
+    /// The greatest value.
     Max,
 }
 
 /// A table of the lake.
 #[derive(Debug, Clone)]
 pub struct TableSpec {
+    /// Name of the table.
     pub name: String,
+    /// Version of the table. Each version has a folder of its own.
     pub version: u32,
+    /// What the table holds.
     pub doc: String,
+    /// How rows are added and replaced.
     pub layout: Layout,
     /// Public columns, in order.
     pub columns: Vec<Column>,

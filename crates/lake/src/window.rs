@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Datelike, Months, NaiveDate, Utc};
 
+/// Microseconds per millisecond.
 pub const MICROS_PER_MS: i64 = 1_000;
+/// Microseconds per hour.
 pub const MICROS_PER_HOUR: i64 = 3_600_000_000;
+/// Microseconds per day.
 pub const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// A time span, both ends included, µs.
@@ -36,8 +39,11 @@ pub fn floor_to(time: i64, width: i64) -> i64 {
 /// window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
+    /// One hour, UTC.
     Hour,
+    /// One day, UTC.
     Day,
+    /// One month, UTC.
     Month,
 }
 

@@ -20,7 +20,9 @@ use crate::table::TableSpec;
 /// A consistent set of tables. A query runs on one catalog from its first table to its last.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
+    /// Tables by name, views among them.
     pub tables: BTreeMap<String, Arc<dyn TableProvider>>,
+    /// Description of each table.
     pub specs: BTreeMap<String, Arc<TableSpec>>,
     /// Names of the tables that are computed when they are read.
     pub views: BTreeSet<String>,
@@ -50,6 +52,7 @@ impl CatalogSource {
         Self { published: Arc::new(RwLock::new(Arc::new(catalog))) }
     }
 
+    /// The newest catalog.
     pub fn current(&self) -> Arc<Catalog> {
         Arc::clone(&self.published.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }

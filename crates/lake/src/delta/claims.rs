@@ -29,7 +29,9 @@ pub(super) struct Claim {
 pub struct Change {
     /// Log partition, and the offset below which all its records are in the table afterwards.
     pub progress: Vec<(u32, u64)>,
+    /// Data files to add.
     pub adds: Vec<DataFile>,
+    /// Data files to remove.
     pub removes: Vec<DataFile>,
     /// Spans that the commit invalidates, for joined tables; `None` if no joined table reads this
     /// one.

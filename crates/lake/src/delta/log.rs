@@ -103,7 +103,7 @@ impl DeltaStore {
         Ok(cleaned.unwrap_or_else(|error| {
             // Another process of a shared lake may delete the same files. What is left goes after
             // the next checkpoint.
-            tracing::debug!(table = self.spec.name, %error, "the log was not cleaned whole");
+            tracing::debug!(table = self.spec.name, %error, "log cleanup is incomplete");
             0
         }))
     }

@@ -42,8 +42,11 @@ pub type PartitionValues = Vec<(&'static str, String)>;
 /// A data file of a table: path, partition values and statistics.
 #[derive(Debug, Clone)]
 pub struct DataFile {
+    /// Path below the table's folder.
     pub path: String,
+    /// Value of each Delta partition column.
     pub partition_values: HashMap<String, Option<String>>,
+    /// Size in bytes.
     pub size: i64,
     /// Statistics in Delta's JSON form: `numRecords`, `minValues`, `maxValues`.
     pub stats: Option<String>,
@@ -172,6 +175,7 @@ impl DeltaStore {
         }
     }
 
+    /// Description of the table.
     pub fn spec(&self) -> &Arc<TableSpec> {
         &self.spec
     }

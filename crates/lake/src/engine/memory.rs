@@ -50,6 +50,7 @@ pub struct QueryPool {
 }
 
 impl QueryPool {
+    /// A pool of `limit` bytes. Without a `gauge`, memory beyond the claims is not limited.
     pub fn new(limit: usize, gauge: Option<&'static dyn Gauge>) -> Self {
         let fair: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(limit));
         let untracked = Mutex::new(MemoryConsumer::new("untracked memory").register(&fair));
@@ -110,7 +111,7 @@ impl QueryPool {
 
     fn refusal(&self, what: &str, more: usize) -> DataFusionError {
         DataFusionError::ResourcesExhausted(format!(
-            "the running queries hold {} of the {} MiB that they may hold together, and {what} asks for {} MiB more",
+            "the running queries hold {} of the {} MiB they may use together, and {what} asks for {} MiB more",
             mib(self.fair.reserved()),
             mib(self.limit),
             mib(more).max(1),

@@ -89,6 +89,7 @@ impl ViewCache {
 
 /// Guards the work of a query: its own plan, and the plans of views it reads.
 pub trait QueryGuard: Send + Sync {
+    /// Returns the plan with guards around its operators.
     fn guard(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError>;
 }
 

@@ -143,7 +143,7 @@ pub async fn run_partial(
     rows: Arc<dyn TableProvider>,
 ) -> Result<RecordBatch> {
     let Shape::Windowed { width_ms, extent: Extent::Instant { time }, .. } = &planned.pipeline.shape else {
-        unreachable!("only such windows are kept in parts")
+        unreachable!("only such windows are partial aggregates")
     };
     let name = planned.pipeline.sources[0].as_str();
     ctx.register_table("all_rows", rows)?;

@@ -65,19 +65,20 @@ impl OrderStatistic {
         if self.name == MAD {
             return Ok(Statistic::Mad);
         }
-        let rank = |expr: &Arc<dyn datafusion::physical_expr::PhysicalExpr>| match expr
-            .downcast_ref::<Literal>()
-        {
-            Some(literal) => match literal.value() {
-                ScalarValue::Float64(Some(rank)) if (0.0..=1.0).contains(rank) => Ok(*rank),
-                other => {
-                    plan_err!("{QUANTILES}(): {other} is no rank; ranks are numbers from 0 to 1, e.g. 0.99")
-                }
-            },
-            None => plan_err!(
-                "{QUANTILES}(): ranks must be numbers that stand in the query, e.g. {QUANTILES}(power_mw, 0.5, 0.99)"
-            ),
-        };
+        let rank =
+            |expr: &Arc<dyn datafusion::physical_expr::PhysicalExpr>| match expr.downcast_ref::<Literal>() {
+                Some(literal) => match literal.value() {
+                    ScalarValue::Float64(Some(rank)) if (0.0..=1.0).contains(rank) => Ok(*rank),
+                    other => {
+                        plan_err!(
+                            "{QUANTILES}(): {other} is not a rank; ranks are numbers from 0 to 1, e.g. 0.99"
+                        )
+                    }
+                },
+                None => plan_err!(
+                    "{QUANTILES}(): ranks must be literal numbers, e.g. {QUANTILES}(power_mw, 0.5, 0.99)"
+                ),
+            };
         args.exprs[1..].iter().map(rank).collect::<Result<_>>().map(Statistic::Quantiles)
     }
 }
@@ -287,7 +288,7 @@ mod tests {
         assert!(all.contains("| 3.0    | 0.5 |"), "{all}");
         for (wrong, says) in [
             ("SELECT quantiles(1, 2)", "ranks are numbers from 0 to 1"),
-            ("SELECT quantiles(v, v) FROM (VALUES (0.5)) AS t(v)", "must be numbers that stand in the query"),
+            ("SELECT quantiles(v, v) FROM (VALUES (0.5)) AS t(v)", "must be literal numbers"),
         ] {
             let error = sql(wrong).await.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

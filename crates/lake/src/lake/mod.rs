@@ -40,8 +40,11 @@ const IDLE_PROGRESS: u64 = 1_000;
 /// What a flush committed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommitStats {
+    /// Commits to Delta tables.
     pub commits: u64,
+    /// Data files added.
     pub files_added: u64,
+    /// Bytes of these files.
     pub bytes_added: u64,
 }
 
@@ -156,6 +159,7 @@ impl Lake {
         self.sharing == Sharing::Shared
     }
 
+    /// The plan whose tables the lake holds.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

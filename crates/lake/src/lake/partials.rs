@@ -81,7 +81,7 @@ fn rows_to_aggregate(state: &GroupState, planned: &Planned) -> Result<Option<Arc
 /// The columns of samples that the pipeline reads.
 fn sample_schema(raw: &TableSpec, planned: &Planned) -> SchemaRef {
     let Shape::Windowed { extent: Extent::Instant { time }, .. } = &planned.pipeline.shape else {
-        unreachable!("only such windows are kept in parts")
+        unreachable!("only such windows are partial aggregates")
     };
     let is_read = |name: &str| planned.columns_read.iter().any(|read| read == name) || time.contains(name);
     let mut fields: Vec<Field> = raw

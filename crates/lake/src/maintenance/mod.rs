@@ -125,7 +125,7 @@ async fn merge_partials(store: &mut DeltaStore, partitions: &[u32], when: &Maint
         }
         let rows = merge::merge_file_rows(store.spec(), rows).await?;
         let adds = store.write(vec![(PARTITION, partition), (SEGMENT, segment)], &[rows]).await?;
-        tracing::debug!(table = store.spec().name, files = files.len(), "put parts of windows together");
+        tracing::debug!(table = store.spec().name, files = files.len(), "merged partial aggregates");
         store
             .commit(Change { adds: adds.into_iter().collect(), removes: files, ..Change::default() })
             .await?;

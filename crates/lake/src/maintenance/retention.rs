@@ -29,7 +29,7 @@ impl Retention {
         for table in keep.keys() {
             if !droppable.contains(&table.as_str()) {
                 return Err(LakeError::Refused(format!(
-                    "rows of {table} cannot be dropped by age: it is no table, or others are made of all its rows; tables that can be: {}",
+                    "rows of {table} cannot be dropped by age: it is not a table, or other tables need all its rows; tables that allow it: {}",
                     droppable.join(", ")
                 )));
             }

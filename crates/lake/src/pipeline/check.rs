@@ -68,8 +68,8 @@ fn check_output(plan: &LogicalPlan, pipeline: &Pipeline) -> Result<(), String> {
     for field in schema.fields().iter().filter(|f| !pipeline.key.contains(f.name())) {
         if pipeline.shape.open_ms().is_some() && !field.data_type().is_integer() {
             return Err(format!(
-                "column {} has type {}; besides its key a window holds whole-number sums (numerators and denominators), \
-                 so that any grouping of it is exact",
+                "column {} has type {}; beside its key a window holds only integer sums (numerators and denominators), \
+                 so that any grouping is exact",
                 field.name(),
                 field.data_type()
             ));
@@ -97,9 +97,7 @@ fn check_node(node: &LogicalPlan, unit: &[&str], of_several: bool) -> Result<(),
     match node {
         LogicalPlan::Aggregate(aggregate) => check_grouping(aggregate, unit)?,
         LogicalPlan::Limit(_) => {
-            return Err(
-                "LIMIT picks rows by the order they happen to come in; select by a condition instead".into(),
-            );
+            return Err("LIMIT depends on the order of rows; select by a condition instead".into());
         }
         LogicalPlan::Join(join) => {
             let matched = equalities(join);
@@ -114,7 +112,7 @@ fn check_node(node: &LogicalPlan, unit: &[&str], of_several: bool) -> Result<(),
                 .find(|u| !matched.iter().any(|(l, r)| names(l, u) && names(r, u)))
             {
                 return Err(format!(
-                    "a join must also match on {missing} of both sides, else a row could meet rows of another unit of work"
+                    "a join must also match on {missing} of both sides, or a row could be joined with rows of another key or window"
                 ));
             }
         }
@@ -196,7 +194,7 @@ fn check_aggregate(f: &AggregateFunction, node: &LogicalPlan) -> Result<(), Stri
         && f.params.args.iter().any(float)
     {
         return Err(format!(
-            "{name}() over floats depends on the order of rows; sum whole numbers in a smaller unit"
+            "{name}() over floats depends on the order of rows; sum integers in a smaller unit"
         ));
     }
     if matches!(name, "avg" | "stddev" | "var" | "median" | "corr") {

@@ -17,13 +17,17 @@ use crate::window::Segment;
 /// A parsed pipeline file. [`crate::pipeline::plan`] interprets its SQL.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
+    /// Name of the pipeline and of its table: a-z, 0-9 and `_`.
     pub name: String,
+    /// Version of the table. A new version is a new table.
     pub version: u32,
+    /// What the table holds.
     pub doc: String,
     /// The question it answers, in the words of an operator or a payer.
     pub question: Option<String>,
     /// An example query.
     pub example: Option<String>,
+    /// When the pipeline runs, and over what.
     pub shape: Shape,
     /// Whether the result is a table of the lake. If not, it is an intermediate step of other
     /// pipelines of its shape.
@@ -43,30 +47,41 @@ pub struct Pipeline {
     pub file: String,
     /// Line of the file on which the SQL starts, from 1.
     pub sql_line: usize,
+    /// The SELECT.
     pub sql: String,
 }
 
 /// When a pipeline runs, and over what.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
+    /// A function of all events of one key.
     Keyed {
+        /// Columns of the key.
         per: Vec<String>,
     },
+    /// A function of the rows of one event-time window.
     Windowed {
+        /// Width of a window, ms.
         width_ms: i64,
+        /// How long a window accepts rows after its end, ms.
         lateness_ms: i64,
+        /// Which window a source row belongs to.
         extent: Extent,
     },
     /// Each source with its extent. A source without an extent is visible as a whole in every
     /// window and must never change.
     Joined {
+        /// Width of a window, ms.
         width_ms: i64,
+        /// How long a window accepts rows after its end, ms.
         lateness_ms: i64,
+        /// Extent of each source.
         extents: BTreeMap<String, Extent>,
         /// Name of a source. Windows that end before its first row starts are empty and are not
         /// computed.
         since: Option<String>,
     },
+    /// A query over other tables.
     View,
 }
 
@@ -74,13 +89,22 @@ pub enum Shape {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Extent {
     /// The row is in the window that contains this instant.
-    Instant { time: String },
+    Instant {
+        /// The instant.
+        time: String,
+    },
     /// The row is in every window it overlaps. The SQL sees it once per window, clipped to
     /// `clip_from`..`clip_to`.
-    Interval { from: String, to: String },
+    Interval {
+        /// Start of the interval.
+        from: String,
+        /// End of the interval, exclusive.
+        to: String,
+    },
 }
 
 impl Shape {
+    /// The calendar segments that windows are stored in; `None` without windows.
     pub fn segment(&self) -> Option<Segment> {
         match self {
             Self::Windowed { width_ms, .. } => Some(Segment::for_width_ms(*width_ms)),

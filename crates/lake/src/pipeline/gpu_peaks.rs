@@ -85,7 +85,7 @@ fn read(origin: &str, text: &str, is_own: u8) -> Result<Vec<String>> {
         let line = record.position().map_or(1, csv::Position::line);
         let named = (cell(&record, places[0]).to_owned(), cell(&record, places[1]).to_owned());
         if seen.contains(&named) {
-            return Err(refuse(line, format!("{} in {} stands twice; keep one row", named.0, named.1)));
+            return Err(refuse(line, format!("{} in {} occurs twice; keep one row", named.0, named.1)));
         }
         let values = COLUMNS.iter().zip(places).map(|((name, is_number), place)| {
             let text = cell(&record, place);
@@ -96,7 +96,7 @@ fn read(origin: &str, text: &str, is_own: u8) -> Result<Vec<String>> {
                 (text, true) => match text.parse::<i64>() {
                     Ok(number) if number > 0 => Ok(number.to_string()),
                     _ => Err(format!(
-                        "{name} is {text:?}; write a whole number above 0, or nothing if it is not known"
+                        "{name} is {text:?}; write an integer above 0, or leave it empty if it is not known"
                     )),
                 },
             }

@@ -106,7 +106,7 @@ impl Pipeline {
             return Err(refuse("`once = true` is for views only; other tables are stored anyway".into()));
         }
         if header.rolls_up.is_some() && (shape.segment().is_none() || !header.stored) {
-            return Err(refuse("`rolls_up` is for windows that are stored only".into()));
+            return Err(refuse("`rolls_up` is only for stored windowed and joined pipelines".into()));
         }
         if shape != Shape::View && header.key.is_empty() {
             return Err(refuse("`key` is missing: list the columns that together name an output row".into()));
@@ -184,7 +184,9 @@ impl Header {
         extents: &BTreeMap<String, ExtentHeader>,
     ) -> Result<BTreeMap<String, Extent>, String> {
         let of = |(name, extent): (&String, &ExtentHeader)| match extent.extent() {
-            _ if !self.sources.contains(name) => Err(format!("`extents` names {name}, which is no source")),
+            _ if !self.sources.contains(name) => {
+                Err(format!("`extents` names {name}, which is not a source"))
+            }
             Some(extent) => Ok((name.clone(), extent)),
             None => Err(format!("the extent of {name} must be `{EXTENT_FORM}`")),
         };

@@ -30,6 +30,7 @@ pub const AS_OF: &str = "as_of";
 /// A pipeline with the table it fills.
 #[derive(Debug, Clone)]
 pub struct Planned {
+    /// The parsed pipeline file.
     pub pipeline: Pipeline,
     /// Output table. For a view only its public columns matter.
     pub spec: Arc<TableSpec>,
@@ -48,8 +49,11 @@ pub struct Planned {
 /// A raw table and what is computed from it, each list in order of dependency.
 #[derive(Debug, Clone)]
 pub struct Group {
+    /// The raw table.
     pub raw: RawTable,
+    /// Keyed pipelines.
     pub keyed: Vec<Planned>,
+    /// Windowed pipelines.
     pub windowed: Vec<Planned>,
     /// Whether joined tables read it. If so, its commits note which spans they invalidate.
     pub feeds_joined: bool,
@@ -58,6 +62,7 @@ pub struct Group {
 /// Everything the lake computes.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// One group per raw table.
     pub groups: Vec<Group>,
     /// Joined pipelines in order of dependency. Those that are not stored are intermediate steps.
     /// They may read views, and views may read them.
@@ -125,7 +130,7 @@ impl Plan {
                 (Shape::Windowed { .. }, Some(group)) => group.windowed.push(planned),
                 (_, None) => {
                     let message =
-                        "its sources lead to more than one raw table; give each its place in time with `[extents]`"
+                        "its sources come from more than one raw table; give each an extent in `[extents]`"
                             .into();
                     return Err(LakeError::Pipeline { file: planned.pipeline.file, message });
                 }
@@ -246,7 +251,10 @@ fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
             .partition(|p| !p.sources.iter().any(|s| waiting.iter().any(|w| w.name == *s)));
         if ready.is_empty() {
             let names: Vec<_> = blocked.iter().map(|p| p.name.as_str()).collect();
-            let message = format!("{} read each other in a circle; break it", names.join(", "));
+            let message = format!(
+                "{} depend on each other in a cycle; remove one of the dependencies",
+                names.join(", ")
+            );
             return Err(LakeError::Pipeline { file: blocked[0].file.clone(), message });
         }
         ordered.extend(ready);
@@ -275,8 +283,7 @@ async fn plan_pipeline(
         roots.extend(source.roots.iter().cloned());
         if source.is_joined && matches!(pipeline.shape, Shape::Windowed { .. } | Shape::Keyed { .. }) {
             return Err(refuse(format!(
-                "{name} is put together from several topics, so what is computed from it is too; write `[extents]` in place of \
-                 `extent`"
+                "{name} is a joined table, so a pipeline that reads it must be joined too; write `[extents]` instead of `extent`"
             )));
         }
     }
@@ -374,10 +381,8 @@ fn column(field: &Field, pipeline: &Pipeline) -> Result<Column> {
         t @ DataType::Timestamp(_, Some(_)) if *t == timestamp_type() => timestamp_type(),
         t @ DataType::Float64 if pipeline.shape == Shape::View => t.clone(),
         other => {
-            let message = format!(
-                "column {} has type {other}; tables hold text, whole numbers and UTC times",
-                field.name()
-            );
+            let message =
+                format!("column {} has type {other}; tables hold text, integers and UTC times", field.name());
             return Err(refuse(message));
         }
     };

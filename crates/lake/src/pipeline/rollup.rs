@@ -16,7 +16,9 @@ pub(crate) const START: &str = "window_start";
 /// A table that sums another table's windows up to wider ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rollup {
+    /// Name of the table.
     pub table: String,
+    /// Width of its windows, ms.
     pub width_ms: i64,
     /// Columns that identify a row, without the window start.
     pub(crate) keys: BTreeSet<String>,

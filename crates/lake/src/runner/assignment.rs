@@ -120,14 +120,14 @@ impl Runner {
                 // what is gone.
                 if next > 0 && next < extent.start {
                     return Err(LakeError::Refused(format!(
-                        "the log of {topic}/{partition} begins at offset {}, but the lake has only come to {next}; records in \
-                         between are gone by retention. `tidegate pipeline backfill` rebuilds the lake from what is left",
+                        "the log of {topic}/{partition} starts at offset {}, but the lake has only reached {next}: retention \
+                         deleted the records in between. `tidegate pipeline backfill` rebuilds the lake from what is left",
                         extent.start
                     )));
                 }
                 if next > extent.end {
                     return Err(LakeError::Refused(format!(
-                        "the log of {topic}/{partition} ends at offset {}, but the lake has come to {next}: these tables were \
+                        "the log of {topic}/{partition} ends at offset {}, but the lake has reached {next}: these tables were \
                          computed from another log, or this one lost records. Check the log's address; `tidegate pipeline \
                          backfill` rebuilds the lake from what this log holds",
                         extent.end
@@ -158,7 +158,7 @@ impl Runner {
         if !self.lake.is_shared() {
             return Err(fenced);
         }
-        tracing::warn!(%fenced, "joining the group anew");
+        tracing::warn!(%fenced, "rejoining the group");
         self.progress.fenced += 1;
         self.rejoin_group().await
     }

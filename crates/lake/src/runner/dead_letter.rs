@@ -80,7 +80,7 @@ impl<'a> RecordRouter<'a> {
             partition: Some(*partition),
             offset: Some(offset),
             code: code.into(),
-            reason: format!("{why}; the record was skipped, everything after it goes on"),
+            reason: format!("{why}; the record was skipped, and processing continues"),
             raw: record.payload.slice(..record.payload.len().min(RAW_BYTES)).to_vec(),
         });
         let out = letter.record().map_err(|e| LakeError::Refused(format!("build a dead letter: {e}")))?;

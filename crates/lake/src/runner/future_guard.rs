@@ -38,8 +38,7 @@ pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
     (ahead_ms > MAX_AHEAD_MS).then(|| OutOfRange {
         code: "TIME_AHEAD",
         reason: format!(
-            "it is of a time {} hours after it was observed, and more than {} are not believed; correct the clock of {}; the event \
-             was left out",
+            "its time is {} hours after it was observed, and at most {} are accepted; correct the clock of {}; the event was left out",
             ahead_ms / 3_600_000,
             MAX_AHEAD_MS / 3_600_000,
             event.envelope().map_or("its source", |envelope| envelope.source.as_str())

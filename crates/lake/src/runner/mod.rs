@@ -45,6 +45,7 @@ pub struct Pace {
     pub joined_every: Duration,
     /// How often queries see new events; `None` if there are no queries.
     pub refresh_every: Option<Duration>,
+    /// When maintenance is due.
     pub maintenance: Maintenance,
 }
 
@@ -64,12 +65,17 @@ impl Default for Pace {
 /// What a runner has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Records read.
     pub records: u64,
+    /// Records that could not be decoded or whose time is out of range.
     pub undecodable: u64,
     /// Records found in another partition than that of their key, and routed to it.
     pub misplaced: u64,
+    /// Commits to Delta tables.
     pub commits: u64,
+    /// Data files added.
     pub files: u64,
+    /// Bytes of these files.
     pub bytes: u64,
     /// Records in the log that were not read yet at the last look.
     pub behind: u64,
@@ -84,9 +90,11 @@ pub struct Progress {
 /// Progress of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionProgress {
+    /// The log partition.
     pub at: TopicPartition,
-    /// Offset of the next record to read, and end of the partition.
+    /// Offset of the next record to read.
     pub next: u64,
+    /// End of the partition at the last look.
     pub end: u64,
     /// Newest event time absorbed, ms since the epoch.
     pub watermark_ms: Option<i64>,
@@ -164,10 +172,12 @@ impl Runner {
         self.lake.catalog()
     }
 
+    /// The lake that this runner writes.
     pub fn lake(&self) -> &Lake {
         &self.lake
     }
 
+    /// What the runner has done so far.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }

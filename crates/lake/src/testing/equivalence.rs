@@ -38,6 +38,7 @@ pub enum Delivery {
 }
 
 impl Delivery {
+    /// All deliveries.
     pub const ALL: [Self; 5] = [
         Self::OneShot,
         Self::WindowByWindow,
@@ -50,7 +51,9 @@ impl Delivery {
 /// Which views are read beside the stored tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ViewSelection<'a> {
+    /// All views.
     All,
+    /// The view with this name.
     Only(&'a str),
 }
 

@@ -126,7 +126,7 @@ impl Columns {
             let [gpus, a, b, c, d, e, from, to] =
                 self.numbers.each_ref().map(|c| if c.is_valid(row) { c.value(row) } else { 0 });
             let Some(kind) = Kind::parse(kind) else {
-                return exec_err!("{function}(): {kind:?} is no kind of fact");
+                return exec_err!("{function}(): {kind:?} is not a kind of fact");
             };
             Ok(Fact { kind, node, job, pool, team, user, gpu, mig, word, gpus, a, b, c, d, e, from, to })
         };

@@ -232,8 +232,11 @@ pub const NOTES: &[(&str, ColumnKind, &str)] = &[
 /// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
+    /// Text, `Utf8View`.
     Text,
+    /// Integer, `Int64`.
     Int,
+    /// UTC time.
     Time,
 }
 

@@ -26,7 +26,9 @@ pub const LATEST_MS: i64 = 30 * MINUTE_MS;
 /// Parameters of a history.
 #[derive(Debug, Clone, Copy)]
 pub struct History {
+    /// Seed of the random numbers.
     pub seed: u64,
+    /// Number of scheduled jobs.
     pub jobs: u32,
     /// Duration from 23:10 UTC on.
     pub minutes: u32,
