@@ -6,10 +6,10 @@ use tidegate_insight::sizing::{
     hold_by_paths, hold_by_sample, reserve_by_paths, scenario_paths,
 };
 
-use super::book::InForce;
-use super::trail::{Trail, name};
-use super::{WEEK_HOURS, YEAR_HOURS};
-use crate::ppm;
+use super::backtest::{Backtest, rule_name};
+use super::price_book::PricesInForce;
+use crate::publication::ppm;
+use crate::time::{WEEK_HOURS, YEAR_HOURS};
 
 /// Paths of a week or a month, of a year, and of what is owned for longer.
 const SHORT_PATHS: usize = 200;
@@ -19,11 +19,11 @@ const LONG_PATHS: usize = 24;
 /// next week.
 const SHORT_PATH_WEEKS: usize = 26;
 /// Nobody sees further ahead: what is owned for longer is looked at for so long.
-const MOST_YEARS: u32 = 5;
+const MAX_YEARS: u32 = 5;
 /// Weeks before paths are drawn: `scenario_paths` asks for two.
-const PATH_WEEKS: usize = 2;
+const MIN_PATH_WEEKS: usize = 2;
 /// More GPUs than that are a mistake in what was told.
-const MOST_GPUS: f64 = 1e8;
+const MAX_GPUS: f64 = 1e8;
 
 /// What advice rests on.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ pub fn describe(advice: &mut v1::SizingAdvice, hours: &[f64]) -> Option<&'static
     advice.hours = seen.len() as u32;
     advice.mean_gpus_milli = milli(seen.iter().sum::<f64>() / seen.len().max(1) as f64);
     advice.peak_gpus_milli = milli(peak);
-    let is_absurd = hours.iter().any(|gpus| *gpus > MOST_GPUS);
+    let is_absurd = hours.iter().any(|gpus| *gpus > MAX_GPUS);
     is_absurd.then_some("DEMAND_TOO_LARGE")
 }
 
@@ -54,7 +54,7 @@ pub fn describe(advice: &mut v1::SizingAdvice, hours: &[f64]) -> Option<&'static
 pub fn by_rules(
     advice: &mut v1::SizingAdvice,
     basis: Basis<'_>,
-    trail: &mut Trail,
+    trail: &mut Backtest,
     at_us: i64,
 ) -> Result<(), SizingError> {
     let Basis { hours, prices, node_gpus, seed } = basis;
@@ -63,23 +63,23 @@ pub fn by_rules(
     let gpus = whole_nodes(&seen, prices, node_gpus, choice.blend_gpus.unwrap_or(choice.rule_gpus));
     let term = Term { hours: advice.term_hours, node_gpus, limit_gpus: None };
     advice.method = Some(if choice.blend_gpus.is_some() { "BLEND" } else { "LAST_WEEK" }.into());
-    advice.rule = Some(name(choice.rule));
+    advice.rule = Some(rule_name(choice.rule));
     advice.rule_gpus_milli = Some(milli(choice.rule_gpus));
     advice.blend_gpus_milli = choice.blend_gpus.map(milli);
-    advice.lessons = choice.lessons as u32;
-    advice.lessons_best_micros = (choice.lessons > 0).then(|| micros(choice.best_cost)).flatten();
-    advice.regret_rule = choice.regrets.iter().map(|(rule, _)| name(*rule)).collect();
+    advice.lessons = choice.decisions as u32;
+    advice.lessons_best_micros = (choice.decisions > 0).then(|| micros(choice.best_cost)).flatten();
+    advice.regret_rule = choice.regrets.iter().map(|(rule, _)| rule_name(*rule)).collect();
     advice.regret_ppm = choice.regrets.iter().map(|(_, regret)| (regret * 1e6).round() as i64).collect();
-    looked_back(advice, &seen, prices, node_gpus, gpus)?;
-    if hours.len() < PATH_WEEKS * WEEK_HOURS {
-        expect(advice, &hold_by_sample(&seen, prices, term, gpus)?);
+    set_backtest(advice, &seen, prices, node_gpus, gpus)?;
+    if hours.len() < MIN_PATH_WEEKS * WEEK_HOURS {
+        set_expected(advice, &hold_by_sample(&seen, prices, term, gpus)?);
         return Ok(());
     }
     let recent = &hours[hours.len().saturating_sub(SHORT_PATH_WEEKS * WEEK_HOURS)..];
     let plan = PathPlan { hours: term.hours as usize, paths: SHORT_PATHS, growth: None, seed };
     let paths = scenario_paths(recent, plan)?;
     advice.paths = SHORT_PATHS as u32;
-    expect(advice, &hold_by_paths(&paths, prices, term, gpus)?);
+    set_expected(advice, &hold_by_paths(&paths, prices, term, gpus)?);
     Ok(())
 }
 
@@ -88,10 +88,10 @@ pub fn by_rules(
 pub fn by_paths(
     advice: &mut v1::SizingAdvice,
     basis: Basis<'_>,
-    offered: &InForce,
+    offered: &PricesInForce,
 ) -> Result<Option<&'static str>, SizingError> {
     let Basis { hours, prices, node_gpus, seed } = basis;
-    if hours.len() < PATH_WEEKS * WEEK_HOURS {
+    if hours.len() < MIN_PATH_WEEKS * WEEK_HOURS {
         return Ok(Some("TOO_LITTLE_HISTORY"));
     }
     let seen = Sample::new(hours[hours.len() - advice.hours as usize..].to_vec())?;
@@ -101,12 +101,12 @@ pub fn by_paths(
     let reservation = reserve_by_paths(&paths, prices, term)?;
     advice.method = Some("PATHS".into());
     advice.paths = YEAR_PATHS as u32;
-    looked_back(advice, &seen, prices, node_gpus, reservation.gpus)?;
-    expect(advice, &reservation);
+    set_backtest(advice, &seen, prices, node_gpus, reservation.gpus)?;
+    set_expected(advice, &reservation);
     let owned = offered.owned.as_ref().and_then(|entry| entry.months);
     // Months of 730.5 hours.
     let owned_hours = owned.map_or(0, |months| (u64::from(months) * 1_461).div_ceil(2));
-    let owned_hours = owned_hours.min(u64::from(MOST_YEARS) * YEAR_HOURS as u64) as u32;
+    let owned_hours = owned_hours.min(u64::from(MAX_YEARS) * YEAR_HOURS as u64) as u32;
     let paths = match owned_hours as usize > YEAR_HOURS {
         true => scenario_paths(hours, PathPlan { hours: owned_hours as usize, paths: LONG_PATHS, ..plan })?,
         false => paths,
@@ -114,12 +114,16 @@ pub fn by_paths(
     let (offers, spot_share) = offers(offered, prices, owned_hours)?;
     let mix = buying_mix(&paths, &offers, node_gpus)?;
     advice.mix_hours = paths.first().map(|path| path.len() as u32);
-    tell_mix(advice, &mix, spot_share);
+    set_mix(advice, &mix, spot_share);
     Ok(None)
 }
 
 /// What can be bought, and the share of the demand above commitments that spot takes.
-fn offers(offered: &InForce, prices: &Prices, owned_hours: u32) -> Result<(Vec<Offer>, f64), SizingError> {
+fn offers(
+    offered: &PricesInForce,
+    prices: &Prices,
+    owned_hours: u32,
+) -> Result<(Vec<Offer>, f64), SizingError> {
     let price = |micros: Option<u64>| micros.map_or(0.0, |micros| micros as f64);
     // The book's price of an hour is all of it, of what is owned capital, power, people and place;
     // held or not. What an idle hour earns is lost with use.
@@ -149,7 +153,7 @@ fn offers(offered: &InForce, prices: &Prices, owned_hours: u32) -> Result<(Vec<O
     Ok((offers, share))
 }
 
-fn tell_mix(advice: &mut v1::SizingAdvice, mix: &Mix, spot_share: f64) {
+fn set_mix(advice: &mut v1::SizingAdvice, mix: &Mix, spot_share: f64) {
     for share in &mix.shares {
         match share.name.as_str() {
             "owned" => advice.mix_owned_gpus = Some(share.gpus.into()),
@@ -175,7 +179,7 @@ fn whole_nodes(seen: &Sample, prices: &Prices, node_gpus: u32, gpus: f64) -> u32
 }
 
 /// What the hours looked at say of the advice, and would have cost.
-fn looked_back(
+fn set_backtest(
     advice: &mut v1::SizingAdvice,
     seen: &Sample,
     prices: &Prices,
@@ -201,7 +205,7 @@ fn looked_back(
 }
 
 /// What the term will cost.
-fn expect(advice: &mut v1::SizingAdvice, reservation: &Reservation) {
+fn set_expected(advice: &mut v1::SizingAdvice, reservation: &Reservation) {
     advice.expected_micros = micros(reservation.cost);
     advice.expected_nothing_micros = micros(reservation.cost_elastic);
     let spread = reservation.spread;

@@ -6,25 +6,25 @@ use tidegate_insight::sizing::{
     Decision, Prices, Rule, SWITCHING, SizingError, TEMPERATURE, blend, follow, regrets,
 };
 
-use super::{DAY_HOURS, HOUR_US};
+use crate::time::{DAY_HOURS, HOUR_US};
 
 /// Rules that are shown beside the experts and never followed: what people do without a rule.
-const RIVALS: [Rule; 3] = [Rule::None, Rule::Mean { hours: 672 }, Rule::Peak { hours: 672 }];
+const BASELINES: [Rule; 3] = [Rule::None, Rule::Mean { hours: 672 }, Rule::Peak { hours: 672 }];
 const EXPERTS: usize = Rule::EXPERTS.len();
 /// The rule to begin with: models of a week ahead hardly beat it (field notes B.5).
 const LAST_WEEK: Rule = Rule::Quantile { hours: 168 };
 /// Decisions are those of midnights; so many that are over are learnt from, and the first has a
 /// week to look back on.
-const LESSONS: usize = 28;
-const WARM_HOURS: usize = 168;
+const MAX_DECISIONS: usize = 28;
+const MIN_HISTORY_HOURS: usize = 168;
 
 /// Decisions of the past of one series and term.
 #[derive(Debug, Clone)]
-pub struct Trail {
+pub struct Backtest {
     term_hours: usize,
     /// Prices that `lessons` are counted in.
     prices: Option<Prices>,
-    lessons: BTreeMap<i64, Decision>,
+    decisions: BTreeMap<i64, Decision>,
     /// The rule that is followed.
     current: usize,
 }
@@ -36,17 +36,17 @@ pub struct Choice {
     pub rule_gpus: f64,
     /// All of them together; `None` while nothing tells how they do.
     pub blend_gpus: Option<f64>,
-    pub lessons: usize,
+    pub decisions: usize,
     /// Cost of the best numbers, known afterwards.
     pub best_cost: f64,
     /// By rule, rivals last.
     pub regrets: Vec<(Rule, f64)>,
 }
 
-impl Trail {
+impl Backtest {
     pub fn new(term_hours: usize) -> Self {
         let current = Rule::EXPERTS.iter().position(|rule| *rule == LAST_WEEK).unwrap_or_default();
-        Self { term_hours, prices: None, lessons: BTreeMap::new(), current }
+        Self { term_hours, prices: None, decisions: BTreeMap::new(), current }
     }
 
     /// Decides at `at_us`, a midnight, from all `hours` before it.
@@ -57,7 +57,7 @@ impl Trail {
         self.learn(hours, at_us, prices)?;
         let newest_us = at_us - self.term_hours as i64 * HOUR_US;
         let past: Vec<Decision> =
-            self.lessons.range(..=newest_us).map(|(_, lesson)| lesson.clone()).collect();
+            self.decisions.range(..=newest_us).map(|(_, lesson)| lesson.clone()).collect();
         let of_experts =
             |lesson: &Decision| Decision { costs: lesson.costs[..EXPERTS].to_vec(), oracle: lesson.oracle };
         let level = prices.critical_ratio();
@@ -68,12 +68,12 @@ impl Trail {
             self.current = follow(&experts, EXPERTS, Some(self.current), SWITCHING)?;
             blend_gpus = Some(blend(&experts, &gpus, level, TEMPERATURE)?);
         }
-        let values = if past.is_empty() { Vec::new() } else { regrets(&past, EXPERTS + RIVALS.len())? };
+        let values = if past.is_empty() { Vec::new() } else { regrets(&past, EXPERTS + BASELINES.len())? };
         Ok(Choice {
             rule: Rule::EXPERTS[self.current],
             rule_gpus: gpus[self.current],
             blend_gpus,
-            lessons: past.len(),
+            decisions: past.len(),
             best_cost: past.iter().map(|lesson| lesson.oracle).sum(),
             regrets: rules().zip(values).collect(),
         })
@@ -84,34 +84,34 @@ impl Trail {
     /// tells nothing of what is.
     fn learn(&mut self, hours: &[f64], at_us: i64, prices: &Prices) -> Result<(), SizingError> {
         if self.prices != Some(*prices) {
-            (self.prices, self.lessons) = (Some(*prices), BTreeMap::new());
+            (self.prices, self.decisions) = (Some(*prices), BTreeMap::new());
         }
         let newest_days = self.term_hours.div_ceil(DAY_HOURS);
         let known = hours.len();
-        for back in (newest_days..newest_days + LESSONS).map(|days| days * DAY_HOURS) {
+        for back in (newest_days..newest_days + MAX_DECISIONS).map(|days| days * DAY_HOURS) {
             let decided_us = at_us - back as i64 * HOUR_US;
-            if known < back + WARM_HOURS || self.lessons.contains_key(&decided_us) {
+            if known < back + MIN_HISTORY_HOURS || self.decisions.contains_key(&decided_us) {
                 continue;
             }
             let (before, after) = hours.split_at(known - back);
             let gpus: Vec<f64> =
                 rules().map(|rule| rule.reserve(before, self.term_hours, prices.critical_ratio())).collect();
             let lesson = Decision::priced(&gpus, &after[..self.term_hours], prices)?;
-            self.lessons.insert(decided_us, lesson);
+            self.decisions.insert(decided_us, lesson);
         }
-        let oldest_us = at_us - ((newest_days + LESSONS - 1) * DAY_HOURS) as i64 * HOUR_US;
-        self.lessons.retain(|decided_us, _| *decided_us >= oldest_us);
+        let oldest_us = at_us - ((newest_days + MAX_DECISIONS - 1) * DAY_HOURS) as i64 * HOUR_US;
+        self.decisions.retain(|decided_us, _| *decided_us >= oldest_us);
         Ok(())
     }
 }
 
 /// Experts, then rivals.
 fn rules() -> impl Iterator<Item = Rule> {
-    Rule::EXPERTS.into_iter().chain(RIVALS)
+    Rule::EXPERTS.into_iter().chain(BASELINES)
 }
 
 /// Name of a rule, with the hours that it looks back.
-pub fn name(rule: Rule) -> String {
+pub fn rule_name(rule: Rule) -> String {
     match rule {
         Rule::None => "NOTHING".into(),
         Rule::Last => "LAST".into(),
@@ -133,8 +133,8 @@ mod tests {
     const DAY_US: i64 = DAY_HOURS as i64 * HOUR_US;
 
     /// Decides each midnight of `days`.
-    fn run(hours: &[f64], days: std::ops::RangeInclusive<usize>, prices: &Prices) -> (Trail, Choice) {
-        let mut trail = Trail::new(168);
+    fn run(hours: &[f64], days: std::ops::RangeInclusive<usize>, prices: &Prices) -> (Backtest, Choice) {
+        let mut trail = Backtest::new(168);
         let mut last = None;
         for day in days {
             last = Some(trail.choose(&hours[..day * 24], day as i64 * DAY_US, prices).unwrap());
@@ -147,7 +147,7 @@ mod tests {
         let hours = vec![10.0; 24 * 60];
         let prices = Prices::new(2.0, 4.0, 0.0).unwrap();
         let lessons = |day: usize| run(&hours, day..=day, &prices).1;
-        assert_eq!([13, 14, 15, 60].map(|day| lessons(day).lessons), [0, 1, 2, 28]);
+        assert_eq!([13, 14, 15, 60].map(|day| lessons(day).decisions), [0, 1, 2, 28]);
         assert_eq!((lessons(13).blend_gpus, lessons(13).regrets), (None, vec![]));
         let last = lessons(60);
         // 28 weeks of 10 GPUs reserved. Nothing costs 4 in place of 2 and the mean and the peak are
@@ -163,14 +163,14 @@ mod tests {
         let prices = Prices::new(2.4, 4.0, 0.0).unwrap();
         let (kept, _) = run(&hours, 30..=80, &prices);
         let (anew, _) = run(&hours, 80..=80, &prices);
-        assert_eq!(kept.lessons, anew.lessons);
+        assert_eq!(kept.decisions, anew.decisions);
         // Other prices in the midst and back again.
         let mut back = kept.clone();
         let other = Prices::new(1.0, 4.0, 0.0).unwrap();
         back.choose(&hours, 80 * DAY_US, &other).unwrap();
-        assert_ne!(back.lessons, kept.lessons);
+        assert_ne!(back.decisions, kept.decisions);
         back.choose(&hours, 80 * DAY_US, &prices).unwrap();
-        assert_eq!(back.lessons, kept.lessons);
+        assert_eq!(back.decisions, kept.decisions);
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         // always that of the other week.
         let hours: Vec<f64> = (0..168 * 12).map(|hour| if hour / 168 % 2 == 0 { 2.0 } else { 6.0 }).collect();
         let prices = Prices::new(2.0, 4.0, 0.0).unwrap();
-        let mut trail = Trail::new(168);
+        let mut trail = Backtest::new(168);
         let choice = trail.choose(&hours, 84 * DAY_US, &prices).unwrap();
         let mut totals = (0.0, 0.0);
         for day in (0..28).map(|back| 84 - 7 - back) {

@@ -70,7 +70,7 @@ fn steps(tells_place: bool, slow_rank: Option<u32>) -> Vec<Event> {
 }
 
 fn said(events: Vec<Event>) -> Vec<v1::StragglerSignal> {
-    let mut feed = Feed::new(i64::MIN);
+    let mut feed = Reorder::new(i64::MIN);
     for event in events {
         feed.push(event, NOW_MS);
     }

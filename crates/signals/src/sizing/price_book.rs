@@ -6,15 +6,15 @@ use tidegate_events::v1;
 
 /// Scopes (pool and model) of a cluster, and entries of each; further scopes are not looked at, of
 /// entries the oldest go.
-const MOST_SCOPES: usize = 1_024;
-const MOST_ENTRIES: usize = 64;
+const MAX_SCOPES: usize = 1_024;
+const MAX_ENTRIES: usize = 64;
 
 /// Pool and model that an entry is for; `None`: any.
 type Scope = (Option<String>, Option<String>);
 
 /// One price.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct PriceEntry {
     pub entered_ms: Option<i64>,
     /// `None`: the entry before ends.
     pub micros: Option<u64>,
@@ -31,18 +31,18 @@ pub struct Entry {
 
 /// Prices that hold at one time for one pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct InForce {
-    pub reserved: Option<Entry>,
-    pub owned: Option<Entry>,
-    pub on_demand: Option<Entry>,
-    pub spot: Option<Entry>,
+pub struct PricesInForce {
+    pub reserved: Option<PriceEntry>,
+    pub owned: Option<PriceEntry>,
+    pub on_demand: Option<PriceEntry>,
+    pub spot: Option<PriceEntry>,
     /// When the newest entry of the book that holds by then was entered.
     pub entered_ms: Option<i64>,
 }
 
-impl InForce {
+impl PricesInForce {
     /// Whether the same entries hold, whatever else was entered.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn has_same_entries(&self, other: &Self) -> bool {
         let entries = |of: &Self| [&of.reserved, &of.owned, &of.on_demand, &of.spot].map(Option::clone);
         entries(self) == entries(other)
     }
@@ -50,15 +50,15 @@ impl InForce {
 
 /// Entries of a cluster, by scope and time from which they hold, µs.
 #[derive(Debug, Clone, Default)]
-pub struct Book {
-    scopes: BTreeMap<Scope, BTreeMap<i64, Entry>>,
+pub struct PriceBook {
+    scopes: BTreeMap<Scope, BTreeMap<i64, PriceEntry>>,
 }
 
-impl Book {
+impl PriceBook {
     /// Enters a price that holds from `from_us` on. Of several for the same time the one entered
     /// last holds.
     pub fn enter(&mut self, event: v1::CapacityEvent, from_us: i64) {
-        let entry = Entry {
+        let entry = PriceEntry {
             entered_ms: event.entered_ms,
             micros: event.price_micros_per_gpu_hour,
             contract: event.contract.unwrap_or_default(),
@@ -72,7 +72,7 @@ impl Book {
             ],
         };
         let scope = (event.pool, event.gpu_model);
-        if !self.scopes.contains_key(&scope) && self.scopes.len() >= MOST_SCOPES {
+        if !self.scopes.contains_key(&scope) && self.scopes.len() >= MAX_SCOPES {
             return;
         }
         let entries = self.scopes.entry(scope).or_default();
@@ -82,7 +82,7 @@ impl Book {
                 entries.insert(from_us, entry);
             }
         }
-        if entries.len() > MOST_ENTRIES {
+        if entries.len() > MAX_ENTRIES {
             entries.pop_first();
         }
     }
@@ -90,8 +90,8 @@ impl Book {
     /// What holds at `at_us` for a GPU of `pool` and `model`; `None`: of several, so that only
     /// prices of any hold. For each way to pay the most specific entry: of pool and model, of the
     /// model, of the pool, of any.
-    pub fn in_force(&self, pool: Option<&str>, model: Option<&str>, at_us: i64) -> InForce {
-        let mut found = InForce::default();
+    pub fn in_force(&self, pool: Option<&str>, model: Option<&str>, at_us: i64) -> PricesInForce {
+        let mut found = PricesInForce::default();
         let scopes = [(pool, model), (None, model), (pool, None), (None, None)];
         for (at, scope) in scopes.iter().enumerate() {
             if scopes[..at].contains(scope) {
@@ -136,14 +136,14 @@ mod tests {
 
     #[test]
     fn the_most_specific_entry_of_each_way_to_pay_holds_from_its_time_on() {
-        let mut book = Book::default();
+        let mut book = PriceBook::default();
         book.enter(price(("", ""), "on_demand", 4, 1), 0);
         book.enter(price(("p", ""), "reserved", 2, 2), 10);
         book.enter(price(("", "h"), "reserved", 3, 3), 10);
         book.enter(price(("p", "h"), "spot", 1, 4), 10);
         let of = |at_us| {
             let found = book.in_force(Some("p"), Some("h"), at_us);
-            let micros = |entry: &Option<Entry>| entry.as_ref().and_then(|entry| entry.micros);
+            let micros = |entry: &Option<PriceEntry>| entry.as_ref().and_then(|entry| entry.micros);
             (micros(&found.reserved), micros(&found.on_demand), micros(&found.spot), found.entered_ms)
         };
         assert_eq!(of(9), (None, Some(4), None, Some(1)));
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn an_entry_without_a_price_ends_the_one_before_and_the_last_one_entered_holds() {
-        let mut book = Book::default();
+        let mut book = PriceBook::default();
         for (micros, entered_ms) in [(5, 2), (4, 1)] {
             book.enter(price(("p", ""), "reserved", micros, entered_ms), 10);
         }
         let reserved =
-            |book: &Book, at_us| book.in_force(Some("p"), None, at_us).reserved.map(|it| it.micros);
+            |book: &PriceBook, at_us| book.in_force(Some("p"), None, at_us).reserved.map(|it| it.micros);
         assert_eq!(reserved(&book, 10), Some(Some(5)));
         book.enter(price(("p", ""), "", 0, 3), 20);
         assert_eq!((reserved(&book, 19), reserved(&book, 20)), (Some(Some(5)), None));

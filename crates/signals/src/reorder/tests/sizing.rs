@@ -80,7 +80,7 @@ fn end_us() -> i64 {
 }
 
 fn all_at_once(events: Vec<Event>) -> Vec<Publication> {
-    let mut feed = Feed::new(i64::MIN);
+    let mut feed = Reorder::new(i64::MIN);
     for event in events {
         feed.push(event, NOW_MS);
     }
@@ -117,14 +117,14 @@ fn advice_is_the_same_in_any_order_and_however_the_watermark_moves() {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut events = told();
         events.sort_by_cached_key(|event| (event.event_time_ms() / (7 * HOUR_MS), random.random::<u32>()));
-        let mut feed = Feed::new(i64::MIN);
+        let mut feed = Reorder::new(i64::MIN);
         for event in events {
             if let Some(at_us) = feed.push(event, NOW_MS) {
                 feed.advance(at_us - 8 * HOUR_MS * 1_000);
             }
         }
         feed.advance(end_us());
-        assert_eq!((feed.counts().late, feed.counts().refused), (0, 0));
+        assert_eq!((feed.counts().late, feed.counts().rejected), (0, 0));
         assert_eq!(advice(feed.take()), said, "seed {seed}");
     }
 }

@@ -74,7 +74,7 @@ fn end_us() -> i64 {
 }
 
 fn all_at_once(events: Vec<Event>) -> Vec<Publication> {
-    let mut feed = Feed::new(i64::MIN);
+    let mut feed = Reorder::new(i64::MIN);
     for event in events {
         feed.push(event, NOW_MS);
     }
@@ -106,7 +106,7 @@ fn jobs_of_one_name_at_two_sizes_make_a_curve_in_any_order() {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut events = told();
         events.sort_by_cached_key(|event| (event.event_time_ms() / 7_000, random.random::<u32>()));
-        let mut feed = Feed::new(i64::MIN);
+        let mut feed = Reorder::new(i64::MIN);
         for event in events {
             let at_us = feed.push(event, NOW_MS).unwrap();
             feed.advance(at_us - 10_000_000);

@@ -2,7 +2,7 @@
 //! are appended as agents would, and the log is looked at as the program does.
 
 use super::*;
-use crate::Pace;
+use crate::RunMode;
 
 /// How often the log is looked at, ms; as `tidegate insight` does.
 const LOOK_MS: i64 = 250;
@@ -55,7 +55,7 @@ fn live(events: Vec<Event>, seed: u64) -> (Vec<Publication>, Vec<i64>) {
         let last = last_ms.entry(end_ms(event)).or_insert(*at_ms);
         *last = (*last).max(*at_ms);
     }
-    let (mut feed, mut newest_us) = (Feed::new(i64::MIN), i64::MIN);
+    let (mut feed, mut newest_us) = (Reorder::new(i64::MIN), i64::MIN);
     let (mut said, mut delays_ms) = (Vec::new(), Vec::new());
     let mut told = told.into_iter().peekable();
     let mut now_ms = START_MS;
@@ -64,7 +64,7 @@ fn live(events: Vec<Event>, seed: u64) -> (Vec<Publication>, Vec<i64>) {
         while let Some((_, event)) = told.next_if(|(at_ms, _)| *at_ms <= now_ms) {
             newest_us = newest_us.max(feed.push(event, now_ms).unwrap_or(i64::MIN));
         }
-        feed.advance(newest_us.saturating_sub(Pace::Live.lag_us()));
+        feed.advance(newest_us.saturating_sub(RunMode::Live.lag_us()));
         let new = feed.take();
         delays_ms.extend(stragglers(&new).iter().map(|signal| now_ms - last_ms[&signal.said_ms]));
         said.extend(new);
@@ -84,7 +84,7 @@ fn at(delays_ms: &[i64], share: f64) -> i64 {
 fn signals_are_there_within_two_seconds_of_the_report_and_are_those_of_a_replay() {
     // Evidence is older than what is decided ahead of the order by as much as that runs ahead.
     let lag_us = tidegate_insight::straggler::Settings::default().evidence_lag_us;
-    assert_eq!((lag_us, Pace::Live.lag_us()), (ahead::AHEAD_US, ahead::AHEAD_US));
+    assert_eq!((lag_us, RunMode::Live.lag_us()), (bypass::AHEAD_US, bypass::AHEAD_US));
     let (expected, _) = all_at_once(episodes().concat());
     let mut all = Vec::new();
     for seed in 1..4 {

@@ -3,17 +3,17 @@
 
 use tidegate_events::v1::{SignalState, StragglerSignal};
 
-use super::super::{US_PER_MS, US_PER_S};
+use crate::time::{US_PER_MS, US_PER_S};
 
 /// What is said later after a window's end does not count against it, µs. A suspicion takes a
 /// minute at most (95 of 100).
-pub(super) const KNOWN_US: i64 = 60 * US_PER_S;
+pub(super) const HINDSIGHT_US: i64 = 60 * US_PER_S;
 /// Statements kept of a job; of more the oldest go.
-const MOST: usize = 256;
+const MAX_STATEMENTS: usize = 256;
 
 /// One statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Word {
+struct Statement {
     episode: u64,
     revision: u32,
     said_us: i64,
@@ -24,32 +24,32 @@ struct Word {
 
 /// What was said of a job.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Slow {
-    words: Vec<Word>,
+pub(super) struct SlowPeriods {
+    statements: Vec<Statement>,
 }
 
-impl Slow {
+impl SlowPeriods {
     /// Takes a statement.
-    pub fn told(&mut self, signal: &StragglerSignal) {
+    pub fn observe(&mut self, signal: &StragglerSignal) {
         let is_open = matches!(signal.state(), SignalState::Suspect | SignalState::Confirmed);
-        let word = Word {
+        let word = Statement {
             episode: signal.episode,
             revision: signal.revision,
             said_us: signal.said_ms.saturating_mul(US_PER_MS),
             onset_us: signal.onset_ms.saturating_mul(US_PER_MS),
             is_over: !is_open || signal.class == "STRUCTURAL",
         };
-        let at = self.words.partition_point(|other| other < &word);
-        self.words.insert(at, word);
-        if self.words.len() > MOST {
-            self.words.remove(0);
+        let at = self.statements.partition_point(|other| other < &word);
+        self.statements.insert(at, word);
+        if self.statements.len() > MAX_STATEMENTS {
+            self.statements.remove(0);
         }
     }
 
     /// Whether an episode was open at any time of a span, as far as was said [`KNOWN_US`] after it.
-    pub fn touches(&self, (from_us, to_us): (i64, i64)) -> bool {
-        let known_us = to_us.saturating_add(KNOWN_US);
-        self.words.chunk_by(|a, b| a.episode == b.episode).any(|words| {
+    pub fn overlaps(&self, (from_us, to_us): (i64, i64)) -> bool {
+        let known_us = to_us.saturating_add(HINDSIGHT_US);
+        self.statements.chunk_by(|a, b| a.episode == b.episode).any(|words| {
             let mut known = words.iter().filter(|word| word.said_us <= known_us);
             let Some(first) = known.clone().find(|word| !word.is_over) else { return false };
             let is_over =
@@ -61,11 +61,11 @@ impl Slow {
     /// Nothing of before `us` is asked about any more.
     pub fn forget(&mut self, us: i64) {
         let over: Vec<u64> = self
-            .words
+            .statements
             .iter()
             .filter(|word| word.is_over && word.said_us < us)
             .map(|word| word.episode)
             .collect();
-        self.words.retain(|word| !over.contains(&word.episode));
+        self.statements.retain(|word| !over.contains(&word.episode));
     }
 }

@@ -2,7 +2,7 @@
 //! and again.
 
 use super::*;
-use crate::ppm;
+use crate::publication::ppm;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -257,7 +257,7 @@ fn the_last_checkpoint_tells_what_an_end_cost() {
 
 #[test]
 fn an_end_is_judged_once_whatever_comes_late() {
-    let mut feed = Feed::new(i64::MIN);
+    let mut feed = Reorder::new(i64::MIN);
     let told = [started("f", "n0", 8, START_MS), ended("f", "FAILED", START_MS + HOUR_MS)];
     for event in told.iter().cloned().chain([xid("n0", 0, 79, START_MS + HOUR_MS - 5_000)]) {
         feed.push(event, NOW_MS);

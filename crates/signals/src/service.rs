@@ -1,5 +1,5 @@
-//! The log on both sides of [`Feed`]: topics are read from their beginning, and what is said is
-//! appended once.
+//! The signals service: reads the log from its beginning through [`Reorder`], and appends each
+//! result once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -8,50 +8,52 @@ use tidegate_events::{Event, SchemaId};
 use tidegate_log::tail::Cursor;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 
-use super::feed::{Counts, Feed};
-use super::{Publication, US_PER_S};
+use crate::publication::Publication;
+use crate::reorder::{Counts, Reorder};
+use crate::time::{DAY_US, US_PER_S};
 
-/// Payload bytes read from a partition at a time.
+/// Payload bytes per read of a partition.
 const READ_BYTES: usize = 4 << 20;
-/// Forecasts learn from so much of the past: what the job table looks back over.
-const LEARNED_US: i64 = 42 * 86_400 * US_PER_S;
+/// Forecasts learn from this much of the past, as far as the job table looks back.
+const LEARNING_PERIOD_US: i64 = 42 * DAY_US;
 /// Topics whose history may come in any order: an export is imported as its rows stand.
-const SPARSE: [SchemaId; 3] = [SchemaId::JobEvent, SchemaId::NodeEvent, SchemaId::CapacityEvent];
-/// Topics that come as it happens, much of it.
-const DENSE: [SchemaId; 2] = [SchemaId::StepReport, SchemaId::GpuSampleBatch];
-/// Topics that this writes.
-const SAID: [SchemaId; 2] = [SchemaId::StragglerSignal, SchemaId::Forecast];
+const HISTORY_TOPICS: [SchemaId; 3] = [SchemaId::JobEvent, SchemaId::NodeEvent, SchemaId::CapacityEvent];
+/// Topics of high volume that are written as things happen.
+const STREAM_TOPICS: [SchemaId; 2] = [SchemaId::StepReport, SchemaId::GpuSampleBatch];
+/// Topics that the service writes.
+const OUTPUT_TOPICS: [SchemaId; 2] = [SchemaId::StragglerSignal, SchemaId::Forecast];
 
 /// How far the watermark stays behind the newest event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// Nothing more comes: 2 s, so that reports of the last step are whole.
-    Once,
-    /// Agents send what they read in batches of ten seconds: 20 s. Steps run that far
-    /// [ahead](super::feed).
+pub enum RunMode {
+    /// The log is complete: 2 s, so that all ranks have reported the last step.
+    Replay,
+    /// The log grows: 20 s, because agents send what they read in batches of ten seconds. Step
+    /// reports are processed up to that far ahead of the watermark.
     Live,
 }
 
-impl Pace {
+impl RunMode {
     pub(crate) fn lag_us(self) -> i64 {
         match self {
-            Self::Once => 2 * US_PER_S,
+            Self::Replay => 2 * US_PER_S,
             Self::Live => 20 * US_PER_S,
         }
     }
 }
 
-/// What was published so far.
+/// Totals since the service was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Published {
+pub struct ServiceStats {
     /// Records read.
     pub read: u64,
-    /// Signals, curves, forecasts and advice that the log did not hold yet.
+    /// Signals, curves, forecasts and advice appended.
     pub written: u64,
-    /// That it held already: said before, by this or another process.
-    pub known: u64,
-    /// Payloads that no schema reads; the tables show them as dead letters.
+    /// Outputs that the log held already, from an earlier run or another process.
+    pub duplicates: u64,
+    /// Payloads that no schema decodes; the tables show them as dead letters.
     pub undecodable: u64,
+    /// Events by outcome.
     pub counts: Counts,
 }
 
@@ -59,113 +61,120 @@ pub struct Published {
 /// reading is not that of a plain `tail::Tail`.
 struct Reading {
     cursor: Cursor,
-    /// Newest event time read.
+    /// Newest event time read, µs since 1970.
     newest_us: i64,
 }
 
-/// Reads a log and publishes on it what it says.
-pub struct Operator {
+/// Reads a log and appends the signals, forecasts and advice that follow from it.
+pub struct SignalService {
     log: Arc<dyn EventLog>,
-    feed: Feed,
-    sparse: Vec<Reading>,
-    dense: Vec<Reading>,
+    reorder: Reorder,
+    history: Vec<Reading>,
+    streams: Vec<Reading>,
     partitions: BTreeMap<String, u32>,
-    /// Sources of what the log holds.
-    said: HashSet<String>,
+    /// Producer names of the outputs that the log holds.
+    known_sources: HashSet<String>,
     newest_us: i64,
     has_begun: bool,
-    published: Published,
+    stats: ServiceStats,
 }
 
-impl std::fmt::Debug for Operator {
+impl std::fmt::Debug for SignalService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Operator").field("published", &self.published).finish_non_exhaustive()
+        f.debug_struct("SignalService").field("stats", &self.stats).finish_non_exhaustive()
     }
 }
 
-impl Operator {
-    /// An operator that has read nothing yet but what was said before.
+impl SignalService {
+    /// Opens a service that has read its own earlier outputs, and nothing else yet.
+    ///
+    /// # Errors
+    /// The log's.
     pub fn new(log: Arc<dyn EventLog>) -> Result<Self, LogError> {
-        let mut operator = Self {
+        let mut service = Self {
             log,
-            feed: Feed::new(i64::MIN),
-            sparse: Vec::new(),
-            dense: Vec::new(),
+            reorder: Reorder::new(i64::MIN),
+            history: Vec::new(),
+            streams: Vec::new(),
             partitions: BTreeMap::new(),
-            said: HashSet::new(),
+            known_sources: HashSet::new(),
             newest_us: i64::MIN,
             has_begun: false,
-            published: Published::default(),
+            stats: ServiceStats::default(),
         };
-        operator.read_said()?;
-        Ok(operator)
+        service.read_known_sources()?;
+        Ok(service)
     }
 
-    /// Reads what the log holds now, and publishes what follows from it.
-    pub fn catch_up(&mut self, pace: Pace, now_ms: i64) -> Result<Published, LogError> {
-        self.look()?;
-        // History of jobs and nodes is put in order before anything is said of it.
-        for at in 0..self.sparse.len() {
+    /// Reads to the present end of the log, and appends what follows. `now_ms`: the caller's clock,
+    /// against which events of the future are rejected.
+    ///
+    /// # Errors
+    /// The log's. After one, open a new service: outputs that were not appended are derived again.
+    pub fn catch_up(&mut self, mode: RunMode, now_ms: i64) -> Result<ServiceStats, LogError> {
+        self.refresh_extents()?;
+        // The whole history of jobs and nodes is buffered before anything is decided on it.
+        for at in 0..self.history.len() {
             while self.read(false, at, now_ms)? {}
         }
         if !self.has_begun && self.newest_us > i64::MIN {
-            self.feed.learn_from(self.newest_us.saturating_sub(LEARNED_US));
+            self.reorder.learn_from(self.newest_us.saturating_sub(LEARNING_PERIOD_US));
             self.has_begun = true;
         }
-        // Of the rest, the partition whose time is least is read on.
+        // Of the streams, the partition with the oldest events goes on first.
         while let Some((at, _)) = self.unread().min_by_key(|(_, newest_us)| *newest_us) {
             self.read(true, at, now_ms)?;
             if let Some(watermark_us) = self.unread().map(|(_, newest_us)| newest_us).min() {
-                self.advance(watermark_us.saturating_sub(Pace::Live.lag_us()))?;
+                self.advance(watermark_us.saturating_sub(RunMode::Live.lag_us()))?;
             }
         }
         if self.newest_us > i64::MIN {
-            self.advance(self.newest_us.saturating_sub(pace.lag_us()))?;
+            self.advance(self.newest_us.saturating_sub(mode.lag_us()))?;
         }
-        self.published.counts = self.feed.counts();
-        Ok(self.published)
+        self.stats.counts = self.reorder.counts();
+        Ok(self.stats)
     }
 
-    /// Dense partitions that are not read to their end, with the newest time read.
+    /// Stream partitions that are not read to their end, with the newest time read.
     fn unread(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
-        let unread = self.dense.iter().enumerate().filter(|(_, reading)| reading.cursor.is_behind());
+        let unread = self.streams.iter().enumerate().filter(|(_, reading)| reading.cursor.is_behind());
         unread.map(|(at, reading)| (at, reading.newest_us))
     }
 
     fn advance(&mut self, watermark_us: i64) -> Result<(), LogError> {
-        self.feed.advance(watermark_us);
-        for publication in self.feed.take() {
+        self.reorder.advance(watermark_us);
+        for publication in self.reorder.take() {
             self.publish(publication)?;
         }
         Ok(())
     }
 
-    /// Reads a little of a partition; tells whether there is more.
-    fn read(&mut self, is_dense: bool, at: usize, now_ms: i64) -> Result<bool, LogError> {
-        let reading = if is_dense { &mut self.dense[at] } else { &mut self.sparse[at] };
+    /// Reads one piece of a partition. Returns whether more is left.
+    fn read(&mut self, is_stream: bool, at: usize, now_ms: i64) -> Result<bool, LogError> {
+        let reading = if is_stream { &mut self.streams[at] } else { &mut self.history[at] };
         for stored in &reading.cursor.read(self.log.as_ref(), READ_BYTES)? {
-            self.published.read += 1;
+            self.stats.read += 1;
             match Event::decode(stored.record.schema, &stored.record.payload) {
                 Ok(event) => {
-                    if let Some(at_us) = self.feed.push(event, now_ms) {
+                    if let Some(at_us) = self.reorder.push(event, now_ms) {
                         reading.newest_us = reading.newest_us.max(at_us);
                         self.newest_us = self.newest_us.max(at_us);
                     }
                 }
-                Err(_) => self.published.undecodable += 1,
+                Err(_) => self.stats.undecodable += 1,
             }
         }
         Ok(reading.cursor.is_behind())
     }
 
-    /// Looks where partitions end; those that are new begin at their first record.
-    fn look(&mut self) -> Result<(), LogError> {
+    /// Looks up where partitions end; new ones are read from their first record.
+    fn refresh_extents(&mut self) -> Result<(), LogError> {
         for (topic, config) in self.log.topics()? {
             self.partitions.insert(topic.clone(), config.partitions);
             let of = |schemas: &[SchemaId]| schemas.iter().any(|schema| schema.topic() == topic);
-            let readings = match (of(&SPARSE), of(&DENSE)) {
-                (true, _) => &mut self.sparse,
-                (_, true) => &mut self.dense,
+            let readings = match (of(&HISTORY_TOPICS), of(&STREAM_TOPICS)) {
+                (true, _) => &mut self.history,
+                (_, true) => &mut self.streams,
                 _ => continue,
             };
             for partition in 0..config.partitions {
@@ -182,10 +191,10 @@ impl Operator {
         Ok(())
     }
 
-    /// Notes what the log holds of earlier lives.
-    fn read_said(&mut self) -> Result<(), LogError> {
-        self.look()?;
-        for topic in SAID.map(SchemaId::topic) {
+    /// Notes the outputs of earlier runs.
+    fn read_known_sources(&mut self) -> Result<(), LogError> {
+        self.refresh_extents()?;
+        for topic in OUTPUT_TOPICS.map(SchemaId::topic) {
             for partition in 0..self.partitions.get(topic).copied().unwrap_or(0) {
                 let at = TopicPartition { topic: topic.into(), partition };
                 let mut cursor = Cursor::at_start(self.log.as_ref(), at)?;
@@ -195,7 +204,7 @@ impl Operator {
                         let source = event.ok().and_then(|mut event| {
                             Some(std::mem::take(&mut event.envelope_mut().source)).filter(|s| !s.is_empty())
                         });
-                        self.said.extend(source);
+                        self.known_sources.extend(source);
                     }
                 }
             }
@@ -208,8 +217,8 @@ impl Operator {
         let Some(first) = events.first() else { return Ok(()) };
         let count = events.len() as u64;
         let (topic, key) = (first.schema().topic(), first.key());
-        if !self.said.insert(source.clone()) {
-            self.published.known += count;
+        if !self.known_sources.insert(source.clone()) {
+            self.stats.duplicates += count;
             return Ok(());
         }
         let partitions = self.partitions.get(topic).copied();
@@ -219,8 +228,8 @@ impl Operator {
         let records: Vec<Record> = events.into_iter().filter_map(record).collect();
         let batch = Batch { producer: Producer { source, epoch: 0 }, first_seq: 0, records };
         let appended = self.log.append(&at, batch)?;
-        self.published.written += appended.written;
-        self.published.known += appended.duplicates;
+        self.stats.written += appended.written;
+        self.stats.duplicates += appended.duplicates;
         Ok(())
     }
 }
@@ -275,22 +284,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = log_with_jobs(folder.path());
         let catch_up = |forget: bool| {
-            let mut operator = Operator::new(Arc::clone(&log)).unwrap();
+            let mut service = SignalService::new(Arc::clone(&log)).unwrap();
             if forget {
-                operator.said.clear();
+                service.known_sources.clear();
             }
-            operator.catch_up(Pace::Once, 100 * HOUR_MS).unwrap()
+            service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap()
         };
         let first = catch_up(false);
         // The first hour is 1; 24 of them are over at 25, so the total and jobs of one GPU are
         // foreseen at 30 and 36.
-        assert_eq!((first.written, first.known, first.read), (2 * 2 * 16, 0, 39));
+        assert_eq!((first.written, first.duplicates, first.read), (2 * 2 * 16, 0, 39));
         assert_eq!(records(log.as_ref()), 64);
         let told = catch_up(false);
-        assert_eq!((told.written, told.known), (0, 64));
+        assert_eq!((told.written, told.duplicates), (0, 64));
         // Somebody else said it since: the log itself knows.
         let beside = catch_up(true);
-        assert_eq!((beside.written, beside.known), (0, 64));
+        assert_eq!((beside.written, beside.duplicates), (0, 64));
         assert_eq!(records(log.as_ref()), 64);
     }
 
@@ -329,8 +338,9 @@ mod tests {
             ..v1::JobEvent::default()
         };
         append(log.as_ref(), Event::Job(heartbeat), "last");
-        let catch_up =
-            || Operator::new(Arc::clone(&log)).unwrap().catch_up(Pace::Once, 100 * HOUR_MS).unwrap();
+        let catch_up = || {
+            SignalService::new(Arc::clone(&log)).unwrap().catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap()
+        };
         catch_up();
         // Of the total, at the second midnight: the first has seen 23 hours.
         let said = advice(log.as_ref());
@@ -338,8 +348,8 @@ mod tests {
         assert!(said.iter().all(|it| it.reason.as_deref() == Some("NO_RESERVED_PRICE")), "{said:?}");
         // Prices for all models of any pool, and for one, that hold since the first hour and were
         // entered now.
-        let mut operator = Operator::new(Arc::clone(&log)).unwrap();
-        operator.catch_up(Pace::Once, 100 * HOUR_MS).unwrap();
+        let mut service = SignalService::new(Arc::clone(&log)).unwrap();
+        service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap();
         let price = |contract: &str, micros, entered_ms, at_ms| {
             Event::Capacity(v1::CapacityEvent {
                 envelope: envelope(at_ms),
@@ -353,7 +363,7 @@ mod tests {
             })
         };
         append(log.as_ref(), price("on_demand", 4_000_000, 1, HOUR_MS), "price#1");
-        operator.catch_up(Pace::Once, 100 * HOUR_MS).unwrap();
+        service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap();
         let said = advice(log.as_ref());
         assert_eq!((said.len(), said[3].on_demand_micros_per_gpu_hour), (6, Some(4_000_000)));
         assert_eq!(said[3].envelope.as_ref().unwrap().event_time_ms, 48 * HOUR_MS);
