@@ -293,7 +293,7 @@ mod tests {
             of("n1", 250, 300),
             of("n1", 300, 400),
         ];
-        assert_eq!(holds.take_used(), expected);
+        assert_eq!(holds.take_node_use(), expected);
         assert!(holds.on_node.is_empty() && holds.jobs.is_empty());
         // The next attempt begins when the last one ended.
         holds.job_started(&fact(2, "n0", 8), 400);

@@ -199,7 +199,7 @@ mod tests {
     fn an_hour_nobody_knows_whole_is_no_score() {
         let mut issued = IssuedForecasts::new(1, &[1]);
         issued.add(DAY0_US, 1, &row());
-        assert_eq!(issued.hour_is_over(DAY0_US, None), []);
+        assert_eq!(issued.close_hour(DAY0_US, None), []);
         assert_eq!(issued.watch.coverage(), []);
         // Nor is one that was never asked for; it does not wait for ever.
         issued.add(DAY0_US, 1, &row());

@@ -129,8 +129,8 @@ mod tests {
             past.iter().map(|(name, of)| (name.as_str(), of.lemon.exclude)).collect::<Vec<_>>(),
             [("n07", false)]
         );
-        assert_eq!(lemons.judge(day(46)), []);
-        assert_eq!(lemons.judge(day(99)), []);
+        assert_eq!(lemons.evaluate(day(46)), []);
+        assert_eq!(lemons.evaluate(day(99)), []);
         assert!(lemons.names.is_empty() && lemons.numbers.is_empty());
     }
 }

@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(node.faults.len(), 1);
         let told = signal(node.evaluate(60_000_000));
         assert_ne!(told.state(), v1::NodeHealthState::Healthy);
-        assert_eq!(node.evaluate(FAULT_US - 1), None);
-        assert_eq!(signal(node.evaluate(FAULT_US)).state(), v1::NodeHealthState::Healthy);
+        assert_eq!(node.evaluate(FAULT_RETENTION_US - 1), None);
+        assert_eq!(signal(node.evaluate(FAULT_RETENTION_US)).state(), v1::NodeHealthState::Healthy);
         assert!(!node.is_active());
     }
 }

@@ -97,7 +97,10 @@ mod tests {
     fn stages_are_roles_and_untold_ranks_are_apart() {
         let places = told(&[(Some(0), None), (Some(1), None), (None, None), (Some(7), None)]);
         let roles = Roles::new(&places, Some(2), Some(16));
-        assert_eq!(roles, Roles { role: vec![0, 1, UNTOLD, UNTOLD], stages: 2, micro_batches: 16 });
+        assert_eq!(
+            roles,
+            Roles { role: vec![0, 1, UNKNOWN_ROLE, UNKNOWN_ROLE], stages: 2, micro_batches: 16 }
+        );
         // Nobody says how many: as many as are seen, and four micro-batches for each.
         let seen = Roles::new(&places[..2], None, None);
         assert_eq!((seen.stages, seen.micro_batches), (2, 8));
@@ -113,7 +116,7 @@ mod tests {
         let alone = told(&[(None, Some(4)), (None, Some(2)), (None, None)]);
         assert_eq!(
             Roles::new(&alone, None, None),
-            Roles { role: vec![1, 0, UNTOLD], stages: 1, micro_batches: 1 }
+            Roles { role: vec![1, 0, UNKNOWN_ROLE], stages: 1, micro_batches: 1 }
         );
     }
 

@@ -1,3 +1,4 @@
+use super::window::round_batch;
 use super::*;
 
 /// Jobs of a family whose steps take 0.8 s + 0.1 s for each GPU more: Amdahl's law with a serial
@@ -138,20 +139,20 @@ fn what_is_kept_is_bounded() {
     for job in 0..MAX_JOBS as u64 + 50 {
         curves.observe_step(&report(&format!("j{job}"), 2, 0, 1), job as i64);
     }
-    assert_eq!(curves.runs.len(), MOST_JOBS);
+    assert_eq!(curves.runs.len(), MAX_JOBS);
     assert!(!curves.runs.contains_key("j0") && curves.runs.contains_key("j60"));
     for world in 1..60 {
         for step in 0..101 {
             curves.observe_step(&report("many", world, 0, step), 5_000 + i64::from(world) * SETTLE_US);
         }
     }
-    assert_eq!(curves.families[&("job/many".to_owned(), true)].steps.len(), MOST_SIZES);
+    assert_eq!(curves.families[&("job/many".to_owned(), true)].steps.len(), MAX_SIZES);
 }
 
 #[test]
 fn batches_are_rounded_to_five_bits() {
-    assert_eq!([0, 1, 31, 33, 8_192, 8_300, 8_500].map(rounded), [1, 1, 31, 34, 8_192, 8_192, 8_704]);
-    assert_eq!(rounded(u128::MAX >> 1), u32::MAX);
+    assert_eq!([0, 1, 31, 33, 8_192, 8_300, 8_500].map(round_batch), [1, 1, 31, 34, 8_192, 8_192, 8_704]);
+    assert_eq!(round_batch(u128::MAX >> 1), u32::MAX);
 }
 
 fn said_of(

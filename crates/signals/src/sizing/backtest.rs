@@ -154,7 +154,7 @@ mod tests {
         // right.
         assert_eq!((last.blend_gpus, last.best_cost), (Some(10.0), 28.0 * 168.0 * 10.0 * 2.0));
         let of = |rule: Rule| last.regrets.iter().find(|(of, _)| *of == rule).unwrap().1;
-        assert_eq!([RIVALS[0], RIVALS[1], RIVALS[2], LAST_WEEK].map(of), [1.0, 0.0, 0.0, 0.0]);
+        assert_eq!([BASELINES[0], BASELINES[1], BASELINES[2], LAST_WEEK].map(of), [1.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn at(delays_ms: &[i64], share: f64) -> i64 {
 fn signals_are_there_within_two_seconds_of_the_report_and_are_those_of_a_replay() {
     // Evidence is older than what is decided ahead of the order by as much as that runs ahead.
     let lag_us = tidegate_insight::straggler::Settings::default().evidence_lag_us;
-    assert_eq!((lag_us, RunMode::Live.lag_us()), (bypass::AHEAD_US, bypass::AHEAD_US));
+    assert_eq!((lag_us, RunMode::Live.lag_us()), (bypass::LOOKAHEAD_US, bypass::LOOKAHEAD_US));
     let (expected, _) = all_at_once(episodes().concat());
     let mut all = Vec::new();
     for seed in 1..4 {
