@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whole_hours_are_read_as_such() {
+    async fn whole_hours_are_read_from_the_rollup() {
         for sql in [
             "SELECT sum(ms) FROM t_1m",
             "SELECT team, sum(ms) FROM t_1m GROUP BY team",
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hours_do_not_know_is_read_from_minutes() {
+    async fn what_the_rollup_lacks_is_read_from_minutes() {
         for (sql, expected) in [
             ("SELECT count(*) FROM t_1m", 720),
             ("SELECT window_start, sum(ms) FROM t_1m GROUP BY window_start", 720),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn shipped_levels_go_up_from_minutes() {
+    fn shipped_rollups_go_up_from_minutes() {
         let plan = crate::pipeline::plan::Plan::compile(crate::pipeline::shipped());
         let plan = tokio::runtime::Runtime::new().unwrap().block_on(plan.boxed()).unwrap();
         let tables =

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_beyond_claims_leaves_less_to_claim() {
+    fn untracked_memory_leaves_less_to_claim() {
         let (gauge, pool) = pool();
         let claim = MemoryConsumer::new("a join").register(&pool);
         claim.try_grow(LIMIT / 4).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_more_than_all_may_is_ended() {
+    fn a_query_that_exceeds_the_limit_is_ended() {
         let (gauge, pool) = pool();
         gauge.0.store(LIMIT + UNCLAIMED_BYTES, Ordering::Relaxed);
         record_allocation(&pool).unwrap();

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sql_has_them_by_group_and_of_everything_whole_numbers_and_nulls_included() {
+    async fn sql_computes_them_by_group_and_over_everything_with_integers_and_nulls() {
         let ctx = SessionContext::new();
         crate::functions::register(&ctx);
         let sql = |sql: &'static str| {

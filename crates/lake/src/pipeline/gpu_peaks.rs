@@ -138,7 +138,7 @@ mod tests {
 
     /// `schemas/gpu_peaks.csv` is the only source of the view.
     #[test]
-    fn the_view_is_that_of_the_file() {
+    fn the_view_matches_the_csv_file() {
         let expected = view(None).unwrap();
         let file = "../../pipelines/gpu_peaks.sql";
         if std::env::var_os("TIDEGATE_BLESS").is_some_and(|v| v == "1") {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let said = |text: &str| with_file("own.csv", text).unwrap_err().to_string();
         let head = "model,precision,peak_gflop_per_second\n";
         assert!(said("model,precision\n").contains("peak_gflop_per_second"));

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_adds_up_is_kept_in_parts() {
+    async fn only_mergeable_aggregates_are_kept_as_partials() {
         use Merge::{Key, Max, Min, Sum};
         let rows = table(Vec::new());
         for (values, expected) in [
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_of_parts_go_together_in_the_same_way() {
+    async fn partials_of_partials_merge_in_the_same_way() {
         use Merge::{Key, Max, Sum};
         let parts = table(vec![Key, Key, Sum, Max]);
         let merges_further = |values: &'static str| {

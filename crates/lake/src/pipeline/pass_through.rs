@@ -53,7 +53,7 @@ mod tests {
 
     /// Text that is compared, computed with, renamed or joined on is not passed through.
     #[tokio::test]
-    async fn only_text_that_is_passed_on_is_carried() {
+    async fn only_unchanged_text_is_passed_through() {
         let ctx = SessionContext::new();
         let fields = ["a", "b", "c"].map(|name| Field::new(name, DataType::Utf8View, true)).to_vec();
         let table = MemTable::try_new(Arc::new(Schema::new(fields)), vec![vec![]]).unwrap();

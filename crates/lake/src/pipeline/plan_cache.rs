@@ -225,7 +225,7 @@ WHERE number > 0 AND numbers.id IN (SELECT id FROM numbers GROUP BY id HAVING co
     }
 
     #[tokio::test]
-    async fn other_columns_are_planned_anew_and_few_plans_are_kept() {
+    async fn other_columns_get_a_plan_of_their_own_and_few_plans_are_kept() {
         let limits = Limits::default();
         let text = SUMS.split_once("SELECT").unwrap().0.replace(", \"names\"", "")
             + "SELECT '' AS name, count(*) AS total FROM numbers";

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_far_is_ahead_too() {
+    fn an_event_that_reaches_far_ahead_is_rejected_too() {
         let step = |duration_us| {
             Event::Step(StepReport {
                 envelope: envelope(NOW_MS, NOW_MS),

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_are_computed_once_and_claimed_until_there_is_no_room() {
+    async fn rows_are_computed_once_and_claimed_until_evicted() {
         let lake = Lake::new();
         let view = lake.view(ROWS).await;
         let twice = "SELECT count(*) FROM numbers a JOIN numbers b ON a.value = b.value WHERE a.value < 100";
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_much_is_kept_and_what_was_not_asked_for_longest_goes_first() {
+    async fn the_least_recently_used_view_is_evicted_first() {
         let lake = Lake::new();
         let (first, second, third) =
             (lake.view(ROWS).await, lake.view(ROWS / 2).await, lake.view(ROWS / 2).await);

@@ -1,5 +1,5 @@
-//! Several processes on one lake: one dies or hangs at an instant, the other one has its memory
-//! still and takes over.
+//! Several processes on one lake: one dies or hangs at an instant, and the other takes over with
+//! its memory intact.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::tables::Tables;
 use crate::victim::{self, Fate, VICTIM};
 
 const PARTITIONS: u32 = 2;
-/// Nothing that is left to do takes so long.
+/// Longer than anything left to do takes.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A history on a log that two processes share.
@@ -43,7 +43,7 @@ impl Several {
         several
     }
 
-    /// What one process alone makes of it.
+    /// The result of one process alone.
     fn undisturbed(&self, data: &Path) -> TableContents {
         let log = self.log(data);
         let catch_up = async {
@@ -56,7 +56,7 @@ impl Several {
         on_one_thread("undisturbed").block_on(catch_up)
     }
 
-    /// A log that holds all of it.
+    /// A log with the whole history.
     fn log(&self, data: &Path) -> EmbeddedLog {
         let log = EmbeddedLog::open(data.join("log"), EmbeddedOptions::default()).unwrap();
         for topic in SchemaId::ALL.map(SchemaId::topic) {
@@ -71,14 +71,14 @@ impl Several {
         log
     }
 
-    /// Tables that are others than one process alone would make them.
+    /// Tables that differ from those of one process alone.
     pub fn others(&self, found: &TableContents) -> Vec<String> {
         let others = self.expected.iter().filter(|(table, rows)| found[*table] != **rows);
         others.map(|(table, _)| table.clone()).collect()
     }
 
-    /// Two processes, of which one meets its fate at an instant. Returns what it had done last, and
-    /// what comes of the tables; `None` if it was done before that.
+    /// Runs two processes, of which one meets its fate at an instant. Returns its last step and the
+    /// resulting tables; `None` if it was done before that instant.
     pub fn with_fate(&self, fate: Fate, at: usize) -> (Option<String>, TableContents) {
         let folder = scratch();
         let data = folder.path();
@@ -86,7 +86,7 @@ impl Several {
         let [first, second] = Handle::pair(&log);
         victim::doom(fate, at);
         thread::scope(|scope| {
-            // It keeps up until everything is done, as one process of several does for good.
+            // It runs until everything is done, as one process of several does in production.
             let victim = thread::Builder::new().name(VICTIM.into());
             let mine = first.clone();
             let victim = victim.spawn_scoped(scope, move || self.keep_up(data, mine, VICTIM)).unwrap();
@@ -107,13 +107,14 @@ impl Several {
                 thread::sleep(Duration::from_millis(2));
             }
             let done = other.join();
-            // Who hung comes back as if nothing had been, and the other one is gone.
+            // The process that hung comes back as if nothing had happened, and the other one is
+            // gone.
             second.is_gone();
             first.is_back();
             victim::go_on();
             let back = victim.join();
             done.unwrap().unwrap();
-            // The dead one ends in an error, or without a word.
+            // A dead process ends with an error or not at all.
             if fate == Fate::Hangs || victim::met().is_none() {
                 back.unwrap().unwrap();
             }
@@ -122,7 +123,7 @@ impl Several {
         (victim::met(), tables)
     }
 
-    /// One process: takes in what is its share until everything is in the tables.
+    /// One process: absorbs its share until everything is in the tables.
     fn keep_up(&self, data: &Path, log: Handle, name: &str) -> Result<(), String> {
         let work = async {
             let (root, plan) = (lake_url(data), self.plan.clone());

@@ -1,5 +1,5 @@
-//! What a process does with a history: it takes it in part by part, keeps the tables, tidies up,
-//! and starts again now and then.
+//! What a process does with a history: it absorbs it in parts, maintains the tables, and restarts
+//! now and then.
 
 use std::fs;
 use std::num::NonZeroU64;
@@ -29,18 +29,18 @@ use url::Url;
 use crate::camera;
 use crate::tables::Tables;
 
-/// Parts that a history is taken in.
+/// Parts in which a history is absorbed.
 pub const ACTS: usize = 3;
-/// Small segments, so that some are full, and dropped.
+/// Small segments, so that some fill up and are dropped.
 const OPTIONS: EmbeddedOptions =
     EmbeddedOptions { segment_bytes: 64 << 10, segment_batches: 4, memory_table_bytes: 1 << 20 };
 /// A checkpoint comes every 100 versions.
 const BEFORE_CHECKPOINT: u64 = 98;
 const SAYS_NOTHING: &str = r#"{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}"#;
-/// Records that an append brings.
+/// Records per append.
 const BATCH: usize = 50;
-/// Samples older than this, by the newest one, are dropped from their table. A repeat of what was
-/// dropped would count again.
+/// Samples older than this, measured from the newest one, are dropped from their table. A repeat of
+/// a dropped one would count again.
 pub const KEEP_SAMPLES_MS: i64 = LATEST_MS + 5 * 60_000;
 
 pub struct Story {
@@ -62,8 +62,7 @@ impl Story {
             commits_to_vacuum: 3,
             retention: Retention::new(retention.into(), &plan).unwrap(),
         };
-        // In odd histories a flush is of several reads, so that what repairs one reads more than
-        // once.
+        // In odd histories a flush takes several reads, so that a repair reads more than once.
         let (flush_every, read_bytes) = match seed % 2 {
             0 => (Duration::ZERO, 64 << 10),
             _ => (Duration::from_secs(3600), 16 << 10),
@@ -79,8 +78,8 @@ impl Story {
         Self { plan, records, pace }
     }
 
-    /// Plays the acts from `from` on. What an act had done before it was interrupted is done again:
-    /// producers offer their records once more, and the runner goes on where the tables are.
+    /// Plays the acts from `from` on. Work of an interrupted act is done again: producers append
+    /// their records once more, and the runner continues from the tables.
     pub async fn play(&self, data: &Path, from: usize) {
         for act in from..ACTS {
             camera::act(act);
@@ -97,7 +96,7 @@ impl Story {
         }
     }
 
-    /// Appends all that is left at once, and lets the runner catch up.
+    /// Appends everything that is left at once, and lets the runner catch up.
     pub async fn play_rest_at_once(&self, data: &Path) {
         let pace = Pace { read_bytes: 8 << 20, flush_events: 1 << 20, ..self.pace.clone() };
         let (log, mut runner) = self.open(data, pace).await;
@@ -134,7 +133,7 @@ impl Story {
         }
     }
 
-    /// What came of a folder: each producer's records that the log still holds, and every table.
+    /// Result in a folder: each producer's records that the log still holds, and every table.
     pub async fn outcome(&self, data: &Path) -> TableContents {
         let log = EmbeddedLog::open(data.join("log"), OPTIONS).unwrap();
         log.verify().unwrap();
@@ -148,7 +147,7 @@ impl Story {
     }
 }
 
-/// What the tables of a folder hold. ViewSelection are computed from them when asked.
+/// Content of the tables of a folder. Views are computed from them.
 pub async fn tables_below(data: &Path, plan: &Plan) -> TableContents {
     let mut catalog = committed_catalog(&lake_url(data), plan, Limits::default()).await.unwrap();
     let views = catalog.views.clone();
@@ -156,8 +155,8 @@ pub async fn tables_below(data: &Path, plan: &Plan) -> TableContents {
     read_tables(&catalog).await.unwrap()
 }
 
-/// Makes the next commit to each table the one that is followed by a checkpoint, as if many that
-/// say nothing had come before.
+/// Extends each table's log with empty commits, so that its next commit is followed by a
+/// checkpoint.
 async fn lengthen_logs(data: &Path) {
     for table in data.join("lake").read_dir().unwrap() {
         let folder = table.unwrap().path().read_dir().unwrap().next().unwrap().unwrap().path();
@@ -179,8 +178,7 @@ async fn lengthen_logs(data: &Path) {
     }
 }
 
-/// Rows that retention leaves alone. Which older ones are still there depends on which files they
-/// are in.
+/// Rows that retention keeps. Which older ones are left depends on the files they are in.
 fn lately(rows: &RecordBatch) -> RecordBatch {
     let times = rows.column_by_name("event_time").unwrap().as_primitive::<TimestampMicrosecondType>();
     let border = times.values().iter().max().map_or(0, |newest| newest - KEEP_SAMPLES_MS * 1_000);
@@ -188,8 +186,8 @@ fn lately(rows: &RecordBatch) -> RecordBatch {
     filter_record_batch(rows, &keep).unwrap()
 }
 
-/// What the log holds of a partition is the end of what was appended, each record once and in
-/// order; what the runner itself appended, because others had it in the wrong place, aside.
+/// Checks that a partition holds the end of what was appended, each record once and in order,
+/// beside the misplaced records that the runner routed there.
 fn holds(log: &EmbeddedLog, at: &TopicPartition, records: &[tidegate_log::Record]) {
     let mut held = Vec::new();
     let mut next = log.extent(at).unwrap().start;
@@ -214,7 +212,7 @@ pub fn lake_url(data: &Path) -> Url {
     Url::from_directory_path(data.join("lake")).unwrap()
 }
 
-/// Runs until a turn brings nothing new, then commits what is left.
+/// Runs until a round brings nothing new, then commits what is left.
 async fn keep_up(runner: &mut Runner) {
     let (stop, stopped) = watch::channel(false);
     let mut before = None;

@@ -1,4 +1,4 @@
-//! A catalog is freed when its last query ends, with its rows and lists of files.
+//! A catalog is freed, with its rows and lists of files, when its last query ends.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,7 @@ use url::Url;
 use crate::histories::history;
 use crate::long_log::Process;
 
-/// Tables by name, without keeping them alive.
+/// Tables by name, held weakly.
 type Watched = Vec<(String, Weak<dyn TableProvider>)>;
 
 fn watched(catalog: &Catalog) -> Watched {
@@ -24,7 +24,7 @@ fn alive(tables: &Watched) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_catalog_that_nobody_reads_is_freed() {
+async fn an_unread_catalog_is_freed() {
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
@@ -33,7 +33,7 @@ async fn a_catalog_that_nobody_reads_is_freed() {
     let mut lake = process.lake;
     lake.refresh().await.unwrap();
 
-    // A query plans tables and views, and keeps what it reads until it is done.
+    // A query plans tables and views, and keeps what it reads until it ends.
     let before = watched(&lake.catalog().current());
     let session = engine::session(&engine::runtime(Limits::default()).unwrap(), Limits::default());
     lake.catalog().current().register(&session).unwrap();
@@ -46,10 +46,10 @@ async fn a_catalog_that_nobody_reads_is_freed() {
 
     let before = watched(&lake.catalog().current());
     lake.update_joined().await.unwrap();
-    assert_eq!(alive(&before), [""; 0], "after windows of several topics were computed");
+    assert_eq!(alive(&before), [""; 0], "after joined tables were updated");
     let before = watched(&lake.catalog().current());
     drop(lake);
     assert_eq!(alive(&before), [""; 0], "after the lake was closed");
     let before = watched(&committed_catalog(&root, &plan, Limits::default()).await.unwrap());
-    assert_eq!(alive(&before), [""; 0], "of a reader");
+    assert_eq!(alive(&before), [""; 0], "opened by a reader");
 }

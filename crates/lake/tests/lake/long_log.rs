@@ -1,5 +1,5 @@
-//! A table's log after 30 days of a commit each ten seconds: commits stay cheap, a checkpoint lets
-//! the old ones go, and who is behind what went computes anew.
+//! A table's log after 30 days with a commit every ten seconds: commits stay cheap, a checkpoint
+//! lets old versions be deleted, and a table that lacks deleted versions is recomputed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,12 +19,12 @@ use url::Url;
 use crate::counting::{self, Listings};
 use crate::histories::history;
 
-/// 30 days of a commit each ten seconds.
+/// 30 days with a commit every ten seconds.
 const VERSIONS: u64 = 259_200;
 const SECONDS_PER_COMMIT: u64 = 10;
 const CHECKPOINT_EVERY: u64 = 100;
 
-/// One log partition of each topic, written to by one process.
+/// One log partition of each topic, written by one process.
 pub struct Process {
     pub lake: Lake,
     next: BTreeMap<String, u64>,
@@ -56,7 +56,7 @@ impl Process {
     }
 }
 
-/// The folder of a table's log; it stands in one of the table's version.
+/// The folder of a table's log. It is inside the folder of the table's version.
 fn log_of(root: &Path, table: &str) -> PathBuf {
     let mut versions = root.join(table).read_dir().unwrap();
     versions.next().unwrap().unwrap().path().join("_delta_log")
@@ -70,8 +70,8 @@ fn checkpoint(log: &Path, version: u64) -> PathBuf {
     log.join(format!("{version:020}.checkpoint.parquet"))
 }
 
-/// Makes a log one of `last` versions, by commits that say nothing. What the table holds stands in
-/// the checkpoints. Files of one hour are links to one file.
+/// Extends a log to `last` versions with empty commits. The checkpoints have the table's content.
+/// Files of one hour are hard links to one file.
 async fn lengthen(log: &Path, links: &Path, last: u64) {
     let url = Url::from_directory_path(log.parent().unwrap()).unwrap();
     let table = deltalake::open_table(url).await.unwrap();
@@ -107,7 +107,7 @@ async fn lengthen(log: &Path, links: &Path, last: u64) {
     [state, one_commit, one_checkpoint].into_iter().for_each(|file| fs::remove_file(file).unwrap());
 }
 
-/// Tables whose logs are long, and how long a flush takes then.
+/// Extends the logs of these tables, and returns how long a flush takes then.
 async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     counting::install();
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
@@ -150,7 +150,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
         assert_eq!(listed, Listings { from_offset: 1, whole: 0 }, "a commit lists {} once", log.display());
     }
 
-    // The next commit is followed by a checkpoint, and that by a cleaning.
+    // The next commit is followed by a checkpoint, and that by a log cleanup.
     process.ingest(parts[2]);
     process.lake.flush().await.unwrap();
     let maintenance = Maintenance::default();
@@ -161,7 +161,8 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
         let listed = counting::take(log);
         assert!(listed.whole <= 1 && listed.from_offset <= 4, "{listed:?}");
         let left = log.read_dir().unwrap().count() as u64;
-        // Files of an hour have one date, and the oldest are those since the checkpoint before it.
+        // Files of an hour share one date, and the oldest files are those since the checkpoint
+        // before.
         let allowed = kept - 360..kept + 360 + 2 * CHECKPOINT_EVERY;
         assert!(allowed.contains(&left), "{left} files are left in {}", log.display());
     }
@@ -169,12 +170,12 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     process.ingest(parts[3]);
     process.lake.flush().await.unwrap();
     println!(
-        "flush over {VERSIONS} versions of {tables:?}: {took:?}; after a cleaning: {:?}",
+        "flush over {VERSIONS} versions of {tables:?}: {took:?}; after a log cleanup: {:?}",
         after.elapsed()
     );
 
-    // What windows are put together of has no log of what it touched since they last were: they are
-    // computed anew.
+    // The log no longer has all invalidated spans since joined tables were updated, so they are
+    // recomputed.
     process.lake.update_joined().await.unwrap();
     assert_same(&process.shown().await, &undisturbed);
     drop(process);
@@ -184,7 +185,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     took
 }
 
-/// TableContents of the tables that are not views.
+/// Content of the tables that are not views.
 async fn stored(mut catalog: Catalog) -> TableContents {
     let views = catalog.views.clone();
     catalog.specs.retain(|table, _| !views.contains(table));
@@ -193,12 +194,12 @@ async fn stored(mut catalog: Catalog) -> TableContents {
 
 fn assert_same(here: &TableContents, there: &TableContents) {
     for (table, rows) in there {
-        assert!(here.get(table) == Some(rows), "{table} is another one");
+        assert!(here.get(table) == Some(rows), "{table} differs");
     }
 }
 
 #[tokio::test]
-async fn a_commit_lists_its_log_once_and_a_checkpoint_lets_old_versions_go() {
+async fn a_commit_lists_its_log_once_and_a_checkpoint_deletes_old_versions() {
     flushes_over_a_long_log(&["job_events"]).await;
 }
 

@@ -1,5 +1,4 @@
-//! Levels that keep their rows for different times: what is dropped is gone, what was made of it
-//! stays, and stays as it is.
+//! Retention: dropped rows are gone, and what was computed from them stays unchanged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 const DAYS: i64 = 5;
 
-/// One GPU that one job holds for all the days, sampled for ten minutes of every hour.
+/// One GPU that one job holds for all days, sampled for ten minutes of every hour.
 fn history() -> Vec<Event> {
     let node = |kind: NodeEventKind| NodeEvent {
         envelope: envelope("c", START_MS),
@@ -110,7 +109,7 @@ impl Kept {
     }
 }
 
-/// Parquet files below the folders whose name begins as the given one.
+/// Number of Parquet files below the folders whose name starts with the given one.
 fn walk(table: &Path) -> usize {
     let is_of = |name: &str| table.file_name().is_some_and(|table| name.starts_with(table.to_str().unwrap()));
     let folders = table.parent().unwrap().read_dir().unwrap().map(|entry| entry.unwrap().path());
@@ -133,7 +132,7 @@ fn keep(days: &[(&str, i64)]) -> BTreeMap<String, Duration> {
 }
 
 #[tokio::test]
-async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
+async fn dropped_rows_are_gone_and_what_was_computed_from_them_stays() {
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
@@ -174,8 +173,8 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     assert_eq!(kept.ask(gpu_hours).await, gpu_hours_before);
     assert_eq!(kept.ask(&old).await + &kept.ask(&new).await, old_before.clone() + &new_before);
 
-    // The job turns out to be another team's: its whole life is touched. What can no longer be
-    // computed stays.
+    // The job turns out to belong to another team, which invalidates its whole life. Windows that
+    // can no longer be computed stay.
     let renamed = JobEvent {
         team: Some("later".into()),
         attempt_id: Some(START_MS),
@@ -192,15 +191,15 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     assert_eq!(
         kept.number(teams).await,
         2,
-        "hours that can be computed anew are the new team's, the others stay"
+        "hours that can be recomputed are the new team's, the others stay"
     );
-    let first_anew =
+    let first_recomputed =
         kept.number("SELECT unix_ms(min(window_start)) AS t FROM ledger_1h WHERE team = 'later'").await;
-    assert!(first_anew > START_MS && first_anew <= border, "{first_anew}");
-    // Hours of devices are kept in parts: ten more minutes are ten more minutes.
+    assert!(first_recomputed > START_MS && first_recomputed <= border, "{first_recomputed}");
+    // Hours of devices are partial aggregates, so ten more minutes are added.
     assert_ne!(kept.ask(gpu_hours).await, gpu_hours_before);
-    // What came late for what was dropped goes next time, and so do segments that were written
-    // anew, if no version is to be kept.
+    // Late rows for dropped times go with the next run, and so do replaced segments if no version
+    // is to be kept.
     let segments = || walk(&folder.path().join("ledger_1h"));
     let written = segments();
     let keep_versions = Duration::zero();
@@ -212,7 +211,7 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn tables_that_others_need_whole_are_not_dropped_from() {
+async fn rows_that_other_tables_need_cannot_be_dropped() {
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     for (table, may) in [
         ("gpu_samples", true),

@@ -1,4 +1,4 @@
-//! A late event gives the closed windows it touches the next revision, and no others.
+//! A late event gives the next revision to the closed windows it changes, and to no others.
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
@@ -47,7 +47,7 @@ async fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
 }
 
 #[tokio::test]
-async fn late_events_revise_the_windows_they_touch() {
+async fn late_events_revise_the_windows_they_change() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Batches of GPU samples become rows: exact values, once each, with what could not be read named.
+//! Batches of GPU samples become rows: exact values, once each, with unread values named.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn device(uuid: &str, index: u32, mig: Option<&str>) -> DeviceInfo {
     DeviceInfo { uuid: uuid.into(), index, model: "H100".into(), mig_uuid: mig.map(str::to_owned) }
 }
 
-/// A GPU and a slice of another one, three ticks.
+/// A GPU and a MIG slice of another one, three ticks.
 fn batch(node: &str, columns: Vec<Column>) -> Event {
     let mut event = Event::GpuSamples(GpuSampleBatch {
         envelope: Some(Envelope {
@@ -103,7 +103,7 @@ async fn values_are_exact_before_and_after_the_commit() {
         column("fan_speed_ppm", &[40, 1, 1, 7, 0, 0], &[(4, 1, MissingReason::NoPermission)]),
         column("a_count", &[0, 0, 0, 0, 0, 9], &[(0, 5, MissingReason::DeviceLost)]),
     ];
-    // The second one lacks a metric that the first has, and the other way round.
+    // Each of the two batches lacks a metric that the other has.
     absorb(
         &mut lake,
         0,
@@ -140,7 +140,7 @@ async fn values_are_exact_before_and_after_the_commit() {
 }
 
 #[tokio::test]
-async fn a_file_is_in_order_of_device_and_time() {
+async fn a_file_is_sorted_by_device_and_time() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = open(&root).await;
@@ -174,7 +174,7 @@ async fn a_batch_counts_once_over_restarts() {
     assert_eq!(lake.attach(TOPIC, &[0]).await.unwrap(), [0]);
     absorb(&mut lake, 0, &events[..20]);
     lake.flush().await.unwrap();
-    // What is taken in and not committed is gone with the process, and read again.
+    // What was absorbed and not committed is lost with the process, and read again.
     absorb(&mut lake, 20, &events[20..30]);
     drop(lake);
 
@@ -187,7 +187,8 @@ async fn a_batch_counts_once_over_restarts() {
     assert_eq!(ask(&lake.catalog(), count).await, [format!("|{all}|{all}|")]);
     drop(lake);
 
-    // Far behind, a repeat counts again: memory is bounded. The same before and after a restart.
+    // Beyond the dedup window a repeat counts again, since memory is bounded. The result is the
+    // same before and after a restart.
     let mut lake = open(&root).await;
     assert_eq!(lake.attach(TOPIC, &[0]).await.unwrap(), [65]);
     let repeated = |n: usize| tidegate_lake::raw::samples::weight(&events[n]);
@@ -200,9 +201,9 @@ async fn a_batch_counts_once_over_restarts() {
     );
 }
 
-/// Streaming, history, restarts and disorder, with a pipeline on the samples.
+/// Streaming, backfill, restarts and disorder, with a pipeline over samples.
 #[tokio::test(flavor = "multi_thread")]
-async fn windows_of_samples_are_the_same_in_five_ways() {
+async fn windows_of_samples_are_the_same_for_five_deliveries() {
     let minute = r#"--! name    = "power_1h"
 --! doc     = "Power by node and hour."
 --! sources = ["gpu_samples"]
@@ -225,16 +226,16 @@ FROM gpu_samples GROUP BY window_start, cluster, node
     events.extend(samples(9, 60));
     events.sort_by_key(Event::event_time_ms);
     let mut first = None;
-    for way in Delivery::ALL {
+    for delivery in Delivery::ALL {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        let tables = tables_after(&plan, &root, &events, way, 9, ViewSelection::All)
+        let tables = tables_after(&plan, &root, &events, delivery, 9, ViewSelection::All)
             .await
-            .unwrap_or_else(|e| panic!("{way:?}: {e:?}"));
+            .unwrap_or_else(|e| panic!("{delivery:?}: {e:?}"));
         assert!(tables["gpu_samples"].num_rows() > 300 && tables["power_1h"].num_rows() > 5);
         let expected = first.get_or_insert_with(|| tables.clone());
         for (name, rows) in &tables {
-            assert_eq!(rows, &expected[name], "table {name}: {way:?} differs from one shot");
+            assert_eq!(rows, &expected[name], "table {name}: {delivery:?} differs from one shot");
         }
     }
 }
@@ -259,7 +260,7 @@ SELECT cluster, gpu_uuid, mig_uuid, event_time FROM gpu_samples GROUP BY cluster
 }
 
 #[tokio::test]
-async fn batches_that_cannot_be_read_are_dead_letters() {
+async fn undecodable_batches_become_dead_letters() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path().join("lake")).unwrap();
     let log: Arc<dyn EventLog> =
@@ -300,10 +301,10 @@ async fn batches_that_cannot_be_read_are_dead_letters() {
     assert_eq!(ask(&runner.catalog(), power).await, ["|36|12|"]);
 }
 
-/// Every commit adds parts of windows; what queries see is the same before and after they were put
-/// together.
+/// Every commit adds partial aggregates. Queries see the same before and after their files are
+/// merged.
 #[tokio::test]
-async fn parts_of_windows_become_few_files() {
+async fn partial_aggregates_become_few_files() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = open(&root).await;
@@ -317,10 +318,10 @@ async fn parts_of_windows_become_few_files() {
     let mut before = Vec::new();
     for (table, every) in [("gpu_1m", "minute"), ("gpu_1h", "hour")] {
         let spec = plan.tables().into_iter().find(|spec| spec.name == table).unwrap();
-        assert!(!spec.partials.is_empty(), "{table} is kept in parts");
+        assert!(!spec.partials.is_empty(), "{table} is kept as partial aggregates");
         let rows = format!("SELECT * FROM {table} ORDER BY window_start, node, gpu_uuid");
         let shown = ask(&lake.catalog(), &rows).await;
-        // What it is computed from says the same.
+        // The raw samples give the same.
         let stale = ["energy_mj", "power_mw", "fan_speed_ppm"]
             .map(|name| format!("sum(CASE WHEN missing LIKE '%{name}:STALE%' THEN 1 ELSE 0 END)"));
         let expected = format!(
@@ -349,17 +350,17 @@ async fn files_of(root: &Url, spec: &Arc<TableSpec>) -> usize {
     DeltaStore::open(root, Arc::clone(spec)).await.unwrap().unwrap().files().unwrap().len()
 }
 
-/// What a batch says of its counters: growth from tick to tick, up to its first tick, over what
-/// could not be read, and anew.
+/// Growth of counters: from tick to tick, up to the first tick, across unread values, and after a
+/// reset.
 #[tokio::test]
-async fn growth_is_of_the_sample_that_ends_it_and_of_what_is_known() {
+async fn growth_counts_at_the_sample_that_ends_it_if_known() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = open(&root).await;
     lake.attach(TOPIC, &[0]).await.unwrap();
-    // Two devices of three ticks. The first one: 40 before the batch, then one value that is not
-    // known, then 30 in two ticks. The second one: nothing is known of before, the counter begins
-    // anew, then it counts 5.
+    // Two devices with three ticks. The first one: 40 before the batch, then one unread value, then
+    // 30 in two ticks. The second one: nothing is known of before, the counter is reset, then it
+    // counts 5.
     let mut energy = column("energy_mj", &[1_000, 0, 30, 700, -690, 5], &[(1, 1, MissingReason::Stale)]);
     energy.first_growth = vec![40, -1];
     let interval = column("interval_us", &[1_000_000, 0, 2, 999_999, 1, 0], &[]);

@@ -1,5 +1,5 @@
-//! Several processes keep one lake: whoever loses a partition, and however late it notices, tables
-//! come out the same.
+//! Several processes write to one lake: whichever loses a partition, and however late it notices,
+//! the tables are the same.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ fn log(seed: u64) -> Log {
     log
 }
 
-/// A process: its lake, and where it believes to stand in the partitions that it believes to keep.
+/// A process: its lake, and the positions in the partitions it believes to own.
 struct Process {
     lake: Lake,
     cursors: Vec<((&'static str, u32), usize)>,
@@ -60,7 +60,7 @@ impl Process {
         self.cursors.retain(|(kept, _)| *kept != at);
     }
 
-    /// Takes in up to `most` events of each partition, but not beyond the end of an interrupted
+    /// Absorbs up to `most` events of each partition, but not beyond the end of an interrupted
     /// flush.
     fn read(&mut self, log: &Log, most: usize) {
         for (at, next) in &mut self.cursors {
@@ -76,7 +76,8 @@ impl Process {
         }
     }
 
-    /// Commits; `false` if another process had taken over, and this one has dropped everything.
+    /// Commits. Returns `false` if another process had taken over and this one has dropped
+    /// everything.
     async fn flush(&mut self) -> bool {
         match self.lake.flush().await {
             Ok(_) => true,
@@ -109,7 +110,7 @@ async fn undisturbed(log: &Log, plan: &Plan) -> TableContents {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one() {
+async fn processes_that_take_partitions_from_each_other_give_the_tables_of_one() {
     let plan = plan().await;
     let (mut fenced, mut killed) = (0, 0);
     for seed in 0..crate::same_bytes::seeds() {
@@ -128,7 +129,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
             let at = log[..PARTITIONS as usize + 1].choose(&mut rng).unwrap().0;
             let who = rng.random_range(0..processes.len());
             match rng.random_range(0..10) {
-                // Without a word to whoever keeps it.
+                // Without notice to the owner.
                 0..3 => processes[who].gain(at).await,
                 3 => {
                     processes[who].flush().await;
@@ -146,7 +147,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
                 _ => fenced += u32::from(!processes[who].flush().await),
             }
         }
-        // One takes everything over; the others come too late.
+        // One process takes everything over; the others are too late.
         let mut last = Process::start(&root, &plan, Sharing::Shared).await;
         for (at, _) in &log {
             last.gain(*at).await;
@@ -162,7 +163,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
                 "seed {seed}: kept {kept} partitions, lost all"
             );
         }
-        // Where a flush was interrupted the first one ends where that one did, so it takes more
+        // Where a flush was interrupted, the first one ends where that one did, so it takes more
         // than one.
         while last.cursors.iter().any(|(at, next)| *next < log.iter().find(|(p, _)| p == at).unwrap().1.len())
         {
@@ -178,7 +179,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
+async fn processes_build_on_each_others_commits_and_a_claim_alone_fences() {
     let plan = plan().await;
     let log = log(0);
     let folder = tempfile::tempdir().unwrap();
@@ -196,15 +197,15 @@ async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
         .iter()
         .flat_map(|(_, events)| events)
         .map(Event::key)
-        // No heartbeats, and no pods, of which no scheduler tells.
+        // No heartbeats, and no pods, which no scheduler reports.
         .filter(|k| k.contains("/j"))
         .collect();
     assert_eq!(committed(&root, &plan).await["jobs"].num_rows(), jobs.len());
 
     first.gain(("jobs", 2)).await;
     first.read(&log, 5);
-    // The second takes it over and commits nothing; the first even learns of the new version before
-    // it tries.
+    // The second process takes the partition over and commits nothing. The first one even reads the
+    // new version before it tries to commit.
     second.gain(("jobs", 2)).await;
     first.lake.refresh_snapshots().await.unwrap();
     let refused = first.lake.flush().await.unwrap_err();
@@ -212,10 +213,10 @@ async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
     assert_eq!(committed(&root, &plan).await["jobs"].num_rows(), jobs.len());
 }
 
-/// One of several that begin at once has made and claimed a table, and not yet the others of its
-/// group.
+/// Of several processes that start at once, one has created and claimed a table, and not yet the
+/// others of its group.
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_that_another_process_is_making_are_no_history() {
+async fn tables_that_another_process_is_creating_are_not_history() {
     let plan = plan().await;
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();

@@ -68,11 +68,11 @@ impl<'a> Cluster<'a> {
 
     /// Advances to `now`, including all changes at that instant.
     pub fn advance(&mut self, now: i64) {
-        let (mut touched, mut jobs) = (BTreeSet::new(), BTreeSet::new());
+        let (mut affected, mut jobs) = (BTreeSet::new(), BTreeSet::new());
         while let Some((_, index, begins)) = self.changes.pop_if(|(at, ..)| *at <= now) {
-            self.apply(index, begins, &mut touched, &mut jobs);
+            self.apply(index, begins, &mut affected, &mut jobs);
         }
-        for node in &touched {
+        for node in &affected {
             let facts = self.of_node[*node].iter().map(|index| &self.facts[*index]);
             let now = Node::now(facts, self.names[*node], &self.devices);
             let before = std::mem::replace(&mut self.nodes[*node], now);
@@ -80,16 +80,16 @@ impl<'a> Cluster<'a> {
             self.nodes[*node].unnamed.retain(|job, _| !jobs.contains(job));
         }
         for job in jobs {
-            self.place_rest(job, &mut touched);
+            self.place_rest(job, &mut affected);
         }
-        for node in touched {
+        for node in affected {
             self.nodes[node].add_up(self.names[node], &self.devices);
         }
     }
 
     /// Assigns a job's GPUs without a known device to its nodes, in the order in which the attempt
     /// names them. Each node takes at most its share less the devices known there.
-    fn place_rest(&mut self, job: &'a str, touched: &mut BTreeSet<usize>) {
+    fn place_rest(&mut self, job: &'a str, affected: &mut BTreeSet<usize>) {
         let Some(facts) = self.of_job.get(job) else { return };
         let facts: Vec<&Fact> = facts.iter().map(|index| &self.facts[*index]).collect();
         let place = |name: &&str| self.names.binary_search(name).expect("all names of facts are known");
@@ -104,7 +104,7 @@ impl<'a> Cluster<'a> {
         let mut seen = BTreeSet::new();
         for node in nodes.into_iter().filter(|node| seen.insert(*node)) {
             rest = self.nodes[node].take_unnamed(job, rest);
-            touched.insert(node);
+            affected.insert(node);
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Cluster<'a> {
         &mut self,
         index: usize,
         begins: bool,
-        touched: &mut BTreeSet<usize>,
+        affected: &mut BTreeSet<usize>,
         jobs: &mut BTreeSet<&'a str>,
     ) {
         let fact = &self.facts[index];
@@ -127,7 +127,7 @@ impl<'a> Cluster<'a> {
                 for name in fact.nodes() {
                     let node = self.names.binary_search(&name).expect("all names of facts are known");
                     put(&mut self.of_node[node]);
-                    touched.insert(node);
+                    affected.insert(node);
                 }
                 if matches!(kind, Kind::Share | Kind::Device) {
                     let of_job = self.of_job.entry(fact.job).or_default();

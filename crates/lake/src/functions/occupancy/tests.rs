@@ -84,7 +84,7 @@ fn devices_of_an_uneven_gang_are_all_that_it_holds() {
 }
 
 #[test]
-fn a_process_says_where_a_share_is_and_not_that_it_is_all() {
+fn a_process_shows_where_a_share_is_but_not_all_of_it() {
     let seen = Fact { job: "j", node: "a", gpu: "g3", word: "seen", gpus: 1_000, ..fact(Kind::Device) };
     let samples = ["g0", "g1", "g2", "g3"].map(|gpu| sample("a", gpu, if gpu == "g3" { MINUTE } else { 0 }));
     let mut facts = vec![node("a", 4), share("j", "a", 2), seen];
@@ -93,13 +93,13 @@ fn a_process_says_where_a_share_is_and_not_that_it_is_all() {
 }
 
 #[test]
-fn jobs_of_unknown_nodes_take_idle_gpus_and_what_is_missing_is_said() {
+fn jobs_without_a_node_take_idle_gpus_and_the_rest_is_imbalance() {
     let facts = vec![node("a", 2), share("j", "", 3)];
     assert_eq!(ledger(facts), ["  imbalance -1", " j unknown 3"]);
 }
 
 #[test]
-fn what_a_node_does_not_have_is_imbalance() {
+fn holds_beyond_capacity_are_imbalance() {
     assert_eq!(ledger(vec![node("a", 2), share("j", "a", 3)]), ["a  imbalance -1", "a j unknown 3"]);
 }
 
@@ -138,7 +138,7 @@ fn slices_hold_their_sevenths() {
 
 /// 3/7 of 2 ms and of 1 ms round to nothing, but 3/7 of 3 ms are one.
 #[test]
-fn the_time_in_which_a_slice_cannot_be_used_is_rounded_once() {
+fn unusable_time_of_a_slice_is_rounded_once() {
     let part = |word, from, to| Fact { word, from, to, ..node("a", 1) };
     let slice = Fact { mig: "m1", gpus: 3, ..sample("a", "g0", MINUTE) };
     let mut facts = vec![
@@ -157,7 +157,7 @@ fn the_time_in_which_a_slice_cannot_be_used_is_rounded_once() {
 }
 
 #[test]
-fn steps_are_where_gpus_were_active() {
+fn steps_are_placed_where_gpus_were_active() {
     let steps = Fact { job: "j", node: "a", gpus: 30_000, a: 10_000, ..fact(Kind::Steps) };
     let facts = vec![
         node("a", 2),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_told_anew_is_there() {
+    fn a_node_that_is_registered_again_exists() {
         let gone = Change::Node { name: "n", idle: None };
         let changes =
             [(0, vec![node("n", 8000, ""), held(None, 2000)]), (1, vec![node("n", 4000, ""), gone])];

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_count_is_a_counter() {
+    fn metrics_documented_as_counters_are_counters() {
         for (name, doc) in METRICS {
             assert_eq!(COUNTERS.contains(name), doc.ends_with("Counter."), "{name}");
         }
