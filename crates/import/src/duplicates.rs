@@ -1,18 +1,16 @@
-//! Which rows of a file say the same thing twice, and which contradict each other, in bounded
-//! memory.
+//! Finds rows that repeat or contradict earlier rows of a file, in bounded memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Rows beyond this many different ones are not checked against each other: 14 Mi entries take
-/// about 220 MiB.
+/// Number of distinct rows that are checked; 14 Mi entries take about 220 MiB.
 pub(crate) const CHECKED_ROWS: usize = 14 << 20;
 
-/// The keys are hashes already.
+/// A hasher that keeps keys unchanged: they are hashes already.
 #[derive(Default)]
-struct AsIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -39,12 +37,12 @@ pub(crate) enum RowCheck {
 
 #[derive(Default)]
 pub(crate) struct Duplicates {
-    fingerprints: HashMap<u64, u32, BuildHasherDefault<AsIs>>,
+    fingerprints: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
     pub(crate) unchecked: u64,
 }
 
 impl Duplicates {
-    /// Compares with the first row of the identity and remembers it if this is the first.
+    /// Compares the row with the first one of its identity, and remembers it if it is the first.
     pub(crate) fn check(&mut self, identity: u64, fingerprint: u32) -> RowCheck {
         if let Some(first) = self.fingerprints.get(&identity) {
             return if *first == fingerprint { RowCheck::Repeated } else { RowCheck::Conflicting };

@@ -1,5 +1,4 @@
-//! A mapping applied to one file: each event field is tied to column numbers, so that a row costs
-//! no look-ups by name.
+//! Event fields bound to the columns of one file, so that rows need no lookups by name.
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use crate::mapping::{Decode, FieldKind, FieldSpec, Mapping, TimeFormat, Unit};
 use crate::rows::{Cell, Column, ColumnKind, Rows};
 use crate::time::TimeReader;
 
-/// A text field of the event.
+/// A text field of an event.
 #[derive(Debug, Default)]
 pub(crate) struct Text {
     origin: TextOrigin,
@@ -33,7 +32,7 @@ enum Piece {
     Column(usize),
 }
 
-/// A number, brought to the event's unit.
+/// A numeric field, converted to the event's unit.
 #[derive(Debug)]
 pub(crate) struct Number {
     pub(crate) columns: Vec<usize>,
@@ -51,7 +50,7 @@ pub(crate) struct Time {
     plus: Option<Number>,
 }
 
-/// What a state name means.
+/// Meaning of a state name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Pending,
@@ -67,7 +66,7 @@ struct StateName {
     state: State,
 }
 
-/// What all fields share while rows are read.
+/// Settings shared by all fields.
 pub(crate) struct Context {
     nulls: Vec<String>,
     null_numbers: Vec<i64>,
@@ -75,14 +74,14 @@ pub(crate) struct Context {
     skip: Vec<(usize, Vec<String>)>,
 }
 
-/// The current row, with what is needed to understand its cells.
+/// The current row, with the settings needed to read its cells.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'r> {
     pub(crate) context: &'r Context,
     pub(crate) rows: &'r dyn Rows,
 }
 
-/// Ties fields to the columns of one file.
+/// Binds fields to the columns of one file.
 pub(crate) struct Resolver<'a> {
     pub(crate) mapping: &'a Mapping,
     pub(crate) file: &'a str,
@@ -133,7 +132,7 @@ impl Resolver<'_> {
         }))
     }
 
-    /// The column's number; none if it is absent and may be.
+    /// The column's number; `None` if it is absent and optional.
     fn column(
         &self,
         name: &str,
@@ -195,7 +194,7 @@ impl Resolver<'_> {
         Ok(pieces)
     }
 
-    /// `unit` is what the numbers are in where the mapping does not say.
+    /// `unit` is the default unit of the numbers.
     pub(crate) fn number(&self, field: &'static str, unit: Unit) -> Result<Option<Number>, ImportError> {
         let Some(spec) = self.spec(field) else {
             return Ok(None);
@@ -203,7 +202,7 @@ impl Resolver<'_> {
         let unit = spec.unit.unwrap_or(unit);
         let single: Vec<String> = spec.column.iter().cloned().collect();
         let names = spec.product.as_ref().or(spec.sum.as_ref()).unwrap_or(&single);
-        // A decoder reads text, whatever number comes out of it.
+        // A decoder reads text, even if its result is a number.
         let kind = if spec.decode.is_some() { FieldKind::Text } else { FieldKind::Number(unit.dimension()) };
         let mut columns = Vec::with_capacity(names.len());
         for name in names {
@@ -231,8 +230,8 @@ impl Resolver<'_> {
         };
         let format = spec.format.unwrap_or(self.mapping.time.format);
         if let Some(value) = &spec.value {
-            // The mapping's own times are UTC unless they carry an offset, whatever zone the file
-            // is in.
+            // Times in the mapping itself are UTC unless they have an offset, whatever the file's
+            // zone.
             let constant = TimeReader::new(Tz::UTC, 0).read(Cell::Text(value), TimeFormat::Auto);
             let constant_ms = constant
                 .map_err(|reject| ImportError::Header { file: self.file.into(), what: reject.reason })?;
@@ -265,7 +264,7 @@ impl Resolver<'_> {
 }
 
 impl<'r> Row<'r> {
-    /// The cell, with the mapping's spellings of "not known" turned into null.
+    /// The cell, with the mapping's markers of unknown values turned into null.
     fn cell(self, column: usize) -> Cell<'r> {
         let cell = self.rows.cell(column);
         let null = match cell {
@@ -279,14 +278,14 @@ impl<'r> Row<'r> {
 }
 
 impl Context {
-    /// Whether the mapping leaves this row out.
+    /// Whether the mapping skips this row.
     pub(crate) fn skips(&self, rows: &dyn Rows) -> bool {
         self.skip.iter().any(|(column, values)| {
             as_text(rows.cell(*column)).is_some_and(|text| values.iter().any(|value| *value == text))
         })
     }
 
-    /// What a state name means, and what a prefix left over of it.
+    /// State of a name, and the rest of the name after a prefix.
     pub(crate) fn state<'s>(&self, name: &'s str) -> Result<(State, Option<&'s str>), Reject> {
         for known in &self.states {
             let rest = name.strip_prefix(known.text.as_str());
@@ -356,13 +355,13 @@ impl Text {
     }
 }
 
-/// The refusal of a row without a value it must have.
+/// Rejection of a row without a required value.
 pub(crate) fn missing(field: &str) -> Reject {
     Reject::new(RejectCode::MissingValue, format!("{field} has no value, and a row needs one"))
 }
 
 impl Number {
-    /// In the event's unit; `None` if any of the columns has no value.
+    /// The value in the event's unit; `None` if any of the columns is empty.
     pub(crate) fn read(&self, row: Row<'_>) -> Result<Option<i64>, Reject> {
         let mut whole = Some(if self.product { 1_i64 } else { 0 });
         let mut approximate = if self.product { 1_f64 } else { 0.0 };
@@ -385,7 +384,7 @@ impl Number {
         if scaled.abs() < 9e15 { Ok(Some(scaled as i64)) } else { Err(self.bad(&approximate.to_string())) }
     }
 
-    /// The text of the first column, for decoders.
+    /// Text of the first column, for decoders.
     pub(crate) fn raw_text<'r>(&self, row: Row<'r>) -> Option<&'r str> {
         match row.cell(*self.columns.first()?) {
             Cell::Text(text) => Some(text),

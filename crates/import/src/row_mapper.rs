@@ -1,4 +1,4 @@
-//! Rows of the kinds that are not jobs, and the choice between all kinds.
+//! Maps rows to events: the choice between kinds, and all kinds except jobs.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::mapping::{Kind, Unit};
 use crate::outbox::Outbox;
 use crate::time::TimeReader;
 
-/// A mapping tied to the columns of one file.
+/// A mapping bound to the columns of one file.
 pub(crate) enum RowMapper {
     Jobs(Box<JobMapper>),
     Quotas(QuotaMapper),
@@ -50,7 +50,7 @@ impl RowMapper {
         }
     }
 
-    /// Puts the row's events into the outbox.
+    /// Adds the row's events to the outbox.
     pub(crate) fn row<'r>(
         &'r self,
         row: Row<'r>,
@@ -68,13 +68,13 @@ impl RowMapper {
     }
 }
 
-/// The number as events hold it; none where the mapping or the row has none.
+/// The number as an unsigned value; `None` if mapping or row lack it.
 fn unsigned(number: Option<&Number>, row: Row<'_>) -> Result<Option<u64>, Reject> {
     let Some(value) = number.map_or(Ok(None), |number| number.read(row))? else {
         return Ok(None);
     };
     let negative =
-        |_| Reject::new(RejectCode::BadNumber, format!("{value} is negative, which no capacity can be"));
+        |_| Reject::new(RejectCode::BadNumber, format!("{value} is negative, and a capacity cannot be"));
     u64::try_from(value).map(Some).map_err(negative)
 }
 
@@ -92,7 +92,7 @@ fn facts<'r>(cluster: Cow<'r, str>, name: &str, first_ms: i64, last_ms: i64, par
     AcceptedRow { cluster, identity, unique: true, first_ms, last_ms }
 }
 
-/// An owner's quota from a time on.
+/// Maps quotas: an owner's quota from a time on.
 pub(crate) struct QuotaMapper {
     cluster: Text,
     owner: Text,
@@ -139,7 +139,7 @@ impl QuotaMapper {
     }
 }
 
-/// What a pool held and queued, valid for a while.
+/// Maps pool samples: GPUs held and queued by a pool, valid for an interval.
 pub(crate) struct SampleMapper {
     cluster: Text,
     owner: Text,
@@ -197,7 +197,7 @@ impl SampleMapper {
     }
 }
 
-/// A node and its devices.
+/// Maps nodes and their devices.
 pub(crate) struct NodeMapper {
     cluster: Text,
     node: Text,
@@ -249,7 +249,7 @@ impl NodeMapper {
     }
 }
 
-/// A node's fault, from when to when. A fault without an end is still there.
+/// Maps faults of nodes. A fault without an end is still open.
 pub(crate) struct FaultMapper {
     cluster: Text,
     node: Text,

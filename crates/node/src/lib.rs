@@ -17,6 +17,8 @@
 //! let status: std::process::ExitCode = Cli::parse().command.run();
 //! ```
 
+#![warn(missing_docs)]
+
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -36,12 +38,16 @@ pub use commands::{agent, doctor, event, watch};
 pub use destination::{Destination, DestinationArgs};
 pub use error::{CommandError, CommandResult, chain};
 
-/// The commands.
+/// The commands. A variant's text is its `--help`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Collect metrics and events of this node's GPUs
     Agent(Box<agent::AgentArgs>),
+    /// Watch a scheduler
     Watch(watch::WatchArgs),
+    /// Report to the agent of this node, as a prolog does
     Event(event::EventArgs),
+    /// Check what works on this node and what does not
     Doctor(doctor::DoctorArgs),
 }
 

@@ -50,6 +50,7 @@ impl Default for NvmlOptions {
 
 /// Why the source did not start.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum NvmlSourceError {
     #[error(
         "cannot load {library}: {reason}; install NVIDIA's driver on this node, or name its library with --nvml-lib"

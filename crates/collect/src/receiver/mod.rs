@@ -113,6 +113,7 @@ impl std::fmt::Debug for ReceiverParts {
 
 /// Why the receiver cannot start.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ReceiverError {
     #[error("another agent listens on {path}; stop it, or give this one another --socket")]
     InUse { path: PathBuf },

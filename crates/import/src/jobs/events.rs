@@ -1,4 +1,4 @@
-//! The events of a job row: filled into buffers that keep their memory from row to row.
+//! Builds the events of a job row, in buffers that are reused from row to row.
 
 use tidegate_events::{Event, FinalState, v1};
 use v1::JobEventKind as EventKind;
@@ -10,7 +10,7 @@ use crate::mapping::Decode;
 use crate::outbox::Outbox;
 use tidegate_collect::slurm::read::{self as slurm, Task};
 
-/// One event of each kind, so that texts that only one kind has stay allocated.
+/// One event of each kind, so that strings of each kind stay allocated.
 #[derive(Default)]
 pub(crate) struct JobScratch {
     submitted: v1::JobEvent,
@@ -47,24 +47,24 @@ impl JobMapper {
         self.describe(row, event, Some(gpus));
         set(&mut event.job_name, self.job_name.read(row).as_deref());
         event.time_limit_ms = self.time_limit_ms(row)?;
-        // Reason and priority change while a job waits: they have events of their own, so that
+        // Reason and priority change while a job waits. They have events of their own, so that
         // exports made before and after the start agree on the submission.
-        send_tasks(event, attempt, &tasks, out)?;
+        add_for_tasks(event, attempt, &tasks, out)?;
         if let Some(eligible_ms) = course.eligible_ms {
             let event = &mut scratch.eligible;
             attempt.begin(event, EventKind::Eligible, eligible_ms);
             event.attempt_id = None;
-            send_tasks(event, attempt, &tasks, out)?;
+            add_for_tasks(event, attempt, &tasks, out)?;
         }
         self.wait(row, attempt, &tasks, &mut scratch.waiting, out)
     }
 
-    /// Tells why the job waits or waited, and with which priority; nothing if it never waited or
-    /// nobody says.
+    /// Adds the reason and priority of the wait. Adds nothing if the job never waited or neither is
+    /// known.
     ///
-    /// A row has one reason for the whole wait and does not say since when. One that keeps a job
-    /// from being eligible is taken to have bound from the submission on, any other one from when
-    /// the job was eligible.
+    /// A row has one reason for the whole wait, without its start. A reason that keeps a job from
+    /// being eligible is assumed to hold from the submission, any other one from when the job
+    /// became eligible.
     fn wait(
         &self,
         row: Row<'_>,
@@ -90,7 +90,7 @@ impl JobMapper {
             event.attempt_id = None;
             set(&mut event.reason, reason);
             event.priority = priority;
-            send_tasks(event, attempt, tasks, out)?;
+            add_for_tasks(event, attempt, tasks, out)?;
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl JobMapper {
         self.reasons_before_eligible.iter().any(|early| early == reason)
     }
 
-    /// What tells whose a job is and what it asks for or holds.
+    /// Sets the owner of a job and the devices that it requests or holds.
     fn describe(&self, row: Row<'_>, event: &mut v1::JobEvent, gpus: Option<&Gpus<'_>>) {
         set(&mut event.team, self.team.read(row).as_deref());
         set(&mut event.user_name, self.user_name.read(row).as_deref());
@@ -120,7 +120,7 @@ impl JobMapper {
     ) -> Result<(), Reject> {
         let event = &mut scratch.started;
         attempt.begin(event, EventKind::Started, start_ms);
-        // A step's devices are its job's. Without a number nobody can add them up a second time.
+        // A step's devices are its job's. Without a number they cannot be added up twice.
         let step = attempt.id.step.is_some();
         self.describe(row, event, (!step).then_some(gpus));
         let step_name = self.job_name.read(row).filter(|_| step);
@@ -142,7 +142,7 @@ impl JobMapper {
         event.node_count = counted.and_then(|count| u32::try_from(count).ok()).or(listed);
         set(&mut event.reason, self.reason.read(row).as_deref());
         event.priority = count(self.priority.as_ref(), row)?;
-        send(out, event)
+        add(out, event)
     }
 
     pub(super) fn end(
@@ -161,7 +161,7 @@ impl JobMapper {
         let exit = self.exit(row)?;
         event.exit_code = exit.map(|(code, _)| code);
         event.exit_signal = exit.map(|(_, signal)| signal).filter(|signal| *signal != 0);
-        send(out, event)
+        add(out, event)
     }
 
     fn exit(&self, row: Row<'_>) -> Result<Option<(i32, i32)>, Reject> {
@@ -205,16 +205,16 @@ impl Attempt<'_> {
     }
 }
 
-/// Sends the event, or one for each task of an array that Slurm shows as a single record while it
-/// waits. A task has the same id in a record of its own later.
-fn send_tasks(
+/// Adds the event, or one per task of an array that Slurm shows as one record while it waits. Later
+/// records of the tasks use the same ids.
+fn add_for_tasks(
     event: &mut v1::JobEvent,
     attempt: &Attempt<'_>,
     tasks: &[i64],
     out: &mut Outbox<'_>,
 ) -> Result<(), Reject> {
     if tasks.is_empty() {
-        return send(out, event);
+        return add(out, event);
     }
     let array_job = attempt.id.array_job.unwrap_or(attempt.id.job);
     for task in tasks {
@@ -222,19 +222,19 @@ fn send_tasks(
         if event.kind() == EventKind::Submitted {
             event.array_task_id = Some(*task);
         }
-        send(out, event)?;
+        add(out, event)?;
     }
     Ok(())
 }
 
-/// Sends the event and keeps its memory for the next one.
-fn send(out: &mut Outbox<'_>, job: &mut v1::JobEvent) -> Result<(), Reject> {
+/// Adds the event and keeps its memory for the next one.
+fn add(out: &mut Outbox<'_>, job: &mut v1::JobEvent) -> Result<(), Reject> {
     let mut event = Event::Job(std::mem::take(job));
-    let sent = out.add(&mut event);
+    let added = out.add(&mut event);
     if let Event::Job(back) = event {
         *job = back;
     }
-    sent
+    added
 }
 
 fn set(slot: &mut Option<String>, value: Option<&str>) {

@@ -1,4 +1,4 @@
-//! A row about a job, an attempt or a step, as job events.
+//! Maps a row about a job, an attempt or a step to job events.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use tidegate_collect::slurm::read::{self as slurm, JobId, Task};
 mod events;
 pub(crate) use events::JobScratch;
 
-/// More GPUs than any cluster has: a wrong unit or a wrong column.
+/// More GPUs than any cluster has; a larger number means a wrong unit or column.
 const MAX_GPUS_MILLI: i64 = 1_000_000_000;
 
-/// A jobs mapping tied to one file.
+/// A jobs mapping bound to the columns of one file.
 pub(crate) struct JobMapper {
     cluster: Text,
     job_id: Text,
@@ -55,25 +55,25 @@ pub(crate) struct JobMapper {
     on_duplicate_id: OnDuplicateId,
 }
 
-/// Devices as a row states them.
+/// Devices of a row.
 #[derive(Default)]
 struct Gpus<'r> {
     milli: Option<u64>,
     model: Option<Cow<'r, str>>,
 }
 
-/// The row's times, checked against each other, and what became of its attempt.
+/// Checked times and final state of the row's attempt.
 struct Course<'r> {
     submit_ms: i64,
     eligible_ms: Option<i64>,
     start_ms: Option<i64>,
-    /// When and how it ended; absent while it waits or runs.
+    /// End and final state; `None` while it waits or runs.
     end: Option<(i64, FinalState)>,
-    /// What a prefix in `[states]` left over of the state's name.
+    /// Rest of the state's name after a prefix in `[states]`.
     cancelled_by: Option<&'r str>,
 }
 
-/// What a row is about, and what the events of the row share.
+/// The attempt of a row, shared by its events.
 struct Attempt<'r> {
     cluster: &'r str,
     id: JobId<'r>,
@@ -121,7 +121,7 @@ impl JobMapper {
         })
     }
 
-    /// Puts the row's events into the outbox.
+    /// Adds the row's events to the outbox.
     pub(crate) fn row<'r>(
         &'r self,
         row: Row<'r>,
@@ -140,7 +140,7 @@ impl JobMapper {
         let requested = self.gpus(self.gpus.as_ref(), row)?;
         let held = self.gpus(self.gpus_held.as_ref(), row)?;
         let nothing_held = self.gpus_held.is_some() && held.milli.is_none();
-        // Where only one of the two is given, a job is taken to hold what it asked for.
+        // If only one of the two is given, it serves for both.
         let (requested, held) = match (requested.milli, held.milli) {
             (None, Some(_)) => (&held, &held),
             (_, None) => (&requested, &requested),
@@ -174,7 +174,7 @@ impl JobMapper {
         })
     }
 
-    /// Rows with the same number are about the same thing.
+    /// Hash of what the row describes.
     fn identity(&self, attempt: &Attempt<'_>, number: Option<i64>) -> u64 {
         let row_id = match self.on_duplicate_id {
             OnDuplicateId::Reject => number,
@@ -207,8 +207,8 @@ impl JobMapper {
             State::Running => (Some(start_ms.ok_or_else(|| without("start_time"))?), None),
             State::Final(state) => {
                 let end_ms = end_ms.ok_or_else(|| without("end_time"))?;
-                // Slurm gives a job that was cancelled while it waited a start equal to its end,
-                // and no devices.
+                // Slurm records a job cancelled in the queue with a start equal to its end, and
+                // without devices.
                 let start_ms = start_ms.filter(|start_ms| !(nothing_held && *start_ms == end_ms));
                 (start_ms, Some((end_ms, state)))
             }
@@ -217,7 +217,7 @@ impl JobMapper {
         Ok(Course { submit_ms, eligible_ms, start_ms, end, cancelled_by })
     }
 
-    /// What a row without a state name says by its times and attempt numbers.
+    /// State of a row without a state name, from its times and attempt numbers.
     fn state_without_name(
         &self,
         row: Row<'_>,
@@ -253,7 +253,7 @@ impl JobMapper {
     }
 }
 
-/// The number, if the mapping and the row have it.
+/// The number, if mapping and row have it.
 fn count(number: Option<&Number>, row: Row<'_>) -> Result<Option<i64>, Reject> {
     number.map_or(Ok(None), |number| number.read(row))
 }

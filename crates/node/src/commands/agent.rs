@@ -92,6 +92,7 @@ pub enum SourceKind {
     Demo,
 }
 
+/// Runs the agent until it is asked to end or refused.
 pub fn run(args: AgentArgs) -> CommandResult {
     let node = match &args.node {
         Some(node) => node.clone(),

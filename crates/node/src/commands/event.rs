@@ -60,6 +60,7 @@ struct HoldArgs {
     patience: Duration,
 }
 
+/// Reports one hold or release.
 pub fn run(args: EventArgs) -> CommandResult {
     let (kind, args) = match &args.report {
         HoldReport::Hold(args) => ("hold", args),

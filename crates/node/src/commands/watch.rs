@@ -51,6 +51,7 @@ struct SlurmArgs {
     slurm_conf: Option<PathBuf>,
 }
 
+/// Runs the watcher until it is asked to end or refused.
 pub fn run(args: WatchArgs) -> CommandResult {
     match args.scheduler {
         Scheduler::Slurm(args) => slurm(args),

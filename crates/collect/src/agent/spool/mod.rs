@@ -45,6 +45,7 @@ pub struct SpoolOptions {
 
 /// Failure to open or write a spool.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 #[non_exhaustive]
 pub enum SpoolError {
     #[error("the spool {} is in use by {holder}; stop it, or give this one a spool of its own with --spool", .dir.display())]

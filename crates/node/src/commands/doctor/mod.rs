@@ -78,6 +78,7 @@ impl Finding {
     }
 }
 
+/// Runs all checks and prints their results.
 pub fn run(args: DoctorArgs) -> CommandResult {
     let mut findings = gpus::check(&args);
     findings.push(around::dcgm(&args));
