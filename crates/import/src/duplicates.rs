@@ -1,16 +1,18 @@
-//! Finds rows that repeat or contradict earlier rows of a file, in bounded memory.
+//! Which rows of a file say the same thing twice, and which contradict each other, in bounded
+//! memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Number of distinct rows that are checked; 14 Mi entries take about 220 MiB.
+/// Rows beyond this many different ones are not checked against each other: 14 Mi entries take
+/// about 220 MiB.
 pub(crate) const CHECKED_ROWS: usize = 14 << 20;
 
-/// A hasher that keeps keys unchanged: they are hashes already.
+/// The keys are hashes already.
 #[derive(Default)]
-struct IdentityHasher(u64);
+struct AsIs(u64);
 
-impl Hasher for IdentityHasher {
+impl Hasher for AsIs {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -24,34 +26,33 @@ impl Hasher for IdentityHasher {
     }
 }
 
-/// How a row compares with earlier rows of the same identity.
+/// What an earlier row with the same identity says.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RowCheck {
-    /// No earlier row has this identity.
+pub(crate) enum Seen {
     New,
-    /// An earlier row gave the same events.
-    Repeated,
-    /// An earlier row gave other events.
-    Conflicting,
+    /// The same.
+    Equal,
+    /// Something else.
+    Different,
 }
 
 #[derive(Default)]
 pub(crate) struct Duplicates {
-    fingerprints: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
+    fingerprints: HashMap<u64, u32, BuildHasherDefault<AsIs>>,
     pub(crate) unchecked: u64,
 }
 
 impl Duplicates {
-    /// Compares the row with the first one of its identity, and remembers it if it is the first.
-    pub(crate) fn check(&mut self, identity: u64, fingerprint: u32) -> RowCheck {
+    /// Compares with the first row of the identity and remembers it if this is the first.
+    pub(crate) fn check(&mut self, identity: u64, fingerprint: u32) -> Seen {
         if let Some(first) = self.fingerprints.get(&identity) {
-            return if *first == fingerprint { RowCheck::Repeated } else { RowCheck::Conflicting };
+            return if *first == fingerprint { Seen::Equal } else { Seen::Different };
         }
         if self.fingerprints.len() >= CHECKED_ROWS {
             self.unchecked += 1;
         } else {
             self.fingerprints.insert(identity, fingerprint);
         }
-        RowCheck::New
+        Seen::New
     }
 }

@@ -1,33 +1,29 @@
-//! Imports the location of nodes: from a table (`node,switch,rack`) or Slurm's topology.conf.
+//! Where nodes stand: from a table (`node,switch,rack`) or from Slurm's topology.conf.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_events::{Event, SchemaId, v1};
 use tidegate_log::{EventLog, TopicConfig};
+use tidegate_slurm::expand_hosts;
 
 use crate::error::ImportError;
 use crate::outbox::Outbox;
-use tidegate_collect::slurm::read::hosts;
 
-/// More levels of switches than any network has; a deeper tree is a cycle.
+/// More switches above each other than any network has: a tree that goes on is a ring.
 const MAX_DEPTH: usize = 16;
 
-/// Location of one node, as far as known.
+/// Where one node stands, as far as it is told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Name of the node.
     pub node: String,
-    /// Its rack.
     pub rack: Option<String>,
-    /// The switch that it is connected to.
     pub switch: Option<String>,
-    /// Switches above it, from the lowest up.
+    /// From the lowest up.
     pub switches_above: Vec<String>,
 }
 
-/// Invalid topology file.
+/// Why a file cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum TopologyError {
     #[error(
         "it names no node; write a table with the columns node, switch and rack, or Slurm's SwitchName=… Nodes=… lines"
@@ -39,10 +35,10 @@ pub enum TopologyError {
     Ring { switch: String },
 }
 
-/// Parses the locations of all nodes of a file, sorted by node.
+/// Places of all nodes of a file, by node.
 ///
 /// # Errors
-/// A line cannot be parsed, a node appears twice, or there is no node.
+/// A line cannot be read, a node is told of twice otherwise, or there is no node.
 pub fn read(text: &str) -> Result<Vec<Place>, TopologyError> {
     let is_slurm = |line: &str| line.get(..11).is_some_and(|head| head.eq_ignore_ascii_case("SwitchName="));
     let places = if text.lines().any(|line| is_slurm(line.trim())) { slurm(text)? } else { table(text)? };
@@ -53,7 +49,7 @@ fn refuse(line: usize, what: impl Into<String>) -> TopologyError {
     TopologyError::Line { line, what: what.into() }
 }
 
-/// Parses a table. Fields hold no comma, as names of nodes, switches and racks do not.
+/// A table whose fields hold no comma, as names of nodes, switches and racks do not.
 fn table(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     let fields = |line: &'_ str| -> Vec<String> {
         line.split(',').map(|field| field.trim().trim_matches('"').to_owned()).collect()
@@ -82,8 +78,8 @@ fn table(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     Ok(places)
 }
 
-/// Parses `SwitchName=s0 Nodes=n[1-4]` and `SwitchName=top Switches=s[0-3]`; other settings of a
-/// line are ignored.
+/// Reads `SwitchName=s0 Nodes=n[1-4]` and `SwitchName=top Switches=s[0-3]`; other settings of a
+/// line are left out.
 fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     let (mut places, mut above) = (BTreeMap::new(), BTreeMap::new());
     for (index, line) in text.lines().enumerate() {
@@ -98,7 +94,7 @@ fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
         let expand = |list: Option<&str>| {
             let mut names = String::new();
             let Some(list) = list else { return Ok(Vec::new()) };
-            hosts(list, &mut names).map_err(|reject| refuse(index + 1, reject.reason))?;
+            expand_hosts(list, &mut names).map_err(|error| refuse(index + 1, error.message))?;
             Ok(names.split(',').map(str::to_owned).collect())
         };
         for node in expand(value("nodes"))? {
@@ -126,25 +122,20 @@ fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     Ok(places)
 }
 
-/// Result of an import.
+/// What became of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Labeled {
-    /// Nodes in the file.
     pub nodes: usize,
-    /// Distinct switches.
     pub switches: usize,
-    /// Distinct racks.
     pub racks: usize,
-    /// Events appended.
     pub events_written: u64,
-    /// Events that the log already had.
     pub events_already_present: u64,
 }
 
-/// Appends the location of each node from `since_ms` on, ms since the epoch.
+/// Tells of each node that it stands there from `since_ms` on.
 ///
 /// # Errors
-/// The log refuses the events.
+/// The log does not take the events.
 pub fn label(
     places: &[Place],
     cluster: &str,
@@ -210,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_files_are_explained() {
+    fn what_cannot_be_used_is_said() {
         let cases = [
             ("", "names no node"),
             ("node,switch\n", "names no node"),

@@ -17,7 +17,6 @@ mod error;
 pub mod fault;
 mod kafka;
 mod partition;
-pub mod tail;
 pub mod wire;
 mod written;
 

@@ -1,11 +1,12 @@
-//! `tidegate-node`: the commands for nodes and schedulers as a small program.
+//! `tidegate-node`: the commands that run on nodes and beside schedulers, as a small program of
+//! their own.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use tidegate_node::{Command, LevelFilter};
 
-/// Collectors for GPU nodes and schedulers
+/// What Tidegate runs on nodes and beside schedulers
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-node", version)]
 struct Cli {

@@ -1,4 +1,4 @@
-//! The agent's sources and receiver: what runs beside its core.
+//! What runs in an agent beside its core: the sources, and the local way in.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::demo::{self, DemoOptions, DemoSource};
 use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds};
+use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
-use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 
 use tidegate_collect::Sink;
 
-use crate::error::CommandError;
+use crate::CommandError;
 
-/// Source of GPU readings.
+/// Where values come from.
 #[derive(Debug, Clone)]
 pub enum Source {
     Nvml { lib_path: Option<PathBuf>, kernel_log: Option<PathBuf>, interval: Duration },
@@ -26,7 +26,7 @@ pub enum Source {
     Demo { interval: Duration },
 }
 
-/// What to start.
+/// What is to run.
 #[derive(Debug, Clone)]
 pub struct SourceOptions {
     pub node: String,
@@ -34,20 +34,20 @@ pub struct SourceOptions {
     pub socket: Option<PathBuf>,
     pub socket_group: Option<String>,
     pub listen: Option<SocketAddr>,
-    /// Users beside root that may report holds.
+    /// Users beside root that may tell of holds.
     pub event_uids: Vec<u32>,
-    /// The kubelet's socket, on a Kubernetes node.
+    /// The kubelet's socket, where this is a node of Kubernetes.
     pub kubelet: Option<PathBuf>,
-    /// Folder of the spool, where sources also keep their checkpoints.
+    /// Folder of the spool, where sources keep what they must know after a restart.
     pub state: PathBuf,
 }
 
-/// Running sources and receiver. Dropping it stops them.
+/// What runs; dropping it ends it.
 #[derive(Debug)]
 pub struct Sources {
     parts: Arc<Parts>,
-    /// Declared before the others: it ends first, because its status queries them.
-    _receiver: Option<Receiver>,
+    /// Ends first, for it asks the others.
+    _inlet: Option<Inlet>,
 }
 
 #[derive(Debug)]
@@ -66,10 +66,10 @@ enum Values {
 
 impl Sources {
     pub fn start(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Self, CommandError> {
-        // Tracks which Slurm job holds which GPU; without Slurm it has nothing to do.
-        let hold_options = HoldOptions::new(options.node.clone(), options.state.join("holds.json"));
-        let holds = Arc::new(NodeHolds::new(hold_options, agent.sink())?);
-        // It adds job ids to the processes of readings, so readings pass through it.
+        // Which job of Slurm holds which GPU; where there is no Slurm it has nothing to do.
+        let account = HoldOptions::new(options.node.clone(), options.state.join("holds.json"));
+        let holds = Arc::new(NodeHolds::new(account, agent.sink())?);
+        // It writes into readings whose the processes are.
         let sink: Arc<dyn Sink> = holds.clone();
         let values = match &options.source {
             Source::Nvml { lib_path, kernel_log, interval } => {
@@ -91,36 +91,36 @@ impl Sources {
         let kube = options.kubelet.clone().map(|socket| pods(socket, options, agent)).transpose()?;
         let watch = HoldWatch::start(Arc::clone(&holds))?;
         let parts = Arc::new(Parts { values, kube, _watch: watch });
-        let receiver = Self::receiver(options, agent, &parts, holds)?;
-        Ok(Self { parts, _receiver: receiver })
+        let inlet = Self::inlet(options, agent, &parts, holds)?;
+        Ok(Self { parts, _inlet: inlet })
     }
 
-    fn receiver(
+    fn inlet(
         options: &SourceOptions,
         agent: &Arc<Agent>,
         parts: &Arc<Parts>,
         holds: Arc<NodeHolds>,
-    ) -> Result<Option<Receiver>, CommandError> {
+    ) -> Result<Option<Inlet>, CommandError> {
         if options.socket.is_none() && options.listen.is_none() {
             return Ok(None);
         }
         let (for_status, of) = (Arc::clone(agent), Arc::clone(parts));
-        let receiver_parts = ReceiverParts {
+        let told = InletParts {
             sink: agent.sink(),
             holds: Some(holds),
             status: Arc::new(move || status(&for_status.stats(), &of)),
         };
-        let listen = ReceiverOptions {
+        let listen = InletOptions {
             socket: options.socket.clone(),
             group: options.socket_group.clone(),
             tcp: options.listen,
             event_uids: options.event_uids.clone(),
-            ..ReceiverOptions::new(options.node.clone())
+            ..InletOptions::new(options.node.clone())
         };
-        Ok(Some(Receiver::start(listen, receiver_parts)?))
+        Ok(Some(Inlet::start(listen, told)?))
     }
 
-    /// Version of the GPU driver, if known.
+    /// Version of the GPU driver, where it is known.
     pub fn driver_version(&self) -> Option<String> {
         match &self.parts.values {
             Values::Nvml(nvml) => nvml.status().driver_version,
@@ -129,13 +129,13 @@ impl Sources {
     }
 }
 
-/// Starts to poll the kubelet for the holds of pods.
+/// Asks the kubelet which pod holds which GPU.
 fn pods(socket: PathBuf, options: &SourceOptions, agent: &Agent) -> Result<KubeWatch, CommandError> {
     let tracker = Tracker::new(options.node.clone(), options.state.join("pods.json"), agent.sink())?;
     Ok(KubeWatch::start(KubeOptions { socket, ..KubeOptions::default() }, Arc::new(tracker))?)
 }
 
-/// The answer of `GET /v1/status`.
+/// As `GET /v1/status` of the socket tells it.
 fn status(agent: &AgentStats, parts: &Parts) -> Value {
     let source = match &parts.values {
         Values::Nvml(nvml) => {

@@ -1,4 +1,4 @@
-//! Parses durations and sizes of the command line.
+//! Times and sizes as a command line has them.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
-//! Kubernetes holds: which pod holds which GPU, from the kubelet's pod-resources API (gRPC over a
-//! Unix socket).
+//! Which pod holds which GPU, as the kubelet of this node says: its pod-resources API, gRPC over a
+//! Unix socket.
 //!
-//! The kubelet names pods by namespace and name, not by uid, so a job is `NAMESPACE/POD`. A hold
-//! begins when a poll first sees it and ends when a poll first misses it: up to
+//! The kubelet names pods by namespace and name and not by their uid, so a job is `NAMESPACE/POD`.
+//! A hold begins when it is first seen and ends when it is first missed, which is up to
 //! [`KubeOptions::every`] late.
 //!
-//! A kubelet that does not answer ends no hold. Nor does one that just came back: until it has
-//! heard of its pods again, it may list none of them.
+//! A kubelet that does not answer ends no hold. Nor does one that was away and has just come back:
+//! until it has heard of its pods again it may list none of them.
 
 mod devices;
 mod tracker;
@@ -20,10 +20,10 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
-pub use devices::{PodDevice, PodHold, Quality, ReplicaCounts, pod_holds};
+pub use devices::{Held, HeldDevice, Quality, ReplicaCounts, held};
 pub use tracker::Tracker;
 
-/// Generated messages of the pod-resources API.
+/// Messages of the pod-resources API.
 #[allow(missing_docs, missing_debug_implementations, clippy::all, clippy::pedantic)]
 pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/client/v1.rs"));
@@ -31,24 +31,23 @@ pub mod v1 {
 
 use v1::pod_resources_lister_client::PodResourcesListerClient;
 
-/// Socket of the kubelet. A container must mount its folder, not the socket: a restarted kubelet
-/// makes a new one.
+/// Where the kubelet listens. A container must mount the folder, not the socket: a restarted
+/// kubelet makes a new one.
 pub const DEFAULT_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// Name of this source in [`Observation`] and `hold_evidence`.
 pub const SOURCE: &str = "pod_resources";
-/// Longest accepted answer, the same as the kubelet's own limit.
+/// Longest answer that is taken, as the kubelet's own limit.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// How to poll the kubelet.
+/// How to ask the kubelet.
 #[derive(Debug, Clone)]
 pub struct KubeOptions {
-    /// The kubelet's socket.
     pub socket: PathBuf,
-    /// Time between two polls.
+    /// How often to ask.
     pub every: Duration,
-    /// Timeout of a poll.
+    /// How long an answer may take.
     pub patience: Duration,
-    /// How long after a new connection missing holds are not taken as ended.
+    /// How long a kubelet that came back is not believed about what is gone.
     pub settling: Duration,
 }
 
@@ -63,43 +62,40 @@ impl Default for KubeOptions {
     }
 }
 
-/// All holds that a source saw at one time.
+/// Everything a source saw held at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
-    /// The source; it has no say about other sources' holds.
+    /// Who saw it; holds of other sources are none of its business.
     pub source: &'static str,
-    /// Time of the poll, ms since the epoch.
+    /// When, ms since the epoch.
     pub at_ms: i64,
-    /// The holds.
-    pub holds: Vec<PodHold>,
-    /// Whether holds missing from `holds` have ended.
+    pub held: Vec<Held>,
+    /// Whether what is not in `held` is held no more.
     pub complete: bool,
 }
 
-/// Takes observations of holds.
-pub trait HoldObserver: Send + Sync {
-    /// Takes one observation.
-    fn observe(&self, observation: Observation);
+/// Keeps account of holds.
+pub trait Holds: Send + Sync {
+    /// Takes what a source saw.
+    fn observe(&self, seen: Observation);
 }
 
-/// State of the source, for the agent's status.
+/// How it goes, for the agent's status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct KubeStatus {
-    /// Whether the last poll was answered.
+    /// Whether the last question was answered.
     pub answering: bool,
-    /// Time of the last answer, ms since the epoch.
+    /// Last answer, ms since the epoch.
     pub answered_ms: Option<i64>,
-    /// Number of devices held by pods then.
+    /// Devices held by pods then.
     pub held: usize,
-    /// Polls answered.
     pub answers: u64,
-    /// Polls failed.
     pub failures: u64,
-    /// Last failure, and how to mend it.
+    /// What went wrong last, and how to mend it.
     pub last_failure: Option<String>,
 }
 
-/// Polls the kubelet until it is dropped.
+/// Asks the kubelet until it is dropped.
 pub struct KubeWatch {
     status: Arc<Mutex<KubeStatus>>,
     stop: Option<oneshot::Sender<()>>,
@@ -113,17 +109,17 @@ impl std::fmt::Debug for KubeWatch {
 }
 
 impl KubeWatch {
-    /// Starts to poll on a thread of its own.
+    /// Asks from now on, on a thread of its own.
     ///
     /// # Errors
-    /// The thread cannot be started. An absent kubelet is no error: it may come.
-    pub fn start(options: KubeOptions, observer: Arc<dyn HoldObserver>) -> std::io::Result<Self> {
+    /// If the thread cannot be had. An absent kubelet is no error: it may come.
+    pub fn start(options: KubeOptions, holds: Arc<dyn Holds>) -> std::io::Result<Self> {
         let status = Arc::new(Mutex::new(KubeStatus::default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopped) = oneshot::channel();
-        let poller = Poller {
+        let asker = Asker {
             options,
-            observer,
+            holds,
             status: Arc::clone(&status),
             client: None,
             replicas: None,
@@ -132,8 +128,8 @@ impl KubeWatch {
         let thread = std::thread::Builder::new().name("kube".into()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = poller.run() => {}
-                    // The sender is dropped without a message only if the agent is gone.
+                    () = asker.run() => {}
+                    // The sender is dropped without a word only if the agent is gone.
                     _ = stopped => {}
                 }
             });
@@ -141,7 +137,6 @@ impl KubeWatch {
         Ok(Self { status, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The current state.
     pub fn status(&self) -> KubeStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -150,35 +145,35 @@ impl KubeWatch {
 impl Drop for KubeWatch {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // Sending fails only if the thread has already ended.
+            // The thread is gone already if nobody takes it.
             stop.send(()).ok();
         }
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that polls the kubelet panicked");
+            tracing::error!("the thread that asks the kubelet panicked");
         }
     }
 }
 
-struct Poller {
+struct Asker {
     options: KubeOptions,
-    observer: Arc<dyn HoldObserver>,
+    holds: Arc<dyn Holds>,
     status: Arc<Mutex<KubeStatus>>,
     client: Option<PodResourcesListerClient<Channel>>,
-    /// Replicas of each shared device; queried once per connection.
+    /// How many replicas each shared device has; asked anew with each connection.
     replicas: Option<ReplicaCounts>,
-    /// When missing holds count as ended on this connection.
+    /// From when on this connection's kubelet is believed about what is gone.
     settled_at: Option<Instant>,
 }
 
-impl Poller {
+impl Asker {
     async fn run(mut self) {
         let mut ticks = tokio::time::interval(self.options.every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let answer = tokio::time::timeout(self.options.patience, self.poll()).await;
+            let answer = tokio::time::timeout(self.options.patience, self.ask()).await;
             match answer {
                 Ok(Ok(held)) => self.answered(held),
                 Ok(Err(what)) => self.failed(what),
@@ -187,7 +182,7 @@ impl Poller {
         }
     }
 
-    async fn poll(&mut self) -> Result<Vec<PodHold>, String> {
+    async fn ask(&mut self) -> Result<Vec<Held>, String> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => self.connect().await?,
@@ -198,13 +193,13 @@ impl Poller {
             .map_err(|status| status.message().to_owned())?;
         let pods = list.into_inner().pod_resources;
         if self.replicas.is_none() && devices::any_replica(&pods) {
-            // If the kubelet does not answer this, shares stay unknown.
+            // A kubelet that does not say how many there are leaves the share unknown.
             let all = client.get_allocatable_resources(v1::AllocatableResourcesRequest {}).await;
             self.replicas =
-                Some(all.map(|all| ReplicaCounts::count(&all.into_inner().devices)).unwrap_or_default());
+                Some(all.map(|all| ReplicaCounts::of(&all.into_inner().devices)).unwrap_or_default());
         }
         self.client = Some(client);
-        Ok(pod_holds(&pods, self.replicas.as_ref().unwrap_or(&ReplicaCounts::default())))
+        Ok(held(&pods, self.replicas.as_ref().unwrap_or(&ReplicaCounts::default())))
     }
 
     async fn connect(&mut self) -> Result<PodResourcesListerClient<Channel>, String> {
@@ -219,7 +214,7 @@ impl Poller {
         Ok(PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES))
     }
 
-    fn answered(&mut self, held: Vec<PodHold>) {
+    fn answered(&mut self, held: Vec<Held>) {
         let at_ms = now_ms();
         let again = {
             let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,11 +227,11 @@ impl Poller {
             tracing::info!("the kubelet answers again");
         }
         let complete = self.settled_at.is_some_and(|at| Instant::now() >= at);
-        self.observer.observe(Observation { source: SOURCE, at_ms, holds: held, complete });
+        self.holds.observe(Observation { source: SOURCE, at_ms, held, complete });
     }
 
     fn failed(&mut self, what: String) {
-        // Reconnect for the next poll: a restarted kubelet has a new socket.
+        // The next question goes to a new connection: a restarted kubelet has a new socket.
         self.client = None;
         let what = format!(
             "the kubelet does not answer: {what}; holds of pods stay as they were. {}",
@@ -263,7 +258,7 @@ impl Poller {
     }
 }
 
-/// The innermost error: the outer ones only say "transport error".
+/// The innermost reason: the outer ones only say "transport error".
 fn root(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

@@ -1,5 +1,4 @@
-//! Turns observations of holds into events: a hold begins when first seen and ends when first
-//! missed.
+//! Observations to events: a hold begins when it is first seen and ends when it is missed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,34 +8,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, v1};
 
-use super::{HoldObserver, Observation, PodDevice, PodHold};
+use super::{Held, HeldDevice, Holds, Observation};
 use crate::checkpoint::Checkpoint;
 use crate::reading::Sink;
 
-/// An open hold.
+/// A hold that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OpenHold {
     source: String,
-    held: PodHold,
+    held: Held,
     /// When it was first seen, ms since the epoch.
     since_ms: i64,
 }
 
-/// Emits holds that begin and end. Open holds are saved in a file, so that a restarted agent
-/// continues with them.
+/// Tells a sink of holds that begin and end. Open ones are in a file, so that an agent that starts
+/// again goes on with them.
 pub struct Tracker {
     node: String,
     sink: Arc<dyn Sink>,
-    tracked: Mutex<Tracked>,
+    account: Mutex<Account>,
 }
 
-struct Tracked {
+struct Account {
     open: BTreeMap<Key, OpenHold>,
     checkpoint: Checkpoint,
 }
 
 /// Source, job and device.
-type Key = (String, String, PodDevice);
+type Key = (String, String, HeldDevice);
 
 impl std::fmt::Debug for Tracker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,7 +44,7 @@ impl std::fmt::Debug for Tracker {
 }
 
 impl Tracker {
-    /// Continues with the holds in the file.
+    /// Goes on with the holds in the file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -53,7 +52,7 @@ impl Tracker {
         let (open, checkpoint) = Checkpoint::open::<Vec<OpenHold>>(Some(file))?;
         let keyed = |hold: OpenHold| (key(&hold.source, &hold.held), hold);
         let open = open.unwrap_or_default().into_iter().map(keyed).collect();
-        Ok(Self { node: node.into(), sink, tracked: Mutex::new(Tracked { open, checkpoint }) })
+        Ok(Self { node: node.into(), sink, account: Mutex::new(Account { open, checkpoint }) })
     }
 
     fn event(&self, hold: &OpenHold, kind: v1::JobEventKind, at_ms: i64) -> Event {
@@ -73,57 +72,56 @@ impl Tracker {
             ..Default::default()
         };
         match &hold.held.device {
-            PodDevice::Gpu(uuid) => event.gpu_uuid = Some(uuid.clone()),
-            PodDevice::Mig(uuid) => event.mig_uuid = Some(uuid.clone()),
-            // Only the hold's id names it: the contract has no field for a name that is neither
-            // UUID nor number.
-            PodDevice::Named(_) => {}
+            HeldDevice::Gpu(uuid) => event.gpu_uuid = Some(uuid.clone()),
+            HeldDevice::Mig(uuid) => event.mig_uuid = Some(uuid.clone()),
+            // Only the hold's id names it: no field of the contract takes what is neither UUID nor
+            // number.
+            HeldDevice::Named(_) => {}
         }
         Event::Job(event)
     }
 
-    /// `SOURCE/NODE/JOB/DEVICE@SINCE`: pod names are reused, so the time is part of it.
+    /// `SOURCE/NODE/JOB/DEVICE@SINCE`: pods' names are used again, so the time belongs to it.
     fn hold_id(&self, hold: &OpenHold) -> String {
-        let (PodDevice::Gpu(name) | PodDevice::Mig(name) | PodDevice::Named(name)) = &hold.held.device;
+        let (HeldDevice::Gpu(name) | HeldDevice::Mig(name) | HeldDevice::Named(name)) = &hold.held.device;
         format!("{}/{}/{}/{name}@{}", hold.source, self.node, hold.held.job_id, hold.since_ms)
     }
 }
 
-impl HoldObserver for Tracker {
-    fn observe(&self, observation: Observation) {
-        let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
-        let Tracked { open, checkpoint } = &mut *tracked;
-        let now: BTreeMap<Key, PodHold> =
-            observation.holds.into_iter().map(|held| (key(observation.source, &held), held)).collect();
-        // A hold whose share or quality changed ends and begins anew.
+impl Holds for Tracker {
+    fn observe(&self, seen: Observation) {
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        let Account { open, checkpoint } = &mut *account;
+        let now: BTreeMap<Key, Held> =
+            seen.held.into_iter().map(|held| (key(seen.source, &held), held)).collect();
+        // A hold whose share or quality is another one now ends, and begins anew.
         let ended: Vec<Key> = open
             .iter()
             .filter(|(key, hold)| match now.get(key) {
                 Some(held) => *held != hold.held,
-                None => observation.complete && hold.source == observation.source,
+                None => seen.complete && hold.source == seen.source,
             })
             .map(|(key, _)| key.clone())
             .collect();
         for hold in ended.iter().filter_map(|key| open.remove(key)) {
             // A clock that was set back must not end a hold before it began.
-            let at_ms = observation.at_ms.max(hold.since_ms);
+            let at_ms = seen.at_ms.max(hold.since_ms);
             checkpoint.add([self.event(&hold, v1::JobEventKind::DeviceReleased, at_ms)]);
         }
         for (key, held) in now {
             open.entry(key).or_insert_with(|| {
-                let hold =
-                    OpenHold { source: observation.source.to_owned(), held, since_ms: observation.at_ms };
-                checkpoint.add([self.event(&hold, v1::JobEventKind::DeviceHeld, observation.at_ms)]);
+                let hold = OpenHold { source: seen.source.to_owned(), held, since_ms: seen.at_ms };
+                checkpoint.add([self.event(&hold, v1::JobEventKind::DeviceHeld, seen.at_ms)]);
                 hold
             });
         }
         let kept: Vec<&OpenHold> = open.values().collect();
         if let Err(error) = checkpoint.hand_on(&kept, &*self.sink) {
-            tracing::warn!("holds of pods cannot be saved: {error}");
+            tracing::warn!("the account of pods' holds is not safe: {error}");
         }
     }
 }
 
-fn key(source: &str, held: &PodHold) -> Key {
+fn key(source: &str, held: &Held) -> Key {
     (source.to_owned(), held.job_id.clone(), held.device.clone())
 }

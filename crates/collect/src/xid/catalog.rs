@@ -1,22 +1,19 @@
-//! Catalogue of XID codes: severity, cause and advised action.
-
 use std::sync::LazyLock;
 
 /// How bad an XID is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Nothing is lost.
+    /// Nothing was lost.
     Info,
-    /// Nothing is lost yet.
+    /// Nothing was lost yet.
     Warning,
-    /// A process lost its work; the GPU continues.
+    /// A process lost its work; the GPU goes on.
     Error,
-    /// The GPU must not be used before a reset or repair.
+    /// The GPU is not to be used before it was reset or repaired.
     Fatal,
 }
 
 impl Severity {
-    /// Stable text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -27,43 +24,36 @@ impl Severity {
     }
 }
 
-/// Where the cause usually lies.
+/// Where the cause mostly lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The program.
     Application,
-    /// The driver.
     Driver,
-    /// The GPU or its memory.
     Hardware,
-    /// NVLink or PCIe.
     Link,
 }
 
-/// Catalogue entry of an XID code.
+/// What is known of a code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Xid {
-    /// The XID.
     pub code: u32,
-    /// Stable name, e.g. `fallen_off_bus`.
+    /// Stable, e.g. `fallen_off_bus`.
     pub name: &'static str,
-    /// How bad it is.
     pub severity: Severity,
-    /// Where the cause usually lies.
     pub cause: Cause,
-    /// Immediate action, as a stable name: `none`, `watch`, `restart_application`, `reset_gpu`,
+    /// What to do at once, stable: `none`, `watch`, `restart_application`, `reset_gpu`,
     /// `reset_gpu_when_idle`, `reboot_node`, …
     pub action: &'static str,
-    /// Meaning, in one sentence.
+    /// One sentence.
     pub meaning: &'static str,
 }
 
-/// `schemas/xid_catalog.csv`: no field is quoted or holds a comma.
+/// `schemas/xid_catalog.csv`: no field is quoted and none holds a comma.
 const FILE: &str = include_str!("../../../../schemas/xid_catalog.csv");
 
-/// All known codes, sorted. After NVIDIA's public catalogue
-/// (<https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>), in our words;
-/// severities are our reading of the advised actions.
+/// All codes that are known, by code. After NVIDIA's public catalogue of XIDs
+/// (<https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>), in our words; the
+/// severities are our reading of the actions it advises.
 pub fn catalog() -> &'static [Xid] {
     static CATALOG: LazyLock<Vec<Xid>> = LazyLock::new(|| {
         FILE.lines().skip(1).map(|line| entry(line).expect("a test reads the file")).collect()
@@ -71,7 +61,7 @@ pub fn catalog() -> &'static [Xid] {
     &CATALOG
 }
 
-/// The entry of a code, if it is known.
+/// What is known of a code; nothing is guessed of others.
 pub fn xid(code: u32) -> Option<&'static Xid> {
     let all = catalog();
     all.binary_search_by_key(&code, |xid| xid.code).ok().map(|at| &all[at])

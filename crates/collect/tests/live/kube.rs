@@ -1,5 +1,4 @@
-//! The Kubernetes source against a stand-in kubelet, whose pod-resources API is generated from the
-//! same file.
+//! The kubelet's pod-resources API, served by the code that the same file generates.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -22,14 +21,14 @@ mod v1 {
 
 use v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 
-/// Answers of the stand-in kubelet.
+/// What the stand-in kubelet answers.
 #[derive(Default)]
 struct Node {
     pods: Vec<v1::PodResources>,
     devices: Vec<v1::ContainerDevices>,
-    /// Whether polls hang.
+    /// Questions are not answered.
     hangs: bool,
-    /// Number of polls.
+    /// Questions that were asked.
     asked: u64,
 }
 
@@ -70,7 +69,7 @@ impl PodResourcesLister for Kubelet {
 }
 
 impl Kubelet {
-    /// Serves on a new socket, as a starting kubelet does. Ends with the runtime.
+    /// Serves on a new socket, as a kubelet that starts does. Ends with the runtime.
     fn serve(&self, socket: &Path) -> Runtime {
         std::fs::remove_file(socket).ok();
         let runtime =
@@ -89,8 +88,8 @@ impl Kubelet {
         self.0.lock().unwrap().pods = pods;
     }
 
-    /// Waits for two more polls: the first answer may have been in progress.
-    fn wait_for_polls(&self) {
+    /// Waits until it was asked twice more: the first of the two answers may have been under way.
+    fn wait_for_questions(&self) {
         let before = self.0.lock().unwrap().asked;
         crate::support::wait_until("the kubelet is asked", || self.0.lock().unwrap().asked >= before + 2);
     }
@@ -118,7 +117,7 @@ fn setup() -> Setup {
     setup_in(tempfile::tempdir().unwrap())
 }
 
-/// In a folder that an earlier agent may have used.
+/// In a folder where an agent may have been before.
 fn setup_in(folder: TempDir) -> Setup {
     let told = Recorder::new();
     let tracker = Tracker::new("n1", folder.path().join("pods.json"), Arc::clone(&told) as _);
@@ -137,7 +136,7 @@ impl Setup {
         KubeWatch::start(options, Arc::clone(&self.tracker) as _).unwrap()
     }
 
-    /// Waits for this many job events and returns them.
+    /// Waits for so many events of jobs, and gives them.
     fn events(&self, count: usize) -> Vec<events::JobEvent> {
         self.told.wait("holds", |told| {
             let jobs: Vec<_> = told
@@ -154,7 +153,7 @@ impl Setup {
 }
 
 #[test]
-fn pods_hold_and_release_devices() {
+fn pods_hold_devices_and_let_them_go() {
     let setup = setup();
     let _kubelet = setup.kubelet.serve(&setup.socket);
     setup.kubelet.set(vec![
@@ -180,7 +179,7 @@ fn pods_hold_and_release_devices() {
         [("ml/a", Some("GPU-0"), None), ("ml/a", Some("GPU-1"), None), ("ml/b", None, Some("MIG-5"))];
     assert_eq!(devices, expected);
 
-    // One pod ends and another gets its devices; unchanged holds are not repeated.
+    // One pod goes, another takes its devices; what stays is not told again.
     setup
         .kubelet
         .set(vec![pod("d", "nvidia.com/gpu", &["GPU-0"]), pod("b", "nvidia.com/mig-1g.10gb", &["MIG-5"])]);
@@ -211,7 +210,7 @@ fn shared_devices_are_estimates() {
     setup.kubelet.set(vec![
         pod("a", "nvidia.com/gpu.shared", &["GPU-0::3"]),
         pod("b", "nvidia.com/gpu.shared", &["GPU-0::0", "GPU-0::1"]),
-        // The number of replicas of this one is unknown.
+        // Nobody said how many replicas this one has.
         pod("c", "nvidia.com/mig-2g.20gb.shared", &["MIG-7::1"]),
     ]);
     let _watch = setup.watch(Duration::ZERO);
@@ -223,7 +222,7 @@ fn shared_devices_are_estimates() {
 }
 
 #[test]
-fn devices_without_uuid_are_unknown_and_garbage_is_harmless() {
+fn what_names_no_uuid_is_unknown_and_garbage_does_no_harm() {
     let setup = setup();
     let _kubelet = setup.kubelet.serve(&setup.socket);
     let claim = |driver: &str, device: &str| v1::ClaimResource {
@@ -256,7 +255,7 @@ fn devices_without_uuid_are_unknown_and_garbage_is_harmless() {
     ]);
     let _watch = setup.watch(Duration::ZERO);
     let held = setup.events(3);
-    setup.kubelet.wait_for_polls();
+    setup.kubelet.wait_for_questions();
     assert_eq!(setup.events(3).len(), 3);
     let of = |job: &str| held.iter().find(|event| event.job_id == job).unwrap();
     let dra = of("ml/dra");
@@ -274,7 +273,7 @@ fn devices_without_uuid_are_unknown_and_garbage_is_harmless() {
 }
 
 #[test]
-fn a_kubelet_that_is_down_or_hangs_ends_no_hold() {
+fn a_kubelet_that_is_away_or_hangs_ends_no_hold() {
     let setup = setup();
     let watch = setup.watch(Duration::from_secs(3_600));
     crate::support::wait_until("a failure is counted", || watch.status().failures > 0);
@@ -286,14 +285,14 @@ fn a_kubelet_that_is_down_or_hangs_ends_no_hold() {
     let first = setup.kubelet.serve(&setup.socket);
     setup.kubelet.set(vec![pod("a", "nvidia.com/gpu", &["GPU-0"])]);
     assert_eq!(setup.events(1).len(), 1);
-    // It restarts on a new socket and does not know its pods yet.
+    // It goes, comes back on a new socket and does not know its pods yet.
     first.shutdown_background();
     crate::support::wait_until("it is missed", || !watch.status().answering);
     setup.kubelet.set(Vec::new());
     let second = setup.kubelet.serve(&setup.socket);
-    setup.kubelet.wait_for_polls();
+    setup.kubelet.wait_for_questions();
     assert_eq!(setup.events(1).len(), 1, "a kubelet that has just come back ends no hold");
-    // New holds count at once.
+    // What is new counts at once.
     setup.kubelet.set(vec![pod("b", "nvidia.com/gpu", &["GPU-1"])]);
     assert_eq!(setup.events(2)[1].job_id, "ml/b");
 
@@ -305,7 +304,7 @@ fn a_kubelet_that_is_down_or_hangs_ends_no_hold() {
     assert_eq!(setup.events(2).len(), 2);
     drop(second);
 
-    // A server that does not speak gRPC.
+    // Something that does not speak gRPC.
     std::fs::remove_file(&setup.socket).unwrap();
     let nonsense = std::os::unix::net::UnixListener::bind(&setup.socket).unwrap();
     std::thread::spawn(move || {
@@ -318,7 +317,7 @@ fn a_kubelet_that_is_down_or_hangs_ends_no_hold() {
 }
 
 #[test]
-fn a_restarted_agent_continues_its_holds() {
+fn an_agent_that_starts_again_goes_on_with_its_holds() {
     let before = setup();
     let kubelet = before.kubelet.serve(&before.socket);
     before.kubelet.set(vec![pod("a", "nvidia.com/gpu", &["GPU-0"]), pod("b", "nvidia.com/gpu", &["GPU-1"])]);
@@ -334,7 +333,7 @@ fn a_restarted_agent_continues_its_holds() {
         (events[0].kind(), &events[0].hold_id),
         (events::JobEventKind::DeviceReleased, &held[0].hold_id)
     );
-    before.kubelet.wait_for_polls();
+    before.kubelet.wait_for_questions();
     assert_eq!(after.events(1).len(), 1, "what is still held is not told again");
     drop(kubelet);
 }

@@ -1,4 +1,5 @@
-//! Validates a mapping beyond its syntax. Every message names the key and what would be right.
+//! What a mapping must say, beyond its spelling. Every message names the key and what would be
+//! right.
 
 use tidegate_events::FinalState;
 
@@ -6,10 +7,10 @@ use super::column::{Decode, Dimension, FieldSpec};
 use super::{Kind, Mapping};
 use crate::error::MappingError;
 
-/// Longest name, bytes: it is part of every event's source and producer.
+/// The name is part of every event's source and of its producer's.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Type of an event field.
+/// What a field of an event holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldKind {
     Text,
@@ -90,7 +91,8 @@ const NODE_FAULTS: &[(&str, FieldKind)] = &[
     ("end_time", Time),
 ];
 
-/// Required fields of a kind. The cluster may come from `--cluster` instead.
+/// Fields without which a row of the kind means nothing. The cluster may come from `--cluster`
+/// instead.
 fn required_cells(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Jobs => &["job_id", "submit_time", "gpus"],
@@ -115,7 +117,7 @@ fn field_kind(kind: Kind, field: &str) -> Option<FieldKind> {
     fields(kind).iter().find(|(name, _)| *name == field).map(|(_, kind)| *kind)
 }
 
-/// Fields that a decoder applies to.
+/// Which fields a decoder serves.
 fn decodes(decode: Decode) -> &'static [&'static str] {
     match decode {
         Decode::SlurmJobId => &["job_id"],

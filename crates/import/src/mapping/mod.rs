@@ -1,4 +1,5 @@
-//! Mapping files: they declare how columns of an export become event fields.
+//! Mapping files: how the columns of somebody's export become event fields.
+//! `schemas/imports/README.md` describes the vocabulary for users; this module is its definition.
 
 mod check;
 mod column;
@@ -18,7 +19,7 @@ macro_rules! shipped {
     };
 }
 
-/// Built-in mappings: name and text.
+/// The mappings compiled into the program: name and text.
 const SHIPPED: &[(&str, &str)] = shipped![
     "alibaba_openb_nodes",
     "alibaba_openb_pods",
@@ -33,7 +34,7 @@ const SHIPPED: &[(&str, &str)] = shipped![
     "stepfun_node_faults",
 ];
 
-/// What a row of the file describes.
+/// What a row of the file is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -41,22 +42,22 @@ pub enum Kind {
     Jobs,
     /// An owner's quota from a time on.
     Quotas,
-    /// GPUs held and queued by a pool at a time.
+    /// What a pool held and queued at a time.
     PoolSamples,
     /// A node with its devices.
     Nodes,
-    /// A fault of a node, with start and end.
+    /// A fault of a node, from when to when.
     NodeFaults,
 }
 
-/// Meaning of a second row with an id.
+/// What a second row with the id of an earlier one means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDuplicateId {
-    /// Ids are unique: a second row with other values is rejected.
+    /// Ids are unique: a second row that says something else is refused.
     #[default]
     Reject,
-    /// Each row is an attempt, identified by its start.
+    /// Each row is an attempt, told apart by its start.
     Attempt,
 }
 
@@ -66,16 +67,14 @@ pub enum OnDuplicateId {
 pub struct Mapping {
     /// Name in `--map NAME`, in event sources and in messages.
     pub name: String,
-    /// Description of the file, in one or two sentences.
+    /// One or two sentences: what the file is.
     pub doc: String,
-    /// What a row describes.
     pub kind: Kind,
-    /// Origin of such files, and the attribution that their licence asks for.
+    /// Where such files come from, and the attribution their licence asks for.
     pub source: String,
-    /// Licence of the data.
     #[serde(default)]
     pub licence: Option<String>,
-    /// Assumptions that the file does not state, one sentence each.
+    /// What the mapping takes for granted that the file does not say; each entry is a sentence.
     #[serde(default)]
     pub assumptions: Vec<String>,
     /// How to produce the file; printed when a column is missing.
@@ -92,30 +91,30 @@ pub struct Mapping {
     /// Values of text fields whose column is absent or empty.
     #[serde(default)]
     pub(crate) defaults: BTreeMap<String, String>,
-    /// The file must have at least one column of each group.
+    /// Of each group at least one column must be in the file.
     #[serde(default)]
     pub(crate) require_one_of: Vec<Vec<String>>,
-    /// State names of the source, mapped to a canonical final state, PENDING or RUNNING.
+    /// State names of the source: a canonical final state, PENDING or RUNNING.
     #[serde(default)]
     pub(crate) states: BTreeMap<String, String>,
     /// Final state of an ended job when there is no state column.
     #[serde(default)]
     pub(crate) final_state: Option<String>,
-    /// Final state of attempts followed by another one, without a state column.
+    /// Final state of attempts that another attempt followed, when there is no state column.
     #[serde(default)]
     pub(crate) non_final_state: Option<String>,
     #[serde(default)]
     pub(crate) on_duplicate_id: OnDuplicateId,
     #[serde(default)]
     pub(crate) allow_start_before_submit: bool,
-    /// Wait reasons that keep a job from being eligible. They apply before it is eligible, all
-    /// others after.
+    /// Reasons of a wait that keep a job from being eligible: they bound before it was, all others
+    /// after.
     #[serde(default)]
     pub(crate) reasons_before_eligible: Vec<String>,
-    /// Rows to skip; they are counted, not rejected.
+    /// Rows that are none of the import's business; they are counted, not refused.
     #[serde(default)]
     pub(crate) skip: Vec<SkipSpec>,
-    /// Validity of a pool sample, ms.
+    /// How long a pool sample is valid, ms.
     #[serde(default)]
     pub(crate) interval_ms: Option<u64>,
 }
@@ -137,9 +136,9 @@ impl Default for CsvSpec {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TimeSpec {
     pub format: TimeFormat,
-    /// Origin of numeric times; an RFC 3339 time.
+    /// Numbers count from here; an RFC 3339 time.
     pub base: Option<String>,
-    /// IANA time zone of wall times; `--timezone` overrides it.
+    /// IANA name of the zone of wall times; `--timezone` overrides it.
     pub zone: Option<String>,
 }
 
@@ -155,12 +154,12 @@ fn empty_is_null() -> Vec<String> {
 }
 
 impl Mapping {
-    /// Names of the built-in mappings.
+    /// Names of the shipped mappings.
     pub fn shipped() -> impl Iterator<Item = &'static str> {
         SHIPPED.iter().map(|(name, _)| *name)
     }
 
-    /// Loads a built-in mapping by name, or a user's by a path ending in `.toml`.
+    /// Loads a shipped mapping by name, or a user's own by a path ending in `.toml`.
     ///
     /// # Errors
     /// [`MappingError`] names the file, the key and what would be right.
@@ -178,7 +177,7 @@ impl Mapping {
         Self::parse(&text, name_or_path)
     }
 
-    /// Parses a mapping from TOML; `file` is its name in messages.
+    /// Reads a mapping from TOML text; `file` is its name in messages.
     ///
     /// # Errors
     /// [`MappingError`] names the file, the key and what would be right.

@@ -1,25 +1,25 @@
-//! Which tables the crash tests keep.
+//! Which tables are kept.
 
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::pipeline::Plan;
+use tidegate_lake::plan::Plan;
 
-/// Tables of each kind: raw, samples, keyed, recomputed windows, partial aggregates; and with
-/// `activity_*` joined windows, and joined windows of those, twice over.
+/// Tables of each kind: raw, samples, keyed, windows computed anew and kept in parts, and with
+/// `activity_*`: windows of several topics, and windows of those, twice over.
 const FEW: [&str; 7] =
     ["attempts", "gpu_1h", "gpu_1m", "node_health", "stragglers", "training_1m", "usage_1h"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tables {
-    /// All that are shipped and stored.
+    /// All that is shipped and stored.
     Shipped,
     /// Some of each kind, in a fraction of the time.
     Few,
 }
 
 impl Tables {
-    /// Views that no test reads are left out. They are computed from tables on demand.
+    /// The views that nobody asks for are left out; they are computed from tables when asked.
     pub async fn plan(self) -> Plan {
-        let shipped = tidegate_lake::pipeline::shipped();
+        let shipped = tidegate_lake::shipped::shipped();
         match self {
             Self::Shipped => {
                 let all = Plan::compile(shipped.clone()).await.unwrap();
@@ -41,7 +41,7 @@ impl Tables {
     }
 }
 
-/// The pipelines with these names, and all they are computed from.
+/// The pipelines of these names, and what they are made of.
 fn made_of(mut all: Vec<Pipeline>, mut wanted: Vec<String>) -> Vec<Pipeline> {
     let mut next = 0;
     while next < wanted.len() {

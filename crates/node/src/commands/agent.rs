@@ -1,4 +1,4 @@
-//! `tidegate agent`: collects from this node's GPUs and delivers to the log.
+//! `tidegate agent`: what this node's GPUs do, to the log.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use tidegate_collect::agent::AgentOptions;
 use tidegate_collect::dcgm::DEFAULT_URL;
 
 use super::collector::{CollectorArgs, filled};
-use crate::error::CommandResult;
+use crate::CommandResult;
 use crate::sources::{Source, SourceOptions, Sources};
 use crate::units::duration;
 
-/// Collect metrics and events of this node's GPUs
+/// Collect what this node's GPUs do
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate agent --source nvml --cluster east --log kafka://kafka-0:9092
-  tidegate agent --source demo --log http://127.0.0.1:8428        (next to: tidegate up --ingest)
+  tidegate agent --source demo --log http://127.0.0.1:8428        (beside: tidegate up --ingest)
 
-Records wait in the spool until the log has them, across restarts of both. SIGTERM delivers for up to 5 s and
-exits with status 0; status 4 means that another collector reports under this name.")]
+Records wait in the spool until the log has them, over restarts of both. SIGTERM delivers what can be delivered within 5 s
+and ends with status 0; status 4 says that another collector reports under this name.")]
 pub struct AgentArgs {
-    /// Source of GPU metrics
+    /// Where values come from
     #[arg(long, value_enum, env = "TIDEGATE_SOURCE", default_value = "nvml")]
     source: SourceKind,
     #[command(flatten)]
@@ -38,36 +38,36 @@ pub struct AgentArgs {
     /// Time between two readings of a device
     #[arg(long, value_name = "TIME", env = "TIDEGATE_INTERVAL", default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// Time that one record of readings spans
+    /// Readings of so long make one record
     #[arg(long, value_name = "TIME", env = "TIDEGATE_FLUSH", default_value = "10s", value_parser = duration)]
     flush: Duration,
-    /// How often to compare this node's clock with the log's
+    /// How often this node's clock is compared with the log's
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, hide_short_help = true)]
     compare_clocks: Duration,
-    /// Unix socket for step reports of jobs, and for prologs to report holds
+    /// Unix socket where jobs report their steps, and prologs who holds which GPU
     #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET")]
     socket: Option<PathBuf>,
     /// Group of the socket; by default every user of the node may report
     #[arg(long, value_name = "GROUP", env = "TIDEGATE_SOCKET_GROUP", requires = "socket")]
     socket_group: Option<String>,
-    /// Loopback address for step reports over HTTP
+    /// Loopback address where jobs report their steps over HTTP
     #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_LISTEN")]
     listen: Option<SocketAddr>,
-    /// User beside root that may report which job holds which GPU; may be given several times
+    /// User beside root who may tell which job holds which GPU; may be given several times
     #[arg(long = "event-uid", value_name = "UID", env = "TIDEGATE_EVENT_UIDS", value_delimiter = ',')]
     event_uids: Vec<u32>,
-    /// The kubelet's pod-resources socket, on a Kubernetes node
+    /// The kubelet's pod-resources socket, on a node of Kubernetes
     #[arg(long, value_name = "PATH", env = "TIDEGATE_KUBELET")]
     kubelet: Option<PathBuf>,
 }
 
-/// Addresses of the sources.
+/// Where the sources are.
 #[derive(Debug, Args)]
 pub(super) struct SourcePlaces {
-    /// The driver's library, if the loader does not find it
+    /// The driver's library, where the loader does not find it
     #[arg(long, value_name = "PATH", env = "TIDEGATE_NVML_LIB")]
     pub nvml_lib: Option<PathBuf>,
-    /// The kernel log, for an exact count of XIDs
+    /// The kernel's log, where XIDs are counted exactly
     #[arg(
         long,
         value_name = "PATH",
@@ -81,18 +81,17 @@ pub(super) struct SourcePlaces {
     pub dcgm_url: String,
 }
 
-/// Source of GPU metrics
+/// Where values come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SourceKind {
-    /// NVIDIA's driver, through NVML
+    /// NVIDIA's driver, by its library
     Nvml,
-    /// A dcgm-exporter on this node
+    /// A dcgm-exporter that runs on this node
     Dcgm,
-    /// Simulated values of eight GPUs
+    /// Made-up values of eight GPUs
     Demo,
 }
 
-/// Runs the agent until it is asked to end or refused.
 pub fn run(args: AgentArgs) -> CommandResult {
     let node = match &args.node {
         Some(node) => node.clone(),

@@ -1,4 +1,0 @@
-//! Views: tables that are computed when a query reads them.
-
-pub(crate) mod deferred;
-pub(crate) mod materialized;
