@@ -14,6 +14,7 @@ mod fixture;
 pub mod forecast;
 pub mod guard;
 pub mod intent;
+pub mod names;
 pub mod planner;
 pub mod policy;
 pub mod rollout;

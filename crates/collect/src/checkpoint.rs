@@ -1,9 +1,9 @@
-//! What a source must know after a restart, kept in a file together with what it has yet to tell.
+//! Crash-safe state of a source, saved together with the events that it has yet to emit.
 //!
-//! Told first and written later, a kill in between would leave a source that does not know what it
-//! told: a hold would stay open for ever. So the new state and the events that led to it are
-//! written at once (a *transactional outbox*), and told then. One that died tells the events of the
-//! file again; they have the same content, therefore the same ids, and count once.
+//! If a source emitted first and saved later, a kill in between would leave it without memory of
+//! what it emitted: a hold would stay open for ever. So the new state and its events are saved at
+//! once (a *transactional outbox*) and emitted then. After a crash the events of the file are
+//! emitted again. Their content is the same, therefore their ids are too, and they count once.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -15,15 +15,15 @@ use tidegate_events::Event;
 
 use crate::reading::Sink;
 
-/// The file, and the events that belong to the state in it and may not be safe with the sink.
+/// The file, and the events of its state that may not be safe with the sink.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoint {
-    /// None: all is forgotten with the process.
+    /// `None`: nothing survives the process.
     path: Option<PathBuf>,
     pending: Vec<Event>,
-    /// Of the pending ones, those that the sink was told in this life.
-    told: usize,
-    /// As the file has it.
+    /// Pending events that the sink got from this process.
+    emitted: usize,
+    /// The file's content.
     written: Vec<u8>,
 }
 
@@ -41,8 +41,8 @@ struct Encoded {
 }
 
 impl Checkpoint {
-    /// What was saved last; `None` where nothing was, or nothing that can be read. A damaged file
-    /// is set aside, for an agent that begins anew sees more than one that does not start.
+    /// Opens the file and returns the saved state. `None` if there is none, or none that can be
+    /// read: a damaged file is set aside, because starting afresh beats not starting.
     ///
     /// # Errors
     /// The file cannot be read or moved.
@@ -63,7 +63,7 @@ impl Checkpoint {
                 let aside = beside(path, "damaged");
                 fs::rename(path, &aside).map_err(|error| named("move", path, &error))?;
                 tracing::error!(
-                    "{} is damaged: {error}; it is {} now, and what it said is begun anew",
+                    "{} is damaged: {error}; it is {} now, and its state begins anew",
                     path.display(),
                     aside.display()
                 );
@@ -72,26 +72,27 @@ impl Checkpoint {
         }
     }
 
-    /// Events that are not known to be safe, oldest first.
+    /// Events that may not be safe yet, oldest first.
     pub(crate) fn pending(&self) -> &[Event] {
         &self.pending
     }
 
-    /// Takes events that belong to the state that is saved next.
+    /// Adds events of the state that is saved next.
     pub(crate) fn add(&mut self, events: impl IntoIterator<Item = Event>) {
         self.pending.extend(events);
     }
 
-    /// The pending events are safe. The file need not say so: told again they are the same.
+    /// Forgets the pending events, which are safe now. The file need not say so: emitted again,
+    /// they have the same ids.
     pub(crate) fn forget(&mut self) {
         self.pending.clear();
-        self.told = 0;
+        self.emitted = 0;
     }
 
-    /// Replaces the file by this state and the pending events, if it says something else.
+    /// Replaces the file with this state and the pending events, unless it is unchanged.
     ///
     /// # Errors
-    /// The disk does not take it: the file is as it was.
+    /// The disk refused it, and the file is unchanged.
     pub(crate) fn save(&mut self, state: &impl Serialize) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let encoded =
@@ -105,18 +106,18 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Saves the state, tells what is pending, and saves that it is told. What cannot be saved is
-    /// told all the same: a full disk must not make blind, and the agent sends on from memory. It
-    /// is saved with the next call.
+    /// Saves the state, emits pending events, and saves that they are emitted. Events are emitted
+    /// even if the save fails, because a full disk must not blind us: the agent sends from memory.
+    /// The next call saves them.
     ///
     /// # Errors
-    /// The disk does not take the state, or the sink the events: a kill may lose them.
+    /// The disk refused the state, or the sink the events; a kill may lose them.
     pub(crate) fn hand_on(&mut self, state: &impl Serialize, sink: &dyn Sink) -> Result<(), String> {
         let saved = self.save(state);
-        self.pending[self.told..].iter().for_each(|event| sink.event(event.clone()));
-        self.told = self.pending.len();
+        self.pending[self.emitted..].iter().for_each(|event| sink.event(event.clone()));
+        self.emitted = self.pending.len();
         saved.map_err(|error| error.to_string())?;
-        if self.told > 0 {
+        if self.emitted > 0 {
             sink.store()?;
             self.forget();
             self.save(state).map_err(|error| error.to_string())?;
@@ -132,7 +133,7 @@ fn read<T: DeserializeOwned>(json: &[u8]) -> Result<(T, Vec<Event>), Box<dyn std
     Ok((content.state, pending))
 }
 
-/// Replaces a file at once: after a kill or a power cut the old one is there or the new one.
+/// Replaces a file atomically: after a kill or power cut either the old or the new one is there.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let aside = beside(path, "new");
     let mut file = File::create(&aside)?;
@@ -163,14 +164,14 @@ mod tests {
     use super::*;
     use crate::reading::Reading;
 
-    /// Keeps events as long as it has room.
+    /// Keeps events, and refuses to store them while it is full.
     #[derive(Default)]
-    struct Told {
+    struct RecordingSink {
         events: Mutex<Vec<Event>>,
         is_full: bool,
     }
 
-    impl Sink for Told {
+    impl Sink for RecordingSink {
         fn reading(&self, _: Reading) {}
 
         fn event(&self, event: Event) {
@@ -183,47 +184,47 @@ mod tests {
     }
 
     fn event(job: &str) -> Event {
-        // As sources tell it: without a cluster and an id, which the agent fills in.
+        // As sources emit it: without cluster and id, which the agent fills in.
         Event::Job(v1::JobEvent { job_id: job.into(), ..Default::default() })
     }
 
     #[test]
-    fn what_was_not_told_when_the_process_died_is_told_by_the_next_one() {
+    fn events_of_a_killed_process_are_emitted_by_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = Some(folder.path().join("state.json"));
         let (state, mut first) = Checkpoint::open::<u64>(path.clone()).unwrap();
         assert_eq!(state, None);
         first.add([event("a"), event("b")]);
-        first.hand_on(&7u64, &Told { is_full: true, ..Told::default() }).unwrap_err();
+        first.hand_on(&7u64, &RecordingSink { is_full: true, ..RecordingSink::default() }).unwrap_err();
 
         let (state, mut second) = Checkpoint::open::<u64>(path.clone()).unwrap();
         assert_eq!((state, second.pending()), (Some(7), [event("a"), event("b")].as_slice()));
-        let told = Told::default();
+        let sink = RecordingSink::default();
         second.add([event("c")]);
-        second.hand_on(&8u64, &told).unwrap();
-        assert_eq!(*told.events.lock().unwrap(), [event("a"), event("b"), event("c")]);
+        second.hand_on(&8u64, &sink).unwrap();
+        assert_eq!(*sink.events.lock().unwrap(), [event("a"), event("b"), event("c")]);
 
         let (state, third) = Checkpoint::open::<u64>(path).unwrap();
         assert_eq!((state, third.pending()), (Some(8), [].as_slice()));
     }
 
     #[test]
-    fn what_the_disk_does_not_take_is_told_once_and_saved_later() {
+    fn events_are_emitted_once_though_the_disk_refuses_the_state() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         let (_, mut checkpoint) = Checkpoint::open::<u64>(Some(path.clone())).unwrap();
         // A folder cannot be replaced by a file.
         fs::create_dir(&path).unwrap();
-        let told = Told::default();
+        let sink = RecordingSink::default();
         checkpoint.add([event("a")]);
         for _ in 0..2 {
-            let error = checkpoint.hand_on(&1u64, &told).unwrap_err();
+            let error = checkpoint.hand_on(&1u64, &sink).unwrap_err();
             assert!(error.contains("state.json"), "{error}");
         }
         checkpoint.add([event("b")]);
         fs::remove_dir(&path).unwrap();
-        checkpoint.hand_on(&2u64, &told).unwrap();
-        assert_eq!(*told.events.lock().unwrap(), [event("a"), event("b")]);
+        checkpoint.hand_on(&2u64, &sink).unwrap();
+        assert_eq!(*sink.events.lock().unwrap(), [event("a"), event("b")]);
         let (state, again) = Checkpoint::open::<u64>(Some(path)).unwrap();
         assert_eq!((state, again.pending()), (Some(2), [].as_slice()));
     }

@@ -1,10 +1,8 @@
-//! A node that does not exist: GPUs that run jobs by day and fewer by night, for trying Tidegate
-//! without a GPU.
+//! Simulated GPU node, busy by day and quieter by night, for trying Tidegate without a GPU.
 //!
-//! Everything is a function of the seed and of the time of each tick, so that the same seed and
-//! ticks give the same readings and events. The node's life is cut into half hours. In each, its
-//! GPUs are taken together in ones, twos, fours or all, and each such group trains, serves a model,
-//! is held by somebody who does nothing, or is free.
+//! Readings and events are a function of the seed and the tick times, so equal seeds and ticks give
+//! equal output. Time is cut into half hours. In each, the GPUs form groups of one, two, four or
+//! all, and each group trains, serves a model, is held idle, or is free.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -15,7 +13,7 @@ use tidegate_events::v1::gpu_sample_batch::process::Kind;
 use tidegate_events::v1::{Envelope, NodeEvent, NodeEventKind};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::reading::{Device, Metric, MissingReason, ProcessSeen, Reading, Sink, Value};
+use crate::reading::{Device, Metric, MissingReason, Reading, RunningProcess, Sink, Value};
 use crate::ticker::Clock;
 use crate::xid::xid;
 
@@ -23,14 +21,15 @@ const MODEL: &str = "NVIDIA H100 80GB HBM3";
 const HALF_HOUR_MS: i64 = 1_800_000;
 const DAY_MS: i64 = 86_400_000;
 const GIB: i64 = 1 << 30;
-/// XIDs that leave the GPU usable, so that the rest of the story stays true.
+/// XIDs that leave the GPU usable, so that the simulation stays consistent.
 const XIDS: [u32; 6] = [13, 31, 31, 43, 63, 94];
 
-/// What the node is like.
+/// Options of the simulated node.
 #[derive(Debug, Clone)]
 pub struct DemoOptions {
-    /// Nodes with other seeds live other lives.
+    /// Seed of everything random.
     pub seed: u64,
+    /// Number of GPUs.
     pub devices: u32,
     /// Time between two ticks.
     pub interval: Duration,
@@ -39,7 +38,7 @@ pub struct DemoOptions {
 }
 
 impl DemoOptions {
-    /// Nodes of other names live other lives.
+    /// Options with a seed derived from the node's name.
     pub fn of_node(node: &str) -> Self {
         Self { seed: xxhash_rust::xxh3::xxh3_64(node.as_bytes()), ..Self::default() }
     }
@@ -60,6 +59,7 @@ pub struct DemoSource {
 }
 
 impl DemoSource {
+    /// Stops the demo.
     pub fn stop(self) {
         drop(self);
     }
@@ -76,10 +76,10 @@ impl Drop for DemoSource {
     }
 }
 
-/// Starts to tell a sink of the node, at whole intervals of the wall clock.
+/// Starts to emit the node's readings and events, at multiples of the interval on the wall clock.
 ///
 /// # Errors
-/// When the thread cannot be started.
+/// The thread cannot be started.
 pub fn start(options: DemoOptions, sink: Arc<dyn Sink>) -> std::io::Result<DemoSource> {
     let clock = Arc::new(Clock::default());
     let ticks = Arc::clone(&clock);
@@ -99,9 +99,9 @@ pub fn start(options: DemoOptions, sink: Arc<dyn Sink>) -> std::io::Result<DemoS
     Ok(DemoSource { clock, thread: Some(thread) })
 }
 
-/// What a group of GPUs does in a half hour.
+/// What a group of GPUs does for half an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum Activity {
     Free,
     /// Memory is held and nothing runs.
     Held,
@@ -109,7 +109,7 @@ enum Work {
     Training,
 }
 
-/// The node itself, without a clock or threads.
+/// The simulated node without clock or threads.
 #[derive(Debug)]
 pub struct Demo {
     options: DemoOptions,
@@ -129,6 +129,7 @@ struct Gpu {
 }
 
 impl Demo {
+    /// The node before its first tick.
     pub fn new(options: DemoOptions) -> Self {
         let gpu = |index: u32| {
             let id = xxh3_64_with_seed(&index.to_le_bytes(), options.seed);
@@ -146,7 +147,7 @@ impl Demo {
         Self { gpus: (0..options.devices).map(gpu).collect(), options, last_ms: None }
     }
 
-    /// What is told at a tick, ms since the epoch; ticks grow.
+    /// Readings and events of a tick, ms since the epoch. Ticks must increase.
     pub fn tick(&mut self, tick_ms: i64) -> (Vec<Reading>, Vec<NodeEvent>) {
         let mut events = Vec::new();
         let interval_ms = self.last_ms.map(|last| (tick_ms - last).max(0));
@@ -155,14 +156,14 @@ impl Demo {
         }
         let mut readings = Vec::with_capacity(self.gpus.len());
         for place in 0..self.gpus.len() {
-            let (work, group) = work(&self.options, place as u32, tick_ms);
-            let processes = self.processes(work, group, tick_ms);
+            let (activity, group) = activity_of(&self.options, place as u32, tick_ms);
+            let processes = self.processes(activity, group, tick_ms);
             if let Some(interval_ms) = interval_ms
                 && let Some(event) = self.xid(place, processes.first(), tick_ms, interval_ms)
             {
                 events.push(event);
             }
-            readings.push(self.reading(place, work, processes, tick_ms, interval_ms));
+            readings.push(self.reading(place, activity, processes, tick_ms, interval_ms));
         }
         (readings, events)
     }
@@ -176,16 +177,16 @@ impl Demo {
         }
     }
 
-    fn processes(&self, work: Work, group: u64, tick_ms: i64) -> Vec<ProcessSeen> {
-        let (name, memory) = match work {
-            Work::Free => return Vec::new(),
-            Work::Held => ("jupyter-lab", 18 * GIB),
-            Work::Serving => ("vllm", 70 * GIB),
-            Work::Training => ("python3", 64 * GIB),
+    fn processes(&self, activity: Activity, group: u64, tick_ms: i64) -> Vec<RunningProcess> {
+        let (name, memory) = match activity {
+            Activity::Free => return Vec::new(),
+            Activity::Held => ("jupyter-lab", 18 * GIB),
+            Activity::Serving => ("vllm", 70 * GIB),
+            Activity::Training => ("python3", 64 * GIB),
         };
         let pid =
             10_000 + (group ^ tick_ms.div_euclid(HALF_HOUR_MS) as u64).wrapping_mul(2_654_435_761) % 50_000;
-        let seen = ProcessSeen {
+        let seen = RunningProcess {
             pid: pid as u32,
             kind: Kind::Compute,
             memory_bytes: Some(memory as u64),
@@ -198,7 +199,7 @@ impl Demo {
     fn xid(
         &mut self,
         place: usize,
-        process: Option<&ProcessSeen>,
+        process: Option<&RunningProcess>,
         tick_ms: i64,
         interval_ms: i64,
     ) -> Option<NodeEvent> {
@@ -225,13 +226,13 @@ impl Demo {
     fn reading(
         &mut self,
         place: usize,
-        work: Work,
-        processes: Vec<ProcessSeen>,
+        activity: Activity,
+        processes: Vec<RunningProcess>,
         tick_ms: i64,
         interval_ms: Option<i64>,
     ) -> Reading {
-        let noise = |what| 2.0 * draw(self.options.seed, place as u64, tick_ms, what) - 1.0;
-        let load = load(work, tick_ms, noise(1), noise(2));
+        let noise = |purpose| 2.0 * draw(self.options.seed, place as u64, tick_ms, purpose) - 1.0;
+        let load = load(activity, tick_ms, noise(1), noise(2));
         let gpu = &mut self.gpus[place];
         let power_mw =
             ((75.0 + 545.0 * load.sm.max(load.tensor) + 8.0 * noise(3)) * 1e3).clamp(60e3, 700e3) as i64;
@@ -269,12 +270,15 @@ impl Demo {
             (Metric::Energy, gpu.energy_mj),
             (Metric::GpuTemp, gpu.temperature as i64),
             (Metric::MemoryTemp, gpu.temperature as i64 + 9),
-            (Metric::SmClock, if work == Work::Free { 345 } else { 1_980 - i64::from(throttled) * 90 }),
+            (
+                Metric::SmClock,
+                if activity == Activity::Free { 345 } else { 1_980 - i64::from(throttled) * 90 },
+            ),
             (Metric::SmClockMax, 1_980),
             (Metric::MemoryClock, 2_619),
             (Metric::MemoryClockMax, 2_619),
             // GPU idle, or software power cap.
-            (Metric::ThrottleReasons, if work == Work::Free { 1 } else { i64::from(throttled) * 4 }),
+            (Metric::ThrottleReasons, if activity == Activity::Free { 1 } else { i64::from(throttled) * 4 }),
             (Metric::PowerThrottled, gpu.power_throttled_us),
             (Metric::ThermalThrottled, 0),
             (Metric::FramebufferUsed, memory),
@@ -315,29 +319,29 @@ struct Load {
     nvlink: f64,
 }
 
-fn load(work: Work, tick_ms: i64, noise: f64, other: f64) -> Load {
+fn load(activity: Activity, tick_ms: i64, noise: f64, other: f64) -> Load {
     let at = |sm: f64, tensor: f64, dram: f64, nvlink: f64| Load { sm, tensor, dram, nvlink };
-    match work {
-        Work::Free => at(0.0, 0.0, 0.0, 0.0),
-        Work::Held => at(0.004 * (1.0 + noise), 0.0, 0.0, 0.0),
+    match activity {
+        Activity::Free => at(0.0, 0.0, 0.0, 0.0),
+        Activity::Held => at(0.004 * (1.0 + noise), 0.0, 0.0, 0.0),
         // Requests come in bursts; the prompt is heavy, the answer reads memory.
-        Work::Serving => {
+        Activity::Serving => {
             let burst = 0.5 + 0.5 * (tick_ms as f64 / 23_000.0).sin();
             at(0.25 + 0.3 * burst + 0.05 * noise, 0.05 + 0.15 * burst, 0.5 + 0.2 * burst + 0.05 * other, 0.02)
         }
         // A checkpoint every ten minutes takes twenty seconds in which nothing computes.
-        Work::Training if tick_ms.rem_euclid(600_000) < 20_000 => at(0.01, 0.0, 0.02, 0.0),
-        Work::Training => {
+        Activity::Training if tick_ms.rem_euclid(600_000) < 20_000 => at(0.01, 0.0, 0.02, 0.0),
+        Activity::Training => {
             at(0.86 + 0.04 * noise, 0.52 + 0.04 * noise, 0.48 + 0.04 * other, 0.6 + 0.1 * other)
         }
     }
 }
 
-/// What a GPU does at a time, and which group of GPUs does so.
-fn work(options: &DemoOptions, place: u32, tick_ms: i64) -> (Work, u64) {
+/// What a GPU does at a time, and its group.
+fn activity_of(options: &DemoOptions, place: u32, tick_ms: i64) -> (Activity, u64) {
     let period = tick_ms.div_euclid(HALF_HOUR_MS);
     let seed = options.seed;
-    // All GPUs in one group is most likely; a group never reaches beyond the node.
+    // One group of all GPUs is most likely; a group never exceeds the node.
     let size =
         [1, 2, 2, 4, 4, 8, 8, 8][(draw(seed, 0, period, 1) * 8.0) as usize].min(options.devices.max(1));
     let group = u64::from(place / size) + 1;
@@ -345,21 +349,21 @@ fn work(options: &DemoOptions, place: u32, tick_ms: i64) -> (Work, u64) {
     // 15:00 UTC is the busiest hour, 3:00 the quietest.
     let busy = 0.65 + 0.3 * ((hour - 15.0) / 24.0 * std::f64::consts::TAU).cos();
     let kind = draw(seed, group, period, 2);
-    let work = match kind / busy {
-        share if share >= 1.0 => Work::Free,
-        share if share >= 0.88 => Work::Held,
-        share if share >= 0.65 => Work::Serving,
-        _ => Work::Training,
+    let activity = match kind / busy {
+        share if share >= 1.0 => Activity::Free,
+        share if share >= 0.88 => Activity::Held,
+        share if share >= 0.65 => Activity::Serving,
+        _ => Activity::Training,
     };
-    (work, group)
+    (activity, group)
 }
 
-/// A number from 0 to 1 that depends on nothing but its arguments.
-fn draw(seed: u64, who: u64, when: i64, what: u64) -> f64 {
+/// A deterministic pseudo-random number from 0 to 1.
+fn draw(seed: u64, subject: u64, at_ms: i64, purpose: u64) -> f64 {
     let mut bytes = [0; 24];
-    bytes[..8].copy_from_slice(&who.to_le_bytes());
-    bytes[8..16].copy_from_slice(&when.to_le_bytes());
-    bytes[16..].copy_from_slice(&what.to_le_bytes());
+    bytes[..8].copy_from_slice(&subject.to_le_bytes());
+    bytes[8..16].copy_from_slice(&at_ms.to_le_bytes());
+    bytes[16..].copy_from_slice(&purpose.to_le_bytes());
     (xxh3_64_with_seed(&bytes, seed) >> 11) as f64 / (1u64 << 53) as f64
 }
 

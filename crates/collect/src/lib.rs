@@ -1,22 +1,45 @@
-//! From the world to events: what collectors see on nodes and beside schedulers, and imports of
-//! history.
+//! Collectors: live sources on nodes and beside schedulers, and the agent that delivers what they
+//! see.
 //!
-//! Live sources (`nvml`, `dcgm`, `slurm`, …) tell a [`Sink`] what they see, see [`reading`].
+//! A source ([`nvml`], [`dcgm`], [`kube`], [`holds`], [`slurm`], [`demo`]) runs on threads of its
+//! own and emits readings and events into a [`Sink`]. The [`receiver`] takes step reports and holds
+//! from jobs and prologs on the same node. The usual sink is an [`agent`](agent::Agent): it
+//! batches, spools to disk, and delivers to a [`LogSink`](log_sink::LogSink), which is a log in
+//! this process, on Kafka, or behind HTTP.
 //!
-//! This crate has no command line and draws no progress bar.
+//! The crate has no command line; `tidegate-node` has. Design: `docs/design/collection.md`.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use tidegate_collect::agent::{Agent, AgentOptions, spool::SpoolOptions};
+//! use tidegate_collect::demo::{self, DemoOptions};
+//! use tidegate_collect::log_sink::{HttpLogSink, LogSink};
+//!
+//! let spool = SpoolOptions { dir: "spool".into(), limit_bytes: 1 << 30, take_over: false };
+//! let server = "http://localhost:8080";
+//! let connect = move || Ok(Box::new(HttpLogSink::new(server, None)) as Box<dyn LogSink>);
+//! let agent = Agent::start(AgentOptions::of_node("c1", "n1", spool), Box::new(connect))?;
+//! let source = demo::start(DemoOptions::of_node("n1"), agent.sink())?;
+//! agent.wait();
+//! source.stop();
+//! agent.stop(std::time::Duration::from_secs(5), "stopped");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod agent;
 mod checkpoint;
 pub mod dcgm;
 pub mod demo;
+mod error;
 pub mod holds;
-pub mod inlet;
 pub mod kube;
+pub mod log_sink;
 pub mod nvml;
-pub mod outlet;
 pub mod reading;
+pub mod receiver;
 pub mod slurm;
 mod ticker;
 pub mod xid;
 
+pub use error::{Reject, RejectCode};
 pub use reading::{Device, Metric, Reading, Sink, Value};

@@ -1,7 +1,7 @@
-//! What live sources tell: values of a device at a tick, and events.
+//! Readings, metrics, and the sink that sources emit into.
 //!
-//! A source runs on threads of its own and tells a [`Sink`]; the sink numbers, batches and keeps.
-//! Readings of one node are taken at common ticks, so that a batch is devices × ticks.
+//! A source runs on its own threads and emits into a [`Sink`], which numbers, batches and stores.
+//! All devices of a node are read at common ticks, so that a batch is devices × ticks.
 
 use std::sync::Arc;
 
@@ -12,30 +12,30 @@ use tidegate_events::v1::gpu_sample_batch::process::Kind;
 /// A GPU, or one MIG instance of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// `GPU-…`; of a MIG instance that of the GPU it is cut from.
+    /// `GPU-…`; for a MIG instance, that of its GPU.
     pub uuid: String,
-    /// Number in the node as the driver gives it; may change with a restart.
+    /// The driver's number within the node; may change with a restart.
     pub index: u32,
-    /// Model as the driver names it.
+    /// The driver's name of the model.
     pub model: String,
-    /// `MIG-…` of an instance.
+    /// `MIG-…` for an instance.
     pub mig_uuid: Option<String>,
 }
 
 /// Declares [`Metric`] and [`Metric::ALL`].
 macro_rules! metrics {
     ($($variant:ident $name:literal),* $(,)?) => {
-        /// A metric by its place in a [`Reading`]; its name holds the unit. The names are those of
-        /// the table `gpu_samples`.
+        /// A metric, numbered by its place in a [`Reading`]. Its name includes the unit and is a
+        /// column of the table `gpu_samples`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
-        pub enum Metric { $($variant),* }
+        pub enum Metric { $(#[doc = concat!("Column `", $name, "`.")] $variant),* }
 
         impl Metric {
-            /// All metrics in order of their places.
+            /// All metrics, in order of their places.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Name with the unit at its end.
+            /// Column name, with the unit at its end.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
@@ -44,8 +44,7 @@ macro_rules! metrics {
 }
 
 metrics! {
-    // Over how long before the tick the ratios of this reading are averages: since the reading
-    // before.
+    // Averaging window of this reading's ratios: the time since the reading before.
     Interval "interval_us",
     GpuUtil "gpu_util_ppm",
     MemoryUtil "memory_util_ppm",
@@ -76,7 +75,7 @@ metrics! {
     ThrottleReasons "throttle_reasons_bits",
     PowerThrottled "power_throttled_us",
     ThermalThrottled "thermal_throttled_us",
-    // Nanosecond counters of the driver, in µs: reasons apart, where it tells them.
+    // The driver's nanosecond counters in µs, one per reason, where it has them.
     PowerCapThrottled "sw_power_cap_throttled_us",
     SwThermalThrottled "sw_thermal_throttled_us",
     HwThermalThrottled "hw_thermal_throttled_us",
@@ -94,7 +93,7 @@ metrics! {
     NvlinkTx "nvlink_tx_bytes",
     NvlinkRx "nvlink_rx_bytes",
     NvlinkErrors "nvlink_error_count",
-    // Averages over the interval, from the GPM pair, where there is no counter.
+    // Averages over the interval from the GPM pair, where there is no counter.
     PcieTxRate "pcie_tx_bytes_per_second",
     PcieRxRate "pcie_rx_bytes_per_second",
     NvlinkTxRate "nvlink_tx_bytes_per_second",
@@ -104,19 +103,19 @@ metrics! {
     RemappedRows "remapped_rows_count",
     RemappedRowsPending "remapped_rows_pending_count",
     RemappedRowsFailed "remapped_rows_failed_count",
-    // Before Ampere, pages instead of rows.
+    // Pages instead of rows, before Ampere.
     RetiredPages "retired_pages_count",
     // 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.
     RecoveryAction "recovery_action_code",
     Xid "xid_code",
     Processes "process_count",
     ProcessMemory "process_memory_bytes",
-    // Of a MIG instance: compute slices of the GPU it has.
+    // Compute slices of a MIG instance.
     MigSlices "mig_slice_count",
 }
 
 impl Metric {
-    /// Whether it only grows, until the driver is loaded again.
+    /// Whether it only grows until the driver is reloaded.
     pub const fn is_counter(self) -> bool {
         use Metric::*;
         matches!(
@@ -144,67 +143,77 @@ impl Metric {
     }
 }
 
-/// What a reading says of one metric.
+/// The value of one metric in a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Value {
-    /// This source does not ask for it.
+    /// The source does not read this metric.
     #[default]
     NotAsked,
+    /// The value, in the unit of the metric.
     Is(i64),
-    /// It was asked for and could not be read.
+    /// The source could not read it, for this reason.
     Missing(MissingReason),
 }
 
-/// A process that was on the device at the tick.
+/// A process on the device at the tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessSeen {
+pub struct RunningProcess {
+    /// Process id on the node.
     pub pid: u32,
+    /// Compute, graphics or MPS client.
     pub kind: Kind,
+    /// Framebuffer in use, bytes.
     pub memory_bytes: Option<u64>,
+    /// Name of the program.
     pub name: Option<String>,
+    /// Job that it belongs to, as its scheduler names it.
     pub job_id: Option<String>,
 }
 
 /// All values of one device at one tick.
 #[derive(Debug, Clone)]
 pub struct Reading {
+    /// The device that was read.
     pub device: Arc<Device>,
-    /// The tick, ms since the epoch; the same for all devices of the node.
+    /// The tick, ms since the epoch; common to all devices of the node.
     pub tick_ms: i64,
     values: Vec<Value>,
-    pub processes: Vec<ProcessSeen>,
+    /// Processes on the device at the tick.
+    pub processes: Vec<RunningProcess>,
 }
 
 impl Reading {
-    /// A reading that says nothing yet.
+    /// A reading without values.
     pub fn new(device: Arc<Device>, tick_ms: i64) -> Self {
         Self { device, tick_ms, values: vec![Value::NotAsked; Metric::ALL.len()], processes: Vec::new() }
     }
 
+    /// The value of a metric.
     pub fn get(&self, metric: Metric) -> Value {
         self.values[metric as usize]
     }
 
+    /// Sets the value of a metric.
     pub fn set(&mut self, metric: Metric, value: Value) {
         self.values[metric as usize] = value;
     }
 }
 
-/// Takes what sources tell. Called from any thread; never blocks for long.
+/// Where sources emit readings and events. Called from any thread; never blocks for long, except in
+/// [`Sink::store`].
 pub trait Sink: Send + Sync {
     /// Takes a reading.
     fn reading(&self, reading: Reading);
 
-    /// Takes an event whose envelope holds the event time at least; cluster, source, epoch and seq
-    /// are filled in where they are empty, as is a node event's node.
+    /// Takes an event whose envelope holds at least the event time. The sink fills in cluster,
+    /// source, epoch and seq, and the node of a node event, where they are empty.
     fn event(&self, event: Event);
 
-    /// Returns when every event that was told before is safe, so that whoever told it may forget
-    /// it. Readings that wait for their batch are not meant. A sink that keeps nothing has nothing
-    /// to wait for.
+    /// Blocks until every event emitted before is safe, so that the caller may forget it. Readings
+    /// in an open batch are not included. A sink that stores nothing returns at once.
     ///
     /// # Errors
-    /// Why they cannot be kept.
+    /// Why they could not be stored.
     fn store(&self) -> Result<(), String> {
         Ok(())
     }

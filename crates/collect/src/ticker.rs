@@ -1,16 +1,16 @@
-//! Common ticks: when all devices of a node are read.
+//! Common ticks at which all devices of a node are read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// One point in time at which all devices are read.
+/// A point in time at which all devices are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tick {
-    /// Grows by one, whatever the wall clock does.
+    /// Grows by one per tick, whatever the wall clock does.
     pub number: u64,
-    /// Wall clock, ms since the epoch, a whole multiple of the interval.
+    /// Wall clock, ms since the epoch; a multiple of the interval.
     pub ms: i64,
     pub at: Instant,
 }
@@ -20,13 +20,13 @@ pub(crate) fn wall_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
 }
 
-/// Gives ticks to the threads of the devices.
+/// Publishes ticks to the device threads.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     state: Mutex<Ticks>,
-    /// There is a new tick.
+    /// Signalled for a new tick.
     changed: Condvar,
-    /// Something else happened that someone may wait for.
+    /// Signalled for anything else that a thread may wait for.
     control: Condvar,
 }
 
@@ -48,7 +48,7 @@ impl Clock {
         self.control.notify_all();
     }
 
-    /// Lets those that wait look again at what they wait for.
+    /// Wakes all waiting threads, which then check their conditions again.
     pub(crate) fn wake(&self) {
         drop(self.ticks());
         self.changed.notify_all();
@@ -60,7 +60,7 @@ impl Clock {
         self.ticks().last
     }
 
-    /// Waits until a time; false when it is to stop.
+    /// Waits until a time. Returns false if the clock stops.
     pub(crate) fn wait_until(&self, until: Instant) -> bool {
         let mut ticks = self.ticks();
         while !ticks.stop {
@@ -73,7 +73,7 @@ impl Clock {
         false
     }
 
-    /// Waits until something holds, at most for a time; false when it is to stop.
+    /// Waits until `holds` is true, at most for `time`. Returns false if the clock stops.
     pub(crate) fn wait_for(&self, time: Duration, holds: impl Fn() -> bool) -> bool {
         let until = Instant::now().checked_add(time);
         let mut ticks = self.ticks();
@@ -88,8 +88,8 @@ impl Clock {
         !ticks.stop
     }
 
-    /// The newest tick after `last` as soon as there is one; None at the end of the session or of
-    /// all.
+    /// Waits for a tick after `last` and returns the newest. `None` when the session or the clock
+    /// ends.
     pub(crate) fn wait_after(&self, last: u64, over: &AtomicBool) -> Option<Tick> {
         let mut ticks = self.ticks();
         loop {
@@ -105,7 +105,7 @@ impl Clock {
         }
     }
 
-    /// Makes a tick. `keep`: for how long ticks are remembered.
+    /// Publishes a tick. Ticks older than `keep` are forgotten.
     fn publish(&self, ms: i64, keep: Duration) {
         let mut ticks = self.ticks();
         ticks.last += 1;
@@ -118,16 +118,17 @@ impl Clock {
         self.changed.notify_all();
     }
 
-    /// Ticks after a number up to a time, oldest first.
+    /// Ticks after a number, up to a time, oldest first.
     pub(crate) fn between(&self, after: u64, until: Option<Instant>) -> Vec<Tick> {
         let ticks = self.ticks();
         let wanted = |t: &&Tick| t.number > after && until.is_none_or(|until| t.at <= until);
         ticks.recent.iter().filter(wanted).copied().collect()
     }
 
-    /// Makes ticks at whole intervals of the wall clock until it is to stop, and calls `each` after
-    /// each and at least once a second. When the clock is set, ticks go on at its new time; when
-    /// this thread comes late by more than an interval, ticks are left out, for all devices alike.
+    /// Publishes ticks at multiples of the interval on the wall clock until it is stopped, and
+    /// calls `each` after every tick and at least once a second. After a step of the clock, ticks
+    /// continue at the new time. If this thread is late by more than an interval, ticks are skipped
+    /// for all devices alike.
     pub(crate) fn run(&self, interval: Duration, keep: Duration, each: impl Fn(Instant)) {
         let step = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
         let look = interval.min(Duration::from_secs(1));
@@ -136,7 +137,7 @@ impl Clock {
             let now = wall_ms();
             let mut due = now.div_euclid(step).saturating_add(1).saturating_mul(step);
             if last_ms == Some(due) {
-                // The clock was slowed down and this tick was made already.
+                // The clock was slowed and this tick was already published.
                 due += step;
             }
             let at = Instant::now() + Duration::from_millis((due - now).unsigned_abs());
@@ -150,7 +151,7 @@ impl Clock {
                 }
                 each(Instant::now());
             }
-            // Set back or forth meanwhile: the tick bears the time the clock shows now.
+            // If the clock was set meanwhile, the tick bears the time it shows now.
             let shown = wall_ms();
             let ms = if (shown - due).abs() < step { due } else { shown.div_euclid(step) * step };
             last_ms = Some(ms);

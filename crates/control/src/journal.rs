@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_autopilot::executor::{Entry, Journal, JournalError};
 use tidegate_events::SchemaId;
+use tidegate_log::tail::Cursor;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 
 use super::event::{entry_of, event_of, source};
@@ -18,11 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The journal of one cluster's autopilot on a log.
 pub struct LogJournal {
     log: Arc<dyn EventLog>,
-    at: TopicPartition,
+    cursor: Cursor,
     cluster: String,
     holder: String,
-    /// Offset to read from.
-    next: u64,
     /// Generation written under last; 0: none.
     generation: u64,
     /// Number of the next record in it.
@@ -56,9 +55,9 @@ impl LogJournal {
         let partitions = partitions.ok_or_else(|| LogError::UnknownTopic(topic.into()))?.1.partitions;
         let at =
             TopicPartition { topic: topic.into(), partition: partition_for(cluster.as_bytes(), partitions) };
-        let next = log.extent(&at)?.start;
+        let cursor = Cursor::at_start(log.as_ref(), at)?;
         let (cluster, holder) = (cluster.to_owned(), holder.to_owned());
-        Ok(Self { log, at, cluster, holder, next, generation: 0, seq: 0, broken: None, written_to: 0 })
+        Ok(Self { log, cursor, cluster, holder, generation: 0, seq: 0, broken: None, written_to: 0 })
     }
 
     fn records(&self, entries: &[Entry], first_seq: u64) -> Result<Vec<Record>, JournalError> {
@@ -86,7 +85,7 @@ impl Journal for LogJournal {
         let records = self.records(&entries, self.seq)?;
         let count = records.len() as u64;
         let producer = Producer { source: source(&self.cluster, &self.holder), epoch: generation };
-        match self.log.append(&self.at, Batch { producer, first_seq: self.seq, records }) {
+        match self.log.append(&self.cursor.at, Batch { producer, first_seq: self.seq, records }) {
             Ok(appended) if appended.written == count => {
                 self.seq += count;
                 self.written_to = appended.first_offset + count;
@@ -102,18 +101,17 @@ impl Journal for LogJournal {
     fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
         let mut entries = Vec::new();
         loop {
-            let records = self.log.read(&self.at, self.next, READ_BYTES).map_err(told)?;
-            let Some(last) = records.last() else {
-                if self.next >= self.written_to {
+            let records = self.cursor.read_on(self.log.as_ref(), READ_BYTES).map_err(told)?;
+            if records.is_empty() {
+                if self.cursor.next >= self.written_to {
                     return Ok(entries);
                 }
                 // What is durable is readable once what stands before it is decided.
-                if !self.log.wait_for(&self.at, self.written_to - 1, PATIENCE).map_err(told)? {
+                if !self.log.wait_for(&self.cursor.at, self.written_to - 1, PATIENCE).map_err(told)? {
                     return Err(JournalError("what was written cannot be read back".to_owned()));
                 }
                 continue;
-            };
-            self.next = last.offset + 1;
+            }
             let read =
                 records.iter().filter_map(|stored| entry_of(stored.record.schema, &stored.record.payload));
             // A partition may hold other clusters too.

@@ -1,18 +1,16 @@
-//! Which rows of a file say the same thing twice, and which contradict each other, in bounded
-//! memory.
+//! Finds rows that repeat or contradict earlier rows of a file, in bounded memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Rows beyond this many different ones are not checked against each other: 14 Mi entries take
-/// about 220 MiB.
+/// Number of distinct rows that are checked; 14 Mi entries take about 220 MiB.
 pub(crate) const CHECKED_ROWS: usize = 14 << 20;
 
-/// The keys are hashes already.
+/// A hasher that keeps keys unchanged: they are hashes already.
 #[derive(Default)]
-struct AsIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -26,33 +24,34 @@ impl Hasher for AsIs {
     }
 }
 
-/// What an earlier row with the same identity says.
+/// How a row compares with earlier rows of the same identity.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum RowCheck {
+    /// No earlier row has this identity.
     New,
-    /// The same.
-    Equal,
-    /// Something else.
-    Different,
+    /// An earlier row gave the same events.
+    Repeated,
+    /// An earlier row gave other events.
+    Conflicting,
 }
 
 #[derive(Default)]
 pub(crate) struct Duplicates {
-    fingerprints: HashMap<u64, u32, BuildHasherDefault<AsIs>>,
+    fingerprints: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
     pub(crate) unchecked: u64,
 }
 
 impl Duplicates {
-    /// Compares with the first row of the identity and remembers it if this is the first.
-    pub(crate) fn check(&mut self, identity: u64, fingerprint: u32) -> Seen {
+    /// Compares the row with the first one of its identity, and remembers it if it is the first.
+    pub(crate) fn check(&mut self, identity: u64, fingerprint: u32) -> RowCheck {
         if let Some(first) = self.fingerprints.get(&identity) {
-            return if *first == fingerprint { Seen::Equal } else { Seen::Different };
+            return if *first == fingerprint { RowCheck::Repeated } else { RowCheck::Conflicting };
         }
         if self.fingerprints.len() >= CHECKED_ROWS {
             self.unchecked += 1;
         } else {
             self.fingerprints.insert(identity, fingerprint);
         }
-        Seen::New
+        RowCheck::New
     }
 }

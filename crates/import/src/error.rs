@@ -1,7 +1,12 @@
+//! Errors of imports, mappings and node declarations.
+
 use tidegate_log::LogError;
 
-/// Why an import stopped. Nothing of the file has been written when the error is about its columns.
+pub use tidegate_collect::{Reject, RejectCode};
+
+/// Failure of an import. If it concerns the columns of the file, nothing was written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ImportError {
     #[error("cannot open {file}: {source}; check the path and its permissions")]
     Open { file: String, source: std::io::Error },
@@ -27,7 +32,7 @@ pub enum ImportError {
     ColumnType(Box<ColumnType>),
     #[error("{file}: mapping {mapping} names no cluster; pass --cluster NAME")]
     NoCluster { file: String, mapping: String },
-    #[error("--nodes tells of the nodes of jobs, and mapping {mapping} is of something else")]
+    #[error("--nodes declares nodes for jobs, and mapping {mapping} is of another kind")]
     NodesWithoutJobs { mapping: String },
     #[error(transparent)]
     Nodes(#[from] FleetError),
@@ -39,33 +44,44 @@ pub enum ImportError {
 #[derive(Debug, thiserror::Error)]
 #[error("{file} has no column {column}, which mapping {mapping} needs for {field}; it has: {found}{hint}")]
 pub struct MissingColumn {
+    /// Name of the file.
     pub file: String,
+    /// The missing column.
     pub column: String,
+    /// Name of the mapping.
     pub mapping: String,
+    /// Event field that needs it.
     pub field: String,
-    /// The columns there are.
+    /// The existing columns.
     pub found: String,
-    /// How to print the file, on a line of its own; empty if the mapping does not say.
+    /// How to produce the file, on a line of its own; empty if the mapping does not say.
     pub hint: String,
 }
 
-/// A column of a Parquet file holds something else than the mapping takes from it.
+/// A column of a Parquet file has another type than the mapping needs.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: column {column} is {found}, but mapping {mapping} needs {wanted} for {field}")]
 pub struct ColumnType {
+    /// Name of the file.
     pub file: String,
+    /// The column.
     pub column: String,
+    /// Name of the mapping.
     pub mapping: String,
+    /// Event field that needs it.
     pub field: String,
+    /// Its type in the file.
     pub found: String,
+    /// What the mapping needs.
     pub wanted: &'static str,
 }
 
-/// Why a mapping file cannot be used.
+/// Failure to load a mapping.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum MappingError {
     #[error(
-        "no mapping named {name}; shipped are {shipped}; a file of your own is named by a path ending in .toml"
+        "no mapping named {name}; shipped are {shipped}; for a file of your own give a path ending in .toml"
     )]
     Unknown { name: String, shipped: String },
     #[error("cannot read mapping {file}: {source}")]
@@ -76,8 +92,9 @@ pub enum MappingError {
     Invalid { file: String, key: String, what: String },
 }
 
-/// Why nodes cannot be taken as they were declared.
+/// Invalid declaration of nodes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum FleetError {
     #[error(
         "--nodes {spec}: {what}; write [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]], e.g. gpu[01-64]:8:a100:batch"
@@ -92,74 +109,10 @@ pub enum FleetError {
     #[error("node {node} is declared twice")]
     Twice { node: String },
     #[error(
-        "nodes were declared without a cluster, and the history is of several: {found}; write CLUSTER/ before the names, or a \
+        "nodes were declared without a cluster, and the history has several: {found}; write CLUSTER/ before the names, or a \
          column cluster in the table"
     )]
     WhichCluster { found: String },
-    #[error("nodes were declared of cluster {cluster}, and the history is of {found}")]
+    #[error("nodes were declared for cluster {cluster}, and the history has {found}")]
     NoSuchCluster { cluster: String, found: String },
-}
-
-/// Why a row did not become events. The names are stable; they are the `code` of dead letters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RejectCode {
-    MissingValue,
-    BadNumber,
-    BadTime,
-    TimeZoneMixed,
-    EndBeforeStart,
-    StartBeforeSubmit,
-    NegativeGpus,
-    TooManyGpus,
-    UnknownState,
-    BadJobId,
-    DuplicateId,
-    LineTooLong,
-    FieldCount,
-    BadEncoding,
-}
-
-impl RejectCode {
-    /// The stable spelling, e.g. `END_BEFORE_START`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::MissingValue => "MISSING_VALUE",
-            Self::BadNumber => "BAD_NUMBER",
-            Self::BadTime => "BAD_TIME",
-            Self::TimeZoneMixed => "TIME_ZONE_MIXED",
-            Self::EndBeforeStart => "END_BEFORE_START",
-            Self::StartBeforeSubmit => "START_BEFORE_SUBMIT",
-            Self::NegativeGpus => "NEGATIVE_GPUS",
-            Self::TooManyGpus => "TOO_MANY_GPUS",
-            Self::UnknownState => "UNKNOWN_STATE",
-            Self::BadJobId => "BAD_JOB_ID",
-            Self::DuplicateId => "DUPLICATE_ID",
-            Self::LineTooLong => "LINE_TOO_LONG",
-            Self::FieldCount => "FIELD_COUNT",
-            Self::BadEncoding => "BAD_ENCODING",
-        }
-    }
-}
-
-/// One row's refusal: what is wrong with it and how to mend it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reject {
-    pub code: RejectCode,
-    pub reason: String,
-}
-
-impl Reject {
-    pub(crate) fn new(code: RejectCode, reason: impl Into<String>) -> Self {
-        Self { code, reason: reason.into() }
-    }
-}
-
-impl From<tidegate_slurm::ParseError> for Reject {
-    fn from(error: tidegate_slurm::ParseError) -> Self {
-        let code = match error.kind {
-            tidegate_slurm::ParseErrorKind::JobId => RejectCode::BadJobId,
-            tidegate_slurm::ParseErrorKind::Number => RejectCode::BadNumber,
-        };
-        Self::new(code, error.message)
-    }
 }

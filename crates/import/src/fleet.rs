@@ -1,45 +1,44 @@
-//! Nodes that a site declares for a history that tells of none: `gpu[01-64]:8:a100:batch`, or a
-//! table of them.
+//! Nodes declared for a history without node events: `gpu[01-64]:8:a100:batch`, or a table.
 
 use std::collections::BTreeMap;
 
 use tidegate_events::{Event, v1};
-use tidegate_slurm::expand_hosts;
 
-use crate::error::{FleetError, ImportError};
+use crate::error::{FleetError, ImportError, Reject};
 use crate::outbox::Outbox;
 use crate::rows::csv::Dialect;
 use crate::rows::open::{Source, open};
 use crate::rows::{Cell, Next, Rows};
+use tidegate_collect::slurm::read::hosts;
 
-/// More GPUs than one node has: a wrong column.
+/// More GPUs than any node has; a larger number means a wrong column.
 const MAX_GPUS: u32 = 1024;
 
-/// One node as declared.
+/// A declared node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Declared {
-    /// None: the one cluster of the history.
+struct DeclaredNode {
+    /// `None`: the only cluster of the history.
     cluster: Option<String>,
     node: String,
     gpus: u32,
     gpu_model: Option<String>,
-    /// Several are separated by commas.
+    /// Comma separated if there are several.
     pool: Option<String>,
 }
 
-/// Nodes of a history. By default there are none.
+/// Declared nodes of a history; none by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fleet {
-    nodes: Vec<Declared>,
+    nodes: Vec<DeclaredNode>,
     since_ms: Option<i64>,
 }
 
 impl Fleet {
-    /// Reads `gpu[01-64]:8:a100:batch`: names as Slurm lists hosts, GPUs of each, their model, the
-    /// pools it is in.
+    /// Adds `gpu[01-64]:8:a100:batch`: a Slurm host list, GPUs per node, their model, and the
+    /// pools.
     ///
     /// # Errors
-    /// [`FleetError`] says which part cannot be read.
+    /// [`FleetError`] names the part that cannot be parsed.
     pub fn add_spec(&mut self, spec: &str) -> Result<(), FleetError> {
         let bad = |what: String| FleetError::Spec { spec: spec.to_owned(), what };
         let (cluster, rest) = match spec.split_once('/') {
@@ -58,10 +57,10 @@ impl Fleet {
         self.add(cluster, names, gpus, model, pool).map_err(bad)
     }
 
-    /// Reads a table with a row per node, or per list of nodes, CSV, CSV.gz or Parquet.
+    /// Adds a table with a row per node or host list; CSV, CSV.gz or Parquet.
     ///
     /// # Errors
-    /// The file cannot be read, lacks a column, or a row of it is no node.
+    /// The file cannot be read, lacks a column, or has an invalid row.
     pub fn add_table(&mut self, source: Source) -> Result<(), ImportError> {
         let file = source.name();
         let mut rows = open(source, Dialect { delimiter: b',', quoted: true })?;
@@ -84,12 +83,13 @@ impl Fleet {
         }
     }
 
-    /// From when on the nodes are there, ms since 1970, instead of from the beginning of the
+    /// Sets when the nodes start to exist, ms since the epoch, instead of at the beginning of the
     /// history.
     pub fn since(&mut self, since_ms: i64) {
         self.since_ms = Some(since_ms);
     }
 
+    /// Whether no node is declared.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -109,11 +109,11 @@ impl Fleet {
         let given =
             |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         let mut listed = String::new();
-        expand_hosts(names.trim(), &mut listed).map_err(|error| error.message)?;
+        hosts(names.trim(), &mut listed).map_err(|Reject { reason, .. }| reason)?;
         if listed.split(',').any(str::is_empty) {
             return Err("a node has no name".into());
         }
-        self.nodes.extend(listed.split(',').map(|node| Declared {
+        self.nodes.extend(listed.split(',').map(|node| DeclaredNode {
             cluster: given(cluster),
             node: node.to_owned(),
             gpus,
@@ -123,8 +123,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Tells of the nodes, each cluster's at the beginning of its history (`clusters`: first and
-    /// last time of each).
+    /// Adds the events that register the nodes, at the beginning of each cluster's history
+    /// (`clusters`: first and last time of each).
     pub(crate) fn register(
         &self,
         clusters: &BTreeMap<String, (i64, i64)>,
@@ -142,7 +142,7 @@ impl Fleet {
         }
         for ((cluster, _), declared) in placed {
             let at_ms = self.since_ms.unwrap_or(clusters[cluster].0);
-            // It has all that an event needs, so that adding it cannot be refused.
+            // It has everything an event needs, so adding it cannot fail.
             if out.add(&mut declared.registered(cluster, at_ms)).is_err() {
                 out.drop_row();
             }
@@ -152,7 +152,7 @@ impl Fleet {
     }
 }
 
-impl Declared {
+impl DeclaredNode {
     fn cluster_of<'a>(&self, clusters: &'a BTreeMap<String, (i64, i64)>) -> Result<&'a str, FleetError> {
         let found = || clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         match &self.cluster {
@@ -184,7 +184,7 @@ impl Declared {
     }
 }
 
-/// The cell as text; empty if it holds nothing.
+/// The cell as text; empty if it has no value.
 fn text(rows: &dyn Rows, column: usize) -> String {
     match rows.cell(column) {
         Cell::Text(text) => text.to_owned(),
@@ -201,7 +201,7 @@ mod tests {
     fn shown(spec: &str) -> Vec<String> {
         let mut fleet = Fleet::default();
         fleet.add_spec(spec).unwrap();
-        let shown = |d: &Declared| {
+        let shown = |d: &DeclaredNode| {
             let [cluster, model, pool] =
                 [&d.cluster, &d.gpu_model, &d.pool].map(|text| text.as_deref().unwrap_or("-").to_owned());
             format!("{cluster} {} {} {model} {pool}", d.node, d.gpus)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_spec_says_what_is_wrong() {
+    fn an_invalid_spec_is_explained() {
         let cases = [
             ("gpu[1-4]", "the number of GPUs of a node is missing"),
             ("gpu[1-4]:", "is no number of GPUs of a node"),

@@ -1,8 +1,7 @@
-//! Seeded accounting files that look like a real cluster's: for measurements and tests, not for
-//! statistics.
+//! Generates realistic accounting files from a seed, for benchmarks and tests, not for statistics.
 //!
-//! Jobs arrive in a weekly rhythm, are placed on nodes first come first served, and so wait, run,
-//! fail, are cancelled and requeued. No node ever holds more devices than it has.
+//! Jobs arrive in a weekly rhythm, are placed first come first served, and so wait, run, fail, are
+//! cancelled and requeued. No node ever holds more devices than it has.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,30 +14,31 @@ use rand_chacha::ChaCha8Rng;
 const GPUS_PER_NODE: u32 = 8;
 const ACCOUNTS: u32 = 40;
 const USERS: u32 = 400;
-/// How much of the cluster the jobs would fill if none had to wait. First come first served cannot
-/// fill much more.
+/// Share of the cluster that jobs would fill without waiting. First come first served cannot fill
+/// much more.
 const LOAD: f64 = 0.5;
 /// Spread of the log-normal durations: the mean is e^(SIGMA²/2) ≈ 4.8 times the median.
 const SIGMA: f64 = 1.77;
 const MAX_RUN_S: f64 = 14.0 * 86_400.0;
-/// GPUs of a job and how many of a hundred jobs ask for them.
+/// GPUs of a job, and how many of a hundred jobs request them.
 const SIZES: [(u32, u32); 8] = [(0, 8), (1, 50), (2, 12), (4, 10), (8, 13), (16, 4), (32, 2), (64, 1)];
 const HEADER: &str = "JobID|JobName|User|Account|Partition|QOS|Submit|Eligible|Start|End|State|ExitCode|ReqTRES|\
                       AllocTRES|NodeList|AllocNodes|Timelimit|Reason|Priority";
 
-/// What to generate.
+/// Parameters of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct SacctFile {
+    /// Seed of everything random.
     pub seed: u64,
-    /// Jobs, each task of an array counted. Requeued jobs have one row more.
+    /// Number of jobs, counting each array task. Requeued jobs have an additional row.
     pub jobs: u64,
-    /// Rounded down to whole nodes of 8, at least one node.
+    /// GPUs of the cluster, rounded down to whole nodes of 8, at least one node.
     pub cluster_gpus: u32,
     /// Time from the first to about the last submission.
     pub days: u32,
-    /// First second of the file, s since 1970. A Monday 00:00 UTC makes the week's rhythm right.
+    /// Start of the file, s since 1970. A Monday 00:00 UTC aligns the weekly rhythm.
     pub first_s: i64,
-    /// Adds `.batch`, `.extern` and `.0` rows for jobs that started.
+    /// Whether to add `.batch`, `.extern` and `.0` rows for jobs that started.
     pub steps: bool,
 }
 
@@ -49,17 +49,18 @@ impl SacctFile {
     }
 }
 
-/// What was generated.
+/// Totals of a generated file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Generated {
     /// Lines without the header.
     pub rows: u64,
+    /// Number of jobs.
     pub jobs: u64,
-    /// GPU time of all attempts that ended, in GPU × ms.
+    /// GPU time of all ended attempts, GPU × ms.
     pub gpu_ms_ended: i64,
 }
 
-/// Writes `sacct --parsable2` output, times in UTC. Equal arguments give equal bytes.
+/// Writes `sacct --parsable2` output with times in UTC. Equal parameters give equal bytes.
 ///
 /// # Errors
 /// Errors of `out`.
@@ -112,7 +113,7 @@ struct Job {
 
 impl Job {
     fn again(&self, submit_s: i64) -> Self {
-        // The second attempt has the rest of the work to do and another fate.
+        // The second attempt does the rest of the work, with another fate.
         let fate = (self.fate * 7 + 400) % 1000;
         Self {
             submit_s: submit_s + 30,
@@ -127,7 +128,7 @@ impl Job {
         self.user % ACCOUNTS
     }
 
-    /// A quarter of the accounts work on the newer devices.
+    /// A quarter of the accounts use the newer devices.
     fn newer(&self) -> bool {
         self.account().is_multiple_of(4)
     }
@@ -137,7 +138,7 @@ impl Job {
     }
 }
 
-/// Submissions by time.
+/// Submissions, ordered by time.
 struct Arrivals {
     rng: ChaCha8Rng,
     left: u64,
@@ -152,7 +153,7 @@ struct Arrivals {
     array: Option<(Job, u32)>,
 }
 
-/// Activity of an hour of the week, the busiest being 1.
+/// Activity of an hour of the week; the busiest is 1.
 fn activity(second: f64) -> f64 {
     let hour = (second / 3600.0) as u64 % 168;
     match (hour / 24, hour % 24) {
@@ -193,8 +194,8 @@ impl Arrivals {
             }
             return Some(job);
         }
-        // One submission in fifty is an array of 25 tasks on average, so that gaps are half again
-        // as long.
+        // One submission in fifty is an array of 25 tasks on average, so gaps are half as long
+        // again.
         loop {
             self.time_s += -(1.0 - self.rng.random::<f64>()).ln() / self.peak_rate * 1.48;
             if self.rng.random::<f64>() < activity(self.time_s) {
@@ -239,20 +240,19 @@ impl Arrivals {
     }
 }
 
-/// Two pools of nodes: the newer devices are on a quarter of the nodes, and have a queue of their
-/// own.
+/// Two pools with a queue each: a quarter of the nodes has the newer devices.
 struct Cluster {
     older: Pool,
     newer: Pool,
 }
 
-/// Nodes with their free devices, and the attempts that hold the others.
+/// Free devices of the nodes, and the attempts that hold the others.
 struct Pool {
     first_node: usize,
     free: Vec<u32>,
     /// End, first node, number of nodes, devices on each.
     running: BinaryHeap<Reverse<(i64, usize, usize, u32)>>,
-    /// When the last attempt started. None starts before it: first come, first served.
+    /// Start of the last attempt. None starts before it: first come, first served.
     clock_s: i64,
 }
 
@@ -330,8 +330,8 @@ impl Pool {
         Record { start_s: Some(start_s), end_s: Some(stop_s), state, exit, node, nodes }
     }
 
-    /// Takes back the devices of the attempt that ends first; gives its end. No job is larger than
-    /// its empty pool, so that one that does not fit always finds an attempt to wait for.
+    /// Frees the devices of the attempt that ends first, and returns its end. No job is larger than
+    /// its empty pool, so a job that does not fit always has an attempt to wait for.
     fn release(&mut self) -> i64 {
         let Some(Reverse((end_s, node, nodes, each))) = self.running.pop() else {
             return i64::MAX;
@@ -343,7 +343,7 @@ impl Pool {
     }
 }
 
-/// How much of its run an attempt gets, in percent, and how it ends.
+/// Share of its run that an attempt completes, in percent, and how it ends.
 fn outcome(job: &Job) -> (i64, &'static str, &'static str) {
     match job.fate {
         0..700 => (100, "COMPLETED", "0:0"),

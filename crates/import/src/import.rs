@@ -1,4 +1,4 @@
-//! The import itself: rows in, events and dead letters out, and an account of both.
+//! Runs an import: reads rows, writes events and dead letters, and counts both.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use chrono_tz::Tz;
 use tidegate_events::{Event, SchemaId, v1};
 use tidegate_log::{EventLog, TopicConfig};
 
-use crate::duplicates::{Duplicates, Seen};
+use crate::duplicates::{Duplicates, RowCheck};
 use crate::error::{ImportError, Reject, RejectCode};
+use crate::fields::{Context, Resolver, Row};
 use crate::fleet::Fleet;
 use crate::jobs::JobScratch;
 use crate::mapping::Mapping;
 use crate::outbox::Outbox;
-use crate::plan::{Context, Resolver, Row};
-use crate::row_plan::RowPlan;
+use crate::row_mapper::RowMapper;
 use crate::rows::csv::Dialect;
 use crate::rows::open::{Source, open};
 use crate::rows::{Next, Rows};
@@ -22,16 +22,16 @@ use crate::time::TimeReader;
 
 const PROGRESS_EVERY_ROWS: u64 = 4096;
 
-/// What the user may say besides the mapping.
+/// Options beside the mapping.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// The cluster of all rows, whatever the file says.
+    /// Cluster of all rows; overrides the file.
     pub cluster: Option<String>,
-    /// The zone of wall times, whatever the mapping says.
+    /// Time zone of wall times; overrides the mapping.
     pub timezone: Option<Tz>,
-    /// Layout of topics that the log does not have yet.
+    /// Layout of topics that the log lacks.
     pub topics: TopicConfig,
-    /// Nodes of a history of jobs that does not tell of them.
+    /// Nodes declared for a history without node events.
     pub fleet: Fleet,
 }
 
@@ -42,54 +42,59 @@ impl Default for ImportOptions {
     }
 }
 
-/// How far an import is.
+/// Progress of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the file as it lies on disk, and how many there are, if that is known.
+    /// Bytes read of the file on disk, and its size if known.
     pub bytes_read: u64,
+    /// See `bytes_read`.
     pub bytes_total: Option<u64>,
+    /// Rows read.
     pub rows: u64,
 }
 
-/// Account of an import: `rows_read` = accepted + duplicates + skipped + all rejected.
+/// Counts of an import: `rows_read` = accepted + duplicates + skipped + all rejected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportSummary {
+    /// Rows read.
     pub rows_read: u64,
+    /// Rows that became events.
     pub rows_accepted: u64,
-    /// Rows that repeat an earlier one of the file word for word.
+    /// Rows that repeat an earlier row of the file exactly.
     pub rows_duplicate: u64,
-    /// Rows that the mapping leaves out (`[[skip]]`).
+    /// Rows that the mapping skips (`[[skip]]`).
     pub rows_skipped: u64,
-    /// Rows that went to the dead letters, by [`RejectCode::as_str`].
+    /// Rows written as dead letters, by [`RejectCode::as_str`].
     pub rows_rejected: BTreeMap<&'static str, u64>,
-    /// Rows beyond the memory limit of the duplicate check; 0 but for giant files.
+    /// Rows beyond the memory limit of the duplicate check; 0 except for giant files.
     pub rows_not_checked_for_duplicates: u64,
-    /// Events appended to the log, dead letters included, and events an earlier import had appended
-    /// already.
+    /// Events appended, dead letters included, and events that an earlier import had already
+    /// appended.
     pub events_written: u64,
+    /// See `events_written`.
     pub events_already_present: u64,
     /// First and last time of each cluster, ms since the epoch.
     pub clusters: BTreeMap<String, (i64, i64)>,
 }
 
 impl ImportSummary {
-    /// Number of rows that went to the dead letters.
+    /// Number of rows written as dead letters.
     pub fn rejected(&self) -> u64 {
         self.rows_rejected.values().sum()
     }
 }
 
-/// Turns a file into events of the log.
+/// Imports a file into a log.
 ///
-/// A row that cannot be used becomes a dead letter and the import goes on. Importing the same file
-/// again, also after it was killed halfway, writes only what is missing. After the rows of a jobs
-/// file come the nodes that were declared, at the first time of their cluster in the file, and
-/// every partition gets one `OBSERVED` event per cluster, with the largest. `progress` is called
+/// A row that cannot be used becomes a dead letter and the import continues. Importing the same
+/// file again, even after a kill halfway, writes only what is missing. After the rows of a jobs
+/// file follow the declared nodes, at the first time of their cluster in the file, and one
+/// `OBSERVED` event per cluster in every partition, with its largest time. `progress` is called
 /// every few thousand rows and at the end.
 ///
 /// # Errors
-/// [`ImportError`] if the file cannot be opened or read on, lacks a column of the mapping (nothing
-/// is written then), or the log refuses.
+/// [`ImportError`] if the file cannot be read, lacks a column of the mapping (then nothing is
+/// written), or the log fails.
 pub fn import(
     source: Source,
     mapping: &Mapping,
@@ -103,12 +108,12 @@ pub fn import(
     let mut rows = open(source, dialect)?;
     let resolver = Resolver { mapping, file: &origin, columns: rows.columns() };
     let context = resolver.context()?;
-    let plan = RowPlan::new(&resolver, options.cluster.as_deref())?;
+    let plan = RowMapper::new(&resolver, options.cluster.as_deref())?;
     let mut out = Outbox::new(log, &mapping.name, options.topics);
     out.prepare(plan.schema())?;
     out.prepare(SchemaId::DeadLetter)?;
     if !options.fleet.is_empty() {
-        if !matches!(plan, RowPlan::Jobs(_)) {
+        if !matches!(plan, RowMapper::Jobs(_)) {
             return Err(ImportError::NodesWithoutJobs { mapping: mapping.name.clone() });
         }
         out.prepare(SchemaId::NodeEvent)?;
@@ -137,10 +142,10 @@ pub fn import(
     }
     progress(run.progress(rows.as_ref()));
     options.fleet.register(&run.summary.clusters, &mut run.out)?;
-    run.finish(matches!(plan, RowPlan::Jobs(_)))
+    run.finish(matches!(plan, RowMapper::Jobs(_)))
 }
 
-/// Zone and base were checked when the mapping was loaded.
+/// Zone and base were validated when the mapping was loaded.
 fn zone(mapping: &Mapping, options: &ImportOptions) -> Tz {
     let stated = mapping.time.zone.as_ref().and_then(|zone| zone.parse().ok());
     options.timezone.or(stated).unwrap_or(Tz::UTC)
@@ -151,10 +156,10 @@ fn base_ms(mapping: &Mapping) -> i64 {
     base.map_or(0, |base| base.timestamp_millis())
 }
 
-/// One import under way.
+/// An import in progress.
 struct Run<'a> {
     origin: String,
-    /// Of dead letters: a row that cannot be read does not tell its cluster.
+    /// Cluster of dead letters: an unreadable row does not name one.
     cluster: String,
     context: Context,
     times: TimeReader,
@@ -167,7 +172,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn row(&mut self, plan: &RowPlan, rows: &dyn Rows) -> Result<(), ImportError> {
+    fn row(&mut self, plan: &RowMapper, rows: &dyn Rows) -> Result<(), ImportError> {
         if self.context.skips(rows) {
             self.summary.rows_skipped += 1;
             return Ok(());
@@ -178,17 +183,17 @@ impl Run<'_> {
             Err(reject) => return self.reject(rows, reject),
         };
         match self.duplicates.check(facts.identity, self.out.row_fingerprint()) {
-            Seen::Equal => {
+            RowCheck::Repeated => {
                 self.summary.rows_duplicate += 1;
                 self.out.drop_row();
                 return Ok(());
             }
-            Seen::Different if facts.unique => {
-                let reason = "an earlier row has the same id and says something else; on_duplicate_id = \"attempt\" in \
-                              the mapping takes such rows as attempts of one job";
+            RowCheck::Conflicting if facts.unique => {
+                let reason = "an earlier row has the same id and other values; on_duplicate_id = \"attempt\" in \
+                              the mapping makes such rows attempts of one job";
                 return self.reject(rows, Reject::new(RejectCode::DuplicateId, reason));
             }
-            Seen::New | Seen::Different => {}
+            RowCheck::New | RowCheck::Conflicting => {}
         }
         self.summary.rows_accepted += 1;
         self.last_ms = self.last_ms.max(facts.last_ms);
@@ -201,8 +206,8 @@ impl Run<'_> {
         self.out.accept_row()
     }
 
-    /// Sends the row to the dead letters. It happened at no known time; the largest time before it
-    /// keeps the log's times close together and is the same in every import of the file.
+    /// Writes the row as a dead letter. Its own time is unknown; the largest time before it keeps
+    /// the log's times close together and is the same in every import of the file.
     fn reject(&mut self, rows: &dyn Rows, reject: Reject) -> Result<(), ImportError> {
         self.out.drop_row();
         *self.summary.rows_rejected.entry(reject.code.as_str()).or_default() += 1;
@@ -219,7 +224,7 @@ impl Run<'_> {
             raw: rows.raw(),
             ..v1::DeadLetter::default()
         };
-        // A dead letter has all an event needs, so that adding it cannot be refused.
+        // A dead letter has everything an event needs, so adding it cannot fail.
         if self.out.add(&mut Event::DeadLetter(letter)).is_err() {
             self.out.drop_row();
         }

@@ -1,22 +1,39 @@
-//! Import of a cluster's history from files.
+//! Import of a cluster's history from files: accounting records, traces, quotas, nodes, faults.
 //!
-//! A [`Mapping`] says declaratively which column of a file is which field of an event; [`import`]
-//! applies it to a file and appends the events to a log. Mappings for common exports are shipped; a
-//! user adds one for his own by writing a TOML file (`schemas/imports/README.md`). [`generate`]
-//! makes realistic accounting files for measurements.
+//! A [`Mapping`] declares which column of a file is which field of an event; [`import`] applies it
+//! to a file and appends the events to a log. Importing a file again, even after a kill halfway,
+//! writes only what is missing. Mappings for common exports are built in, and a user adds one by
+//! writing a TOML file (`schemas/imports/README.md`). [`topology`] imports the location of nodes;
+//! [`generate`] makes realistic accounting files for benchmarks.
 //!
-//! This crate has no command line and draws no progress bar.
+//! The crate has no command line. Design: `docs/design/collection.md`; guide:
+//! `docs/guide/import.md`.
+//!
+//! ```no_run
+//! use tidegate_import::{ImportOptions, Mapping, Source, import};
+//! use tidegate_log::{EmbeddedLog, EmbeddedOptions};
+//!
+//! let log = EmbeddedLog::open("data/log".as_ref(), EmbeddedOptions::default())?;
+//! let options = ImportOptions { cluster: Some("prod".into()), ..ImportOptions::default() };
+//! let source = Source::File("jobs.txt".into());
+//! let summary = import(source, &Mapping::load("sacct")?, &options, &log, &mut |_| {})?;
+//! println!("{} rows accepted, {} rejected", summary.rows_accepted, summary.rejected());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+#![warn(missing_docs)]
+
+mod accepted_row;
 mod duplicates;
 mod error;
+mod fields;
 mod fleet;
 pub mod generate;
 mod import;
 mod jobs;
 mod mapping;
 mod outbox;
-mod plan;
-mod row_plan;
+mod row_mapper;
 mod rows;
 mod time;
 pub mod topology;

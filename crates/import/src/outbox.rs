@@ -1,4 +1,4 @@
-//! Events of the current row, and the chunks in which accepted rows reach the log.
+//! Collects the events of accepted rows and appends them to the log in chunks.
 
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::{Batch, EventLog, Producer, Record, TopicConfig, TopicPartition, partition_for};
@@ -6,8 +6,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::error::{ImportError, Reject, RejectCode};
 
-/// A chunk is appended when it holds this many events or bytes; both bound what an import keeps in
-/// memory.
+/// A chunk is appended once it has this many events or bytes; both bound the memory of an import.
 pub(crate) const CHUNK_EVENTS: usize = 16_384;
 const CHUNK_BYTES: usize = 8 << 20;
 
@@ -18,7 +17,7 @@ struct Chunk {
     bytes: usize,
     /// Events of the current row that will follow the records.
     staged: usize,
-    /// Their event ids, one after the other: what the chunk is, whoever writes it and when.
+    /// Concatenated event ids of the records: they identify the chunk, whoever writes it and when.
     ids: Vec<u8>,
 }
 
@@ -27,7 +26,7 @@ struct Topic {
     chunks: Vec<Chunk>,
 }
 
-/// One event of the current row, waiting for the row to be accepted.
+/// An event of the current row, until the row is accepted.
 struct Pending {
     topic: usize,
     partition: usize,
@@ -35,12 +34,12 @@ struct Pending {
     id: [u8; 16],
 }
 
-/// Collects events and appends them in chunks whose producer is named by their content, so that a
-/// chunk that is in the log already is recognised and not written again.
+/// Collects events and appends them in chunks. Each chunk has a producer named by its content, so
+/// the log recognises a chunk that it already has.
 pub(crate) struct Outbox<'a> {
     log: &'a dyn EventLog,
-    /// `import/<mapping>`, the source of every event; `import/<mapping>#<hash>` is a chunk's
-    /// producer.
+    /// `import/<mapping>`, the source of every event; `import/<mapping>#<hash>` is the producer of
+    /// a chunk.
     source: String,
     config: TopicConfig,
     topics: Vec<Topic>,
@@ -62,7 +61,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Index of the topic; it is created in the log if it is not there.
+    /// Index of the topic, which is created in the log if it is missing.
     fn topic(&mut self, schema: SchemaId) -> Result<usize, ImportError> {
         let name = schema.topic();
         if let Some(index) = self.topics.iter().position(|topic| topic.name == name) {
@@ -80,16 +79,15 @@ impl<'a> Outbox<'a> {
         Ok(self.topics.len() - 1)
     }
 
-    /// Makes the topic ready, so that rows can be added to it without an error of the log.
+    /// Creates the topic up front, so that adding rows cannot fail on it.
     pub(crate) fn prepare(&mut self, schema: SchemaId) -> Result<(), ImportError> {
         self.topic(schema).map(|_| ())
     }
 
-    /// Adds an event to the current row. `key` is the event's key; its envelope must hold cluster
-    /// and event time.
+    /// Adds an event to the current row. Its envelope must hold cluster and event time.
     ///
-    /// An import has not seen anything happen: the observed time is the event time, so that a
-    /// second import of the same file gives the same bytes.
+    /// An import observed nothing itself, so the observed time is the event time. A second import
+    /// of the file then gives the same bytes.
     pub(crate) fn add(&mut self, event: &mut Event) -> Result<(), Reject> {
         let name = event.schema().topic();
         let topic = self.topics.iter().position(|topic| topic.name == name).unwrap_or_default();
@@ -116,8 +114,7 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// What the current row says, as a number: equal rows have equal events and so equal
-    /// fingerprints.
+    /// Hash of the events of the current row: equal rows have equal fingerprints.
     pub(crate) fn row_fingerprint(&self) -> u32 {
         let fold = |sum: u64, pending: &Pending| sum.rotate_left(17) ^ xxh3_64(&pending.id);
         self.row.iter().fold(0, fold) as u32
@@ -129,7 +126,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Accepts the current row; appends chunks that are full.
+    /// Accepts the current row, and appends full chunks.
     pub(crate) fn accept_row(&mut self) -> Result<(), ImportError> {
         let mut row = std::mem::take(&mut self.row);
         for Pending { topic, partition, record, id } in row.drain(..) {
@@ -146,7 +143,7 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Adds an event to every partition of its topic, behind everything added so far.
+    /// Adds an event to every partition of its topic, after everything added so far.
     pub(crate) fn broadcast(&mut self, event: &mut Event) -> Result<(), ImportError> {
         let topic = self.topic(event.schema())?;
         for partition in 0..self.topics[topic].chunks.len() {

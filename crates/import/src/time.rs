@@ -1,4 +1,4 @@
-//! Times of a file, in any of the forms a mapping allows, as ms since the epoch.
+//! Parses times of a file, in any form that a mapping allows, to ms since the epoch.
 
 use chrono::offset::LocalResult;
 use chrono::{DateTime, NaiveDate, Offset, TimeZone};
@@ -9,14 +9,13 @@ use crate::mapping::TimeFormat;
 use crate::rows::Cell;
 
 const DAY_MS: i64 = 86_400_000;
-/// 1900-01-01 and 2200-01-01. A time outside is a wrong unit or a wrong base, not history.
+/// Valid range, 1900-01-01 to 2200-01-01: a time outside means a wrong unit or base.
 const RANGE_MS: std::ops::Range<i64> = -2_208_988_800_000..7_258_118_400_000;
-/// Numbers from here on are milliseconds rather than seconds: as seconds they would be the year
-/// 5138.
+/// Numbers from here on are milliseconds, not seconds: as seconds they would be the year 5138.
 const MILLIS_FROM: i64 = 100_000_000_000;
 const CACHED_DAYS: usize = 64;
 
-/// How a file writes its times; the first one decides, since mixing forms means mixing zones.
+/// Form of the times of a file. The first time fixes it, because mixing forms means mixing zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Naive,
@@ -34,12 +33,12 @@ impl Form {
     }
 }
 
-/// Turns cells into times, remembering the file's form and the zone's offsets.
+/// Converts cells to times. Remembers the file's form and the zone's offsets.
 pub(crate) struct TimeReader {
     zone: Tz,
     base_ms: i64,
     form: Option<Form>,
-    /// Days on which the zone has one offset only, by day number modulo the length.
+    /// Days with a single offset in the zone, by day number modulo the length.
     days: [(i64, i64); CACHED_DAYS],
 }
 
@@ -48,7 +47,7 @@ impl TimeReader {
         Self { zone, base_ms, form: None, days: [(i64::MIN, 0); CACHED_DAYS] }
     }
 
-    /// `None` for a cell without a value.
+    /// `None` for an empty cell.
     pub(crate) fn read(&mut self, cell: Cell<'_>, format: TimeFormat) -> Result<Option<i64>, Reject> {
         let time = match cell {
             Cell::Null => return Ok(None),
@@ -78,8 +77,8 @@ impl TimeReader {
                 whole.map(|n| n as f64).or_else(|| text.parse().ok()).ok_or_else(|| bad_time(text))?;
             (Form::Epoch, self.number(number, whole, format).ok_or_else(|| bad_time(text))?)
         };
-        // A format that the mapping states for a field cannot be mistaken, whatever the other
-        // fields are written in.
+        // A format stated by the mapping for a field is unambiguous, whatever form the other fields
+        // have.
         let file_form = if format == TimeFormat::Auto { *self.form.get_or_insert(form) } else { form };
         if file_form != form {
             return Err(Reject::new(
@@ -109,8 +108,7 @@ impl TimeReader {
         self.base_ms.checked_add(ms)
     }
 
-    /// Wall time of the zone as UTC. Of the two instants of a repeated autumn hour the first is
-    /// taken.
+    /// Wall time in the zone, to UTC. A repeated autumn hour is read as its first occurrence.
     fn in_utc(&mut self, wall_ms: i64) -> Result<i64, Reject> {
         if self.zone == Tz::UTC {
             return Ok(wall_ms);
@@ -157,8 +155,8 @@ fn bad_time(text: &str) -> Reject {
     )
 }
 
-/// `YYYY-MM-DD`, or that with `[T ]HH:MM:SS[.fraction][Z|±HH[:]MM]`: wall time in ms and the offset
-/// in ms, if given.
+/// `YYYY-MM-DD`, optionally with `[T ]HH:MM:SS[.fraction][Z|±HH[:]MM]`: wall time in ms, and the
+/// offset in ms if given.
 fn iso(text: &[u8]) -> Option<(i64, Option<i64>)> {
     let number = |from: usize, to: usize| {
         text.get(from..to)?
@@ -188,7 +186,7 @@ fn iso(text: &[u8]) -> Option<(i64, Option<i64>)> {
     Some((wall.and_utc().timestamp_millis() + millis, offset_ms(rest)?))
 }
 
-/// The outer option is none for what is no offset, the inner for none given.
+/// The outer option is `None` for an invalid offset, the inner for an absent one.
 fn offset_ms(text: &[u8]) -> Option<Option<i64>> {
     let sign = match text {
         [] => return Some(None),
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_rejected() {
         for text in [
             "",
             "2023-02-29",
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_changes_are_honest() {
+    fn clock_changes_are_handled() {
         let hour_ms = 3_600_000;
         let at = |text| read("Europe/Berlin", text);
         let before = at("2024-03-31T01:59:59").unwrap().unwrap();
@@ -273,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_day_gives_the_same_as_a_fresh_one() {
+    fn a_cached_day_gives_the_same_as_a_fresh_one() {
         let mut reader = TimeReader::new(Tz::America__New_York, 0);
         for hour in (0..24 * 400).step_by(5) {
             let wall = DateTime::from_timestamp(1_700_000_000 + hour * 3600, 0).unwrap();

@@ -1,29 +1,33 @@
-//! Where nodes stand: from a table (`node,switch,rack`) or from Slurm's topology.conf.
+//! Imports the location of nodes: from a table (`node,switch,rack`) or Slurm's topology.conf.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_events::{Event, SchemaId, v1};
 use tidegate_log::{EventLog, TopicConfig};
-use tidegate_slurm::expand_hosts;
 
 use crate::error::ImportError;
 use crate::outbox::Outbox;
+use tidegate_collect::slurm::read::hosts;
 
-/// More switches above each other than any network has: a tree that goes on is a ring.
+/// More levels of switches than any network has; a deeper tree is a cycle.
 const MAX_DEPTH: usize = 16;
 
-/// Where one node stands, as far as it is told.
+/// Location of one node, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
+    /// Name of the node.
     pub node: String,
+    /// Its rack.
     pub rack: Option<String>,
+    /// The switch that it is connected to.
     pub switch: Option<String>,
-    /// From the lowest up.
+    /// Switches above it, from the lowest up.
     pub switches_above: Vec<String>,
 }
 
-/// Why a file cannot be used.
+/// Invalid topology file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum TopologyError {
     #[error(
         "it names no node; write a table with the columns node, switch and rack, or Slurm's SwitchName=… Nodes=… lines"
@@ -35,10 +39,10 @@ pub enum TopologyError {
     Ring { switch: String },
 }
 
-/// Places of all nodes of a file, by node.
+/// Parses the locations of all nodes of a file, sorted by node.
 ///
 /// # Errors
-/// A line cannot be read, a node is told of twice otherwise, or there is no node.
+/// A line cannot be parsed, a node appears twice, or there is no node.
 pub fn read(text: &str) -> Result<Vec<Place>, TopologyError> {
     let is_slurm = |line: &str| line.get(..11).is_some_and(|head| head.eq_ignore_ascii_case("SwitchName="));
     let places = if text.lines().any(|line| is_slurm(line.trim())) { slurm(text)? } else { table(text)? };
@@ -49,7 +53,7 @@ fn refuse(line: usize, what: impl Into<String>) -> TopologyError {
     TopologyError::Line { line, what: what.into() }
 }
 
-/// A table whose fields hold no comma, as names of nodes, switches and racks do not.
+/// Parses a table. Fields hold no comma, as names of nodes, switches and racks do not.
 fn table(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     let fields = |line: &'_ str| -> Vec<String> {
         line.split(',').map(|field| field.trim().trim_matches('"').to_owned()).collect()
@@ -78,8 +82,8 @@ fn table(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     Ok(places)
 }
 
-/// Reads `SwitchName=s0 Nodes=n[1-4]` and `SwitchName=top Switches=s[0-3]`; other settings of a
-/// line are left out.
+/// Parses `SwitchName=s0 Nodes=n[1-4]` and `SwitchName=top Switches=s[0-3]`; other settings of a
+/// line are ignored.
 fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     let (mut places, mut above) = (BTreeMap::new(), BTreeMap::new());
     for (index, line) in text.lines().enumerate() {
@@ -94,7 +98,7 @@ fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
         let expand = |list: Option<&str>| {
             let mut names = String::new();
             let Some(list) = list else { return Ok(Vec::new()) };
-            expand_hosts(list, &mut names).map_err(|error| refuse(index + 1, error.message))?;
+            hosts(list, &mut names).map_err(|reject| refuse(index + 1, reject.reason))?;
             Ok(names.split(',').map(str::to_owned).collect())
         };
         for node in expand(value("nodes"))? {
@@ -122,20 +126,25 @@ fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
     Ok(places)
 }
 
-/// What became of an import.
+/// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Labeled {
+    /// Nodes in the file.
     pub nodes: usize,
+    /// Distinct switches.
     pub switches: usize,
+    /// Distinct racks.
     pub racks: usize,
+    /// Events appended.
     pub events_written: u64,
+    /// Events that the log already had.
     pub events_already_present: u64,
 }
 
-/// Tells of each node that it stands there from `since_ms` on.
+/// Appends the location of each node from `since_ms` on, ms since the epoch.
 ///
 /// # Errors
-/// The log does not take the events.
+/// The log refuses the events.
 pub fn label(
     places: &[Place],
     cluster: &str,
@@ -201,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said() {
+    fn invalid_files_are_explained() {
         let cases = [
             ("", "names no node"),
             ("node,switch\n", "names no node"),

@@ -1,50 +1,50 @@
-//! From events to tables: pipelines, windows, Delta commits and the catalog that queries see.
+//! The lake: turns the events of a log into tables that SQL queries read.
 //!
-//! Start with [`lake::Lake`] (state and commits), [`plan::Plan`] (which pipeline is computed from
-//! what) and [`runner::Runner`] (reads the log). What a pipeline file may say is in [`pipeline`]
-//! and [`check`].
+//! A [`runner::Runner`] reads the log and feeds a [`lake::Lake`]. The lake runs the pipelines of a
+//! [`pipeline::Plan`] and commits their tables to Delta Lake. Data and progress are in the same
+//! commit, so every event counts exactly once. Queries see a [`catalog::Catalog`]: committed files,
+//! overlaid with rows that are not committed yet.
 //!
-//! This crate does not speak to users: SQL front doors are in `tidegate-server`. It keeps no state
-//! besides its tables.
+//! The lake keeps no state besides its tables. SQL front ends are in `tidegate-server`.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use tidegate_lake::engine::Limits;
+//! use tidegate_lake::lake::{Lake, Sharing};
+//! use tidegate_lake::pipeline::{Plan, shipped};
+//! use tidegate_lake::runner::{Pace, Runner};
+//! use tidegate_log::EventLog;
+//!
+//! async fn catch_up(log: Arc<dyn EventLog>) -> Result<(), Box<dyn std::error::Error>> {
+//!     let plan = Plan::compile(shipped()).await?;
+//!     let root = url::Url::parse("file:///var/lib/tidegate/lake")?;
+//!     let lake = Lake::open(&root, plan, Limits::default(), Sharing::Exclusive).await?;
+//!     let mut runner = Runner::start_alone(log, lake, Pace::default()).await?;
+//!     let progress = runner.catch_up(&mut |_| {}).await?;
+//!     println!("{} records, {} commits", progress.records, progress.commits);
+//!     Ok(())
+//! }
+//! ```
 
-pub mod batch;
-mod carried;
+#![warn(missing_docs)]
+
+mod batch;
 pub mod catalog;
-pub mod check;
 pub mod delta;
+pub mod engine;
 pub mod error;
-pub mod exec;
+mod exec;
 pub mod functions;
-mod gathered;
-pub mod group;
-pub mod histories;
-pub mod intake;
-pub mod kept;
 pub mod lake;
-mod latest;
-mod lazy;
-pub mod level;
-pub mod maintain;
-pub mod memory;
-mod occupancy;
-mod once;
-mod parts;
-pub mod peaks;
+pub mod maintenance;
 pub mod pipeline;
-pub mod plan;
-pub mod position;
-mod prepared;
-mod quantiles;
 pub mod raw;
-pub mod retention;
-mod revision;
 pub mod runner;
-pub mod samples;
-mod seen;
-pub mod shipped;
-mod sorted;
-mod sweep;
+pub mod state;
 pub mod table;
-mod touched;
-pub mod ways;
+pub mod testing;
+mod views;
 pub mod window;

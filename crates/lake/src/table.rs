@@ -1,79 +1,88 @@
-//! What a lake table is: its columns with their meaning, and how it is laid out.
+//! Lake tables: their columns, with documentation, and their layout.
 //!
-//! Columns whose name begins with an underscore carry bookkeeping and are not shown to queries.
+//! Columns whose name begins with an underscore hold bookkeeping. Queries do not see them.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
-/// Log partition that produced the row; also the Delta partition column.
+/// Log partition that produced the row. Delta partition column.
 pub const PARTITION: &str = "_partition";
 /// Offset of the record in its log partition.
 pub const OFFSET: &str = "_offset";
-/// Hash of the key the row belongs to (unit of recomputation), e.g. of (cluster, job_id).
+/// Hash of the row's key, e.g. (cluster, job_id): the unit of recomputation of keyed tables.
 pub const KEY: &str = "_key";
-/// First 8 bytes of the event id; with [`KEY`] it tells duplicates.
+/// First 8 bytes of the event id. Together with [`KEY`] it identifies duplicates.
 pub const EVENT: &str = "_event";
 /// Keyed tables: whether the key may still change. Delta partition column.
 pub const OPEN: &str = "_open";
-/// Window tables: start of the calendar segment (day or month) that is rewritten as one. Delta
-/// partition column.
+/// Windowed tables: start of the calendar segment (hour, day or month) that is rewritten as one.
+/// Delta partition column.
 pub const SEGMENT: &str = "_segment";
-/// Window tables: how often the window was recomputed after it had closed.
+/// Windowed tables: how often the window changed after it had closed.
 pub const REVISION: &str = "_revision";
 
-/// UTC time in microseconds, the one time type of the lake (Delta's TIMESTAMP).
+/// UTC time in microseconds, the only time type of the lake (TIMESTAMP in Delta).
 pub fn timestamp_type() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
 
-/// One documented column.
+/// A documented column.
 #[derive(Debug, Clone)]
 pub struct Column {
+    /// Name of the column.
     pub name: String,
+    /// Type: text, integer, UTC time, or 64-bit float in a view.
     pub data_type: DataType,
-    /// What it holds, with unit.
+    /// What it holds, with its unit.
     pub doc: String,
 }
 
-/// How rows of a table come and go, which decides its layout.
+/// How rows of a table are added and replaced. It decides the table's layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Events as they came: appended, never changed.
+    /// Events as they arrived: appended, never changed.
     Raw,
-    /// As raw, but many rows to an event; those of a file stand in order of device and time.
+    /// As `Raw`, but with many rows per event. Files are sorted by device and time.
     Samples,
-    /// One row per key, replaced as the key's events come in. `_open` rows are rewritten with every
-    /// commit, the others only when a late event reaches a finished key.
+    /// One row per key, replaced when the key gets an event. Rows of open keys are rewritten with
+    /// every commit, others only when a late event reaches a sealed key.
     Keyed,
     /// Rows of event-time windows, rewritten by calendar segment.
     Windowed,
 }
 
-/// How values of a column that stand for parts of a window's rows become the value of all of them.
+/// How the values of a column merge when partial aggregates of one row are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// It names the row: parts with the same values of all such columns belong together.
+pub enum Merge {
+    /// Part of the row's key: partial aggregates with equal keys are combined.
     Key,
+    /// Values are added.
     Sum,
+    /// The least value.
     Min,
+    /// The greatest value.
     Max,
 }
 
 /// A table of the lake.
 #[derive(Debug, Clone)]
 pub struct TableSpec {
+    /// Name of the table.
     pub name: String,
+    /// Version of the table. Each version has a folder of its own.
     pub version: u32,
+    /// What the table holds.
     pub doc: String,
+    /// How rows are added and replaced.
     pub layout: Layout,
     /// Public columns, in order.
     pub columns: Vec<Column>,
-    /// Public columns that together name a row.
+    /// Public columns that together identify a row.
     pub key: Vec<String>,
-    /// Windowed tables that are kept in parts: one for each of `columns`. Several rows of the table
-    /// then have one key, and are put together when it is read. Empty for all other tables.
-    pub parts: Vec<Part>,
+    /// For windowed tables stored as partial aggregates: how each of `columns` merges. Such a table
+    /// holds several rows per key, which are merged when it is read. Empty for all other tables.
+    pub partials: Vec<Merge>,
 }
 
 impl TableSpec {
@@ -100,7 +109,7 @@ impl TableSpec {
         }
     }
 
-    /// Delta partition columns; their values stand in the file's metadata, not in the file.
+    /// Delta partition columns. Their values are in a file's metadata, not in the file.
     pub fn partition_columns(&self) -> &'static [&'static str] {
         match self.layout {
             Layout::Raw | Layout::Samples => &[PARTITION],
@@ -116,8 +125,7 @@ impl TableSpec {
         ))
     }
 
-    /// Everything that stands in a data file: public columns, then bookkeeping that is not a
-    /// partition column.
+    /// The columns of a data file: public columns, then bookkeeping that is not a partition column.
     pub fn file_schema(&self) -> SchemaRef {
         let hidden =
             self.hidden_columns().iter().filter(|(name, _)| !self.partition_columns().contains(name));
@@ -134,4 +142,28 @@ impl TableSpec {
         let hidden = hidden.map(|(name, data_type)| Field::new(*name, data_type.clone(), true));
         Arc::new(Schema::new(public.chain(hidden).collect::<Vec<_>>()))
     }
+}
+
+/// The table of windows that changed after they had closed.
+pub fn window_revisions() -> Arc<TableSpec> {
+    let column = |name: &str, data_type, doc: &str| Column { name: name.into(), data_type, doc: doc.into() };
+    Arc::new(TableSpec {
+        name: "window_revisions".into(),
+        version: 1,
+        doc: "Windows of every windowed table, and how often late events changed them after they had closed."
+            .into(),
+        layout: Layout::Windowed,
+        columns: vec![
+            column("window_start", timestamp_type(), "Start of the window, UTC."),
+            column("pipeline", DataType::Utf8View, "Pipeline, which is also the table."),
+            column(
+                "revision",
+                DataType::Int64,
+                "0 until a late event changed the closed window, then counting; NULL before its first commit.",
+            ),
+            column("row_count", DataType::Int64, "Rows of the window."),
+        ],
+        key: vec!["window_start".into(), "pipeline".into()],
+        partials: Vec::new(),
+    })
 }

@@ -1,19 +1,22 @@
-//! Event-time windows and the calendar segments they are stored in. All values are microseconds
-//! since the epoch, UTC.
+//! Event-time windows, and the calendar segments in which they are stored. All values are
+//! microseconds since the epoch, UTC.
 
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Datelike, Months, NaiveDate, Utc};
 
+/// Microseconds per millisecond.
 pub const MICROS_PER_MS: i64 = 1_000;
+/// Microseconds per hour.
 pub const MICROS_PER_HOUR: i64 = 3_600_000_000;
+/// Microseconds per day.
 pub const MICROS_PER_DAY: i64 = 86_400_000_000;
 
-/// A stretch of time, both ends in it, µs.
+/// A time span, both ends included, µs.
 pub type Span = (i64, i64);
 
-/// Spans in order, those that meet or overlap put together; `gap` apart they count as meeting.
-pub fn merged(mut spans: Vec<Span>, gap: i64) -> Vec<Span> {
+/// Sorts spans and merges those that overlap or are at most `gap` apart.
+pub fn merge_spans(mut spans: Vec<Span>, gap: i64) -> Vec<Span> {
     spans.sort_unstable();
     let mut out: Vec<Span> = Vec::new();
     for (from, to) in spans {
@@ -30,30 +33,33 @@ pub fn floor_to(time: i64, width: i64) -> i64 {
     time - time.rem_euclid(width)
 }
 
-/// The stretch of time whose windows are recomputed and rewritten together.
+/// A calendar segment: the windows in it are recomputed and rewritten together.
 ///
-/// Larger segments mean fewer files; smaller ones mean less work when a late event touches one
+/// Larger segments mean fewer files. Smaller ones mean less work when a late event changes one
 /// window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
+    /// One hour, UTC.
     Hour,
+    /// One day, UTC.
     Day,
+    /// One month, UTC.
     Month,
 }
 
 impl Segment {
-    /// Windows up to an hour are kept by day, longer ones by month.
+    /// Segment for windowed tables: a day for windows up to an hour, a month for longer ones.
     pub fn for_width_ms(width_ms: i64) -> Self {
         if width_ms <= 3_600_000 { Self::Day } else { Self::Month }
     }
 
-    /// Windows of several topics are computed anew where they are touched, and many rows to a
-    /// minute: those below an hour are kept by hour.
+    /// Segment for joined tables. They have many rows per minute and are recomputed wherever a span
+    /// was invalidated, so windows below an hour are stored by hour.
     pub fn for_joined_width_ms(width_ms: i64) -> Self {
         if width_ms < 3_600_000 { Self::Hour } else { Self::for_width_ms(width_ms) }
     }
 
-    /// Start of the segment that holds `time`.
+    /// Start of the segment that contains `time`.
     pub fn start(self, time: i64) -> i64 {
         match self {
             Self::Hour => floor_to(time, MICROS_PER_HOUR),
@@ -62,7 +68,7 @@ impl Segment {
         }
     }
 
-    /// Start of the segment after the one that begins at `start`.
+    /// Start of the segment after the one that starts at `start`.
     pub fn next(self, start: i64) -> i64 {
         match self {
             Self::Hour => start + MICROS_PER_HOUR,
@@ -71,8 +77,8 @@ impl Segment {
         }
     }
 
-    /// Name of the segment that begins at `start`, as it stands in file paths: its first day, and
-    /// hour.
+    /// Name of the segment that starts at `start`, as used in file paths: its first day, and for an
+    /// hour its hour.
     pub fn name(self, start: i64) -> String {
         let day = date_of(start).format("%Y-%m-%d");
         match self {
@@ -88,7 +94,7 @@ impl Segment {
         Some(day + hour.parse::<i64>().ok()? * MICROS_PER_HOUR)
     }
 
-    /// Adds every segment that `[from, to]` touches.
+    /// Adds every segment that overlaps `[from, to]`.
     pub fn mark(self, from: i64, to: i64, into: &mut BTreeSet<i64>) {
         let mut start = self.start(from);
         while start <= to {
@@ -98,7 +104,7 @@ impl Segment {
     }
 }
 
-/// Joins neighbouring segments to runs `[low, high)`, so that each run is one query.
+/// Joins neighbouring segments into runs `[low, high)`, so that each run is one query.
 pub fn runs(segment: Segment, starts: &BTreeSet<i64>) -> Vec<(i64, i64)> {
     let mut runs: Vec<(i64, i64)> = Vec::new();
     for &start in starts {
@@ -147,8 +153,8 @@ mod tests {
 
     #[test]
     fn spans_that_meet_are_one() {
-        assert_eq!(merged(vec![(5, 7), (0, 2), (3, 4), (6, 9), (20, 21)], 1), [(0, 9), (20, 21)]);
-        assert_eq!(merged(vec![(i64::MIN, 3), (4, 4)], 0), [(i64::MIN, 3), (4, 4)]);
+        assert_eq!(merge_spans(vec![(5, 7), (0, 2), (3, 4), (6, 9), (20, 21)], 1), [(0, 9), (20, 21)]);
+        assert_eq!(merge_spans(vec![(i64::MIN, 3), (4, 4)], 0), [(i64::MIN, 3), (4, 4)]);
     }
 
     #[test]

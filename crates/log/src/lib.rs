@@ -17,6 +17,7 @@ mod error;
 pub mod fault;
 mod kafka;
 mod partition;
+pub mod tail;
 pub mod wire;
 mod written;
 

@@ -1,4 +1,4 @@
-//! The log that a command sends to.
+//! The log that a command delivers to: `--log` and its options.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_collect::agent::Connect;
-use tidegate_collect::outlet::{HttpLog, LogOutlet, Outlet};
+use tidegate_collect::log_sink::{DirectLogSink, HttpLogSink, LogSink};
 use tidegate_log::{DataDir, KafkaLog, KafkaOptions, KafkaUrl, LogError};
 
-use crate::CommandError;
+use crate::error::CommandError;
 
-/// Partitions of a topic that is created on Kafka, as by the other commands.
+/// Partitions of a topic created on Kafka, the same as for the other commands.
 const PARTITIONS_ON_KAFKA: u32 = 8;
-/// How long Kafka may take for an append before it is tried again later; the spool holds what
-/// waits.
+/// Timeout of an append to Kafka. It is retried later; records wait in the spool.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where the log is.
+/// Address of a log.
 #[derive(Debug, Clone)]
 pub enum Destination {
+    /// A Kafka cluster.
     Kafka(KafkaUrl),
-    /// A `tidegate up --ingest`.
+    /// The server of a `tidegate up --ingest`.
     Http(String),
-    /// The log in a data folder of this machine, which nobody else has open meanwhile.
+    /// A data folder on this machine, which nobody else may have open.
     Folder(PathBuf),
 }
 
@@ -65,7 +65,7 @@ fn http(text: &str) -> Result<String, String> {
     Ok(text.trim_end_matches('/').into())
 }
 
-/// Which log a command sends to, and how it is let in.
+/// Log and credentials of a command.
 #[derive(Debug, Clone, Args)]
 pub struct DestinationArgs {
     /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX], http://HOST:PORT of a `tidegate up
@@ -89,8 +89,8 @@ pub struct DestinationArgs {
 }
 
 impl DestinationArgs {
-    /// How the log is opened, when it can be reached. What can be known to be wrong now is an error
-    /// now.
+    /// Returns how to open the log once it can be reached. Errors that can be known now are
+    /// returned now.
     pub fn connect(&self) -> Result<Connect, CommandError> {
         let log = self.log.as_ref().ok_or(
             "no log is named; give --log kafka://HOST:PORT, --log http://HOST:PORT of a `tidegate up --ingest`, or a folder",
@@ -100,18 +100,18 @@ impl DestinationArgs {
                 let options = self.kafka(url)?;
                 Box::new(move || {
                     let log = KafkaLog::open(options.clone())?;
-                    Ok(Box::new(LogOutlet::new(Arc::new(log), PARTITIONS_ON_KAFKA)) as Box<dyn Outlet>)
+                    Ok(Box::new(DirectLogSink::new(Arc::new(log), PARTITIONS_ON_KAFKA)) as Box<dyn LogSink>)
                 })
             }
             Destination::Http(url) => {
                 let (url, token) = (url.clone(), self.token()?);
-                Box::new(move || Ok(Box::new(HttpLog::new(&url, token.as_deref())) as Box<dyn Outlet>))
+                Box::new(move || Ok(Box::new(HttpLogSink::new(&url, token.as_deref())) as Box<dyn LogSink>))
             }
             Destination::Folder(folder) => {
                 let folder = folder.clone();
                 Box::new(move || {
-                    let outlet = LogOutlet::of_folder(DataDir::open(&folder)?)?;
-                    Ok(Box::new(outlet) as Box<dyn Outlet>)
+                    let log_sink = DirectLogSink::of_folder(DataDir::open(&folder)?)?;
+                    Ok(Box::new(log_sink) as Box<dyn LogSink>)
                 })
             }
         })
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn destinations_are_told_apart() {
+    fn destinations_are_recognised() {
         assert!(matches!("kafka://k:9092/gpu".parse(), Ok(Destination::Kafka(_))));
         assert!(matches!("http://h:8428/".parse(), Ok(Destination::Http(url)) if url == "http://h:8428"));
         assert!(matches!("some/folder".parse(), Ok(Destination::Folder(_))));

@@ -1,7 +1,24 @@
-//! The commands of nodes: `agent`, `watch`, `event`, `doctor`. `tidegate-node` is a program of them
-//! alone; `tidegate` has them too.
+//! The commands that run on nodes and beside schedulers: `agent`, `watch`, `event`, `doctor`.
+//!
+//! `tidegate-node` is a small program of these commands alone; `tidegate` includes them too. They
+//! link neither Arrow nor the query engine.
+//!
+//! ```no_run
+//! use clap::Parser;
+//! use tidegate_node::{Command, LevelFilter, init_logging};
+//!
+//! #[derive(Parser)]
+//! struct Cli {
+//!     #[command(subcommand)]
+//!     command: Command,
+//! }
+//!
+//! init_logging(LevelFilter::INFO);
+//! let status: std::process::ExitCode = Cli::parse().command.run();
+//! ```
 
-use std::error::Error;
+#![warn(missing_docs)]
+
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -13,27 +30,29 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod commands;
 mod destination;
+mod error;
 mod sources;
 mod units;
 
 pub use commands::{agent, doctor, event, watch};
 pub use destination::{Destination, DestinationArgs};
+pub use error::{CommandError, CommandResult, chain};
 
-/// Any failure of a command; printed with its causes, once.
-pub type CommandError = Box<dyn Error + Send + Sync>;
-pub type CommandResult = Result<ExitCode, CommandError>;
-
-/// The commands.
+/// The commands. A variant's text is its `--help`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Collect metrics and events of this node's GPUs
     Agent(Box<agent::AgentArgs>),
+    /// Watch a scheduler
     Watch(watch::WatchArgs),
+    /// Report to the agent of this node, as a prolog does
     Event(event::EventArgs),
+    /// Check what works on this node and what does not
     Doctor(doctor::DoctorArgs),
 }
 
 impl Command {
-    /// Runs the command and prints its failure: status 1 then.
+    /// Runs the command. A failure is printed and gives status 1.
     pub fn run(self) -> ExitCode {
         let result = match self {
             Self::Agent(args) => agent::run(*args),
@@ -47,32 +66,19 @@ impl Command {
         })
     }
 
-    /// Whether what it prints says everything, so that log lines about the same are left out.
+    /// Whether its output covers everything, so that log lines would repeat it.
     pub fn reports(&self) -> bool {
         matches!(self, Self::Doctor(_))
     }
 }
 
-/// Log lines go to stderr; RUST_LOG chooses which, as in `warn,tidegate=info`. Without the patterns
-/// in names and fields that other programs take, whose engine is a third of a small program.
+/// Sends log lines to stderr, filtered by RUST_LOG as in `warn,tidegate=info`. Patterns in names
+/// and fields, which other programs accept, are not supported: their engine would be a third of a
+/// small program.
 pub fn init_logging(least: LevelFilter) {
     let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse::<Targets>().ok());
     let usual = || Targets::new().with_default(least.min(LevelFilter::WARN)).with_target("tidegate", least);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let lines = lines.with_ansi(std::io::stderr().is_terminal());
     tracing_subscriber::registry().with(lines.with_filter(asked.unwrap_or_else(usual))).init();
-}
-
-/// The error and its causes on one line, none said twice.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }

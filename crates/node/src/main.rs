@@ -1,12 +1,11 @@
-//! `tidegate-node`: the commands that run on nodes and beside schedulers, as a small program of
-//! their own.
+//! `tidegate-node`: the commands for nodes and schedulers as a small program.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use tidegate_node::{Command, LevelFilter};
 
-/// What Tidegate runs on nodes and beside schedulers
+/// Collectors for GPU nodes and schedulers
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-node", version)]
 struct Cli {

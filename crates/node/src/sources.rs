@@ -1,4 +1,4 @@
-//! What runs in an agent beside its core: the sources, and the local way in.
+//! The agent's sources and receiver: what runs beside its core.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::demo::{self, DemoOptions, DemoSource};
 use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds};
-use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
+use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 
 use tidegate_collect::Sink;
 
-use crate::CommandError;
+use crate::error::CommandError;
 
-/// Where values come from.
+/// Source of GPU readings.
 #[derive(Debug, Clone)]
 pub enum Source {
     Nvml { lib_path: Option<PathBuf>, kernel_log: Option<PathBuf>, interval: Duration },
@@ -26,7 +26,7 @@ pub enum Source {
     Demo { interval: Duration },
 }
 
-/// What is to run.
+/// What to start.
 #[derive(Debug, Clone)]
 pub struct SourceOptions {
     pub node: String,
@@ -34,20 +34,20 @@ pub struct SourceOptions {
     pub socket: Option<PathBuf>,
     pub socket_group: Option<String>,
     pub listen: Option<SocketAddr>,
-    /// Users beside root that may tell of holds.
+    /// Users beside root that may report holds.
     pub event_uids: Vec<u32>,
-    /// The kubelet's socket, where this is a node of Kubernetes.
+    /// The kubelet's socket, on a Kubernetes node.
     pub kubelet: Option<PathBuf>,
-    /// Folder of the spool, where sources keep what they must know after a restart.
+    /// Folder of the spool, where sources also keep their checkpoints.
     pub state: PathBuf,
 }
 
-/// What runs; dropping it ends it.
+/// Running sources and receiver. Dropping it stops them.
 #[derive(Debug)]
 pub struct Sources {
     parts: Arc<Parts>,
-    /// Ends first, for it asks the others.
-    _inlet: Option<Inlet>,
+    /// Declared before the others: it ends first, because its status queries them.
+    _receiver: Option<Receiver>,
 }
 
 #[derive(Debug)]
@@ -66,10 +66,10 @@ enum Values {
 
 impl Sources {
     pub fn start(options: &SourceOptions, agent: &Arc<Agent>) -> Result<Self, CommandError> {
-        // Which job of Slurm holds which GPU; where there is no Slurm it has nothing to do.
-        let account = HoldOptions::new(options.node.clone(), options.state.join("holds.json"));
-        let holds = Arc::new(NodeHolds::new(account, agent.sink())?);
-        // It writes into readings whose the processes are.
+        // Tracks which Slurm job holds which GPU; without Slurm it has nothing to do.
+        let hold_options = HoldOptions::new(options.node.clone(), options.state.join("holds.json"));
+        let holds = Arc::new(NodeHolds::new(hold_options, agent.sink())?);
+        // It adds job ids to the processes of readings, so readings pass through it.
         let sink: Arc<dyn Sink> = holds.clone();
         let values = match &options.source {
             Source::Nvml { lib_path, kernel_log, interval } => {
@@ -91,36 +91,36 @@ impl Sources {
         let kube = options.kubelet.clone().map(|socket| pods(socket, options, agent)).transpose()?;
         let watch = HoldWatch::start(Arc::clone(&holds))?;
         let parts = Arc::new(Parts { values, kube, _watch: watch });
-        let inlet = Self::inlet(options, agent, &parts, holds)?;
-        Ok(Self { parts, _inlet: inlet })
+        let receiver = Self::receiver(options, agent, &parts, holds)?;
+        Ok(Self { parts, _receiver: receiver })
     }
 
-    fn inlet(
+    fn receiver(
         options: &SourceOptions,
         agent: &Arc<Agent>,
         parts: &Arc<Parts>,
         holds: Arc<NodeHolds>,
-    ) -> Result<Option<Inlet>, CommandError> {
+    ) -> Result<Option<Receiver>, CommandError> {
         if options.socket.is_none() && options.listen.is_none() {
             return Ok(None);
         }
         let (for_status, of) = (Arc::clone(agent), Arc::clone(parts));
-        let told = InletParts {
+        let receiver_parts = ReceiverParts {
             sink: agent.sink(),
             holds: Some(holds),
             status: Arc::new(move || status(&for_status.stats(), &of)),
         };
-        let listen = InletOptions {
+        let listen = ReceiverOptions {
             socket: options.socket.clone(),
             group: options.socket_group.clone(),
             tcp: options.listen,
             event_uids: options.event_uids.clone(),
-            ..InletOptions::new(options.node.clone())
+            ..ReceiverOptions::new(options.node.clone())
         };
-        Ok(Some(Inlet::start(listen, told)?))
+        Ok(Some(Receiver::start(listen, receiver_parts)?))
     }
 
-    /// Version of the GPU driver, where it is known.
+    /// Version of the GPU driver, if known.
     pub fn driver_version(&self) -> Option<String> {
         match &self.parts.values {
             Values::Nvml(nvml) => nvml.status().driver_version,
@@ -129,13 +129,13 @@ impl Sources {
     }
 }
 
-/// Asks the kubelet which pod holds which GPU.
+/// Starts to poll the kubelet for the holds of pods.
 fn pods(socket: PathBuf, options: &SourceOptions, agent: &Agent) -> Result<KubeWatch, CommandError> {
     let tracker = Tracker::new(options.node.clone(), options.state.join("pods.json"), agent.sink())?;
     Ok(KubeWatch::start(KubeOptions { socket, ..KubeOptions::default() }, Arc::new(tracker))?)
 }
 
-/// As `GET /v1/status` of the socket tells it.
+/// The answer of `GET /v1/status`.
 fn status(agent: &AgentStats, parts: &Parts) -> Value {
     let source = match &parts.values {
         Values::Nvml(nvml) => {

@@ -1,4 +1,4 @@
-//! Times and sizes as a command line has them.
+//! Parses durations and sizes of the command line.
 
 use std::time::Duration;
 

@@ -315,7 +315,7 @@ impl ScalarUDFImpl for Both {
 #[cfg(test)]
 mod tests {
     use tidegate_lake::catalog::Catalog;
-    use tidegate_lake::lake::CatalogSource;
+    use tidegate_lake::catalog::CatalogSource;
 
     use crate::{Encoded, Format, Overrides, QueryError, QueryLimits, QueryService};
 

@@ -24,7 +24,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::WindowAggExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt};
-use tidegate_lake::memory::{Gauge, QueryPool};
+use tidegate_lake::engine::memory::{Gauge, QueryPool};
 
 use crate::wide;
 
@@ -310,7 +310,7 @@ impl Stream for MeteredStream {
         if let (Role::Worked(claims), Poll::Ready(_)) = (&self.role, &stepped) {
             claims.release(self.partition);
         }
-        let worked = self.meter.queries().map_or(Ok(()), |pool| pool.worked(allocated()));
+        let worked = self.meter.queries().map_or(Ok(()), |pool| pool.record_allocation(allocated()));
         let stepped = match (worked, stepped) {
             (Err(e), Poll::Ready(_) | Poll::Pending) => Poll::Ready(Some(Err(e))),
             (Ok(()), stepped) => stepped,

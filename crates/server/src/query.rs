@@ -16,11 +16,11 @@ use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use futures::StreamExt;
 use tidegate_lake::catalog::Catalog;
-use tidegate_lake::exec::{self, Limits};
-use tidegate_lake::kept::{Held, Watch};
-use tidegate_lake::lake::CatalogSource;
-use tidegate_lake::level;
-use tidegate_lake::memory::Gauge;
+use tidegate_lake::catalog::CatalogSource;
+use tidegate_lake::catalog::rollup;
+use tidegate_lake::engine::memory::Gauge;
+use tidegate_lake::engine::view_cache::{QueryGuard, QueryViews};
+use tidegate_lake::engine::{self, Limits};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -124,7 +124,7 @@ impl QueryService {
             .enable_all()
             .build()
             .map_err(|e| QueryError::Internal(format!("start query threads: {e}")))?;
-        let memory = exec::measured_runtime(engine_limits(limits), meter::gauge())
+        let memory = engine::measured_runtime(engine_limits(limits), meter::gauge())
             .map_err(|e| QueryError::Internal(e.to_string()))?;
         let slots = Arc::new(Semaphore::new(limits.concurrent.max(1)));
         let handle = threads.handle().clone();
@@ -311,7 +311,7 @@ async fn start(
     let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
     let statement = only_statement(sql, explain)?;
     let step_bytes = engine.limits.step_bytes();
-    let ctx = exec::session(&engine.memory, engine_limits(engine.limits));
+    let ctx = engine::session(&engine.memory, engine_limits(engine.limits));
     catalog.register(&ctx).map_err(|e| QueryError::Internal(e.to_string()))?;
     let bounds = Arc::new(Bounds { step_bytes });
     ctx.state_ref().write().register_function_rewrite(bounds).map_err(explain)?;
@@ -319,7 +319,7 @@ async fn start(
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     read_only.verify_plan(&plan).map_err(explain)?;
-    let plan = level::from_widest(&ctx, catalog, plan).map_err(explain)?;
+    let plan = rollup::rewrite_onto_rollups(&ctx, catalog, plan).map_err(explain)?;
     let plan = ctx.state().optimize(&plan).map_err(explain)?;
     let batch_rows = wide::batch_rows(&plan, step_bytes).map_err(explain)?.min(rows_at_a_time);
     let meter = Meter { pool: Arc::clone(&engine.memory.memory_pool), step_bytes, batch_rows };
@@ -329,11 +329,11 @@ async fn start(
         let mut state = state.write();
         let rows = ConfigNonZeroUsize::try_new(batch_rows).map_err(explain)?;
         state.config_mut().options_mut().execution.batch_size = rows;
-        state.config_mut().set_extension(Arc::new(Held::watched(watching.clone())));
+        state.config_mut().set_extension(Arc::new(QueryViews::guarded(watching.clone())));
     }
     let state = ctx.state();
     let plan = state.query_planner().create_physical_plan(&plan, &state).await;
-    let plan = plan.and_then(|plan| watching.over(plan)).map_err(explain)?;
+    let plan = plan.and_then(|plan| watching.guard(plan)).map_err(explain)?;
     execute_stream(plan, ctx.task_ctx()).map_err(explain)
 }
 
@@ -366,8 +366,8 @@ struct Watching {
     stop: Stop,
 }
 
-impl Watch for Watching {
-    fn over(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+impl QueryGuard for Watching {
+    fn guard(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
         self.meter.apply(self.stop.apply(plan)?)
     }
 }

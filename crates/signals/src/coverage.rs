@@ -7,12 +7,11 @@ use tidegate_events::Event;
 use tidegate_events::v1::{self, CoverageState, ForecastReach, SeriesKind};
 use tidegate_insight::forecast::{Coverage, CoverageWatch, Drift, Held, LEVELS, Reach};
 
-use super::{Publication, envelope, ppm, source};
+use crate::publication::{Publication, envelope, ppm, producer_name};
+use crate::time::{DAY_US, HOUR_US};
 
-const HOUR_US: i64 = 3_600_000_000;
-const DAY_US: i64 = 24 * HOUR_US;
 /// Scores before it is said that bounds hold.
-const ENOUGH: u64 = 20;
+const MIN_SCORES: u64 = 20;
 
 /// Bounds of one hour, thousandths of a GPU.
 #[derive(Debug, Clone, Copy)]
@@ -25,28 +24,28 @@ struct Bounds {
 
 /// What is said of one reach of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Standing {
+pub struct CoverageReport {
     pub coverage: Coverage,
     pub since_us: i64,
 }
 
 /// The forecasts of one series that were issued.
 #[derive(Debug, Clone)]
-pub struct Issued {
+pub struct IssuedForecasts {
     watch: CoverageWatch,
     /// Those whose hour is not over, by its start.
     open: BTreeMap<i64, Vec<Bounds>>,
     /// What was said last, and since when it is so.
-    said: BTreeMap<Reach, (Drift, i64)>,
+    published: BTreeMap<Reach, (Drift, i64)>,
 }
 
-impl Issued {
+impl IssuedForecasts {
     /// None yet; they will be issued every `every_hours` for each of `horizons`.
     pub fn new(every_hours: usize, horizons: &[usize]) -> Self {
         Self {
             watch: CoverageWatch::new(24, every_hours, horizons),
             open: BTreeMap::new(),
-            said: BTreeMap::new(),
+            published: BTreeMap::new(),
         }
     }
 
@@ -65,7 +64,7 @@ impl Issued {
     /// The hour from `start_us` on is over; `None`: nobody knows its demand whole. Tells what is to
     /// be said of how bounds hold: what changed, and at midnight how everything stands, so that
     /// whoever reads it knows that it is still looked at.
-    pub fn hour_is_over(&mut self, start_us: i64, truth_milli: Option<u64>) -> Vec<Standing> {
+    pub fn close_hour(&mut self, start_us: i64, truth_milli: Option<u64>) -> Vec<CoverageReport> {
         // Hours of before the series began anew are not asked for any more.
         let later = self.open.split_off(&(start_us + 1));
         let mut bounds = std::mem::replace(&mut self.open, later).remove(&start_us).unwrap_or_default();
@@ -79,15 +78,15 @@ impl Issued {
         let now_us = start_us + HOUR_US;
         let mut said = Vec::new();
         for coverage in self.watch.coverage() {
-            let before = self.said.get(&coverage.reach).copied();
-            if coverage.drift == Drift::None && before.is_none() && coverage.scores < ENOUGH {
+            let before = self.published.get(&coverage.reach).copied();
+            if coverage.drift == Drift::None && before.is_none() && coverage.scores < MIN_SCORES {
                 continue;
             }
             let since_us = before.filter(|(drift, _)| *drift == coverage.drift).map(|(_, since_us)| since_us);
             if since_us.is_none() || now_us.rem_euclid(DAY_US) == 0 {
                 let since_us = since_us.unwrap_or(now_us);
-                self.said.insert(coverage.reach, (coverage.drift, since_us));
-                said.push(Standing { coverage, since_us });
+                self.published.insert(coverage.reach, (coverage.drift, since_us));
+                said.push(CoverageReport { coverage, since_us });
             }
         }
         said
@@ -101,9 +100,9 @@ pub fn publication(
     (kind, name): (SeriesKind, &str),
     model: &str,
     at_us: i64,
-    standing: Standing,
+    standing: CoverageReport,
 ) -> Publication {
-    let Standing { coverage, since_us } = standing;
+    let CoverageReport { coverage, since_us } = standing;
     let reach = match coverage.reach {
         Reach::Step => ForecastReach::NextStep,
         Reach::Day => ForecastReach::WithinDay,
@@ -118,7 +117,7 @@ pub fn publication(
     };
     let about =
         [model, cluster, "COVERAGE", kind.as_str_name(), name, reach.as_str_name(), &at_us.to_string()];
-    let source = source(&about);
+    let source = producer_name(&about);
     let signal = v1::CoverageSignal {
         envelope: envelope(cluster, &source, at_us, 0),
         kind: kind.into(),
@@ -147,12 +146,12 @@ mod tests {
 
     /// One forecast an hour ahead for each hour; hours are numbered from a midnight on. Tells at
     /// which hour's end what was said.
-    fn feed(issued: &mut Issued, hours: std::ops::Range<i64>, truth: u64) -> Vec<(i64, Drift, i64)> {
+    fn feed(issued: &mut IssuedForecasts, hours: std::ops::Range<i64>, truth: u64) -> Vec<(i64, Drift, i64)> {
         let mut out = Vec::new();
         for hour in hours {
             let start_us = DAY0_US + hour * HOUR_US;
             issued.add(start_us, 1, &row());
-            for said in issued.hour_is_over(start_us, Some(truth)) {
+            for said in issued.close_hour(start_us, Some(truth)) {
                 out.push((hour + 1, said.coverage.drift, (said.since_us - DAY0_US) / HOUR_US));
             }
         }
@@ -161,7 +160,7 @@ mod tests {
 
     #[test]
     fn that_bounds_hold_is_said_once_and_once_a_day() {
-        let mut issued = Issued::new(1, &[1]);
+        let mut issued = IssuedForecasts::new(1, &[1]);
         // 20 scores are enough, and the day is over after the 24th. One in five is outside, below
         // 0.1: as promised.
         let mut said = feed(&mut issued, 0..19, 5_000);
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn drift_is_said_when_it_begins_and_when_it_is_over() {
-        let mut issued = Issued::new(1, &[1]);
+        let mut issued = IssuedForecasts::new(1, &[1]);
         // Above 0.95 each hour: ln(0.15 / 0.05) = 1.0986 a score, 6.908 are passed by the seventh;
         // said again at midnight.
         assert_eq!(feed(&mut issued, 0..24, 9_501), [(7, Drift::TooLow, 7), (24, Drift::TooLow, 7)]);
@@ -198,13 +197,13 @@ mod tests {
 
     #[test]
     fn an_hour_nobody_knows_whole_is_no_score() {
-        let mut issued = Issued::new(1, &[1]);
+        let mut issued = IssuedForecasts::new(1, &[1]);
         issued.add(DAY0_US, 1, &row());
-        assert_eq!(issued.hour_is_over(DAY0_US, None), []);
+        assert_eq!(issued.close_hour(DAY0_US, None), []);
         assert_eq!(issued.watch.coverage(), []);
         // Nor is one that was never asked for; it does not wait for ever.
         issued.add(DAY0_US, 1, &row());
-        issued.hour_is_over(DAY0_US + 5 * HOUR_US, Some(1));
+        issued.close_hour(DAY0_US + 5 * HOUR_US, Some(1));
         assert!(issued.open.is_empty());
     }
 }

@@ -9,15 +9,18 @@
 //! (`slow`). Of one size, windows fade with time, so that a family that was made faster is
 //! believed.
 
-mod slow;
+mod slow_periods;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidegate_events::{Event, JobFamily, v1};
 use tidegate_insight::advice::scaling::{Curve, Form, Observations, Size};
 
-use super::{Publication, US_PER_S, envelope, source};
-use slow::{KNOWN_US, Slow};
+use crate::publication::{Publication, envelope, producer_name};
+use crate::time::{DAY_US, US_PER_S};
+use slow_periods::{HINDSIGHT_US, SlowPeriods};
+use window::{ClosedWindow, Window};
 
 /// Version of the fit, part of what is said.
 const MODEL: &str = "scaling-2";
@@ -25,52 +28,26 @@ const MODEL: &str = "scaling-2";
 const WINDOW_STEPS: usize = 100;
 /// Windows of a family after which it is looked at again and again, where the last doubling was
 /// long ago.
-const LOOKED_AT_EVERY: u64 = 64;
+const REFIT_WINDOWS: u64 = 64;
 /// … and a window that comes so long after the last look.
-const LOOKED_AT_AFTER_US: i64 = 86_400 * US_PER_S;
+const REFIT_INTERVAL_US: i64 = DAY_US;
 /// Time after which a window counts for half. Of a family that was made faster nine tenths are
 /// believed after log2 10 x 2 = 6.6 days, and one odd day among steady ones is less than a third of
 /// the truth (1 - 2^-0.5 = 0.29). Windows are hundreds a day, so their noise is not what asks for
 /// more.
-const HALF_LIFE_US: i64 = 2 * 86_400 * US_PER_S;
+const HALF_LIFE_US: i64 = 2 * DAY_US;
 /// A rate that changed by less is not said again, as a share.
-const CHANGE: f64 = 0.01;
+const MIN_RATE_CHANGE: f64 = 0.01;
 /// Sizes kept of a family, families and jobs of a cluster. Further sizes are not learned; of
 /// families and jobs the one that was silent longest goes.
-const MOST_SIZES: usize = 24;
-const MOST_FAMILIES: usize = 1_024;
-const MOST_JOBS: usize = 4_096;
+const MAX_SIZES: usize = 24;
+const MAX_FAMILIES: usize = 1_024;
+const MAX_JOBS: usize = 4_096;
 /// Most GPUs that are spoken of, and nodes that are told apart.
-const MOST_GPUS: u32 = 1 << 16;
+const MAX_GPUS: u32 = 1 << 16;
 /// A window waits so long: until what is counted against it was said, whatever the order in which
 /// jobs' signals and steps are used.
-const RIPE_US: i64 = KNOWN_US + 30 * US_PER_S;
-/// GPUs of a node, where neither reports nor the allocation name nodes.
-const USUAL_NODE_GPUS: u32 = 8;
-
-/// Steps of a job at one size.
-#[derive(Debug, Clone)]
-struct Window {
-    world: u32,
-    /// Longest duration of each step, µs, without checkpoints.
-    steps: BTreeMap<u64, u64>,
-    reports: u64,
-    tokens: u128,
-    tells_tokens: bool,
-    nodes: BTreeSet<String>,
-    /// From the begin of its first step to the end of its last, µs since 1970.
-    span_us: Option<(i64, i64)>,
-}
-
-/// A window that is whole. It waits until it is known whether the job was slow.
-#[derive(Debug, Clone)]
-struct Whole {
-    size: Size,
-    median_s: f64,
-    steps: u64,
-    tells_tokens: bool,
-    span_us: (i64, i64),
-}
+const SETTLE_US: i64 = HINDSIGHT_US + 30 * US_PER_S;
 
 #[derive(Debug, Clone)]
 struct Run {
@@ -78,8 +55,8 @@ struct Run {
     /// Nodes of the allocation; 0: not told.
     hosts: u32,
     window: Option<Window>,
-    whole: VecDeque<Whole>,
-    slow: Slow,
+    closed: VecDeque<ClosedWindow>,
+    slow: SlowPeriods,
     newest_us: i64,
 }
 
@@ -89,9 +66,9 @@ struct Family {
     /// By size: steps, and when the last of them were.
     steps: BTreeMap<Size, (u64, i64)>,
     windows: u64,
-    looked_us: i64,
+    fitted_us: i64,
     /// What was said: rate by GPUs.
-    said: BTreeMap<u32, u64>,
+    published: BTreeMap<u32, u64>,
     newest_us: i64,
 }
 
@@ -112,7 +89,7 @@ impl Curves {
 
     /// Takes what an event of a job tells of what it is, and on how many nodes it runs (0: not
     /// told).
-    pub fn job(&mut self, job_id: &str, family: &JobFamily, hosts: u32, at_us: i64) {
+    pub fn observe_job(&mut self, job_id: &str, family: &JobFamily, hosts: u32, at_us: i64) {
         let run = self.run(job_id, at_us);
         run.family.merge(family);
         if hosts > 0 && hosts != run.hosts {
@@ -121,23 +98,23 @@ impl Curves {
     }
 
     /// The job is over at `at_us`.
-    pub fn ended(&mut self, job_id: &str, at_us: i64) {
+    pub fn job_ended(&mut self, job_id: &str, at_us: i64) {
         let Some(mut run) = self.runs.remove(job_id) else { return };
-        for whole in std::mem::take(&mut run.whole) {
-            self.close(job_id, &run, &whole, at_us);
+        for whole in std::mem::take(&mut run.closed) {
+            self.learn_window(job_id, &run, &whole, at_us);
         }
     }
 
     /// Takes what is said of a slow part of a job.
-    pub fn slowed(&mut self, signal: &v1::StragglerSignal) {
+    pub fn observe_straggler(&mut self, signal: &v1::StragglerSignal) {
         if let Some(run) = self.runs.get_mut(&signal.job_id) {
-            run.slow.told(signal);
+            run.slow.observe(signal);
         }
     }
 
     /// Takes one rank's report of a step that ended at `end_us`.
-    pub fn step(&mut self, report: &v1::StepReport, end_us: i64) {
-        let Some(world) = report.world_size.filter(|world| (1..=MOST_GPUS).contains(world)) else { return };
+    pub fn observe_step(&mut self, report: &v1::StepReport, end_us: i64) {
+        let Some(world) = report.world_size.filter(|world| (1..=MAX_GPUS).contains(world)) else { return };
         let pauses = report.checkpoint_us.unwrap_or(0).saturating_add(report.restore_us.unwrap_or(0));
         let took_us = report.duration_us.saturating_sub(pauses);
         if took_us == 0 {
@@ -150,14 +127,14 @@ impl Curves {
             .then(|| std::mem::replace(&mut window, Window::new(world)));
         window.take(report, took_us, end_us);
         run.window = Some(window);
-        run.whole.extend(whole.and_then(|window| window.whole(run.hosts)));
-        let is_ripe = |whole: &Whole| end_us.saturating_sub(whole.span_us.1) >= RIPE_US;
-        if !run.whole.front().is_some_and(is_ripe) {
+        run.closed.extend(whole.and_then(|window| window.closed(run.hosts)));
+        let is_ripe = |whole: &ClosedWindow| end_us.saturating_sub(whole.span_us.1) >= SETTLE_US;
+        if !run.closed.front().is_some_and(is_ripe) {
             return;
         }
         let Some(mut run) = self.runs.remove(&report.job_id) else { return };
-        while let Some(whole) = run.whole.pop_front_if(|whole| is_ripe(whole)) {
-            self.close(&report.job_id, &run, &whole, end_us);
+        while let Some(whole) = run.closed.pop_front_if(|whole| is_ripe(whole)) {
+            self.learn_window(&report.job_id, &run, &whole, end_us);
             run.slow.forget(whole.span_us.1);
         }
         self.runs.insert(report.job_id.clone(), run);
@@ -170,7 +147,7 @@ impl Curves {
 
     /// The job's run, which was heard of at `at_us`.
     fn run(&mut self, job_id: &str, at_us: i64) -> &mut Run {
-        if !self.runs.contains_key(job_id) && self.runs.len() >= MOST_JOBS {
+        if !self.runs.contains_key(job_id) && self.runs.len() >= MAX_JOBS {
             // One that reports no steps goes before one that does.
             let oldest = self.runs.iter().min_by_key(|(_, run)| (run.window.is_some(), run.newest_us));
             if let Some(oldest) = oldest.map(|(job, _)| job.clone()) {
@@ -181,8 +158,8 @@ impl Curves {
             family: JobFamily::default(),
             hosts: 0,
             window: None,
-            whole: VecDeque::new(),
-            slow: Slow::default(),
+            closed: VecDeque::new(),
+            slow: SlowPeriods::default(),
             newest_us: at_us,
         };
         let run = self.runs.entry(job_id.to_owned()).or_insert_with(new);
@@ -192,14 +169,14 @@ impl Curves {
 
     /// It is known whether the job was slow in a window: if not, it is an observation of its
     /// family.
-    fn close(&mut self, job_id: &str, run: &Run, window: &Whole, at_us: i64) {
-        if run.slow.touches(window.span_us) {
+    fn learn_window(&mut self, job_id: &str, run: &Run, window: &ClosedWindow, at_us: i64) {
+        if run.slow.overlaps(window.span_us) {
             return;
         }
         let of = &run.family;
         let name = of.name(job_id);
         let key = (name.clone(), window.tells_tokens);
-        if !self.families.contains_key(&key) && self.families.len() >= MOST_FAMILIES {
+        if !self.families.contains_key(&key) && self.families.len() >= MAX_FAMILIES {
             let oldest = self.families.iter().min_by_key(|(_, family)| family.newest_us);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 self.families.remove(&oldest);
@@ -207,9 +184,9 @@ impl Curves {
         }
         let family = self.families.entry(key).or_insert_with(|| Family::new(at_us));
         family.newest_us = at_us;
-        let Whole { size, median_s, steps, .. } = *window;
+        let ClosedWindow { size, median_s, steps, .. } = *window;
         let before = family.steps.get(&size).copied();
-        if before.is_none() && family.steps.len() >= MOST_SIZES {
+        if before.is_none() && family.steps.len() >= MAX_SIZES {
             return;
         }
         let newest_us = window.span_us.1;
@@ -222,20 +199,20 @@ impl Curves {
         family.steps.insert(size, (sum.saturating_add(steps), last_us.max(newest_us)));
         family.windows += 1;
         let is_due = family.windows.is_power_of_two()
-            || family.windows.is_multiple_of(LOOKED_AT_EVERY)
-            || at_us.saturating_sub(family.looked_us) >= LOOKED_AT_AFTER_US;
+            || family.windows.is_multiple_of(REFIT_WINDOWS)
+            || at_us.saturating_sub(family.fitted_us) >= REFIT_INTERVAL_US;
         if before.is_some() && !is_due {
             return;
         }
-        family.looked_us = at_us;
+        family.fitted_us = at_us;
         let Some((curve, points)) = family.points() else { return };
-        if !family.is_news(&points) {
+        if !family.differs_from_published(&points) {
             return;
         }
-        family.said = points.iter().map(|point| (point.gpus, point.rate_milli)).collect();
+        family.published = points.iter().map(|point| (point.gpus, point.rate_milli)).collect();
         let unit = if window.tells_tokens { "TOKENS" } else { "STEPS" };
         let about = [MODEL, &self.cluster, &name, unit, &at_us.to_string(), &family.windows.to_string()];
-        let source = source(&about);
+        let source = producer_name(&about);
         let count = points.len() as u32;
         let events = (0..).zip(points).map(|(seq, point)| {
             Event::Scaling(v1::ScalingCurve {
@@ -262,84 +239,14 @@ impl Curves {
     }
 }
 
-impl Window {
-    fn new(world: u32) -> Self {
-        Self {
-            world,
-            steps: BTreeMap::new(),
-            reports: 0,
-            tokens: 0,
-            tells_tokens: false,
-            nodes: BTreeSet::new(),
-            span_us: None,
-        }
-    }
-
-    fn take(&mut self, report: &v1::StepReport, took_us: u64, end_us: i64) {
-        let begin_us = end_us.saturating_sub(i64::try_from(report.duration_us).unwrap_or(i64::MAX));
-        let (from_us, to_us) = self.span_us.unwrap_or((begin_us, end_us));
-        self.span_us = Some((from_us.min(begin_us), to_us.max(end_us)));
-        let longest = self.steps.entry(report.step).or_default();
-        *longest = (*longest).max(took_us);
-        self.reports += 1;
-        self.tells_tokens |= report.tokens.is_some();
-        self.tokens += u128::from(report.tokens.unwrap_or(0));
-        if let Some(node) = report.node.as_ref().filter(|node| !self.nodes.contains(*node))
-            && self.nodes.len() < MOST_GPUS as usize
-        {
-            self.nodes.insert(node.clone());
-        }
-    }
-
-    fn whole(&self, hosts: u32) -> Option<Whole> {
-        Some(Whole {
-            size: self.size(hosts),
-            median_s: self.median_s(),
-            steps: self.steps.len() as u64,
-            tells_tokens: self.tells_tokens,
-            span_us: self.span_us?,
-        })
-    }
-
-    /// Seconds of the median step.
-    fn median_s(&self) -> f64 {
-        let mut times: Vec<u64> = self.steps.values().copied().collect();
-        times.sort_unstable();
-        times.get(times.len() / 2).map_or(0.0, |us| *us as f64 / 1e6)
-    }
-
-    /// One rank a GPU. Tokens are the mean of all ranks: where one tells those of all, each has its
-    /// part.
-    fn size(&self, hosts: u32) -> Size {
-        let named = u32::try_from(self.nodes.len()).unwrap_or(MOST_GPUS);
-        let nodes = match (named, hosts) {
-            (0, 0) => self.world.div_ceil(USUAL_NODE_GPUS),
-            (0, hosts) => hosts,
-            (named, _) => named,
-        };
-        let mean = self.tokens / u128::from(self.reports.max(1));
-        let local_batch = if self.tells_tokens { rounded(mean) } else { 1 };
-        Size { gpus: self.world, nodes: nodes.clamp(1, self.world), local_batch }
-    }
-}
-
-/// To five significant bits, so that sequences of uneven length are not a size each: off by 3 % at
-/// most. At least 1.
-fn rounded(tokens: u128) -> u32 {
-    let bits = u128::BITS - tokens.leading_zeros();
-    let shift = bits.saturating_sub(5);
-    let half = if shift > 0 { 1_u128 << (shift - 1) } else { 0 };
-    u32::try_from((tokens + half) >> shift << shift).unwrap_or(u32::MAX).max(1)
-}
-
 impl Family {
     fn new(at_us: i64) -> Self {
         Self {
             observed: Observations::default(),
             steps: BTreeMap::new(),
             windows: 0,
-            looked_us: at_us,
-            said: BTreeMap::new(),
+            fitted_us: at_us,
+            published: BTreeMap::new(),
             newest_us: at_us,
         }
     }
@@ -356,7 +263,7 @@ impl Family {
         };
         let local_batch = usual(None)?.local_batch;
         let per_node = self.steps.keys().map(|size| size.gpus.div_ceil(size.nodes)).max()?;
-        let powers = (0..=MOST_GPUS.ilog2()).map(|power| 1 << power);
+        let powers = (0..=MAX_GPUS.ilog2()).map(|power| 1 << power);
         let sizes: BTreeSet<u32> =
             powers.take_while(|gpus| *gpus <= most.saturating_mul(2)).chain(seen).collect();
         let point = |gpus: u32| {
@@ -381,12 +288,14 @@ impl Family {
     }
 
     /// Whether `points` say something else than what was said.
-    fn is_news(&self, points: &[v1::ScalingCurve]) -> bool {
+    fn differs_from_published(&self, points: &[v1::ScalingCurve]) -> bool {
         let differs = |point: &v1::ScalingCurve| {
-            let said = self.said.get(&point.gpus).copied();
-            said.is_none_or(|said| (point.rate_milli as f64 / said.max(1) as f64 - 1.0).abs() > CHANGE)
+            let said = self.published.get(&point.gpus).copied();
+            said.is_none_or(|said| {
+                (point.rate_milli as f64 / said.max(1) as f64 - 1.0).abs() > MIN_RATE_CHANGE
+            })
         };
-        points.len() != self.said.len() || points.iter().any(differs)
+        points.len() != self.published.len() || points.iter().any(differs)
     }
 }
 

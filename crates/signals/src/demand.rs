@@ -1,52 +1,42 @@
 //! Demand of a cluster by pool, by team, by size of jobs and in all: GPUs held and waited for, hour
 //! by hour, and what it will be.
 
+mod series;
+
 use std::collections::BTreeMap;
 
 use tidegate_events::v1::SeriesKind;
 use tidegate_events::{Event, v1};
-use tidegate_insight::forecast::{Config, Forecaster, JobEvent, JobTable, LEVELS, size_class};
+use tidegate_insight::forecast::{JobEvent, LEVELS, size_class};
 
-use super::coverage::{self, Issued};
-use super::{Publication, envelope, source};
+use crate::coverage;
+use crate::facts::JobFact;
+use crate::publication::{Publication, envelope, producer_name};
+use crate::time::HOUR_US;
+use series::Series;
 
 /// Version of the forecaster, part of what is said.
 const MODEL: &str = "hybrid-1";
-const HOUR_US: i64 = 3_600_000_000;
 const HOUR_MS: u64 = 3_600_000;
 /// Forecasts are issued at these hours of a UTC day: 0, 6, 12 and 18.
-const ISSUED_EVERY_HOURS: i64 = 6;
+const ISSUE_INTERVAL_HOURS: i64 = 6;
 /// Hours ahead that are published. Between them the forecaster interpolates; who needs more asks
 /// it.
 const HORIZONS: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 144, 168];
 /// Hours of a series before anything is said of it.
-const LEAST_HOURS: usize = 24;
+const MIN_HOURS: usize = 24;
 /// After a silence of so many hours a series begins anew.
-const MOST_GAP_HOURS: i64 = 60 * 24;
+const MAX_GAP_HOURS: i64 = 60 * 24;
 /// For so many hours it is remembered that a job left.
-const KEPT_HOURS: i64 = 7 * 24;
+const END_RETENTION_HOURS: i64 = 7 * 24;
 /// Most series of a cluster; further pools and teams are in the total alone.
-const MOST_SERIES: usize = 256;
-
-/// What a job's event says of demand.
-#[derive(Debug, Clone, PartialEq)]
-pub struct JobFact {
-    pub kind: v1::JobEventKind,
-    pub job_id: String,
-    pub attempt: Option<i64>,
-    pub team: Option<String>,
-    pub pool: Option<String>,
-    pub gpus_milli: Option<u64>,
-    pub hosts: Option<String>,
-    /// Of an end: the job waits again, or goes on with other devices.
-    pub goes_on: bool,
-}
+const MAX_SERIES: usize = 256;
 
 /// Demand of a series is higher by so much from a time on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct DemandChange {
     /// Kind of the series, as in [`SeriesKind`], and its name.
-    pub name: (i32, String),
+    pub series: SeriesKey,
     pub more_milli: i64,
     pub at_us: i64,
 }
@@ -62,21 +52,6 @@ struct OpenJob {
     class: Option<&'static str>,
 }
 
-#[derive(Debug, Clone)]
-struct Series {
-    /// GPUs now, thousandths.
-    level_milli: i64,
-    /// Start of its hour; up to when that is added up, and how far: thousandths of a GPU × µs.
-    hour_us: i64,
-    since_us: i64,
-    sum: i128,
-    /// It began within the hour.
-    is_partial: bool,
-    jobs: JobTable,
-    forecaster: Forecaster,
-    issued: Issued,
-}
-
 /// Demand of one cluster.
 #[derive(Debug, Clone)]
 pub struct Demand {
@@ -88,13 +63,13 @@ pub struct Demand {
     next_id: u64,
     /// When jobs left that did so lately: what is told of them again, or late, does not bring them
     /// back.
-    left: BTreeMap<String, i64>,
+    ended: BTreeMap<String, i64>,
     series: BTreeMap<(i32, String), Series>,
-    changes: Vec<Change>,
+    changes: Vec<DemandChange>,
     out: Vec<Publication>,
 }
 
-type Name = (i32, String);
+type SeriesKey = (i32, String);
 
 impl Demand {
     /// Hours that begin before `learn_from_us` are not learned from, only the jobs that are left of
@@ -106,7 +81,7 @@ impl Demand {
             hour_us: None,
             open: BTreeMap::new(),
             next_id: 0,
-            left: BTreeMap::new(),
+            ended: BTreeMap::new(),
             series: BTreeMap::new(),
             changes: Vec::new(),
             out: Vec::new(),
@@ -116,13 +91,13 @@ impl Demand {
     /// Takes what happened to a job at `at_us`.
     pub fn apply(&mut self, fact: &JobFact, at_us: i64) {
         self.advance(at_us);
-        if self.left.get(&fact.job_id).is_some_and(|left_us| at_us <= *left_us) {
+        if self.ended.get(&fact.job_id).is_some_and(|ended_us| at_us <= *ended_us) {
             return;
         }
         match fact.kind {
-            v1::JobEventKind::Submitted => self.enter(fact, at_us, false),
-            v1::JobEventKind::Started | v1::JobEventKind::Resized => self.enter(fact, at_us, true),
-            v1::JobEventKind::Ended if !fact.goes_on => self.leave(&fact.job_id, at_us),
+            v1::JobEventKind::Submitted => self.upsert_job(fact, at_us, false),
+            v1::JobEventKind::Started | v1::JobEventKind::Resized => self.upsert_job(fact, at_us, true),
+            v1::JobEventKind::Ended if !fact.continues => self.remove_job(&fact.job_id, at_us),
             _ => {}
         }
     }
@@ -131,7 +106,7 @@ impl Demand {
     pub fn advance(&mut self, now_us: i64) {
         let first = now_us.max(self.learn_from_us).div_euclid(HOUR_US).saturating_mul(HOUR_US);
         let mut hour_us = *self.hour_us.get_or_insert(first);
-        if now_us.saturating_sub(hour_us) / HOUR_US > MOST_GAP_HOURS {
+        if now_us.saturating_sub(hour_us) / HOUR_US > MAX_GAP_HOURS {
             for series in self.series.values_mut() {
                 let jobs = std::mem::take(&mut series.jobs);
                 *series = Series { level_milli: series.level_milli, jobs, ..Series::new(first, first) };
@@ -151,11 +126,11 @@ impl Demand {
     }
 
     /// Hands over what changed since the last call, in order.
-    pub fn take_changes(&mut self) -> Vec<Change> {
+    pub fn take_changes(&mut self) -> Vec<DemandChange> {
         std::mem::take(&mut self.changes)
     }
 
-    fn enter(&mut self, fact: &JobFact, at_us: i64, starts: bool) {
+    fn upsert_job(&mut self, fact: &JobFact, at_us: i64, starts: bool) {
         let known = self.open.remove(&fact.job_id);
         if let Some(job) = &known {
             self.add(job, -job.gpus_milli, at_us);
@@ -173,7 +148,7 @@ impl Demand {
         self.add(&job, job.gpus_milli, at_us);
         let gpus = job.gpus_milli as f64 / 1000.0;
         let id = job.id;
-        for name in names(&job) {
+        for name in series_of(&job) {
             let Some(series) = self.series.get_mut(&name) else { continue };
             if is_new {
                 series.jobs.apply(JobEvent::Submitted { id, at_us, gpus });
@@ -185,11 +160,11 @@ impl Demand {
         self.open.insert(fact.job_id.clone(), job);
     }
 
-    fn leave(&mut self, job_id: &str, at_us: i64) {
-        self.left.insert(job_id.into(), at_us);
+    fn remove_job(&mut self, job_id: &str, at_us: i64) {
+        self.ended.insert(job_id.into(), at_us);
         let Some(job) = self.open.remove(job_id) else { return };
         self.add(&job, -job.gpus_milli, at_us);
-        for name in names(&job) {
+        for name in series_of(&job) {
             if let Some(series) = self.series.get_mut(&name) {
                 series.jobs.apply(JobEvent::Ended { id: job.id, at_us });
             }
@@ -198,14 +173,14 @@ impl Demand {
 
     /// Adds to the demand of the job's series from `at_us` on.
     fn add(&mut self, job: &OpenJob, more_milli: i64, at_us: i64) {
-        for name in names(job) {
-            self.changes.push(Change { name: name.clone(), more_milli, at_us });
-            if !self.series.contains_key(&name) && self.series.len() >= MOST_SERIES {
+        for name in series_of(job) {
+            self.changes.push(DemandChange { series: name.clone(), more_milli, at_us });
+            if !self.series.contains_key(&name) && self.series.len() >= MAX_SERIES {
                 continue;
             }
             let hour_us = self.hour_us.unwrap_or(at_us);
             let series = self.series.entry(name).or_insert_with(|| Series::new(hour_us, at_us));
-            series.add_up(at_us);
+            series.accrue(at_us);
             series.level_milli = series.level_milli.saturating_add(more_milli);
         }
     }
@@ -213,20 +188,20 @@ impl Demand {
     /// The hour that ends at `end_us` is over.
     fn close_hour(&mut self, end_us: i64) {
         if end_us.rem_euclid(24 * HOUR_US) == 0 {
-            self.left.retain(|_, left_us| end_us - *left_us < KEPT_HOURS * HOUR_US);
+            self.ended.retain(|_, ended_us| end_us - *ended_us < END_RETENTION_HOURS * HOUR_US);
         }
-        let issues = end_us.div_euclid(HOUR_US).rem_euclid(ISSUED_EVERY_HOURS) == 0;
+        let issues = end_us.div_euclid(HOUR_US).rem_euclid(ISSUE_INTERVAL_HOURS) == 0;
         for ((kind, name), series) in &mut self.series {
             let truth_milli = series.close_hour(end_us);
             let about = (SeriesKind::try_from(*kind).unwrap_or_default(), name.as_str());
-            for standing in series.issued.hour_is_over(end_us - HOUR_US, truth_milli) {
+            for standing in series.issued.close_hour(end_us - HOUR_US, truth_milli) {
                 self.out.push(coverage::publication(&self.cluster, about, MODEL, end_us, standing));
             }
-            if issues && series.forecaster.steps() >= LEAST_HOURS {
+            if issues && series.forecaster.steps() >= MIN_HOURS {
                 let outlook = series.outlook(end_us);
                 if let Ok(forecast) = series.forecaster.forecast(outlook.as_deref()) {
                     let about = [MODEL, &self.cluster, about.0.as_str_name(), name, &end_us.to_string()];
-                    let source = source(&about);
+                    let source = producer_name(&about);
                     let events = (0..).zip(HORIZONS).filter_map(|(seq, horizon)| {
                         let values: Option<Vec<u64>> = LEVELS
                             .iter()
@@ -255,53 +230,8 @@ impl Demand {
     }
 }
 
-impl Series {
-    /// A series that begins at `at_us`, in or before the hour that began at `hour_us`.
-    fn new(hour_us: i64, at_us: i64) -> Self {
-        // The job table tells an outage from a quiet hour. The stride is prime to the hours of a
-        // day and spares a restart half the learning of the default.
-        let config = Config { stride: 11, outages: false, ..Config::default() };
-        Self {
-            level_milli: 0,
-            hour_us,
-            since_us: at_us,
-            sum: 0,
-            is_partial: at_us > hour_us,
-            jobs: JobTable::new(),
-            forecaster: Forecaster::new(config).expect("hours divide a day"),
-            issued: Issued::new(ISSUED_EVERY_HOURS as usize, &HORIZONS),
-        }
-    }
-
-    fn add_up(&mut self, at_us: i64) {
-        let from_us = self.since_us.max(self.hour_us);
-        if at_us > from_us {
-            self.sum += i128::from(self.level_milli) * i128::from(at_us - from_us);
-        }
-        self.since_us = self.since_us.max(at_us);
-    }
-
-    /// Tells the mean of the hour, thousandths of a GPU; `None` if the series began within it.
-    fn close_hour(&mut self, end_us: i64) -> Option<u64> {
-        self.add_up(end_us);
-        let gpus = self.sum as f64 / HOUR_US as f64 / 1000.0;
-        let value = (!self.is_partial).then_some(gpus.max(0.0));
-        let outlook = if self.forecaster.wants_outlook() { self.outlook(end_us) } else { None };
-        self.forecaster.observe(value, outlook.as_deref());
-        let milli = u64::try_from((self.sum / i128::from(HOUR_US)).max(0)).unwrap_or(u64::MAX);
-        let truth_milli = (!self.is_partial).then_some(milli);
-        (self.hour_us, self.sum, self.is_partial) = (end_us, 0, false);
-        truth_milli
-    }
-
-    fn outlook(&mut self, now_us: i64) -> Option<Vec<f64>> {
-        self.jobs.learn(now_us);
-        self.jobs.outlook(now_us, HOUR_US, self.forecaster.anchors())
-    }
-}
-
 /// The series that a job is in.
-fn names(job: &OpenJob) -> Vec<Name> {
+fn series_of(job: &OpenJob) -> Vec<SeriesKey> {
     let total = Some((SeriesKind::Total.into(), "total".to_owned()));
     let pool = job.pool.clone().filter(|pool| !pool.is_empty()).map(|pool| (SeriesKind::Pool.into(), pool));
     let team = job.team.clone().filter(|team| !team.is_empty()).map(|team| (SeriesKind::Team.into(), team));
@@ -322,7 +252,7 @@ mod tests {
             pool: Some("p".into()),
             gpus_milli,
             hosts: None,
-            goes_on: false,
+            continues: false,
         }
     }
 

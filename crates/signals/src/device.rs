@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 
-use super::US_PER_MS;
+use crate::time::US_PER_MS;
 
 /// Length of a window, µs.
 pub const WINDOW_US: i64 = 10_000_000;
@@ -14,13 +14,13 @@ pub const WINDOW_US: i64 = 10_000_000;
 const BUSY_PPM: i64 = 100_000;
 /// Bits of nvmlClocksEventReasons: hardware slowdown, and heat by driver or hardware, and the
 /// node's power brake.
-const SLOWED_BITS: i64 = 0x8 | 0x20 | 0x40 | 0x80;
+const SLOWDOWN_BITS: i64 = 0x8 | 0x20 | 0x40 | 0x80;
 /// The driver keeps to the power limit.
 const POWER_CAP_BIT: i64 = 0x4;
 
 /// What a device showed in one window. `None`: not read.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Showing {
+pub struct WindowStats {
     /// Start of the window, µs since 1970; it is [`WINDOW_US`] long.
     pub start_us: i64,
     /// Number of the device in its node.
@@ -44,7 +44,7 @@ pub struct Showing {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Sums {
+struct WindowSums {
     index: u32,
     clock: (i64, u32),
     power_mw: (i64, u32),
@@ -59,11 +59,11 @@ struct Sums {
 
 /// Windows of one node's devices that are not over, by start and UUID.
 #[derive(Debug, Clone, Default)]
-pub struct Windows {
-    open: BTreeMap<(i64, String), Sums>,
+pub struct DeviceWindows {
+    open: BTreeMap<(i64, String), WindowSums>,
 }
 
-impl Windows {
+impl DeviceWindows {
     /// Adds a batch; what belongs to windows that ended by `closed_us` is too late and left out.
     /// MIG slices are left out too: they have no clocks of their own. A batch that does not fit
     /// together changes nothing.
@@ -103,24 +103,24 @@ impl Windows {
                 }
                 if let Some(bits) = read(&reasons) {
                     sums.reasons += 1;
-                    sums.slowed += u32::from(bits & SLOWED_BITS != 0);
+                    sums.slowed += u32::from(bits & SLOWDOWN_BITS != 0);
                     sums.capped += u32::from(bits & POWER_CAP_BIT != 0);
                 }
                 let grew = |growth: &Option<Vec<Option<i64>>>| {
                     read(growth).and_then(|count| u64::try_from(count).ok())
                 };
                 for growth in &growths[..2] {
-                    sums.retries = plus(sums.retries, grew(growth));
+                    sums.retries = add_known(sums.retries, grew(growth));
                 }
-                sums.errors = plus(sums.errors, grew(&growths[2]));
-                sums.pending = either(sums.pending, read(&pending));
-                sums.failed = either(sums.failed, read(&failed));
+                sums.errors = add_known(sums.errors, grew(&growths[2]));
+                sums.pending = or_positive(sums.pending, read(&pending));
+                sums.failed = or_positive(sums.failed, read(&failed));
             }
         }
     }
 
     /// Hands over the windows that ended by `until_us`, in order of time and UUID.
-    pub fn close(&mut self, until_us: i64) -> Vec<(String, Showing)> {
+    pub fn close(&mut self, until_us: i64) -> Vec<(String, WindowStats)> {
         let mut closed = Vec::new();
         while let Some(entry) = self.open.first_entry() {
             let start_us = entry.key().0;
@@ -132,7 +132,7 @@ impl Windows {
             let mean = |(sum, count): (i64, u32)| (count > 0).then(|| sum as f64 / f64::from(count));
             closed.push((
                 uuid,
-                Showing {
+                WindowStats {
                     start_us,
                     index: sums.index,
                     sm_clock_mhz: mean(sums.clock),
@@ -154,14 +154,14 @@ impl Windows {
     }
 }
 
-fn plus(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
+fn add_known(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
     match more {
         Some(more) => Some(sum.unwrap_or(0).saturating_add(more)),
         None => sum,
     }
 }
 
-fn either(known: Option<bool>, count: Option<i64>) -> Option<bool> {
+fn or_positive(known: Option<bool>, count: Option<i64>) -> Option<bool> {
     count.map_or(known, |count| Some(known.unwrap_or(false) || count > 0))
 }
 
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn levels_are_averaged_and_growths_added_by_window() {
-        let mut windows = Windows::default();
+        let mut windows = DeviceWindows::default();
         windows.add(
             &batch(vec![
                 // 1500, 1200, 900 | 1400; idle in the third sample, which does not count.
@@ -271,11 +271,11 @@ mod tests {
     fn what_was_not_read_is_unknown_and_what_is_late_is_left_out() {
         let mut clock = column("sm_clock_mhz", &[1500, 0, 0, 0], &[]);
         clock.missing = vec![Missing { first: 0, count: 9, reason: 1 }];
-        let mut windows = Windows::default();
+        let mut windows = DeviceWindows::default();
         windows.add(&batch(vec![clock, column("throttle_reasons_bits", &[1], &[])]), 10_000_000);
         let closed = windows.close(i64::MAX);
         assert_eq!(closed.len(), 1, "the first window was over");
-        let nothing = Showing { start_us: 10_000_000, index: 3, ..Showing::default() };
+        let nothing = WindowStats { start_us: 10_000_000, index: 3, ..WindowStats::default() };
         assert_eq!(closed[0].1, nothing);
     }
 }

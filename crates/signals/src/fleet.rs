@@ -12,32 +12,32 @@ use std::collections::BTreeSet;
 use tidegate_events::v1;
 use tidegate_insight::health::{XidClass, xid};
 
-use super::demand::JobFact;
-use super::ends::{Ended, Ends};
-use super::holds::{Held, HoldFact, Holds};
-use super::lemons::{LemonFound, Lemons};
-use super::{Publication, US_PER_S};
+use crate::allocations::{Allocation, Allocations};
+use crate::end_causes::{EndCauses, EndedAttempt};
+use crate::facts::{HoldFact, JobFact};
+use crate::lemons::{LemonTracker, LemonVerdict};
+use crate::publication::Publication;
+use crate::time::DAY_US;
 
-const DAY_US: i64 = 86_400 * US_PER_S;
 /// Days after which nothing that happened counts any more; midnights after a longer silence are
 /// passed over.
-const MOST_DAYS: i64 = 30;
+const MAX_SILENT_DAYS: i64 = 30;
 
 /// What the passing of time brought.
 #[derive(Debug, Clone)]
-pub enum Passed {
+pub enum FleetEvent {
     /// The fault that ended a job.
-    End(Publication),
+    EndCause(Publication),
     /// At a midnight (µs since 1970) a node was found to be a lemon, or to be none any more.
-    Lemon(i64, String, LemonFound),
+    Lemon(i64, String, LemonVerdict),
 }
 
 /// One cluster.
 #[derive(Debug, Clone)]
 pub struct Fleet {
-    holds: Holds,
-    ends: Ends,
-    lemons: Lemons,
+    allocations: Allocations,
+    end_causes: EndCauses,
+    lemons: LemonTracker,
     /// The next midnight to judge at.
     midnight_us: i64,
     /// When something last changed.
@@ -48,39 +48,39 @@ impl Fleet {
     /// A cluster that is first heard of at `at_us`.
     pub fn new(cluster: &str, at_us: i64) -> Self {
         Self {
-            holds: Holds::default(),
-            ends: Ends::new(cluster),
-            lemons: Lemons::default(),
+            allocations: Allocations::default(),
+            end_causes: EndCauses::new(cluster),
+            lemons: LemonTracker::default(),
             midnight_us: next_midnight(at_us),
             newest_us: at_us,
         }
     }
 
     /// What a job holds, if it runs.
-    pub fn held(&self, job_id: &str) -> Option<&Held> {
-        self.holds.get(job_id)
+    pub fn allocation(&self, job_id: &str) -> Option<&Allocation> {
+        self.allocations.get(job_id)
     }
 
     /// Jobs that hold something of a node.
     pub fn jobs_on(&self, node: &str) -> impl Iterator<Item = &String> {
-        self.holds.jobs_on(node)
+        self.allocations.jobs_on(node)
     }
 
     /// An attempt began, or holds other devices from now on.
-    pub fn started(&mut self, fact: &JobFact, at_us: i64) {
+    pub fn job_started(&mut self, fact: &JobFact, at_us: i64) {
         self.newest_us = self.newest_us.max(at_us);
-        self.holds.started(fact, at_us);
-        self.count_used();
+        self.allocations.job_started(fact, at_us);
+        self.record_node_use();
     }
 
     /// An attempt ended. `told`: the nodes that its ranks named; they count where nobody else names
     /// any.
-    pub fn ended(&mut self, fact: &JobFact, final_state: Option<&str>, told: &[String], at_us: i64) {
+    pub fn job_ended(&mut self, fact: &JobFact, final_state: Option<&str>, told: &[String], at_us: i64) {
         self.newest_us = self.newest_us.max(at_us);
-        let held = self.holds.ended(&fact.job_id, fact.attempt, at_us);
-        self.count_used();
+        let held = self.allocations.job_ended(&fact.job_id, fact.attempt, at_us);
+        self.record_node_use();
         let attempt = fact.attempt.or(held.as_ref().and_then(|held| held.attempt));
-        if self.holds.is_known_end(&fact.job_id, attempt, at_us) {
+        if self.allocations.record_end(&fact.job_id, attempt, at_us) {
             return;
         }
         let mut nodes: BTreeSet<String> = BTreeSet::new();
@@ -92,35 +92,35 @@ impl Fleet {
         if nodes.is_empty() {
             nodes.extend(told.iter().cloned());
         }
-        self.ends.ended(Ended {
+        self.end_causes.attempt_ended(EndedAttempt {
             job_id: fact.job_id.clone(),
             attempt,
             end_us: at_us,
             final_state: final_state.unwrap_or_default().into(),
             nodes,
-            devices: held.iter().flat_map(Held::own_devices).cloned().collect(),
+            devices: held.iter().flat_map(Allocation::exclusive_devices).cloned().collect(),
             gpus_milli: held.as_ref().and_then(|held| held.gpus_milli).or(fact.gpus_milli),
-            saved_us: held.and_then(|held| held.saved_us),
+            checkpoint_us: held.and_then(|held| held.checkpoint_us),
         });
     }
 
     /// A device is held, or no more; tells whether a job that no scheduler told of is over with it.
-    pub fn hold(&mut self, fact: &HoldFact, at_us: i64) -> bool {
+    pub fn observe_hold(&mut self, fact: &HoldFact, at_us: i64) -> bool {
         self.newest_us = self.newest_us.max(at_us);
-        let is_over = self.holds.hold(fact, at_us);
-        self.count_used();
+        let is_over = self.allocations.apply_hold(fact, at_us);
+        self.record_node_use();
         is_over
     }
 
     /// A rank's step ended.
-    pub fn step(&mut self, report: &v1::StepReport, end_us: i64) {
+    pub fn observe_step(&mut self, report: &v1::StepReport, end_us: i64) {
         if report.checkpoint_us.is_some_and(|saving_us| saving_us > 0) {
-            self.holds.saved(&report.job_id, report.attempt_id, end_us);
+            self.allocations.checkpoint_saved(&report.job_id, report.attempt_id, end_us);
         }
     }
 
     /// Takes what was told of a node; only faults change something.
-    pub fn told(&mut self, event: &v1::NodeEvent, at_us: i64) {
+    pub fn observe_node(&mut self, event: &v1::NodeEvent, at_us: i64) {
         let is_fault = match event.kind() {
             v1::NodeEventKind::Xid | v1::NodeEventKind::DeviceLost | v1::NodeEventKind::FaultStarted => true,
             v1::NodeEventKind::StateChanged => event.state.as_deref().is_some_and(is_down),
@@ -130,52 +130,52 @@ impl Fleet {
             return;
         }
         self.newest_us = self.newest_us.max(at_us);
-        self.ends.fault(event, at_us);
+        self.end_causes.observe_fault(event, at_us);
         if event.xid.is_none_or(|code| xid(code).class != XidClass::Application) {
-            self.lemons.bad(&event.node, at_us);
+            self.lemons.record_fault(&event.node, at_us);
         }
     }
 
     /// A slow part of a job was confirmed, and this node blamed for it.
-    pub fn confirmed(&mut self, node: &str, at_us: i64) {
+    pub fn straggler_confirmed(&mut self, node: &str, at_us: i64) {
         self.newest_us = self.newest_us.max(at_us);
-        self.lemons.bad(node, at_us);
+        self.lemons.record_fault(node, at_us);
     }
 
     /// Everything before `now_us` was told: ends whose minute is over, and midnights up to then, in
     /// order of time.
-    pub fn advance(&mut self, now_us: i64) -> Vec<Passed> {
+    pub fn advance(&mut self, now_us: i64) -> Vec<FleetEvent> {
         let mut passed = Vec::new();
         while self.midnight_us <= now_us {
             let at_us = self.midnight_us;
-            if at_us.saturating_sub(self.newest_us) > MOST_DAYS * DAY_US {
+            if at_us.saturating_sub(self.newest_us) > MAX_SILENT_DAYS * DAY_US {
                 self.midnight_us = next_midnight(now_us);
                 break;
             }
-            self.judge_ends(at_us, &mut passed);
-            self.ends.forget(at_us);
-            self.holds.count_up(at_us);
-            self.count_used();
-            let found = self.lemons.judge(at_us).into_iter();
-            passed.extend(found.map(|(node, of)| Passed::Lemon(at_us, node, of)));
+            self.attribute_ends(at_us, &mut passed);
+            self.end_causes.forget(at_us);
+            self.allocations.accrue_use(at_us);
+            self.record_node_use();
+            let found = self.lemons.evaluate(at_us).into_iter();
+            passed.extend(found.map(|(node, of)| FleetEvent::Lemon(at_us, node, of)));
             self.midnight_us = at_us.saturating_add(DAY_US);
         }
-        self.judge_ends(now_us, &mut passed);
+        self.attribute_ends(now_us, &mut passed);
         passed
     }
 
-    fn judge_ends(&mut self, now_us: i64, passed: &mut Vec<Passed>) {
-        for judged in self.ends.judge(now_us) {
-            if let Some((node, at_us)) = judged.bad {
-                self.lemons.bad(&node, at_us);
+    fn attribute_ends(&mut self, now_us: i64, passed: &mut Vec<FleetEvent>) {
+        for judged in self.end_causes.attribute_due(now_us) {
+            if let Some((node, at_us)) = judged.blamed_node {
+                self.lemons.record_fault(&node, at_us);
             }
-            passed.push(Passed::End(judged.publication));
+            passed.push(FleetEvent::EndCause(judged.publication));
         }
     }
 
-    fn count_used(&mut self) {
-        for (node, from_us, to_us) in self.holds.take_used() {
-            self.lemons.used(&node, from_us, to_us);
+    fn record_node_use(&mut self) {
+        for (node, from_us, to_us) in self.allocations.take_node_use() {
+            self.lemons.record_use(&node, from_us, to_us);
         }
     }
 }
@@ -195,9 +195,9 @@ fn is_down(state: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn lemons_of(passed: Vec<Passed>) -> Vec<(i64, String)> {
+    fn lemons_of(passed: Vec<FleetEvent>) -> Vec<(i64, String)> {
         let lemon = |passed| match passed {
-            Passed::Lemon(at_us, node, found) if found.lemon.exclude => Some((at_us / DAY_US, node)),
+            FleetEvent::Lemon(at_us, node, found) if found.lemon.exclude => Some((at_us / DAY_US, node)),
             _ => None,
         };
         passed.into_iter().filter_map(lemon).collect()
@@ -215,9 +215,9 @@ mod tests {
             pool: None,
             gpus_milli: None,
             hosts: Some(hosts.join(",")),
-            goes_on: false,
+            continues: false,
         };
-        fleet.started(&fact, 0);
+        fleet.job_started(&fact, 0);
         fleet
     }
 
@@ -238,7 +238,7 @@ mod tests {
                     found.extend(lemons_of(fleet.advance(at_us)));
                 }
                 found.extend(lemons_of(fleet.advance(day * DAY_US + DAY_US / 2)));
-                fleet.told(&lost("n13"), day * DAY_US + DAY_US / 2);
+                fleet.observe_node(&lost("n13"), day * DAY_US + DAY_US / 2);
             }
             found.extend(lemons_of(fleet.advance(90 * DAY_US)));
             found
@@ -257,7 +257,7 @@ mod tests {
     fn a_silence_of_years_is_passed_over() {
         let mut fleet = fleet();
         assert!(fleet.advance(i64::MAX / 2).is_empty());
-        fleet.told(&lost("n13"), i64::MAX / 2);
+        fleet.observe_node(&lost("n13"), i64::MAX / 2);
         assert!(fleet.advance(i64::MAX).is_empty());
     }
 

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_insight::health::{Lemon, NodeHours, lemons};
 
 /// Most nodes of a cluster; further ones are never judged.
-const MOST_NODES: usize = 1 << 16;
+const MAX_NODES: usize = 1 << 16;
 
 /// What is said of a node that is a lemon, or was one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LemonFound {
+pub struct LemonVerdict {
     pub lemon: Lemon,
     /// Hours in use of the last 28 days, and the bad ones of these.
     pub hours: u32,
@@ -19,7 +19,7 @@ pub struct LemonFound {
 
 /// Hours of all nodes of a cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Lemons {
+pub struct LemonTracker {
     names: BTreeMap<u32, String>,
     numbers: BTreeMap<String, u32>,
     next: u32,
@@ -27,24 +27,24 @@ pub struct Lemons {
     excluded: BTreeSet<u32>,
 }
 
-impl Lemons {
+impl LemonTracker {
     /// The node held work from `from_us` to `to_us`, µs since 1970.
-    pub fn used(&mut self, node: &str, from_us: i64, to_us: i64) {
-        if let Some(number) = self.number(node) {
+    pub fn record_use(&mut self, node: &str, from_us: i64, to_us: i64) {
+        if let Some(number) = self.node_number(node) {
             self.hours.used(number, from_us, to_us);
         }
     }
 
     /// Something bad happened to the node.
-    pub fn bad(&mut self, node: &str, at_us: i64) {
-        if let Some(number) = self.number(node) {
+    pub fn record_fault(&mut self, node: &str, at_us: i64) {
+        if let Some(number) = self.node_number(node) {
             self.hours.bad(number, at_us);
         }
     }
 
     /// Lemons by what happened in the 28 days before `now_us`, and those that were lemons and are
     /// none any more; by name.
-    pub fn judge(&mut self, now_us: i64) -> Vec<(String, LemonFound)> {
+    pub fn evaluate(&mut self, now_us: i64) -> Vec<(String, LemonVerdict)> {
         // A moment before midnight: the day that begins has no hours yet, and would push the first
         // of the 28 out.
         let records = self.hours.records(now_us - 1);
@@ -52,7 +52,7 @@ impl Lemons {
         for (record, lemon) in records.iter().zip(lemons(&records)) {
             let was = self.excluded.contains(&lemon.node);
             if let Some(name) = self.names.get(&lemon.node).filter(|_| was || lemon.exclude) {
-                let of = LemonFound { lemon, hours: record.hours, bad_hours: record.bad_hours };
+                let of = LemonVerdict { lemon, hours: record.hours, bad_hours: record.bad_hours };
                 found.push((name.clone(), of));
             }
             if lemon.exclude {
@@ -75,7 +75,7 @@ impl Lemons {
                     least_times: 0.0,
                     exclude: false,
                 };
-                found.push((name.clone(), LemonFound { lemon, hours: 0, bad_hours: 0 }));
+                found.push((name.clone(), LemonVerdict { lemon, hours: 0, bad_hours: 0 }));
             }
         }
         self.names.retain(|number, _| kept.contains(number));
@@ -84,11 +84,11 @@ impl Lemons {
         found
     }
 
-    fn number(&mut self, node: &str) -> Option<u32> {
+    fn node_number(&mut self, node: &str) -> Option<u32> {
         if let Some(number) = self.numbers.get(node) {
             return Some(*number);
         }
-        if self.names.len() >= MOST_NODES {
+        if self.names.len() >= MAX_NODES {
             return None;
         }
         let number = self.next;
@@ -107,30 +107,30 @@ mod tests {
 
     #[test]
     fn it_is_said_while_it_is_one_and_once_after() {
-        let mut lemons = Lemons::default();
+        let mut lemons = LemonTracker::default();
         let day = |day: i64| day * 24 * HOUR_US;
         for node in 0..20 {
-            lemons.used(&format!("n{node:02}"), 0, day(10));
+            lemons.record_use(&format!("n{node:02}"), 0, day(10));
         }
         for hour in 0..12 {
-            lemons.bad("n07", hour * 20 * HOUR_US);
+            lemons.record_fault("n07", hour * 20 * HOUR_US);
         }
-        let found = lemons.judge(day(10));
+        let found = lemons.evaluate(day(10));
         assert_eq!(found.len(), 1);
         let (name, of) = &found[0];
         assert_eq!((name.as_str(), of.hours, of.bad_hours, of.lemon.exclude), ("n07", 240, 12, true));
         assert!(of.lemon.probability > 0.95 && of.lemon.least_times > 3.0, "{of:?}");
         // The rest go on working; 28 days later its bad hours are past.
         for node in 0..20 {
-            lemons.used(&format!("n{node:02}"), day(10), day(45));
+            lemons.record_use(&format!("n{node:02}"), day(10), day(45));
         }
-        let past = lemons.judge(day(45));
+        let past = lemons.evaluate(day(45));
         assert_eq!(
             past.iter().map(|(name, of)| (name.as_str(), of.lemon.exclude)).collect::<Vec<_>>(),
             [("n07", false)]
         );
-        assert_eq!(lemons.judge(day(46)), []);
-        assert_eq!(lemons.judge(day(99)), []);
+        assert_eq!(lemons.evaluate(day(46)), []);
+        assert_eq!(lemons.evaluate(day(99)), []);
         assert!(lemons.names.is_empty() && lemons.numbers.is_empty());
     }
 }

@@ -1,69 +1,54 @@
-//! Insight as a streaming operator: what jobs, steps, devices and nodes tell goes in, signals and
-//! forecasts come out, as events.
+//! Signals service: turns events of jobs, steps, devices and nodes into signals, forecasts and
+//! advice, as events on the same log.
 //!
-//! The files, in the order the data goes: `operator` (the log, the only one that does I/O) → `feed`
-//! (order of event time, the clock of ticks) → `job` (a detector each; `roles`: whose peers its
-//! ranks are), `device` (windows of samples), `node` (health), `demand` (forecasts), `coverage`
-//! (whether they hold), `sizing` (what to commit to), `curves` (scaling), `fleet` (who holds what:
-//! `holds`; which fault ended a job: `ends`; nodes that fail again and again: `lemons`).
+//! | Stage | Files |
+//! |---|---|
+//! | Log in, log out; the only I/O | `service` |
+//! | Event-time order and the clock | `reorder` |
+//! | State of all detectors | `detectors` |
+//! | Stragglers, a job at a time | `job` (`roles`: which ranks are peers) |
+//! | Device samples and node health | `device`, `node` |
+//! | Allocations, causes of job ends, lemon nodes | `fleet`: `allocations`, `end_causes`, `lemons` |
+//! | Demand forecasts, and whether their bounds hold | `demand`, `coverage` |
+//! | What capacity to commit to | `sizing` |
+//! | How job families scale | `curves` |
+//!
+//! The models themselves are pure functions of `tidegate-insight`. This crate feeds them in
+//! event-time order and publishes each result once, whatever is replayed.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use tidegate_log::{EmbeddedLog, EmbeddedOptions};
+//! use tidegate_signals::{RunMode, SignalService};
+//!
+//! let log = EmbeddedLog::open("tidegate-data/log", EmbeddedOptions::default())?;
+//! let mut service = SignalService::new(Arc::new(log))?;
+//! let stats = service.catch_up(RunMode::Replay, 1_767_225_600_000)?;
+//! println!("{} signals written", stats.written);
+//! # Ok::<(), tidegate_log::LogError>(())
+//! ```
+#![warn(missing_docs)]
 
+mod allocations;
 mod coverage;
 mod curves;
 mod demand;
+mod detectors;
 mod device;
-mod ends;
-mod feed;
+mod end_causes;
+mod facts;
 mod fleet;
-mod holds;
+mod input;
 mod job;
 mod lemons;
 mod node;
-mod operator;
+mod publication;
+mod reorder;
 mod roles;
+mod service;
 mod sizing;
+mod time;
 
-use tidegate_events::Event;
-use tidegate_events::v1::Envelope;
-use tidegate_insight::straggler::Evidence;
-
-pub use operator::{Operator, Pace, Published};
-
-const US_PER_MS: i64 = 1_000;
-const US_PER_S: i64 = 1_000_000;
-
-/// Events that are published together, under a source that names what they are about: published
-/// again, from the beginning of the log or by another process, they are known to the log and not
-/// written twice.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Publication {
-    pub source: String,
-    pub events: Vec<Event>,
-}
-
-/// Envelope of what is said at an event time. It depends on nothing but what is said.
-fn envelope(cluster: &str, source: &str, at_us: i64, seq: u64) -> Option<Envelope> {
-    let at_ms = at_us.div_euclid(US_PER_MS);
-    Some(Envelope {
-        cluster: cluster.into(),
-        source: source.into(),
-        seq,
-        event_time_ms: at_ms,
-        observed_time_ms: at_ms,
-        ..Envelope::default()
-    })
-}
-
-/// Name of the producer of what is said about one thing. On Kafka, producers that are equal up to
-/// the `#` share what is dear to open.
-fn source(about: &[&str]) -> String {
-    format!("insight#{}", about.join("/").replace('#', "%23"))
-}
-
-/// A share from 0 to 1 in millionths.
-fn ppm(share: f64) -> u32 {
-    (share.clamp(0.0, 1.0) * 1e6).round() as u32
-}
-
-fn lines(evidence: &[Evidence]) -> Vec<String> {
-    evidence.iter().map(|e| format!("{} value={:.3} weight={:.2}", e.rule, e.value, e.weight)).collect()
-}
+pub use reorder::Counts;
+pub use service::{RunMode, ServiceStats, SignalService};

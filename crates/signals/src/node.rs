@@ -7,73 +7,73 @@ use tidegate_events::{Event, v1};
 use tidegate_insight::health::{DeviceHealth, HealthPrior, NodeHealth, State, node_health};
 use tidegate_insight::straggler::Fault;
 
-use super::device::{Showing, WINDOW_US};
-use super::lemons::LemonFound;
-use super::{Publication, envelope, lines, ppm, source};
+use crate::device::{WINDOW_US, WindowStats};
+use crate::lemons::LemonVerdict;
+use crate::publication::{Publication, envelope, evidence_lines, ppm, producer_name};
 
 /// Version of the rules, part of what is said.
 const MODEL: &str = "node-2";
 /// Names what is said at midnight, which may be said beside what the minute brings.
-const LEMON: &str = "lemon-1";
+const LEMON_MODEL: &str = "lemon-1";
 /// How long what a device showed counts, µs.
-const SHOWN_US: i64 = 600_000_000;
+const WINDOW_RETENTION_US: i64 = 600_000_000;
 /// How long a fault counts, µs.
-const FAULT_US: i64 = 86_400_000_000;
+const FAULT_RETENTION_US: i64 = 86_400_000_000;
 /// A change of the probability that is worth saying, in millionths.
-const WORTH_PPM: u32 = 100_000;
+const MIN_CHANGE_PPM: u32 = 100_000;
 /// Faults kept; further ones of a day say nothing new.
-const MOST_FAULTS: usize = 256;
+const MAX_FAULTS: usize = 256;
 
 #[derive(Debug, Clone, Default)]
 struct Device {
     index: Option<u32>,
     /// Since when it is gone, µs since 1970.
     lost_us: Option<i64>,
-    shown: VecDeque<Showing>,
+    windows: VecDeque<WindowStats>,
 }
 
 /// A node and what was last said of it.
 #[derive(Debug, Clone)]
-pub struct WatchedNode {
+pub struct NodeMonitor {
     cluster: String,
     name: String,
     devices: BTreeMap<String, Device>,
     /// When, which device, which XID.
     faults: Vec<(i64, String, Option<u32>)>,
-    said: Option<(State, u32, Option<String>)>,
+    published: Option<(State, u32, Option<String>)>,
     /// What the last midnights found, if it is a lemon or was one.
-    lemon: Option<LemonFound>,
+    lemon: Option<LemonVerdict>,
 }
 
-impl WatchedNode {
+impl NodeMonitor {
     pub fn new(cluster: &str, name: &str) -> Self {
         Self {
             cluster: cluster.into(),
             name: name.into(),
             devices: BTreeMap::new(),
             faults: Vec::new(),
-            said: None,
+            published: None,
             lemon: None,
         }
     }
 
     /// Takes a window of a device.
-    pub fn shown(&mut self, uuid: &str, showing: Showing) {
+    pub fn observe_window(&mut self, uuid: &str, stats: WindowStats) {
         let device = self.devices.entry(uuid.into()).or_default();
-        device.index = Some(showing.index);
+        device.index = Some(stats.index);
         // It answers again, whatever was said before.
-        device.lost_us = device.lost_us.filter(|lost_us| showing.start_us < *lost_us);
-        device.shown.push_back(showing);
+        device.lost_us = device.lost_us.filter(|lost_us| stats.start_us < *lost_us);
+        device.windows.push_back(stats);
     }
 
     /// Takes what a collector says of a device: an XID, its loss, its return. Other kinds change
     /// nothing.
-    pub fn told(&mut self, event: &v1::NodeEvent, at_us: i64) {
+    pub fn observe_event(&mut self, event: &v1::NodeEvent, at_us: i64) {
         let Some(uuid) = event.gpu_uuid.as_deref() else { return };
         let device = self.devices.entry(uuid.into()).or_default();
         device.index = event.gpu_index.or(device.index);
         match event.kind() {
-            v1::NodeEventKind::Xid if self.faults.len() < MOST_FAULTS => {
+            v1::NodeEventKind::Xid if self.faults.len() < MAX_FAULTS => {
                 let fault = (at_us, uuid.to_owned(), event.xid);
                 if !self.faults.contains(&fault) {
                     self.faults.push(fault);
@@ -87,46 +87,47 @@ impl WatchedNode {
 
     /// Its devices that showed something lately: UUID and number.
     pub fn devices(&self) -> Vec<(String, u32)> {
-        let shown = self.devices.iter().filter(|(_, device)| !device.shown.is_empty());
+        let shown = self.devices.iter().filter(|(_, device)| !device.windows.is_empty());
         shown.filter_map(|(uuid, device)| Some((uuid.clone(), device.index?))).collect()
     }
 
     /// At a midnight it was found to be a lemon, or to be none any more: says so.
-    pub fn found(&mut self, lemon: LemonFound, midnight_us: i64) -> Publication {
+    pub fn publish_lemon(&mut self, lemon: LemonVerdict, midnight_us: i64) -> Publication {
         self.lemon = Some(lemon);
-        let found = self.look(midnight_us);
-        let source = source(&[LEMON, &self.cluster, &self.name, &midnight_us.to_string()]);
-        self.say(found, source, midnight_us)
+        let found = self.assess(midnight_us);
+        let source = producer_name(&[LEMON_MODEL, &self.cluster, &self.name, &midnight_us.to_string()]);
+        self.publication(found, source, midnight_us)
     }
 
     /// Whether time alone may change what is to be said.
     pub fn is_active(&self) -> bool {
-        !self.faults.is_empty() || self.devices.values().any(|device| !device.shown.is_empty())
+        !self.faults.is_empty() || self.devices.values().any(|device| !device.windows.is_empty())
     }
 
     /// How it stands at `now_us`, if that is another thing than was last said.
-    pub fn judge(&mut self, now_us: i64) -> Option<Publication> {
-        let found = self.look(now_us);
-        let changed = match &self.said {
+    pub fn evaluate(&mut self, now_us: i64) -> Option<Publication> {
+        let found = self.assess(now_us);
+        let changed = match &self.published {
             None => found.state != State::Healthy,
             Some((state, said_ppm, whose)) => {
                 *state != found.state
                     || (found.state != State::Healthy
-                        && (*whose != self.device_of(&found).map(|(uuid, _)| uuid)
-                            || said_ppm.abs_diff(ppm(found.bad)) >= WORTH_PPM))
+                        && (*whose != self.strongest_device(&found).map(|(uuid, _)| uuid)
+                            || said_ppm.abs_diff(ppm(found.bad)) >= MIN_CHANGE_PPM))
             }
         };
-        let source = source(&[MODEL, &self.cluster, &self.name, &now_us.to_string()]);
-        changed.then(|| self.say(found, source, now_us))
+        let source = producer_name(&[MODEL, &self.cluster, &self.name, &now_us.to_string()]);
+        changed.then(|| self.publication(found, source, now_us))
     }
 
     /// Weighs what counts at `now_us`, and forgets what is older.
-    fn look(&mut self, now_us: i64) -> NodeHealth {
-        self.faults.retain(|(at_us, ..)| now_us.saturating_sub(*at_us) < FAULT_US);
+    fn assess(&mut self, now_us: i64) -> NodeHealth {
+        self.faults.retain(|(at_us, ..)| now_us.saturating_sub(*at_us) < FAULT_RETENTION_US);
         for device in self.devices.values_mut() {
-            let old = |shown: &Showing| now_us.saturating_sub(shown.start_us) > SHOWN_US + WINDOW_US;
-            while device.shown.front().is_some_and(old) {
-                device.shown.pop_front();
+            let old =
+                |shown: &WindowStats| now_us.saturating_sub(shown.start_us) > WINDOW_RETENTION_US + WINDOW_US;
+            while device.windows.front().is_some_and(old) {
+                device.windows.pop_front();
             }
         }
         let uuids: Vec<&String> = self.devices.keys().collect();
@@ -143,14 +144,14 @@ impl WatchedNode {
     }
 
     /// Device of the strongest evidence: UUID and number.
-    fn device_of(&self, found: &NodeHealth) -> Option<(String, Option<u32>)> {
+    fn strongest_device(&self, found: &NodeHealth) -> Option<(String, Option<u32>)> {
         let (uuid, device) = self.devices.iter().nth(found.device?)?;
         Some((uuid.clone(), device.index))
     }
 
-    fn say(&mut self, found: NodeHealth, source: String, now_us: i64) -> Publication {
+    fn publication(&mut self, found: NodeHealth, source: String, now_us: i64) -> Publication {
         let bad_ppm = ppm(found.bad);
-        let (device, index) = self.device_of(&found).unzip();
+        let (device, index) = self.strongest_device(&found).unzip();
         let lemon = self.lemon;
         let signal = v1::NodeSignal {
             envelope: envelope(&self.cluster, &source, now_us, 0),
@@ -165,7 +166,7 @@ impl WatchedNode {
             bad_ppm,
             gpu_uuid: device.clone(),
             gpu_index: index.flatten(),
-            evidence: lines(&found.evidence),
+            evidence: evidence_lines(&found.evidence),
             model: MODEL.into(),
             lemon_ppm: lemon.map(|found| ppm(found.lemon.probability)),
             lemon_least_milli: lemon
@@ -174,18 +175,18 @@ impl WatchedNode {
             used_hours: lemon.map(|found| found.hours),
             bad_hours: lemon.map(|found| found.bad_hours),
         };
-        self.said = Some((found.state, bad_ppm, device));
+        self.published = Some((found.state, bad_ppm, device));
         Publication { source, events: vec![Event::NodeHealth(signal)] }
     }
 }
 
 fn health_of(device: &Device) -> DeviceHealth {
-    let mean = |field: fn(&Showing) -> Option<f64>| {
-        let values: Vec<f64> = device.shown.iter().filter_map(field).collect();
+    let mean = |field: fn(&WindowStats) -> Option<f64>| {
+        let values: Vec<f64> = device.windows.iter().filter_map(field).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
-    let sum = |field: fn(&Showing) -> Option<u64>| {
-        device.shown.iter().filter_map(field).reduce(|a, b| a.saturating_add(b))
+    let sum = |field: fn(&WindowStats) -> Option<u64>| {
+        device.windows.iter().filter_map(field).reduce(|a, b| a.saturating_add(b))
     };
     DeviceHealth {
         lost: device.lost_us.is_some(),
@@ -194,8 +195,8 @@ fn health_of(device: &Device) -> DeviceHealth {
         link_width_ratio: None,
         link_retries: sum(|shown| shown.link_retries),
         uncorrectable_errors: sum(|shown| shown.uncorrectable_errors),
-        remap_pending: device.shown.iter().rev().find_map(|shown| shown.remap_pending),
-        remap_failed: device.shown.iter().rev().find_map(|shown| shown.remap_failed),
+        remap_pending: device.windows.iter().rev().find_map(|shown| shown.remap_pending),
+        remap_failed: device.windows.iter().rev().find_map(|shown| shown.remap_failed),
     }
 }
 
@@ -223,28 +224,28 @@ mod tests {
 
     #[test]
     fn a_lost_device_fails_the_node_until_it_is_back() {
-        let mut node = WatchedNode::new("c", "n1");
-        assert_eq!(node.judge(0), None, "nothing is said of a healthy node");
-        node.told(&event(v1::NodeEventKind::DeviceLost, None), 1);
-        let lost = signal(node.judge(60_000_000));
+        let mut node = NodeMonitor::new("c", "n1");
+        assert_eq!(node.evaluate(0), None, "nothing is said of a healthy node");
+        node.observe_event(&event(v1::NodeEventKind::DeviceLost, None), 1);
+        let lost = signal(node.evaluate(60_000_000));
         assert_eq!((lost.state(), lost.gpu_index), (v1::NodeHealthState::Failed, Some(3)));
         assert!(lost.evidence[0].starts_with("device_lost "), "{:?}", lost.evidence);
-        assert_eq!(node.judge(120_000_000), None, "it is said once");
-        node.told(&event(v1::NodeEventKind::DeviceFound, None), 130_000_000);
-        assert_eq!(signal(node.judge(180_000_000)).state(), v1::NodeHealthState::Healthy);
+        assert_eq!(node.evaluate(120_000_000), None, "it is said once");
+        node.observe_event(&event(v1::NodeEventKind::DeviceFound, None), 130_000_000);
+        assert_eq!(signal(node.evaluate(180_000_000)).state(), v1::NodeHealthState::Healthy);
     }
 
     #[test]
     fn a_fault_counts_for_a_day_and_once() {
-        let mut node = WatchedNode::new("c", "n1");
+        let mut node = NodeMonitor::new("c", "n1");
         for _ in 0..2 {
-            node.told(&event(v1::NodeEventKind::Xid, Some(79)), 0);
+            node.observe_event(&event(v1::NodeEventKind::Xid, Some(79)), 0);
         }
         assert_eq!(node.faults.len(), 1);
-        let told = signal(node.judge(60_000_000));
+        let told = signal(node.evaluate(60_000_000));
         assert_ne!(told.state(), v1::NodeHealthState::Healthy);
-        assert_eq!(node.judge(FAULT_US - 1), None);
-        assert_eq!(signal(node.judge(FAULT_US)).state(), v1::NodeHealthState::Healthy);
+        assert_eq!(node.evaluate(FAULT_RETENTION_US - 1), None);
+        assert_eq!(signal(node.evaluate(FAULT_RETENTION_US)).state(), v1::NodeHealthState::Healthy);
         assert!(!node.is_active());
     }
 }

@@ -4,16 +4,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Role of a rank that told none while others did: nobody's peer but its like's.
-const UNTOLD: u32 = u32::MAX;
+const UNKNOWN_ROLE: u32 = u32::MAX;
 /// Micro-batches for each stage where a job with a pipeline tells none: from there on the bubble is
 /// small, which is why pipelines are run so (GPipe, arXiv 1811.06965, section 2.3).
 const MICRO_BATCHES_PER_STAGE: u32 = 4;
 
 /// What one rank told of its place in the job's parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Told {
+pub struct RankPosition {
     pub stage: Option<u32>,
     pub expert_group: Option<u32>,
+}
+
+/// Where a rank runs and what it works at, as far as its reports tell; of a job without reports, a
+/// device that it holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RankLocation {
+    pub position: RankPosition,
+    pub node: Option<String>,
+    pub gpu_uuid: Option<String>,
+    pub gpu_index: Option<u32>,
 }
 
 /// Roles of a job's ranks, as [`JobShape`](tidegate_insight::straggler::JobShape) has them.
@@ -29,12 +39,13 @@ pub struct Roles {
 impl Roles {
     /// Roles of ranks that told `told`, in order of rank, in a pipeline of `stages` and with
     /// `micro_batches`, as far as reports name them. Where nothing is told all ranks are peers.
-    pub fn new(told: &[Told], stages: Option<u32>, micro_batches: Option<u32>) -> Self {
+    pub fn new(told: &[RankPosition], stages: Option<u32>, micro_batches: Option<u32>) -> Self {
         let seen = told.iter().filter_map(|told| told.stage).max().map_or(1, |stage| stage.saturating_add(1));
         // A stage needs a rank.
         let stages = stages.unwrap_or(seen).clamp(1, told.len().max(1) as u32);
-        let stage_of =
-            |told: &Told| if stages > 1 { told.stage.filter(|stage| *stage < stages) } else { Some(0) };
+        let stage_of = |told: &RankPosition| {
+            if stages > 1 { told.stage.filter(|stage| *stage < stages) } else { Some(0) }
+        };
         let mut groups: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for rank in told {
             if let Some(stage) = stage_of(rank) {
@@ -46,7 +57,7 @@ impl Roles {
         let first = sets.next().cloned().unwrap_or_default();
         let groups: Vec<u32> =
             if sets.all(|set| *set == first) { first.into_iter().collect() } else { Vec::new() };
-        let role = |rank: &Told| {
+        let role = |rank: &RankPosition| {
             let stage = stage_of(rank)?;
             if groups.is_empty() {
                 return Some(stage);
@@ -59,7 +70,11 @@ impl Roles {
             (_, Some(many)) => many,
             (_, None) => MICRO_BATCHES_PER_STAGE * stages,
         };
-        Self { role: told.iter().map(|rank| role(rank).unwrap_or(UNTOLD)).collect(), stages, micro_batches }
+        Self {
+            role: told.iter().map(|rank| role(rank).unwrap_or(UNKNOWN_ROLE)).collect(),
+            stages,
+            micro_batches,
+        }
     }
 }
 
@@ -67,8 +82,8 @@ impl Roles {
 mod tests {
     use super::*;
 
-    fn told(places: &[(Option<u32>, Option<u32>)]) -> Vec<Told> {
-        places.iter().map(|&(stage, expert_group)| Told { stage, expert_group }).collect()
+    fn told(places: &[(Option<u32>, Option<u32>)]) -> Vec<RankPosition> {
+        places.iter().map(|&(stage, expert_group)| RankPosition { stage, expert_group }).collect()
     }
 
     #[test]
@@ -82,7 +97,10 @@ mod tests {
     fn stages_are_roles_and_untold_ranks_are_apart() {
         let places = told(&[(Some(0), None), (Some(1), None), (None, None), (Some(7), None)]);
         let roles = Roles::new(&places, Some(2), Some(16));
-        assert_eq!(roles, Roles { role: vec![0, 1, UNTOLD, UNTOLD], stages: 2, micro_batches: 16 });
+        assert_eq!(
+            roles,
+            Roles { role: vec![0, 1, UNKNOWN_ROLE, UNKNOWN_ROLE], stages: 2, micro_batches: 16 }
+        );
         // Nobody says how many: as many as are seen, and four micro-batches for each.
         let seen = Roles::new(&places[..2], None, None);
         assert_eq!((seen.stages, seen.micro_batches), (2, 8));
@@ -98,7 +116,7 @@ mod tests {
         let alone = told(&[(None, Some(4)), (None, Some(2)), (None, None)]);
         assert_eq!(
             Roles::new(&alone, None, None),
-            Roles { role: vec![1, 0, UNTOLD], stages: 1, micro_batches: 1 }
+            Roles { role: vec![1, 0, UNKNOWN_ROLE], stages: 1, micro_batches: 1 }
         );
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate_lake::memory::Gauge;
+use tidegate_lake::engine::memory::Gauge;
 use tikv_jemalloc_ctl::thread::ThreadLocal;
 use tikv_jemalloc_ctl::{Access, AsName, Mib, Result, epoch, thread};
 
@@ -105,7 +105,7 @@ impl Gauge for QueryArenas {
         }
     }
 
-    fn held(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         epoch::advance().and_then(|_| self.sum(self.in_use)).unwrap_or(0)
     }
 
@@ -114,8 +114,8 @@ impl Gauge for QueryArenas {
         ALLOCATED.with(|allocated| allocated.map_or(0, ThreadLocal::get))
     }
 
-    fn give_back_beyond(&self, bytes: usize) {
-        let held = self.held();
+    fn trim_above(&self, bytes: usize) {
+        let held = self.held_bytes();
         let freed = self.sum(self.freed).unwrap_or(0);
         // Freed pages go at once while none may stay.
         if held + freed > bytes && freed > 0 {

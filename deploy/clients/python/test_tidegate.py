@@ -1,5 +1,5 @@
 """Tests of the client without an agent, or with a bad one. That nothing is lost or doubled with the real agent is tested by
-crates/collect/tests/live/inlet.rs.
+crates/collect/tests/live/receiver.
 
     python3 -m unittest discover -s deploy/clients/python
 """

@@ -6,58 +6,13 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::action::ActionId;
-use crate::forecast::Recorded;
 use crate::intent::{IntentEvent, Lease};
-use crate::planner::{self, Plan, Report};
-use crate::policy::{Changed, Policy};
-use crate::rollout::{self, Canary, shadow};
+use crate::planner::Planned;
+use crate::policy::Changed;
+use crate::rollout::{self, shadow};
 use crate::scorecard::Score;
 use crate::slo::{Alert, Cycles};
 use crate::state::ClusterState;
-
-/// A plan with everything it was made from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Planned {
-    /// The plan.
-    pub plan: Plan,
-    /// Why it is so; it holds what the forecast answered.
-    pub report: Report,
-    /// The policy.
-    pub policy: Policy,
-    /// The candidate that decided for its owners.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub canary: Option<Box<Canary>>,
-    /// The state as it was observed.
-    pub state: ClusterState,
-    /// Decisions of the plan before that had not come to nothing: those are the ones it was told
-    /// of.
-    pub kept: Vec<ActionId>,
-}
-
-impl Planned {
-    /// Makes the plan again from what is on record. `parent`: the plan before, whole.
-    pub fn again(&self, parent: Option<&Plan>) -> (Plan, Report) {
-        let parent = parent.map(|parent| pruned(parent, &self.kept));
-        let forecast = Recorded { answers: self.report.answers.clone() };
-        planner::plan_beside(
-            &self.policy,
-            self.canary.as_deref(),
-            &self.state,
-            &forecast,
-            parent.as_ref(),
-            self.plan.made_us,
-            self.plan.seed,
-        )
-    }
-}
-
-/// A plan with these decisions of it alone.
-pub(super) fn pruned(plan: &Plan, kept: &[ActionId]) -> Plan {
-    let mut plan = plan.clone();
-    plan.decisions.retain(|decision| kept.contains(&decision.action.id));
-    plan
-}
 
 /// One thing that was thought or done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

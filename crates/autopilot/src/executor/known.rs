@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::journal::{Entry, What, pruned};
+use super::journal::{Entry, What};
 use crate::action::{ActionId, Change, Kind};
 use crate::intent::{self, Intent, IntentEvent, Intents, Lease, Stage};
-use crate::planner::Plan;
+use crate::planner::{Plan, pruned};
 use crate::policy::{Mode, Policy};
 use crate::rollout::Canaries;
 use crate::scorecard::{Score, summary, trust};

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use journal::{Entry, InMemory, Journal, JournalError, Planned, PolicyTaken, What};
+pub use crate::planner::Planned;
+pub use journal::{Entry, InMemory, Journal, JournalError, PolicyTaken, What};
 pub use known::Known;
 use meter::Meter;
 

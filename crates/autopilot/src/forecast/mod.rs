@@ -1,11 +1,10 @@
 //! What owners will need: one question, asked of whoever can answer it. [`Trailing`] answers from
-//! the past of the series alone, [`Learned`] with the forecaster of `tidegate_insight`,
-//! [`Published`] from what that said on the log. [`Chosen`] asks one of the first and the last, as
+//! the past of the series alone, [`Published`] from what the forecaster of `tidegate_insight` said
+//! on the log. [`Chosen`] asks one of the first and the last, as
 //! the policy says.
 
 mod chosen;
 mod coverage;
-mod learned;
 mod published;
 mod recorded;
 mod trailing;
@@ -16,7 +15,6 @@ use crate::state::{OwnerName, PoolName};
 
 pub use chosen::Chosen;
 pub use coverage::Coverage;
-pub use learned::Learned;
 pub use published::{Named, Published, SeriesNames, Standing};
 pub(crate) use recorded::ppm;
 pub use recorded::{Answer, Recorded};

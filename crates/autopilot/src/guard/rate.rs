@@ -149,7 +149,7 @@ fn expected_loss(case: &Case<'_>) -> i64 {
     let Some(job) = case.action.change.job().and_then(|id| case.state.jobs.get(id)) else { return 0 };
     match case.action.change {
         Change::Preempt { .. } => {
-            interruption(job, job.held_gpus(), case.now_us, &case.policy.preempt).least().0
+            interruption(job, job.held_gpus(), case.now_us, case.policy.preempt.restart_s).least().0
         }
         Change::ResizeJob { .. } => {
             let pause_ms = job.checkpoint.resize_ms.unwrap_or(case.policy.resize.pause_s * 1000);

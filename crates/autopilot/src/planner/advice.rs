@@ -6,35 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
 use super::builder::Work;
+use super::plan::{Advice, Advised};
 use crate::state::{Job, JobId, JobKind, Object, PoolName};
-
-/// What is advised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Advised {
-    /// Ask for fewer GPUs: most of them do little. Numbers are GPUs.
-    RightSize,
-    /// Ask for nodes that are closer together. Numbers are racks.
-    Placement,
-}
-
-/// Something that a person may do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Advice {
-    /// What.
-    pub what: Advised,
-    /// With which object.
-    pub object: Object,
-    /// What it has now.
-    pub now: u32,
-    /// What would be better.
-    pub better: u32,
-    /// Why.
-    pub reason: String,
-}
 
 pub(super) fn advise(work: &Work<'_>) -> Vec<Advice> {
     let most = work.policy.advice.most as usize;

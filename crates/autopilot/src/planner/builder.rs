@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::advice::Advice;
-use super::lend::Waiting;
 use super::part::Part;
-use super::plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
+use super::plan::{Advice, Alternative, Considered, Decision, Plan, Predicted, Report, same_change};
 use super::room::Room;
-use crate::action::{Action, Adjust, Change, Fact, Kind};
+use super::waiting::Waiting;
+use crate::action::{Action, Change, Fact, Kind};
 use crate::fingerprint::fingerprint;
 use crate::forecast::{Answer, DemandForecast, Series, ppm};
 use crate::guard::reach;
@@ -376,24 +375,6 @@ impl<'a> Work<'a> {
 fn milli(gpus: Option<f64>) -> Option<i64> {
     // A whole number of thousandths stays itself, whatever it went through.
     gpus.filter(|gpus| gpus.is_finite()).map(|gpus| (gpus * 1e3 - 1e-3).ceil().clamp(0.0, 9e15) as i64)
-}
-
-/// Whether two changes are the same decision: times at which they begin and end aside.
-pub(super) fn same_change(a: &Change, b: &Change) -> bool {
-    let timeless = |change: &Change| {
-        let mut change = change.clone();
-        if let Change::Lend { expires_us, .. } = &mut change {
-            *expires_us = 0;
-        }
-        if let Change::AdjustReservation(Adjust::Reservation { start_us, end_us, .. }) = &mut change {
-            (*start_us, *end_us) = (0, 0);
-        }
-        if let Change::DrainNode { reason, .. } = &mut change {
-            reason.clear();
-        }
-        change
-    };
-    timeless(a) == timeless(b)
 }
 
 /// What undoes a change that is named by its own action: a loan by taking it back, a drain by the

@@ -113,7 +113,7 @@ fn case<'a>(work: &mut Work<'a>, name: &'a NodeName, node: &'a Node) -> Option<C
         let at_risk: i64 = jobs
             .iter()
             .map(|(_, job)| {
-                interruption(job, job.held_gpus(), work.now_us, &work.policy.preempt).abrupt_gpu_ms
+                interruption(job, job.held_gpus(), work.now_us, work.policy.preempt.restart_s).abrupt_gpu_ms
             })
             .sum();
         let predicted =
@@ -157,7 +157,7 @@ fn straggler<'a>(
         return None;
     };
     let remaining_ms = ((end_us - work.now_us) / 1000).max(0);
-    let (loss, _) = interruption(job, held, work.now_us, &work.policy.preempt).least();
+    let (loss, _) = interruption(job, held, work.now_us, work.policy.preempt.restart_s).least();
     let benefit = remaining_ms as f64 * slow * f64::from(held);
     let predicted = work.predict(benefit, loss as f64, None, 0.8, remaining_ms);
     let reason = format!(
@@ -205,7 +205,8 @@ fn move_gang(work: &mut Work<'_>, case: &Case<'_>, after: Vec<String>) {
     let state = work.state;
     let Some(id) = case.moves else { return };
     let job = &state.jobs[id];
-    let (loss, notice) = interruption(job, job.held_gpus(), work.now_us, &work.policy.preempt).least();
+    let (loss, notice) =
+        interruption(job, job.held_gpus(), work.now_us, work.policy.preempt.restart_s).least();
     let predicted =
         work.predict(case.predicted.benefit_gpu_ms as f64, loss as f64, None, 0.8, case.predicted.over_ms);
     work.decide(Wanted {

@@ -105,7 +105,7 @@ fn makes_room(change: &Change, gang: &Job) -> bool {
 }
 
 fn loss(work: &Work<'_>, job: &Job) -> i64 {
-    interruption(job, job.held_gpus(), work.now_us, &work.policy.preempt).least().0
+    interruption(job, job.held_gpus(), work.now_us, work.policy.preempt.restart_s).least().0
 }
 
 type Moves<'a> = (Vec<&'a NodeName>, Vec<(&'a JobId, &'a Job)>);

@@ -10,6 +10,7 @@ use super::builder::{Wanted, Work};
 use super::growers::{Growers, candidates, growers};
 use super::plan::Alternative;
 use super::room::Room;
+use super::waiting::{Waiting, Waits};
 use crate::action::{Change, Fact, Kind};
 use crate::fingerprint::shuffled;
 use crate::forecast::Series;
@@ -118,18 +119,6 @@ pub(super) fn plan(work: &mut Work<'_>) {
     }
     work.waiting = Some(waiting);
 }
-
-/// A job that waits and could run on a loan: GPUs that must be lent for it to start, and GPUs it
-/// could use of a loan.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Waits {
-    needs: u32,
-    uses: u32,
-}
-
-/// Who waits for a loan: jobs by owner and pool they wait in, in the order in which they will
-/// start.
-pub(super) type Waiting = BTreeMap<OwnerName, BTreeMap<PoolName, Vec<Waits>>>;
 
 /// Jobs that may be stopped, and that neither their pool's free GPUs nor what their owner has on
 /// loan can start. One that may not be stopped is no borrower: what it holds could not be taken

@@ -17,21 +17,23 @@ mod part;
 mod plan;
 mod preempt;
 mod reclaim;
+mod record;
 mod reservation;
 mod resize;
 mod room;
 mod spare;
 mod victims;
+mod waiting;
 
-pub use advice::{Advice, Advised};
 pub use cover::{Choice, Group, cheapest};
-pub use plan::{Alternative, Considered, Decision, Plan, Predicted, Report};
+pub use plan::{Advice, Advised, Alternative, Considered, Decision, Plan, Predicted, Report};
+pub use record::Planned;
+pub(crate) use record::pruned;
 
 use crate::action::Kind;
 use crate::fingerprint::fingerprint;
 use crate::forecast::DemandForecast;
-use crate::policy::Policy;
-use crate::rollout::Canary;
+use crate::policy::{Canary, Policy};
 use crate::state::ClusterState;
 use builder::Work;
 use part::Part;

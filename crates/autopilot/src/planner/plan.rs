@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::advice::Advice;
-use super::builder::same_change;
-use crate::action::{Action, Kind};
+use crate::action::{Action, Adjust, Change, Kind};
 use crate::forecast::Answer;
 use crate::policy::{Mode, Reach};
 use crate::state::Object;
@@ -130,6 +128,31 @@ pub struct Considered {
     pub alternatives: Vec<Alternative>,
 }
 
+/// What is advised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Advised {
+    /// Ask for fewer GPUs: most of them do little. Numbers are GPUs.
+    RightSize,
+    /// Ask for nodes that are closer together. Numbers are racks.
+    Placement,
+}
+
+/// Something that a person may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advice {
+    /// What.
+    pub what: Advised,
+    /// With which object.
+    pub object: Object,
+    /// What it has now.
+    pub now: u32,
+    /// What would be better.
+    pub better: u32,
+    /// Why.
+    pub reason: String,
+}
+
 /// Why a plan is what it is: every decision and every one that was not taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -144,4 +167,22 @@ pub struct Report {
     /// What people may do; nothing of it is ever done unasked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
+}
+
+/// Whether two changes are the same decision: times at which they begin and end aside.
+pub(super) fn same_change(a: &Change, b: &Change) -> bool {
+    let timeless = |change: &Change| {
+        let mut change = change.clone();
+        if let Change::Lend { expires_us, .. } = &mut change {
+            *expires_us = 0;
+        }
+        if let Change::AdjustReservation(Adjust::Reservation { start_us, end_us, .. }) = &mut change {
+            (*start_us, *end_us) = (0, 0);
+        }
+        if let Change::DrainNode { reason, .. } = &mut change {
+            reason.clear();
+        }
+        change
+    };
+    timeless(a) == timeless(b)
 }

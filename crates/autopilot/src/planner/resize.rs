@@ -185,7 +185,7 @@ pub(super) fn gain(work: &Work<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64
     let useful = rate_ms(job, to, hold_ms) - rate_ms(job, held, hold_ms);
     let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
     let (cost, notice) = match by {
-        GrowBy::Requeue => interruption(job, held, work.now_us, &work.policy.preempt).least(),
+        GrowBy::Requeue => interruption(job, held, work.now_us, work.policy.preempt.restart_s).least(),
         GrowBy::Resize | GrowBy::Satellites | GrowBy::Never => (rate_ms(job, held, pause_ms), false),
     };
     Gain { more: to - held, useful, cost, notice }

@@ -37,7 +37,7 @@ pub(super) fn ways(
     if stoppable && may_stop(work, job) {
         let leaves: BTreeSet<NodeName> = job.placement.keys().cloned().collect();
         let frees = leaves.iter().filter(|node| wanted.contains(node)).map(&units).sum();
-        let (loss, notice) = interruption(job, held, work.now_us, &work.policy.preempt).least();
+        let (loss, notice) = interruption(job, held, work.now_us, work.policy.preempt.restart_s).least();
         let idle = rate_ms(job, held, hold_ms);
         if frees > 0 {
             out.push(Way { leaves, to_gpus: 0, choice: Choice { frees, cost: loss + idle }, notice });

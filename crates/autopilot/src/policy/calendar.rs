@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Reach;
 use crate::action::Kind;
-use crate::state::{OwnerName, PoolName};
+use crate::names::{OwnerName, PoolName};
 
 /// A day of the week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,25 +1,25 @@
 //! Values that are numbers and still make no sense.
 
-use super::{Mode, Policy, PolicyError, calendar::minute_of_day, tried};
+use super::{Mode, Policy, PolicyError, calendar::minute_of_day, rollout};
 use crate::action::Kind;
 
 const YEAR_S: f64 = 366.0 * 86_400.0;
 
-pub(super) fn wrong(key: &str, value: impl std::fmt::Display, mend: &str) -> PolicyError {
-    PolicyError::Value { key: key.to_owned(), value: value.to_string(), mend: mend.to_owned() }
-}
-
 pub(super) fn check(policy: &Policy) -> Result<(), PolicyError> {
     if policy.format != 1 {
-        return Err(wrong("format", policy.format, "this program reads format 1"));
+        return Err(PolicyError::value("format", policy.format, "this program reads format 1"));
     }
     if policy.name.trim().is_empty() {
-        return Err(wrong("name", "\"\"", "give the policy a name; decisions are recorded under it"));
+        return Err(PolicyError::value(
+            "name",
+            "\"\"",
+            "give the policy a name; decisions are recorded under it",
+        ));
     }
     ranges(policy)?;
     relations(policy)?;
     services(policy)?;
-    tried::check(&policy.shadow, &policy.canary)?;
+    rollout::check(&policy.shadow, &policy.canary)?;
     calendar(policy)
 }
 
@@ -42,18 +42,26 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         [("slo.promises", p.slo.promises), ("slo.verified", p.slo.verified), ("slo.cycles", p.slo.cycles)];
     for (key, value) in objectives {
         if !(0.0..1.0).contains(&value) {
-            return Err(wrong(key, value, "write a share from 0.0, which asks for none, and below 1.0"));
+            return Err(PolicyError::value(
+                key,
+                value,
+                "write a share from 0.0, which asks for none, and below 1.0",
+            ));
         }
     }
     for (key, value) in shares {
         if !(0.0..=1.0).contains(&value) {
-            return Err(wrong(key, value, "write a share from 0.0 to 1.0"));
+            return Err(PolicyError::value(key, value, "write a share from 0.0 to 1.0"));
         }
     }
     for (kind, budget) in &p.budgets {
         if !(0.0..=1.0).contains(&budget.gpus_share_per_hour) {
             let key = format!("budgets.{kind}.gpus_share_per_hour");
-            return Err(wrong(&key, budget.gpus_share_per_hour, "write a share from 0.0 to 1.0"));
+            return Err(PolicyError::value(
+                &key,
+                budget.gpus_share_per_hour,
+                "write a share from 0.0 to 1.0",
+            ));
         }
     }
     let inside = [
@@ -66,7 +74,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     ];
     for (key, value) in inside {
         if !(value > 0.0 && value < 1.0) {
-            return Err(wrong(key, value, "write a number above 0.0 and below 1.0"));
+            return Err(PolicyError::value(key, value, "write a number above 0.0 and below 1.0"));
         }
     }
     let not_negative = [
@@ -81,7 +89,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     ];
     for (key, value) in not_negative {
         if !(0.0..=1e6).contains(&value) {
-            return Err(wrong(key, value, "write a number from 0.0 to a million"));
+            return Err(PolicyError::value(key, value, "write a number from 0.0 to a million"));
         }
     }
     let durations = [
@@ -110,7 +118,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     ];
     for (key, value, least) in durations {
         if value < least || value as f64 > YEAR_S {
-            return Err(wrong(key, value, &format!("write seconds from {least} to a year")));
+            return Err(PolicyError::value(key, value, &format!("write seconds from {least} to a year")));
         }
     }
     let counts = [
@@ -128,11 +136,15 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     ];
     for (key, value) in counts {
         if value == 0 {
-            return Err(wrong(key, value, "write 1 or more"));
+            return Err(PolicyError::value(key, value, "write 1 or more"));
         }
     }
     if !(-14 * 60..=14 * 60).contains(&p.utc_offset_minutes) {
-        return Err(wrong("utc_offset_minutes", p.utc_offset_minutes, "write minutes from -840 to 840"));
+        return Err(PolicyError::value(
+            "utc_offset_minutes",
+            p.utc_offset_minutes,
+            "write minutes from -840 to 840",
+        ));
     }
     Ok(())
 }
@@ -145,28 +157,28 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
             "write at most lend.buffer_gpus ({}), or lending and taking back chase each other",
             lend.buffer_gpus
         );
-        return Err(wrong("lend.reclaim_buffer_gpus", lend.reclaim_buffer_gpus, &mend));
+        return Err(PolicyError::value("lend.reclaim_buffer_gpus", lend.reclaim_buffer_gpus, &mend));
     }
     if lend.promise_quantile < lend.least_quantile {
         let mend = format!(
             "write at least lend.least_quantile ({}): a promise is surer than a gain",
             lend.least_quantile
         );
-        return Err(wrong("lend.promise_quantile", lend.promise_quantile, &mend));
+        return Err(PolicyError::value("lend.promise_quantile", lend.promise_quantile, &mend));
     }
     if lend.reclaim_within_s >= lend.term_s {
         let mend = format!(
             "write less than lend.term_s ({}), or a loan is over before it can be taken back",
             lend.term_s
         );
-        return Err(wrong("lend.reclaim_within_s", lend.reclaim_within_s, &mend));
+        return Err(PolicyError::value("lend.reclaim_within_s", lend.reclaim_within_s, &mend));
     }
     if policy.reservation.ahead_s < lend.reclaim_within_s {
         let mend = format!(
             "write at least lend.reclaim_within_s ({}), or what is lent is not back when the peak comes",
             lend.reclaim_within_s
         );
-        return Err(wrong("reservation.ahead_s", policy.reservation.ahead_s, &mend));
+        return Err(PolicyError::value("reservation.ahead_s", policy.reservation.ahead_s, &mend));
     }
     let mode = |kind: Kind| policy.modes.get(&kind).copied().unwrap_or(Mode::Observe);
     for (kind, needs) in [(Kind::Lend, Kind::Reclaim), (Kind::DrainNode, Kind::ReturnNode)] {
@@ -175,12 +187,16 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
                 "write at least {:?}, the mode of {kind}: what is done must be undone",
                 mode(kind).name()
             );
-            return Err(wrong(&format!("modes.{needs}"), format!("{:?}", mode(needs).name()), &mend));
+            return Err(PolicyError::value(
+                &format!("modes.{needs}"),
+                format!("{:?}", mode(needs).name()),
+                &mend,
+            ));
         }
     }
     let worth = &policy.worth;
     if worth.missing_micros_per_gpu_hour == 0 {
-        return Err(wrong(
+        return Err(PolicyError::value(
             "worth.missing_micros_per_gpu_hour",
             0,
             "write what an hour of a GPU that is missing costs",
@@ -188,22 +204,26 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
     }
     if policy.stability.cooldown_most_s < policy.stability.cooldown_s {
         let mend = format!("write at least stability.cooldown_s ({})", policy.stability.cooldown_s);
-        return Err(wrong("stability.cooldown_most_s", policy.stability.cooldown_most_s, &mend));
+        return Err(PolicyError::value("stability.cooldown_most_s", policy.stability.cooldown_most_s, &mend));
     }
     let record = &policy.record;
     if record.verified_down > record.verified || record.realised_down > record.realised {
         let mend = "write at most the number for promotion, or a kind is promoted and demoted in turn";
-        return Err(wrong("record.verified_down and realised_down", record.verified_down, mend));
+        return Err(PolicyError::value("record.verified_down and realised_down", record.verified_down, mend));
     }
     if policy.slo.window_days > 30 {
-        return Err(wrong("slo.window_days", policy.slo.window_days, "write 1 to 30"));
+        return Err(PolicyError::value("slo.window_days", policy.slo.window_days, "write 1 to 30"));
     }
     if record.window < record.decisions {
-        return Err(wrong("record.window", record.window, "write at least record.decisions"));
+        return Err(PolicyError::value("record.window", record.window, "write at least record.decisions"));
     }
     for (source, age) in &policy.freshness.sources {
         if *age < 1 {
-            return Err(wrong(&format!("freshness.sources.{source}"), age, "write seconds from 1"));
+            return Err(PolicyError::value(
+                &format!("freshness.sources.{source}"),
+                age,
+                "write seconds from 1",
+            ));
         }
     }
     Ok(())
@@ -217,26 +237,30 @@ fn services(policy: &Policy) -> Result<(), PolicyError> {
             [("requests_per_gpu", service.requests_per_gpu), ("service_s", service.service_s)]
         {
             if !(value > 0.0 && value <= 1e6) {
-                return Err(wrong(&key(name), value, "write a number above 0.0, to a million"));
+                return Err(PolicyError::value(&key(name), value, "write a number above 0.0, to a million"));
             }
         }
         if !(0.0..=1e6).contains(&service.wait_s) {
-            return Err(wrong(&key("wait_s"), service.wait_s, "write seconds from 0.0 to a million"));
+            return Err(PolicyError::value(
+                &key("wait_s"),
+                service.wait_s,
+                "write seconds from 0.0 to a million",
+            ));
         }
         if !(service.late_share > 0.0 && service.late_share < 1.0) {
             let mend = "write a number above 0.0 and below 1.0";
-            return Err(wrong(&key("late_share"), service.late_share, mend));
+            return Err(PolicyError::value(&key("late_share"), service.late_share, mend));
         }
         // As many requests as a GPU serves at the most, by what each takes.
         let most = f64::from(service.slots_per_gpu) / service.service_s;
         if service.requests_per_gpu > most {
             let mend = format!("write at most {most}: slots_per_gpu over service_s");
-            return Err(wrong(&key("requests_per_gpu"), service.requests_per_gpu, &mend));
+            return Err(PolicyError::value(&key("requests_per_gpu"), service.requests_per_gpu, &mend));
         }
         let same = |other: &super::Service| other.owner == service.owner && other.pool == service.pool;
         if policy.services[..i].iter().any(same) {
             let mend = "write one service for an owner and pool";
-            return Err(wrong(&key("owner"), format!("{:?}", service.owner), mend));
+            return Err(PolicyError::value(&key("owner"), format!("{:?}", service.owner), mend));
         }
     }
     Ok(())
@@ -247,7 +271,11 @@ fn calendar(policy: &Policy) -> Result<(), PolicyError> {
         for (key, time) in [("from", &freeze.from), ("to", &freeze.to)] {
             if minute_of_day(time).is_none() {
                 let key = format!("calendar[{i}].{key}");
-                return Err(wrong(&key, format!("{time:?}"), "write a time as \"HH:MM\", e.g. \"09:00\""));
+                return Err(PolicyError::value(
+                    &key,
+                    format!("{time:?}"),
+                    "write a time as \"HH:MM\", e.g. \"09:00\"",
+                ));
             }
         }
     }

@@ -4,10 +4,11 @@
 mod calendar;
 mod check;
 mod direction;
+mod error;
 mod overlay;
+mod rollout;
 mod sections;
 mod service;
-mod tried;
 
 use std::collections::BTreeMap;
 
@@ -15,15 +16,16 @@ use serde::{Deserialize, Serialize};
 
 pub use calendar::{Day, Freeze};
 pub use direction::{Changed, changes, signers_needed};
+pub use error::PolicyError;
+pub use rollout::{Canary, CanaryRules, RollbackRules, ShadowRules};
 pub use sections::{
     AdviceRules, Blast, Budget, DrainRules, Floors, ForecastRules, ForecastSource, Freshness, LendRules,
-    PreemptRules, RecordRules, ReservationRules, ResizeRules, SloRules, Stability, Worth,
+    Objective, PreemptRules, RecordRules, ReservationRules, ResizeRules, SloRules, Stability, Worth,
 };
 pub use service::Service;
-pub use tried::{CanaryRules, RollbackRules, ShadowRules};
 
 use crate::action::Kind;
-use crate::state::{JobId, NodeName, OwnerName, PoolName};
+use crate::names::{JobId, NodeName, OwnerName, PoolName};
 
 /// The shipped policy.
 pub const SHIPPED: &str = include_str!("../../policies/default.toml");
@@ -177,35 +179,6 @@ pub struct Policy {
     /// What the autopilot promises of itself.
     #[serde(default, skip_serializing_if = "SloRules::are_default")]
     pub slo: SloRules,
-}
-
-/// What is wrong with a policy.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    /// It is no TOML.
-    #[error("the policy is not TOML: {why}")]
-    Syntax {
-        /// Where and why, in the parser's words.
-        why: String,
-    },
-    /// A key nobody knows.
-    #[error("{key} is not a key of policies; known there: {known}")]
-    UnknownKey {
-        /// The key, from the top.
-        key: String,
-        /// Keys that are known there.
-        known: String,
-    },
-    /// A value that cannot be.
-    #[error("{key} = {value}: {mend}")]
-    Value {
-        /// The key, from the top.
-        key: String,
-        /// What it is set to.
-        value: String,
-        /// What to write instead.
-        mend: String,
-    },
 }
 
 impl Policy {

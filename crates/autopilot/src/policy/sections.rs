@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::slo::Objective;
-use crate::state::{OwnerName, PoolName};
+use crate::names::{OwnerName, PoolName};
 
 /// How much of a kind may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -281,6 +280,32 @@ pub struct AdviceRules {
 impl AdviceRules {
     pub(super) fn are_default(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// What the autopilot promises of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// GPUs that are taken back are free within the promised time from the decision. A reclaim that
+    /// was dropped before it was begun counts neither way: the next decision is counted.
+    Promises,
+    /// Actions that were begun are read back as done; by kind. What a person changed meanwhile
+    /// counts neither way.
+    Verified,
+    /// A plan is made every interval while somebody holds the lease, and after a time without
+    /// anybody.
+    Cycles,
+}
+
+impl Objective {
+    /// Its spelling.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Promises => "promises",
+            Self::Verified => "verified",
+            Self::Cycles => "cycles",
+        }
     }
 }
 

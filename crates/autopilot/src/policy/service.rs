@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_insight::forecast::servers_for;
 
 use super::Policy;
-use crate::state::{OwnerName, PoolName};
+use crate::names::{OwnerName, PoolName};
 
 /// What an owner's demand for a pool stands for in requests, as measured, and how long they may
 /// wait.

@@ -8,26 +8,13 @@ pub mod summary;
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-
 pub use canaries::{Canaries, Stands, Told};
 
 use crate::action::Action;
-use crate::fingerprint::fingerprint;
 use crate::guard::{self, History, Verdict};
-use crate::policy::{CanaryRules, Policy, RollbackRules, ShadowRules};
+pub use crate::policy::Canary;
+use crate::policy::{CanaryRules, Policy, ShadowRules};
 use crate::state::{ClusterState, OwnerName};
-
-/// A policy that acts for some owners instead of the one that acts for the rest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Canary {
-    /// The policy.
-    pub policy: Policy,
-    /// For whom.
-    pub owners: BTreeSet<OwnerName>,
-    /// When it ends by itself.
-    pub rollback: RollbackRules,
-}
 
 /// What is tried beside a policy.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -110,12 +97,6 @@ pub fn fits(policy: &Policy, candidate: &Policy) -> Result<(), String> {
 }
 
 impl Canary {
-    /// Its id: other content is another canary. It is written as an action's id, so that a person
-    /// may approve that it begins anew.
-    pub fn id(&self) -> String {
-        format!("canary-{:016x}", fingerprint(self))
-    }
-
     /// What the guard says of an action of it: the first refusal by its policy, and else by that of
     /// the rest (`base`) with its modes. So of budgets, floors and all else the stricter holds, and
     /// how far each kind goes is the candidate's to say.

@@ -10,11 +10,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{ActionId, Kind};
-use crate::executor::Planned;
 use crate::fingerprint::fingerprint;
 use crate::forecast::{Answer, DemandForecast, Recorded};
 use crate::guard::{self, History, Refusal, Rule, Switch, Verdict};
-use crate::planner::{self, Decision, Plan, Predicted, Report};
+use crate::planner::{self, Decision, Plan, Planned, Predicted, Report};
 use crate::policy::{Mode, Policy};
 use crate::state::{ClusterState, Object};
 

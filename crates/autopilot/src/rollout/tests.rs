@@ -10,7 +10,7 @@ use crate::fixture::{NOW, S, Says, cluster, elastic, gang, loan, node, pending};
 use crate::guard::{Past, Rule, Switch};
 use crate::intent::{IntentEvent, Intents, What as Step};
 use crate::planner::{Decision, Predicted, plan, plan_beside};
-use crate::policy::{Budget, Mode, Reach};
+use crate::policy::{Budget, Mode, Reach, RollbackRules};
 use crate::scorecard::Score;
 use crate::state::{Owner, Pool, Share};
 

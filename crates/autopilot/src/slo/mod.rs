@@ -17,37 +17,12 @@ use serde::{Deserialize, Serialize};
 pub use tally::{Counts, Cycles, Tallies};
 
 use crate::action::Kind;
+pub use crate::policy::Objective;
 use crate::policy::SloRules;
 
 const MINUTE_US: i64 = 60_000_000;
 const HOUR_US: i64 = 60 * MINUTE_US;
 const DAY_US: i64 = 24 * HOUR_US;
-
-/// What the autopilot promises of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Objective {
-    /// GPUs that are taken back are free within the promised time from the decision. A reclaim that
-    /// was dropped before it was begun counts neither way: the next decision is counted.
-    Promises,
-    /// Actions that were begun are read back as done; by kind. What a person changed meanwhile
-    /// counts neither way.
-    Verified,
-    /// A plan is made every interval while somebody holds the lease, and after a time without
-    /// anybody.
-    Cycles,
-}
-
-impl Objective {
-    /// Its spelling.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Promises => "promises",
-            Self::Verified => "verified",
-            Self::Cycles => "cycles",
-        }
-    }
-}
 
 /// What is counted: an objective, and of which kind of decision where it is told by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

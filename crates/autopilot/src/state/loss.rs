@@ -3,8 +3,7 @@
 //! A job that saves a checkpoint when it gets notice loses less:
 //! L = g · (checkpoint + restart + requeue).
 
-use crate::policy::PreemptRules;
-use crate::state::Job;
+use super::Job;
 
 /// What interrupting a job costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +27,10 @@ impl Interruption {
 
 /// Loss of interrupting `job` at `now_us` while it holds `gpus`. A job that does not run loses
 /// nothing but its restart.
-pub fn interruption(job: &Job, gpus: u32, now_us: i64, rules: &PreemptRules) -> Interruption {
+pub fn interruption(job: &Job, gpus: u32, now_us: i64, usual_restart_s: i64) -> Interruption {
     let gpus = i64::from(gpus);
     let again_ms =
-        job.checkpoint.restart_ms.unwrap_or(rules.restart_s * 1000) + job.checkpoint.requeue_ms.unwrap_or(0);
+        job.checkpoint.restart_ms.unwrap_or(usual_restart_s * 1000) + job.checkpoint.requeue_ms.unwrap_or(0);
     let run_us = job.running_since_us().map_or(0, |since| (now_us - since).max(0));
     // A checkpoint of an earlier attempt is what this one began from: no more than its own time is
     // lost.

@@ -1,4 +1,4 @@
-//! Time on the node: what its clock says, and whether somebody set it.
+//! The node's clocks, and detection of steps of the wall clock.
 
 use std::sync::Mutex;
 
@@ -6,21 +6,21 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::lock;
 
-/// A difference of the clock to itself from which on it counts as set, ms. What NTP mends by
-/// running the clock faster or slower stays far below, from one look to the next.
+/// A change of the offset between wall and steady clock beyond this is a step, ms. NTP slewing
+/// stays far below between two checks.
 const STEP_MS: i64 = 1_000;
 
 /// The clocks of a node.
 pub trait Clock: Send + Sync {
-    /// What time the node says it is, ms since 1970; may be set at any moment.
+    /// Wall clock, ms since the epoch. It can be set at any moment.
     fn wall_ms(&self) -> i64;
 
-    /// Time since some moment, ms; nobody can set it, and it goes on while the machine is
+    /// Steady clock, ms since an arbitrary moment. Nobody can set it, and it includes time
     /// suspended.
     fn steady_ms(&self) -> i64;
 }
 
-/// The clocks of the kernel.
+/// The kernel's clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -39,19 +39,19 @@ fn read(clock: ClockId) -> i64 {
     time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
 }
 
-/// Notices when the wall clock was set.
+/// Detects steps of the wall clock.
 #[derive(Debug)]
-pub(super) struct StepWatch {
-    /// Wall clock less steady clock, when last looked.
+pub(super) struct ClockStepDetector {
+    /// Wall clock minus steady clock at the last check.
     offset_ms: Mutex<i64>,
 }
 
-impl StepWatch {
+impl ClockStepDetector {
     pub fn new(clock: &dyn Clock) -> Self {
         Self { offset_ms: Mutex::new(clock.wall_ms() - clock.steady_ms()) }
     }
 
-    /// By how much the clock was set since the last look, ms; to be asked about every second.
+    /// The step since the last check, ms, if there was one. Call it about once a second.
     pub fn stepped(&self, clock: &dyn Clock) -> Option<i64> {
         let now = clock.wall_ms() - clock.steady_ms();
         let before = std::mem::replace(&mut *lock(&self.offset_ms), now);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_runs_and_one_that_was_set_are_told_apart() {
-        let watch = StepWatch::new(&Set(1_000_000, 50_000));
+        let watch = ClockStepDetector::new(&Set(1_000_000, 50_000));
         assert_eq!(watch.stepped(&Set(1_001_000, 51_000)), None);
         // It runs a little slow, and the machine slept an hour.
         assert_eq!(watch.stepped(&Set(4_600_500, 3_651_000)), None);

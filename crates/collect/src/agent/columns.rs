@@ -1,17 +1,17 @@
-//! A batch of readings as the contract has it: columns of differences, runs of what is missing,
-//! runs of processes.
+//! Encodes readings as a `GpuSampleBatch`: delta columns, runs of missing values, runs of
+//! processes.
 
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, Process};
 use tidegate_events::v1::{Envelope, GpuSampleBatch};
 
-use super::growth::{Counted, is_same};
-use crate::reading::{Device, Metric, MissingReason, ProcessSeen, Reading, Value};
+use super::counters::{LastCounters, is_same};
+use crate::reading::{Device, Metric, MissingReason, Reading, RunningProcess, Value};
 
-/// The readings by device and tick.
+/// Readings by device and tick.
 struct Grid<'a> {
     devices: Vec<&'a Device>,
     ticks_ms: Vec<i64>,
-    /// Device by device; `None` where a device has no reading at a tick of the others.
+    /// Device-major; `None` where a device has no reading at a tick of the others.
     cells: Vec<Option<&'a Reading>>,
 }
 
@@ -37,16 +37,16 @@ impl<'a> Grid<'a> {
         Self { devices, ticks_ms, cells }
     }
 
-    /// The cells of each device in turn.
+    /// The cells of each device.
     fn rows(&self) -> impl Iterator<Item = &[Option<&'a Reading>]> {
         self.cells.chunks(self.ticks_ms.len())
     }
 }
 
-/// One batch of all these readings, of which there is one at least. The envelope holds the time of
-/// the first tick; cluster, source and node are for others to fill in. `counted` knows the batch
-/// before, and this one afterwards.
-pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut Counted) -> GpuSampleBatch {
+/// Encodes all readings (at least one) as one batch. The envelope holds the time of the first tick;
+/// cluster, source and node are left empty. `last_counters` holds the counters of the batch before,
+/// and is updated.
+pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut LastCounters) -> GpuSampleBatch {
     readings.sort_by_key(|reading| reading.tick_ms);
     let grid = Grid::new(&readings);
     let first_tick_ms = grid.ticks_ms.first().copied().unwrap_or_default();
@@ -69,8 +69,8 @@ pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut Counted) -> GpuSam
     batch
 }
 
-/// The column of a metric that some device was asked for.
-fn column(grid: &Grid<'_>, metric: Metric, counted: &Counted) -> Option<Column> {
+/// The column of a metric, if any device was asked for it.
+fn column(grid: &Grid<'_>, metric: Metric, counted: &LastCounters) -> Option<Column> {
     let asked = |cell: &Option<&Reading>| cell.is_some_and(|reading| reading.get(metric) != Value::NotAsked);
     if !grid.cells.iter().any(asked) {
         return None;
@@ -87,7 +87,7 @@ fn column(grid: &Grid<'_>, metric: Metric, counted: &Counted) -> Option<Column> 
                     continue;
                 }
                 Value::Missing(reason) => reason,
-                // Another device of the node has it.
+                // Only another device of the node was asked for it.
                 Value::NotAsked => MissingReason::NotSupported,
             };
             add_missing(&mut missing, value_delta.len() as u32, reason);
@@ -109,8 +109,8 @@ fn add_missing(runs: &mut Vec<Missing>, at: u32, reason: MissingReason) {
     }
 }
 
-/// Processes as runs of ticks. A run ends where the device has no reading, for nobody knows what
-/// ran there.
+/// Processes as runs of ticks. A run ends where the device has no reading, because nothing is known
+/// of that tick.
 fn processes(grid: &Grid<'_>) -> Vec<Process> {
     let mut runs: Vec<Process> = Vec::new();
     for (device, row) in (0_u32..).zip(grid.rows()) {
@@ -141,7 +141,7 @@ fn processes(grid: &Grid<'_>) -> Vec<Process> {
     runs
 }
 
-fn goes_on(run: &Process, seen: &ProcessSeen) -> bool {
+fn goes_on(run: &Process, seen: &RunningProcess) -> bool {
     (run.pid, run.kind) == (seen.pid, i32::from(seen.kind))
         && (&run.name, &run.job_id) == (&seen.name, &seen.job_id)
 }

@@ -1,4 +1,4 @@
-//! The deliverer: sends what the spool holds to the log, in order.
+//! The deliverer: sends spooled records to the log, in order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -11,28 +11,29 @@ use tidegate_events::{Event, SchemaId};
 use tidegate_log::{Batch, LogError, Producer, Record, TopicPartition, partition_for};
 
 use super::spool::{Position, Spooled};
-use super::{Connect, End, Shared, lock, notes};
-use crate::outlet::Outlet;
+use super::{Connect, End, Shared, events, lock};
+use crate::log_sink::LogSink;
 use crate::reading::Sink;
 
-/// So much is sent at once, whenever the last was.
+/// A chunk of at least this many bytes is sent at once, whenever the last delivery was.
 const MUCH_BYTES: usize = 256 << 10;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often the log is told of a conflict, if it cannot be reached.
-const TELL_CONFLICT: u32 = 3;
-/// The node's clock may be so far off the log's, ms, or twice as far as the answer is uncertain.
+/// Attempts to report a conflict to an unreachable log.
+const CONFLICT_ATTEMPTS: u32 = 3;
+/// Tolerated skew between the node's clock and the log's, ms; at least twice the uncertainty of the
+/// comparison.
 const SKEW_MS: i64 = 1_000;
 
-/// Why a chunk was not delivered.
-enum Trouble {
-    /// To be tried again.
+/// Reason that a chunk was not delivered.
+enum DeliveryError {
+    /// Worth another attempt.
     Later(LogError),
-    /// Somebody else reports under this name.
+    /// Another collector reports under this name.
     Conflict(String),
 }
 
-impl From<LogError> for Trouble {
+impl From<LogError> for DeliveryError {
     fn from(error: LogError) -> Self {
         match error {
             LogError::StaleEpoch { newest, got, .. } => {
@@ -46,16 +47,15 @@ impl From<LogError> for Trouble {
 pub(super) struct Deliverer {
     shared: Arc<Shared>,
     connect: Connect,
-    outlet: Option<Box<dyn Outlet>>,
-    /// By topic, as far as asked.
+    log_sink: Option<Box<dyn LogSink>>,
+    /// Partition counts of the topics asked for so far.
     partitions: HashMap<&'static str, u32>,
     pause: Duration,
-    /// What the last failure said, so that it is not said every time.
-    complaint: String,
-    /// Records from here on were never sent before, nor can anybody else have sent them under their
-    /// numbers.
+    /// Last failure, so that the same one is logged only once.
+    last_error: String,
+    /// Records from here on were never sent, so nobody can have used their numbers.
     unsent: Position,
-    /// Little is not sent before.
+    /// Earliest time of the next small delivery.
     deliver_at: Instant,
     compare_at: Instant,
     is_skewed: bool,
@@ -67,10 +67,10 @@ impl Deliverer {
         Self {
             shared,
             connect,
-            outlet: None,
+            log_sink: None,
             partitions: HashMap::new(),
             pause: PAUSE_MIN,
-            complaint: String::new(),
+            last_error: String::new(),
             unsent,
             deliver_at: Instant::now(),
             compare_at: Instant::now(),
@@ -78,43 +78,43 @@ impl Deliverer {
         }
     }
 
-    /// Delivers until the end has come.
+    /// Delivers until the agent ends.
     pub fn run(mut self) {
         while let Some(chunk) = self.next_chunk() {
             match self.deliver(&chunk) {
                 Ok(()) => {
-                    if !std::mem::take(&mut self.complaint).is_empty() {
+                    if !std::mem::take(&mut self.last_error).is_empty() {
                         tracing::info!("the log takes records again");
                     }
                     self.pause = PAUSE_MIN;
                     self.deliver_at = Instant::now() + self.shared.options.deliver_every;
                     self.compare_clocks();
                 }
-                Err(Trouble::Later(error)) => self.wait_after(&error),
-                Err(Trouble::Conflict(what)) => {
-                    self.tell_conflict(&what);
+                Err(DeliveryError::Later(error)) => self.wait_after(&error),
+                Err(DeliveryError::Conflict(what)) => {
+                    self.report_conflict(&what);
                     break;
                 }
             }
         }
-        // A log that is closed lets its folder go.
-        self.outlet = None;
+        // Closing the log releases its folder.
+        self.log_sink = None;
         let mut progress = lock(&self.shared.progress);
         progress.deliverer_done = true;
-        self.shared.release_at_last(&progress);
+        self.shared.release_when_done(&progress);
         drop(progress);
-        self.shared.moved.notify_all();
+        self.shared.advanced.notify_all();
     }
 
-    /// Waits until the spool holds something, and for a little more where that is little. `None`
-    /// once it is empty at the end, or the time to deliver is over.
+    /// Blocks until the spool holds records, and a little longer while they are few. `None` once it
+    /// is empty at the end, or the deadline has passed.
     fn next_chunk(&self) -> Option<Vec<Spooled>> {
         let mut progress = lock(&self.shared.progress);
         loop {
             if progress.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return None;
             }
-            let (written, is_last) = (progress.written, progress.keeper_done);
+            let (written, is_last) = (progress.written, progress.writer_done);
             drop(progress);
             let chunk = lock(&self.shared.spool).chunk();
             let bytes: usize = chunk.iter().map(|spooled| spooled.record.payload.len()).sum();
@@ -128,19 +128,18 @@ impl Deliverer {
             let wait = if chunk.is_empty() { Duration::MAX } else { left };
             drop(chunk);
             progress = lock(&self.shared.progress);
-            if progress.written == written && progress.keeper_done == is_last {
-                let moved = &self.shared.moved;
+            if progress.written == written && progress.writer_done == is_last {
+                let advanced = &self.shared.advanced;
                 progress = match wait {
-                    Duration::MAX => moved.wait(progress).unwrap_or_else(PoisonError::into_inner),
-                    wait => moved.wait_timeout(progress, wait).unwrap_or_else(PoisonError::into_inner).0,
+                    Duration::MAX => advanced.wait(progress).unwrap_or_else(PoisonError::into_inner),
+                    wait => advanced.wait_timeout(progress, wait).unwrap_or_else(PoisonError::into_inner).0,
                 };
             }
         }
     }
 
-    /// Appends the records of one epoch, each partition's as a batch, and notes that the log has
-    /// them.
-    fn deliver(&mut self, chunk: &[Spooled]) -> Result<(), Trouble> {
+    /// Appends the records of one epoch, one batch per partition, and marks them as delivered.
+    fn deliver(&mut self, chunk: &[Spooled]) -> Result<(), DeliveryError> {
         let (Some(first), Some(last)) = (chunk.first(), chunk.last()) else { return Ok(()) };
         let epoch = lock(&self.shared.spool).append_epoch(first.at.epoch);
         let is_new = first.at >= self.unsent;
@@ -152,9 +151,9 @@ impl Deliverer {
             let producer = Producer { source: self.producer(), epoch };
             self.unsent = self.unsent.max(until);
             let batch = Batch { producer, first_seq, records };
-            match self.outlet()?.append(&at, batch) {
+            match self.log_sink()?.append(&at, batch) {
                 Ok(appended) if is_new && appended.duplicates > 0 => {
-                    return Err(Trouble::Conflict(
+                    return Err(DeliveryError::Conflict(
                         "it has used the same numbers, as a clone of this machine does".into(),
                     ));
                 }
@@ -168,7 +167,7 @@ impl Deliverer {
                         "the log has lost records that it acknowledged, or is another one than before; going on from here"
                     );
                     lock(&self.shared.spool).set_next(epoch, &[(at, expected)]);
-                    return Err(Trouble::Later(error));
+                    return Err(DeliveryError::Later(error));
                 }
                 Err(error) => return Err(self.forget_on(error)),
             }
@@ -179,24 +178,23 @@ impl Deliverer {
         Ok(())
     }
 
-    /// A topic may be another one than it was.
-    fn forget_on(&mut self, error: LogError) -> Trouble {
+    /// Drops cached state that the error shows to be outdated.
+    fn forget_on(&mut self, error: LogError) -> DeliveryError {
         match &error {
             LogError::UnknownTopic(_)
             | LogError::UnknownPartition { .. }
             | LogError::Repartitioned { .. } => {
                 self.partitions.clear();
             }
-            // Our handle is of an older generation than the log; a new one is not.
-            LogError::Fenced { .. } | LogError::Stopped { .. } => self.outlet = None,
+            // Our handle belongs to an older generation of the log; a new one does not.
+            LogError::Fenced { .. } | LogError::Stopped { .. } => self.log_sink = None,
             _ => {}
         }
         error.into()
     }
 
-    /// The records by partition, in their order. Where a partition stands among the others is of no
-    /// importance.
-    fn spread(&mut self, chunk: &[Spooled]) -> Result<Vec<(TopicPartition, Vec<Record>)>, Trouble> {
+    /// Groups records by partition, in order. The order of the partitions does not matter.
+    fn spread(&mut self, chunk: &[Spooled]) -> Result<Vec<(TopicPartition, Vec<Record>)>, DeliveryError> {
         let mut spread: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
         for Spooled { record, .. } in chunk {
             let Ok(schema) = SchemaId::from_number(record.schema) else {
@@ -209,7 +207,8 @@ impl Deliverer {
             let topic = schema.topic();
             let partitions = self.partitions_of(topic)?;
             let one = partition_for(&record.key, partitions);
-            // A heartbeat names no job: whoever reads any partition is to see it.
+            // A heartbeat names no job, so it goes to every partition: readers of any of them need
+            // it.
             let is_for_all = schema == SchemaId::JobEvent && record.key.ends_with(b"/");
             for partition in if is_for_all { 0..partitions } else { one..one + 1 } {
                 let at = TopicPartition { topic: topic.into(), partition };
@@ -219,37 +218,38 @@ impl Deliverer {
         Ok(spread.into_iter().collect())
     }
 
-    fn partitions_of(&mut self, topic: &'static str) -> Result<u32, Trouble> {
+    fn partitions_of(&mut self, topic: &'static str) -> Result<u32, DeliveryError> {
         if let Some(partitions) = self.partitions.get(topic) {
             return Ok(*partitions);
         }
-        let partitions = self.outlet()?.partitions(topic)?;
+        let partitions = self.log_sink()?.partitions(topic)?;
         self.partitions.insert(topic, partitions);
         Ok(partitions)
     }
 
-    fn outlet(&mut self) -> Result<&dyn Outlet, LogError> {
-        let outlet = match self.outlet.take() {
-            Some(outlet) => outlet,
+    fn log_sink(&mut self) -> Result<&dyn LogSink, LogError> {
+        let log_sink = match self.log_sink.take() {
+            Some(log_sink) => log_sink,
             None => (self.connect)()?,
         };
-        Ok(&**self.outlet.insert(outlet))
+        Ok(&**self.log_sink.insert(log_sink))
     }
 
-    /// Names the producer: nodes of two clusters that share a log may have one name.
+    /// Name of the producer. It includes the cluster, because nodes of two clusters that share a
+    /// log may have equal names.
     fn producer(&self) -> String {
         let options = &self.shared.options;
         format!("{}@{}", options.source, options.cluster)
     }
 
-    /// Waits before the next attempt, twice as long each time; not at all when the end has just
-    /// come.
+    /// Backs off before the next attempt, twice as long each time. Returns early when the agent
+    /// begins to end.
     fn wait_after(&mut self, error: &LogError) {
         self.shared.counters.failed_attempts.fetch_add(1, Ordering::Relaxed);
-        let complaint = error.to_string();
-        if complaint != self.complaint {
-            tracing::warn!("{complaint}; records wait in the spool");
-            self.complaint = complaint;
+        let last_error = error.to_string();
+        if last_error != self.last_error {
+            tracing::warn!("{last_error}; records wait in the spool");
+            self.last_error = last_error;
         }
         let until = Instant::now() + self.pause.mul_f64(0.75 + 0.5 * fraction());
         self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -262,12 +262,12 @@ impl Deliverer {
                 return;
             }
             progress =
-                self.shared.moved.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+                self.shared.advanced.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Says in the log, under a name of our own, that we were refused; then ends the agent.
-    fn tell_conflict(&mut self, what: &str) {
+    /// Reports the refusal to the log under a source of our own, then ends the agent.
+    fn report_conflict(&mut self, what: &str) {
         let shared = self.shared.clone();
         let options = &shared.options;
         let (now_ms, instance) = (options.clock.wall_ms(), lock(&shared.spool).instance());
@@ -285,24 +285,24 @@ impl Deliverer {
             description: Some(format!("instance {instance} was refused: {what}")),
             boot_id: Some(shared.boot_id.clone()),
             program_version: Some(env!("CARGO_PKG_VERSION").into()),
-            ..notes::note(NodeEventKind::CollectorConflict, now_ms)
+            ..events::node_event(NodeEventKind::CollectorConflict, now_ms)
         });
         let source = format!("{}/conflict/{instance}", options.source);
         let epoch = u64::try_from(now_ms).unwrap_or(0);
         let envelope = event.envelope_mut();
         (envelope.cluster, envelope.source) = (options.cluster.clone(), source.clone());
         (envelope.epoch, envelope.observed_time_ms) = (epoch, now_ms);
-        for _ in 0..TELL_CONFLICT {
+        for _ in 0..CONFLICT_ATTEMPTS {
             match self.send_alone(&mut event, Producer { source: source.clone(), epoch }) {
                 Ok(()) => break,
-                Err(Trouble::Later(error)) => self.wait_after(&error),
-                Err(Trouble::Conflict(_)) => break,
+                Err(DeliveryError::Later(error)) => self.wait_after(&error),
+                Err(DeliveryError::Conflict(_)) => break,
             }
         }
         shared.end(End::Conflict(advice));
     }
 
-    fn send_alone(&mut self, event: &mut Event, producer: Producer) -> Result<(), Trouble> {
+    fn send_alone(&mut self, event: &mut Event, producer: Producer) -> Result<(), DeliveryError> {
         let Ok(sealed) = event.record() else { return Ok(()) };
         let topic = event.schema().topic();
         let partition = partition_for(&sealed.key, self.partitions_of(topic)?);
@@ -313,17 +313,17 @@ impl Deliverer {
             event_time_ms: sealed.event_time_ms,
             payload: sealed.payload,
         };
-        self.outlet()?.append(&at, Batch { producer, first_seq: 0, records: vec![record] })?;
+        self.log_sink()?.append(&at, Batch { producer, first_seq: 0, records: vec![record] })?;
         Ok(())
     }
 
-    /// Compares the node's clock with the log's, if it is time to.
+    /// Compares the node's clock with the log's when it is due.
     fn compare_clocks(&mut self) {
         if Instant::now() < self.compare_at {
             return;
         }
         self.compare_at = Instant::now() + self.shared.options.compare_clocks;
-        let log = match self.outlet().and_then(|outlet| outlet.clock()) {
+        let log = match self.log_sink().and_then(|log_sink| log_sink.clock()) {
             Ok(Some(log)) => log,
             Ok(None) => return,
             Err(error) => return tracing::debug!("the log does not say what time it is: {error}"),
@@ -335,12 +335,12 @@ impl Deliverer {
         if self.is_skewed || was_skewed {
             let uncertain = format!("uncertain by {} ms", log.uncertainty_ms);
             tracing::warn!(skew_ms, "the clock of this node less the log's, {uncertain}");
-            self.shared.event(notes::clock(NodeEventKind::ClockSkewed, now_ms, skew_ms, Some(uncertain)));
+            self.shared.event(events::clock(NodeEventKind::ClockSkewed, now_ms, skew_ms, Some(uncertain)));
         }
     }
 }
 
-/// From 0 to 1, another one each time.
+/// A random number from 0 to 1.
 fn fraction() -> f64 {
     f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX)
 }

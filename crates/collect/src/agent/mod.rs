@@ -1,26 +1,28 @@
-//! The agent: what sources tell becomes records, waits on disk, and goes to the log in order, once.
+//! The agent: batches what sources emit, spools it on disk, and delivers it to the log in order,
+//! once.
 //!
-//! Three parts work side by side. Sources call the [`Sink`] from their own threads. The *keeper*
-//! gathers readings into batches, seals and numbers everything, and writes it to the [`spool`]. The
-//! *deliverer* sends what the spool holds to an [`Outlet`](crate::outlet::Outlet), as soon as there
-//! is one.
+//! Three parts run side by side. Sources call the [`Sink`] from their own threads. The *spool
+//! writer* batches readings, seals and numbers every event, and writes it to the [`spool`]. The
+//! *deliverer* sends spooled records to a [`LogSink`](crate::log_sink::LogSink) whenever one is
+//! reachable.
 //!
-//! A record is numbered by its place in the spool, `(source, epoch, seq)`. It is appended to the
-//! log under numbers that follow from the spool alone, so that what is sent again after a crash is
-//! known there. An epoch is a life of the spool: another boot, or a copy of its folder, begins a
-//! newer one, and the log refuses whoever comes with an older one. The refused agent says so in the
-//! log under a source of its own and stops; nothing of two agents is ever mixed.
+//! A record is numbered by its place in the spool: `(source, epoch, seq)`. Its number in the log
+//! follows from the spool alone, so the log recognises whatever is sent again after a crash. An
+//! epoch is one life of the spool: a reboot, or a copy of the folder, begins a newer one, and the
+//! log refuses older ones. A refused agent reports a conflict under a source of its own and stops,
+//! so records of two agents never mix.
 
-mod batches;
+mod batcher;
 mod clock;
 mod columns;
+mod counters;
 mod deliver;
-mod gather;
-mod growth;
-mod intake;
-mod keeper;
-mod notes;
+mod events;
+mod losses;
+mod sample_batcher;
 pub mod spool;
+mod spool_writer;
+mod write_queue;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,41 +31,44 @@ use std::time::{Duration, Instant};
 
 use tidegate_log::LogError;
 
-pub use batches::Batches;
-use clock::StepWatch;
+use clock::ClockStepDetector;
 pub use clock::{Clock, SystemClock};
 use deliver::Deliverer;
-use intake::Intake;
+pub use losses::Dropped;
+pub use sample_batcher::SampleBatcher;
 use spool::{Spool, SpoolError, SpoolOptions};
+use write_queue::WriteQueue;
 
-use crate::outlet::Outlet;
+use crate::log_sink::LogSink;
 use crate::reading::{Reading, Sink};
 use tidegate_events::Event;
 
-/// Opens the way to the log; tried again as long as it fails.
-pub type Connect = Box<dyn Fn() -> Result<Box<dyn Outlet>, LogError> + Send>;
+/// Connects to the log. Retried for as long as it fails.
+pub type Connect = Box<dyn Fn() -> Result<Box<dyn LogSink>, LogError> + Send>;
 
-/// Who reports, and how.
+/// Identity and pace of an agent.
 #[derive(Clone)]
 pub struct AgentOptions {
     /// `agent/NODE` or `watch/slurm/CLUSTER`.
     pub source: String,
+    /// Cluster of everything reported.
     pub cluster: String,
-    /// The node that readings are of, and node events that name none.
+    /// Node of the readings, and of node events that name none.
     pub node: String,
-    /// Time that a batch of readings spans.
+    /// Time that one batch of readings spans.
     pub flush: Duration,
+    /// Where records wait for the log.
     pub spool: SpoolOptions,
-    /// Least time between two deliveries of little: an append costs a log the same however small it
-    /// is.
+    /// Least time between two small deliveries: an append costs the log the same whatever its size.
     pub deliver_every: Duration,
-    /// How often the node's clock is compared with the log's.
+    /// How often to compare the node's clock with the log's.
     pub compare_clocks: Duration,
+    /// Clocks of the node; tests set their own.
     pub clock: Arc<dyn Clock>,
 }
 
 impl AgentOptions {
-    /// Of an agent on a node, with the usual pace.
+    /// Options of an agent on a node, at the usual pace.
     pub fn of_node(cluster: &str, node: &str, spool: SpoolOptions) -> Self {
         Self {
             source: format!("agent/{node}"),
@@ -90,22 +95,22 @@ impl std::fmt::Debug for AgentOptions {
     }
 }
 
-/// What an agent counted since it started.
+/// Counts since the agent started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AgentStats {
-    /// Records that were given a place in the spool.
+    /// Records spooled.
     pub records: u64,
-    /// Records that the log acknowledged.
+    /// Records acknowledged by the log.
     pub delivered: u64,
-    /// Records that the log will never get: see [`spool::Dropped`].
+    /// Records lost before delivery; see [`Dropped`].
     pub dropped: u64,
-    /// Readings that came after their batch was closed, and were dropped.
+    /// Readings dropped because their batch was already closed.
     pub late_readings: u64,
-    /// Events that were none, and became dead letters.
+    /// Invalid events, recorded as dead letters.
     pub dead_letters: u64,
-    /// Events that were told while too many waited, and were dropped.
+    /// Events dropped because too many were waiting for the disk.
     pub overrun_events: u64,
-    /// Attempts to send that failed.
+    /// Failed delivery attempts.
     pub failed_attempts: u64,
 }
 
@@ -121,161 +126,164 @@ struct Counters {
 /// Why an agent ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to.
+    /// Somebody asked it to.
     Asked,
-    /// Another collector reports under its name; says what to do.
+    /// Another collector reports under the same name. Holds advice for the operator.
     Conflict(String),
 }
 
-/// Where the parts stand that end one after the other.
+/// Progress of the shutdown, which ends the parts one after the other.
 #[derive(Debug, Default)]
 struct Progress {
     end: Option<End>,
-    keeper_done: bool,
+    writer_done: bool,
     deliverer_done: bool,
-    /// Deliver until then, once the end has come.
+    /// After a request to end, deliver until this time.
     deadline: Option<Instant>,
-    /// Counts what was written to the spool.
+    /// Number of writes to the spool.
     written: u64,
 }
 
 struct Shared {
     options: AgentOptions,
     boot_id: String,
-    steps: StepWatch,
-    intake: Mutex<Intake>,
-    /// Something was told, was stored, or the end has come.
-    told: Condvar,
+    clock_steps: ClockStepDetector,
+    queue: Mutex<WriteQueue>,
+    /// Signalled when an event is queued or stored, and at the end.
+    queued: Condvar,
     spool: Mutex<Spool>,
     progress: Mutex<Progress>,
-    /// `progress` changed.
-    moved: Condvar,
+    /// Signalled when `progress` changes.
+    advanced: Condvar,
     counters: Counters,
 }
 
 /// A running agent. Dropping it without [`Agent::stop`] leaves its threads to end with the process.
 pub struct Agent {
     shared: Arc<Shared>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
     deliverer: Mutex<Option<JoinHandle<()>>>,
     has_started: AtomicBool,
 }
 
 impl Agent {
     /// Opens the spool and begins to deliver what it holds.
+    ///
+    /// # Errors
+    /// [`SpoolError`] if the spool cannot be opened or a thread cannot be started.
     pub fn start(options: AgentOptions, connect: Connect) -> Result<Self, SpoolError> {
         let (source, cluster) = (&options.source, &options.cluster);
         let spool = Spool::open(&options.spool, source, cluster, options.clock.wall_ms())?;
         let span_ms = i64::try_from(options.flush.as_millis()).unwrap_or(i64::MAX);
         let shared = Arc::new(Shared {
             boot_id: spool::boot_id(),
-            steps: StepWatch::new(&*options.clock),
-            intake: Mutex::new(Intake::new(span_ms)),
-            told: Condvar::new(),
+            clock_steps: ClockStepDetector::new(&*options.clock),
+            queue: Mutex::new(WriteQueue::new(span_ms)),
+            queued: Condvar::new(),
             spool: Mutex::new(spool),
             progress: Mutex::default(),
-            moved: Condvar::new(),
+            advanced: Condvar::new(),
             counters: Counters::default(),
             options,
         });
-        let (for_keeper, for_deliverer) = (shared.clone(), shared.clone());
+        let (for_writer, for_deliverer) = (shared.clone(), shared.clone());
         let dir = &shared.options.spool.dir;
-        let keeper = spawn("keeper", dir, move || keeper::run(&for_keeper))?;
+        let writer = spawn("writer", dir, move || spool_writer::run(&for_writer))?;
         let deliverer = spawn("deliverer", dir, move || Deliverer::new(for_deliverer, connect).run())?;
         Ok(Self {
             shared,
-            keeper: Mutex::new(Some(keeper)),
+            writer: Mutex::new(Some(writer)),
             deliverer: Mutex::new(Some(deliverer)),
             has_started: AtomicBool::new(false),
         })
     }
 
-    /// Takes what sources tell.
+    /// The sink that sources emit into.
     pub fn sink(&self) -> Arc<dyn Sink> {
         self.shared.clone()
     }
 
-    /// Records that collecting begins, with the version of the driver where it is known.
+    /// Emits `COLLECTOR_STARTED`, with the driver version where it is known.
     pub fn started(&self, driver_version: Option<String>) {
         self.has_started.store(true, Ordering::Relaxed);
         let now_ms = self.shared.options.clock.wall_ms();
-        self.shared.event(notes::started(now_ms, self.shared.boot_id.clone(), driver_version));
+        self.shared.event(events::started(now_ms, self.shared.boot_id.clone(), driver_version));
     }
 
-    /// As [`Sink::store`].
+    /// Same as [`Sink::store`].
     ///
     /// # Errors
-    /// The disk does not take what was told.
+    /// The disk refused the events.
     pub fn store(&self) -> Result<(), String> {
         self.shared.store()
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     pub fn stats(&self) -> AgentStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { records, delivered, dropped, dead_letters, failed_attempts } = &self.shared.counters;
-        let intake = lock(&self.shared.intake);
+        let queue = lock(&self.shared.queue);
         AgentStats {
             records: load(records),
             delivered: load(delivered),
             dropped: load(dropped),
-            late_readings: intake.gatherer.late,
+            late_readings: queue.batcher.late,
             dead_letters: load(dead_letters),
-            overrun_events: intake.overrun,
+            overrun_events: queue.overrun,
             failed_attempts: load(failed_attempts),
         }
     }
 
-    /// Whether the log has everything that is in the spool; [`Sink::store`] brings what was told
-    /// there.
+    /// Whether the log has everything in the spool. Call [`Sink::store`] first to include what was
+    /// just emitted.
     pub fn is_drained(&self) -> bool {
         lock(&self.shared.spool).is_drained()
     }
 
-    /// Asks the agent to end, which [`Agent::wait`] then tells.
+    /// Asks the agent to end; [`Agent::wait`] then returns.
     pub fn ask_to_end(&self) {
         self.shared.end(End::Asked);
     }
 
-    /// The reason to end, if there is one by now.
+    /// The reason to end, once there is one.
     pub fn ended(&self) -> Option<End> {
         lock(&self.shared.progress).end.clone()
     }
 
-    /// Waits until there is a reason to end.
+    /// Blocks until there is a reason to end.
     pub fn wait(&self) -> End {
         let mut progress = lock(&self.shared.progress);
         loop {
             if let Some(end) = &progress.end {
                 return end.clone();
             }
-            progress = self.shared.moved.wait(progress).unwrap_or_else(PoisonError::into_inner);
+            progress = self.shared.advanced.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Writes everything that was told to the spool, and delivers until it is empty or `patience`
-    /// is over. Tells whether all was delivered; the rest waits in the spool.
+    /// Writes everything emitted so far to the spool, then delivers until the spool is empty or
+    /// `patience` runs out. Returns whether everything was delivered; the rest waits in the spool.
     pub fn stop(&self, patience: Duration, reason: &str) -> bool {
         if self.has_started.load(Ordering::Relaxed) {
             let now_ms = self.shared.options.clock.wall_ms();
-            self.shared.event(notes::stopped(now_ms, self.shared.boot_id.clone(), reason));
+            self.shared.event(events::stopped(now_ms, self.shared.boot_id.clone(), reason));
         }
         lock(&self.shared.progress).deadline = Some(Instant::now() + patience);
         self.shared.end(End::Asked);
-        lock(&self.shared.intake).ending = true;
-        self.shared.told.notify_all();
-        if lock(&self.keeper).take().is_some_and(|keeper| keeper.join().is_err()) {
+        lock(&self.shared.queue).ending = true;
+        self.shared.queued.notify_all();
+        if lock(&self.writer).take().is_some_and(|writer| writer.join().is_err()) {
             tracing::error!("the thread that writes the spool panicked");
         }
         let mut progress = lock(&self.shared.progress);
-        progress.keeper_done = true;
-        self.shared.release_at_last(&progress);
-        self.shared.moved.notify_all();
+        progress.writer_done = true;
+        self.shared.release_when_done(&progress);
+        self.shared.advanced.notify_all();
         let until = Instant::now() + patience;
         while !progress.deliverer_done && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             progress =
-                self.shared.moved.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+                self.shared.advanced.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let done = progress.deliverer_done;
         drop(progress);
@@ -293,59 +301,58 @@ impl std::fmt::Debug for Agent {
 }
 
 impl Shared {
-    /// Notes the first reason to end.
+    /// Records the reason to end. The first one wins.
     fn end(&self, end: End) {
         lock(&self.progress).end.get_or_insert(end);
-        self.moved.notify_all();
+        self.advanced.notify_all();
     }
 
-    /// Gives the spool back once nobody works with it any more.
-    fn release_at_last(&self, progress: &Progress) {
-        if progress.keeper_done && progress.deliverer_done {
+    /// Releases the spool once neither part uses it any more.
+    fn release_when_done(&self, progress: &Progress) {
+        if progress.writer_done && progress.deliverer_done {
             lock(&self.spool).release();
         }
     }
 
-    /// Tells when the clock was set since the last look: what was gathered until then is a batch of
-    /// its own.
-    fn look_at_clock(&self, intake: &mut Intake) {
-        if let Some(amount_ms) = self.steps.stepped(&*self.options.clock) {
+    /// Reports a step of the wall clock. Readings from before the step become a batch of their own.
+    fn check_clock(&self, queue: &mut WriteQueue) {
+        if let Some(amount_ms) = self.clock_steps.stepped(&*self.options.clock) {
             tracing::warn!(amount_ms, "the clock of this node was set");
             let clock = &self.options.clock;
-            intake.close_all(clock.steady_ms());
+            queue.close_all(clock.steady_ms());
             let kind = tidegate_events::v1::NodeEventKind::ClockStepped;
-            intake.take_event(notes::clock(kind, clock.wall_ms(), amount_ms, None));
+            queue.take_event(events::clock(kind, clock.wall_ms(), amount_ms, None));
         }
     }
 }
 
 impl Sink for Shared {
     fn reading(&self, reading: Reading) {
-        let mut intake = lock(&self.intake);
-        if intake.gatherer.is_backward(&reading) {
-            self.look_at_clock(&mut intake);
+        let mut queue = lock(&self.queue);
+        if queue.batcher.is_backward(&reading) {
+            self.check_clock(&mut queue);
         }
-        if intake.take_reading(reading, self.options.clock.steady_ms()) {
-            self.told.notify_all();
+        if queue.take_reading(reading, self.options.clock.steady_ms()) {
+            self.queued.notify_all();
         }
     }
 
     fn event(&self, event: Event) {
-        lock(&self.intake).take_event(event);
-        self.told.notify_all();
+        lock(&self.queue).take_event(event);
+        self.queued.notify_all();
     }
 
-    /// Waits for the disk, whose refusal is the error.
+    /// Blocks until the disk has everything queued so far.
     fn store(&self) -> Result<(), String> {
-        let mut intake = lock(&self.intake);
-        let ticket = intake.ticket();
-        intake.waiting += 1;
-        self.told.notify_all();
-        while !intake.is_stored(ticket) {
-            intake = self.told.wait(intake).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
+        let ticket = queue.ticket();
+        queue.waiting += 1;
+        self.queued.notify_all();
+        while !queue.is_stored(ticket) {
+            queue = self.queued.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        intake.waiting -= 1;
-        intake.trouble.clone().map_or(Ok(()), Err)
+        queue.waiting -= 1;
+        queue.trouble.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -361,7 +368,7 @@ fn spawn(
 /// Enough for debug builds too.
 const STACK_BYTES: usize = 1 << 20;
 
-/// The state behind these locks is whole at every instant, so a panic elsewhere leaves it good.
+/// Locks a mutex. State stays valid across a panic, so poisoning is ignored.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

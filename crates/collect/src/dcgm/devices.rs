@@ -1,4 +1,4 @@
-//! A page to values by device.
+//! Groups the samples of a page by device.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::fields::{self, Field, Part, Scope, Unit};
 use super::page::{Sample, samples};
 use crate::reading::{Device, Metric, MissingReason, Value};
 
-/// A device on a page: UUID of the board, and number of the GPU instance where it is one.
+/// UUID of a GPU, and the number of the GPU instance if it is one.
 pub(super) type Key = (String, Option<u32>);
 
-/// What a page says of a device.
+/// Values of one device on a page.
 #[derive(Debug)]
-pub(super) struct OnPage {
+pub(super) struct DeviceSamples {
     pub device: Device,
     pub pci_bus_id: Option<String>,
     pub values: BTreeMap<Metric, Value>,
@@ -19,22 +19,22 @@ pub(super) struct OnPage {
     remapped: [Option<Value>; 2],
 }
 
-/// What a page says.
+/// A parsed page.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    pub devices: BTreeMap<Key, OnPage>,
-    /// Hash of all that was used; equal for pages that say the same.
+    pub devices: BTreeMap<Key, DeviceSamples>,
+    /// Hash of all samples used; equal pages have equal hashes.
     pub fingerprint: u64,
     /// Lines that are no samples.
     pub bad_lines: usize,
-    /// Lines of DCGM's fields that have no metric here, or no device.
+    /// Lines of DCGM fields without a metric or device here.
     pub unused_lines: usize,
 }
 
-/// Reads a page.
+/// Parses a page.
 ///
 /// # Errors
-/// If it is no page of a dcgm-exporter, or was cut off.
+/// It is no page of a dcgm-exporter, or it was cut off.
 pub(super) fn read(text: &str) -> Result<Page, String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("the page ends in the middle of a line".into());
@@ -74,14 +74,14 @@ fn field(sample: &Sample<'_>) -> Option<Field> {
     fields::field(sample.name.strip_prefix("DCGM_FI_")?)
 }
 
-/// Takes one line; none if it is of no use.
+/// Adds one sample; `None` if it is not used.
 fn take(
-    devices: &mut BTreeMap<Key, OnPage>,
+    devices: &mut BTreeMap<Key, DeviceSamples>,
     sample: &Sample<'_>,
     name: &str,
     base_units: bool,
 ) -> Option<()> {
-    // Lines of single links.
+    // A line of a single link.
     if sample.label("nvlink").is_some() {
         return None;
     }
@@ -99,13 +99,13 @@ fn take(
     let on_board = matches!(part, Some(Part::RemappedCorrectable | Part::RemappedUncorrectable))
         || scope == Scope::Board;
     let instance = instance.filter(|_| !on_board);
-    let device = devices.entry((uuid.to_owned(), instance)).or_insert_with(|| OnPage {
+    let device = devices.entry((uuid.to_owned(), instance)).or_insert_with(|| DeviceSamples {
         device: Device {
             uuid: uuid.to_owned(),
             index,
             model: sample.label("modelName").unwrap_or_default().to_owned(),
-            // The exporter does not tell the instance's UUID. This is its name of before MIG had
-            // UUIDs, without the compute instance, which it does not tell either.
+            // The exporter does not write the instance's UUID. This is its name from before MIG had
+            // UUIDs, without the compute instance, which the exporter does not write either.
             mig_uuid: instance.map(|id| format!("MIG-{uuid}/{id}")),
         },
         pci_bus_id: sample.label("pci_bus_id").map(str::to_owned),
@@ -136,10 +136,10 @@ fn take(
     Some(())
 }
 
-/// Two lines of one device and metric: for pods that share the device, for the instances of its
-/// board, or under an old and a new name. Instances are read one after the other, so the larger is
-/// the more recent of a counter. But two pods that differ in utilization or memory have each their
-/// own there, since dcgm-exporter#594, and none has the device's.
+/// Merges two lines of one device and metric: of pods that share the device, of the instances of
+/// its board, or under an old and a new name. Instances are read one after the other, so of a
+/// counter the larger value is newer. But if two pods differ in utilization or memory, each line is
+/// that pod's own since dcgm-exporter#594, and none is the device's.
 fn agree(metric: Metric, before: Value, now: Value) -> Value {
     let of_pods = matches!(metric, Metric::GpuUtil | Metric::FramebufferUsed);
     match (before, now) {
@@ -147,20 +147,20 @@ fn agree(metric: Metric, before: Value, now: Value) -> Value {
             Value::Missing(MissingReason::NotSupported)
         }
         (Value::Is(before), Value::Is(now)) => Value::Is(before.max(now)),
-        // Two that differed before.
+        // Two lines that differed already.
         (Value::Missing(_), Value::Is(_)) if of_pods => before,
         (Value::Is(_), _) => before,
         _ => now,
     }
 }
 
-/// Metrics that DCGM gives in parts: only all of them make the whole.
-fn combine(device: &mut OnPage) {
+/// Combines metrics that DCGM writes in parts, if all parts are there.
+fn combine(device: &mut DeviceSamples) {
     if let [Some(corrected), Some(uncorrected)] = device.remapped {
         device.values.insert(Metric::RemappedRows, sum(&[corrected, uncorrected]));
     }
     let of = |metric| device.values.get(&metric).copied();
-    // Used, reserved and free are the whole memory, since DCGM tells what is reserved.
+    // Used, reserved and free add up to the whole memory, since DCGM reports reserved memory.
     if let (None, Some(free), Some(used), Some(reserved)) = (
         of(Metric::FramebufferTotal),
         device.free,
@@ -182,9 +182,9 @@ fn sum(parts: &[Value]) -> Value {
     Value::Is(total)
 }
 
-/// The exporter leaves out what a device cannot tell. That another of the same kind tells it says
-/// that it was asked for.
-fn fill(devices: &mut BTreeMap<Key, OnPage>) {
+/// Marks missing metrics. The exporter leaves out what a device does not have; that another device
+/// of the kind has it shows that it was asked for.
+fn fill(devices: &mut BTreeMap<Key, DeviceSamples>) {
     for instances in [false, true] {
         let of_kind = |key: &Key| key.1.is_some() == instances;
         let asked: Vec<Metric> = {
@@ -199,7 +199,7 @@ fn fill(devices: &mut BTreeMap<Key, OnPage>) {
         };
         for (_, device) in devices.iter_mut().filter(|(key, _)| of_kind(key)) {
             for metric in &asked {
-                // Without an XID there is no line of it.
+                // There is no line while there is no XID.
                 if *metric != Metric::Xid {
                     device.values.entry(*metric).or_insert(Value::Missing(MissingReason::NotSupported));
                 }

@@ -1,33 +1,32 @@
-//! DCGM's fields by their names on exporters' pages, and what their numbers mean.
+//! DCGM fields: their names on exporter pages, and units.
 //!
-//! Names and units are those of `dcgmlib/dcgm_fields.h` and of `etc/*.csv` in dcgm-exporter, of
-//! three generations: as they were up to DCGM 4.5; as renamed in 4.6 (the old names stay as
-//! aliases); and the fields in base units that came with 4.7, which dcgm-exporter 4.9 writes by
-//! default (release notes of 4.9.0; the names from go-dcgm's list of base-unit fields,
-//! `FB_USED_BYTES`, `FB_FREE_BYTES` and `FB_RESERVED_BYTES` after the pattern of its
-//! `BAR1_…_BYTES`). A name has one unit, with one exception: [`Unit::RatioOrPercent`]. Of note:
+//! Names and units come from `dcgmlib/dcgm_fields.h` and from `etc/*.csv` in dcgm-exporter, of
+//! three generations: up to DCGM 4.5; renamed in 4.6 (old names stay as aliases); and the fields in
+//! base units of 4.7, which dcgm-exporter 4.9 writes by default (release notes of 4.9.0; names from
+//! go-dcgm's list of base-unit fields, and `FB_USED_BYTES`, `FB_FREE_BYTES` and `FB_RESERVED_BYTES`
+//! after the pattern of its `BAR1_…_BYTES`). A name has one unit, with one exception:
+//! [`Unit::RatioOrPercent`]. Of note:
 //!
-//! - `PROF_…_TX_BYTES` and `…_RX_BYTES` are rates in bytes a second, also where a configuration
+//! - `PROF_…_TX_BYTES` and `…_RX_BYTES` are rates in bytes per second, even where a configuration
 //!   types them as counters (dcp-metrics-included.csv: "the rate of data … in bytes per second").
-//! - `…_VIOLATION` are nanoseconds. Configurations before 2025-12 say microseconds, which was a
-//!   mistake (dcgm-exporter#589, DCGM#266).
+//! - `…_VIOLATION` are nanoseconds. Configurations before 2025-12 say microseconds by mistake
+//!   (dcgm-exporter#589, DCGM#266).
 //! - `DEV_PCIE_TX_THROUGHPUT` (20 ms of traffic, in KB) and `DEV_NVLINK_BANDWIDTH_TOTAL` (both
-//!   directions in one) are what no metric of ours means, so they are not taken.
-//! - On a MIG instance the exporter repeats the values of the whole board, power for example
-//!   (dcgm-exporter#317): see [`Scope`].
+//!   directions in one) match no metric of ours, so they are ignored.
+//! - On a MIG instance the exporter repeats values of the whole board, power for example
+//!   (dcgm-exporter#317); see [`Scope`].
 
 use crate::reading::{Metric, MissingReason, Value};
 
-/// What a number on a page counts.
+/// Unit of a number on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     /// 0 to 1, to millionths.
     Ratio,
     /// 0 to 100, to millionths.
     Percent,
-    /// The names that end in `_UTIL_RATIO` of field 203 and its like: percent in DCGM 4.6, where
-    /// the name was new and the value was not, and 0 to 1 since 4.7. A page that has any field in
-    /// base units is of 4.7.
+    /// Fields named `…_UTIL_RATIO` (203 and the like): percent in DCGM 4.6, where only the name was
+    /// new, and 0 to 1 since 4.7. A page with any base-unit field is from 4.7.
     RatioOrPercent,
     /// W, to mW.
     Watts,
@@ -39,18 +38,18 @@ pub(super) enum Unit {
     Mebibytes,
     /// ns, to µs.
     Nanoseconds,
-    /// A gauge that is taken as it is: bytes, MHz, °C, bits, flags.
+    /// A gauge taken as it is: bytes, MHz, °C, bits, flags.
     Plain,
-    /// A counter that is taken as it is: mJ, bytes, errors.
+    /// A counter taken as it is: mJ, bytes, errors.
     Counter,
 }
 
-/// What a field is of, where a GPU is cut into MIG instances.
+/// What a field describes if a GPU has MIG instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// The whole board; on lines of an instance, too.
+    /// The whole board, even on lines of an instance.
     Board,
-    /// The instance, on lines of one.
+    /// The instance, on its own lines.
     Instance,
 }
 
@@ -60,11 +59,11 @@ pub(super) struct Field {
     pub metric: Metric,
     pub unit: Unit,
     pub scope: Scope,
-    /// Whether it is of those that are in base units.
+    /// Whether it is one of the base-unit fields.
     pub base_unit: bool,
 }
 
-/// Parts of a metric that DCGM gives apart.
+/// Part of a metric that DCGM writes in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     FramebufferFree(Unit),
@@ -161,26 +160,26 @@ pub(super) fn field(name: &str) -> Option<Field> {
     })
 }
 
-/// DCGM's values for "there is none" (`dcgm_structs.h`): the first, and as the next three "not
-/// found", "not supported" and "not permitted".
+/// DCGM's blank values (`dcgm_structs.h`). The first means "no value", the next three "not found",
+/// "not supported" and "not permitted".
 const INT64_BLANK: i64 = 0x7fff_ffff_ffff_fff0;
 const INT32_BLANK: i64 = 0x7fff_fff0;
 const FP64_BLANK: f64 = 140_737_488_355_328.0;
 
-/// Why there is no value, by how far a number lies above the first blank value.
+/// The reason of a blank value, by its distance from the first one.
 fn blank(offset: i64) -> Value {
     Value::Missing(match offset {
-        // Watched, and not read yet.
+        // Watched but not read yet.
         0 => MissingReason::Stale,
         3 => MissingReason::NoPermission,
         _ => MissingReason::NotSupported,
     })
 }
 
-/// A number of a page as a value of the contract. `base_units`: the page is of DCGM 4.7 or later.
+/// Converts a number on a page. `base_units`: the page is from DCGM 4.7 or later.
 ///
-/// What cannot be, such as a ratio of 7, is missing: exporters of many versions pass blank values
-/// on after arithmetic.
+/// Impossible values, such as a ratio of 7, are missing: many exporter versions pass on blank
+/// values after arithmetic.
 pub(super) fn value(text: &str, unit: Unit, base_units: bool) -> Value {
     let counter = matches!(unit, Unit::Counter | Unit::Nanoseconds | Unit::Joules);
     let unit = match unit {
@@ -191,7 +190,7 @@ pub(super) fn value(text: &str, unit: Unit, base_units: bool) -> Value {
     if let Ok(whole) = text.parse::<i64>() {
         match whole {
             INT64_BLANK.. => return blank(whole - INT64_BLANK),
-            // A counter may pass by these.
+            // A counter may legitimately have these values.
             _ if !counter && (0..=3).contains(&(whole - INT32_BLANK)) => return blank(whole - INT32_BLANK),
             0.. if unit == Unit::Counter => return Value::Is(whole),
             _ => {}
@@ -203,8 +202,7 @@ pub(super) fn value(text: &str, unit: Unit, base_units: bool) -> Value {
         return blank(above as i64);
     }
     let (factor, most) = match unit {
-        // The profiling counters are sampled one after the other, so that a ratio may be a little
-        // above 1.
+        // Profiling counters are sampled one after the other, so a ratio may slightly exceed 1.
         Unit::Ratio | Unit::RatioOrPercent => (1e6, 1.05),
         Unit::Percent => (1e4, 100.0),
         Unit::Watts => (1e3, 1e5),
@@ -215,7 +213,7 @@ pub(super) fn value(text: &str, unit: Unit, base_units: bool) -> Value {
         Unit::Plain => (1.0, 1e14),
         Unit::Counter => (1.0, 9e18),
     };
-    // Temperatures alone may lie below zero.
+    // Only temperatures may be below zero.
     let least = if unit == Unit::Plain { -100.0 } else { 0.0 };
     match (least..=most).contains(&number) {
         true => Value::Is((number * factor).round() as i64),

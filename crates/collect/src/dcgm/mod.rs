@@ -1,16 +1,15 @@
-//! GPU metrics from a dcgm-exporter that a site has already: its page is fetched and told as
-//! readings.
+//! GPU metrics from a site's dcgm-exporter: fetches its page and emits readings.
 //!
-//! An exporter collects each 30 s by default and answers in between with what it has. So a page
-//! says something new only if it differs from the one before; a device with an energy counter, only
-//! if that moved. The time between two pages that differ is the interval of the second. The first
-//! page of all is told when a second differs from it: until then it might be the last of an
-//! exporter that hangs (dcgm-exporter#164, gpu-monitoring-tools#188).
+//! By default an exporter collects every 30 s and repeats itself in between. So a page is new only
+//! if it differs from the one before; for a device with an energy counter, only if that counter
+//! moved. The time between two different pages is the interval of the second. The first page of all
+//! is emitted only once a second one differs: until then it may be the last page of a hanging
+//! exporter (dcgm-exporter#164, gpu-monitoring-tools#188).
 //!
-//! What it cannot do: an XID is the code of the last one, so repeats of a code and all but the last
-//! between two pages are not seen; ECC, PCIe and NVLink counters only as far as the site's exporter
-//! is configured to write them; MIG instances have no UUID there and are named `MIG-<UUID of the
-//! GPU>/<GPU instance>`.
+//! Limits: an XID is the last code only, so repeats of a code, and all but the last between two
+//! pages, are missed. ECC, PCIe and NVLink counters exist only if the site's exporter is configured
+//! to write them. MIG instances have no UUID there and are named `MIG-<UUID of the GPU>/<GPU
+//! instance>`.
 
 mod devices;
 mod fields;
@@ -28,7 +27,7 @@ use ureq::Agent;
 use crate::reading::Sink;
 use watch::{Moment, Watch};
 
-/// Where a dcgm-exporter listens unless configured otherwise.
+/// Default address of a dcgm-exporter.
 pub const DEFAULT_URL: &str = "http://localhost:9400/metrics";
 
 /// What to fetch, and how often.
@@ -36,14 +35,14 @@ pub const DEFAULT_URL: &str = "http://localhost:9400/metrics";
 pub struct DcgmOptions {
     /// Page of the exporter; http only.
     pub url: String,
-    /// How often to fetch it. The exporter has something new each 30 s unless configured otherwise.
+    /// Time between two fetches. By default the exporter has new values every 30 s.
     pub every: Duration,
-    /// How long an answer may take.
+    /// Timeout of a fetch.
     pub patience: Duration,
-    /// For how long a device may have nothing new before it is stale. Above the exporter's own
+    /// How long a device may have nothing new before it is stale; longer than the exporter's own
     /// interval.
     pub stale_after: Duration,
-    /// Longest page that is read, bytes. Each GPU takes some 10 KiB.
+    /// Longest accepted page, bytes. Each GPU takes about 10 KiB.
     pub page_bytes: u64,
 }
 
@@ -59,23 +58,27 @@ impl Default for DcgmOptions {
     }
 }
 
-/// How it goes, for the agent's status.
+/// State of the source, for the agent's status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DcgmStatus {
-    /// Whether the last page could be used.
+    /// Whether the last page was usable.
     pub answering: bool,
+    /// Pages read.
     pub pages: u64,
-    /// Pages that said nothing new.
+    /// Pages without news.
     pub repeated: u64,
+    /// Fetches or pages that failed.
     pub failures: u64,
     /// Devices known, and how many of them are stale.
     pub devices: usize,
+    /// See `devices`.
     pub stale: usize,
-    /// Of the last page: lines that are no samples, and lines of DCGM's fields that have no metric
-    /// or device here.
+    /// On the last page: lines that are no samples, and lines of DCGM fields without a metric or
+    /// device here.
     pub bad_lines: usize,
+    /// See `bad_lines`.
     pub unused_lines: usize,
-    /// What went wrong last, and how to mend it.
+    /// Last failure, and how to mend it.
     pub last_failure: Option<String>,
 }
 
@@ -93,10 +96,10 @@ impl std::fmt::Debug for Dcgm {
 }
 
 impl Dcgm {
-    /// Fetches from now on, on a thread of its own.
+    /// Starts to fetch on a thread of its own.
     ///
     /// # Errors
-    /// If the thread cannot be had. An absent exporter is no error: it may come.
+    /// The thread cannot be started. An absent exporter is no error: it may come.
     pub fn start(options: DcgmOptions, sink: Arc<dyn Sink>) -> std::io::Result<Self> {
         let status = Arc::new(Mutex::new(DcgmStatus::default()));
         let (stop, stopped) = mpsc::channel();
@@ -114,12 +117,11 @@ impl Dcgm {
                     Err(what) => watch.failed(now, &format!("{}: {what}", options.url)),
                 }
                 for_thread.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&watch.status);
-                // A page that took longer than the interval does not make the next ones come
-                // faster.
+                // A slow page does not make later ones come faster.
                 next = (next + options.every).max(begun.elapsed());
                 match stopped.recv_timeout(next.saturating_sub(begun.elapsed())) {
                     Err(RecvTimeoutError::Timeout) => {}
-                    // Told to stop, or the agent is gone.
+                    // Stopped, or the agent is gone.
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
@@ -127,6 +129,7 @@ impl Dcgm {
         Ok(Self { status, stop: Some(stop), thread: Some(thread) })
     }
 
+    /// The current state.
     pub fn status(&self) -> DcgmStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -134,7 +137,7 @@ impl Dcgm {
 
 impl Drop for Dcgm {
     fn drop(&mut self) {
-        // The thread sees that the sender is gone.
+        // Dropping the sender stops the thread.
         self.stop = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -149,7 +152,7 @@ fn agent(options: &DcgmOptions) -> Agent {
         .timeout_global(Some(options.patience))
         .http_status_as_error(false)
         .max_redirects(0)
-        // The exporter is on this node; a proxy of the environment is for elsewhere.
+        // The exporter is on this node, so the environment's proxy does not apply.
         .proxy(None)
         .user_agent("tidegate")
         .build();

@@ -1,8 +1,8 @@
-//! Prometheus' text format, as far as an exporter of gauges and counters uses it.
+//! Parser of Prometheus' text format, as far as exporters of gauges and counters use it.
 //!
-//! Read here because the crates for it do not do: `prometheus-parse` 0.2 splits labels at each
-//! comma, also inside their values (newer exporters write an XID's message as a label), and passes
-//! over lines it cannot read in silence; `openmetrics-parser` is under the LGPL. The format:
+//! Existing crates do not fit: `prometheus-parse` 0.2 splits labels at every comma, even inside
+//! values (newer exporters write an XID's message as a label), and silently skips lines that it
+//! cannot parse; `openmetrics-parser` is under the LGPL. Format:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 pub(super) struct Sample<'a> {
     pub name: &'a str,
     pub labels: Vec<(&'a str, Cow<'a, str>)>,
-    /// The number as it is written: converted, the largest integers would lose digits.
+    /// The number as text: conversion would lose digits of large integers.
     pub value: &'a str,
 }
 
@@ -22,8 +22,8 @@ impl Sample<'_> {
     }
 }
 
-/// Sample lines of a page; an error for each line that is not one. Comments and blank lines are
-/// passed over.
+/// Samples of a page, with an error for each line that is none. Comments and blank lines are
+/// skipped.
 pub(super) fn samples(page: &str) -> impl Iterator<Item = Result<Sample<'_>, BadLine>> {
     page.lines().enumerate().filter_map(|(at, line)| {
         let line = line.trim();
@@ -32,7 +32,7 @@ pub(super) fn samples(page: &str) -> impl Iterator<Item = Result<Sample<'_>, Bad
     })
 }
 
-/// Number of a line that is no sample; 1 is the first.
+/// Number of a line that is no sample, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadLine(pub usize);
 
@@ -56,13 +56,13 @@ fn sample(line: &str) -> Option<Sample<'_>> {
         }
         rest = rest[1..].trim_start();
     }
-    // What follows the value is its time, which exporters of DCGM do not write.
+    // A timestamp may follow the value; DCGM exporters do not write one.
     let value = rest.split_ascii_whitespace().next()?;
     let named = !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
     (named && value.parse::<f64>().is_ok()).then_some(Sample { name, labels, value })
 }
 
-/// A quoted text at the beginning, and what follows it.
+/// Splits off a quoted text.
 fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let text = text.strip_prefix('"')?;
     let (mut unescaped, mut from) = (String::new(), 0);

@@ -1,4 +1,4 @@
-//! Pages to readings: what is new, what is stale, and XIDs.
+//! Turns pages into readings: detects news, staleness and XIDs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use std::time::Duration;
 use tidegate_events::{Event, v1};
 
 use super::DcgmStatus;
-use super::devices::{self, Key, OnPage, Page};
+use super::devices::{self, DeviceSamples, Key, Page};
 use crate::reading::{Device, Metric, MissingReason, Reading, Sink, Value};
 
-/// A device without news for so long, while others have some, is gone: a MIG instance that was
-/// removed, a GPU that was taken out.
+/// A device without news for this long, while others have some, is gone: a removed MIG instance or
+/// GPU.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
 
 /// When a page was fetched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
-    /// By the clock, ms since the epoch.
+    /// Wall clock, ms since the epoch.
     pub tick_ms: i64,
-    /// Since the source began; a clock that is set does not change it.
+    /// Time since the source began; unaffected by clock steps.
     pub elapsed: Duration,
 }
 
-/// What is known of a device.
-struct Known {
+/// State of a device.
+struct DeviceState {
     device: Arc<Device>,
     pci_bus_id: Option<String>,
     /// Energy counter when it last moved.
     energy: Option<Value>,
-    /// When it last had something new; at first, when it was first seen.
+    /// Time of its last news; at first, when it was first seen.
     new_at: Moment,
-    /// Whether it had something new since it was first seen.
+    /// Whether it had news since it was first seen.
     proven: bool,
     stale: bool,
-    /// Metrics it was ever asked for.
+    /// Metrics seen so far.
     asked: Vec<Metric>,
     /// The last XID, 0 for none.
     xid: i64,
@@ -43,20 +43,20 @@ struct Known {
 pub(super) struct Watch {
     sink: Arc<dyn Sink>,
     stale_after: Duration,
-    known: BTreeMap<Key, Known>,
+    devices: BTreeMap<Key, DeviceState>,
     fingerprint: Option<u64>,
     pub status: DcgmStatus,
 }
 
 impl Watch {
     pub fn new(sink: Arc<dyn Sink>, stale_after: Duration) -> Self {
-        Self { sink, stale_after, known: BTreeMap::new(), fingerprint: None, status: DcgmStatus::default() }
+        Self { sink, stale_after, devices: BTreeMap::new(), fingerprint: None, status: DcgmStatus::default() }
     }
 
-    /// Takes a page that was fetched now.
+    /// Handles a page fetched now.
     ///
     /// # Errors
-    /// Why it cannot be used; then it counts as none.
+    /// Why the page is unusable; it is then ignored.
     pub fn page(&mut self, now: Moment, text: &str) -> Result<(), String> {
         let page = devices::read(text)?;
         let again = !self.status.answering && self.status.failures > 0;
@@ -70,15 +70,16 @@ impl Watch {
         self.status.repeated += u64::from(before == Some(page.fingerprint));
         let changed = before.is_some_and(|before| before != page.fingerprint);
         if changed {
-            // The exporter has news of others.
-            self.known.retain(|_, known| now.elapsed.saturating_sub(known.new_at.elapsed) < FORGOTTEN_AFTER);
+            // The exporter has news of other devices.
+            self.devices
+                .retain(|_, known| now.elapsed.saturating_sub(known.new_at.elapsed) < FORGOTTEN_AFTER);
         }
         self.take(now, page, changed);
-        self.look_for_stale(now, "the dcgm-exporter has nothing new of it");
+        self.emit_stale(now, "the dcgm-exporter has nothing new of it");
         Ok(())
     }
 
-    /// No page could be had now.
+    /// Handles a failed fetch.
     pub fn failed(&mut self, now: Moment, what: &str) {
         if self.status.answering || self.status.failures == 0 {
             tracing::warn!("the dcgm-exporter cannot be read: {what}");
@@ -86,18 +87,17 @@ impl Watch {
         self.status.answering = false;
         self.status.failures += 1;
         self.status.last_failure = Some(what.to_owned());
-        self.look_for_stale(now, "the dcgm-exporter cannot be read");
+        self.emit_stale(now, "the dcgm-exporter cannot be read");
     }
 
     fn take(&mut self, now: Moment, page: Page, changed: bool) {
-        // An instance has no energy counter of its own; its board's tells whether the driver still
-        // answers.
+        // An instance has no energy counter; its board's shows whether the driver still answers.
         let mut moved = BTreeMap::new();
         for ((uuid, instance), on_page) in &page.devices {
             if instance.is_none() {
                 let energy =
                     on_page.values.get(&Metric::Energy).filter(|value| matches!(value, Value::Is(_)));
-                let before = self.known.get(&(uuid.clone(), None)).and_then(|known| known.energy);
+                let before = self.devices.get(&(uuid.clone(), None)).and_then(|known| known.energy);
                 moved.insert(
                     uuid.clone(),
                     energy.map_or(changed, |now| before.is_some_and(|before| before != *now)),
@@ -106,25 +106,25 @@ impl Watch {
         }
         for (key, on_page) in page.devices {
             let new = moved.get(&key.0).copied().unwrap_or(changed);
-            match self.known.get_mut(&key) {
-                Some(known) if new => tell(&*self.sink, known, now, &on_page),
+            match self.devices.get_mut(&key) {
+                Some(known) if new => emit_news(&*self.sink, known, now, &on_page),
                 Some(_) => {}
                 None => {
-                    self.known.insert(key, Known::first_seen(now, on_page));
+                    self.devices.insert(key, DeviceState::first_seen(now, on_page));
                 }
             }
         }
     }
 
-    /// Devices without news for too long: once an event, and at each tick a reading that says so.
-    fn look_for_stale(&mut self, now: Moment, reason: &str) {
-        for known in self.known.values_mut() {
+    /// Handles devices without news for too long: one event, and a stale reading at each tick.
+    fn emit_stale(&mut self, now: Moment, reason: &str) {
+        for known in self.devices.values_mut() {
             if now.elapsed.saturating_sub(known.new_at.elapsed) < self.stale_after {
                 continue;
             }
             if !std::mem::replace(&mut known.stale, true) {
                 let event = v1::NodeEvent { reason: Some(reason.to_owned()), ..Default::default() };
-                tell_of(&*self.sink, known, now, v1::NodeEventKind::DeviceStale, event);
+                emit_event(&*self.sink, known, now, v1::NodeEventKind::DeviceStale, event);
             }
             let mut reading = Reading::new(Arc::clone(&known.device), now.tick_ms);
             for metric in &known.asked {
@@ -132,13 +132,13 @@ impl Watch {
             }
             self.sink.reading(reading);
         }
-        self.status.devices = self.known.len();
-        self.status.stale = self.known.values().filter(|known| known.stale).count();
+        self.status.devices = self.devices.len();
+        self.status.stale = self.devices.values().filter(|known| known.stale).count();
     }
 }
 
-impl Known {
-    fn first_seen(now: Moment, on_page: OnPage) -> Self {
+impl DeviceState {
+    fn first_seen(now: Moment, on_page: DeviceSamples) -> Self {
         Self {
             asked: on_page.values.keys().copied().collect(),
             energy: on_page.values.get(&Metric::Energy).copied(),
@@ -152,26 +152,26 @@ impl Known {
     }
 }
 
-fn xid(on_page: &OnPage) -> i64 {
+fn xid(on_page: &DeviceSamples) -> i64 {
     match on_page.values.get(&Metric::Xid) {
         Some(Value::Is(xid)) => *xid,
         _ => 0,
     }
 }
 
-/// Tells of a device that has something new.
-fn tell(sink: &dyn Sink, known: &mut Known, now: Moment, on_page: &OnPage) {
+/// Emits the reading of a device with news.
+fn emit_news(sink: &dyn Sink, known: &mut DeviceState, now: Moment, on_page: &DeviceSamples) {
     if *known.device != on_page.device {
         known.device = Arc::new(on_page.device.clone());
     }
     if std::mem::take(&mut known.stale) {
-        tell_of(sink, known, now, v1::NodeEventKind::DeviceAnswers, v1::NodeEvent::default());
-        // What it averaged over meanwhile is not known.
+        emit_event(sink, known, now, v1::NodeEventKind::DeviceAnswers, v1::NodeEvent::default());
+        // The averaging window meanwhile is unknown.
         known.proven = false;
     }
     let mut reading = Reading::new(Arc::clone(&known.device), now.tick_ms);
     for metric in &known.asked {
-        // It was on a page once.
+        // It was on an earlier page.
         reading.set(*metric, Value::Missing(MissingReason::Stale));
     }
     for (metric, value) in &on_page.values {
@@ -186,11 +186,11 @@ fn tell(sink: &dyn Sink, known: &mut Known, now: Moment, on_page: &OnPage) {
     }
     let xid_now = xid(on_page);
     if xid_now == 0 {
-        // Left out while there is none.
+        // Left out of the page while there is none.
         reading.set(Metric::Xid, on_page.values.get(&Metric::Xid).copied().unwrap_or(Value::NotAsked));
     } else if xid_now != known.xid {
         let event = v1::NodeEvent { xid: u32::try_from(xid_now).ok(), ..Default::default() };
-        tell_of(sink, known, now, v1::NodeEventKind::Xid, event);
+        emit_event(sink, known, now, v1::NodeEventKind::Xid, event);
     }
     known.xid = xid_now;
     known.energy = on_page.values.get(&Metric::Energy).copied();
@@ -198,7 +198,13 @@ fn tell(sink: &dyn Sink, known: &mut Known, now: Moment, on_page: &OnPage) {
     sink.reading(reading);
 }
 
-fn tell_of(sink: &dyn Sink, known: &Known, now: Moment, kind: v1::NodeEventKind, event: v1::NodeEvent) {
+fn emit_event(
+    sink: &dyn Sink,
+    known: &DeviceState,
+    now: Moment,
+    kind: v1::NodeEventKind,
+    event: v1::NodeEvent,
+) {
     sink.event(Event::Node(v1::NodeEvent {
         envelope: Some(v1::Envelope {
             event_time_ms: now.tick_ms,
@@ -222,9 +228,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Told(Mutex<(Vec<Reading>, Vec<v1::NodeEvent>)>);
+    struct RecordingSink(Mutex<(Vec<Reading>, Vec<v1::NodeEvent>)>);
 
-    impl Sink for Told {
+    impl Sink for RecordingSink {
         fn reading(&self, reading: Reading) {
             self.0.lock().unwrap().0.push(reading);
         }
@@ -235,7 +241,7 @@ mod tests {
         }
     }
 
-    impl Told {
+    impl RecordingSink {
         fn take(&self) -> (Vec<Reading>, Vec<v1::NodeEvent>) {
             std::mem::take(&mut *self.0.lock().unwrap())
         }
@@ -261,22 +267,22 @@ mod tests {
         page
     }
 
-    fn watch() -> (Arc<Told>, Watch) {
-        let told = Arc::<Told>::default();
-        (Arc::clone(&told), Watch::new(told, Duration::from_secs(90)))
+    fn watch() -> (Arc<RecordingSink>, Watch) {
+        let sink = Arc::<RecordingSink>::default();
+        (Arc::clone(&sink), Watch::new(sink, Duration::from_secs(90)))
     }
 
     #[test]
     fn a_page_that_repeats_is_no_new_time() {
-        let (told, mut watch) = watch();
+        let (sink, mut watch) = watch();
         for second in [0, 10, 20] {
             watch.page(at(second), &page(&[(0, 1_000, 50, None)])).unwrap();
         }
-        assert_eq!(told.take().0.len(), 0, "it may be the last page of an exporter that hangs");
+        assert_eq!(sink.take().0.len(), 0, "it may be the last page of an exporter that hangs");
         watch.page(at(30), &page(&[(0, 2_000, 60, None)])).unwrap();
         watch.page(at(40), &page(&[(0, 2_000, 60, None)])).unwrap();
         watch.page(at(60), &page(&[(0, 3_000, 60, None)])).unwrap();
-        let (readings, events) = told.take();
+        let (readings, events) = sink.take();
         let seen: Vec<_> =
             readings.iter().map(|r| (r.tick_ms - at(0).tick_ms, r.get(Metric::Interval))).collect();
         assert_eq!(seen, [(30_000, Value::NotAsked), (60_000, Value::Is(30_000_000))]);
@@ -286,20 +292,20 @@ mod tests {
 
     #[test]
     fn a_device_that_stands_still_beside_others_is_stale() {
-        let (told, mut watch) = watch();
+        let (sink, mut watch) = watch();
         for step in 0..12 {
             let moved = 1_000 * step;
             watch
                 .page(at(10 * step as u64), &page(&[(0, moved, 50, None), (1, moved.min(3_000), 99, None)]))
                 .unwrap();
         }
-        let (readings, events) = told.take();
+        let (readings, events) = sink.take();
         let still: Vec<_> = readings.iter().filter(|r| r.device.index == 1).collect();
         // News at 10, 20 and 30 s; nothing for 90 s.
         assert_eq!(still.len(), 3);
         assert_eq!(events.len(), 0);
         watch.page(at(120), &page(&[(0, 99_000, 50, None), (1, 3_000, 99, None)])).unwrap();
-        let (readings, events) = told.take();
+        let (readings, events) = sink.take();
         assert_eq!(
             (events.len(), events[0].kind(), events[0].gpu_index),
             (1, v1::NodeEventKind::DeviceStale, Some(1))
@@ -309,7 +315,7 @@ mod tests {
 
         // It answers again: nobody knows over what its next values are averages.
         watch.page(at(130), &page(&[(0, 99_500, 50, None), (1, 3_500, 10, None)])).unwrap();
-        let (readings, events) = told.take();
+        let (readings, events) = sink.take();
         assert_eq!((events.len(), events[0].kind()), (1, v1::NodeEventKind::DeviceAnswers));
         assert_eq!(readings[1].get(Metric::GpuUtil), Value::Is(100_000));
         assert_eq!(readings[1].get(Metric::Interval), Value::NotAsked);
@@ -318,14 +324,14 @@ mod tests {
 
     #[test]
     fn an_exporter_that_is_gone_makes_all_stale_once() {
-        let (told, mut watch) = watch();
+        let (sink, mut watch) = watch();
         watch.page(at(0), &page(&[(0, 1, 5, None), (1, 1, 5, None)])).unwrap();
         watch.page(at(10), &page(&[(0, 2, 5, None), (1, 2, 5, None)])).unwrap();
-        told.take();
+        sink.take();
         for second in (20..=120).step_by(10) {
             watch.failed(at(second), "refused");
         }
-        let (readings, events) = told.take();
+        let (readings, events) = sink.take();
         assert_eq!(
             events.iter().map(v1::NodeEvent::kind).collect::<Vec<_>>(),
             [v1::NodeEventKind::DeviceStale; 2]
@@ -337,12 +343,12 @@ mod tests {
         assert_eq!(readings[0].get(Metric::SmActive), Value::NotAsked);
         // It does not forget them while it cannot know better.
         watch.failed(at(10_000), "refused");
-        assert_eq!((told.take().0.len(), watch.status.devices), (2, 2));
+        assert_eq!((sink.take().0.len(), watch.status.devices), (2, 2));
     }
 
     #[test]
     fn an_xid_is_told_when_its_code_changes() {
-        let (told, mut watch) = watch();
+        let (sink, mut watch) = watch();
         // The one that is there at first may be days old.
         let xids = [
             (Some(31), None),
@@ -358,7 +364,7 @@ mod tests {
                 .page(at(30 * step as u64), &page(&[(0, energy, 5, first), (1, energy, 5, second)]))
                 .unwrap();
         }
-        let (readings, events) = told.take();
+        let (readings, events) = sink.take();
         let seen: Vec<_> = events.iter().map(|e| (e.gpu_index.unwrap(), e.xid.unwrap())).collect();
         assert_eq!(seen, [(0, 79), (1, 48), (0, 79)]);
         assert_eq!(
@@ -371,12 +377,12 @@ mod tests {
 
     #[test]
     fn what_is_left_out_was_asked_for() {
-        let (told, mut watch) = watch();
+        let (sink, mut watch) = watch();
         let other = |value: i64| format!("DCGM_FI_PROF_SM_ACTIVE{{gpu=\"0\",UUID=\"GPU-0\"}} 0.{value}\n");
         watch.page(at(0), &(page(&[(0, 1, 5, None), (1, 1, 5, None)]) + &other(4))).unwrap();
         watch.page(at(30), &(page(&[(0, 2, 5, None), (1, 2, 5, None)]) + &other(5))).unwrap();
         watch.page(at(60), &page(&[(0, 3, 5, None), (1, 3, 5, None)])).unwrap();
-        let (readings, _) = told.take();
+        let (readings, _) = sink.take();
         let sm: Vec<_> = readings.iter().map(|r| r.get(Metric::SmActive)).collect();
         use MissingReason::{NotSupported, Stale};
         // The second GPU cannot tell it; then the exporter has it of neither.

@@ -1,19 +1,19 @@
-//! Which Slurm job holds which device of this node, from when to when.
+//! Slurm holds: which job holds which device of this node, from when to when.
 //!
-//! A prolog tells when a job is given its devices and an epilog when it gives them back
-//! (`deploy/slurm`): such a hold is `EXACT`, or `SHARED_ESTIMATED` with the share that it names.
-//! Both may be missed. So the node is looked at, too: a hold whose job has no cgroup any more ends,
-//! and a process of a job on a device that nobody told of is a hold of quality `UNKNOWN` while the
-//! process is there.
+//! A prolog reports that a job gets devices, and an epilog that it gives them back
+//! (`deploy/slurm`). Such a hold is `EXACT`, or `SHARED_ESTIMATED` with the share that the prolog
+//! names. Both scripts can be missed, so the node is scanned as well: a hold ends once its job has
+//! no cgroup any more, and a job's process on a device without a hold opens one of quality
+//! `UNKNOWN` for as long as it runs.
 //!
-//! A prolog knows the number of a task of an array and not its place, by which accounting names it.
-//! The agent reads it from the environment of a task of the job, and tells of the hold when it
-//! knows it: dated from when the prolog told. Without the right to do so (`CAP_SYS_PTRACE`) it
-//! tells of the hold by number, half a minute later.
+//! A prolog knows the number of an array task but not its index, by which accounting names it. The
+//! agent reads the index from the environment of one of the job's tasks and emits the hold then,
+//! dated back to the prolog. Reading needs `CAP_SYS_PTRACE`; without it, the hold is emitted under
+//! the job's number after half a minute.
 //!
-//! Open holds are in a file, so that an agent that starts again goes on with them.
+//! Open holds are saved in a file, so that a restarted agent continues with them.
 
-mod book;
+mod open_holds;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -28,36 +28,37 @@ use std::{fmt, fs, io};
 
 use tidegate_events::Event;
 
-use book::{Book, Seen};
+use open_holds::{JobProcess, OpenHolds};
 pub use scan::{Evidence, JobOfProcess, Jobs, Roots};
 
 use crate::checkpoint::Checkpoint;
-use crate::inlet::{HoldEvent, HoldEvents};
 use crate::reading::{Device, Reading, Sink};
+use crate::receiver::{HoldEvent, HoldEvents};
 
-/// A process that was on a device is believed to be there for so long after its last reading.
+/// How long after its last reading a process counts as being on a device, ms.
 const SEEN_MS: i64 = 5_000;
-/// Whose a process is is asked again after this time: numbers of processes are used again.
+/// How long the job of a process is cached, ms: process ids are reused.
 const ASK_AGAIN_MS: i64 = 60_000;
 
-/// Where the account is kept, and how the node is looked at.
+/// Identity of the node, and how to scan it.
 #[derive(Debug, Clone)]
 pub struct HoldOptions {
-    /// As the scheduler names it.
+    /// The scheduler's name of the node.
     pub node: String,
     /// The kernel's random id of this boot.
     pub boot_id: String,
-    /// When it booted, ms since the epoch.
+    /// Boot time, ms since the epoch.
     pub booted_ms: i64,
-    /// File of open holds.
+    /// File that keeps open holds.
     pub file: PathBuf,
-    /// How often the node is looked at.
+    /// How often the node is observe at.
     pub every: Duration,
+    /// Where cgroups and processes are.
     pub roots: Roots,
 }
 
 impl HoldOptions {
-    /// On this machine, in its present life.
+    /// Options for this machine and boot.
     pub fn new(node: impl Into<String>, file: PathBuf) -> Self {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -73,30 +74,30 @@ impl HoldOptions {
     }
 }
 
-/// Keeps account of the holds of a node. It takes what prologs tell, and as a sink stands between a
-/// source and the agent, where it learns the devices and the processes on them, and writes into
-/// readings whose these are.
+/// Tracks the holds of a node. It takes reports of prologs, and sits as a sink between a source and
+/// the agent: there it learns the devices and their processes, and adds job ids to the processes of
+/// each reading.
 pub struct NodeHolds {
     options: HoldOptions,
     sink: Arc<dyn Sink>,
-    /// Taken before `node`, and never for a reading: it waits for the disk.
-    account: Mutex<Account>,
+    /// Locked before `node`, and never for a reading: it waits for the disk.
+    tracked: Mutex<Tracked>,
     node: Mutex<Node>,
 }
 
-struct Account {
-    book: Book,
+struct Tracked {
+    open_holds: OpenHolds,
     checkpoint: Checkpoint,
 }
 
-/// What readings tell of the node.
+/// The node as readings show it.
 #[derive(Default)]
 struct Node {
     devices: Vec<Device>,
-    /// Processes of jobs on devices, with the tick of their last reading.
+    /// Jobs' processes on devices, with the tick of their last reading.
     seen: HashMap<(u32, Device), (JobOfProcess, i64)>,
-    /// Whose a process is, and when that was asked.
-    known: HashMap<u32, (Option<JobOfProcess>, i64)>,
+    /// Job of each process, and when it was looked up.
+    jobs: HashMap<u32, (Option<JobOfProcess>, i64)>,
 }
 
 impl fmt::Debug for NodeHolds {
@@ -106,52 +107,52 @@ impl fmt::Debug for NodeHolds {
 }
 
 impl NodeHolds {
-    /// Goes on with the holds in the file.
+    /// Continues with the holds in the file.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn new(options: HoldOptions, sink: Arc<dyn Sink>) -> io::Result<Self> {
-        let (book, mut checkpoint) = Checkpoint::open::<Book>(Some(options.file.clone()))?;
-        let (book, events) = match book {
-            Some(book) => book.resume(&options.node, &options.boot_id, options.booted_ms),
-            None => (Book::begin(&options.boot_id, now_ms()), Vec::new()),
+        let (open_holds, mut checkpoint) = Checkpoint::open::<OpenHolds>(Some(options.file.clone()))?;
+        let (open_holds, events) = match open_holds {
+            Some(open_holds) => open_holds.resume(&options.node, &options.boot_id, options.booted_ms),
+            None => (OpenHolds::begin(&options.boot_id, now_ms()), Vec::new()),
         };
         checkpoint.add(events);
-        let account = Mutex::new(Account { book, checkpoint });
-        let holds = Self { options, sink, account, node: Mutex::default() };
-        holds.keep(&mut holds.account(), Vec::new()).map_err(io::Error::other)?;
+        let tracked = Mutex::new(Tracked { open_holds, checkpoint });
+        let holds = Self { options, sink, tracked, node: Mutex::default() };
+        holds.keep(&mut holds.tracked(), Vec::new()).map_err(io::Error::other)?;
         Ok(holds)
     }
 
-    /// Looks at the node once.
-    pub fn look(&self, now_ms: i64) {
+    /// Scans the node once.
+    pub fn scan(&self, now_ms: i64) {
         let roots = &self.options.roots;
         let jobs = roots.jobs();
         let seen = self.node().seen(now_ms);
-        let mut account = self.account();
+        let mut tracked = self.tracked();
         let mut names: BTreeMap<String, String> =
-            seen.iter().filter_map(|seen| Some((seen.job.clone(), seen.spelled.clone()?))).collect();
-        let mut unnamed = account.book.unnamed();
+            seen.iter().filter_map(|seen| Some((seen.job.clone(), seen.full_id.clone()?))).collect();
+        let mut unnamed = tracked.open_holds.unnamed();
         unnamed.retain(|number| {
             let pid = jobs.as_ref().and_then(|jobs| *jobs.numbers.get(number)?);
-            let spelled = pid.and_then(|pid| roots.job_of(pid)).and_then(|job| job.spelled);
-            names.extend(spelled.map(|spelled| (number.clone(), spelled)));
+            let full_id = pid.and_then(|pid| roots.job_of(pid)).and_then(|job| job.full_id);
+            names.extend(full_id.map(|full_id| (number.clone(), full_id)));
             !names.contains_key(number)
         });
         names.extend(roots.names(&unnamed));
-        let events = account.book.looked(&self.options.node, now_ms, jobs.as_ref(), &names, &seen);
-        if let Err(error) = self.keep(&mut account, events) {
-            tracing::warn!("the account of holds is not safe: {error}");
+        let events = tracked.open_holds.observe(&self.options.node, now_ms, jobs.as_ref(), &names, &seen);
+        if let Err(error) = self.keep(&mut tracked, events) {
+            tracing::warn!("open holds cannot be saved: {error}");
         }
     }
 
-    fn keep(&self, account: &mut Account, events: Vec<Event>) -> Result<(), String> {
-        account.checkpoint.add(events);
-        account.checkpoint.hand_on(&account.book, &*self.sink)
+    fn keep(&self, tracked: &mut Tracked, events: Vec<Event>) -> Result<(), String> {
+        tracked.checkpoint.add(events);
+        tracked.checkpoint.hand_on(&tracked.open_holds, &*self.sink)
     }
 
-    fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tracked(&self) -> MutexGuard<'_, Tracked> {
+        self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn node(&self) -> MutexGuard<'_, Node> {
@@ -160,13 +161,13 @@ impl NodeHolds {
 }
 
 impl Node {
-    /// Processes of jobs that were on devices just now.
-    fn seen(&mut self, now_ms: i64) -> Vec<Seen> {
+    /// Jobs' processes that were on devices just now.
+    fn seen(&mut self, now_ms: i64) -> Vec<JobProcess> {
         self.seen.retain(|_, (_, tick_ms)| now_ms - *tick_ms <= SEEN_MS);
-        self.known.retain(|_, (_, asked_ms)| now_ms - *asked_ms <= ASK_AGAIN_MS);
-        let seen = |((_, device), (job, _)): (&(u32, Device), &(JobOfProcess, i64))| Seen {
+        self.jobs.retain(|_, (_, asked_ms)| now_ms - *asked_ms <= ASK_AGAIN_MS);
+        let seen = |((_, device), (job, _)): (&(u32, Device), &(JobOfProcess, i64))| JobProcess {
             job: job.number.clone(),
-            spelled: job.spelled.clone(),
+            full_id: job.full_id.clone(),
             device: device.clone(),
             evidence: job.evidence,
         };
@@ -175,17 +176,17 @@ impl Node {
 }
 
 impl HoldEvents for NodeHolds {
-    fn hold_event(&self, told: HoldEvent) -> Result<(), String> {
-        if told.node.as_ref().is_some_and(|node| *node != self.options.node) {
-            let (theirs, ours) = (told.node.unwrap_or_default(), &self.options.node);
+    fn hold_event(&self, event: HoldEvent) -> Result<(), String> {
+        if event.node.as_ref().is_some_and(|node| *node != self.options.node) {
+            let (theirs, ours) = (event.node.unwrap_or_default(), &self.options.node);
             return Err(format!(
                 "it is of node {theirs}, and this is {ours}; give the agent the scheduler's name with --node"
             ));
         }
-        let mut account = self.account();
+        let mut tracked = self.tracked();
         let devices = self.node().devices.clone();
-        let events = account.book.told(&self.options.node, &told, now_ms(), &devices);
-        self.keep(&mut account, events)
+        let events = tracked.open_holds.record(&self.options.node, &event, now_ms(), &devices);
+        self.keep(&mut tracked, events)
     }
 }
 
@@ -193,7 +194,7 @@ impl Sink for NodeHolds {
     fn reading(&self, mut reading: Reading) {
         let mut node = self.node();
         if !node.devices.contains(&reading.device) {
-            // A slice or a driver's number may have changed.
+            // A MIG layout or the driver's numbering may have changed.
             let is = |device: &Device| {
                 (&device.uuid, &device.mig_uuid) == (&reading.device.uuid, &reading.device.mig_uuid)
             };
@@ -201,11 +202,11 @@ impl Sink for NodeHolds {
             node.devices.push((*reading.device).clone());
         }
         for process in &mut reading.processes {
-            let asked = node.known.entry(process.pid);
+            let asked = node.jobs.entry(process.pid);
             let (job, _) = asked.or_insert_with(|| (self.options.roots.job_of(process.pid), reading.tick_ms));
             if let Some(job) = job.clone() {
                 process.job_id =
-                    process.job_id.take().or(Some(job.spelled.as_ref().unwrap_or(&job.number).clone()));
+                    process.job_id.take().or(Some(job.full_id.as_ref().unwrap_or(&job.number).clone()));
                 node.seen.insert((process.pid, (*reading.device).clone()), (job, reading.tick_ms));
             }
         }
@@ -222,7 +223,7 @@ impl Sink for NodeHolds {
     }
 }
 
-/// Looks at the node in turns, until it is dropped.
+/// Scans the node at intervals until it is dropped.
 #[derive(Debug)]
 pub struct HoldWatch {
     stop: Option<mpsc::Sender<()>>,
@@ -230,17 +231,19 @@ pub struct HoldWatch {
 }
 
 impl HoldWatch {
+    /// Starts the scanning thread.
+    ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub fn start(holds: Arc<NodeHolds>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let every = holds.options.every;
-        let look = move || {
+        let scan = move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                holds.look(now_ms());
+                holds.scan(now_ms());
             }
         };
-        let thread = thread::Builder::new().name("holds".into()).spawn(look)?;
+        let thread = thread::Builder::new().name("holds".into()).spawn(scan)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -249,7 +252,7 @@ impl Drop for HoldWatch {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // It panicked, which was printed.
+            // A panic was already printed.
             thread.join().ok();
         }
     }

@@ -1,14 +1,15 @@
-//! Which jobs are on this node and whose a process is: by cgroups, and by what a process was
-//! started with.
+//! Finds the Slurm jobs on this node and the job of a process, by cgroups and process environments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where to look; other places in tests, and in a container that has the node's mounted.
+/// Folders to scan. Tests use others, and a container the node's own that it has mounted.
 #[derive(Debug, Clone)]
 pub struct Roots {
+    /// `/sys/fs/cgroup`.
     pub cgroup: PathBuf,
+    /// `/proc`.
     pub proc: PathBuf,
 }
 
@@ -18,14 +19,17 @@ impl Default for Roots {
     }
 }
 
-/// How a process was found to be a job's. The spelling is that of `hold_evidence`.
+/// How the job of a process was found. The text is that of `hold_evidence`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
+    /// By its cgroup.
     Cgroup,
+    /// By its environment.
     Pid,
 }
 
 impl Evidence {
+    /// The contract's text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
@@ -34,47 +38,46 @@ impl Evidence {
     }
 }
 
-/// The job that a process belongs to.
+/// The job of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobOfProcess {
-    /// Number of the job, without its place in an array.
+    /// Job number, without an array index.
     pub number: String,
-    /// As accounting spells it, where the process's environment tells: `123_4`.
-    pub spelled: Option<String>,
+    /// Job id as accounting writes it, e.g. `123_4`, if the process's environment shows it.
+    pub full_id: Option<String>,
+    /// How it was found.
     pub evidence: Evidence,
 }
 
-/// Jobs that have cgroups on the node.
+/// Jobs with cgroups on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jobs {
-    /// By number, with a process of each if there is one.
+    /// By number, each with one of its processes if there is any.
     pub numbers: BTreeMap<String, Option<u32>>,
-    /// Whether all of them are in. Some have names from which the number cannot be told.
+    /// Whether the list is complete. Some cgroups have names without the number.
     pub complete: bool,
 }
 
 impl Roots {
-    /// Whose a process is. None for one that is of no job, is gone, or of which nothing may be
-    /// read.
+    /// The job of a process. `None` if it has no job, is gone, or may not be read.
     pub fn job_of(&self, pid: u32) -> Option<JobOfProcess> {
         let cgroups = fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).unwrap_or_default();
         let name = cgroups.lines().find_map(|line| job_in_path(line.splitn(3, ':').nth(2)?));
         let environment = self.environment(pid);
         let number = match name {
             Some(name) if is_number(name) => Some((name.to_owned(), Evidence::Cgroup)),
-            // Slurm 26.05 names cgroups by an id that only it can read.
+            // Slurm 26.05 names cgroups by an id that only Slurm can read.
             Some(_) => environment.get("SLURM_JOB_ID").map(|number| (number.clone(), Evidence::Cgroup)),
             None => environment.get("SLURM_JOB_ID").map(|number| (number.clone(), Evidence::Pid)),
         };
         let (number, evidence) = number.filter(|(number, _)| is_number(number))?;
-        // What a process says of itself counts for its own job only.
+        // A process's environment counts for its own job only.
         let own = environment.get("SLURM_JOB_ID") == Some(&number);
-        let spelled = own.then(|| full_name(&number, &environment)).flatten();
-        Some(JobOfProcess { number, spelled, evidence })
+        let full_id = own.then(|| full_id_of(&number, &environment)).flatten();
+        Some(JobOfProcess { number, full_id, evidence })
     }
 
-    /// What Slurm put into a process's environment when it was started; empty without the right to
-    /// read it.
+    /// Slurm's variables in a process's environment; empty if it may not be read.
     fn environment(&self, pid: u32) -> BTreeMap<String, String> {
         let bytes = fs::read(self.proc.join(pid.to_string()).join("environ")).unwrap_or_default();
         let variables = bytes.split(|byte| *byte == 0).filter_map(|variable| {
@@ -84,19 +87,19 @@ impl Roots {
         variables.collect()
     }
 
-    /// Full names of jobs by their numbers, from the environments of all processes: for nodes where
+    /// Full ids of jobs by their numbers, from the environments of all processes: for nodes where
     /// jobs have no cgroups.
     pub fn names(&self, numbers: &BTreeSet<String>) -> BTreeMap<String, String> {
         let pids = folders(&self.proc).into_iter().filter_map(|(name, _)| name.parse::<u32>().ok());
         let jobs = pids.filter(|_| !numbers.is_empty()).filter_map(|pid| {
             let environment = self.environment(pid);
             let number = environment.get("SLURM_JOB_ID").filter(|number| numbers.contains(*number))?;
-            Some((number.clone(), full_name(number, &environment)?))
+            Some((number.clone(), full_id_of(number, &environment)?))
         });
         jobs.collect()
     }
 
-    /// Jobs with a cgroup; none where Slurm has no cgroups, so that nothing can be concluded.
+    /// Jobs with a cgroup. `None` without Slurm cgroups, when nothing can be concluded.
     pub fn jobs(&self) -> Option<Jobs> {
         let mut jobs = Jobs { numbers: BTreeMap::new(), complete: true };
         let mut any = false;
@@ -123,9 +126,9 @@ impl Roots {
         any.then_some(jobs)
     }
 
-    /// Folders whose children are jobs' cgroups: with version 2
-    /// `system.slice/NODE_slurmstepd.scope`, with version 1 `CONTROLLER/slurm_NODE/uid_N`. A node
-    /// that runs no job has none with version 1, and its root tells that it has Slurm's.
+    /// Folders whose children are jobs' cgroups: `system.slice/NODE_slurmstepd.scope` with version
+    /// 2, `CONTROLLER/slurm_NODE/uid_N` with version 1. An idle node has no job folders with
+    /// version 1, but Slurm's root shows that it uses cgroups.
     fn scopes(&self) -> Vec<PathBuf> {
         let mut scopes = Vec::new();
         for (name, folder) in folders(&self.cgroup.join("system.slice")) {
@@ -150,7 +153,7 @@ impl Roots {
 ///
 /// `None` for a process without `SLURM_PROCID`, which Slurm sets for batch scripts and tasks. A
 /// prolog has the job's number but not its array index, so its environment must not name the job.
-fn full_name(number: &str, environment: &BTreeMap<String, String>) -> Option<String> {
+fn full_id_of(number: &str, environment: &BTreeMap<String, String>) -> Option<String> {
     environment.get("SLURM_PROCID")?;
     match environment.get("SLURM_ARRAY_JOB_ID").zip(environment.get("SLURM_ARRAY_TASK_ID")) {
         Some((array, task)) if is_number(array) && is_number(task) => Some(format!("{array}_{task}")),
@@ -164,12 +167,11 @@ fn folders(parent: &Path) -> Vec<(String, PathBuf)> {
     folders.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect()
 }
 
-/// Any process in a cgroup or below it; of the tasks rather than of Slurm's own keeper, which knows
-/// less.
+/// Any process in a cgroup or below it, preferably of a task: Slurm's own processes know less.
 fn first_process(cgroup: &Path) -> Option<u32> {
     let below = folders(cgroup);
-    let (keepers, others): (Vec<_>, Vec<_>) = below.into_iter().partition(|(name, _)| name == "slurm");
-    let deeper = others.iter().chain(&keepers).find_map(|(_, folder)| first_process(folder));
+    let (slurm_own, others): (Vec<_>, Vec<_>) = below.into_iter().partition(|(name, _)| name == "slurm");
+    let deeper = others.iter().chain(&slurm_own).find_map(|(_, folder)| first_process(folder));
     deeper.or_else(|| fs::read_to_string(cgroup.join("cgroup.procs")).ok()?.lines().next()?.parse().ok())
 }
 
@@ -247,9 +249,9 @@ mod tests {
         for (at, (cgroup, environment, expected)) in cases.into_iter().enumerate() {
             let pid = 100 + at as u32;
             process(&roots, pid, cgroup, environment);
-            let expected = expected.map(|(number, spelled, evidence)| JobOfProcess {
+            let expected = expected.map(|(number, full_id, evidence)| JobOfProcess {
                 number: number.to_owned(),
-                spelled: spelled.map(str::to_owned),
+                full_id: full_id.map(str::to_owned),
                 evidence,
             });
             assert_eq!(roots.job_of(pid), expected, "{cgroup}");
@@ -306,7 +308,7 @@ mod tests {
         child.wait().unwrap();
         let job = job.unwrap();
         assert_eq!(
-            (job.number.as_str(), job.spelled.as_deref(), job.evidence),
+            (job.number.as_str(), job.full_id.as_deref(), job.evidence),
             ("4711", Some("4700_11"), Evidence::Pid)
         );
     }

@@ -1,4 +1,4 @@
-//! Holds on a made-up node.
+//! Holds on a simulated node.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +9,13 @@ use tidegate_events::v1::gpu_sample_batch::process;
 use tidegate_events::{Event, v1};
 
 use super::*;
-use crate::inlet::{GpuName, HoldKind};
-use crate::reading::ProcessSeen;
+use crate::reading::RunningProcess;
+use crate::receiver::{GpuName, HoldKind};
 
 #[derive(Default)]
-struct Told(Mutex<(Vec<v1::JobEvent>, Vec<Reading>)>);
+struct RecordingSink(Mutex<(Vec<v1::JobEvent>, Vec<Reading>)>);
 
-impl Sink for Told {
+impl Sink for RecordingSink {
     fn reading(&self, reading: Reading) {
         self.0.lock().unwrap().1.push(reading);
     }
@@ -29,7 +29,7 @@ impl Sink for Told {
 /// A node with two GPUs and one slice, whose cgroups and processes are files.
 struct Node {
     folder: tempfile::TempDir,
-    told: Arc<Told>,
+    sink: Arc<RecordingSink>,
     holds: NodeHolds,
 }
 
@@ -39,16 +39,16 @@ impl Node {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("cgroup/system.slice/slurmstepd.scope")).unwrap();
-        let told = Arc::new(Told::default());
-        let holds = holds(folder.path(), "boot-one", &told);
-        let node = Self { folder, told, holds };
+        let sink = Arc::new(RecordingSink::default());
+        let holds = holds(folder.path(), "boot-one", &sink);
+        let node = Self { folder, sink, holds };
         node.read(1, &[]);
         node
     }
 
-    /// The agent ends and begins again.
+    /// Restarts the agent.
     fn restart(&mut self, boot: &str) {
-        self.holds = holds(self.folder.path(), boot, &self.told);
+        self.holds = holds(self.folder.path(), boot, &self.sink);
         self.read(1, &[]);
     }
 
@@ -58,7 +58,7 @@ impl Node {
             let mut reading = Reading::new(Arc::new(device), tick_ms);
             let on_it = processes.iter().filter(|(at, _)| *at == place);
             reading.processes = on_it
-                .map(|(_, pid)| ProcessSeen {
+                .map(|(_, pid)| RunningProcess {
                     pid: *pid,
                     kind: process::Kind::Compute,
                     memory_bytes: None,
@@ -70,8 +70,8 @@ impl Node {
         }
     }
 
-    fn tell(&self, kind: HoldKind, job: &str, gpus: &[GpuName], time_ms: i64, share_milli: Option<u32>) {
-        let told = HoldEvent {
+    fn report(&self, kind: HoldKind, job: &str, gpus: &[GpuName], time_ms: i64, share_milli: Option<u32>) {
+        let sink = HoldEvent {
             kind,
             job_id: job.to_owned(),
             step_id: None,
@@ -82,7 +82,7 @@ impl Node {
             share_milli,
             source: "prolog".to_owned(),
         };
-        self.holds.hold_event(told).unwrap();
+        self.holds.hold_event(sink).unwrap();
     }
 
     fn cgroup(&self, job: &str, pid: u32, environment: &[&str]) {
@@ -101,9 +101,9 @@ impl Node {
         fs::remove_dir_all(scope.join(format!("job_{job}"))).unwrap();
     }
 
-    /// What was told since the last time: kind, job, device, quality and evidence, time.
+    /// Events since the last call: kind, job, device, quality and evidence, time.
     fn news(&self) -> Vec<(Kind, String, String, String, i64)> {
-        let events = std::mem::take(&mut self.told.0.lock().unwrap().0);
+        let events = std::mem::take(&mut self.sink.0.lock().unwrap().0);
         let news = events.into_iter().map(|job| {
             let index = job.gpu_index.map(|index| index.to_string());
             let device = job.mig_uuid.clone().or(job.gpu_uuid.clone()).or(index).unwrap();
@@ -115,7 +115,7 @@ impl Node {
     }
 }
 
-fn holds(folder: &Path, boot: &str, told: &Arc<Told>) -> NodeHolds {
+fn holds(folder: &Path, boot: &str, sink: &Arc<RecordingSink>) -> NodeHolds {
     let options = HoldOptions {
         node: "n1".into(),
         boot_id: boot.into(),
@@ -124,7 +124,7 @@ fn holds(folder: &Path, boot: &str, told: &Arc<Told>) -> NodeHolds {
         every: Duration::from_secs(10),
         roots: Roots { cgroup: folder.join("cgroup"), proc: folder.join("proc") },
     };
-    NodeHolds::new(options, told.clone()).unwrap()
+    NodeHolds::new(options, sink.clone()).unwrap()
 }
 
 fn devices() -> Vec<Device> {
@@ -145,51 +145,51 @@ fn news(kind: Kind, job: &str, device: &str, how: &str, at_ms: i64) -> (Kind, St
 fn a_prolog_and_an_epilog_are_a_hold_of_each_device() {
     let node = Node::new();
     let now = now_ms();
-    node.tell(HoldKind::Hold, "7_3", &[GpuName::Index(0), GpuName::Uuid("MIG-b1".into())], now, None);
-    node.tell(HoldKind::Hold, "7_3", &[GpuName::Index(0)], now + 1, None);
+    node.report(HoldKind::Hold, "7_3", &[GpuName::Index(0), GpuName::Uuid("MIG-b1".into())], now, None);
+    node.report(HoldKind::Hold, "7_3", &[GpuName::Index(0)], now + 1, None);
     let held = |device| news(Kind::DeviceHeld, "7_3", device, "EXACT prolog", now);
     assert_eq!(node.news(), [held("GPU-a"), held("MIG-b1")]);
-    node.tell(HoldKind::Release, "7_3", &[], now + 5000, None);
+    node.report(HoldKind::Release, "7_3", &[], now + 5000, None);
     let released = |device| news(Kind::DeviceReleased, "7_3", device, "EXACT prolog", now + 5000);
     assert_eq!(node.news(), [released("GPU-a"), released("MIG-b1")]);
-    node.tell(HoldKind::Release, "7_3", &[], now + 6000, None);
+    node.report(HoldKind::Release, "7_3", &[], now + 6000, None);
     assert_eq!(node.news(), []);
 }
 
 #[test]
-fn a_task_of_an_array_gets_its_full_name_and_a_silent_one_its_number() {
+fn an_array_task_gets_its_full_id_or_else_its_number() {
     let node = Node::new();
     let now = now_ms();
-    node.tell(HoldKind::Hold, "17", &[GpuName::Index(0)], now, None);
-    node.tell(HoldKind::Hold, "18", &[GpuName::Index(1)], now, None);
+    node.report(HoldKind::Hold, "17", &[GpuName::Index(0)], now, None);
+    node.report(HoldKind::Hold, "18", &[GpuName::Index(1)], now, None);
     assert_eq!(node.news(), [], "whose they are is not known yet");
     node.cgroup(
         "17",
         700,
         &["SLURM_JOB_ID=17", "SLURM_ARRAY_JOB_ID=12", "SLURM_ARRAY_TASK_ID=4", "SLURM_PROCID=0"],
     );
-    node.holds.look(now + 10_000);
+    node.holds.scan(now + 10_000);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "12_4", "GPU-a", "EXACT prolog", now)]);
-    node.holds.look(now + 31_000);
+    node.holds.scan(now + 31_000);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "18", "GPU-b", "EXACT prolog", now)]);
-    node.tell(HoldKind::Release, "17", &[], now + 40_000, None);
+    node.report(HoldKind::Release, "17", &[], now + 40_000, None);
     assert_eq!(node.news(), [news(Kind::DeviceReleased, "12_4", "GPU-a", "EXACT prolog", now + 40_000)]);
 }
 
 #[test]
-fn a_missed_epilog_is_found_by_the_cgroup_that_is_gone() {
+fn a_missed_epilog_is_found_by_the_missing_cgroup() {
     let node = Node::new();
     let now = now_ms();
     node.cgroup("5", 50, &["SLURM_JOB_ID=5", "SLURM_PROCID=0"]);
-    node.tell(HoldKind::Hold, "5", &[GpuName::Index(0)], now, None);
-    node.holds.look(now + 1000);
+    node.report(HoldKind::Hold, "5", &[GpuName::Index(0)], now, None);
+    node.holds.scan(now + 1000);
     assert_eq!(node.news().len(), 1);
     node.end("5");
-    node.holds.look(now + MINUTE_MS);
+    node.holds.scan(now + MINUTE_MS);
     assert_eq!(node.news(), [], "a young job may have no cgroup yet");
-    node.holds.look(now + 3 * MINUTE_MS);
+    node.holds.scan(now + 3 * MINUTE_MS);
     assert_eq!(node.news(), [], "missed once");
-    node.holds.look(now + 4 * MINUTE_MS);
+    node.holds.scan(now + 4 * MINUTE_MS);
     assert_eq!(node.news(), [news(Kind::DeviceReleased, "5", "GPU-a", "EXACT prolog", now + 3 * MINUTE_MS)]);
 }
 
@@ -197,40 +197,40 @@ fn a_missed_epilog_is_found_by_the_cgroup_that_is_gone() {
 fn the_next_jobs_prolog_ends_the_hold_before_it() {
     let node = Node::new();
     let now = now_ms();
-    node.tell(HoldKind::Hold, "1_0", &[GpuName::Index(0)], now, None);
-    node.tell(HoldKind::Hold, "2_0", &[GpuName::Uuid("GPU-a".into())], now + 9000, None);
+    node.report(HoldKind::Hold, "1_0", &[GpuName::Index(0)], now, None);
+    node.report(HoldKind::Hold, "2_0", &[GpuName::Uuid("GPU-a".into())], now + 9000, None);
     let kinds: Vec<_> =
         node.news().into_iter().map(|(kind, job, _, _, at_ms)| (kind, job, at_ms - now)).collect();
     let expected =
         [(Kind::DeviceHeld, "1_0", 0), (Kind::DeviceReleased, "1_0", 9000), (Kind::DeviceHeld, "2_0", 9000)];
     assert_eq!(kinds, expected.map(|(kind, job, at_ms)| (kind, job.to_owned(), at_ms)));
-    // Those who share do not end each other's.
-    node.tell(HoldKind::Hold, "3_0", &[GpuName::Index(1)], now, Some(500));
-    node.tell(HoldKind::Hold, "4_0", &[GpuName::Index(1)], now, Some(500));
+    // Shared holds do not end each other.
+    node.report(HoldKind::Hold, "3_0", &[GpuName::Index(1)], now, Some(500));
+    node.report(HoldKind::Hold, "4_0", &[GpuName::Index(1)], now, Some(500));
     let held = |job| news(Kind::DeviceHeld, job, "GPU-b", "SHARED_ESTIMATED prolog", now);
     assert_eq!(node.news(), [held("3_0"), held("4_0")]);
 }
 
 #[test]
-fn a_process_that_nobody_told_of_is_a_hold_of_unknown_quality() {
+fn a_process_without_a_hold_opens_one_of_unknown_quality() {
     let node = Node::new();
     let now = now_ms();
     node.cgroup("8", 80, &["SLURM_JOB_ID=8", "SLURM_PROCID=0"]);
     node.read(now, &[(0, 80), (1, 81)]);
-    let readings = std::mem::take(&mut node.told.0.lock().unwrap().1);
+    let readings = std::mem::take(&mut node.sink.0.lock().unwrap().1);
     let jobs: Vec<_> =
         readings.iter().flat_map(|reading| &reading.processes).map(|p| p.job_id.as_deref()).collect();
     assert_eq!(jobs, [Some("8"), None]);
-    node.holds.look(now);
+    node.holds.scan(now);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "8", "GPU-a", "UNKNOWN cgroup", now)]);
     node.read(now + 10_000, &[(0, 80)]);
-    node.holds.look(now + 10_000);
+    node.holds.scan(now + 10_000);
     assert_eq!(node.news(), []);
-    // From when a prolog tells it is known.
-    node.tell(HoldKind::Hold, "8", &[GpuName::Index(0)], now + 11_000, None);
+    // Once a prolog reports it, it is known.
+    node.report(HoldKind::Hold, "8", &[GpuName::Index(0)], now + 11_000, None);
     assert_eq!(node.news(), [news(Kind::DeviceReleased, "8", "GPU-a", "UNKNOWN cgroup", now + 11_000)]);
     node.read(now + 12_000, &[(0, 80)]);
-    node.holds.look(now + 12_000);
+    node.holds.scan(now + 12_000);
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "8", "GPU-a", "EXACT prolog", now + 11_000)]);
 }
 
@@ -240,10 +240,10 @@ fn a_process_that_is_gone_ends_its_hold() {
     let now = now_ms();
     node.cgroup("8", 80, &["SLURM_JOB_ID=8", "SLURM_PROCID=0"]);
     node.read(now, &[(1, 80)]);
-    node.holds.look(now);
+    node.holds.scan(now);
     assert_eq!(node.news().len(), 1);
-    node.holds.look(now + 10_000);
-    node.holds.look(now + 20_000);
+    node.holds.scan(now + 10_000);
+    node.holds.scan(now + 20_000);
     assert_eq!(node.news(), [news(Kind::DeviceReleased, "8", "GPU-b", "UNKNOWN cgroup", now + 10_000)]);
 }
 
@@ -252,28 +252,28 @@ fn open_holds_outlive_the_agent_and_end_with_the_node() {
     let mut node = Node::new();
     let now = now_ms();
     node.cgroup("5", 50, &["SLURM_JOB_ID=5", "SLURM_PROCID=0"]);
-    node.tell(HoldKind::Hold, "5", &[GpuName::Index(0)], now, None);
-    node.tell(HoldKind::Hold, "6_1", &[GpuName::Index(1)], MINUTE_MS, None);
+    node.report(HoldKind::Hold, "5", &[GpuName::Index(0)], now, None);
+    node.report(HoldKind::Hold, "6_1", &[GpuName::Index(1)], MINUTE_MS, None);
     assert_eq!(node.news().len(), 1);
     node.restart("boot-one");
-    node.holds.look(now + 1000);
-    // What was open goes on under its id, and what was not told yet is told.
+    node.holds.scan(now + 1000);
+    // Open holds keep their ids, and unreported ones are emitted.
     assert_eq!(node.news(), [news(Kind::DeviceHeld, "5", "GPU-a", "EXACT prolog", now)]);
     node.restart("boot-two");
     let ended = node.news();
     assert_eq!(ended[0], news(Kind::DeviceReleased, "5", "GPU-a", "EXACT prolog", now));
     assert_eq!(ended[1], news(Kind::DeviceReleased, "6_1", "GPU-b", "EXACT prolog", 90 * MINUTE_MS));
-    node.holds.look(now + 2000);
+    node.holds.scan(now + 2000);
     assert_eq!(node.news(), []);
-    node.tell(HoldKind::Hold, "6_1", &[GpuName::Index(1)], now, None);
-    let ids: Vec<_> = node.told.0.lock().unwrap().0.iter().map(|job| job.hold_id.clone().unwrap()).collect();
+    node.report(HoldKind::Hold, "6_1", &[GpuName::Index(1)], now, None);
+    let ids: Vec<_> = node.sink.0.lock().unwrap().0.iter().map(|job| job.hold_id.clone().unwrap()).collect();
     assert_eq!(ids, ["n1/boot-two/1"], "numbers begin anew with the boot");
 }
 
 #[test]
 fn a_hold_of_another_node_is_refused() {
     let node = Node::new();
-    let told = HoldEvent {
+    let sink = HoldEvent {
         kind: HoldKind::Hold,
         job_id: "1".into(),
         step_id: None,
@@ -284,5 +284,5 @@ fn a_hold_of_another_node_is_refused() {
         share_milli: None,
         source: "prolog".into(),
     };
-    assert!(node.holds.hold_event(told).unwrap_err().contains("--node"));
+    assert!(node.holds.hold_event(sink).unwrap_err().contains("--node"));
 }

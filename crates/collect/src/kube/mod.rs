@@ -1,12 +1,12 @@
-//! Which pod holds which GPU, as the kubelet of this node says: its pod-resources API, gRPC over a
-//! Unix socket.
+//! Kubernetes holds: which pod holds which GPU, from the kubelet's pod-resources API (gRPC over a
+//! Unix socket).
 //!
-//! The kubelet names pods by namespace and name and not by their uid, so a job is `NAMESPACE/POD`.
-//! A hold begins when it is first seen and ends when it is first missed, which is up to
+//! The kubelet names pods by namespace and name, not by uid, so a job is `NAMESPACE/POD`. A hold
+//! begins when a poll first sees it and ends when a poll first misses it: up to
 //! [`KubeOptions::every`] late.
 //!
-//! A kubelet that does not answer ends no hold. Nor does one that was away and has just come back:
-//! until it has heard of its pods again it may list none of them.
+//! A kubelet that does not answer ends no hold. Nor does one that just came back: until it has
+//! heard of its pods again, it may list none of them.
 
 mod devices;
 mod tracker;
@@ -20,10 +20,10 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
-pub use devices::{Held, HeldDevice, Quality, ReplicaCounts, held};
+pub use devices::{PodDevice, PodHold, Quality, ReplicaCounts, pod_holds};
 pub use tracker::Tracker;
 
-/// Messages of the pod-resources API.
+/// Generated messages of the pod-resources API.
 #[allow(missing_docs, missing_debug_implementations, clippy::all, clippy::pedantic)]
 pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/client/v1.rs"));
@@ -31,23 +31,24 @@ pub mod v1 {
 
 use v1::pod_resources_lister_client::PodResourcesListerClient;
 
-/// Where the kubelet listens. A container must mount the folder, not the socket: a restarted
-/// kubelet makes a new one.
+/// Socket of the kubelet. A container must mount its folder, not the socket: a restarted kubelet
+/// makes a new one.
 pub const DEFAULT_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// Name of this source in [`Observation`] and `hold_evidence`.
 pub const SOURCE: &str = "pod_resources";
-/// Longest answer that is taken, as the kubelet's own limit.
+/// Longest accepted answer, the same as the kubelet's own limit.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// How to ask the kubelet.
+/// How to poll the kubelet.
 #[derive(Debug, Clone)]
 pub struct KubeOptions {
+    /// The kubelet's socket.
     pub socket: PathBuf,
-    /// How often to ask.
+    /// Time between two polls.
     pub every: Duration,
-    /// How long an answer may take.
+    /// Timeout of a poll.
     pub patience: Duration,
-    /// How long a kubelet that came back is not believed about what is gone.
+    /// How long after a new connection missing holds are not taken as ended.
     pub settling: Duration,
 }
 
@@ -62,40 +63,43 @@ impl Default for KubeOptions {
     }
 }
 
-/// Everything a source saw held at one time.
+/// All holds that a source saw at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
-    /// Who saw it; holds of other sources are none of its business.
+    /// The source; it has no say about other sources' holds.
     pub source: &'static str,
-    /// When, ms since the epoch.
+    /// Time of the poll, ms since the epoch.
     pub at_ms: i64,
-    pub held: Vec<Held>,
-    /// Whether what is not in `held` is held no more.
+    /// The holds.
+    pub holds: Vec<PodHold>,
+    /// Whether holds missing from `holds` have ended.
     pub complete: bool,
 }
 
-/// Keeps account of holds.
-pub trait Holds: Send + Sync {
-    /// Takes what a source saw.
-    fn observe(&self, seen: Observation);
+/// Takes observations of holds.
+pub trait HoldObserver: Send + Sync {
+    /// Takes one observation.
+    fn observe(&self, observation: Observation);
 }
 
-/// How it goes, for the agent's status.
+/// State of the source, for the agent's status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct KubeStatus {
-    /// Whether the last question was answered.
+    /// Whether the last poll was answered.
     pub answering: bool,
-    /// Last answer, ms since the epoch.
+    /// Time of the last answer, ms since the epoch.
     pub answered_ms: Option<i64>,
-    /// Devices held by pods then.
+    /// Number of devices held by pods then.
     pub held: usize,
+    /// Polls answered.
     pub answers: u64,
+    /// Polls failed.
     pub failures: u64,
-    /// What went wrong last, and how to mend it.
+    /// Last failure, and how to mend it.
     pub last_failure: Option<String>,
 }
 
-/// Asks the kubelet until it is dropped.
+/// Polls the kubelet until it is dropped.
 pub struct KubeWatch {
     status: Arc<Mutex<KubeStatus>>,
     stop: Option<oneshot::Sender<()>>,
@@ -109,17 +113,17 @@ impl std::fmt::Debug for KubeWatch {
 }
 
 impl KubeWatch {
-    /// Asks from now on, on a thread of its own.
+    /// Starts to poll on a thread of its own.
     ///
     /// # Errors
-    /// If the thread cannot be had. An absent kubelet is no error: it may come.
-    pub fn start(options: KubeOptions, holds: Arc<dyn Holds>) -> std::io::Result<Self> {
+    /// The thread cannot be started. An absent kubelet is no error: it may come.
+    pub fn start(options: KubeOptions, observer: Arc<dyn HoldObserver>) -> std::io::Result<Self> {
         let status = Arc::new(Mutex::new(KubeStatus::default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopped) = oneshot::channel();
-        let asker = Asker {
+        let poller = Poller {
             options,
-            holds,
+            observer,
             status: Arc::clone(&status),
             client: None,
             replicas: None,
@@ -128,8 +132,8 @@ impl KubeWatch {
         let thread = std::thread::Builder::new().name("kube".into()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = asker.run() => {}
-                    // The sender is dropped without a word only if the agent is gone.
+                    () = poller.run() => {}
+                    // The sender is dropped without a message only if the agent is gone.
                     _ = stopped => {}
                 }
             });
@@ -137,6 +141,7 @@ impl KubeWatch {
         Ok(Self { status, stop: Some(stop), thread: Some(thread) })
     }
 
+    /// The current state.
     pub fn status(&self) -> KubeStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -145,35 +150,35 @@ impl KubeWatch {
 impl Drop for KubeWatch {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // The thread is gone already if nobody takes it.
+            // Sending fails only if the thread has already ended.
             stop.send(()).ok();
         }
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that asks the kubelet panicked");
+            tracing::error!("the thread that polls the kubelet panicked");
         }
     }
 }
 
-struct Asker {
+struct Poller {
     options: KubeOptions,
-    holds: Arc<dyn Holds>,
+    observer: Arc<dyn HoldObserver>,
     status: Arc<Mutex<KubeStatus>>,
     client: Option<PodResourcesListerClient<Channel>>,
-    /// How many replicas each shared device has; asked anew with each connection.
+    /// Replicas of each shared device; queried once per connection.
     replicas: Option<ReplicaCounts>,
-    /// From when on this connection's kubelet is believed about what is gone.
+    /// When missing holds count as ended on this connection.
     settled_at: Option<Instant>,
 }
 
-impl Asker {
+impl Poller {
     async fn run(mut self) {
         let mut ticks = tokio::time::interval(self.options.every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let answer = tokio::time::timeout(self.options.patience, self.ask()).await;
+            let answer = tokio::time::timeout(self.options.patience, self.poll()).await;
             match answer {
                 Ok(Ok(held)) => self.answered(held),
                 Ok(Err(what)) => self.failed(what),
@@ -182,7 +187,7 @@ impl Asker {
         }
     }
 
-    async fn ask(&mut self) -> Result<Vec<Held>, String> {
+    async fn poll(&mut self) -> Result<Vec<PodHold>, String> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => self.connect().await?,
@@ -193,13 +198,13 @@ impl Asker {
             .map_err(|status| status.message().to_owned())?;
         let pods = list.into_inner().pod_resources;
         if self.replicas.is_none() && devices::any_replica(&pods) {
-            // A kubelet that does not say how many there are leaves the share unknown.
+            // If the kubelet does not answer this, shares stay unknown.
             let all = client.get_allocatable_resources(v1::AllocatableResourcesRequest {}).await;
             self.replicas =
-                Some(all.map(|all| ReplicaCounts::of(&all.into_inner().devices)).unwrap_or_default());
+                Some(all.map(|all| ReplicaCounts::count(&all.into_inner().devices)).unwrap_or_default());
         }
         self.client = Some(client);
-        Ok(held(&pods, self.replicas.as_ref().unwrap_or(&ReplicaCounts::default())))
+        Ok(pod_holds(&pods, self.replicas.as_ref().unwrap_or(&ReplicaCounts::default())))
     }
 
     async fn connect(&mut self) -> Result<PodResourcesListerClient<Channel>, String> {
@@ -214,7 +219,7 @@ impl Asker {
         Ok(PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES))
     }
 
-    fn answered(&mut self, held: Vec<Held>) {
+    fn answered(&mut self, held: Vec<PodHold>) {
         let at_ms = now_ms();
         let again = {
             let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
@@ -227,11 +232,11 @@ impl Asker {
             tracing::info!("the kubelet answers again");
         }
         let complete = self.settled_at.is_some_and(|at| Instant::now() >= at);
-        self.holds.observe(Observation { source: SOURCE, at_ms, held, complete });
+        self.observer.observe(Observation { source: SOURCE, at_ms, holds: held, complete });
     }
 
     fn failed(&mut self, what: String) {
-        // The next question goes to a new connection: a restarted kubelet has a new socket.
+        // Reconnect for the next poll: a restarted kubelet has a new socket.
         self.client = None;
         let what = format!(
             "the kubelet does not answer: {what}; holds of pods stay as they were. {}",
@@ -258,7 +263,7 @@ impl Asker {
     }
 }
 
-/// The innermost reason: the outer ones only say "transport error".
+/// The innermost error: the outer ones only say "transport error".
 fn root(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

@@ -1,4 +1,5 @@
-//! Observations to events: a hold begins when it is first seen and ends when it is missed.
+//! Turns observations of holds into events: a hold begins when first seen and ends when first
+//! missed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,34 +9,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, v1};
 
-use super::{Held, HeldDevice, Holds, Observation};
+use super::{HoldObserver, Observation, PodDevice, PodHold};
 use crate::checkpoint::Checkpoint;
 use crate::reading::Sink;
 
-/// A hold that has not ended.
+/// An open hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OpenHold {
     source: String,
-    held: Held,
+    held: PodHold,
     /// When it was first seen, ms since the epoch.
     since_ms: i64,
 }
 
-/// Tells a sink of holds that begin and end. Open ones are in a file, so that an agent that starts
-/// again goes on with them.
+/// Emits holds that begin and end. Open holds are saved in a file, so that a restarted agent
+/// continues with them.
 pub struct Tracker {
     node: String,
     sink: Arc<dyn Sink>,
-    account: Mutex<Account>,
+    tracked: Mutex<Tracked>,
 }
 
-struct Account {
+struct Tracked {
     open: BTreeMap<Key, OpenHold>,
     checkpoint: Checkpoint,
 }
 
 /// Source, job and device.
-type Key = (String, String, HeldDevice);
+type Key = (String, String, PodDevice);
 
 impl std::fmt::Debug for Tracker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Tracker {
 }
 
 impl Tracker {
-    /// Goes on with the holds in the file.
+    /// Continues with the holds in the file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -52,7 +53,7 @@ impl Tracker {
         let (open, checkpoint) = Checkpoint::open::<Vec<OpenHold>>(Some(file))?;
         let keyed = |hold: OpenHold| (key(&hold.source, &hold.held), hold);
         let open = open.unwrap_or_default().into_iter().map(keyed).collect();
-        Ok(Self { node: node.into(), sink, account: Mutex::new(Account { open, checkpoint }) })
+        Ok(Self { node: node.into(), sink, tracked: Mutex::new(Tracked { open, checkpoint }) })
     }
 
     fn event(&self, hold: &OpenHold, kind: v1::JobEventKind, at_ms: i64) -> Event {
@@ -72,56 +73,57 @@ impl Tracker {
             ..Default::default()
         };
         match &hold.held.device {
-            HeldDevice::Gpu(uuid) => event.gpu_uuid = Some(uuid.clone()),
-            HeldDevice::Mig(uuid) => event.mig_uuid = Some(uuid.clone()),
-            // Only the hold's id names it: no field of the contract takes what is neither UUID nor
-            // number.
-            HeldDevice::Named(_) => {}
+            PodDevice::Gpu(uuid) => event.gpu_uuid = Some(uuid.clone()),
+            PodDevice::Mig(uuid) => event.mig_uuid = Some(uuid.clone()),
+            // Only the hold's id names it: the contract has no field for a name that is neither
+            // UUID nor number.
+            PodDevice::Named(_) => {}
         }
         Event::Job(event)
     }
 
-    /// `SOURCE/NODE/JOB/DEVICE@SINCE`: pods' names are used again, so the time belongs to it.
+    /// `SOURCE/NODE/JOB/DEVICE@SINCE`: pod names are reused, so the time is part of it.
     fn hold_id(&self, hold: &OpenHold) -> String {
-        let (HeldDevice::Gpu(name) | HeldDevice::Mig(name) | HeldDevice::Named(name)) = &hold.held.device;
+        let (PodDevice::Gpu(name) | PodDevice::Mig(name) | PodDevice::Named(name)) = &hold.held.device;
         format!("{}/{}/{}/{name}@{}", hold.source, self.node, hold.held.job_id, hold.since_ms)
     }
 }
 
-impl Holds for Tracker {
-    fn observe(&self, seen: Observation) {
-        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
-        let Account { open, checkpoint } = &mut *account;
-        let now: BTreeMap<Key, Held> =
-            seen.held.into_iter().map(|held| (key(seen.source, &held), held)).collect();
-        // A hold whose share or quality is another one now ends, and begins anew.
+impl HoldObserver for Tracker {
+    fn observe(&self, observation: Observation) {
+        let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        let Tracked { open, checkpoint } = &mut *tracked;
+        let now: BTreeMap<Key, PodHold> =
+            observation.holds.into_iter().map(|held| (key(observation.source, &held), held)).collect();
+        // A hold whose share or quality changed ends and begins anew.
         let ended: Vec<Key> = open
             .iter()
             .filter(|(key, hold)| match now.get(key) {
                 Some(held) => *held != hold.held,
-                None => seen.complete && hold.source == seen.source,
+                None => observation.complete && hold.source == observation.source,
             })
             .map(|(key, _)| key.clone())
             .collect();
         for hold in ended.iter().filter_map(|key| open.remove(key)) {
             // A clock that was set back must not end a hold before it began.
-            let at_ms = seen.at_ms.max(hold.since_ms);
+            let at_ms = observation.at_ms.max(hold.since_ms);
             checkpoint.add([self.event(&hold, v1::JobEventKind::DeviceReleased, at_ms)]);
         }
         for (key, held) in now {
             open.entry(key).or_insert_with(|| {
-                let hold = OpenHold { source: seen.source.to_owned(), held, since_ms: seen.at_ms };
-                checkpoint.add([self.event(&hold, v1::JobEventKind::DeviceHeld, seen.at_ms)]);
+                let hold =
+                    OpenHold { source: observation.source.to_owned(), held, since_ms: observation.at_ms };
+                checkpoint.add([self.event(&hold, v1::JobEventKind::DeviceHeld, observation.at_ms)]);
                 hold
             });
         }
         let kept: Vec<&OpenHold> = open.values().collect();
         if let Err(error) = checkpoint.hand_on(&kept, &*self.sink) {
-            tracing::warn!("the account of pods' holds is not safe: {error}");
+            tracing::warn!("holds of pods cannot be saved: {error}");
         }
     }
 }
 
-fn key(source: &str, held: &Held) -> Key {
+fn key(source: &str, held: &PodHold) -> Key {
     (source.to_owned(), held.job_id.clone(), held.device.clone())
 }

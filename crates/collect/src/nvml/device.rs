@@ -9,26 +9,26 @@ use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Temper
 use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::MemoryInfo;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_NVLINK_LINK_COUNT;
 use tidegate_events::v1::NodeEventKind;
 
-use super::ask::{Answer, Call, Memory, Trouble, ppm, value};
+use super::driver_call::{Answer, Call, DriverError, RefusalCache, ppm, set_memory, value};
 use super::fields::{FAST, Fields, ONE_LINK, SLOW};
 use super::gpm::{self, Gpm};
 use super::mig::{Instance, Instances};
+use super::options::NvmlOptions;
 use super::processes::Processes;
 use super::session::Session;
+use super::shared::Shared;
 use super::slot::Slot;
-use super::{NvmlOptions, Shared};
 use crate::reading::{Metric, MissingReason, Reading, Value};
 use crate::ticker::Tick;
 
-/// Runs until the session is over.
+/// Runs until the session ends.
 pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
     slot.doing(Call::Find);
-    let handle = match session.nvml.device_by_index(slot.gpu.index) {
+    let handle = match session.nvml.device_by_index(slot.gpu.device.index) {
         Ok(handle) => handle,
         Err(error) => {
             lose(shared, slot, &error.to_string());
@@ -38,55 +38,59 @@ pub(super) fn run(shared: &Shared, session: &Session, slot: &Arc<Slot>) {
     let mut gpu = Gpu::new(shared, session, slot, &handle);
     slot.doing(Call::Idle);
     let mut last = shared.clock.last();
-    let mut looked = Instant::now();
+    let mut last_rescan = Instant::now();
     while let Some(tick) = shared.clock.wait_after(last, &session.over) {
         last = tick.number;
-        slot.skip(&tick, &shared.clock).into_iter().for_each(|r| shared.teller.reading(r));
+        slot.skip(&tick, &shared.clock).into_iter().for_each(|r| shared.emitter.reading(r));
         let lost = slot.is_lost();
-        if lost && looked.elapsed() >= shared.options.look_again {
-            looked = Instant::now();
+        if lost && last_rescan.elapsed() >= shared.options.rescan_every {
+            last_rescan = Instant::now();
             if handle.uuid().and_then(|_| handle.temperature(TemperatureSensor::Gpu)).is_ok() {
                 slot.set_lost(false);
                 session.events_stale.store(true, Ordering::Release);
                 shared.clock.wake();
                 gpu.forget();
-                shared.teller.device(slot, NodeEventKind::DeviceFound, "the device answers again".into());
+                shared.emitter.device(
+                    &slot.gpu,
+                    NodeEventKind::DeviceFound,
+                    "the device answers again".into(),
+                );
             }
         }
         let read =
             if slot.is_lost() { Ok(slot.missing(&tick, MissingReason::DeviceLost)) } else { gpu.read(&tick) };
         let readings = read.unwrap_or_else(|trouble| match trouble {
-            Trouble::DeviceLost(why) => {
+            DriverError::DeviceLost(why) => {
                 lose(shared, slot, &why);
-                looked = Instant::now();
+                last_rescan = Instant::now();
                 slot.missing(&tick, MissingReason::DeviceLost)
             }
-            Trouble::Driver(why) => {
+            DriverError::Driver(why) => {
                 session.fails(shared, &why);
                 slot.missing(&tick, MissingReason::Stale)
             }
         });
-        if slot.finish(&tick, &shared.teller) {
-            readings.into_iter().for_each(|r| shared.teller.reading(r));
-            gpu.told();
+        if slot.finish(&tick, &shared.emitter) {
+            readings.into_iter().for_each(|r| shared.emitter.reading(r));
+            gpu.committed();
         }
     }
 }
 
 fn lose(shared: &Shared, slot: &Slot, why: &str) {
     slot.set_lost(true);
-    shared.teller.device(slot, NodeEventKind::DeviceLost, why.into());
+    shared.emitter.device(&slot.gpu, NodeEventKind::DeviceLost, why.into());
 }
 
-/// Tells of a device without a handle until a new session finds it.
+/// Emits `DEVICE_LOST` readings for a device without a handle, until a new session.
 fn wait_lost(shared: &Shared, session: &Session, slot: &Slot) {
     let mut last = shared.clock.last();
     while let Some(tick) = shared.clock.wait_after(last, &session.over) {
         last = tick.number;
         let mut readings = slot.skip(&tick, &shared.clock);
         readings.extend(slot.missing(&tick, MissingReason::DeviceLost));
-        if slot.finish(&tick, &shared.teller) {
-            readings.into_iter().for_each(|r| shared.teller.reading(r));
+        if slot.finish(&tick, &shared.emitter) {
+            readings.into_iter().for_each(|r| shared.emitter.reading(r));
         }
     }
 }
@@ -97,7 +101,7 @@ struct Gpu<'a> {
     shared: &'a Shared,
     slot: &'a Slot,
     handle: &'a Handle<'a>,
-    asked: Memory,
+    asked: RefusalCache,
     fast: Fields,
     slow: Fields,
     one_link: Option<Fields>,
@@ -106,12 +110,12 @@ struct Gpu<'a> {
     gpm: Gpm<'a>,
     instances: Instances<'a>,
     processes: Processes,
-    /// Values of the slow round, carried until the next.
+    /// Values of the last slow round, repeated until the next.
     carried: Reading,
-    /// When the last reading that was told was read, and the one since.
+    /// Times of the last emitted reading and of the one in progress.
     last_read: Option<Instant>,
     this_read: Option<Instant>,
-    /// Numbers of the ticks at which the slow rounds are next.
+    /// Tick numbers of the next slow rounds.
     slow_at: u64,
     processes_at: u64,
 }
@@ -134,7 +138,7 @@ impl<'a> Gpu<'a> {
             shared,
             slot,
             handle,
-            asked: Memory::default(),
+            asked: RefusalCache::default(),
             fast: Fields::new(Call::Fields, FAST),
             slow: Fields::new(Call::SlowFields, SLOW),
             one_link: (links == 1).then(|| Fields::new(Call::Fields, ONE_LINK)),
@@ -143,7 +147,7 @@ impl<'a> Gpu<'a> {
             gpm,
             instances: Instances::default(),
             processes: Processes::default(),
-            carried: Reading::new(Arc::clone(&slot.gpu), 0),
+            carried: Reading::new(Arc::clone(&slot.gpu.device), 0),
             last_read: None,
             this_read: None,
             slow_at: 0,
@@ -151,25 +155,25 @@ impl<'a> Gpu<'a> {
         }
     }
 
-    /// Forgets what was true before the device was lost.
+    /// Forgets everything from before the device was lost.
     fn forget(&mut self) {
-        self.asked = Memory::default();
+        self.asked = RefusalCache::default();
         self.gpm = Gpm::default();
         (self.last_read, self.this_read) = (None, None);
         (self.slow_at, self.processes_at) = (0, 0);
     }
 
-    /// How many ticks fit into a time, at least one.
+    /// Number of ticks in a time, at least one.
     fn ticks_in(&self, time: Duration) -> u64 {
         let ticks = time.as_millis() / self.options.interval.as_millis().max(1);
         u64::try_from(ticks).unwrap_or(u64::MAX >> 1).max(1)
     }
 
-    /// The reading was told: the next one's averages begin where its own ended.
-    fn told(&mut self) {
+    /// Marks the reading as emitted: the next averages begin where its own ended.
+    fn committed(&mut self) {
         self.last_read = self.this_read.take().or(self.last_read);
-        self.gpm.told();
-        self.instances.all.iter_mut().for_each(Instance::told);
+        self.gpm.committed();
+        self.instances.all.iter_mut().for_each(Instance::committed);
     }
 
     fn doing(&self) -> impl Fn(Call) + use<'a> {
@@ -177,13 +181,13 @@ impl<'a> Gpu<'a> {
         move |call| slot.doing(call)
     }
 
-    /// All readings of the device and its instances at a tick.
-    fn read(&mut self, tick: &Tick) -> Result<Vec<Reading>, Trouble> {
+    /// Reads the device and its instances at a tick.
+    fn read(&mut self, tick: &Tick) -> Result<Vec<Reading>, DriverError> {
         let now = Instant::now();
         if tick.number >= self.slow_at
-            || self.session.layout_changed.load(Ordering::Acquire) > self.layouts_seen()
+            || self.session.layout_changed.load(Ordering::Acquire) > self.layout_version()
         {
-            self.look_at_layout(now)?;
+            self.refresh_layout(now)?;
         }
         if tick.number >= self.slow_at {
             self.read_slow(now)?;
@@ -193,7 +197,7 @@ impl<'a> Gpu<'a> {
             self.list_processes(now)?;
             self.processes_at = tick.number + self.ticks_in(self.options.processes_every);
         }
-        let mut reading = Reading::new(Arc::clone(&self.slot.gpu), tick.ms);
+        let mut reading = Reading::new(Arc::clone(&self.slot.gpu.device), tick.ms);
         let interval = self.last_read.map(|last| now.saturating_duration_since(last));
         self.this_read = Some(now);
         let interval = value(interval.map(|i| i.as_micros()).ok_or(MissingReason::Unspecified));
@@ -218,7 +222,7 @@ impl<'a> Gpu<'a> {
         Ok(readings)
     }
 
-    fn read_fast(&mut self, now: Instant, reading: &mut Reading) -> Result<(), Trouble> {
+    fn read_fast(&mut self, now: Instant, reading: &mut Reading) -> Result<(), DriverError> {
         let d = self.handle;
         let rates = self.ask(Call::Utilization, now, || d.utilization_rates())?;
         reading.set(Metric::GpuUtil, ppm(rates.as_ref().map(|r| r.gpu).map_err(|e| *e)));
@@ -233,7 +237,7 @@ impl<'a> Gpu<'a> {
             Metric::MemoryClock,
             value(self.ask(Call::MemoryClock, now, || d.clock_info(Clock::Memory))?),
         );
-        // Bits that the crate does not know are cut off; it offers no other way.
+        // nvml-wrapper drops bits that it does not know.
         let reasons = self.ask(Call::Throttle, now, || d.current_throttle_reasons())?;
         reading.set(Metric::ThrottleReasons, value(reasons.map(|r| r.bits())));
         let encoder = self.ask(Call::Encoder, now, || d.encoder_utilization())?;
@@ -252,7 +256,7 @@ impl<'a> Gpu<'a> {
         Ok(())
     }
 
-    fn read_gpm(&mut self, reading: &mut Reading) -> Result<(), Trouble> {
+    fn read_gpm(&mut self, reading: &mut Reading) -> Result<(), DriverError> {
         if !self.has_gpm {
             gpm::metrics()
                 .for_each(|metric| reading.set(metric, Value::Missing(MissingReason::NotSupported)));
@@ -263,10 +267,10 @@ impl<'a> Gpu<'a> {
         self.gpm.read(&self.session.nvml, &mut self.asked, Instant::now(), reading, || handle.gpm_sample())
     }
 
-    /// What changes seldom.
-    fn read_slow(&mut self, now: Instant) -> Result<(), Trouble> {
+    /// Reads slowly changing values.
+    fn read_slow(&mut self, now: Instant) -> Result<(), DriverError> {
         let d = self.handle;
-        let mut carried = Reading::new(Arc::clone(&self.slot.gpu), 0);
+        let mut carried = Reading::new(Arc::clone(&self.slot.gpu.device), 0);
         self.slot.doing(Call::SlowFields);
         self.slow.read(d, &mut self.asked, now, &mut carried)?;
         let by_link = self.links > 0 && matches!(carried.get(Metric::NvlinkErrors), Value::Missing(_));
@@ -294,7 +298,7 @@ impl<'a> Gpu<'a> {
         Ok(())
     }
 
-    fn list_processes(&mut self, now: Instant) -> Result<(), Trouble> {
+    fn list_processes(&mut self, now: Instant) -> Result<(), DriverError> {
         let root = &self.options.proc_root;
         let doing = self.doing();
         for instance in &mut self.instances.all {
@@ -304,7 +308,7 @@ impl<'a> Gpu<'a> {
             self.processes.read(self.handle, &mut self.asked, now, root, &doing)?;
             (self.processes.count, self.processes.memory)
         } else {
-            // What runs is told of the instance it runs in; of the GPU only how much.
+            // Processes belong to the readings of instances; the GPU gets the sums.
             (self.instances.sum(|p| p.count), self.instances.sum(|p| p.memory))
         };
         self.carried.set(Metric::Processes, count);
@@ -312,18 +316,19 @@ impl<'a> Gpu<'a> {
         Ok(())
     }
 
-    fn layouts_seen(&self) -> u64 {
-        self.instances.seen
+    fn layout_version(&self) -> u64 {
+        self.instances.version
     }
 
-    fn look_at_layout(&mut self, now: Instant) -> Result<(), Trouble> {
-        self.instances.seen = self.session.layout_changed.load(Ordering::Acquire);
+    fn refresh_layout(&mut self, now: Instant) -> Result<(), DriverError> {
+        self.instances.version = self.session.layout_changed.load(Ordering::Acquire);
         let doing = self.doing();
         let root = &self.options.proc_root;
-        let changed = self.instances.look(self.handle, &self.slot.gpu, &mut self.asked, now, root, doing)?;
+        let changed =
+            self.instances.refresh(self.handle, &self.slot.gpu.device, &mut self.asked, now, root, doing)?;
         if let Some(description) = changed {
             self.slot.set_instances(self.instances.all.iter().map(|i| Arc::clone(&i.device)).collect());
-            self.shared.teller.device(self.slot, NodeEventKind::MigChanged, description);
+            self.shared.emitter.device(&self.slot.gpu, NodeEventKind::MigChanged, description);
             self.processes_at = 0;
         }
         Ok(())
@@ -334,13 +339,13 @@ impl<'a> Gpu<'a> {
         call: Call,
         now: Instant,
         ask: impl FnOnce() -> Result<T, NvmlError>,
-    ) -> Result<Answer<T>, Trouble> {
+    ) -> Result<Answer<T>, DriverError> {
         self.slot.doing(call);
         self.asked.ask(call, now, ask)
     }
 }
 
-/// Metrics of the slow rounds: at most `slow_every` old at their tick.
+/// Metrics of the slow rounds, at most `slow_every` old at their tick.
 const CARRIED: &[Metric] = &[
     Metric::PcieReplay,
     Metric::RemappedRows,
@@ -358,14 +363,7 @@ const CARRIED: &[Metric] = &[
     Metric::ProcessMemory,
 ];
 
-pub(super) fn set_memory(reading: &mut Reading, memory: Answer<MemoryInfo>) {
-    let of = |part: fn(&MemoryInfo) -> u64| value(memory.as_ref().map(part).map_err(|reason| *reason));
-    reading.set(Metric::FramebufferUsed, of(|m| m.used));
-    reading.set(Metric::FramebufferReserved, of(|m| m.reserved));
-    reading.set(Metric::FramebufferTotal, of(|m| m.total));
-}
-
-/// NVLinks the device has; 0 if it does not say.
+/// Number of NVLinks; 0 if the driver does not say.
 fn link_count(device: &Handle<'_>) -> u32 {
     let answers = device.field_values_for(&[FieldId(NVML_FI_DEV_NVLINK_LINK_COUNT)]);
     match answers.ok().and_then(|mut a| a.pop()?.ok()?.value.ok()) {
@@ -375,7 +373,7 @@ fn link_count(device: &Handle<'_>) -> u32 {
     }
 }
 
-/// Errors of all links together, link by link.
+/// Sum of the errors of all links, read link by link.
 fn link_errors(device: &Handle<'_>, links: u32) -> Result<u64, NvmlError> {
     let counters =
         [ErrorCounter::DlReplay, ErrorCounter::DlRecovery, ErrorCounter::DlCrcFlit, ErrorCounter::DlCrcData];

@@ -1,4 +1,4 @@
-//! Events of NVML: XIDs, ECC errors, changes of MIG.
+//! The thread that waits for NVML events: XIDs, ECC errors, MIG changes.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::event::EventData;
 use tidegate_events::v1::{NodeEvent, NodeEventKind};
 
-use super::Shared;
-use super::ask::{Trouble, refusal};
+use super::driver_call::{DriverError, refusal};
+use super::emit::about;
 use super::session::Session;
-use super::tell::of;
+use super::shared::Shared;
 use crate::ticker::wall_ms;
 use crate::xid::{Occurrence, PciAddress};
 
-/// What is waited for. Corrected ECC errors are not: their counters tell, and a storm of them would
-/// wake us each time.
+/// Event types to wait for. Corrected ECC errors have counters, and a storm of them would wake the
+/// thread each time.
 const WANTED: EventTypes = EventTypes::CRITICAL_XID_ERROR
     .union(EventTypes::DOUBLE_BIT_ECC_ERROR)
     .union(EventTypes::MIG_CONFIG_CHANGE);
-/// A wait ends at least this often, to see whether the session does.
+/// Longest single wait, to notice the end of the session.
 const WAIT_MS: u32 = 1_000;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Waits for events until the session is over. It does nothing else, so that few pile up: NVML
-/// tells the last XID for all that do.
+/// Waits for events until the session ends. The thread does nothing else, so that few events pile
+/// up: NVML reports the last XID for all that do.
 pub(super) fn run(shared: &Shared, session: &Session) {
     while !session.over.load(Ordering::Acquire) {
         session.events_stale.store(false, Ordering::Release);
@@ -38,28 +38,28 @@ pub(super) fn run(shared: &Shared, session: &Session) {
                 shared.xids.driver_reads(false);
             }
             Ok(None) => {
-                tracing::warn!("NVML tells no events here; XIDs come from the kernel's log alone");
+                tracing::warn!("NVML has no events here; XIDs come from the kernel's log alone");
                 let again =
                     || session.over.load(Ordering::Acquire) || session.events_stale.load(Ordering::Acquire);
                 shared.clock.wait_for(Duration::MAX, again);
             }
-            Err(Trouble::Driver(why)) => return session.fails(shared, &why),
-            Err(Trouble::DeviceLost(_)) => {
+            Err(DriverError::Driver(why)) => return session.fails(shared, &why),
+            Err(DriverError::DeviceLost(_)) => {
                 shared.clock.wait_for(RETRY, || session.over.load(Ordering::Acquire));
             }
         }
     }
 }
 
-/// A set with the events of all devices that have any. A set is gone when a device refuses, so
-/// refusing ones are left out in the next try.
-fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet<'a>>, Trouble> {
+/// Registers the events of all devices that have any. A refusal destroys the set, so devices that
+/// refuse are left out of the next try.
+fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet<'a>>, DriverError> {
     let mut refusing = Vec::new();
     'again: loop {
         let mut set = session.nvml.create_event_set().map_err(trouble)?;
         let mut any = false;
-        for slot in shared.slots().iter().filter(|slot| !refusing.contains(&slot.gpu.uuid)) {
-            let found = session.nvml.device_by_index(slot.gpu.index);
+        for slot in shared.slots().iter().filter(|slot| !refusing.contains(&slot.gpu.device.uuid)) {
+            let found = session.nvml.device_by_index(slot.gpu.device.index);
             let types = found.and_then(|device| Ok((device.supported_event_types()? & WANTED, device)));
             let Ok((types, device)) = types else { continue };
             if types.is_empty() {
@@ -71,10 +71,10 @@ fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet
                     any = true;
                 }
                 Err(error) => {
-                    if let Err(Trouble::Driver(why)) = refusal(&error.error) {
-                        return Err(Trouble::Driver(why));
+                    if let Err(DriverError::Driver(why)) = refusal(&error.error) {
+                        return Err(DriverError::Driver(why));
                     }
-                    refusing.push(slot.gpu.uuid.clone());
+                    refusing.push(slot.gpu.device.uuid.clone());
                     continue 'again;
                 }
             }
@@ -83,8 +83,8 @@ fn register<'a>(shared: &Shared, session: &'a Session) -> Result<Option<EventSet
     }
 }
 
-fn trouble(error: NvmlError) -> Trouble {
-    refusal(&error).err().unwrap_or_else(|| Trouble::DeviceLost(error.to_string()))
+fn trouble(error: NvmlError) -> DriverError {
+    refusal(&error).err().unwrap_or_else(|| DriverError::DeviceLost(error.to_string()))
 }
 
 fn wait(shared: &Shared, session: &Session, set: &EventSet<'_>) {
@@ -93,10 +93,10 @@ fn wait(shared: &Shared, session: &Session, set: &EventSet<'_>) {
             Ok(event) => take(shared, session, &event),
             Err(NvmlError::Timeout) => {}
             Err(error) => {
-                if let Err(Trouble::Driver(why)) = refusal(&error) {
+                if let Err(DriverError::Driver(why)) = refusal(&error) {
                     return session.fails(shared, &why);
                 }
-                // A lost device may make every wait fail: registered anew, it is left out.
+                // A lost device may fail every wait; registering again leaves it out.
                 shared.clock.wait_for(RETRY, || session.over.load(Ordering::Acquire));
                 return;
             }
@@ -105,7 +105,7 @@ fn wait(shared: &Shared, session: &Session, set: &EventSet<'_>) {
 }
 
 fn take(shared: &Shared, session: &Session, event: &EventData<'_>) {
-    // A device that fell off does not tell its UUID any more, but where it was.
+    // A device that fell off the bus has no UUID any more, but still its address.
     let pci = event.device.pci_info().ok().and_then(|pci| PciAddress::parse(&pci.bus_id));
     if event.event_type.contains(EventTypes::MIG_CONFIG_CHANGE) {
         session.layout_changed.fetch_add(1, Ordering::AcqRel);
@@ -117,12 +117,12 @@ fn take(shared: &Shared, session: &Session, event: &EventData<'_>) {
             description: Some("a memory error that ECC cannot correct".into()),
             evidence: Some("nvml".into()),
             pci_bus_id: pci.map(|pci| pci.to_string()),
-            ..slot.as_deref().map(of).unwrap_or_default()
+            ..slot.as_deref().map(|slot| about(&slot.gpu)).unwrap_or_default()
         };
-        shared.teller.event(wall_ms(), NodeEventKind::DeviceEvent, event);
+        shared.emitter.event(wall_ms(), NodeEventKind::DeviceEvent, event);
     }
     if let Some(xid) = &event.event_data {
-        // 999 is NVML's word for a code that it does not know.
+        // 999 is how NVML reports a code that it does not know.
         let code = match xid {
             XidError::Value(code) => u32::try_from(*code).unwrap_or(999),
             XidError::Unknown => 999,

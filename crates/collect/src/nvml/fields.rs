@@ -1,4 +1,4 @@
-//! Values that the driver gives by field number, many in one call.
+//! NVML field values: many values by number in one driver call.
 
 use std::time::Instant;
 
@@ -7,28 +7,27 @@ use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::*;
 
-use super::ask::{Answer, Call, Memory, Trouble, believe, refusal, value};
+use super::driver_call::{Answer, Call, DriverError, RefusalCache, refusal, retry_after, value};
 use crate::reading::{Metric, MissingReason, Reading, Value};
 
-/// How a field becomes a value.
+/// Conversion of a field to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum As {
     Itself,
-    /// Nanoseconds as µs.
+    /// Nanoseconds, to µs.
     Micros,
-    /// A counter of bytes. One of 32 bits wraps several times a second at full speed and says
-    /// nothing then.
+    /// A counter of bytes. A 32-bit one wraps several times a second at full speed and is useless.
     WideBytes,
-    /// KiB as bytes.
+    /// KiB, to bytes.
     Kib,
 }
 
 pub(super) type Field = (u32, As, &'static [Metric]);
 
-/// Asked at each tick. The numbers are those before driver 580.82; nvml-wrapper translates where
-/// the driver has others.
+/// Read at each tick. The numbers are those before driver 580.82; nvml-wrapper translates them for
+/// newer drivers.
 pub(super) const FAST: &[Field] = &[
-    // The driver's newer name of the same counter is CLOCKS_EVENT_REASON_SW_POWER_CAP.
+    // The newer name of this counter is CLOCKS_EVENT_REASON_SW_POWER_CAP.
     (NVML_FI_DEV_PERF_POLICY_POWER, As::Micros, &[Metric::PowerThrottled, Metric::PowerCapThrottled]),
     (NVML_FI_DEV_PERF_POLICY_THERMAL, As::Micros, &[Metric::ThermalThrottled]),
     (NVML_FI_DEV_PERF_POLICY_SYNC_BOOST, As::Micros, &[Metric::SyncBoostThrottled]),
@@ -43,8 +42,8 @@ pub(super) const FAST: &[Field] = &[
     (NVML_FI_DEV_PCIE_COUNT_RX_BYTES, As::WideBytes, &[Metric::PcieRx]),
 ];
 
-/// Asked every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). Fields with one metric
-/// are added up.
+/// Read every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). Fields with a common
+/// metric are added up.
 pub(super) const SLOW: &[Field] = &[
     (NVML_FI_DEV_PCIE_REPLAY_COUNTER, As::Itself, &[Metric::PcieReplay]),
     (NVML_FI_DEV_REMAPPED_COR, As::Itself, &[Metric::RemappedRows]),
@@ -54,28 +53,27 @@ pub(super) const SLOW: &[Field] = &[
     (NVML_FI_DEV_RETIRED_SBE, As::Itself, &[Metric::RetiredPages]),
     (NVML_FI_DEV_RETIRED_DBE, As::Itself, &[Metric::RetiredPages]),
     (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, As::Itself, &[Metric::RecoveryAction]),
-    // All lanes of all links together.
+    // Sums over all lanes of all links.
     (NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
     (NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
     (NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
     (NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
 ];
 
-/// Bytes over the one NVLink there is, asked at each tick. nvml-wrapper cannot say which link is
-/// meant and so means link 0: of several links this would be one, and is not asked then. GPM gives
-/// the rate over all of them.
+/// Bytes over the only NVLink, read at each tick. nvml-wrapper cannot choose a link and always
+/// reads link 0, which is wrong with several. GPM gives the rate over all of them.
 pub(super) const ONE_LINK: &[Field] = &[
     (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, As::Kib, &[Metric::NvlinkTx]),
     (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, As::Kib, &[Metric::NvlinkRx]),
 ];
 
-/// Fields that are asked together. One that is refused for good is left out for a while.
+/// Fields read together. A permanently refused one is left out for a while.
 #[derive(Debug)]
 pub(super) struct Fields {
     call: Call,
     fields: Vec<Field>,
     refused: Vec<Option<(MissingReason, Instant)>>,
-    /// Those that are asked, and their places in `fields`.
+    /// Fields being read, and their places in `fields`.
     ids: Vec<FieldId>,
     places: Vec<usize>,
     rebuild_at: Option<Instant>,
@@ -95,7 +93,7 @@ impl Fields {
         made
     }
 
-    /// Chooses what is asked: all but what is refused still at `now`.
+    /// Selects the fields to read: all whose refusal is not valid any more at `now`.
     fn rebuild(&mut self, now: Option<Instant>) {
         for refused in &mut self.refused {
             *refused = refused.filter(|(_, until)| now.is_none_or(|now| now < *until));
@@ -105,14 +103,14 @@ impl Fields {
         self.rebuild_at = self.refused.iter().flatten().map(|(_, until)| *until).min();
     }
 
-    /// Asks and sets the values; returns how many fields were answered.
+    /// Reads the fields and sets their metrics. Returns the number of answers.
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
-        memory: &mut Memory,
+        memory: &mut RefusalCache,
         now: Instant,
         reading: &mut Reading,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, DriverError> {
         if self.rebuild_at.is_some_and(|at| now >= at) {
             self.rebuild(Some(now));
         }
@@ -139,7 +137,7 @@ impl Fields {
             };
             answered += usize::from(answer.is_ok());
             if let Err(reason) = answer
-                && let Some(time) = believe(reason)
+                && let Some(time) = retry_after(reason)
             {
                 self.refused[*place] = Some((reason, now + time));
                 found_refused = true;
@@ -152,8 +150,8 @@ impl Fields {
         Ok(answered)
     }
 
-    /// Sets a field's metrics. Fields that share a metric add up, and a sum with an unknown part is
-    /// unknown.
+    /// Sets a field's metrics. Fields with a common metric add up, and a sum with a missing part is
+    /// missing.
     fn set(&self, place: usize, answer: Answer<i64>, reading: &mut Reading) {
         for metric in self.fields[place].2 {
             let sum = match (reading.get(*metric), value(answer)) {

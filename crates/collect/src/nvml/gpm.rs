@@ -1,4 +1,4 @@
-//! GPM: what happened on a GPU between two samples. Hopper and newer.
+//! GPM: averages of GPU activity between two samples. Hopper and newer.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::struct_wrappers::gpm::GpmMetricResult;
 
-use super::ask::{Answer, Call, Memory, Trouble, refusal, value};
+use super::driver_call::{Answer, Call, DriverError, RefusalCache, refusal, value};
 use crate::reading::{Metric, MissingReason, Reading, Value};
 
-/// NVML wants at least 100 ms between two samples.
+/// NVML requires at least 100 ms between two samples.
 const CLOSEST: Duration = Duration::from_millis(100);
-/// Counters inside a sample may have wrapped after that.
+/// Counters inside a sample may wrap after this time.
 const FARTHEST: Duration = Duration::from_secs(600);
 
-/// What is asked of each pair.
+/// Metrics read from each pair of samples.
 const METRICS: [(GpmMetricId, Metric); 16] = [
     (GpmMetricId::GraphicsUtil, Metric::GraphicsActive),
     (GpmMetricId::SmUtil, Metric::SmActive),
@@ -37,23 +37,23 @@ const METRICS: [(GpmMetricId, Metric); 16] = [
     (GpmMetricId::NvlinkTotalTxPerSec, Metric::NvlinkTxRate),
 ];
 
-/// The metrics that GPM answers.
+/// The metrics that GPM provides.
 pub(super) fn metrics() -> impl Iterator<Item = Metric> {
     METRICS.iter().map(|(_, metric)| *metric)
 }
 
-/// Keeps the last sample, so that values are averages over the whole time between two readings,
+/// The last sample. Keeping it makes values averages over the whole time between two readings,
 /// without gaps.
 #[derive(Debug, Default)]
 pub(super) struct Gpm<'nvml> {
-    /// Of the last reading that was told.
+    /// Sample of the last emitted reading.
     last: Option<(GpmSample<'nvml>, Instant)>,
-    /// Of the reading since.
+    /// Sample of the reading in progress.
     next: Option<(GpmSample<'nvml>, Instant)>,
 }
 
 impl<'nvml> Gpm<'nvml> {
-    /// Takes the first sample, so that the first reading has something to compare with.
+    /// Takes the first sample, so that the first reading can be compared with it.
     pub(super) fn prime(
         &mut self,
         now: Instant,
@@ -62,24 +62,24 @@ impl<'nvml> Gpm<'nvml> {
         self.last = sample().ok().map(|sample| (sample, now));
     }
 
-    /// The reading was told: the next one begins where it ended. One that is not told leaves its
-    /// time to the next.
-    pub(super) fn told(&mut self) {
+    /// Marks the reading as emitted: the next one begins where it ended. A reading that is not
+    /// emitted leaves its time to the next.
+    pub(super) fn committed(&mut self) {
         if let Some(next) = self.next.take() {
             self.last = Some(next);
         }
     }
 
-    /// Takes a sample and sets all values GPM gives, with the time they are averages of. The first
+    /// Takes a sample and sets all GPM values and the time that they are averages of. The first
     /// reading has none.
     pub(super) fn read(
         &mut self,
         nvml: &'nvml Nvml,
-        memory: &mut Memory,
+        memory: &mut RefusalCache,
         now: Instant,
         reading: &mut Reading,
         sample: impl FnOnce() -> Result<GpmSample<'nvml>, NvmlError>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DriverError> {
         let too_close = |(_, at): &(GpmSample<'_>, Instant)| now.saturating_duration_since(*at) < CLOSEST;
         if self.last.as_ref().is_some_and(too_close) {
             set_all(reading, MissingReason::Unspecified);
@@ -88,8 +88,7 @@ impl<'nvml> Gpm<'nvml> {
         let sample = match memory.ask(Call::Gpm, now, sample)? {
             Ok(sample) => sample,
             Err(reason) => {
-                // What a later sample is compared with must be of the same time as the reading
-                // before it.
+                // A later sample must be compared with one taken at the reading before it.
                 self.last = None;
                 set_all(reading, reason);
                 return Ok(());
@@ -127,17 +126,16 @@ fn set_all(reading: &mut Reading, reason: MissingReason) {
     metrics().for_each(|metric| reading.set(metric, Value::Missing(reason)));
 }
 
-/// Parts per million, or bytes a second: by the unit that the metric itself states. nvml.h speaks
-/// of MiB/s and nvml-wrapper's documentation of bytes/s; a unit that is not known makes the value
-/// unknown.
+/// Converts to parts per million or bytes per second, by the unit that the metric itself states:
+/// nvml.h says MiB/s and nvml-wrapper bytes/s. With an unknown unit the value is missing.
 fn in_our_unit(result: &GpmMetricResult) -> Answer<i64> {
     let scale = scale(&result.metric_info.unit).ok_or(MissingReason::Unspecified)?;
     let number = (result.value * scale).round();
-    // Also false for NaN, which GPM gives where it counted nothing.
+    // Also rejects NaN, which GPM returns if it counted nothing.
     if (0.0..9.0e18).contains(&number) { Ok(number as i64) } else { Err(MissingReason::Unspecified) }
 }
 
-/// By what a value in a unit is multiplied.
+/// Factor from a unit to ours.
 fn scale(unit: &str) -> Option<f64> {
     Some(match unit.trim() {
         "%" => 10_000.0,

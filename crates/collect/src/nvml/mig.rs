@@ -7,44 +7,44 @@ use std::time::Instant;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device as Handle, Nvml};
 
-use super::ask::{Call, Memory, Trouble, refusal, value};
+use super::driver_call::{Call, DriverError, RefusalCache, refusal, set_memory, value};
 use super::gpm::Gpm;
 use super::processes::Processes;
 use crate::reading::{Device, Metric, MissingReason, Reading, Value};
 
-/// One instance.
+/// One MIG instance.
 pub(super) struct Instance<'nvml> {
     pub device: Arc<Device>,
     handle: Handle<'nvml>,
-    /// Number of the GPU instance it is in; GPM wants it. nvml-wrapper has no call for it, see
+    /// Number of its GPU instance, which GPM needs. nvml-wrapper has no call for it; see
     /// [`Instances::number`].
     gpu_instance: Option<u32>,
     slices: Option<u32>,
     memory_bytes: Option<u64>,
-    asked: Memory,
+    asked: RefusalCache,
     gpm: Gpm<'nvml>,
     processes: Processes,
 }
 
-/// All instances of a GPU.
+/// All MIG instances of a GPU.
 #[derive(Default)]
 pub(super) struct Instances<'nvml> {
     pub all: Vec<Instance<'nvml>>,
-    /// How many changes of the node's layout were known when it was last listed.
-    pub seen: u64,
+    /// Number of layout changes at the last listing.
+    pub version: u64,
 }
 
 impl<'nvml> Instances<'nvml> {
-    /// Lists the instances again; the description of the new layout if it is another one.
-    pub(super) fn look(
+    /// Lists the instances again. Returns a description of the layout if it changed.
+    pub(super) fn refresh(
         &mut self,
         gpu: &Handle<'nvml>,
         of: &Arc<Device>,
-        asked: &mut Memory,
+        asked: &mut RefusalCache,
         now: Instant,
         proc_root: &Path,
         doing: impl Fn(Call),
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Option<String>, DriverError> {
         doing(Call::MigMode);
         let on = asked.ask(Call::MigMode, now, || gpu.mig_mode())?.is_ok_and(|mode| mode.current == 1);
         let mut found = Vec::new();
@@ -52,7 +52,7 @@ impl<'nvml> Instances<'nvml> {
             doing(Call::MigList);
             let most = asked.ask(Call::MigList, now, || gpu.mig_device_count())?.unwrap_or(0);
             for index in 0..most {
-                // The count is the most there can be: places without an instance are not found.
+                // The count is a maximum; unused places are not found.
                 match gpu.mig_device_by_index(index).and_then(|handle| Ok((handle.uuid()?, handle))) {
                     Ok(instance) => found.push(instance),
                     Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
@@ -78,9 +78,9 @@ impl<'nvml> Instances<'nvml> {
         Ok(Some(self.describe()))
     }
 
-    /// Finds the numbers of the GPU instances. The driver lists its capabilities in `/proc`; its
-    /// order of instances is that of these numbers. A process that is seen in an instance tells its
-    /// number for certain, see [`Instance::read`].
+    /// Infers the numbers of the GPU instances: the driver lists its capabilities in `/proc`, in
+    /// the order of its instances. A process seen in an instance shows its number for certain; see
+    /// [`Instance::list`].
     fn number(&mut self, gpu: &Handle<'nvml>, proc_root: &Path) {
         let Ok(minor) = gpu.minor_number() else { return };
         let folder = proc_root.join(format!("driver/nvidia/capabilities/gpu{minor}/mig"));
@@ -113,7 +113,7 @@ impl<'nvml> Instances<'nvml> {
         self.all.iter().map(one).collect::<Vec<_>>().join("; ")
     }
 
-    /// Processes and their memory over all instances, unknown where those of one are.
+    /// Sum over all instances; missing if one of them is.
     pub(super) fn sum(&self, of: impl Fn(&Processes) -> Value) -> Value {
         self.all.iter().fold(Value::Is(0), |sum, instance| match (sum, of(&instance.processes)) {
             (Value::Is(a), Value::Is(b)) => Value::Is(a.saturating_add(b)),
@@ -138,36 +138,36 @@ impl<'nvml> Instance<'nvml> {
             memory_bytes: attributes.map(|a| a.memory_size_mb << 20),
             handle,
             gpu_instance: None,
-            asked: Memory::default(),
+            asked: RefusalCache::default(),
             gpm: Gpm::default(),
             processes: Processes::default(),
         }
     }
 
-    /// Lists what runs in it.
+    /// Lists its processes.
     pub(super) fn list(
         &mut self,
         now: Instant,
         proc_root: &Path,
         doing: impl Fn(Call),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DriverError> {
         self.processes.read(&self.handle, &mut self.asked, now, proc_root, doing)?;
         if let Some(number) = self.processes.gpu_instance
             && self.gpu_instance != Some(number)
         {
-            // What was sampled until now was another instance.
+            // The samples so far were of another instance.
             self.gpu_instance = Some(number);
             self.gpm = Gpm::default();
         }
         Ok(())
     }
 
-    /// Its reading was told.
-    pub(super) fn told(&mut self) {
-        self.gpm.told();
+    /// Marks its reading as emitted.
+    pub(super) fn committed(&mut self) {
+        self.gpm.committed();
     }
 
-    /// Its values. `reading`: as yet it holds the interval alone.
+    /// Reads its values into `reading`, which holds only the interval yet.
     pub(super) fn read(
         &mut self,
         nvml: &'nvml Nvml,
@@ -175,9 +175,9 @@ impl<'nvml> Instance<'nvml> {
         has_gpm: bool,
         mut reading: Reading,
         now: Instant,
-    ) -> Result<Reading, Trouble> {
+    ) -> Result<Reading, DriverError> {
         let memory = self.asked.ask(Call::Memory, now, || self.handle.memory_info())?;
-        super::device::set_memory(&mut reading, memory);
+        set_memory(&mut reading, memory);
         match self.gpu_instance.filter(|_| has_gpm) {
             Some(number) => {
                 self.gpm.read(nvml, &mut self.asked, now, &mut reading, || gpu.gpm_mig_sample(number))?;

@@ -1,4 +1,4 @@
-//! What runs on a device.
+//! Processes on a device.
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,16 +8,16 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use tidegate_events::v1::gpu_sample_batch::process::Kind;
 
-use super::ask::{Answer, Call, Memory, Trouble};
-use crate::reading::{MissingReason, ProcessSeen, Value};
+use super::driver_call::{Answer, Call, DriverError, RefusalCache};
+use crate::reading::{MissingReason, RunningProcess, Value};
 
-/// Processes of a device as last listed.
+/// Processes of a device, as last listed.
 #[derive(Debug)]
 pub(super) struct Processes {
-    pub list: Vec<ProcessSeen>,
+    pub list: Vec<RunningProcess>,
     pub count: Value,
     pub memory: Value,
-    /// GPU instance that a process was seen in.
+    /// GPU instance of one of the processes.
     pub gpu_instance: Option<u32>,
 }
 
@@ -29,16 +29,16 @@ impl Default for Processes {
 }
 
 impl Processes {
-    /// Lists them anew. The kinds that the driver does not tell of are not there; it must tell of
-    /// one at least.
+    /// Lists them again. Kinds that the driver does not list are left out, but it must list compute
+    /// processes.
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
-        asked: &mut Memory,
+        asked: &mut RefusalCache,
         now: Instant,
         proc_root: &Path,
         doing: impl Fn(Call),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DriverError> {
         doing(Call::Compute);
         let compute = asked.ask(Call::Compute, now, || device.running_compute_processes())?;
         doing(Call::Graphics);
@@ -64,8 +64,8 @@ impl Processes {
         Ok(())
     }
 
-    /// A process that computes and draws, or is a client of MPS, is listed twice by the driver and
-    /// once here.
+    /// Adds processes of one kind. The driver lists a process twice if it computes and draws, or is
+    /// an MPS client; here it counts once.
     fn take(&mut self, kind: Kind, found: Answer<Vec<ProcessInfo>>, proc_root: &Path) {
         for process in found.unwrap_or_default() {
             self.gpu_instance = self.gpu_instance.or(process.gpu_instance_id);
@@ -81,13 +81,12 @@ impl Processes {
                 continue;
             }
             let name = name(proc_root, process.pid);
-            self.list.push(ProcessSeen { pid: process.pid, kind, memory_bytes, name, job_id: None });
+            self.list.push(RunningProcess { pid: process.pid, kind, memory_bytes, name, job_id: None });
         }
     }
 }
 
-/// Name of a process as the kernel has it, at most 15 bytes; none where it is gone or of another
-/// namespace.
+/// The kernel's name of a process, at most 15 bytes. `None` if it is gone or in another namespace.
 fn name(proc_root: &Path, pid: u32) -> Option<String> {
     let comm = std::fs::read(proc_root.join(pid.to_string()).join("comm")).ok()?;
     let name = String::from_utf8_lossy(&comm);

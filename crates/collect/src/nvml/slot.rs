@@ -1,20 +1,21 @@
-//! A device's place among the ticks, and what becomes of a tick that it does not answer.
+//! A device's progress through the ticks, shared by its thread and the watchdog, so that every tick
+//! has exactly one reading.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ask::Call;
-use super::tell::Teller;
+use super::driver_call::Call;
+use super::emit::Emitter;
+use super::gpu::LocatedGpu;
+use super::metrics::{GPU_METRICS, INSTANCE_METRICS};
 use crate::reading::{Device, Metric, MissingReason, Reading, Value};
 use crate::ticker::{Clock, Tick};
 
-/// A device's place: what its thread and the watchdog agree on.
+/// Progress of one device.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub gpu: Arc<Device>,
-    /// As sysfs writes it.
-    pub pci: String,
+    pub gpu: LocatedGpu,
     doing: AtomicU8,
     state: Mutex<State>,
 }
@@ -23,26 +24,26 @@ pub(super) struct Slot {
 struct State {
     /// MIG instances.
     instances: Vec<Arc<Device>>,
-    /// All ticks up to this were told of.
+    /// Every tick up to this one has its reading.
     done: u64,
-    /// First tick that was not answered, while none is.
+    /// First unanswered tick, while the device does not answer.
     stale: Option<Tick>,
-    /// No thread reads it: the driver is being started again.
+    /// Whether no thread reads it, because the driver is restarting.
     suspended: bool,
     lost: bool,
 }
 
 impl Slot {
-    pub(super) fn new(gpu: Arc<Device>, pci: String) -> Self {
+    pub(super) fn new(gpu: LocatedGpu) -> Self {
         let state = State { instances: Vec::new(), done: 0, stale: None, suspended: false, lost: false };
-        Self { gpu, pci, doing: AtomicU8::new(Call::Idle as u8), state: Mutex::new(state) }
+        Self { gpu, doing: AtomicU8::new(Call::Idle as u8), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says which call is made next, for who asks what hangs.
+    /// Records the next driver call, to name it if it hangs.
     pub(super) fn doing(&self, call: Call) {
         self.doing.store(call as u8, Ordering::Relaxed);
     }
@@ -63,20 +64,20 @@ impl Slot {
         self.state().stale.is_some()
     }
 
-    /// Ticks after this one are told of.
+    /// Sets the last tick that needs no reading.
     pub(super) fn begin_after(&self, last: u64) {
         self.state().done = last;
     }
 
-    /// Goes on for the slot of the same device in the session before: whether it is still to be
-    /// told that it answers.
+    /// Takes over from the slot of the same device in the session before: whether `DEVICE_ANSWERS`
+    /// is still due.
     pub(super) fn follow(&self, before: &Self) {
         let stale = before.state().stale;
         self.state().stale = stale;
     }
 
-    /// Tells of all ticks up to `last` that were not told of: another slot has those after it.
-    pub(super) fn close(&self, last: u64, clock: &Clock, teller: &Teller) {
+    /// Emits stale readings for all open ticks up to `last`. A new slot takes the ticks after it.
+    pub(super) fn close(&self, last: u64, clock: &Clock, emitter: &Emitter) {
         let mut state = self.state();
         state.suspended = true;
         let open: Vec<_> = clock.between(state.done, None).into_iter().filter(|t| t.number <= last).collect();
@@ -84,36 +85,37 @@ impl Slot {
         let instances = state.instances.clone();
         drop(state);
         for tick in open {
-            missing(&self.gpu, &instances, &tick, MissingReason::Stale)
+            missing(&self.gpu.device, &instances, &tick, MissingReason::Stale)
                 .into_iter()
-                .for_each(|r| teller.reading(r));
+                .for_each(|r| emitter.reading(r));
         }
     }
 
-    /// From now on the watchdog speaks for it, until it is replaced.
+    /// Leaves the device to the watchdog until it is replaced.
     pub(super) fn suspend(&self) {
         self.state().suspended = true;
     }
 
-    /// Readings of the GPU and its instances that say of all values why they are missing.
+    /// Readings of the GPU and its instances in which all values are missing.
     pub(super) fn missing(&self, tick: &Tick, reason: MissingReason) -> Vec<Reading> {
         let state = self.state();
-        missing(&self.gpu, &state.instances, tick, reason)
+        missing(&self.gpu.device, &state.instances, tick, reason)
     }
 
-    /// Takes the ticks that came while the thread was busy with another: it cannot read the past.
+    /// Skips ticks that passed while the thread was busy, and returns stale readings for them: the
+    /// past cannot be read.
     pub(super) fn skip(&self, tick: &Tick, clock: &Clock) -> Vec<Reading> {
         let mut state = self.state();
         let skipped: Vec<_> =
             clock.between(state.done, None).into_iter().filter(|t| t.number < tick.number).collect();
         state.done = state.done.max(tick.number - 1);
         let instances = &state.instances;
-        skipped.iter().flat_map(|t| missing(&self.gpu, instances, t, MissingReason::Stale)).collect()
+        skipped.iter().flat_map(|t| missing(&self.gpu.device, instances, t, MissingReason::Stale)).collect()
     }
 
-    /// Whether the thread that read a tick may tell of it: not if the watchdog has done so. A
-    /// device that was stale answers.
-    pub(super) fn finish(&self, tick: &Tick, teller: &Teller) -> bool {
+    /// Completes a tick. Returns whether the thread may emit its readings; it may not if the
+    /// watchdog already did. A stale device answers again with this.
+    pub(super) fn finish(&self, tick: &Tick, emitter: &Emitter) -> bool {
         self.doing(Call::Idle);
         let mut state = self.state();
         if state.suspended {
@@ -124,13 +126,13 @@ impl Slot {
         state.done = state.done.max(tick.number);
         drop(state);
         if let Some(since) = stale {
-            teller.answers(self, &since);
+            emitter.answers(&self.gpu, &since);
         }
         first
     }
 
-    /// Speaks in place of a thread that hangs: ticks older than `stale_after` are told of as stale.
-    pub(super) fn watch(&self, now: Instant, stale_after: Duration, clock: &Clock, teller: &Teller) {
+    /// Emits stale readings in place of a hanging thread, for ticks older than `stale_after`.
+    pub(super) fn watch(&self, now: Instant, stale_after: Duration, clock: &Clock, emitter: &Emitter) {
         let mut state = self.state();
         let until = if state.suspended { Some(now) } else { now.checked_sub(stale_after) };
         let Some(until) = until else { return };
@@ -145,12 +147,12 @@ impl Slot {
         drop(state);
         if begins {
             let call = Call::ALL.get(usize::from(self.doing.load(Ordering::Relaxed))).copied();
-            teller.stale(self, &overdue[0], call.unwrap_or(Call::Idle));
+            emitter.stale(&self.gpu, &overdue[0], call.unwrap_or(Call::Idle));
         }
         for tick in overdue {
-            missing(&self.gpu, &instances, &tick, MissingReason::Stale)
+            missing(&self.gpu.device, &instances, &tick, MissingReason::Stale)
                 .into_iter()
-                .for_each(|r| teller.reading(r));
+                .for_each(|r| emitter.reading(r));
         }
     }
 }
@@ -161,6 +163,6 @@ fn missing(gpu: &Arc<Device>, instances: &[Arc<Device>], tick: &Tick, reason: Mi
         metrics.iter().for_each(|metric| reading.set(*metric, Value::Missing(reason)));
         reading
     };
-    let all = std::iter::once(of(gpu, super::GPU_METRICS));
-    all.chain(instances.iter().map(|i| of(i, super::INSTANCE_METRICS))).collect()
+    let all = std::iter::once(of(gpu, GPU_METRICS));
+    all.chain(instances.iter().map(|i| of(i, INSTANCE_METRICS))).collect()
 }

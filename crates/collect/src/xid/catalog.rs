@@ -1,19 +1,22 @@
+//! Catalogue of XID codes: severity, cause and advised action.
+
 use std::sync::LazyLock;
 
 /// How bad an XID is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Nothing was lost.
+    /// Nothing is lost.
     Info,
-    /// Nothing was lost yet.
+    /// Nothing is lost yet.
     Warning,
-    /// A process lost its work; the GPU goes on.
+    /// A process lost its work; the GPU continues.
     Error,
-    /// The GPU is not to be used before it was reset or repaired.
+    /// The GPU must not be used before a reset or repair.
     Fatal,
 }
 
 impl Severity {
+    /// Stable text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -24,36 +27,43 @@ impl Severity {
     }
 }
 
-/// Where the cause mostly lies.
+/// Where the cause usually lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
+    /// The program.
     Application,
+    /// The driver.
     Driver,
+    /// The GPU or its memory.
     Hardware,
+    /// NVLink or PCIe.
     Link,
 }
 
-/// What is known of a code.
+/// Catalogue entry of an XID code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Xid {
+    /// The XID.
     pub code: u32,
-    /// Stable, e.g. `fallen_off_bus`.
+    /// Stable name, e.g. `fallen_off_bus`.
     pub name: &'static str,
+    /// How bad it is.
     pub severity: Severity,
+    /// Where the cause usually lies.
     pub cause: Cause,
-    /// What to do at once, stable: `none`, `watch`, `restart_application`, `reset_gpu`,
+    /// Immediate action, as a stable name: `none`, `watch`, `restart_application`, `reset_gpu`,
     /// `reset_gpu_when_idle`, `reboot_node`, …
     pub action: &'static str,
-    /// One sentence.
+    /// Meaning, in one sentence.
     pub meaning: &'static str,
 }
 
-/// `schemas/xid_catalog.csv`: no field is quoted and none holds a comma.
+/// `schemas/xid_catalog.csv`: no field is quoted or holds a comma.
 const FILE: &str = include_str!("../../../../schemas/xid_catalog.csv");
 
-/// All codes that are known, by code. After NVIDIA's public catalogue of XIDs
-/// (<https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>), in our words; the
-/// severities are our reading of the actions it advises.
+/// All known codes, sorted. After NVIDIA's public catalogue
+/// (<https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html>), in our words;
+/// severities are our reading of the advised actions.
 pub fn catalog() -> &'static [Xid] {
     static CATALOG: LazyLock<Vec<Xid>> = LazyLock::new(|| {
         FILE.lines().skip(1).map(|line| entry(line).expect("a test reads the file")).collect()
@@ -61,7 +71,7 @@ pub fn catalog() -> &'static [Xid] {
     &CATALOG
 }
 
-/// What is known of a code; nothing is guessed of others.
+/// The entry of a code, if it is known.
 pub fn xid(code: u32) -> Option<&'static Xid> {
     let all = catalog();
     all.binary_search_by_key(&code, |xid| xid.code).ok().map(|at| &all[at])

@@ -1,19 +1,23 @@
-//! Two sources, one event per occurrence.
+//! Joins the kernel log's and NVML's reports of an XID into one event per occurrence.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::PciAddress;
+use super::line::PciAddress;
 
 /// One report of an XID.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Occurrence {
+    /// XID, or SXid of a switch.
     pub code: u32,
-    /// None where the driver did not say of which device.
+    /// `None` if the driver did not name the device.
     pub pci: Option<PciAddress>,
+    /// MIG GPU instance, if the driver names one.
     pub gpu_instance: Option<u32>,
+    /// Process id.
     pub pid: Option<u32>,
+    /// Name of the process.
     pub process: Option<String>,
     /// The kernel's text.
     pub text: Option<String>,
@@ -21,7 +25,7 @@ pub struct Occurrence {
     pub at_ms: i64,
     /// Number of the kernel's record.
     pub record: Option<u64>,
-    /// It is of an NVSwitch, of which NVML tells nothing.
+    /// Whether it is an NVSwitch error, which NVML does not report.
     pub switch: bool,
 }
 
@@ -33,17 +37,17 @@ struct Waiting {
     driver: bool,
 }
 
-/// Puts reports of the kernel's log and of NVML together.
+/// Pairs reports of the kernel log with events of NVML.
 ///
-/// A report waits `window` for its counterpart and is then told alone. Pairs are one to one, so
-/// that three lines and two events are three occurrences. A counterpart has the same address and
-/// code; an event that finds none takes any unconfirmed line of its device, because NVML tells the
-/// last code for all events that piled up: lines 31 and 43 with events 43 and 43 are two
-/// occurrences, not three. An event that no line answers to is told as NVML's alone: the kernel's
-/// log may have lost it.
+/// A report waits up to `window` for its counterpart and is then emitted alone. Pairs are one to
+/// one: three lines and two events are three occurrences. A counterpart has the same address and
+/// code. An event without one pairs with any unconfirmed line of its device, because NVML reports
+/// the last code for all events that piled up: lines 31 and 43 with events 43 and 43 are two
+/// occurrences. An event that pairs with no line is emitted alone, since the kernel log may have
+/// lost the line.
 ///
-/// Where only one source exists nothing waits. With NVML alone, occurrences that it piled up have
-/// the code of the last, and which it left out is not known.
+/// With only one source, nothing waits. With NVML alone, piled-up occurrences carry the last code,
+/// and the codes it overwrote stay unknown.
 #[derive(Debug)]
 pub struct Join {
     window: Duration,
@@ -58,27 +62,28 @@ struct State {
 }
 
 impl Join {
+    /// Reports within `window` of each other can be one occurrence.
     pub fn new(window: Duration) -> Self {
         Self { window, state: Mutex::default() }
     }
 
-    /// Whether the kernel's log is being read.
+    /// Sets whether the kernel log is being read.
     pub fn kernel_reads(&self, reads: bool) {
         self.state().kernel_reads = reads;
     }
 
-    /// Whether events of NVML are being waited for.
+    /// Sets whether NVML events are being received.
     pub fn driver_reads(&self, reads: bool) {
         self.state().driver_reads = reads;
     }
 
-    /// Takes a line of the kernel's log.
+    /// Adds a line of the kernel log.
     pub fn kernel(&self, occurrence: Occurrence, now: Instant) {
         let mut state = self.state();
         let counterpart = state.counterpart(&occurrence, |w| !w.kernel, now, self.window);
         let counterpart = counterpart.filter(|_| !occurrence.switch);
         match counterpart {
-            // What the kernel says is exact: its code, its time, its process.
+            // The kernel's code, time and process are exact.
             Some(at) => {
                 let waiting = &mut state.waiting[at];
                 waiting.occurrence =
@@ -89,7 +94,7 @@ impl Join {
         }
     }
 
-    /// Takes an event of NVML.
+    /// Adds an NVML event.
     pub fn driver(&self, occurrence: Occurrence, now: Instant) {
         let mut state = self.state();
         match state.counterpart(&occurrence, |w| !w.driver, now, self.window) {
@@ -98,19 +103,20 @@ impl Join {
         }
     }
 
-    /// Whether there is something to be told.
+    /// Whether an occurrence is ready to be emitted.
     pub fn is_due(&self, now: Instant) -> bool {
         let state = self.state();
-        state.waiting.front().is_some_and(|w| state.knows(w, now, self.window))
+        state.waiting.front().is_some_and(|w| state.is_complete(w, now, self.window))
     }
 
-    /// What is known enough to be told, each with who said so: `nvml`, `kmsg` or `nvml,kmsg`.
-    /// Oldest first, and nothing before what is older, so that one number of the kernel's records
-    /// says what was told. `all` at the end: nothing is waited for any more.
+    /// Takes the occurrences that are ready, oldest first, each with its evidence: `nvml`, `kmsg`
+    /// or `nvml,kmsg`. None overtakes an older one, so that a single kernel record number marks
+    /// what was emitted. `all` takes everything, at the end.
     pub fn due(&self, now: Instant, all: bool) -> Vec<(Occurrence, &'static str)> {
         let mut state = self.state();
-        let count = state.waiting.iter().take_while(|w| all || state.knows(w, now, self.window)).count();
-        let told = |w: Waiting| {
+        let count =
+            state.waiting.iter().take_while(|w| all || state.is_complete(w, now, self.window)).count();
+        let with_evidence = |w: Waiting| {
             let evidence = match (w.driver, w.kernel) {
                 (true, true) => "nvml,kmsg",
                 (true, false) => "nvml",
@@ -118,7 +124,7 @@ impl Join {
             };
             (w.occurrence, evidence)
         };
-        state.waiting.drain(..count).map(told).collect()
+        state.waiting.drain(..count).map(with_evidence).collect()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -127,8 +133,8 @@ impl Join {
 }
 
 impl State {
-    /// Whether nobody else will say more of it.
-    fn knows(&self, w: &Waiting, now: Instant, window: Duration) -> bool {
+    /// Whether no further report of it is expected.
+    fn is_complete(&self, w: &Waiting, now: Instant, window: Duration) -> bool {
         let alone = w.occurrence.switch || !(self.kernel_reads && self.driver_reads);
         alone || (w.kernel && w.driver) || now.saturating_duration_since(w.since) >= window
     }

@@ -1,4 +1,4 @@
-//! Reads the kernel's log as it grows.
+//! Follows the kernel log (`/dev/kmsg`) on a thread of its own.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,19 +17,19 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::line::{KernelReport, parse};
 
-/// A record of the kernel is at most this long; a longer line of a file is cut.
+/// Longest kernel record; a longer line of a file is cut.
 const LONGEST: usize = 8192;
 
-/// Whether the kernel's log can be read by this process: opens it and reads nothing.
+/// Whether this process can read the kernel log: opens it and reads nothing.
 ///
 /// # Errors
-/// What the kernel answers: EPERM or EACCES without CAP_SYSLOG or permission on the device, ENOENT
-/// where it is not mounted.
+/// The kernel's error: EPERM or EACCES without CAP_SYSLOG or permission on the device, ENOENT if it
+/// is not mounted.
 pub fn kernel_log_readable(path: &Path) -> io::Result<()> {
     open(path).map(|_| ())
 }
 
-/// The thread that reads. Dropping it ends it.
+/// The reading thread. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct KernelLog {
     stop: Option<UnixStream>,
@@ -38,19 +38,19 @@ pub(crate) struct KernelLog {
 }
 
 impl KernelLog {
-    /// Begins to read behind the record `after`, or with what comes from now on; each report goes
-    /// to `tell` with its time in ms since the epoch and its record's number.
+    /// Reads records after number `after`, or only new ones, and passes each report to `report`
+    /// with its time, ms since the epoch, and its record number.
     ///
     /// # Errors
     /// As [`kernel_log_readable`].
     pub(crate) fn start(
         path: &Path,
         after: Option<u64>,
-        tell: impl Fn(KernelReport, i64, Option<u64>) + Send + 'static,
+        report: impl Fn(KernelReport, i64, Option<u64>) + Send + 'static,
     ) -> io::Result<Self> {
         let mut file = open(path)?;
         if after.is_none() {
-            // A pipe has no end to go to: all that comes is new.
+            // A pipe cannot seek, and all it holds is new.
             file.seek(SeekFrom::End(0)).map(drop).or_else(|e| {
                 if e.raw_os_error() == Some(nix::errno::Errno::ESPIPE as i32) { Ok(()) } else { Err(e) }
             })?;
@@ -62,8 +62,8 @@ impl KernelLog {
             let mut take = |record: &str| {
                 let record = Record::of(record);
                 let is_old = record.seq.zip(after).is_some_and(|(seq, after)| seq <= after);
-                if !is_old && let Some(report) = parse(record.message) {
-                    tell(report, record.wall_ms(), record.seq);
+                if !is_old && let Some(found) = parse(record.message) {
+                    report(found, record.wall_ms(), record.seq);
                 }
             };
             while follower.wait(&stopped) {
@@ -76,7 +76,7 @@ impl KernelLog {
         Ok(Self { stop: Some(stop), thread: Some(thread), lost })
     }
 
-    /// Records that the kernel overwrote before they were read.
+    /// Number of records that the kernel overwrote before they were read.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -84,7 +84,7 @@ impl KernelLog {
 
 impl Drop for KernelLog {
     fn drop(&mut self) {
-        // The other end reads that nobody is there.
+        // Closing this end wakes the thread.
         drop(self.stop.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -100,15 +100,15 @@ fn open(path: &Path) -> io::Result<File> {
 
 struct Follower {
     file: File,
-    /// Begin of a line whose end has not come.
+    /// Start of an incomplete line.
     rest: Vec<u8>,
-    /// Number the next record must have.
+    /// Expected number of the next record.
     next: Option<u64>,
     lost: Arc<AtomicU64>,
 }
 
 impl Follower {
-    /// Waits until there is something to read; false when it is to stop.
+    /// Waits for data. Returns false when told to stop.
     fn wait(&self, stop: &UnixStream) -> bool {
         let mut both =
             [PollFd::new(stop.as_fd(), PollFlags::POLLIN), PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
@@ -117,8 +117,8 @@ impl Follower {
                 if both[0].revents().is_some_and(|seen| !seen.is_empty()) {
                     return false;
                 }
-                // A file at its end and a pipe without a writer are always ready: look again in a
-                // while.
+                // A file at its end and a pipe without a writer are always ready, so poll again
+                // after a while.
                 if self.at_end(both[1].revents()) {
                     !stops_within(stop, Duration::from_millis(100))
                 } else {
@@ -135,8 +135,8 @@ impl Follower {
         hung_up || self.file.metadata().is_ok_and(|m| m.is_file())
     }
 
-    /// Reads all there is. `/dev/kmsg` gives one record a read; a file or pipe as many lines as
-    /// fit.
+    /// Reads everything available. `/dev/kmsg` returns one record a read; a file or pipe as many
+    /// lines as fit.
     fn read(&mut self, take: &mut impl FnMut(&str)) -> io::Result<()> {
         let mut buffer = [0; LONGEST];
         loop {
@@ -145,7 +145,7 @@ impl Follower {
                 Ok(count) => count,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                // Records were overwritten; the next read begins with the oldest there is.
+                // Records were overwritten; the next read returns the oldest that is left.
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => continue,
                 Err(e) => return Err(e),
             };
@@ -162,7 +162,7 @@ impl Follower {
         }
     }
 
-    /// Numbers have no gaps but where records were lost.
+    /// Counts gaps in the numbering, which are lost records.
     fn count(&mut self, line: &str) {
         if let Some(seq) = Record::of(line).seq
             && let Some(expected) = self.next.replace(seq + 1)
@@ -172,7 +172,7 @@ impl Follower {
     }
 }
 
-/// Whether the other end of `stop` is closed within a time.
+/// Whether the other end of `stop` closes within a time.
 fn stops_within(stop: &UnixStream, time: Duration) -> bool {
     let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
     !matches!(poll(&mut [PollFd::new(stop.as_fd(), PollFlags::POLLIN)], timeout), Ok(0))
@@ -200,7 +200,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// When it was written by today's clock; now, where it does not say.
+    /// When it was written, by the current wall clock; now, if it does not say.
     fn wall_ms(&self) -> i64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
         let uptime = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);

@@ -1,18 +1,21 @@
-//! One line of the kernel's log.
+//! Parser of XID lines in the kernel log.
 
 use std::fmt;
 
-/// Where a device stands on PCI, as sysfs writes it: `0000:17:00.0`. The driver leaves the function
-/// out, and NVML writes eight digits of domain; all of them are the same address here.
+/// PCI address of a device, as sysfs writes it: `0000:17:00.0`. The driver omits the function and
+/// NVML writes eight digits of domain; all forms compare equal here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PciAddress {
+    /// PCI domain.
     pub domain: u32,
+    /// Bus.
     pub bus: u8,
+    /// Device on the bus.
     pub device: u8,
 }
 
 impl PciAddress {
-    /// Reads `0000:17:00`, `PCI:0000:17:00.0` or `00000000:17:00.0`.
+    /// Parses `0000:17:00`, `PCI:0000:17:00.0` or `00000000:17:00.0`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix("PCI:").unwrap_or(text);
         let mut parts = text.split(':');
@@ -35,25 +38,28 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// What a line says.
+/// An XID line, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelReport {
-    /// Whether it is of an NVSwitch (SXid), not of a GPU.
+    /// Whether it is an NVSwitch error (SXid), not a GPU error.
     pub switch: bool,
+    /// XID or SXid.
     pub code: u32,
+    /// Address of the device.
     pub pci: PciAddress,
     /// MIG GPU instance, where the driver names one (`GPU-I:05`).
     pub gpu_instance: Option<u32>,
+    /// Process id, if known.
     pub pid: Option<u32>,
-    /// Name of that process.
+    /// Name of the process.
     pub process: Option<String>,
     /// The rest of the line.
     pub text: String,
 }
 
-/// Reads the message of a line (without the kernel's prefix): `NVRM: Xid (PCI:0000:17:00): 79,
+/// Parses the message of a line (without the kernel's prefix): `NVRM: Xid (PCI:0000:17:00): 79,
 /// pid=1234, name=python, …`, the older form without `PCI:` and process, and `SXid` of NVSwitches.
-/// Anything else is `None`.
+/// `None` for anything else.
 pub fn parse(message: &str) -> Option<KernelReport> {
     let (switch, rest) = if let Some((_, rest)) = message.split_once("NVRM: Xid (") {
         (false, rest)
@@ -82,7 +88,7 @@ pub fn parse(message: &str) -> Option<KernelReport> {
     Some(KernelReport { switch, code, pci, gpu_instance, pid, process, text: text.trim_end().to_owned() })
 }
 
-/// `key=value, rest` taken apart.
+/// Splits `key=value, rest`.
 fn field<'a>(text: &'a str, key: &str) -> Option<(&'a str, &'a str)> {
     let text = text.strip_prefix(key)?;
     Some(text.split_once(',').map_or((text, ""), |(value, rest)| (value.trim(), rest.trim_start())))
@@ -92,30 +98,31 @@ fn field<'a>(text: &'a str, key: &str) -> Option<(&'a str, &'a str)> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> KernelReport {
+    fn report(line: &str) -> KernelReport {
         parse(line).unwrap_or_else(|| panic!("{line}"))
     }
 
     #[test]
     fn the_forms_there_are() {
-        let new = of("NVRM: Xid (PCI:0000:17:00): 79, pid=1234, name=python3, GPU has fallen off the bus.");
+        let new =
+            report("NVRM: Xid (PCI:0000:17:00): 79, pid=1234, name=python3, GPU has fallen off the bus.");
         assert_eq!((new.code, new.pid, new.process.as_deref()), (79, Some(1234), Some("python3")));
         assert_eq!((new.pci.to_string().as_str(), new.switch), ("0000:17:00.0", false));
         assert_eq!(new.text, "GPU has fallen off the bus.");
-        let old = of("NVRM: Xid (0000:03:00): 14, Channel 00000001");
+        let old = report("NVRM: Xid (0000:03:00): 14, Channel 00000001");
         assert_eq!((old.code, old.pid, old.text.as_str()), (14, None, "Channel 00000001"));
-        let unknown = of("NVRM: Xid (PCI:000a:c1:00): 45, pid='<unknown>', name=<unknown>, Ch 00000010");
+        let unknown = report("NVRM: Xid (PCI:000a:c1:00): 45, pid='<unknown>', name=<unknown>, Ch 00000010");
         assert_eq!((unknown.pid, unknown.process, unknown.pci.domain), (None, None, 10));
         let no_name =
-            of("NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping");
+            report("NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping");
         assert_eq!((no_name.pid, no_name.pci.device), (Some(1896), 0x1c));
         assert_eq!(no_name.text, "Row Remapper: New row marked for remapping");
-        let mig = of("NVRM: Xid (PCI:0000:4f:00 GPU-I:0d): 13, pid=7, name=a b, Graphics Exception");
+        let mig = report("NVRM: Xid (PCI:0000:4f:00 GPU-I:0d): 13, pid=7, name=a b, Graphics Exception");
         assert_eq!((mig.gpu_instance, mig.process.as_deref()), (Some(13), Some("a b")));
-        let bare = of("[ 12.5] NVRM: Xid (PCI:0000:17:00): 62");
+        let bare = report("[ 12.5] NVRM: Xid (PCI:0000:17:00): 62");
         assert_eq!((bare.code, bare.text.as_str()), (62, ""));
         let switch =
-            of("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore");
+            report("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore");
         assert_eq!((switch.switch, switch.code), (true, 28006));
         assert_eq!(switch.text, "Non-fatal, Link 46 MC TS crumbstore");
     }

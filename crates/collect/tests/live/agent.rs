@@ -1,4 +1,4 @@
-//! One agent: what it is told is in the log once and in order, whatever the log does meanwhile.
+//! One agent: everything it gets is in the log once and in order, whatever the log does meanwhile.
 
 use std::fs;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn readings_and_events_reach_the_log() {
 }
 
 #[test]
-fn what_is_no_event_becomes_a_dead_letter() {
+fn an_invalid_event_becomes_a_dead_letter() {
     let (dir, log) = (tempfile::tempdir().unwrap(), Log::embedded());
     let agent = start(options(dir.path()), &log);
     let mut wrong = numbered(1);
@@ -71,10 +71,9 @@ fn what_is_no_event_becomes_a_dead_letter() {
     assert_eq!(numbers(&events), [2]);
 }
 
-/// The log fails before and after it has taken an append in, and the agent ends and starts in
-/// between.
+/// Appends fail before and after they reach the log, and the agent restarts in between.
 #[test]
-fn mishaps_and_restarts_lose_and_double_nothing() {
+fn failures_and_restarts_lose_and_duplicate_nothing() {
     let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(u64::from(std::process::id()));
     println!("TIDEGATE_SEED={seed}");
@@ -126,7 +125,7 @@ fn the_spool_drains_in_order_when_the_log_is_back() {
 }
 
 #[test]
-fn at_the_limit_the_oldest_are_dropped_and_the_log_hears_how_many() {
+fn at_the_limit_the_oldest_are_dropped_and_the_loss_is_reported() {
     let (dir, log) = (tempfile::tempdir().unwrap(), Log::embedded());
     log.go_away(true);
     let spool = SpoolOptions { dir: dir.path().into(), limit_bytes: 4 << 20, take_over: false };
@@ -154,7 +153,7 @@ fn at_the_limit_the_oldest_are_dropped_and_the_log_hears_how_many() {
     );
 }
 
-/// A clock that a test sets; it stands still otherwise.
+/// A clock that only the test advances.
 #[derive(Default)]
 struct SetClock {
     wall_ms: AtomicI64,
@@ -179,7 +178,7 @@ impl Clock for SetClock {
 }
 
 #[test]
-fn a_clock_that_jumps_back_an_hour_is_told_and_mixes_nothing() {
+fn a_clock_that_jumps_back_an_hour_is_reported_and_mixes_nothing() {
     const BEGIN_MS: i64 = 1_800_000_000_000;
     const HOUR_MS: i64 = 3_600_000;
     let (dir, log) = (tempfile::tempdir().unwrap(), Log::embedded());
@@ -210,7 +209,7 @@ fn a_clock_that_jumps_back_an_hour_is_told_and_mixes_nothing() {
 }
 
 #[test]
-fn a_clock_that_differs_from_the_logs_is_told_and_so_is_its_end() {
+fn clock_skew_is_reported_from_its_start_to_its_end() {
     let (dir, log) = (tempfile::tempdir().unwrap(), Log::embedded());
     let compare_clocks = Duration::from_millis(1);
     let agent = start(AgentOptions { compare_clocks, ..options(dir.path()) }, &log);
@@ -221,7 +220,7 @@ fn a_clock_that_differs_from_the_logs_is_told_and_so_is_its_end() {
         agent.sink().event(numbered(number as u64));
         asked += 1;
         wait_until("the clocks were compared", || trouble.clocks_asked.load(Ordering::SeqCst) >= asked);
-        // What it tells of the clock is delivered too, after which the clocks are compared again.
+        // Its clock event is delivered too, after which the clocks are compared again.
         agent.store().unwrap();
         wait_until("all was delivered", || agent.is_drained());
         asked = trouble.clocks_asked.load(Ordering::SeqCst);
@@ -237,7 +236,7 @@ fn a_clock_that_differs_from_the_logs_is_told_and_so_is_its_end() {
 
 /// A log that was replaced by an empty one knows fewer numbers than the agent.
 #[test]
-fn another_log_in_the_place_of_the_old_one_is_gone_on_with() {
+fn delivery_continues_with_a_replaced_log() {
     let (dir, old, new) = (tempfile::tempdir().unwrap(), Log::embedded(), Log::embedded());
     let agent = start(options(dir.path()), &old);
     (0..5).for_each(|number| agent.sink().event(numbered(number)));
@@ -283,9 +282,9 @@ fn a_broker_that_dies_and_comes_back_gets_everything_in_order() {
     assert_eq!(check_numbers(&*log.log, 0).len() as u64, told);
 }
 
-/// Beside the outlet, in the log itself: what time the broker says it is.
+/// Without a sink, from the log itself: the broker's time.
 #[test]
-fn a_broker_says_what_time_it_is() {
+fn a_broker_has_a_clock() {
     let Some(servers) = broker::shared() else { return };
     let log = KafkaLog::open(broker::options(&servers)).unwrap();
     for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! Two agents under one name: the older one is refused, says so and stops, and nothing of the two
-//! is mixed.
+//! Two agents under one name: the older one is refused, reports it and stops, and their records
+//! never mix.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn delivered(agent: &Agent) {
     wait_until("all is delivered", || agent.is_drained());
 }
 
-/// Ends the refused agent and gives what it advises.
+/// Ends the refused agent and returns its advice.
 fn refused(agent: Agent) -> String {
     wait_until("it is refused", || agent.ended().is_some());
     let End::Conflict(advice) = agent.wait() else { panic!("it was not refused") };
@@ -59,8 +59,7 @@ fn two_agents(log: &Log) {
     assert!(source.starts_with("agent/n1/conflict/"), "{source}");
     assert!(conflict.description.unwrap().contains("was refused") && conflict.boot_id.is_some());
 
-    // Again without a word it is refused again; taking over, it delivers what it has, and the other
-    // one is refused.
+    // Restarted, it is refused again. With a takeover it delivers, and the other one is refused.
     let older = start(options(one.path()), log);
     refused(older);
     let spool = SpoolOptions { take_over: true, ..options(one.path()).spool };
@@ -94,8 +93,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The disk of a node was cloned with what waited on it: what was there counts once, what came
-/// later is told apart.
+/// The disk of a node was cloned with its spool: spooled records count once, later ones are
+/// separate.
 #[test]
 fn a_cloned_spool_is_another_agent() {
     let (log, one, clone) = (Log::embedded(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -116,16 +115,16 @@ fn a_cloned_spool_is_another_agent() {
     let events: Vec<Event> = events(&*log.log).into_values().flatten().collect();
     let mut seen = numbers(&events);
     seen.sort_unstable();
-    // The first one may have got its last two in before the second one came.
+    // The first may have delivered its last two before the second came.
     seen.retain(|number| ![6, 7].contains(number));
     assert_eq!(seen, [0, 1, 2, 3, 4, 5, 60, 61]);
     assert_eq!(node_events(&events, NodeEventKind::CollectorConflict).len(), 1);
 }
 
-/// A machine that was cloned while it ran has the same boot and the same files: only the log can
-/// tell.
+/// A machine cloned while running has the same boot id and files: only the log can tell the two
+/// apart.
 #[test]
-fn numbers_that_somebody_else_has_used_are_noticed() {
+fn numbers_used_by_another_agent_are_noticed() {
     let (dir, log) = (tempfile::tempdir().unwrap(), Log::embedded());
     let agent = start(options(dir.path()), &log);
     tell(&agent, 0..2);

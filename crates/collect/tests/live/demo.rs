@@ -48,7 +48,7 @@ fn a_day_is_plausible() {
             readings.iter().filter(within).fold((0, 0), |(s, c), r| (s + is(r, Metric::SmActive), c + 1));
         sum / count
     };
-    // Over many days the nights are quieter; over one it is chance, so only the whole is tested
+    // Nights are quieter only over many days; over one it is chance, so only the whole is tested
     // here.
     assert!((200_000..800_000).contains(&mean(0..24)), "{}", mean(0..24));
     for gpu in 0..8 {

@@ -1,4 +1,4 @@
-//! Memory of what listens and asks while nothing happens.
+//! Memory of the idle receiver and pollers.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -8,18 +8,17 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
-use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
+use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 
 use crate::support::{Recorder, wait_until};
 
 const FOLDER: &str = "TIDEGATE_TEST_FOLDER";
-/// What all of it may add to a process beside its code, KiB. The agent as a whole must stay under
+/// Memory that all of them may add to a process beside code, KiB. The whole agent must stay under
 /// 20 MiB.
 const LIMIT_KIB: u64 = 3 << 10;
 
-/// Says its own resident memory before and with the inlet, the kubelet's client and the dcgm
-/// source.
+/// Prints its resident memory before and with the receiver, the kubelet client and the dcgm source.
 #[test]
 #[ignore = "started by the other test"]
 fn idle_process() {
@@ -27,12 +26,13 @@ fn idle_process() {
     let folder = Path::new(&folder);
     println!("before {}", resident_kib());
     let told = Recorder::new();
-    let mut options = InletOptions::new("n1");
+    let mut options = ReceiverOptions::new("n1");
     options.socket = Some(folder.join("agent.sock"));
     options.tcp = Some("127.0.0.1:0".parse().unwrap());
     let sink = Arc::clone(&told) as _;
-    let _inlet =
-        Inlet::start(options, InletParts { sink, holds: None, status: Arc::new(|| json!({})) }).unwrap();
+    let _receiver =
+        Receiver::start(options, ReceiverParts { sink, holds: None, status: Arc::new(|| json!({})) })
+            .unwrap();
     let tracker = Arc::new(Tracker::new("n1", folder.join("pods.json"), Arc::clone(&told) as _).unwrap());
     let every = Duration::from_millis(50);
     let kube = KubeWatch::start(
@@ -48,7 +48,7 @@ fn idle_process() {
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// Resident memory and what of it is not code, KiB.
+/// Resident memory and its part that is not code, KiB.
 fn resident_kib() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let of = |name: &str| {
@@ -59,7 +59,7 @@ fn resident_kib() -> String {
 }
 
 #[test]
-fn what_listens_is_small() {
+fn idle_receivers_and_pollers_are_small() {
     let folder = tempfile::tempdir().unwrap();
     let _kubelet = crate::kube::serve_one_pod(&folder.path().join("kubelet.sock"));
     let mut child = Command::new(std::env::current_exe().unwrap())

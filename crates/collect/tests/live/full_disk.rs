@@ -1,7 +1,7 @@
-//! The disk of the spool is full: that is said, with what to do, and the agent goes on sending.
+//! A full spool disk is reported with advice, and the agent keeps sending.
 //!
-//! The disk is a small memory file system in a namespace of its own; where the user may not mount,
-//! the test is skipped.
+//! The disk is a small memory file system in its own namespace. Where the user may not mount, the
+//! test is skipped.
 
 use std::env;
 use std::fs;
@@ -14,10 +14,10 @@ use tidegate_testing::needs;
 use crate::kit::*;
 
 const DIR: &str = "TIDEGATE_FULL_SPOOL";
-const NAME: &str = "full_disk::a_full_disk_is_told_and_sending_goes_on";
+const NAME: &str = "full_disk::a_full_disk_is_reported_and_sending_continues";
 
 #[test]
-fn a_full_disk_is_told_and_sending_goes_on() {
+fn a_full_disk_is_reported_and_sending_continues() {
     if let Ok(dir) = env::var(DIR) {
         return on_a_small_disk(Path::new(&dir));
     }
@@ -44,7 +44,7 @@ fn on_a_small_disk(dir: &Path) {
     agent.store().unwrap();
     wait_until("all is delivered", || agent.stats().delivered == 5);
 
-    // Fills what is left to the last byte; the write that fails has written what fitted.
+    // Fills the disk to the last byte; the failing write writes what fits.
     fs::write(&ballast, vec![0; 4 << 20]).unwrap_err();
     for number in 5..40 {
         agent.sink().event(numbered(number));
@@ -54,7 +54,7 @@ fn on_a_small_disk(dir: &Path) {
     assert!(refused.contains("free some space") && refused.contains("spool"), "{refused}");
     wait_until("what the disk does not take is delivered", || agent.stats().delivered == 75);
 
-    // While the log is away too, a little waits in memory, and beyond it the oldest is dropped.
+    // While the log is away too, a little waits in memory; beyond that the oldest is dropped.
     log.go_away(true);
     for number in 40..440 {
         agent.sink().event(step(number, 20_000));

@@ -1,8 +1,7 @@
-//! An agent's process is killed at random instants: all that it stored is in the log, once and in
-//! order.
+//! An agent is killed at random instants: everything it stored is in the log, once and in order.
 //!
-//! `TIDEGATE_CRASH_RUNS` sets the number of kills, `TIDEGATE_CRASH_SEED` repeats a failed run's
-//! instants.
+//! `TIDEGATE_CRASH_RUNS` sets the number of kills; `TIDEGATE_CRASH_SEED` repeats the instants of a
+//! failed run.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_collect::agent::{Agent, Connect};
-use tidegate_collect::outlet::{LogOutlet, Outlet};
+use tidegate_collect::log_sink::{DirectLogSink, LogSink};
 use tidegate_log::{DataDir, EmbeddedLog, EventLog, KafkaLog, KafkaOptions};
 
 use crate::broker;
@@ -23,24 +22,25 @@ const SPOOL: &str = "TIDEGATE_LIVE_SPOOL";
 const LOG: &str = "TIDEGATE_LIVE_LOG";
 const FIRST: &str = "TIDEGATE_LIVE_FIRST";
 
-/// The process that is killed.
+/// The process to kill.
 #[test]
 #[ignore = "started by the other tests"]
 fn child() {
     let (spool, log) = (env::var(SPOOL).unwrap(), env::var(LOG).unwrap());
     let first: u64 = env::var(FIRST).unwrap().parse().unwrap();
-    let connect: Connect = match log.strip_prefix("kafka://") {
-        Some(_) => {
-            let options = kafka(&log);
-            Box::new(move || {
-                let log = KafkaLog::open(options.clone())?;
-                Ok(Box::new(LogOutlet::new(Arc::new(log), 3)) as Box<dyn Outlet>)
-            })
-        }
-        None => {
-            Box::new(move || Ok(Box::new(LogOutlet::of_folder(DataDir::open(&log)?)?) as Box<dyn Outlet>))
-        }
-    };
+    let connect: Connect =
+        match log.strip_prefix("kafka://") {
+            Some(_) => {
+                let options = kafka(&log);
+                Box::new(move || {
+                    let log = KafkaLog::open(options.clone())?;
+                    Ok(Box::new(DirectLogSink::new(Arc::new(log), 3)) as Box<dyn LogSink>)
+                })
+            }
+            None => Box::new(move || {
+                Ok(Box::new(DirectLogSink::of_folder(DataDir::open(&log)?)?) as Box<dyn LogSink>)
+            }),
+        };
     let agent = Agent::start(options(Path::new(&spool)), connect).unwrap();
     agent.started(None);
     thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn kafka(url: &str) -> KafkaOptions {
     options
 }
 
-/// Runs the process and kills it; gives the number before which all is stored.
+/// Runs the process and kills it. Returns the number before which everything is stored.
 fn run_and_kill(spool: &Path, log: &str, first: u64, life: Duration) -> u64 {
     let mut command = this_test("kills::child");
     let child = command.arg("--ignored").env(SPOOL, spool).env(LOG, log).env(FIRST, first.to_string());
@@ -93,7 +93,7 @@ fn run_and_kill(spool: &Path, log: &str, first: u64, life: Duration) -> u64 {
     reader.join().unwrap().unwrap_or(first)
 }
 
-/// Kills processes in turn, lets one finish, and looks at the log.
+/// Kills processes in turn, lets one finish, and checks the log.
 fn kill_again_and_again(
     runs: usize,
     log: &str,
@@ -105,8 +105,7 @@ fn kill_again_and_again(
     println!("TIDEGATE_CRASH_SEED={seed}");
     let mut random = Random::new(seed);
     let spool = tempfile::tempdir().unwrap();
-    // Numbers of different runs are apart, so that one that was told and not stored is told from
-    // one that was.
+    // Runs use separate ranges of numbers, to tell stored events from unstored ones.
     let mut stored = Vec::new();
     for run in 0..number("TIDEGATE_CRASH_RUNS").map_or(runs, |runs| runs as usize) as u64 {
         let life = Duration::from_millis(150 + random.below([400, 2_500][run as usize % 2]));
@@ -129,15 +128,16 @@ fn kill_again_and_again(
 }
 
 #[test]
-fn killed_agents_lose_and_double_nothing() {
+fn killed_agents_lose_and_duplicate_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("data");
     let open =
         || Arc::new(EmbeddedLog::open(folder.join("log"), Default::default()).unwrap()) as Arc<dyn EventLog>;
     let finish = |spool: &Path| {
         let folder = folder.clone();
-        let connect: Connect =
-            Box::new(move || Ok(Box::new(LogOutlet::of_folder(DataDir::open(&folder)?)?) as Box<dyn Outlet>));
+        let connect: Connect = Box::new(move || {
+            Ok(Box::new(DirectLogSink::of_folder(DataDir::open(&folder)?)?) as Box<dyn LogSink>)
+        });
         let agent = Agent::start(options(spool), connect).unwrap();
         assert!(agent.stop(PATIENCE, "the end"));
         drop(agent);
@@ -146,7 +146,7 @@ fn killed_agents_lose_and_double_nothing() {
 }
 
 #[test]
-fn agents_killed_while_they_append_to_kafka_lose_and_double_nothing() {
+fn agents_killed_while_appending_to_kafka_lose_and_duplicate_nothing() {
     let Some(servers) = broker::shared() else { return };
     let url = broker::options(&servers).url.to_string();
     let open = || Arc::new(KafkaLog::open(kafka(&url)).unwrap()) as Arc<dyn EventLog>;
@@ -154,7 +154,7 @@ fn agents_killed_while_they_append_to_kafka_lose_and_double_nothing() {
         let options_of_log = kafka(&url);
         let connect: Connect = Box::new(move || {
             let log = KafkaLog::open(options_of_log.clone())?;
-            Ok(Box::new(LogOutlet::new(Arc::new(log), 3)) as Box<dyn Outlet>)
+            Ok(Box::new(DirectLogSink::new(Arc::new(log), 3)) as Box<dyn LogSink>)
         });
         assert!(Agent::start(options(spool), connect).unwrap().stop(PATIENCE, "the end"));
     };

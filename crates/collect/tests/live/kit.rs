@@ -1,4 +1,4 @@
-//! Agents, logs, and what must hold of every log that agents wrote to.
+//! Agents and logs for tests, and invariants of every log that agents wrote.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidegate_collect::agent::spool::{SpoolError, SpoolOptions};
 use tidegate_collect::agent::{Agent, AgentOptions, Clock, Connect, SystemClock};
-use tidegate_collect::outlet::{LogOutlet, Outlet};
+use tidegate_collect::log_sink::{DirectLogSink, LogSink};
 use tidegate_collect::{Device, Metric, Reading, Value};
 use tidegate_events::v1::{Envelope, GpuSampleBatch, NodeEvent, NodeEventKind};
 use tidegate_events::{Event, v1};
@@ -18,10 +18,10 @@ use tidegate_log::{
     Appended, Batch, EmbeddedLog, EventLog, LogClock, LogError, TopicPartition, partition_for,
 };
 
-/// No condition takes as long, however loaded the machine is.
+/// Longer than any condition takes on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -39,7 +39,7 @@ pub fn options(spool: &Path) -> AgentOptions {
     }
 }
 
-/// A log of this process, as agents reach it.
+/// A log in this process, as agents reach it.
 #[derive(Clone)]
 pub struct Log {
     pub log: Arc<dyn EventLog>,
@@ -48,10 +48,10 @@ pub struct Log {
     _dir: Option<Arc<TempDir>>,
 }
 
-/// What befalls appends, and how the log's clock stands to ours.
+/// Failures of appends, and the skew of the log's clock.
 #[derive(Default)]
 pub struct Trouble {
-    /// For the next calls, the last one first; then everything goes well.
+    /// Failures of the next calls, last one first; then everything works.
     pub ahead: Mutex<Vec<Mishap>>,
     pub is_away: std::sync::atomic::AtomicBool,
     pub clock_ahead_ms: AtomicI64,
@@ -63,7 +63,7 @@ pub enum Mishap {
     None,
     /// The append does not reach the log.
     Unreached,
-    /// It does, and its answer does not come back.
+    /// The append reaches the log, and its answer is lost.
     Unanswered,
 }
 
@@ -80,7 +80,7 @@ impl Log {
 
     pub fn connect(&self) -> Connect {
         let this = self.clone();
-        Box::new(move || Ok(Box::new(this.clone()) as Box<dyn Outlet>))
+        Box::new(move || Ok(Box::new(this.clone()) as Box<dyn LogSink>))
     }
 
     pub fn go_away(&self, is_away: bool) {
@@ -96,9 +96,9 @@ impl Log {
     }
 }
 
-impl Outlet for Log {
+impl LogSink for Log {
     fn partitions(&self, topic: &str) -> Result<u32, LogError> {
-        LogOutlet::new(self.log.clone(), self.partitions).partitions(topic)
+        DirectLogSink::new(self.log.clone(), self.partitions).partitions(topic)
     }
 
     fn append(&self, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError> {
@@ -117,7 +117,7 @@ impl Outlet for Log {
     }
 }
 
-/// The events of a log, by partition in their order, each where its key belongs.
+/// Events of a log by partition, in order; checks that keys are in their partitions.
 pub fn events(log: &dyn EventLog) -> BTreeMap<TopicPartition, Vec<Event>> {
     let mut found = BTreeMap::new();
     for (topic, config) in log.topics().unwrap() {
@@ -136,8 +136,8 @@ pub fn events(log: &dyn EventLog) -> BTreeMap<TopicPartition, Vec<Event>> {
     found
 }
 
-/// Checks that each life of each source has its numbers from 0 on, once, growing in each partition;
-/// but for `gaps` of them. Gives all events in the order of their numbers.
+/// Checks that each life of each source is numbered from 0, once, increasing in each partition,
+/// except for `gaps`. Returns all events in numeric order.
 pub fn check_numbers(log: &dyn EventLog, gaps: u64) -> Vec<Event> {
     let mut lives: BTreeMap<(String, u64), BTreeMap<u64, Event>> = BTreeMap::new();
     for (at, events) in events(log) {
@@ -182,13 +182,13 @@ pub fn numbered(number: u64) -> Event {
     })
 }
 
-/// The numbers of such events, in the order of the log.
+/// Numbers of such events, in log order.
 pub fn numbers(events: &[Event]) -> Vec<u64> {
     let numbered = node_events(events, NodeEventKind::DeviceEvent);
     numbered.into_iter().filter_map(|event| event.count).collect()
 }
 
-/// A large event that is kept in another topic.
+/// A large event of another topic.
 pub fn step(number: u64, bytes: usize) -> Event {
     Event::Step(v1::StepReport {
         envelope: Some(Envelope { event_time_ms: number as i64 + 1, ..Default::default() }),
@@ -205,7 +205,7 @@ pub fn devices() -> Vec<Arc<Device>> {
     (0..8).map(|index| Arc::new(device(index))).collect()
 }
 
-/// What a device says at a tick: a value that the tick can be told from.
+/// A reading whose value identifies its tick.
 pub fn reading(device: &Arc<Device>, tick_ms: i64) -> Reading {
     let mut reading = Reading::new(device.clone(), tick_ms);
     for metric in Metric::ALL.iter().take(40) {
@@ -219,8 +219,8 @@ pub fn start(options: AgentOptions, log: &Log) -> Agent {
     start_with(options, || log.connect())
 }
 
-/// The same on any way to a log; waits for one before to let go of the spool, as it does when its
-/// last attempt is over.
+/// The same with any log sink. Waits for an earlier agent to release the spool, as it does after
+/// its last attempt.
 pub fn start_with(options: AgentOptions, connect: impl Fn() -> Connect) -> Agent {
     let began = Instant::now();
     loop {
@@ -234,14 +234,14 @@ pub fn start_with(options: AgentOptions, connect: impl Fn() -> Connect) -> Agent
     }
 }
 
-/// This test program, to run one test of it.
+/// Runs one test of this test program.
 pub fn this_test(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
     command
 }
 
-/// Numbers that are as good as random, the same for a seed.
+/// Deterministic pseudo-random numbers.
 pub struct Random(u64);
 
 impl Random {

@@ -1,4 +1,5 @@
-//! The kubelet's pod-resources API, served by the code that the same file generates.
+//! The Kubernetes source against a stand-in kubelet, whose pod-resources API is generated from the
+//! same file.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -21,14 +22,14 @@ mod v1 {
 
 use v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 
-/// What the stand-in kubelet answers.
+/// Answers of the stand-in kubelet.
 #[derive(Default)]
 struct Node {
     pods: Vec<v1::PodResources>,
     devices: Vec<v1::ContainerDevices>,
-    /// Questions are not answered.
+    /// Whether polls hang.
     hangs: bool,
-    /// Questions that were asked.
+    /// Number of polls.
     asked: u64,
 }
 
@@ -69,7 +70,7 @@ impl PodResourcesLister for Kubelet {
 }
 
 impl Kubelet {
-    /// Serves on a new socket, as a kubelet that starts does. Ends with the runtime.
+    /// Serves on a new socket, as a starting kubelet does. Ends with the runtime.
     fn serve(&self, socket: &Path) -> Runtime {
         std::fs::remove_file(socket).ok();
         let runtime =
@@ -88,8 +89,8 @@ impl Kubelet {
         self.0.lock().unwrap().pods = pods;
     }
 
-    /// Waits until it was asked twice more: the first of the two answers may have been under way.
-    fn wait_for_questions(&self) {
+    /// Waits for two more polls: the first answer may have been in progress.
+    fn wait_for_polls(&self) {
         let before = self.0.lock().unwrap().asked;
         crate::support::wait_until("the kubelet is asked", || self.0.lock().unwrap().asked >= before + 2);
     }
@@ -117,7 +118,7 @@ fn setup() -> Setup {
     setup_in(tempfile::tempdir().unwrap())
 }
 
-/// In a folder where an agent may have been before.
+/// In a folder that an earlier agent may have used.
 fn setup_in(folder: TempDir) -> Setup {
     let told = Recorder::new();
     let tracker = Tracker::new("n1", folder.path().join("pods.json"), Arc::clone(&told) as _);
@@ -136,7 +137,7 @@ impl Setup {
         KubeWatch::start(options, Arc::clone(&self.tracker) as _).unwrap()
     }
 
-    /// Waits for so many events of jobs, and gives them.
+    /// Waits for this many job events and returns them.
     fn events(&self, count: usize) -> Vec<events::JobEvent> {
         self.told.wait("holds", |told| {
             let jobs: Vec<_> = told
@@ -153,7 +154,7 @@ impl Setup {
 }
 
 #[test]
-fn pods_hold_devices_and_let_them_go() {
+fn pods_hold_and_release_devices() {
     let setup = setup();
     let _kubelet = setup.kubelet.serve(&setup.socket);
     setup.kubelet.set(vec![
@@ -179,7 +180,7 @@ fn pods_hold_devices_and_let_them_go() {
         [("ml/a", Some("GPU-0"), None), ("ml/a", Some("GPU-1"), None), ("ml/b", None, Some("MIG-5"))];
     assert_eq!(devices, expected);
 
-    // One pod goes, another takes its devices; what stays is not told again.
+    // One pod ends and another gets its devices; unchanged holds are not repeated.
     setup
         .kubelet
         .set(vec![pod("d", "nvidia.com/gpu", &["GPU-0"]), pod("b", "nvidia.com/mig-1g.10gb", &["MIG-5"])]);
@@ -210,7 +211,7 @@ fn shared_devices_are_estimates() {
     setup.kubelet.set(vec![
         pod("a", "nvidia.com/gpu.shared", &["GPU-0::3"]),
         pod("b", "nvidia.com/gpu.shared", &["GPU-0::0", "GPU-0::1"]),
-        // Nobody said how many replicas this one has.
+        // The number of replicas of this one is unknown.
         pod("c", "nvidia.com/mig-2g.20gb.shared", &["MIG-7::1"]),
     ]);
     let _watch = setup.watch(Duration::ZERO);
@@ -222,7 +223,7 @@ fn shared_devices_are_estimates() {
 }
 
 #[test]
-fn what_names_no_uuid_is_unknown_and_garbage_does_no_harm() {
+fn devices_without_uuid_are_unknown_and_garbage_is_harmless() {
     let setup = setup();
     let _kubelet = setup.kubelet.serve(&setup.socket);
     let claim = |driver: &str, device: &str| v1::ClaimResource {
@@ -255,7 +256,7 @@ fn what_names_no_uuid_is_unknown_and_garbage_does_no_harm() {
     ]);
     let _watch = setup.watch(Duration::ZERO);
     let held = setup.events(3);
-    setup.kubelet.wait_for_questions();
+    setup.kubelet.wait_for_polls();
     assert_eq!(setup.events(3).len(), 3);
     let of = |job: &str| held.iter().find(|event| event.job_id == job).unwrap();
     let dra = of("ml/dra");
@@ -273,7 +274,7 @@ fn what_names_no_uuid_is_unknown_and_garbage_does_no_harm() {
 }
 
 #[test]
-fn a_kubelet_that_is_away_or_hangs_ends_no_hold() {
+fn a_kubelet_that_is_down_or_hangs_ends_no_hold() {
     let setup = setup();
     let watch = setup.watch(Duration::from_secs(3_600));
     crate::support::wait_until("a failure is counted", || watch.status().failures > 0);
@@ -285,14 +286,14 @@ fn a_kubelet_that_is_away_or_hangs_ends_no_hold() {
     let first = setup.kubelet.serve(&setup.socket);
     setup.kubelet.set(vec![pod("a", "nvidia.com/gpu", &["GPU-0"])]);
     assert_eq!(setup.events(1).len(), 1);
-    // It goes, comes back on a new socket and does not know its pods yet.
+    // It restarts on a new socket and does not know its pods yet.
     first.shutdown_background();
     crate::support::wait_until("it is missed", || !watch.status().answering);
     setup.kubelet.set(Vec::new());
     let second = setup.kubelet.serve(&setup.socket);
-    setup.kubelet.wait_for_questions();
+    setup.kubelet.wait_for_polls();
     assert_eq!(setup.events(1).len(), 1, "a kubelet that has just come back ends no hold");
-    // What is new counts at once.
+    // New holds count at once.
     setup.kubelet.set(vec![pod("b", "nvidia.com/gpu", &["GPU-1"])]);
     assert_eq!(setup.events(2)[1].job_id, "ml/b");
 
@@ -304,7 +305,7 @@ fn a_kubelet_that_is_away_or_hangs_ends_no_hold() {
     assert_eq!(setup.events(2).len(), 2);
     drop(second);
 
-    // Something that does not speak gRPC.
+    // A server that does not speak gRPC.
     std::fs::remove_file(&setup.socket).unwrap();
     let nonsense = std::os::unix::net::UnixListener::bind(&setup.socket).unwrap();
     std::thread::spawn(move || {
@@ -317,7 +318,7 @@ fn a_kubelet_that_is_away_or_hangs_ends_no_hold() {
 }
 
 #[test]
-fn an_agent_that_starts_again_goes_on_with_its_holds() {
+fn a_restarted_agent_continues_its_holds() {
     let before = setup();
     let kubelet = before.kubelet.serve(&before.socket);
     before.kubelet.set(vec![pod("a", "nvidia.com/gpu", &["GPU-0"]), pod("b", "nvidia.com/gpu", &["GPU-1"])]);
@@ -333,7 +334,7 @@ fn an_agent_that_starts_again_goes_on_with_its_holds() {
         (events[0].kind(), &events[0].hold_id),
         (events::JobEventKind::DeviceReleased, &held[0].hold_id)
     );
-    before.kubelet.wait_for_questions();
+    before.kubelet.wait_for_polls();
     assert_eq!(after.events(1).len(), 1, "what is still held is not told again");
     drop(kubelet);
 }

@@ -1,4 +1,4 @@
-//! Records what a source tells, and waits for it.
+//! A sink that records what a source emits, and waits for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
@@ -8,7 +8,7 @@ use tidegate_collect::{Metric, Reading, Sink, Value};
 use tidegate_events::Event;
 use tidegate_events::v1::{NodeEvent, NodeEventKind};
 
-/// Nothing that is waited for takes longer, on however loaded a machine.
+/// Longer than any wait on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub struct Recorded {
 
 #[derive(Default, Clone)]
 pub struct Told {
-    /// With the time it arrived, ms since the epoch.
+    /// With its arrival time, ms since the epoch.
     pub readings: Vec<(Reading, i64)>,
     pub events: Vec<NodeEvent>,
 }
@@ -39,7 +39,7 @@ impl Sink for Recorded {
 }
 
 impl Recorded {
-    /// Waits until what was told satisfies a condition, and returns it.
+    /// Waits until the record satisfies a condition, and returns it.
     #[track_caller]
     pub fn until(&self, what: &str, holds: impl Fn(&Told) -> bool) -> Told {
         let mut told = self.told.lock().unwrap();
@@ -58,7 +58,7 @@ impl Recorded {
 }
 
 impl Told {
-    /// Readings of a device by its number, instances apart, in order of arrival.
+    /// Readings of a GPU (not its instances) by number, in order of arrival.
     pub fn of(&self, index: u32) -> Vec<&(Reading, i64)> {
         self.readings.iter().filter(|(r, _)| r.device.index == index && r.device.mig_uuid.is_none()).collect()
     }
@@ -71,7 +71,7 @@ impl Told {
         self.of(index).last().is_some_and(|(r, _)| r.get(metric) == value)
     }
 
-    /// Every device has one reading at each tick, from its first to its last.
+    /// Checks that every device has one reading at each tick, from its first to its last.
     #[track_caller]
     pub fn each_tick_once(&self, devices: u32, interval_ms: i64) {
         for index in 0..devices {
@@ -82,8 +82,7 @@ impl Told {
             }
             assert!(ticks.values().all(|count| *count == 1), "device {index}: {ticks:?}");
         }
-        // Which ticks there are is the same for all: none has one that another lacks, within the
-        // time all were read.
+        // All devices have the same ticks while all were read.
         let span = |index| {
             let all: Vec<_> = self.of(index).iter().map(|(r, _)| r.tick_ms).collect();
             (all.iter().copied().min().unwrap(), all.iter().copied().max().unwrap(), all)

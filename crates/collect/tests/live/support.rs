@@ -1,4 +1,4 @@
-//! What the tests of live sources share.
+//! Shared by the tests of live sources.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tidegate_collect::{Reading, Sink};
 use tidegate_events::{Event, v1};
 
-/// Long enough for a machine that does much else.
+/// Long enough for a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Keeps what sources tell.
+/// Records what sources emit.
 #[derive(Default)]
 pub struct Recorder {
     told: Mutex<Told>,
@@ -27,7 +27,7 @@ impl Recorder {
         Arc::default()
     }
 
-    /// Waits until what was told satisfies the condition; gives what `pick` takes from it.
+    /// Waits until the record satisfies the condition, and returns what `pick` takes from it.
     pub fn wait<T>(&self, what: &str, pick: impl Fn(&Told) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         let mut told = self.told.lock().unwrap();

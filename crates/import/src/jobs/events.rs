@@ -1,16 +1,16 @@
-//! The events of a job row: filled into buffers that keep their memory from row to row.
+//! Builds the events of a job row, in buffers that are reused from row to row.
 
 use tidegate_events::{Event, FinalState, v1};
-use tidegate_slurm::ArrayTask;
 use v1::JobEventKind as EventKind;
 
-use super::{Attempt, Course, Gpus, JobPlan, count};
+use super::{Attempt, Course, Gpus, JobMapper, count};
 use crate::error::{Reject, RejectCode};
+use crate::fields::Row;
 use crate::mapping::Decode;
 use crate::outbox::Outbox;
-use crate::plan::Row;
+use tidegate_collect::slurm::read::{self as slurm, Task};
 
-/// One event of each kind, so that texts that only one kind has stay allocated.
+/// One event of each kind, so that strings of each kind stay allocated.
 #[derive(Default)]
 pub(crate) struct JobScratch {
     submitted: v1::JobEvent,
@@ -21,7 +21,7 @@ pub(crate) struct JobScratch {
     hosts: String,
 }
 
-impl JobPlan {
+impl JobMapper {
     pub(super) fn submit(
         &self,
         row: Row<'_>,
@@ -32,7 +32,7 @@ impl JobPlan {
     ) -> Result<(), Reject> {
         let (id, course) = (&attempt.id, &attempt.course);
         let tasks = match id.task {
-            ArrayTask::Pending(list) => tidegate_slurm::array_tasks(list)?,
+            Task::Pending(list) => slurm::array_tasks(list)?,
             _ => Vec::new(),
         };
         let event = &mut scratch.submitted;
@@ -41,30 +41,30 @@ impl JobPlan {
         let array_job = self.array_job_id.read(row);
         set(&mut event.array_job_id, id.array_job.or(array_job.as_deref()));
         event.array_task_id = match id.task {
-            ArrayTask::One(task) => Some(task),
+            Task::One(task) => Some(task),
             _ => count(self.array_task_id.as_ref(), row)?,
         };
         self.describe(row, event, Some(gpus));
         set(&mut event.job_name, self.job_name.read(row).as_deref());
         event.time_limit_ms = self.time_limit_ms(row)?;
-        // Reason and priority change while a job waits: they have events of their own, so that
+        // Reason and priority change while a job waits. They have events of their own, so that
         // exports made before and after the start agree on the submission.
-        send_tasks(event, attempt, &tasks, out)?;
+        add_for_tasks(event, attempt, &tasks, out)?;
         if let Some(eligible_ms) = course.eligible_ms {
             let event = &mut scratch.eligible;
             attempt.begin(event, EventKind::Eligible, eligible_ms);
             event.attempt_id = None;
-            send_tasks(event, attempt, &tasks, out)?;
+            add_for_tasks(event, attempt, &tasks, out)?;
         }
         self.wait(row, attempt, &tasks, &mut scratch.waiting, out)
     }
 
-    /// Tells why the job waits or waited, and with which priority; nothing if it never waited or
-    /// nobody says.
+    /// Adds the reason and priority of the wait. Adds nothing if the job never waited or neither is
+    /// known.
     ///
-    /// A row has one reason for the whole wait and does not say since when. One that keeps a job
-    /// from being eligible is taken to have bound from the submission on, any other one from when
-    /// the job was eligible.
+    /// A row has one reason for the whole wait, without its start. A reason that keeps a job from
+    /// being eligible is assumed to hold from the submission, any other one from when the job
+    /// became eligible.
     fn wait(
         &self,
         row: Row<'_>,
@@ -90,7 +90,7 @@ impl JobPlan {
             event.attempt_id = None;
             set(&mut event.reason, reason);
             event.priority = priority;
-            send_tasks(event, attempt, tasks, out)?;
+            add_for_tasks(event, attempt, tasks, out)?;
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl JobPlan {
         self.reasons_before_eligible.iter().any(|early| early == reason)
     }
 
-    /// What tells whose a job is and what it asks for or holds.
+    /// Sets the owner of a job and the devices that it requests or holds.
     fn describe(&self, row: Row<'_>, event: &mut v1::JobEvent, gpus: Option<&Gpus<'_>>) {
         set(&mut event.team, self.team.read(row).as_deref());
         set(&mut event.user_name, self.user_name.read(row).as_deref());
@@ -120,7 +120,7 @@ impl JobPlan {
     ) -> Result<(), Reject> {
         let event = &mut scratch.started;
         attempt.begin(event, EventKind::Started, start_ms);
-        // A step's devices are its job's. Without a number nobody can add them up a second time.
+        // A step's devices are its job's. Without a number they cannot be added up twice.
         let step = attempt.id.step.is_some();
         self.describe(row, event, (!step).then_some(gpus));
         let step_name = self.job_name.read(row).filter(|_| step);
@@ -128,9 +128,7 @@ impl JobPlan {
         let nodes = self.nodes.read(row);
         let listed = match (nodes.as_deref(), self.nodes.decode) {
             (None, _) => None,
-            (Some(list), Some(Decode::SlurmHostlist)) => {
-                Some(tidegate_slurm::expand_hosts(list, &mut scratch.hosts)?)
-            }
+            (Some(list), Some(Decode::SlurmHostlist)) => Some(slurm::hosts(list, &mut scratch.hosts)?),
             (Some(list), _) => {
                 let quotes: &[char] =
                     if self.nodes.decode.is_some() { &['[', ']', '\'', '"', ' '] } else { &[] };
@@ -144,7 +142,7 @@ impl JobPlan {
         event.node_count = counted.and_then(|count| u32::try_from(count).ok()).or(listed);
         set(&mut event.reason, self.reason.read(row).as_deref());
         event.priority = count(self.priority.as_ref(), row)?;
-        send(out, event)
+        add(out, event)
     }
 
     pub(super) fn end(
@@ -163,7 +161,7 @@ impl JobPlan {
         let exit = self.exit(row)?;
         event.exit_code = exit.map(|(code, _)| code);
         event.exit_signal = exit.map(|(_, signal)| signal).filter(|signal| *signal != 0);
-        send(out, event)
+        add(out, event)
     }
 
     fn exit(&self, row: Row<'_>) -> Result<Option<(i32, i32)>, Reject> {
@@ -171,7 +169,7 @@ impl JobPlan {
             return Ok(None);
         };
         if number.decode == Some(Decode::SlurmExitCode) {
-            return Ok(number.raw_text(row).map(tidegate_slurm::exit_code).transpose()?);
+            return number.raw_text(row).map(slurm::exit_code).transpose();
         }
         let Some(code) = number.read(row)? else {
             return Ok(None);
@@ -186,7 +184,7 @@ impl JobPlan {
     fn time_limit_ms(&self, row: Row<'_>) -> Result<Option<u64>, Reject> {
         let limit_ms = match &self.time_limit {
             Some(number) if number.decode.is_some() => match number.raw_text(row) {
-                Some(text) => tidegate_slurm::time_limit_ms(text)?,
+                Some(text) => slurm::time_limit_ms(text)?,
                 None => None,
             },
             number => count(number.as_ref(), row)?,
@@ -207,16 +205,16 @@ impl Attempt<'_> {
     }
 }
 
-/// Sends the event, or one for each task of an array that Slurm shows as a single record while it
-/// waits. A task has the same id in a record of its own later.
-fn send_tasks(
+/// Adds the event, or one per task of an array that Slurm shows as one record while it waits. Later
+/// records of the tasks use the same ids.
+fn add_for_tasks(
     event: &mut v1::JobEvent,
     attempt: &Attempt<'_>,
     tasks: &[i64],
     out: &mut Outbox<'_>,
 ) -> Result<(), Reject> {
     if tasks.is_empty() {
-        return send(out, event);
+        return add(out, event);
     }
     let array_job = attempt.id.array_job.unwrap_or(attempt.id.job);
     for task in tasks {
@@ -224,19 +222,19 @@ fn send_tasks(
         if event.kind() == EventKind::Submitted {
             event.array_task_id = Some(*task);
         }
-        send(out, event)?;
+        add(out, event)?;
     }
     Ok(())
 }
 
-/// Sends the event and keeps its memory for the next one.
-fn send(out: &mut Outbox<'_>, job: &mut v1::JobEvent) -> Result<(), Reject> {
+/// Adds the event and keeps its memory for the next one.
+fn add(out: &mut Outbox<'_>, job: &mut v1::JobEvent) -> Result<(), Reject> {
     let mut event = Event::Job(std::mem::take(job));
-    let sent = out.add(&mut event);
+    let added = out.add(&mut event);
     if let Event::Job(back) = event {
         *job = back;
     }
-    sent
+    added
 }
 
 fn set(slot: &mut Option<String>, value: Option<&str>) {

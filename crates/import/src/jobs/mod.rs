@@ -1,26 +1,26 @@
-//! A row about a job, an attempt or a step, as job events.
+//! Maps a row about a job, an attempt or a step to job events.
 
 use std::borrow::Cow;
 
 use tidegate_events::FinalState;
-use tidegate_slurm::{ArrayTask, JobId, TresGpus};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::accepted_row::AcceptedRow;
 use crate::error::{ImportError, Reject, RejectCode};
+use crate::fields::{Number, Resolver, Row, State, Text, Time, missing};
 use crate::mapping::{OnDuplicateId, Unit};
 use crate::outbox::Outbox;
-use crate::plan::{Number, Resolver, Row, State, Text, Time, missing};
-use crate::row_plan::RowFacts;
 use crate::time::TimeReader;
+use tidegate_collect::slurm::read::{self as slurm, JobId, Task};
 
 mod events;
 pub(crate) use events::JobScratch;
 
-/// More GPUs than any cluster has: a wrong unit or a wrong column.
+/// More GPUs than any cluster has; a larger number means a wrong unit or column.
 const MAX_GPUS_MILLI: i64 = 1_000_000_000;
 
-/// A jobs mapping tied to one file.
-pub(crate) struct JobPlan {
+/// A jobs mapping bound to the columns of one file.
+pub(crate) struct JobMapper {
     cluster: Text,
     job_id: Text,
     step_id: Text,
@@ -55,25 +55,25 @@ pub(crate) struct JobPlan {
     on_duplicate_id: OnDuplicateId,
 }
 
-/// Devices as a row states them.
+/// Devices of a row.
 #[derive(Default)]
 struct Gpus<'r> {
     milli: Option<u64>,
     model: Option<Cow<'r, str>>,
 }
 
-/// The row's times, checked against each other, and what became of its attempt.
+/// Checked times and final state of the row's attempt.
 struct Course<'r> {
     submit_ms: i64,
     eligible_ms: Option<i64>,
     start_ms: Option<i64>,
-    /// When and how it ended; absent while it waits or runs.
+    /// End and final state; `None` while it waits or runs.
     end: Option<(i64, FinalState)>,
-    /// What a prefix in `[states]` left over of the state's name.
+    /// Rest of the state's name after a prefix in `[states]`.
     cancelled_by: Option<&'r str>,
 }
 
-/// What a row is about, and what the events of the row share.
+/// The attempt of a row, shared by its events.
 struct Attempt<'r> {
     cluster: &'r str,
     id: JobId<'r>,
@@ -81,7 +81,7 @@ struct Attempt<'r> {
     course: Course<'r>,
 }
 
-impl JobPlan {
+impl JobMapper {
     pub(crate) fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
         let mapping = resolver.mapping;
         let state = |name: &Option<String>| name.as_ref().and_then(|name| name.parse().ok());
@@ -121,26 +121,26 @@ impl JobPlan {
         })
     }
 
-    /// Puts the row's events into the outbox.
+    /// Adds the row's events to the outbox.
     pub(crate) fn row<'r>(
         &'r self,
         row: Row<'r>,
         times: &mut TimeReader,
         scratch: &mut JobScratch,
         out: &mut Outbox<'_>,
-    ) -> Result<RowFacts<'r>, Reject> {
+    ) -> Result<AcceptedRow<'r>, Reject> {
         let cluster = self.cluster.required("cluster", row)?;
         let id_text = self.job_id.required("job_id", row)?;
         let mut id = match self.job_id.decode {
-            Some(_) => JobId::parse(&id_text)?,
-            None => JobId { job: &id_text, step: None, array_job: None, task: ArrayTask::None },
+            Some(_) => slurm::job_id(&id_text)?,
+            None => JobId { job: &id_text, step: None, array_job: None, task: Task::None },
         };
         let step = self.step_id.read(row);
         id.step = id.step.or(step.as_deref());
         let requested = self.gpus(self.gpus.as_ref(), row)?;
         let held = self.gpus(self.gpus_held.as_ref(), row)?;
         let nothing_held = self.gpus_held.is_some() && held.milli.is_none();
-        // Where only one of the two is given, a job is taken to hold what it asked for.
+        // If only one of the two is given, it serves for both.
         let (requested, held) = match (requested.milli, held.milli) {
             (None, Some(_)) => (&held, &held),
             (_, None) => (&requested, &requested),
@@ -165,7 +165,7 @@ impl JobPlan {
         }
         let identity = self.identity(&attempt, number);
         let Course { submit_ms, start_ms, end, .. } = attempt.course;
-        Ok(RowFacts {
+        Ok(AcceptedRow {
             first_ms: submit_ms,
             last_ms: end.map(|(end_ms, _)| end_ms).max(start_ms).unwrap_or(submit_ms),
             cluster,
@@ -174,7 +174,7 @@ impl JobPlan {
         })
     }
 
-    /// Rows with the same number are about the same thing.
+    /// Hash of what the row describes.
     fn identity(&self, attempt: &Attempt<'_>, number: Option<i64>) -> u64 {
         let row_id = match self.on_duplicate_id {
             OnDuplicateId::Reject => number,
@@ -207,8 +207,8 @@ impl JobPlan {
             State::Running => (Some(start_ms.ok_or_else(|| without("start_time"))?), None),
             State::Final(state) => {
                 let end_ms = end_ms.ok_or_else(|| without("end_time"))?;
-                // Slurm gives a job that was cancelled while it waited a start equal to its end,
-                // and no devices.
+                // Slurm records a job cancelled in the queue with a start equal to its end, and
+                // without devices.
                 let start_ms = start_ms.filter(|start_ms| !(nothing_held && *start_ms == end_ms));
                 (start_ms, Some((end_ms, state)))
             }
@@ -217,7 +217,7 @@ impl JobPlan {
         Ok(Course { submit_ms, eligible_ms, start_ms, end, cancelled_by })
     }
 
-    /// What a row without a state name says by its times and attempt numbers.
+    /// State of a row without a state name, from its times and attempt numbers.
     fn state_without_name(
         &self,
         row: Row<'_>,
@@ -242,7 +242,7 @@ impl JobPlan {
             Some(_) => match number.raw_text(row) {
                 None => (None, model),
                 Some(text) => {
-                    let tres = TresGpus::parse(text)?;
+                    let tres = slurm::tres_gpus(text)?;
                     let typed = (!tres.models.is_empty()).then_some(tres.models);
                     (tres.gpus.checked_mul(1000), model.or(typed))
                 }
@@ -253,7 +253,7 @@ impl JobPlan {
     }
 }
 
-/// The number, if the mapping and the row have it.
+/// The number, if mapping and row have it.
 fn count(number: Option<&Number>, row: Row<'_>) -> Result<Option<i64>, Reject> {
     number.map_or(Ok(None), |number| number.read(row))
 }

@@ -1,5 +1,4 @@
-//! What a mapping must say, beyond its spelling. Every message names the key and what would be
-//! right.
+//! Validates a mapping beyond its syntax. Every message names the key and what would be right.
 
 use tidegate_events::FinalState;
 
@@ -7,10 +6,10 @@ use super::column::{Decode, Dimension, FieldSpec};
 use super::{Kind, Mapping};
 use crate::error::MappingError;
 
-/// The name is part of every event's source and of its producer's.
+/// Longest name, bytes: it is part of every event's source and producer.
 const MAX_NAME_BYTES: usize = 64;
 
-/// What a field of an event holds.
+/// Type of an event field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldKind {
     Text,
@@ -91,8 +90,7 @@ const NODE_FAULTS: &[(&str, FieldKind)] = &[
     ("end_time", Time),
 ];
 
-/// Fields without which a row of the kind means nothing. The cluster may come from `--cluster`
-/// instead.
+/// Required fields of a kind. The cluster may come from `--cluster` instead.
 fn required_cells(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Jobs => &["job_id", "submit_time", "gpus"],
@@ -117,7 +115,7 @@ fn field_kind(kind: Kind, field: &str) -> Option<FieldKind> {
     fields(kind).iter().find(|(name, _)| *name == field).map(|(_, kind)| *kind)
 }
 
-/// Which fields a decoder serves.
+/// Fields that a decoder applies to.
 fn decodes(decode: Decode) -> &'static [&'static str] {
     match decode {
         Decode::SlurmJobId => &["job_id"],

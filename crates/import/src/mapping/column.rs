@@ -1,4 +1,4 @@
-//! One entry of `[columns]`: where an event field comes from.
+//! An entry of `[columns]`: the source of an event field.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Where one field comes from: a column's name, or a table.
+/// Source of one field: a column name, or a table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub(crate) struct FieldSpec {
-    /// The column that holds it.
+    /// The column.
     pub column: Option<String>,
-    /// Text put together from columns: `"{date}-{vc}"`.
+    /// Text composed of columns: `"{date}-{vc}"`.
     pub template: Option<String>,
-    /// The same for every row.
+    /// A constant.
     pub value: Option<String>,
-    /// Numbers only: the columns' product, or their sum.
+    /// Numbers only: product or sum of columns.
     pub product: Option<Vec<String>>,
     pub sum: Option<Vec<String>>,
     /// Times only: a column with a duration to add, and its unit.
@@ -24,9 +24,9 @@ pub(crate) struct FieldSpec {
     pub plus_unit: Option<Unit>,
     /// Unit of the numbers; each field has a default.
     pub unit: Option<Unit>,
-    /// Times only: instead of the format of `[time]`.
+    /// Times only: overrides the format of `[time]`.
     pub format: Option<TimeFormat>,
-    /// How to read a value that holds more than one thing.
+    /// Decoder of a value that holds several things.
     pub decode: Option<Decode>,
     /// The file may lack the column.
     #[serde(default)]
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for FieldSpec {
     }
 }
 
-/// How times are written.
+/// Format of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TimeFormat {
@@ -88,7 +88,7 @@ pub(crate) enum Unit {
     Count,
 }
 
-/// What a unit measures, which says for which fields it is meant.
+/// Dimension of a unit, which determines the fields it applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dimension {
     Gpus,
@@ -109,7 +109,7 @@ impl Unit {
         }
     }
 
-    /// How many of the event's unit (thousandths, ms, bytes) one of these is.
+    /// Factor to the event's unit (thousandths, ms, bytes).
     pub(crate) fn scale(self) -> i64 {
         match self {
             Self::GpusMilli | Self::CpusMilli | Self::Ms | Self::Bytes | Self::Count => 1,
@@ -124,7 +124,7 @@ impl Unit {
     }
 }
 
-/// Values of one text that hold several things.
+/// Decoders of text that holds several things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decode {
@@ -134,11 +134,11 @@ pub(crate) enum Decode {
     SlurmTresGpus,
     /// `gpu[01-04,07],x1`: host names.
     SlurmHostlist,
-    /// `['a', 'b']`: host names in a list as Python or JSON print it.
+    /// `['a', 'b']`: host names, as Python or JSON print a list.
     QuotedList,
     /// `1:9`: exit code and signal.
     SlurmExitCode,
-    /// `256`: exit code and signal in one number, as `wait` returns it and Slurm's database keeps
+    /// `256`: exit code and signal in one number, as `wait` returns it and Slurm's database stores
     /// it.
     WaitStatus,
     /// `1-02:00:00`, `UNLIMITED`: a duration.

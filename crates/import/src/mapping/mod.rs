@@ -1,5 +1,4 @@
-//! Mapping files: how the columns of somebody's export become event fields.
-//! `schemas/imports/README.md` describes the vocabulary for users; this module is its definition.
+//! Mapping files: they declare how columns of an export become event fields.
 
 mod check;
 mod column;
@@ -19,7 +18,7 @@ macro_rules! shipped {
     };
 }
 
-/// The mappings compiled into the program: name and text.
+/// Built-in mappings: name and text.
 const SHIPPED: &[(&str, &str)] = shipped![
     "alibaba_openb_nodes",
     "alibaba_openb_pods",
@@ -34,7 +33,7 @@ const SHIPPED: &[(&str, &str)] = shipped![
     "stepfun_node_faults",
 ];
 
-/// What a row of the file is about.
+/// What a row of the file describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -42,22 +41,22 @@ pub enum Kind {
     Jobs,
     /// An owner's quota from a time on.
     Quotas,
-    /// What a pool held and queued at a time.
+    /// GPUs held and queued by a pool at a time.
     PoolSamples,
     /// A node with its devices.
     Nodes,
-    /// A fault of a node, from when to when.
+    /// A fault of a node, with start and end.
     NodeFaults,
 }
 
-/// What a second row with the id of an earlier one means.
+/// Meaning of a second row with an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDuplicateId {
-    /// Ids are unique: a second row that says something else is refused.
+    /// Ids are unique: a second row with other values is rejected.
     #[default]
     Reject,
-    /// Each row is an attempt, told apart by its start.
+    /// Each row is an attempt, identified by its start.
     Attempt,
 }
 
@@ -67,14 +66,16 @@ pub enum OnDuplicateId {
 pub struct Mapping {
     /// Name in `--map NAME`, in event sources and in messages.
     pub name: String,
-    /// One or two sentences: what the file is.
+    /// Description of the file, in one or two sentences.
     pub doc: String,
+    /// What a row describes.
     pub kind: Kind,
-    /// Where such files come from, and the attribution their licence asks for.
+    /// Origin of such files, and the attribution that their licence asks for.
     pub source: String,
+    /// Licence of the data.
     #[serde(default)]
     pub licence: Option<String>,
-    /// What the mapping takes for granted that the file does not say; each entry is a sentence.
+    /// Assumptions that the file does not state, one sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
     /// How to produce the file; printed when a column is missing.
@@ -91,30 +92,30 @@ pub struct Mapping {
     /// Values of text fields whose column is absent or empty.
     #[serde(default)]
     pub(crate) defaults: BTreeMap<String, String>,
-    /// Of each group at least one column must be in the file.
+    /// The file must have at least one column of each group.
     #[serde(default)]
     pub(crate) require_one_of: Vec<Vec<String>>,
-    /// State names of the source: a canonical final state, PENDING or RUNNING.
+    /// State names of the source, mapped to a canonical final state, PENDING or RUNNING.
     #[serde(default)]
     pub(crate) states: BTreeMap<String, String>,
     /// Final state of an ended job when there is no state column.
     #[serde(default)]
     pub(crate) final_state: Option<String>,
-    /// Final state of attempts that another attempt followed, when there is no state column.
+    /// Final state of attempts followed by another one, without a state column.
     #[serde(default)]
     pub(crate) non_final_state: Option<String>,
     #[serde(default)]
     pub(crate) on_duplicate_id: OnDuplicateId,
     #[serde(default)]
     pub(crate) allow_start_before_submit: bool,
-    /// Reasons of a wait that keep a job from being eligible: they bound before it was, all others
-    /// after.
+    /// Wait reasons that keep a job from being eligible. They apply before it is eligible, all
+    /// others after.
     #[serde(default)]
     pub(crate) reasons_before_eligible: Vec<String>,
-    /// Rows that are none of the import's business; they are counted, not refused.
+    /// Rows to skip; they are counted, not rejected.
     #[serde(default)]
     pub(crate) skip: Vec<SkipSpec>,
-    /// How long a pool sample is valid, ms.
+    /// Validity of a pool sample, ms.
     #[serde(default)]
     pub(crate) interval_ms: Option<u64>,
 }
@@ -136,9 +137,9 @@ impl Default for CsvSpec {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TimeSpec {
     pub format: TimeFormat,
-    /// Numbers count from here; an RFC 3339 time.
+    /// Origin of numeric times; an RFC 3339 time.
     pub base: Option<String>,
-    /// IANA name of the zone of wall times; `--timezone` overrides it.
+    /// IANA time zone of wall times; `--timezone` overrides it.
     pub zone: Option<String>,
 }
 
@@ -154,12 +155,12 @@ fn empty_is_null() -> Vec<String> {
 }
 
 impl Mapping {
-    /// Names of the shipped mappings.
+    /// Names of the built-in mappings.
     pub fn shipped() -> impl Iterator<Item = &'static str> {
         SHIPPED.iter().map(|(name, _)| *name)
     }
 
-    /// Loads a shipped mapping by name, or a user's own by a path ending in `.toml`.
+    /// Loads a built-in mapping by name, or a user's by a path ending in `.toml`.
     ///
     /// # Errors
     /// [`MappingError`] names the file, the key and what would be right.
@@ -177,7 +178,7 @@ impl Mapping {
         Self::parse(&text, name_or_path)
     }
 
-    /// Reads a mapping from TOML text; `file` is its name in messages.
+    /// Parses a mapping from TOML; `file` is its name in messages.
     ///
     /// # Errors
     /// [`MappingError`] names the file, the key and what would be right.

@@ -1,4 +1,4 @@
-//! Delimited text, read in blocks: memory is one block and one line, whatever the file holds.
+//! Reader of delimited text, in blocks: it holds one block and one line in memory.
 
 use std::io::Read;
 
@@ -7,34 +7,34 @@ use memchr::{memchr, memchr_iter, memchr2};
 use super::{Cell, Column, ColumnKind, Next, RAW_LIMIT_BYTES, Rows};
 use crate::error::{ImportError, Reject, RejectCode};
 
-/// A longer line is refused and skipped without being held in memory.
+/// A longer line is rejected and skipped without being held in memory.
 pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
 const BLOCK_BYTES: usize = 256 << 10;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// How fields are told apart.
+/// Syntax of fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dialect {
     pub delimiter: u8,
-    /// Fields may be enclosed in double quotes (doubled inside). Slurm's output knows no quotes.
+    /// Fields may be in double quotes (doubled inside). Slurm's output has no quotes.
     pub quoted: bool,
 }
 
-/// A source of bytes that knows how far it has been read.
+/// A byte source that knows its progress.
 pub(crate) trait Bytes: Read {
     fn progress(&self) -> (u64, Option<u64>);
-    /// Turns an I/O error met after `line` into the message for the user.
+    /// Explains an I/O error that occurred after `line`.
     fn explain(&self, error: std::io::Error, line: u64) -> ImportError;
-    /// Checks at the end that the source was read whole.
+    /// Checks at the end that the source was read completely.
     fn finish(&self) -> Result<(), ImportError>;
 }
 
-/// Where a field lies in the current record.
+/// Position of a field in the current record.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     start: usize,
     end: usize,
-    /// The field lies in `unescaped`, because it contained doubled quotes.
+    /// Whether the field is in `unescaped`, because it had doubled quotes.
     rewritten: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct CsvRows<R> {
     ended: bool,
     /// The current record is `buffer[record.0..record.1]`, without its line end.
     record: (usize, usize),
-    /// The beginning of the current record instead, if that was too long to be held.
+    /// The start of the current record, if it was too long to hold.
     long_line: Vec<u8>,
     fields: Vec<Field>,
     unescaped: String,
@@ -69,7 +69,7 @@ enum Scan {
 }
 
 impl<R: Bytes> CsvRows<R> {
-    /// Reads the header line. A byte order mark before it is skipped.
+    /// Reads the header line. A byte order mark is skipped.
     pub(crate) fn open(input: R, file: String, dialect: Dialect) -> Result<Self, ImportError> {
         let mut rows = Self {
             input,
@@ -117,13 +117,12 @@ impl<R: Bytes> CsvRows<R> {
         if field.rewritten {
             return &self.unescaped[field.start..field.end];
         }
-        // The whole record was checked to be UTF-8, and delimiters and quotes are ASCII, so a field
-        // is UTF-8 too.
+        // The whole record is valid UTF-8, and delimiters and quotes are ASCII, so each field is
+        // UTF-8 too.
         std::str::from_utf8(&self.buffer[field.start..field.end]).unwrap_or_default()
     }
 
-    /// Moves unread bytes to the front and reads another block. Tells whether there is anything
-    /// new.
+    /// Moves unread bytes to the front and reads another block. Returns whether anything was read.
     fn refill(&mut self) -> Result<bool, ImportError> {
         if self.ended {
             return Ok(false);
@@ -177,7 +176,7 @@ impl<R: Bytes> CsvRows<R> {
         }
     }
 
-    /// Drops the rest of the line block by block.
+    /// Skips the rest of the line block by block.
     fn skip_long_line(&mut self) -> Result<Next, ImportError> {
         let kept = RAW_LIMIT_BYTES.min(self.filled - self.at);
         self.long_line.extend_from_slice(&self.buffer[self.at..self.at + kept]);
@@ -211,7 +210,7 @@ impl<R: Bytes> CsvRows<R> {
         }
     }
 
-    /// Finds the fields of the record that begins at `at`.
+    /// Finds the fields of the record that starts at `at`.
     fn scan(&mut self) -> Scan {
         if self.dialect.quoted { self.scan_quoted() } else { self.scan_plain() }
     }
@@ -277,17 +276,16 @@ impl<R: Bytes> CsvRows<R> {
         Scan::Record { length: stop - self.at + usize::from(!at_end), content, inner_lines }
     }
 
-    /// The field whose opening quote is at `open`, where it stops (delimiter, line end or end of
-    /// input), and the line ends inside it. What stands between the closing quote and the delimiter
-    /// is dropped.
+    /// The field whose opening quote is at `open`, its end (delimiter, line end or end of input),
+    /// and the number of line ends inside it. Text between closing quote and delimiter is dropped.
     fn scan_quoted_field(&mut self, open: usize) -> Option<(Field, usize, u64)> {
         let mut pieces = 0;
         let (start, mut from) = (self.unescaped.len(), open + 1);
         let close = loop {
             match memchr(b'"', &self.buffer[from..self.filled]) {
                 Some(found) if self.buffer[..self.filled].get(from + found + 1) == Some(&b'"') => {
-                    // A field of an unfinished record is scanned again after the next block, so
-                    // nothing is lost here.
+                    // An unfinished record is scanned again after the next block, so nothing is
+                    // lost here.
                     self.unescaped.push_str(&String::from_utf8_lossy(&self.buffer[from..from + found + 1]));
                     pieces += 1;
                     from += found + 2;
@@ -359,7 +357,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives its bytes a few at a time, so that records lie across the borders of reads.
+    /// Returns a few bytes at a time, so that records cross read boundaries.
     struct Trickle<'a> {
         bytes: &'a [u8],
         step: usize,

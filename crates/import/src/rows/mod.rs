@@ -1,4 +1,4 @@
-//! Rows of a file, whatever its format: a named, fixed set of columns and one current row of cells.
+//! Row-by-row access to a file of any format: fixed named columns, and one current row of cells.
 
 use crate::error::{ImportError, Reject};
 
@@ -6,23 +6,23 @@ pub(crate) mod csv;
 pub(crate) mod open;
 pub(crate) mod parquet;
 
-/// At most this much of a refused row is kept with its dead letter.
+/// Bytes of a rejected row kept in its dead letter.
 pub(crate) const RAW_LIMIT_BYTES: usize = 4096;
 
-/// One value of the current row, borrowed from the reader's buffers.
+/// A value of the current row, borrowed from the reader's buffers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cell<'a> {
     Null,
     Text(&'a str),
     Int(i64),
     Float(f64),
-    /// Wall time as published, ms since 1970-01-01T00:00:00 of an unstated zone.
+    /// Wall time without zone, ms since 1970-01-01T00:00:00.
     NaiveMs(i64),
-    /// A point in time, ms since the epoch.
+    /// An instant, ms since the epoch.
     InstantMs(i64),
 }
 
-/// What a column can hold; a CSV column is always `Text`.
+/// Type of a column; CSV columns are always `Text`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnKind {
     Text,
@@ -35,15 +35,15 @@ pub(crate) enum ColumnKind {
 pub(crate) struct Column {
     pub name: String,
     pub kind: ColumnKind,
-    /// The file's own name of the type, for messages.
+    /// The file's name of the type, for messages.
     pub type_name: String,
 }
 
-/// What reading the next row brought.
+/// Result of reading the next row.
 #[derive(Debug)]
 pub(crate) enum Next {
     Row,
-    /// The row exists but cannot be taken apart; reading goes on behind it.
+    /// The row cannot be split into cells; reading continues after it.
     Bad(Reject),
     End,
 }
@@ -51,15 +51,15 @@ pub(crate) enum Next {
 /// A file read row by row in bounded memory.
 pub(crate) trait Rows {
     fn columns(&self) -> &[Column];
-    /// Moves to the next row. An error ends the file.
+    /// Moves to the next row. After an error the file cannot be read on.
     fn next(&mut self) -> Result<Next, ImportError>;
     /// Cell of the current row; `column` is an index into [`Rows::columns`].
     fn cell(&self, column: usize) -> Cell<'_>;
-    /// Line of the current row (1 = first line of the file), or its number in a Parquet file (1 =
+    /// Line of the current row (1 = first line of the file), or row number in a Parquet file (1 =
     /// first row).
     fn line(&self) -> u64;
-    /// The current row as it stands in the file, at most [`RAW_LIMIT_BYTES`] of it.
+    /// The current row as in the file, at most [`RAW_LIMIT_BYTES`] of it.
     fn raw(&self) -> Vec<u8>;
-    /// How much of the file has been read, and its size where that is known.
+    /// Bytes read, and the size of the file if known.
     fn progress(&self) -> (u64, Option<u64>);
 }

@@ -1,5 +1,5 @@
-//! From a path, standard input or any reader to rows. The format is told by the first bytes, not by
-//! the name.
+//! Opens a path, standard input or reader as rows. The format is detected from the first bytes, not
+//! from the name.
 
 use std::cell::Cell as Counter;
 use std::fs::File;
@@ -18,19 +18,24 @@ const PARQUET_MAGIC: &[u8] = b"PAR1";
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const READ_AHEAD_BYTES: usize = 128 << 10;
 
-/// Where history is read from.
+/// Source of an import.
 pub enum Source {
     /// CSV, gzipped CSV or Parquet.
     File(PathBuf),
     /// CSV or gzipped CSV.
     Stdin,
-    /// CSV or gzipped CSV under a name for messages.
-    Reader { name: String, reader: Box<dyn Read> },
+    /// CSV or gzipped CSV, with a name for messages.
+    Reader {
+        /// Name for messages and dead letters.
+        name: String,
+        /// The content.
+        reader: Box<dyn Read>,
+    },
 }
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Source").field(&self.shown()).finish()
+        f.debug_tuple("Source").field(&self.display_name()).finish()
     }
 }
 
@@ -40,8 +45,7 @@ impl Source {
         if argument.as_os_str() == "-" { Self::Stdin } else { Self::File(argument) }
     }
 
-    /// The file name without its folders: what dead letters give as origin, the same wherever the
-    /// file lies.
+    /// The file's base name: the origin in dead letters, independent of where the file lies.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path
@@ -52,19 +56,21 @@ impl Source {
         }
     }
 
-    /// Fails as reading would if the file is not there or must not be read, so that nothing else
-    /// need be begun.
+    /// Checks that the file exists and may be read, before anything else begins.
+    ///
+    /// # Errors
+    /// [`ImportError::Open`], as reading would fail.
     pub fn check(&self) -> Result<(), ImportError> {
         match self {
             Self::File(path) => {
                 let opened = File::open(path);
-                opened.map(|_| ()).map_err(|source| ImportError::Open { file: self.shown(), source })
+                opened.map(|_| ()).map_err(|source| ImportError::Open { file: self.display_name(), source })
             }
             Self::Stdin | Self::Reader { .. } => Ok(()),
         }
     }
 
-    fn shown(&self) -> String {
+    fn display_name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             _ => self.name(),
@@ -74,14 +80,14 @@ impl Source {
 
 /// Opens the source and reads its header.
 pub(crate) fn open(source: Source, dialect: Dialect) -> Result<Box<dyn Rows>, ImportError> {
-    let shown = source.shown();
-    let opening = |source| ImportError::Open { file: shown.clone(), source };
+    let display_name = source.display_name();
+    let opening = |source| ImportError::Open { file: display_name.clone(), source };
     let (mut reader, total): (Box<dyn Read>, Option<u64>) = match source {
         Source::File(path) => {
             let mut file = File::open(&path).map_err(opening)?;
             let bytes = file.metadata().map_err(opening)?.len();
             if starts_with(&mut file, PARQUET_MAGIC).map_err(opening)? {
-                return Ok(Box::new(ParquetRows::open(file, shown)?));
+                return Ok(Box::new(ParquetRows::open(file, display_name)?));
             }
             (Box::new(file), Some(bytes))
         }
@@ -101,8 +107,8 @@ pub(crate) fn open(source: Source, dialect: Dialect) -> Result<Box<dyn Rows>, Im
     } else {
         Box::new(counted)
     };
-    let input = Input { reader, read, total, gzip, file: shown.clone() };
-    Ok(Box::new(CsvRows::open(input, shown, dialect)?))
+    let input = Input { reader, read, total, gzip, file: display_name.clone() };
+    Ok(Box::new(CsvRows::open(input, display_name, dialect)?))
 }
 
 fn starts_with(file: &mut File, magic: &[u8]) -> std::io::Result<bool> {
@@ -127,7 +133,7 @@ impl<R: Read> Read for Counted<R> {
 
 struct Input {
     reader: Box<dyn Read>,
-    /// Bytes taken from the file, before decompression.
+    /// Bytes read from the file, before decompression.
     read: Rc<Counter<u64>>,
     total: Option<u64>,
     gzip: bool,

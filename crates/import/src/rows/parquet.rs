@@ -1,4 +1,4 @@
-//! Parquet, one batch of rows at a time.
+//! Reader of Parquet, one batch of rows at a time.
 
 use std::fs::File;
 
@@ -19,7 +19,7 @@ pub(crate) struct ParquetRows {
     reader: ParquetRecordBatchReader,
     columns: Vec<Column>,
     batch: Option<RecordBatch>,
-    /// The batch's columns brought to the few types that cells know.
+    /// The batch's columns, converted to the few types of cells.
     cells: Vec<Cells>,
     at: usize,
     row: u64,
@@ -80,7 +80,7 @@ fn kind(data_type: &DataType) -> ColumnKind {
     }
 }
 
-/// Brings a column to one of the types cells know.
+/// Converts a column to one of the types of cells.
 fn cells(array: &ArrayRef) -> Result<Cells, arrow::error::ArrowError> {
     let millis = DataType::Timestamp(TimeUnit::Millisecond, None);
     let value_type = match array.data_type() {
@@ -102,7 +102,7 @@ fn cells(array: &ArrayRef) -> Result<Cells, arrow::error::ArrowError> {
     })
 }
 
-/// Arrow stores zoned timestamps as UTC; its zone only says how to show them.
+/// Arrow stores zoned timestamps as UTC; the zone only affects display.
 fn without_zone(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Timestamp(unit, _) => DataType::Timestamp(*unit, Some("UTC".into())),

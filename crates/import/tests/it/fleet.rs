@@ -75,9 +75,9 @@ fn what_cannot_be_declared_says_so() {
     let log = MemoryLog::default();
     let refused = |fleet| of(fleet, JOBS, &log).unwrap_err().to_string();
     let without = refused(declared(&["gpu1:8"]));
-    assert!(without.contains("of several: a, b; write CLUSTER/ before the names"), "{without}");
+    assert!(without.contains("has several: a, b; write CLUSTER/ before the names"), "{without}");
     let wrong = refused(declared(&["c/gpu1:8"]));
-    assert!(wrong.contains("declared of cluster c, and the history is of a, b"), "{wrong}");
+    assert!(wrong.contains("declared for cluster c, and the history has a, b"), "{wrong}");
     let twice = refused(declared(&["a/gpu[1-3]:8", "a/gpu2:4"]));
     assert!(twice.contains("node gpu2 is declared twice"), "{twice}");
     assert_eq!(nodes(&log), Vec::<String>::new());
@@ -91,5 +91,5 @@ fn what_cannot_be_declared_says_so() {
     let nodes = Mapping::load("alibaba_openb_nodes").unwrap();
     let source = text("nodes.csv", "sn,gpu,model,cpu_milli,memory_mib\n");
     let error = import(source, &nodes, &options, &log, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("mapping alibaba_openb_nodes is of something else"), "{error}");
+    assert!(error.contains("mapping alibaba_openb_nodes is of another kind"), "{error}");
 }

@@ -1,10 +1,10 @@
-//! Who may commit for a log partition, where several processes keep one lake.
+//! Claims: which process may commit for a log partition when several write to one lake.
 //!
 //! A claim is an application transaction `(tidegate-owner/<table>/<partition>, count)`; taking a
-//! partition over raises the count. A commit is built upon a version in which this process looked
-//! and found its own claim, the progress it knows, and every file it is about to remove. Delta
-//! gives each version to one writer only, so whoever comes second looks again: a process that lost
-//! its partition finds another's claim and cannot commit, however long it was away.
+//! partition over raises the count. A commit builds upon a version that this process validated: it
+//! found its own claim there, the progress it knows, and every file it is about to remove. Delta
+//! gives each version to one writer only, and the loser validates again. So a process that lost its
+//! partition finds the other's claim and cannot commit, however long it was away.
 
 use chrono::Utc;
 use deltalake::kernel::{Action, Transaction};
@@ -16,32 +16,34 @@ use super::{DataFile, DeltaStore, delta_error};
 use crate::error::{LakeError, Result};
 use crate::window::Span;
 
-/// That this process keeps a log partition.
+/// This process's claim on a log partition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     count: i64,
-    /// Version of the table that holds it.
+    /// Version of the table that holds the claim.
     version: i64,
 }
 
-/// Data files that come and go with a commit, and how far it brings log partitions.
+/// Data files that a commit adds and removes, and the progress it brings.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// Log partition, and the offset below which all its records are in the table then.
+    /// Log partition, and the offset below which all its records are in the table afterwards.
     pub progress: Vec<(u32, u64)>,
+    /// Data files to add.
     pub adds: Vec<DataFile>,
+    /// Data files to remove.
     pub removes: Vec<DataFile>,
-    /// Times whose windows may be others after it, noted in the commit for those that are computed
-    /// from several tables; `None` where nobody asks.
-    pub touched: Option<Vec<Span>>,
+    /// Spans that the commit invalidates, for joined tables; `None` if no joined table reads this
+    /// one.
+    pub invalidated: Option<Vec<Span>>,
 }
 
-/// Name under which [`Change::touched`] stands in a commit.
-const TOUCHED: &str = "tidegate.touched_us";
+/// Name of [`Change::invalidated`] in a commit.
+const INVALIDATED: &str = "tidegate.touched_us";
 
 impl DeltaStore {
-    /// Makes this process the only one that commits for these log partitions, from now on until the
-    /// next claim of them.
+    /// Makes this process the only one that commits for these log partitions, until the next claim
+    /// of them.
     pub async fn claim(&mut self, partitions: &[u32]) -> Result<()> {
         loop {
             self.refresh().await?;
@@ -68,12 +70,12 @@ impl DeltaStore {
         }
     }
 
-    /// How often processes took this log partition over.
+    /// How often processes claimed this log partition.
     pub async fn claims(&self, partition: u32) -> Result<u64> {
         Ok(self.transaction(&self.owner_id(partition)).await?.map_or(0, |count| count as u64))
     }
 
-    /// Forgets claims: the partitions are somebody else's to commit for.
+    /// Drops claims on partitions that this process gives up.
     pub fn release(&mut self, partitions: &[u32]) {
         for partition in partitions {
             self.claims.remove(partition);
@@ -81,8 +83,8 @@ impl DeltaStore {
         }
     }
 
-    /// Commits actions that belong to log partitions of this process, upon whatever others
-    /// committed meanwhile.
+    /// Commits actions for log partitions of this process, on top of what others committed
+    /// meanwhile.
     pub(super) async fn commit_claimed(
         &mut self,
         actions: Vec<Action>,
@@ -90,27 +92,28 @@ impl DeltaStore {
         operation: DeltaOperation,
     ) -> Result<()> {
         loop {
-            if self.looked_at < self.version() {
-                self.look(change).await?;
+            if self.validated_version < self.version() {
+                self.validate(change).await?;
             }
-            if self.try_commit(actions.clone(), operation.clone(), change.touched.as_deref()).await? {
+            if self.try_commit(actions.clone(), operation.clone(), change.invalidated.as_deref()).await? {
                 return Ok(());
             }
             self.refresh().await?;
         }
     }
 
-    /// Whether nobody changed what this process rests on, in the versions since it last looked.
-    async fn look(&mut self, change: &Change) -> Result<()> {
-        for version in self.looked_at + 1..=self.version() {
+    /// Checks that the versions since the last validation changed nothing this process relies on.
+    async fn validate(&mut self, change: &Change) -> Result<()> {
+        for version in self.validated_version + 1..=self.version() {
             let log = self.table.log_store();
-            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.fail(e))?;
-            // Logs are kept for hours: who was away for longer knows nothing any more.
+            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.error(e))?;
+            // Logs are kept for hours. A process that was away for longer cannot know what it
+            // missed.
             let commit = commit.ok_or_else(|| self.fenced(None))?;
-            let actions = get_actions(version as u64, &commit).map_err(|e| self.fail(e))?;
+            let actions = get_actions(version as u64, &commit).map_err(|e| self.error(e))?;
             for action in actions {
                 if let Action::Txn(transaction) = action
-                    && let Some(partition) = self.taken_over(version, &transaction)
+                    && let Some(partition) = self.partition_taken_over(version, &transaction)
                 {
                     return Err(self.fenced(Some(partition)));
                 }
@@ -122,13 +125,13 @@ impl DeltaStore {
                 return Err(self.fenced(None));
             }
         }
-        self.looked_at = self.version();
+        self.validated_version = self.version();
         Ok(())
     }
 
-    /// The log partition of this process that another one took over, or committed for, by this
+    /// The log partition of this process that another one claimed, or committed for, with this
     /// transaction.
-    fn taken_over(&self, version: i64, transaction: &Transaction) -> Option<u32> {
+    fn partition_taken_over(&self, version: i64, transaction: &Transaction) -> Option<u32> {
         let claimed =
             self.claims.iter().find(|(partition, _)| transaction.app_id == self.owner_id(**partition));
         if let Some((partition, claim)) = claimed {
@@ -136,7 +139,8 @@ impl DeltaStore {
         }
         let known =
             self.progress.keys().find(|partition| transaction.app_id == self.progress_id(**partition))?;
-        // What a former process committed before this one took over is what this one began with.
+        // What another process committed before this one claimed the partition is included in where
+        // this one started.
         let since = self.claims.get(known).map_or(-1, |claim| claim.version);
         (version > since).then_some(*known)
     }
@@ -145,55 +149,56 @@ impl DeltaStore {
         LakeError::Fenced { table: self.spec.name.clone(), partition }
     }
 
-    /// Commits upon the version this store knows; `false` if somebody else has committed since.
+    /// Commits on top of the version this store knows; `false` if another process has committed
+    /// since.
     async fn try_commit(
         &mut self,
         actions: Vec<Action>,
         operation: DeltaOperation,
-        touched: Option<&[Span]>,
+        invalidated: Option<&[Span]>,
     ) -> Result<bool> {
-        let note = touched.map(|spans| (TOUCHED.to_owned(), serde_json::json!(spans)));
+        let note = invalidated.map(|spans| (INVALIDATED.to_owned(), serde_json::json!(spans)));
         let before = self.version();
         let committed = self.write_version(actions, note.into_iter().collect(), operation).await?;
-        // Upon a version that was looked at, nobody can have come in between.
-        if committed && self.looked_at == before {
-            self.looked_at = before + 1;
+        // Nothing can have come between a validated version and the next one.
+        if committed && self.validated_version == before {
+            self.validated_version = before + 1;
         }
         Ok(committed)
     }
 
-    /// What the commits after a version touched; `None` if nobody knows any more: the log of one of
-    /// them is gone, or it was made when nobody asked.
-    pub async fn touched_since(&self, version: i64) -> Result<Option<Vec<Span>>> {
+    /// Spans invalidated by the commits after a version. `None` if they are not known: the log of a
+    /// version is gone, or it was committed when no joined table read this one.
+    pub async fn invalidated_since(&self, version: i64) -> Result<Option<Vec<Span>>> {
         let log = self.table.log_store();
-        let mut touched = Vec::new();
+        let mut invalidated = Vec::new();
         for version in version + 1..=self.version() {
-            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.fail(e))?;
+            let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.error(e))?;
             let Some(commit) = commit else { return Ok(None) };
             let (mut brings_rows, mut note) = (false, None);
-            for action in get_actions(version as u64, &commit).map_err(|e| self.fail(e))? {
+            for action in get_actions(version as u64, &commit).map_err(|e| self.error(e))? {
                 match action {
                     Action::Txn(transaction) => brings_rows |= self.is_progress(&transaction.app_id),
-                    Action::CommitInfo(info) => note = info.info.get(TOUCHED).cloned(),
+                    Action::CommitInfo(info) => note = info.info.get(INVALIDATED).cloned(),
                     _ => {}
                 }
             }
             match note.and_then(|note| serde_json::from_value::<Vec<Span>>(note).ok()) {
-                Some(spans) => touched.extend(spans),
+                Some(spans) => invalidated.extend(spans),
                 None if brings_rows => return Ok(None),
                 None => {}
             }
         }
-        Ok(Some(touched))
+        Ok(Some(invalidated))
     }
 
-    /// Version of an application transaction as of the version this store knows.
+    /// Version of an application transaction, as of the version this store knows.
     pub(super) async fn transaction(&self, app: &str) -> Result<Option<i64>> {
-        let snapshot = self.table.snapshot().map_err(|e| self.fail(e))?;
-        snapshot.transaction_version(self.table.log_store().as_ref(), app).await.map_err(|e| self.fail(e))
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?;
+        snapshot.transaction_version(self.table.log_store().as_ref(), app).await.map_err(|e| self.error(e))
     }
 
-    /// Looks for commits made by others.
+    /// Reads commits of other processes.
     pub async fn refresh(&mut self) -> Result<()> {
         self.kept_from = None;
         self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))

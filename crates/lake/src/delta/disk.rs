@@ -1,9 +1,9 @@
-//! Files of tables on a local disk: whole and fsynced before anybody can see them.
+//! Object store on the local disk: files are complete and fsynced before they are visible.
 //!
-//! The store that delta-rs brings writes a file aside and gives it its name without an fsync in
-//! between: after a power cut a commit could be empty, and rows that a merge of files wrote anew be
-//! gone with the old ones. Here a file is on the disk before it has its name, and its name before
-//! the write returns.
+//! The store of delta-rs writes a temporary file and renames it without an fsync in between. After
+//! a power cut a commit could be empty, and rows rewritten by compaction could be lost together
+//! with the old files. Here a file is on disk before it gets its name, and its name is on disk
+//! before the write returns.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -25,8 +25,8 @@ use object_store::{
 use tidegate_log::fault::point;
 use url::Url;
 
-/// From now on delta-rs opens tables on the local disk here. Called wherever a table is opened; who
-/// lays a store of its own over this one calls it first.
+/// Makes delta-rs use this store for tables on the local disk. Called wherever a table is opened.
+/// Code that wraps this store in another one must call it first.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -35,7 +35,7 @@ pub fn install() {
     });
 }
 
-/// All of the local disk. Reading and listing is the plain store's.
+/// The whole local disk. Reads and listings go to the plain store.
 #[derive(Debug, Clone, Default)]
 struct Disk {
     plain: Arc<LocalFileSystem>,
@@ -53,50 +53,50 @@ impl std::fmt::Display for Disk {
     }
 }
 
-/// Whether a file may take the place of another one.
+/// Whether a file may replace an existing one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Free,
-    Any,
+enum Target {
+    New,
+    Replace,
 }
 
-/// Writes a file aside, and gives it its name once it is on the disk.
-fn write(path: &FilePath, payload: &PutPayload, place: Place) -> std::io::Result<()> {
+/// Writes a temporary file and gives it its name once it is on disk.
+fn write(path: &FilePath, payload: &PutPayload, target: Target) -> std::io::Result<()> {
     let folder = path.parent().ok_or(ErrorKind::InvalidInput)?;
-    make(folder)?;
-    let (aside, mut file) = staged(path)?;
+    create_folder(folder)?;
+    let (staged_path, mut file) = staged(path)?;
     payload.iter().try_for_each(|bytes| file.write_all(bytes))?;
-    point("file aside", &aside);
+    point("file aside", &staged_path);
     file.sync_all()?;
-    let named = match place {
-        Place::Any => fs::rename(&aside, path),
-        // Of several who write one version the first is it.
-        Place::Free => fs::hard_link(&aside, path),
+    let named = match target {
+        Target::Replace => fs::rename(&staged_path, path),
+        // Of several writers of one version the first one wins.
+        Target::New => fs::hard_link(&staged_path, path),
     };
     if named.is_ok() {
         point("file", path);
     }
-    if place == Place::Free || named.is_err() {
-        fs::remove_file(&aside)?;
+    if target == Target::New || named.is_err() {
+        fs::remove_file(&staged_path)?;
     }
     named.and_then(|()| sync(folder))
 }
 
-/// Makes a folder that stays: whoever fsyncs a file in it has not fsynced that the folder is there.
-pub(super) fn make(folder: &FilePath) -> std::io::Result<()> {
+/// Creates a folder durably: an fsync of a file inside does not cover the folder's own entry.
+pub(super) fn create_folder(folder: &FilePath) -> std::io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
     let parent = folder.parent().ok_or(ErrorKind::InvalidInput)?;
-    make(parent)?;
+    create_folder(parent)?;
     match fs::create_dir(folder) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made.and_then(|()| sync(parent)),
     }
 }
 
-/// A new file beside `path`. Its name ends as the plain store's own do, so that no listing shows
-/// it.
+/// A new temporary file beside `path`. Its name ends as those of the plain store do, so listings
+/// hide it.
 fn staged(path: &FilePath) -> std::io::Result<(PathBuf, File)> {
     let mut number = 0_u64;
     loop {
@@ -105,7 +105,7 @@ fn staged(path: &FilePath) -> std::io::Result<(PathBuf, File)> {
         name.push(format!("#{number}"));
         match File::create_new(&name) {
             Ok(file) => return Ok((name.into(), file)),
-            // Somebody writes it too, or died over it.
+            // Another process is writing it too, or died while it did.
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(e),
         }
@@ -116,15 +116,15 @@ fn sync(path: &FilePath) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Makes a file durable that was given its name already.
-fn settle(path: &FilePath) -> std::io::Result<()> {
+/// Makes a file durable that already has its name.
+fn make_durable(path: &FilePath) -> std::io::Result<()> {
     sync(path)?;
     point("file", path);
     path.parent().map_or(Ok(()), sync)
 }
 
 impl Disk {
-    /// Does blocking work on the file at a location, off the async threads.
+    /// Runs blocking work on the file at a location, off the async threads.
     async fn at<T: Send + 'static>(
         &self,
         at: &Path,
@@ -136,7 +136,7 @@ impl Disk {
             let (path, kind) = (path.display().to_string(), e.kind());
             match kind {
                 ErrorKind::AlreadyExists => Error::AlreadyExists { path, source: Box::new(e) },
-                // Its kind stays: whoever meets a full disk says so.
+                // Keep the kind, so that callers can recognise a full disk.
                 _ => Error::Generic {
                     store: "local disk",
                     source: Box::new(std::io::Error::new(kind, format!("write {path}: {e}"))),
@@ -149,12 +149,12 @@ impl Disk {
 #[async_trait]
 impl ObjectStore for Disk {
     async fn put_opts(&self, at: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let place = match opts.mode {
-            PutMode::Overwrite => Place::Any,
-            PutMode::Create => Place::Free,
+        let target = match opts.mode {
+            PutMode::Overwrite => Target::Replace,
+            PutMode::Create => Target::New,
             PutMode::Update(_) => return self.plain.put_opts(at, payload, opts).await,
         };
-        self.at(at, move |path| write(path, &payload, place)).await?;
+        self.at(at, move |path| write(path, &payload, target)).await?;
         Ok(PutResult { e_tag: None, version: None })
     }
 
@@ -204,17 +204,17 @@ impl ObjectStore for Disk {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.plain.copy_opts(from, to, options).await?;
-        self.at(to, settle).await
+        self.at(to, make_durable).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         self.plain.rename_opts(from, to, options).await?;
-        self.at(to, settle).await
+        self.at(to, make_durable).await
     }
 }
 
-/// A file that comes in parts, as large ones do. It has its name a moment before it is on the disk,
-/// and nobody is told of it until it is.
+/// Upload of a large file in parts. It has its name shortly before it is on disk, but is not
+/// reported as written until it is.
 #[derive(Debug)]
 struct Upload {
     parts: Box<dyn MultipartUpload>,
@@ -230,7 +230,7 @@ impl MultipartUpload for Upload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         let done = self.parts.complete().await?;
-        self.disk.at(&self.at, settle).await?;
+        self.disk.at(&self.at, make_durable).await?;
         Ok(done)
     }
 

@@ -1,4 +1,4 @@
-//! Data files: how they are written, and what their statistics say.
+//! Data files: encoding and statistics.
 
 use arrow::datatypes::{DataType, Schema};
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -10,19 +10,19 @@ use parquet::schema::types::ColumnPath;
 
 use crate::table::{EVENT, KEY, Layout, OFFSET, TableSpec};
 
-/// Rows of a data file's row group: large enough to compress, small enough to prune.
+/// Rows per row group: enough to compress well, few enough to prune.
 const ROWS_PER_GROUP: usize = 256 * 1024;
 
-/// zstd, but Snappy for windows: their files are small and many, and setting up zstd costs more
-/// than it saves there. Samples, and windows that are kept in parts, have files of their own kind,
-/// see [`sample_properties`].
+/// Writer properties of a table's files. Samples and partial aggregates have their own, see
+/// [`sample_properties`].
 ///
-/// Dictionaries for text, but what names a row shares prefixes with its neighbours instead of
-/// repeating; differences for whole numbers, plain for hashes (they do not compress). Only text
-/// that names a row has statistics: one compares every value for them, and no query prunes by the
-/// others.
+/// Compression is zstd, but Snappy for windows: their files are small and many, and setting up zstd
+/// costs more than it saves. Text is dictionary-encoded, except key columns, whose neighbours share
+/// prefixes instead of repeating. Integers are delta-encoded, except hashes, which do not compress.
+/// Only key text has statistics: they cost a comparison per value, and no query prunes by other
+/// text.
 pub(super) fn writer_properties(spec: &TableSpec) -> WriterProperties {
-    if spec.layout == Layout::Samples || !spec.parts.is_empty() {
+    if spec.layout == Layout::Samples || !spec.partials.is_empty() {
         return sample_properties(spec);
     }
     let compression = match spec.layout {
@@ -53,18 +53,18 @@ pub(super) fn writer_properties(spec: &TableSpec) -> WriterProperties {
     properties.build()
 }
 
-/// Rows of a device follow each other, so text is a dictionary of long runs, and numbers are small
-/// differences. Statistics where a query picks rows: by device, time and offset, and by the rare
-/// values that are not zero; for the other metrics they would cost a comparison per value and prune
-/// nothing.
+/// Rows of a device are adjacent, so text is a dictionary with long runs, and numbers differ
+/// little. Columns that queries select by have statistics: device, time, offset, and counts and
+/// codes that are rarely other than zero. For other metrics statistics would cost a comparison per
+/// value and prune nothing.
 fn sample_properties(spec: &TableSpec) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 is valid")))
         .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
     for field in spec.file_schema().fields() {
         let (name, path) = (field.name().as_str(), ColumnPath::from(field.name().as_str()));
-        // An event's hash repeats over a run of rows, and there is no small difference to the next
-        // one.
+        // An event's hash repeats over a run of rows and jumps to the next one, so it keeps its
+        // dictionary.
         if name != EVENT && *field.data_type() != DataType::Utf8View {
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)
@@ -84,8 +84,8 @@ fn sample_properties(spec: &TableSpec) -> WriterProperties {
     properties.build()
 }
 
-/// Delta file statistics: row count, and smallest and largest value of the whole-number and time
-/// columns, as Parquet's own statistics have them.
+/// Delta file statistics as JSON: row count, and minimum and maximum of integer and time columns,
+/// taken from Parquet's own statistics.
 pub(super) fn statistics(written: &ParquetMetaData, schema: &Schema) -> String {
     let (mut smallest, mut largest) = (serde_json::Map::new(), serde_json::Map::new());
     for (index, field) in schema.fields().iter().enumerate() {

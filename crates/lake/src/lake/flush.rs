@@ -1,17 +1,17 @@
-//! Commits: one table of a group after the other, the anchor last.
+//! Flush: commits one table of a group after the other, the anchor last.
 
 use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
 
-use super::{Flushed, IDLE_PROGRESS, Lake};
+use super::revision::{partial_revisions, revise_segment};
+use super::{CommitStats, IDLE_PROGRESS, Lake};
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
-use crate::group::GroupState;
-use crate::plan::Group;
-use crate::revision::{part_revisions, revise};
+use crate::pipeline::plan::Group;
+use crate::state::{GroupState, KeyedState};
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
-use crate::window::merged;
+use crate::window::merge_spans;
 
 /// Data files that a commit adds, and those it removes.
 type Files = (Vec<DataFile>, Vec<DataFile>);
@@ -27,9 +27,9 @@ fn is_due(state: &GroupState, group: &Group) -> bool {
 }
 
 impl Lake {
-    /// Commits everything that was taken in. Afterwards a crash costs nothing of it.
-    pub async fn flush(&mut self) -> Result<Flushed> {
-        let mut flushed = Flushed::default();
+    /// Commits everything that was absorbed. Afterwards a crash loses none of it.
+    pub async fn flush(&mut self) -> Result<CommitStats> {
+        let mut flushed = CommitStats::default();
         if self.states.values().any(|s| s.changed || s.has_waiting()) {
             self.refresh().await?;
         }
@@ -58,7 +58,7 @@ impl Lake {
         &mut self,
         group: &Group,
         states: &mut [GroupState],
-        flushed: &mut Flushed,
+        flushed: &mut CommitStats,
     ) -> Result<()> {
         let order = group.commit_order();
         for (place, spec) in order.iter().enumerate() {
@@ -74,16 +74,16 @@ impl Lake {
                     Layout::Keyed => self.keyed_files(state, spec).await?,
                     Layout::Windowed => self.windowed_files(state, spec).await?,
                 };
-                // A table to which nothing happened may stay behind; the anchor always says how far
-                // the group has come.
+                // A table without changes may stay behind. The anchor always has the group's
+                // progress.
                 if adds.is_empty() && removes.is_empty() && place + 1 < order.len() {
                     continue;
                 }
                 change.progress.push((state.partition, state.absorbed));
                 if place + 1 == order.len()
-                    && let Some(spans) = state.touched()
+                    && let Some(spans) = state.invalidated()
                 {
-                    change.touched.get_or_insert_default().extend(spans);
+                    change.invalidated.get_or_insert_default().extend(spans);
                 }
                 change.adds.extend(adds);
                 change.removes.extend(removes);
@@ -95,7 +95,7 @@ impl Lake {
             flushed.commits += 1;
             flushed.files_added += change.adds.len() as u64;
             flushed.bytes_added += change.adds.iter().map(|f| f.size as u64).sum::<u64>();
-            change.touched = change.touched.map(|spans| merged(spans, 0));
+            change.invalidated = change.invalidated.map(|spans| merge_spans(spans, 0));
             self.store_mut(&spec.name).commit(change).await?;
         }
         for state in states {
@@ -107,7 +107,7 @@ impl Lake {
         Ok(())
     }
 
-    /// For tests: the process dies here, if it is to die before this commit.
+    /// For tests: fails here if the process is to die before this commit.
     pub(super) fn count_commit(&mut self) -> Result<()> {
         match &mut self.interrupt_after {
             Some(0) => Err(LakeError::Refused("interrupted for a test".into())),
@@ -138,11 +138,12 @@ impl Lake {
         Ok((store.write(partition, &rows).await?.into_iter().collect(), Vec::new()))
     }
 
-    /// The raw table of a group is committed last, so it has none of the samples that are held.
+    /// The raw table of samples is committed last, so it has none of the samples that are held.
     async fn sample_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {
         let store = &self.stores[&spec.name];
         let schema = store.spec().file_schema();
-        let rows = state.samples.sorted(state.partition, spec.full_schema());
+        let samples = state.samples().expect("a group of samples");
+        let rows = samples.sorted(state.partition, spec.full_schema());
         let rows = rows.map(|batch| Ok(crate::batch::conform(&batch?, &schema)?));
         let partition = vec![(PARTITION, state.partition.to_string())];
         Ok((store.write_each(partition, rows).await?.into_iter().collect(), Vec::new()))
@@ -156,12 +157,13 @@ impl Lake {
         }
         let index =
             state.group.keyed.iter().position(|p| p.spec.name == spec.name).expect("a table of this group");
+        let revived = state.keyed().map(KeyedState::revived).filter(|keys| !keys.is_empty());
         let values = |open: bool| vec![(PARTITION, state.partition.to_string()), (OPEN, open.to_string())];
         for file in self.files_of(state, spec)? {
             if file.partition_value(OPEN) == Some("true") {
                 removes.push(file);
-            } else if !state.revived.is_empty()
-                && let Some(rest) = store.without_keys(&file, &state.revived).await?
+            } else if let Some(revived) = revived
+                && let Some(rest) = store.without_keys(&file, revived).await?
             {
                 adds.extend(store.write(values(false), &rest).await?);
                 removes.push(file);
@@ -182,9 +184,9 @@ impl Lake {
         let planned =
             state.group.windowed.iter().find(|p| p.spec.name == spec.name).expect("a table of this group");
         let segment = planned.pipeline.shape.segment().expect("windowed");
-        if !spec.parts.is_empty() {
+        if !spec.partials.is_empty() {
             for (start, rows) in segments {
-                let rows = part_revisions(&planned.pipeline.shape, spec, rows, state.closed_before)?;
+                let rows = partial_revisions(&planned.pipeline.shape, spec, rows, state.closed_before)?;
                 let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, segment.name(*start))];
                 adds.extend(store.write(values, &[rows]).await?);
             }
@@ -202,7 +204,8 @@ impl Lake {
             for file in &old_files {
                 old.extend(store.read_file(file).await?);
             }
-            let Some(rows) = revise(&planned.pipeline.shape, spec, rows, &old, state.closed_before)? else {
+            let Some(rows) = revise_segment(&planned.pipeline.shape, spec, rows, &old, state.closed_before)?
+            else {
                 continue;
             };
             let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, name)];

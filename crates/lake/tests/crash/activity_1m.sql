@@ -1,5 +1,5 @@
 --! name    = "activity_1m"
---! doc     = "What several topics tell of a minute, put together: as cheap as can be, so that many crashes can be tried."
+--! doc     = "Activity of several topics by minute: as cheap as possible, so that many crashes can be tested."
 --! sources = ["attempts", "steps", "gpu_1m"]
 --! window  = "1m"
 --! key     = ["window_start", "cluster", "job_id", "node"]

@@ -1,9 +1,9 @@
-//! Keeps what the disk holds at each instant at which a crash would leave something new behind.
+//! Snapshots of a folder at every instant at which a crash would leave a new state behind.
 //!
-//! kill -9 takes a process and leaves the page cache, so a copy of the folder at that instant is
-//! what a process that died there would find, exactly; nothing is dropped, closed or flushed on the
-//! way. Tables' files never change once they have their name, so they are linked; the log's are
-//! copied.
+//! `kill -9` ends a process and leaves the page cache. So a copy of the folder at that instant is
+//! exactly what the next process would find: nothing is dropped, closed or flushed on the way.
+//! Files of tables never change once they have their name, so they are hard-linked. Files of the
+//! log are copied.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,29 +15,29 @@ use tidegate_log::fault;
 
 use crate::victim;
 
-/// A folder at an instant.
+/// Snapshot of the folder.
 #[derive(Debug)]
 pub struct Shot {
     pub number: usize,
-    /// What was done last.
+    /// The last step before the snapshot.
     pub done: String,
-    /// To which table, if to one.
+    /// The table that the step concerns, if it is one.
     pub table: String,
-    /// The part of the story that was on.
+    /// The part of the story that was being played.
     pub act: usize,
     lake: PathBuf,
     log: PathBuf,
 }
 
 impl Shot {
-    /// Lays the folder out anew, to go on from there.
+    /// Restores the folder, to continue from there.
     pub fn lay_out(&self, data: &Path) {
         link_all(&self.lake, data);
         copy_all(&self.log, &data.join("log"));
     }
 
-    /// As [`Self::lay_out`], where the log had written only a part of what the shot after `before`
-    /// has more than it.
+    /// As [`Self::lay_out`], where the log had written only a share of what changed since the
+    /// snapshot `before`.
     pub fn lay_out_torn(&self, before: &Self, data: &Path, share: f64) {
         self.lay_out(data);
         tear(&before.log, &data.join("log"), share);
@@ -48,7 +48,7 @@ impl Shot {
     }
 }
 
-/// What is being watched.
+/// What is being recorded.
 struct Camera {
     data: PathBuf,
     album: PathBuf,
@@ -66,7 +66,7 @@ fn camera() -> std::sync::MutexGuard<'static, Option<Camera>> {
     CAMERA.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Instants are heard of from now on, once for the whole process.
+/// Registers for fault points, once for the whole process.
 pub fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -79,7 +79,7 @@ pub fn watch() {
     });
 }
 
-/// From now on instants of this folder are kept in an album.
+/// Records the instants of this folder in an album from now on.
 pub fn begin(data: &Path, album: &Path) {
     watch();
     fs::create_dir_all(data).unwrap();
@@ -90,21 +90,21 @@ pub fn begin(data: &Path, album: &Path) {
     *camera() = Some(new);
 }
 
-/// What follows is of this part of the story.
+/// What follows belongs to this part of the story.
 pub fn act(number: usize) {
     if let Some(camera) = &mut *camera() {
         camera.act = number;
     }
 }
 
-/// While it is closed nothing is kept: what is done then no process does.
+/// Pauses recording: what is done meanwhile is not done by a process under test.
 pub fn close(is_closed: bool) {
     if let Some(camera) = &mut *camera() {
         camera.is_closed = is_closed;
     }
 }
 
-/// All that was kept.
+/// Stops recording and returns all snapshots.
 pub fn end() -> Vec<Shot> {
     camera().take().unwrap().shots
 }
@@ -135,7 +135,7 @@ impl Camera {
     }
 }
 
-/// What a file of the lake is, and in a commit, what for.
+/// Describes a step by the file of the lake it concerns, and a commit by its purpose.
 pub fn describe(done: &str, place: &Path) -> String {
     let name = place.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let kind = match name {
@@ -155,7 +155,7 @@ pub fn describe(done: &str, place: &Path) -> String {
     format!("{done}: {kind}")
 }
 
-/// Links all files but those of the log. What is deleted while one looks is gone.
+/// Links all files but those of the log. Files that are deleted meanwhile are skipped.
 fn link_all(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in from.read_dir().unwrap() {
@@ -172,7 +172,7 @@ fn link_all(from: &Path, to: &Path) {
     }
 }
 
-/// Copies a folder, if there is one; of the log's preallocated journals only what is written.
+/// Copies a folder if it exists; of the log's preallocated journals only what was written.
 fn copy_all(from: &Path, to: &Path) {
     let Ok(entries) = from.read_dir() else { return };
     fs::create_dir_all(to).unwrap();
@@ -197,7 +197,7 @@ fn copy_data(mut from: File, to: &Path) {
     copy.set_len(from.metadata().unwrap().len()).unwrap();
 }
 
-/// Where a file holds data, between its holes.
+/// Ranges of a file that hold data, between its holes.
 fn stretches(file: &File) -> Vec<(u64, u64)> {
     use rustix::fs::{SeekFrom, seek};
     let mut found = Vec::new();
@@ -209,8 +209,8 @@ fn stretches(file: &File) -> Vec<(u64, u64)> {
     found
 }
 
-/// Takes back the last part of what files below `now` hold otherwise than those below `before`: a
-/// write that did not get done.
+/// Reverts the last part of what files below `now` changed since `before`: a write that was cut
+/// short.
 fn tear(before: &Path, now: &Path, share: f64) {
     let Ok(entries) = now.read_dir() else { return };
     for entry in entries {

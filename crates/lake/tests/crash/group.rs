@@ -1,5 +1,5 @@
-//! Two processes that share one log, as members of a group on Kafka do: who dies or is silent for
-//! long loses its partitions.
+//! Two processes that share one log as members of a consumer group on Kafka would: one that dies or
+//! stays silent loses its partitions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tidegate_log::{
     TopicPartition,
 };
 
-/// Who of two has which partition, and who should.
+/// Which of two processes has which partition, and which should.
 #[derive(Debug, Default)]
 pub struct Shares {
     held: BTreeMap<TopicPartition, usize>,
@@ -18,15 +18,15 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// The even partitions are the first one's, the odd ones the second one's; all are whose who is
-    /// left.
+    /// Even partitions belong to the first process, odd ones to the second; all belong to the one
+    /// that is left.
     fn should_have(&self, at: &TopicPartition) -> usize {
         let share = at.partition as usize % 2;
         if self.is_gone[share] { 1 - share } else { share }
     }
 }
 
-/// One process's way to the log.
+/// One process's handle of the log.
 #[derive(Clone)]
 pub struct Handle {
     log: EmbeddedLog,
@@ -45,7 +45,7 @@ impl Handle {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is dead, or was silent for too long: the group gives its partitions away.
+    /// The process died, or was silent for too long: the group reassigns its partitions.
     pub fn is_gone(&self) {
         let mut shares = self.shares();
         shares.is_gone[self.who] = true;
@@ -53,7 +53,7 @@ impl Handle {
         shares.held.retain(|_, holder| *holder != who);
     }
 
-    /// It is heard of again.
+    /// The process is a member again.
     pub fn is_back(&self) {
         self.shares().is_gone[self.who] = false;
     }
@@ -66,7 +66,7 @@ struct OfTopic {
     all: Vec<TopicPartition>,
     /// Partitions assigned to it.
     held: Vec<TopicPartition>,
-    /// Partitions revoked from it, for which it may still commit.
+    /// Partitions being revoked from it, for which it may still commit.
     leaving: Vec<TopicPartition>,
     changes: u64,
 }

@@ -1,9 +1,9 @@
-//! Crash points: whatever instant a process dies at, the tables end up as those of one that never
-//! did.
+//! Crash points: at whatever instant a process dies, the tables end up as those of a process that
+//! never did.
 //!
-//! Long form: `TIDEGATE_LONG=1`, or `TIDEGATE_CRASH_SEEDS=0..8` (which histories), with every
-//! instant of each instead of one of each kind. `TIDEGATE_CRASH_POINT=1:104` looks at one instant
-//! of one history again.
+//! Long form: `TIDEGATE_LONG=1`, or `TIDEGATE_CRASH_SEEDS=0..8` for the histories, with every
+//! instant of each instead of one of each kind. `TIDEGATE_CRASH_POINT=1:104` repeats one instant of
+//! one history.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,17 +24,17 @@ use several::Several;
 use tables::Tables;
 use tempfile::TempDir;
 use tidegate_events::{Event, SchemaId};
-use tidegate_lake::histories::History;
+use tidegate_lake::testing::histories::History;
 use tokio::sync::Mutex;
 use victim::Fate;
 
-/// Instants are heard of by one test at a time.
+/// One test at a time receives fault points.
 static WATCHING: Mutex<()> = Mutex::const_new(());
 
 /// A history takes about 50 MB; containers often have only 64 MB of /dev/shm.
 const ENOUGH_BYTES: u64 = 1 << 30;
 
-/// A temporary folder, in memory if there is room. kill -9 leaves the page cache intact, so tmpfs
+/// A temporary folder, in memory if there is room. `kill -9` leaves the page cache intact, so tmpfs
 /// shows the same state as a disk, and fsync returns at once.
 fn scratch() -> TempDir {
     let memory = "/dev/shm";
@@ -42,7 +42,7 @@ fn scratch() -> TempDir {
     if free > ENOUGH_BYTES { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
 
-/// Which histories are played at every instant; `None` in short form.
+/// Histories to play at every instant; `None` in short form.
 fn seeds() -> Option<Range<u64>> {
     let is_long = std::env::var("TIDEGATE_LONG").is_ok_and(|long| long == "1");
     let range = std::env::var("TIDEGATE_CRASH_SEEDS").ok().or(is_long.then(|| "1..3".into()))?;
@@ -50,7 +50,7 @@ fn seeds() -> Option<Range<u64>> {
     Some(from.parse().unwrap()..to.parse().unwrap())
 }
 
-/// The one instant that is looked at again: history and number.
+/// The single instant to repeat: history and number.
 fn point() -> Option<(u64, usize)> {
     let point = std::env::var("TIDEGATE_CRASH_POINT").ok()?;
     let (seed, number) = point.split_once(':').expect("TIDEGATE_CRASH_POINT is SEED:NUMBER");
@@ -58,7 +58,7 @@ fn point() -> Option<(u64, usize)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_are_those_of_an_undisturbed_process_wherever_one_dies() {
+async fn a_crash_at_any_instant_leaves_the_tables_of_an_undisturbed_process() {
     let _alone = WATCHING.lock().await;
     let only = point();
     let seeds = only.map(|(seed, _)| seed..seed + 1).or_else(seeds);
@@ -69,7 +69,7 @@ async fn tables_are_those_of_an_undisturbed_process_wherever_one_dies() {
         let mut seen = BTreeSet::new();
         let mut is_wanted = |shot: &Shot| match only {
             Some((_, number)) => shot.number == number,
-            // A file that has no name yet changes nothing.
+            // A file without its final name changes nothing.
             None => is_long || (!shot.done.contains("aside") && seen.insert(shot.done.clone())),
         };
         points += played.die_at(&mut is_wanted, &mut kinds).await;
@@ -79,11 +79,11 @@ async fn tables_are_those_of_an_undisturbed_process_wherever_one_dies() {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// Every commit of a table that is not its group's last: a flush is to be repaired then, in more
-/// than one read, while what other groups have committed is put together. All that is shipped and
-/// stored, at a few instants of a history: it takes several times as long.
+/// Every commit of a table that is not its group's last. A flush is to be repaired then, in more
+/// than one read, while joined tables are updated with what other groups committed. All shipped
+/// tables, at a few instants of one history: it takes several times as long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_shipped_table_is_that_of_an_undisturbed_process() {
+async fn every_shipped_table_survives_a_crash_unchanged() {
     let _alone = WATCHING.lock().await;
     let every = if seeds().is_some() { 40 } else { 600 };
     let mut played = Played::new(2, Tables::Shipped).await;
@@ -94,7 +94,7 @@ async fn every_shipped_table_is_that_of_an_undisturbed_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn windows_of_windows_are_whole_after_a_repair() {
+async fn windows_of_windows_are_complete_after_a_repair() {
     let _alone = WATCHING.lock().await;
     let mut played = Played::new(1, Tables::Few).await;
     let mut kinds = BTreeMap::new();
@@ -104,11 +104,11 @@ async fn windows_of_windows_are_whole_after_a_repair() {
     assert!(played.differences.is_empty(), "{:#?}", played.differences);
 }
 
-/// One of two processes dies or hangs at an instant, and the other one, which has its memory still,
-/// takes over. Who hung comes back when all is done, and cannot commit what it still believes to be
-/// its own.
+/// One of two processes dies or hangs at an instant, and the other one takes over with its memory
+/// intact. A process that hung comes back when everything is done, and cannot commit what it still
+/// believes to own.
 #[test]
-fn several_processes_leave_the_tables_of_one_wherever_one_of_them_dies_or_hangs() {
+fn two_processes_give_the_tables_of_one_wherever_one_dies_or_hangs() {
     let _alone = WATCHING.blocking_lock();
     let (seeds, step) = match seeds() {
         Some(seeds) => (seeds, 1),
@@ -133,9 +133,9 @@ fn several_processes_leave_the_tables_of_one_wherever_one_of_them_dies_or_hangs(
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// What the other process committed a moment ago is put together with what this one did.
+/// Joined tables combine what this process and the other one committed.
 #[test]
-fn two_processes_put_together_what_both_committed() {
+fn joined_tables_combine_what_two_processes_committed() {
     let _alone = WATCHING.blocking_lock();
     let several = Several::new(1);
     let differ: Vec<Vec<String>> =

@@ -1,23 +1,23 @@
-//! A history that was played, and what becomes of it from any of its instants on.
+//! A recorded history, continued from any of its instants.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
-use tidegate_lake::ways::Contents;
+use tidegate_lake::testing::equivalence::TableContents;
 
 use crate::camera::{self, Shot};
 use crate::scratch;
 use crate::story::Story;
 use crate::tables::Tables;
 
-/// A history, what comes of it where nothing happens, and every instant on the way.
+/// A history, its undisturbed result, and every instant on the way.
 pub struct Played {
     seed: u64,
     story: Story,
-    expected: Contents,
+    expected: TableContents,
     shots: Vec<Shot>,
-    /// Tables that were others than they should be, and when.
+    /// Tables that differ from the expected ones, and after which crash.
     pub differences: Vec<String>,
     folder: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ impl Played {
         story.play_rest_at_once(&undisturbed).await;
         let expected = story.outcome(&undisturbed).await;
         for (table, rows) in &expected {
-            assert!(rows.num_rows() > 0, "seed {seed}: nothing is in {table}");
+            assert!(rows.num_rows() > 0, "seed {seed}: {table} is empty");
         }
         let (data, album) = (folder.path().join("whole"), folder.path().join("album"));
         camera::begin(&data, &album);
@@ -38,12 +38,12 @@ impl Played {
         let shots = camera::end();
         let mut played = Self { seed, story, expected, shots, differences: Vec::new(), folder };
         let outcome = played.story.outcome(&data).await;
-        played.compare(&outcome, &format!("seed {seed}, not disturbed"));
+        played.compare(&outcome, &format!("seed {seed}, undisturbed"));
         played
     }
 
-    /// Goes on from these instants, and where the log was written to also from the middle of that
-    /// write. Returns how many.
+    /// Continues from these instants, and where the log was written to also from the middle of that
+    /// write. Returns their number.
     pub async fn die_at(
         &mut self,
         is_wanted: &mut dyn FnMut(&Shot) -> bool,
@@ -63,7 +63,7 @@ impl Played {
         points
     }
 
-    /// Goes on from an instant and compares what comes of it.
+    /// Continues from an instant and compares the result.
     async fn recover(&mut self, number: usize, is_torn: bool) {
         let (begun, shot) = (Instant::now(), &self.shots[number]);
         let data = self.folder.path().join("recovered");
@@ -71,8 +71,8 @@ impl Played {
             true => shot.lay_out_torn(&self.shots[number - 1], &data, (number % 10) as f64 / 10.0),
             false => shot.lay_out(&data),
         }
-        // After a commit it goes on as before, in small reads, for a flush may be left to repair;
-        // of the others, every fourth.
+        // After a commit continue in small reads as before, since a flush may have to be repaired;
+        // of the other instants every fourth.
         let as_before = !is_torn && (shot.done == "file: commit" || number.is_multiple_of(4));
         match as_before {
             true => self.story.play(&data, shot.act).await,
@@ -86,11 +86,11 @@ impl Played {
         self.compare(&outcome, &what);
     }
 
-    fn compare(&mut self, found: &Contents, what: &str) {
+    fn compare(&mut self, found: &TableContents, what: &str) {
         let others = self.expected.iter().filter(|(table, rows)| found[*table] != **rows);
         let said = |(table, rows): (&String, &RecordBatch)| {
             let (here, there) = (found[table].num_rows(), rows.num_rows());
-            format!("{what}: {table} is another one, of {here} rows instead of {there}")
+            format!("{what}: {table} differs: {here} rows instead of {there}")
         };
         let others: Vec<String> = others.map(said).collect();
         others.iter().for_each(|difference| println!("{difference}"));

@@ -1,5 +1,5 @@
-//! Several processes on one lake: one dies or hangs at an instant, the other one has its memory
-//! still and takes over.
+//! Several processes on one lake: one dies or hangs at an instant, and the other takes over with
+//! its memory intact.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::histories::{History, Records};
+use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::ways::Contents;
+use tidegate_lake::testing::equivalence::TableContents;
+use tidegate_lake::testing::histories::{History, Records};
 use tidegate_log::{Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig};
 
 use crate::group::Handle;
@@ -22,7 +22,7 @@ use crate::tables::Tables;
 use crate::victim::{self, Fate, VICTIM};
 
 const PARTITIONS: u32 = 2;
-/// Nothing that is left to do takes so long.
+/// Longer than anything left to do takes.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A history on a log that two processes share.
@@ -30,25 +30,25 @@ pub struct Several {
     seed: u64,
     plan: Plan,
     records: Records,
-    expected: Contents,
+    expected: TableContents,
 }
 
 impl Several {
     pub fn new(seed: u64) -> Self {
         let plan = on_one_thread("plan").block_on(Tables::Few.plan());
         let records = History { seed, jobs: 4, minutes: 100 }.records(PARTITIONS).unwrap();
-        let mut several = Self { seed, plan, records, expected: Contents::new() };
+        let mut several = Self { seed, plan, records, expected: TableContents::new() };
         let folder = scratch();
         several.expected = several.undisturbed(folder.path());
         several
     }
 
-    /// What one process alone makes of it.
-    fn undisturbed(&self, data: &Path) -> Contents {
+    /// The result of one process alone.
+    fn undisturbed(&self, data: &Path) -> TableContents {
         let log = self.log(data);
         let catch_up = async {
             let lake =
-                Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Alone).await;
+                Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Exclusive).await;
             let mut runner = Runner::start_alone(Arc::new(log), lake.unwrap(), pace()).await.unwrap();
             runner.catch_up(&mut |_| {}).await.unwrap();
             tables_below(data, &self.plan).await
@@ -56,7 +56,7 @@ impl Several {
         on_one_thread("undisturbed").block_on(catch_up)
     }
 
-    /// A log that holds all of it.
+    /// A log with the whole history.
     fn log(&self, data: &Path) -> EmbeddedLog {
         let log = EmbeddedLog::open(data.join("log"), EmbeddedOptions::default()).unwrap();
         for topic in SchemaId::ALL.map(SchemaId::topic) {
@@ -71,22 +71,22 @@ impl Several {
         log
     }
 
-    /// Tables that are others than one process alone would make them.
-    pub fn others(&self, found: &Contents) -> Vec<String> {
+    /// Tables that differ from those of one process alone.
+    pub fn others(&self, found: &TableContents) -> Vec<String> {
         let others = self.expected.iter().filter(|(table, rows)| found[*table] != **rows);
         others.map(|(table, _)| table.clone()).collect()
     }
 
-    /// Two processes, of which one meets its fate at an instant. Returns what it had done last, and
-    /// what comes of the tables; `None` if it was done before that.
-    pub fn with_fate(&self, fate: Fate, at: usize) -> (Option<String>, Contents) {
+    /// Runs two processes, of which one meets its fate at an instant. Returns its last step and the
+    /// resulting tables; `None` if it was done before that instant.
+    pub fn with_fate(&self, fate: Fate, at: usize) -> (Option<String>, TableContents) {
         let folder = scratch();
         let data = folder.path();
         let log = self.log(data);
         let [first, second] = Handle::pair(&log);
         victim::doom(fate, at);
         thread::scope(|scope| {
-            // It keeps up until everything is done, as one process of several does for good.
+            // It runs until everything is done, as one process of several does in production.
             let victim = thread::Builder::new().name(VICTIM.into());
             let mine = first.clone();
             let victim = victim.spawn_scoped(scope, move || self.keep_up(data, mine, VICTIM)).unwrap();
@@ -94,7 +94,7 @@ impl Several {
             let (begun, mut is_gone) = (Instant::now(), false);
             while !other.is_finished() {
                 // A process that has finished leaves its group, as a dead one does. The other one must
-                // take its partitions over to assemble what it commits later.
+                // take its partitions over to update joined tables with what it commits later.
                 if !is_gone && (victim::met().is_some() || victim.is_finished()) {
                     first.is_gone();
                     is_gone = true;
@@ -107,13 +107,14 @@ impl Several {
                 thread::sleep(Duration::from_millis(2));
             }
             let done = other.join();
-            // Who hung comes back as if nothing had been, and the other one is gone.
+            // The process that hung comes back as if nothing had happened, and the other one is
+            // gone.
             second.is_gone();
             first.is_back();
             victim::go_on();
             let back = victim.join();
             done.unwrap().unwrap();
-            // The dead one ends in an error, or without a word.
+            // A dead process ends with an error or not at all.
             if fate == Fate::Hangs || victim::met().is_none() {
                 back.unwrap().unwrap();
             }
@@ -122,7 +123,7 @@ impl Several {
         (victim::met(), tables)
     }
 
-    /// One process: takes in what is its share until everything is in the tables.
+    /// One process: absorbs its share until everything is in the tables.
     fn keep_up(&self, data: &Path, log: Handle, name: &str) -> Result<(), String> {
         let work = async {
             let (root, plan) = (lake_url(data), self.plan.clone());

@@ -1,5 +1,5 @@
-//! What a process does with a history: it takes it in part by part, keeps the tables, tidies up,
-//! and starts again now and then.
+//! What a process does with a history: it absorbs it in parts, maintains the tables, and restarts
+//! now and then.
 
 use std::fs;
 use std::num::NonZeroU64;
@@ -11,14 +11,15 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::TimestampMicrosecondType;
 use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::histories::{History, LATEST_MS, Records};
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
-use tidegate_lake::maintain::Maintenance;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::retention::Retention;
+use tidegate_lake::catalog::committed_catalog;
+use tidegate_lake::engine::Limits;
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::maintenance::Maintenance;
+use tidegate_lake::maintenance::retention::Retention;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::ways::{Contents, read_all};
+use tidegate_lake::testing::equivalence::{TableContents, read_tables};
+use tidegate_lake::testing::histories::{History, LATEST_MS, Records};
 use tidegate_log::{
     Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig, TopicPartition,
 };
@@ -28,18 +29,18 @@ use url::Url;
 use crate::camera;
 use crate::tables::Tables;
 
-/// Parts that a history is taken in.
+/// Parts in which a history is absorbed.
 pub const ACTS: usize = 3;
-/// Small segments, so that some are full, and dropped.
+/// Small segments, so that some fill up and are dropped.
 const OPTIONS: EmbeddedOptions =
     EmbeddedOptions { segment_bytes: 64 << 10, segment_batches: 4, memory_table_bytes: 1 << 20 };
 /// A checkpoint comes every 100 versions.
 const BEFORE_CHECKPOINT: u64 = 98;
 const SAYS_NOTHING: &str = r#"{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}"#;
-/// Records that an append brings.
+/// Records per append.
 const BATCH: usize = 50;
-/// Samples older than this, by the newest one, are dropped from their table. A repeat of what was
-/// dropped would count again.
+/// Samples older than this, measured from the newest one, are dropped from their table. A repeat of
+/// a dropped one would count again.
 pub const KEEP_SAMPLES_MS: i64 = LATEST_MS + 5 * 60_000;
 
 pub struct Story {
@@ -61,8 +62,7 @@ impl Story {
             commits_to_vacuum: 3,
             retention: Retention::new(retention.into(), &plan).unwrap(),
         };
-        // In odd histories a flush is of several reads, so that what repairs one reads more than
-        // once.
+        // In odd histories a flush takes several reads, so that a repair reads more than once.
         let (flush_every, read_bytes) = match seed % 2 {
             0 => (Duration::ZERO, 64 << 10),
             _ => (Duration::from_secs(3600), 16 << 10),
@@ -71,15 +71,15 @@ impl Story {
             read_bytes,
             flush_events: 400,
             flush_every,
-            assemble_every: Duration::ZERO,
+            joined_every: Duration::ZERO,
             refresh_every: None,
             maintenance,
         };
         Self { plan, records, pace }
     }
 
-    /// Plays the acts from `from` on. What an act had done before it was interrupted is done again:
-    /// producers offer their records once more, and the runner goes on where the tables are.
+    /// Plays the acts from `from` on. Work of an interrupted act is done again: producers append
+    /// their records once more, and the runner continues from the tables.
     pub async fn play(&self, data: &Path, from: usize) {
         for act in from..ACTS {
             camera::act(act);
@@ -96,7 +96,7 @@ impl Story {
         }
     }
 
-    /// Appends all that is left at once, and lets the runner catch up.
+    /// Appends everything that is left at once, and lets the runner catch up.
     pub async fn play_rest_at_once(&self, data: &Path) {
         let pace = Pace { read_bytes: 8 << 20, flush_events: 1 << 20, ..self.pace.clone() };
         let (log, mut runner) = self.open(data, pace).await;
@@ -112,7 +112,8 @@ impl Story {
             let retain_bytes = (topic == SchemaId::GpuSampleBatch.topic()).then_some(16 << 10);
             log.create_topic(topic, TopicConfig { partitions: 1, retain_ms: None, retain_bytes }).unwrap();
         }
-        let lake = Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Alone).await;
+        let lake =
+            Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Exclusive).await;
         let runner = Runner::start_alone(Arc::clone(&log), lake.unwrap(), pace).await.unwrap();
         (log, runner)
     }
@@ -132,8 +133,8 @@ impl Story {
         }
     }
 
-    /// What came of a folder: each producer's records that the log still holds, and every table.
-    pub async fn outcome(&self, data: &Path) -> Contents {
+    /// Result in a folder: each producer's records that the log still holds, and every table.
+    pub async fn outcome(&self, data: &Path) -> TableContents {
         let log = EmbeddedLog::open(data.join("log"), OPTIONS).unwrap();
         log.verify().unwrap();
         for (at, records) in &self.records {
@@ -146,16 +147,16 @@ impl Story {
     }
 }
 
-/// What the tables of a folder hold. Views are computed from them when asked.
-pub async fn tables_below(data: &Path, plan: &Plan) -> Contents {
+/// Content of the tables of a folder. Views are computed from them.
+pub async fn tables_below(data: &Path, plan: &Plan) -> TableContents {
     let mut catalog = committed_catalog(&lake_url(data), plan, Limits::default()).await.unwrap();
     let views = catalog.views.clone();
     catalog.specs.retain(|table, _| !views.contains(table));
-    read_all(&catalog).await.unwrap()
+    read_tables(&catalog).await.unwrap()
 }
 
-/// Makes the next commit to each table the one that is followed by a checkpoint, as if many that
-/// say nothing had come before.
+/// Extends each table's log with empty commits, so that its next commit is followed by a
+/// checkpoint.
 async fn lengthen_logs(data: &Path) {
     for table in data.join("lake").read_dir().unwrap() {
         let folder = table.unwrap().path().read_dir().unwrap().next().unwrap().unwrap().path();
@@ -177,8 +178,7 @@ async fn lengthen_logs(data: &Path) {
     }
 }
 
-/// Rows that retention leaves alone. Which older ones are still there depends on which files they
-/// are in.
+/// Rows that retention keeps. Which older ones are left depends on the files they are in.
 fn lately(rows: &RecordBatch) -> RecordBatch {
     let times = rows.column_by_name("event_time").unwrap().as_primitive::<TimestampMicrosecondType>();
     let border = times.values().iter().max().map_or(0, |newest| newest - KEEP_SAMPLES_MS * 1_000);
@@ -186,8 +186,8 @@ fn lately(rows: &RecordBatch) -> RecordBatch {
     filter_record_batch(rows, &keep).unwrap()
 }
 
-/// What the log holds of a partition is the end of what was appended, each record once and in
-/// order; what the runner itself appended, because others had it in the wrong place, aside.
+/// Checks that a partition holds the end of what was appended, each record once and in order,
+/// beside the misplaced records that the runner routed there.
 fn holds(log: &EmbeddedLog, at: &TopicPartition, records: &[tidegate_log::Record]) {
     let mut held = Vec::new();
     let mut next = log.extent(at).unwrap().start;
@@ -212,7 +212,7 @@ pub fn lake_url(data: &Path) -> Url {
     Url::from_directory_path(data.join("lake")).unwrap()
 }
 
-/// Runs until a turn brings nothing new, then commits what is left.
+/// Runs until a round brings nothing new, then commits what is left.
 async fn keep_up(runner: &mut Runner) {
     let (stop, stopped) = watch::channel(false);
     let mut before = None;

@@ -1,25 +1,25 @@
-//! Which tables are kept.
+//! Which tables the crash tests keep.
 
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 
-/// Tables of each kind: raw, samples, keyed, windows computed anew and kept in parts, and with
-/// `activity_*`: windows of several topics, and windows of those, twice over.
+/// Tables of each kind: raw, samples, keyed, recomputed windows, partial aggregates; and with
+/// `activity_*` joined windows, and joined windows of those, twice over.
 const FEW: [&str; 7] =
     ["attempts", "gpu_1h", "gpu_1m", "node_health", "stragglers", "training_1m", "usage_1h"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tables {
-    /// All that is shipped and stored.
+    /// All that are shipped and stored.
     Shipped,
     /// Some of each kind, in a fraction of the time.
     Few,
 }
 
 impl Tables {
-    /// The views that nobody asks for are left out; they are computed from tables when asked.
+    /// Views that no test reads are left out. They are computed from tables on demand.
     pub async fn plan(self) -> Plan {
-        let shipped = tidegate_lake::shipped::shipped();
+        let shipped = tidegate_lake::pipeline::shipped();
         match self {
             Self::Shipped => {
                 let all = Plan::compile(shipped.clone()).await.unwrap();
@@ -41,7 +41,7 @@ impl Tables {
     }
 }
 
-/// The pipelines of these names, and what they are made of.
+/// The pipelines with these names, and all they are computed from.
 fn made_of(mut all: Vec<Pipeline>, mut wanted: Vec<String>) -> Vec<Pipeline> {
     let mut next = 0;
     while next < wanted.len() {

@@ -1,8 +1,8 @@
-//! A process among others, as a thread of its own, that dies or hangs at an instant.
+//! The victim: a process among others, run as a thread, that dies or hangs at an instant.
 //!
-//! Whoever does its work is known by the name of the thread. Dead it does nothing durable any more:
-//! each further step ends the thread that takes it, so what is left is what kill -9 leaves, while
-//! the other process has its memory still.
+//! Its work is recognised by the name of the thread. A dead victim does nothing durable any more:
+//! each further step ends the thread that takes it. So what is left is what `kill -9` leaves, while
+//! the other process keeps its memory.
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,47 +15,47 @@ pub const VICTIM: &str = "victim";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is gone.
+    /// It dies.
     Dies,
-    /// It stands still until [`go_on`], as one whose machine was frozen.
+    /// It stands still until [`go_on`], like a process on a suspended machine.
     Hangs,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What becomes of it, and at which instant.
+    /// Its fate, and the instant.
     fate: Option<(Fate, usize)>,
     seen: usize,
-    /// What was done last before it met its fate.
+    /// The last step before it met its fate.
     met: Option<String>,
-    goes_on: bool,
+    continues: bool,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { fate: None, seen: 0, met: None, goes_on: false });
+static STATE: Mutex<State> = Mutex::new(State { fate: None, seen: 0, met: None, continues: false });
 static CHANGED: Condvar = Condvar::new();
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The next victim meets its fate at the instant of this number.
+/// The next victim meets its fate at the instant with this number.
 pub fn doom(fate: Fate, at: usize) {
     watch();
     *state() = State { fate: Some((fate, at)), ..State::default() };
 }
 
-/// What it had done last when it met its fate, if it did.
+/// Its last step before it met its fate, if it did.
 pub fn met() -> Option<String> {
     state().met.clone()
 }
 
-/// Lets one that hangs go on.
+/// Resumes a victim that hangs.
 pub fn go_on() {
-    state().goes_on = true;
+    state().continues = true;
     CHANGED.notify_all();
 }
 
-/// Hears of an instant on this thread.
+/// Receives a fault point on this thread.
 pub fn see(done: &str, place: &Path) {
     if thread::current().name() != Some(VICTIM) {
         return;
@@ -73,9 +73,9 @@ pub fn see(done: &str, place: &Path) {
             drop(state);
             std::panic::resume_unwind(Box::new("died"));
         }
-        // Others of its threads stand still as well.
+        // Its other threads stand still too.
         Fate::Hangs if number >= at => {
-            drop(CHANGED.wait_while(state, |state| !state.goes_on));
+            drop(CHANGED.wait_while(state, |state| !state.continues));
         }
         _ => {}
     }

@@ -1,18 +1,18 @@
-//! A catalog is freed when its last query ends, with its rows and lists of files.
+//! A catalog is freed, with its rows and lists of files, when its last query ends.
 
 use std::sync::{Arc, Weak};
 
 use datafusion::catalog::TableProvider;
 use tidegate_lake::catalog::Catalog;
-use tidegate_lake::exec::{self, Limits};
-use tidegate_lake::lake::committed_catalog;
-use tidegate_lake::plan::Plan;
+use tidegate_lake::catalog::committed_catalog;
+use tidegate_lake::engine::{self, Limits};
+use tidegate_lake::pipeline::Plan;
 use url::Url;
 
 use crate::histories::history;
 use crate::long_log::Process;
 
-/// Tables by name, without keeping them alive.
+/// Tables by name, held weakly.
 type Watched = Vec<(String, Weak<dyn TableProvider>)>;
 
 fn watched(catalog: &Catalog) -> Watched {
@@ -24,18 +24,18 @@ fn alive(tables: &Watched) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_catalog_that_nobody_reads_is_freed() {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+async fn an_unread_catalog_is_freed() {
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut process = Process::start(&root, &plan).await;
-    process.take_in(&history(1, 10));
+    process.ingest(&history(1, 10));
     let mut lake = process.lake;
     lake.refresh().await.unwrap();
 
-    // A query plans tables and views, and keeps what it reads until it is done.
+    // A query plans tables and views, and keeps what it reads until it ends.
     let before = watched(&lake.catalog().current());
-    let session = exec::session(&exec::runtime(Limits::default()).unwrap(), Limits::default());
+    let session = engine::session(&engine::runtime(Limits::default()).unwrap(), Limits::default());
     lake.catalog().current().register(&session).unwrap();
     let rows = session.sql("SELECT count(*) FROM pending, jobs").await.unwrap().collect().await.unwrap();
     assert_eq!(rows.len(), 1);
@@ -45,11 +45,11 @@ async fn a_catalog_that_nobody_reads_is_freed() {
     assert_eq!(alive(&before), [""; 0], "after a flush");
 
     let before = watched(&lake.catalog().current());
-    lake.assemble().await.unwrap();
-    assert_eq!(alive(&before), [""; 0], "after windows of several topics were computed");
+    lake.update_joined().await.unwrap();
+    assert_eq!(alive(&before), [""; 0], "after joined tables were updated");
     let before = watched(&lake.catalog().current());
     drop(lake);
     assert_eq!(alive(&before), [""; 0], "after the lake was closed");
     let before = watched(&committed_catalog(&root, &plan, Limits::default()).await.unwrap());
-    assert_eq!(alive(&before), [""; 0], "of a reader");
+    assert_eq!(alive(&before), [""; 0], "opened by a reader");
 }

@@ -1,4 +1,4 @@
-//! An object store that counts how often it is asked for listings, by folder.
+//! An object store that counts listings, by folder.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,22 +19,22 @@ use url::Url;
 /// Listings of a folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Listings {
-    /// From an offset on, as a look for the newest version does it.
+    /// From an offset on, as in a search for the newest version.
     pub from_offset: usize,
-    /// Of everything.
+    /// Of the whole folder.
     pub whole: usize,
 }
 
 static COUNTED: LazyLock<Mutex<BTreeMap<String, Listings>>> = LazyLock::new(Mutex::default);
 
-/// From now on local tables are opened through a store that counts; for the whole process, so
-/// counts are by folder.
+/// Opens local tables through a counting store from now on. This holds for the whole process, so
+/// listings are counted by folder.
 pub fn install() {
     tidegate_lake::delta::install_disk();
     object_store_factories().insert(Url::parse("file://").unwrap(), Arc::new(Counting));
 }
 
-/// What was listed of a folder since this was last asked.
+/// Listings of a folder since the last call.
 pub fn take(folder: &FilePath) -> Listings {
     let folder = Path::from_absolute_path(folder).unwrap();
     COUNTED.lock().unwrap().remove(folder.as_ref()).unwrap_or_default()

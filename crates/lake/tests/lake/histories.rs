@@ -1,5 +1,5 @@
-//! Random histories: jobs with retries, steps and odd fates, quotas, nodes and samples. Everything
-//! follows from the seed.
+//! Random histories: jobs with retries, steps and unusual ends, quotas, nodes and samples.
+//! Everything follows from the seed.
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -14,7 +14,7 @@ use tidegate_events::v1::{
 const START_MS: i64 = 1_700_000_000_000;
 const HOUR_MS: i64 = 3_600_000;
 
-/// One job whose second attempt begins as the first one ends and runs on, among others that let
+/// A job whose second attempt starts as the first one ends and runs on, beside other jobs that let
 /// time pass.
 pub fn retried_without_a_pause() -> Vec<Event> {
     let mut events = Vec::new();
@@ -35,7 +35,7 @@ pub fn retried_without_a_pause() -> Vec<Event> {
     sealed(events.into_iter().map(Event::Job).collect())
 }
 
-/// One job of which everybody believes for days that it waits: its start and end arrive last.
+/// A job that appears to wait for days: its start and end arrive last.
 pub fn started_unnoticed() -> Vec<Event> {
     let event = |job_id: &str, kind, hour: i64| {
         let mut event = job_event("east", job_id, kind, START_MS + hour * HOUR_MS);
@@ -61,8 +61,7 @@ pub fn started_unnoticed() -> Vec<Event> {
     arrivals
 }
 
-/// Events of about `jobs` jobs on two clusters over some days, in the order in which things
-/// happened.
+/// Events of about `jobs` jobs on two clusters over some days, in the order in which they happened.
 pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut events = Vec::new();
@@ -84,7 +83,7 @@ pub fn history(seed: u64, jobs: usize) -> Vec<Event> {
     sealed(events)
 }
 
-/// Batches of samples of some nodes over some hours, ten ticks of one to three devices each, some
+/// Batches of samples of some nodes over some hours: ten ticks of one to three devices each, some
 /// values unread.
 pub fn samples(seed: u64, batches: usize) -> Vec<Event> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -119,7 +118,7 @@ pub fn samples(seed: u64, batches: usize) -> Vec<Event> {
     sealed((0..batches).map(one).collect())
 }
 
-/// The events with their ids, in the order of their times.
+/// The events with their ids, in order of their times.
 pub fn sealed(mut events: Vec<Event>) -> Vec<Event> {
     for (seq, event) in events.iter_mut().enumerate() {
         event.envelope_mut().source = "test".into();
@@ -160,7 +159,7 @@ fn job(rng: &mut ChaCha8Rng, id: usize, events: &mut Vec<Event>) {
     submitted.pool = Some((*["a100", "h100"].choose(rng).unwrap()).into());
     events.push(Event::Job(submitted.clone()));
     for attempt in 0..rng.random_range(0..4_i64) {
-        // Schedulers start a retry in the very millisecond in which the attempt before it ended.
+        // Schedulers start a retry in the same millisecond in which the attempt before it ended.
         time += if rng.random_bool(0.3) { 0 } else { rng.random_range(0..5 * HOUR_MS) };
         let mut started = JobEvent {
             kind: JobEventKind::Started.into(),
@@ -202,8 +201,8 @@ fn job(rng: &mut ChaCha8Rng, id: usize, events: &mut Vec<Event>) {
     }
 }
 
-/// A device of a pod, of which no scheduler ever tells; some are held for days, of some only the
-/// end is seen.
+/// A device of a pod, which no scheduler reports. Some are held for days, and of some only the end
+/// is observed.
 fn hold(rng: &mut ChaCha8Rng, events: &mut Vec<Event>) {
     let from = START_MS + rng.random_range(0..72 * HOUR_MS);
     let to = from + rng.random_range(0..40 * HOUR_MS);

@@ -1,5 +1,5 @@
-//! The ledger of random histories: closed in every minute and on every node, and the same however
-//! it is taken in.
+//! The ledger of random histories: complete in every minute and on every node, and the same for
+//! every delivery.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind, StepReport};
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Views, Way, contents};
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
 use url::Url;
 
 use crate::histories::{envelope, job_event, sealed};
@@ -25,13 +25,13 @@ const MINUTES: i64 = 50;
 const END_MS: i64 = START_MS + MINUTES * MINUTE_MS;
 const NODES: [(&str, u64); 2] = [("n1", 4), ("n2", 2)];
 
-/// Jobs that hold devices one by one or by node, now and then the same device as another one; steps
-/// that say more or less than what was held; nodes that drain, fail and go; samples with gaps,
-/// beside the truth.
+/// Jobs that hold devices one by one or by node, sometimes a device that another job holds; steps
+/// that report more or less than was held; nodes that drain, fail and leave; samples with gaps.
+/// Holds the expected capacity beside them.
 struct History {
     rng: ChaCha8Rng,
     events: Vec<Event>,
-    /// Per node: times from which it has so many GPUs.
+    /// Per node: times from which on it has so many GPUs.
     capacity: BTreeMap<&'static str, Vec<(i64, u64)>>,
     /// First minute in which an agent ran.
     watched_from: i64,
@@ -164,7 +164,7 @@ impl History {
                 self.events.push(Event::Job(ended));
             }
             for gpu in 0..if by_device { gpus_held } else { 0 } {
-                // An epilog comes late, or never.
+                // An epilog comes late or never.
                 let released = end + self.rng.random_range(0..3) * 40_000;
                 let is_lost = is_open || self.rng.random_bool(0.2);
                 for (kind, at) in [(JobEventKind::DeviceHeld, time), (JobEventKind::DeviceReleased, released)]
@@ -236,7 +236,7 @@ impl History {
     }
 }
 
-/// GPU-ms of the ledger by node and minute; the node is empty where none is named.
+/// GPU-ms of the ledger by node and minute. The node is empty where the ledger names none.
 fn sums(ledger: &RecordBatch) -> BTreeMap<(String, i64), i64> {
     let starts = ledger.column_by_name("window_start").unwrap().as_primitive::<TimestampMicrosecondType>();
     let nodes = ledger.column_by_name("node").unwrap().as_string_view();
@@ -253,8 +253,8 @@ fn sums(ledger: &RecordBatch) -> BTreeMap<(String, i64), i64> {
     sums
 }
 
-/// While a node is not registered, it has what is held there: then the classes add up to more than
-/// was registered.
+/// A node that is not registered has what is held there, so the classes may add up to more than was
+/// registered.
 fn check(found: i64, registered: i64, whole: i64, what: &str) {
     if registered == whole {
         assert_eq!(found, registered, "{what}");
@@ -263,14 +263,14 @@ fn check(found: i64, registered: i64, whole: i64, what: &str) {
     }
 }
 
-/// Of a table, the sum of a column.
+/// Sum of `gpu_ms` of a table.
 fn total(rows: &RecordBatch) -> i64 {
     rows.column_by_name("gpu_ms").unwrap().as_primitive::<Int64Type>().iter().flatten().sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ledger_is_closed_and_the_same_in_five_ways() {
-    let mut pipelines = tidegate_lake::shipped::shipped();
+async fn the_ledger_is_complete_and_the_same_for_five_deliveries() {
+    let mut pipelines = tidegate_lake::pipeline::shipped();
     let needed = [needed("ledger_1m", &pipelines), needed("ledger_1d", &pipelines)].concat();
     pipelines.retain(|pipeline| needed.contains(&pipeline.name));
     let plan = Plan::compile(pipelines).await.unwrap();
@@ -278,17 +278,20 @@ async fn the_ledger_is_closed_and_the_same_in_five_ways() {
         let history = History::new(seed);
         let events = sealed(history.events.clone());
         let mut first: Option<RecordBatch> = None;
-        for way in Way::ALL {
+        for delivery in Delivery::ALL {
             let folder = tempfile::tempdir().unwrap();
             let root = Url::from_directory_path(folder.path()).unwrap();
-            let tables = contents(&plan, &root, &events, way, seed, Views::All).await.unwrap();
+            let tables =
+                tables_after(&plan, &root, &events, delivery, seed, ViewSelection::All).await.unwrap();
             let ledger = &tables["ledger_1m"];
             match &first {
-                Some(expected) => assert_eq!(ledger, expected, "seed {seed}: {way:?} differs from one shot"),
+                Some(expected) => {
+                    assert_eq!(ledger, expected, "seed {seed}: {delivery:?} differs from one shot")
+                }
                 None => first = Some(ledger.clone()),
             }
             for level in ["ledger_1h", "ledger_1d"] {
-                assert_eq!(total(&tables[level]), total(ledger), "seed {seed}, {way:?}: {level}");
+                assert_eq!(total(&tables[level]), total(ledger), "seed {seed}, {delivery:?}: {level}");
             }
         }
         let sums = sums(&first.unwrap());
@@ -315,7 +318,7 @@ async fn the_ledger_is_closed_and_the_same_in_five_ways() {
     }
 }
 
-/// Names of the pipelines that one is computed from, with its own.
+/// A pipeline and all pipelines it is computed from.
 fn needed(name: &str, pipelines: &[Pipeline]) -> Vec<String> {
     let mut names = vec![name.to_owned()];
     let mut next = 0;

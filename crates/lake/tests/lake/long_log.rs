@@ -1,5 +1,5 @@
-//! A table's log after 30 days of a commit each ten seconds: commits stay cheap, a checkpoint lets
-//! the old ones go, and who is behind what went computes anew.
+//! A table's log after 30 days with a commit every ten seconds: commits stay cheap, a checkpoint
+//! lets old versions be deleted, and a table that lacks deleted versions is recomputed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,22 +8,23 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_events::Event;
 use tidegate_lake::catalog::Catalog;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
-use tidegate_lake::maintain::{self, Maintenance};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Contents, read_all};
+use tidegate_lake::catalog::committed_catalog;
+use tidegate_lake::engine::Limits;
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::maintenance::{self, Maintenance};
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::equivalence::{TableContents, read_tables};
 use url::Url;
 
 use crate::counting::{self, Listings};
 use crate::histories::history;
 
-/// 30 days of a commit each ten seconds.
+/// 30 days with a commit every ten seconds.
 const VERSIONS: u64 = 259_200;
 const SECONDS_PER_COMMIT: u64 = 10;
 const CHECKPOINT_EVERY: u64 = 100;
 
-/// One log partition of each topic, written to by one process.
+/// One log partition of each topic, written by one process.
 pub struct Process {
     pub lake: Lake,
     next: BTreeMap<String, u64>,
@@ -31,7 +32,7 @@ pub struct Process {
 
 impl Process {
     pub async fn start(root: &Url, plan: &Plan) -> Self {
-        let mut lake = Lake::open(root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
+        let mut lake = Lake::open(root, plan.clone(), Limits::default(), Sharing::Exclusive).await.unwrap();
         let mut next = BTreeMap::new();
         for group in &plan.groups {
             let topic = group.raw.schema.topic();
@@ -40,7 +41,7 @@ impl Process {
         Self { lake, next }
     }
 
-    pub fn take_in(&mut self, events: &[Event]) {
+    pub fn ingest(&mut self, events: &[Event]) {
         for (topic, next) in &mut self.next {
             let here: Vec<&Event> = events.iter().filter(|event| event.schema().topic() == topic).collect();
             let mut intake = self.lake.intake(topic, 0);
@@ -50,12 +51,12 @@ impl Process {
         }
     }
 
-    async fn shown(&self) -> Contents {
+    async fn shown(&self) -> TableContents {
         stored(Catalog::clone(&self.lake.catalog().current())).await
     }
 }
 
-/// The folder of a table's log; it stands in one of the table's version.
+/// The folder of a table's log. It is inside the folder of the table's version.
 fn log_of(root: &Path, table: &str) -> PathBuf {
     let mut versions = root.join(table).read_dir().unwrap();
     versions.next().unwrap().unwrap().path().join("_delta_log")
@@ -69,8 +70,8 @@ fn checkpoint(log: &Path, version: u64) -> PathBuf {
     log.join(format!("{version:020}.checkpoint.parquet"))
 }
 
-/// Makes a log one of `last` versions, by commits that say nothing. What the table holds stands in
-/// the checkpoints. Files of one hour are links to one file.
+/// Extends a log to `last` versions with empty commits. The checkpoints have the table's content.
+/// Files of one hour are hard links to one file.
 async fn lengthen(log: &Path, links: &Path, last: u64) {
     let url = Url::from_directory_path(log.parent().unwrap()).unwrap();
     let table = deltalake::open_table(url).await.unwrap();
@@ -106,28 +107,28 @@ async fn lengthen(log: &Path, links: &Path, last: u64) {
     [state, one_commit, one_checkpoint].into_iter().for_each(|file| fs::remove_file(file).unwrap());
 }
 
-/// Tables whose logs are long, and how long a flush takes then.
+/// Extends the logs of these tables, and returns how long a flush takes then.
 async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     counting::install();
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let events = history(11, 12);
     let parts: Vec<&[Event]> = events.chunks(events.len().div_ceil(4)).collect();
 
     let undisturbed = {
         let folder = tempfile::tempdir().unwrap();
         let mut process = Process::start(&Url::from_directory_path(folder.path()).unwrap(), &plan).await;
-        process.take_in(&events);
+        process.ingest(&events);
         process.lake.flush().await.unwrap();
-        process.lake.assemble().await.unwrap();
+        process.lake.update_joined().await.unwrap();
         process.shown().await
     };
 
     let (folder, links) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut process = Process::start(&root, &plan).await;
-    process.take_in(parts[0]);
+    process.ingest(parts[0]);
     process.lake.flush().await.unwrap();
-    process.lake.assemble().await.unwrap();
+    process.lake.update_joined().await.unwrap();
     drop(process);
     let logs: Vec<PathBuf> = tables.iter().map(|table| log_of(folder.path(), table)).collect();
     // Two commits before the next checkpoint.
@@ -136,7 +137,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     }
 
     let mut process = Process::start(&root, &plan).await;
-    process.take_in(parts[1]);
+    process.ingest(parts[1]);
     for log in &logs {
         counting::take(log);
     }
@@ -149,32 +150,33 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
         assert_eq!(listed, Listings { from_offset: 1, whole: 0 }, "a commit lists {} once", log.display());
     }
 
-    // The next commit is followed by a checkpoint, and that by a cleaning.
-    process.take_in(parts[2]);
+    // The next commit is followed by a checkpoint, and that by a log cleanup.
+    process.ingest(parts[2]);
     process.lake.flush().await.unwrap();
     let maintenance = Maintenance::default();
-    maintain::step(&mut process.lake, &maintenance).await.unwrap();
+    maintenance::run_due(&mut process.lake, &maintenance).await.unwrap();
     let kept = maintenance.keep_log.num_seconds() as u64 / SECONDS_PER_COMMIT;
     for log in &logs {
         assert!(checkpoint(log, VERSIONS - 1).exists());
         let listed = counting::take(log);
         assert!(listed.whole <= 1 && listed.from_offset <= 4, "{listed:?}");
         let left = log.read_dir().unwrap().count() as u64;
-        // Files of an hour have one date, and the oldest are those since the checkpoint before it.
+        // Files of an hour share one date, and the oldest files are those since the checkpoint
+        // before.
         let allowed = kept - 360..kept + 360 + 2 * CHECKPOINT_EVERY;
         assert!(allowed.contains(&left), "{left} files are left in {}", log.display());
     }
     let after = Instant::now();
-    process.take_in(parts[3]);
+    process.ingest(parts[3]);
     process.lake.flush().await.unwrap();
     println!(
-        "flush over {VERSIONS} versions of {tables:?}: {took:?}; after a cleaning: {:?}",
+        "flush over {VERSIONS} versions of {tables:?}: {took:?}; after a log cleanup: {:?}",
         after.elapsed()
     );
 
-    // What windows are put together of has no log of what it touched since they last were: they are
-    // computed anew.
-    process.lake.assemble().await.unwrap();
+    // The log no longer has all invalidated spans since joined tables were updated, so they are
+    // recomputed.
+    process.lake.update_joined().await.unwrap();
     assert_same(&process.shown().await, &undisturbed);
     drop(process);
     let committed = committed_catalog(&root, &plan, Limits::default()).await.unwrap();
@@ -183,21 +185,21 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     took
 }
 
-/// Contents of the tables that are not views.
-async fn stored(mut catalog: Catalog) -> Contents {
+/// Content of the tables that are not views.
+async fn stored(mut catalog: Catalog) -> TableContents {
     let views = catalog.views.clone();
     catalog.specs.retain(|table, _| !views.contains(table));
-    read_all(&catalog).await.unwrap()
+    read_tables(&catalog).await.unwrap()
 }
 
-fn assert_same(here: &Contents, there: &Contents) {
+fn assert_same(here: &TableContents, there: &TableContents) {
     for (table, rows) in there {
-        assert!(here.get(table) == Some(rows), "{table} is another one");
+        assert!(here.get(table) == Some(rows), "{table} differs");
     }
 }
 
 #[tokio::test]
-async fn a_commit_lists_its_log_once_and_a_checkpoint_lets_old_versions_go() {
+async fn a_commit_lists_its_log_once_and_a_checkpoint_deletes_old_versions() {
     flushes_over_a_long_log(&["job_events"]).await;
 }
 

@@ -1,5 +1,4 @@
-//! Levels that keep their rows for different times: what is dropped is gone, what was made of it
-//! stays, and stays as it is.
+//! Retention: dropped rows are gone, and what was computed from them stays unchanged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +8,11 @@ use chrono::Duration;
 use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind};
-use tidegate_lake::exec::{self, Limits};
+use tidegate_lake::engine::{self, Limits};
 use tidegate_lake::lake::{Lake, Sharing};
-use tidegate_lake::maintain::{self, Maintenance};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::retention::Retention;
+use tidegate_lake::maintenance::retention::Retention;
+use tidegate_lake::maintenance::{self, Maintenance};
+use tidegate_lake::pipeline::Plan;
 use url::Url;
 
 use crate::histories::{envelope, job_event, sealed};
@@ -24,7 +23,7 @@ const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 const DAYS: i64 = 5;
 
-/// One GPU that one job holds for all the days, sampled for ten minutes of every hour.
+/// One GPU that one job holds for all days, sampled for ten minutes of every hour.
 fn history() -> Vec<Event> {
     let node = |kind: NodeEventKind| NodeEvent {
         envelope: envelope("c", START_MS),
@@ -83,7 +82,7 @@ struct Kept {
 }
 
 impl Kept {
-    async fn take_in(&mut self, plan: &Plan, events: &[Event]) {
+    async fn ingest(&mut self, plan: &Plan, events: &[Event]) {
         for group in &plan.groups {
             let topic = group.raw.schema.topic();
             let mut intake = self.lake.intake(topic, 0);
@@ -92,12 +91,12 @@ impl Kept {
         }
         self.next += events.len() as u64;
         self.lake.flush().await.unwrap();
-        self.lake.assemble().await.unwrap();
+        self.lake.update_joined().await.unwrap();
     }
 
     async fn ask(&self, sql: &str) -> String {
         let limits = Limits::default();
-        let ctx = exec::session(&exec::runtime(limits).unwrap(), limits);
+        let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
         self.lake.catalog().current().register(&ctx).unwrap();
         let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap();
         pretty_format_batches(&rows).unwrap().to_string()
@@ -110,7 +109,7 @@ impl Kept {
     }
 }
 
-/// Parquet files below the folders whose name begins as the given one.
+/// Number of Parquet files below the folders whose name starts with the given one.
 fn walk(table: &Path) -> usize {
     let is_of = |name: &str| table.file_name().is_some_and(|table| name.starts_with(table.to_str().unwrap()));
     let folders = table.parent().unwrap().read_dir().unwrap().map(|entry| entry.unwrap().path());
@@ -133,17 +132,17 @@ fn keep(days: &[(&str, i64)]) -> BTreeMap<String, Duration> {
 }
 
 #[tokio::test]
-async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+async fn dropped_rows_are_gone_and_what_was_computed_from_them_stays() {
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
-    let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Alone).await.unwrap();
+    let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Exclusive).await.unwrap();
     for group in &plan.groups {
         lake.attach(group.raw.schema.topic(), &[0]).await.unwrap();
     }
     let mut kept = Kept { lake, next: 0 };
     for day in history().chunks(48) {
-        kept.take_in(&plan, day).await;
+        kept.ingest(&plan, day).await;
     }
     let hours = |from: i64, to: i64| {
         format!(
@@ -160,9 +159,12 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
 
     let days = keep(&[("gpu_samples", 2), ("gpu_1m", 2), ("device_ledger_1m", 3)]);
     let retention = Retention::new(days, &plan).unwrap();
-    maintain::step(&mut kept.lake, &Maintenance { retention: retention.clone(), ..Maintenance::default() })
-        .await
-        .unwrap();
+    maintenance::run_due(
+        &mut kept.lake,
+        &Maintenance { retention: retention.clone(), ..Maintenance::default() },
+    )
+    .await
+    .unwrap();
     for (table, time) in [("gpu_samples", "event_time"), ("gpu_1m", "window_start")] {
         let first = kept.number(&format!("SELECT unix_ms(min({time})) AS t FROM {table}")).await;
         assert!((border - DAY_MS..=border).contains(&first), "{table} begins at {first}");
@@ -171,8 +173,8 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     assert_eq!(kept.ask(gpu_hours).await, gpu_hours_before);
     assert_eq!(kept.ask(&old).await + &kept.ask(&new).await, old_before.clone() + &new_before);
 
-    // The job turns out to be another team's: its whole life is touched. What can no longer be
-    // computed stays.
+    // The job turns out to belong to another team, which invalidates its whole life. Windows that
+    // can no longer be computed stay.
     let renamed = JobEvent {
         team: Some("later".into()),
         attempt_id: Some(START_MS),
@@ -182,35 +184,35 @@ async fn what_is_dropped_is_gone_and_what_was_made_of_it_stays_as_it_is() {
     for event in &mut late {
         event.envelope_mut().source = "late".into();
     }
-    kept.take_in(&plan, &late).await;
+    kept.ingest(&plan, &late).await;
     assert_eq!(kept.ask(&old).await, old_before, "hours whose samples are gone");
     assert_eq!(kept.ask(&new).await, new_before);
     let teams = "SELECT count(DISTINCT team) AS n FROM ledger_1h WHERE job_id = 'j'";
     assert_eq!(
         kept.number(teams).await,
         2,
-        "hours that can be computed anew are the new team's, the others stay"
+        "hours that can be recomputed are the new team's, the others stay"
     );
-    let first_anew =
+    let first_recomputed =
         kept.number("SELECT unix_ms(min(window_start)) AS t FROM ledger_1h WHERE team = 'later'").await;
-    assert!(first_anew > START_MS && first_anew <= border, "{first_anew}");
-    // Hours of devices are kept in parts: ten more minutes are ten more minutes.
+    assert!(first_recomputed > START_MS && first_recomputed <= border, "{first_recomputed}");
+    // Hours of devices are partial aggregates, so ten more minutes are added.
     assert_ne!(kept.ask(gpu_hours).await, gpu_hours_before);
-    // What came late for what was dropped goes next time, and so do segments that were written
-    // anew, if no version is to be kept.
+    // Late rows for dropped times go with the next run, and so do replaced segments if no version
+    // is to be kept.
     let segments = || walk(&folder.path().join("ledger_1h"));
     let written = segments();
     let keep_versions = Duration::zero();
     let all = Maintenance { retention, keep_versions, commits_to_vacuum: 1, ..Maintenance::default() };
-    maintain::step(&mut kept.lake, &all).await.unwrap();
+    maintenance::run_due(&mut kept.lake, &all).await.unwrap();
     assert!(segments() < written, "{} of {written} files", segments());
     assert_eq!(kept.ask(&new).await, new_before);
     assert!(kept.number("SELECT unix_ms(min(window_start)) AS t FROM gpu_1m").await > START_MS + HOUR_MS);
 }
 
 #[tokio::test]
-async fn tables_that_others_need_whole_are_not_dropped_from() {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+async fn rows_that_other_tables_need_cannot_be_dropped() {
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     for (table, may) in [
         ("gpu_samples", true),
         ("gpu_1h", true),

@@ -1,12 +1,12 @@
-//! A late event gives the closed windows it touches the next revision, and no others.
+//! A late event gives the next revision to the closed windows it changes, and to no others.
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use tidegate_events::Event;
 use tidegate_events::v1::{Envelope, JobEvent, JobEventKind};
-use tidegate_lake::exec::{self, Limits};
+use tidegate_lake::engine::{self, Limits};
 use tidegate_lake::lake::{Lake, Sharing};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use url::Url;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -33,7 +33,7 @@ fn event(job_id: &str, kind: JobEventKind, hour: i64) -> Event {
 
 async fn revisions(lake: &Lake) -> Vec<i64> {
     let limits = Limits::default();
-    let ctx = exec::session(&exec::runtime(limits).unwrap(), limits);
+    let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
     lake.catalog().current().register(&ctx).unwrap();
     let sql = "SELECT revision FROM window_revisions WHERE pipeline = 'usage_1h' ORDER BY window_start";
     let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap();
@@ -47,11 +47,11 @@ async fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
 }
 
 #[tokio::test]
-async fn late_events_revise_the_windows_they_touch() {
+async fn late_events_revise_the_windows_they_change() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
-    let mut lake = Lake::open(&root, plan, Limits::default(), Sharing::Alone).await.unwrap();
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
+    let mut lake = Lake::open(&root, plan, Limits::default(), Sharing::Exclusive).await.unwrap();
     lake.attach("jobs", &[0]).await.unwrap();
 
     let on_time = [

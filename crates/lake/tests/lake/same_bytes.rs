@@ -1,14 +1,14 @@
-//! Streaming, history, restarts and disorder give the same bytes.
+//! Streaming, backfill, restarts and disorder give the same bytes.
 
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::pipeline::{Pipeline, Shape};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Views, Way, contents};
+use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
 use url::Url;
 
 use crate::histories::{history, retried_without_a_pause, started_unnoticed};
 
-/// Views that take long over histories of days, and with them all that reads them. Each has cases
-/// of its own, in five ways too.
+/// Views that take long over histories of days, with all that read them. Each has test cases of its
+/// own, with five deliveries too.
 const SLOW: [&str; 13] = [
     "bottleneck_1m",
     "fragmentation",
@@ -25,9 +25,9 @@ const SLOW: [&str; 13] = [
     "waits",
 ];
 
-/// All but those, and what is put together from several topics a minute at a time: see `ledger.rs`.
+/// All pipelines but those, and but joined tables of single minutes: see `ledger.rs`.
 pub async fn plan() -> Plan {
-    let mut pipelines = tidegate_lake::shipped::shipped();
+    let mut pipelines = tidegate_lake::pipeline::shipped();
     let mut left_out: Vec<String> = SLOW.iter().map(|name| (*name).to_owned()).collect();
     loop {
         let is_out = |p: &Pipeline| {
@@ -45,17 +45,17 @@ pub async fn plan() -> Plan {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_ways_give_the_same_bytes() {
+async fn five_deliveries_give_the_same_bytes() {
     let plan = plan().await;
     for seed in 0..seeds() {
         let events = history(seed, 20);
         let mut first = None;
-        for way in Way::ALL {
+        for delivery in Delivery::ALL {
             let folder = tempfile::tempdir().unwrap();
             let root = Url::from_directory_path(folder.path()).unwrap();
-            let tables = contents(&plan, &root, &events, way, seed, Views::All)
+            let tables = tables_after(&plan, &root, &events, delivery, seed, ViewSelection::All)
                 .await
-                .unwrap_or_else(|e| panic!("seed {seed}, {way:?}: {e:?}"));
+                .unwrap_or_else(|e| panic!("seed {seed}, {delivery:?}: {e:?}"));
             assert!(
                 tables["gpu_holds"].num_rows() > 3 && tables["training_1m"].num_rows() > 3,
                 "seed {seed}"
@@ -69,41 +69,47 @@ async fn five_ways_give_the_same_bytes() {
                 continue;
             };
             for (name, rows) in &tables {
-                assert_eq!(rows, &expected[name], "seed {seed}, table {name}: {way:?} differs from one shot");
+                assert_eq!(
+                    rows, &expected[name],
+                    "seed {seed}, table {name}: {delivery:?} differs from one shot"
+                );
             }
         }
     }
 }
 
-/// A scheduler starts a retry in the very millisecond in which the attempt before it ended.
+/// A scheduler starts a retry in the same millisecond in which the attempt before it ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_without_a_pause_stays_open() {
     let plan = plan().await;
     let events = retried_without_a_pause();
     let mut found = Vec::new();
-    for way in [Way::OneShot, Way::WindowByWindow] {
+    for delivery in [Delivery::OneShot, Delivery::WindowByWindow] {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        found.push(contents(&plan, &root, &events, way, 0, Views::All).await.unwrap());
+        found.push(tables_after(&plan, &root, &events, delivery, 0, ViewSelection::All).await.unwrap());
     }
     for (name, rows) in &found[0] {
         assert_eq!(rows, &found[1][name], "table {name}");
     }
 }
 
-/// What stood for a wait of days goes with it, also in windows long after its end.
+/// When a wait of days turns out to have ended, its rows go, also in windows long after its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_arrives_days_late_ends_the_wait() {
     let plan = plan().await;
     let events = started_unnoticed();
     let mut found = Vec::new();
-    // With these seeds something is committed when the wait has lasted for days.
-    for (way, seed) in
-        [(Way::OneShot, 0), (Way::RandomCuts, 1), (Way::RandomCuts, 2), (Way::KilledAndResumed, 3)]
-    {
+    // With these seeds something is committed after the wait has lasted for days.
+    for (delivery, seed) in [
+        (Delivery::OneShot, 0),
+        (Delivery::RandomCuts, 1),
+        (Delivery::RandomCuts, 2),
+        (Delivery::KilledAndResumed, 3),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        found.push(contents(&plan, &root, &events, way, seed, Views::All).await.unwrap());
+        found.push(tables_after(&plan, &root, &events, delivery, seed, ViewSelection::All).await.unwrap());
     }
     for (name, rows) in &found[0] {
         for others in &found[1..] {

@@ -1,4 +1,4 @@
-//! Batches of GPU samples become rows: exact values, once each, with what could not be read named.
+//! Batches of GPU samples become rows: exact values, once each, with unread values named.
 
 use std::sync::Arc;
 
@@ -6,16 +6,17 @@ use arrow::util::pretty::pretty_format_batches;
 use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, MissingReason};
 use tidegate_events::v1::{Envelope, GpuSampleBatch};
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
 use tidegate_lake::delta::DeltaStore;
-use tidegate_lake::exec::{self, Limits};
-use tidegate_lake::lake::{CatalogSource, Lake, Sharing, committed_catalog};
-use tidegate_lake::maintain::{self, Maintenance};
+use tidegate_lake::engine::{self, Limits};
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::maintenance::{self, Maintenance};
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::samples::REMEMBERED_RECORDS;
+use tidegate_lake::state::dedup::REMEMBERED_RECORDS;
 use tidegate_lake::table::TableSpec;
-use tidegate_lake::ways::{Views, Way, contents};
+use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
 use tidegate_log::{
     Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
 };
@@ -43,7 +44,7 @@ fn device(uuid: &str, index: u32, mig: Option<&str>) -> DeviceInfo {
     DeviceInfo { uuid: uuid.into(), index, model: "H100".into(), mig_uuid: mig.map(str::to_owned) }
 }
 
-/// A GPU and a slice of another one, three ticks.
+/// A GPU and a MIG slice of another one, three ticks.
 fn batch(node: &str, columns: Vec<Column>) -> Event {
     let mut event = Event::GpuSamples(GpuSampleBatch {
         envelope: Some(Envelope {
@@ -65,11 +66,11 @@ fn batch(node: &str, columns: Vec<Column>) -> Event {
 }
 
 async fn shipped() -> Plan {
-    Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap()
+    Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap()
 }
 
 async fn open(root: &Url) -> Lake {
-    Lake::open(root, shipped().await, Limits::default(), Sharing::Alone).await.unwrap()
+    Lake::open(root, shipped().await, Limits::default(), Sharing::Exclusive).await.unwrap()
 }
 
 fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
@@ -80,7 +81,7 @@ fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
 
 async fn ask(catalog: &CatalogSource, sql: &str) -> Vec<String> {
     let limits = Limits::default();
-    let ctx = exec::session(&exec::runtime(limits).unwrap(), limits);
+    let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
     catalog.current().register(&ctx).unwrap();
     let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap();
     let table = pretty_format_batches(&rows).unwrap().to_string();
@@ -102,7 +103,7 @@ async fn values_are_exact_before_and_after_the_commit() {
         column("fan_speed_ppm", &[40, 1, 1, 7, 0, 0], &[(4, 1, MissingReason::NoPermission)]),
         column("a_count", &[0, 0, 0, 0, 0, 9], &[(0, 5, MissingReason::DeviceLost)]),
     ];
-    // The second one lacks a metric that the first has, and the other way round.
+    // Each of the two batches lacks a metric that the other has.
     absorb(
         &mut lake,
         0,
@@ -139,7 +140,7 @@ async fn values_are_exact_before_and_after_the_commit() {
 }
 
 #[tokio::test]
-async fn a_file_is_in_order_of_device_and_time() {
+async fn a_file_is_sorted_by_device_and_time() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = open(&root).await;
@@ -173,7 +174,7 @@ async fn a_batch_counts_once_over_restarts() {
     assert_eq!(lake.attach(TOPIC, &[0]).await.unwrap(), [0]);
     absorb(&mut lake, 0, &events[..20]);
     lake.flush().await.unwrap();
-    // What is taken in and not committed is gone with the process, and read again.
+    // What was absorbed and not committed is lost with the process, and read again.
     absorb(&mut lake, 20, &events[20..30]);
     drop(lake);
 
@@ -182,14 +183,15 @@ async fn a_batch_counts_once_over_restarts() {
     absorb(&mut lake, 20, &events[20..]);
     absorb(&mut lake, 40, &events[..25]);
     lake.flush().await.unwrap();
-    let all: u64 = events.iter().map(tidegate_lake::samples::weight).sum();
+    let all: u64 = events.iter().map(tidegate_lake::raw::samples::weight).sum();
     assert_eq!(ask(&lake.catalog(), count).await, [format!("|{all}|{all}|")]);
     drop(lake);
 
-    // Far behind, a repeat counts again: memory is bounded. The same before and after a restart.
+    // Beyond the dedup window a repeat counts again, since memory is bounded. The result is the
+    // same before and after a restart.
     let mut lake = open(&root).await;
     assert_eq!(lake.attach(TOPIC, &[0]).await.unwrap(), [65]);
-    let repeated = |n: usize| tidegate_lake::samples::weight(&events[n]);
+    let repeated = |n: usize| tidegate_lake::raw::samples::weight(&events[n]);
     absorb(&mut lake, 30 + REMEMBERED_RECORDS, &events[30..31]);
     absorb(&mut lake, 31 + REMEMBERED_RECORDS, &events[30..31]);
     lake.flush().await.unwrap();
@@ -199,9 +201,9 @@ async fn a_batch_counts_once_over_restarts() {
     );
 }
 
-/// Streaming, history, restarts and disorder, with a pipeline on the samples.
+/// Streaming, backfill, restarts and disorder, with a pipeline over samples.
 #[tokio::test(flavor = "multi_thread")]
-async fn windows_of_samples_are_the_same_in_five_ways() {
+async fn windows_of_samples_are_the_same_for_five_deliveries() {
     let minute = r#"--! name    = "power_1h"
 --! doc     = "Power by node and hour."
 --! sources = ["gpu_samples"]
@@ -217,23 +219,23 @@ async fn windows_of_samples_are_the_same_in_five_ways() {
 SELECT window_start, cluster, node, sum(power_mw) AS power_mw, count(power_mw) AS samples
 FROM gpu_samples GROUP BY window_start, cluster, node
 "#;
-    let mut pipelines = tidegate_lake::shipped::shipped();
+    let mut pipelines = tidegate_lake::pipeline::shipped();
     pipelines.push(Pipeline::parse("power_1h.sql", minute).unwrap());
     let plan = Plan::compile(pipelines).await.unwrap();
     let mut events = history(9, 8);
     events.extend(samples(9, 60));
     events.sort_by_key(Event::event_time_ms);
     let mut first = None;
-    for way in Way::ALL {
+    for delivery in Delivery::ALL {
         let folder = tempfile::tempdir().unwrap();
         let root = Url::from_directory_path(folder.path()).unwrap();
-        let tables = contents(&plan, &root, &events, way, 9, Views::All)
+        let tables = tables_after(&plan, &root, &events, delivery, 9, ViewSelection::All)
             .await
-            .unwrap_or_else(|e| panic!("{way:?}: {e:?}"));
+            .unwrap_or_else(|e| panic!("{delivery:?}: {e:?}"));
         assert!(tables["gpu_samples"].num_rows() > 300 && tables["power_1h"].num_rows() > 5);
         let expected = first.get_or_insert_with(|| tables.clone());
         for (name, rows) in &tables {
-            assert_eq!(rows, &expected[name], "table {name}: {way:?} differs from one shot");
+            assert_eq!(rows, &expected[name], "table {name}: {delivery:?} differs from one shot");
         }
     }
 }
@@ -258,7 +260,7 @@ SELECT cluster, gpu_uuid, mig_uuid, event_time FROM gpu_samples GROUP BY cluster
 }
 
 #[tokio::test]
-async fn batches_that_cannot_be_read_are_dead_letters() {
+async fn undecodable_batches_become_dead_letters() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path().join("lake")).unwrap();
     let log: Arc<dyn EventLog> =
@@ -299,10 +301,10 @@ async fn batches_that_cannot_be_read_are_dead_letters() {
     assert_eq!(ask(&runner.catalog(), power).await, ["|36|12|"]);
 }
 
-/// Every commit adds parts of windows; what queries see is the same before and after they were put
-/// together.
+/// Every commit adds partial aggregates. Queries see the same before and after their files are
+/// merged.
 #[tokio::test]
-async fn parts_of_windows_become_few_files() {
+async fn partial_aggregates_become_few_files() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = open(&root).await;
@@ -316,10 +318,10 @@ async fn parts_of_windows_become_few_files() {
     let mut before = Vec::new();
     for (table, every) in [("gpu_1m", "minute"), ("gpu_1h", "hour")] {
         let spec = plan.tables().into_iter().find(|spec| spec.name == table).unwrap();
-        assert!(!spec.parts.is_empty(), "{table} is kept in parts");
+        assert!(!spec.partials.is_empty(), "{table} is kept as partial aggregates");
         let rows = format!("SELECT * FROM {table} ORDER BY window_start, node, gpu_uuid");
         let shown = ask(&lake.catalog(), &rows).await;
-        // What it is computed from says the same.
+        // The raw samples give the same.
         let stale = ["energy_mj", "power_mw", "fan_speed_ppm"]
             .map(|name| format!("sum(CASE WHEN missing LIKE '%{name}:STALE%' THEN 1 ELSE 0 END)"));
         let expected = format!(
@@ -334,7 +336,7 @@ async fn parts_of_windows_become_few_files() {
         assert!(files >= 40, "{table}: {files} files");
         before.push((spec, files, rows, shown));
     }
-    maintain::step(&mut lake, &Maintenance::default()).await.unwrap();
+    maintenance::run_due(&mut lake, &Maintenance::default()).await.unwrap();
     for (spec, files, rows, shown) in before {
         let after = files_of(&root, &spec).await;
         assert!(after < 20, "{}: {after} files of {files}", spec.name);
@@ -348,17 +350,17 @@ async fn files_of(root: &Url, spec: &Arc<TableSpec>) -> usize {
     DeltaStore::open(root, Arc::clone(spec)).await.unwrap().unwrap().files().unwrap().len()
 }
 
-/// What a batch says of its counters: growth from tick to tick, up to its first tick, over what
-/// could not be read, and anew.
+/// Growth of counters: from tick to tick, up to the first tick, across unread values, and after a
+/// reset.
 #[tokio::test]
-async fn growth_is_of_the_sample_that_ends_it_and_of_what_is_known() {
+async fn growth_counts_at_the_sample_that_ends_it_if_known() {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = open(&root).await;
     lake.attach(TOPIC, &[0]).await.unwrap();
-    // Two devices of three ticks. The first one: 40 before the batch, then one value that is not
-    // known, then 30 in two ticks. The second one: nothing is known of before, the counter begins
-    // anew, then it counts 5.
+    // Two devices with three ticks. The first one: 40 before the batch, then one unread value, then
+    // 30 in two ticks. The second one: nothing is known of before, the counter is reset, then it
+    // counts 5.
     let mut energy = column("energy_mj", &[1_000, 0, 30, 700, -690, 5], &[(1, 1, MissingReason::Stale)]);
     energy.first_growth = vec![40, -1];
     let interval = column("interval_us", &[1_000_000, 0, 2, 999_999, 1, 0], &[]);

@@ -1,5 +1,5 @@
-//! Several processes keep one lake: whoever loses a partition, and however late it notices, tables
-//! come out the same.
+//! Several processes write to one lake: whichever loses a partition, and however late it notices,
+//! the tables are the same.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,13 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_events::Event;
+use tidegate_lake::catalog::committed_catalog;
 use tidegate_lake::delta::DeltaStore;
+use tidegate_lake::engine::Limits;
 use tidegate_lake::error::LakeError;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Contents, read_all};
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::equivalence::{TableContents, read_tables};
 use tidegate_log::partition_for;
 use url::Url;
 
@@ -36,7 +37,7 @@ fn log(seed: u64) -> Log {
     log
 }
 
-/// A process: its lake, and where it believes to stand in the partitions that it believes to keep.
+/// A process: its lake, and the positions in the partitions it believes to own.
 struct Process {
     lake: Lake,
     cursors: Vec<((&'static str, u32), usize)>,
@@ -54,12 +55,12 @@ impl Process {
         self.cursors.push((at, start as usize));
     }
 
-    async fn let_go(&mut self, at: (&'static str, u32)) {
+    async fn detach_partitions(&mut self, at: (&'static str, u32)) {
         self.lake.detach(at.0, &[at.1]).await.unwrap();
         self.cursors.retain(|(kept, _)| *kept != at);
     }
 
-    /// Takes in up to `most` events of each partition, but not beyond the end of an interrupted
+    /// Absorbs up to `most` events of each partition, but not beyond the end of an interrupted
     /// flush.
     fn read(&mut self, log: &Log, most: usize) {
         for (at, next) in &mut self.cursors {
@@ -75,13 +76,14 @@ impl Process {
         }
     }
 
-    /// Commits; `false` if another process had taken over, and this one has dropped everything.
+    /// Commits. Returns `false` if another process had taken over and this one has dropped
+    /// everything.
     async fn flush(&mut self) -> bool {
         match self.lake.flush().await {
             Ok(_) => true,
             Err(LakeError::Fenced { .. }) => {
                 for (at, _) in self.cursors.clone() {
-                    self.let_go(at).await;
+                    self.detach_partitions(at).await;
                 }
                 false
             }
@@ -90,15 +92,15 @@ impl Process {
     }
 }
 
-async fn committed(root: &Url, plan: &Plan) -> Contents {
-    read_all(&committed_catalog(root, plan, Limits::default()).await.unwrap()).await.unwrap()
+async fn committed(root: &Url, plan: &Plan) -> TableContents {
+    read_tables(&committed_catalog(root, plan, Limits::default()).await.unwrap()).await.unwrap()
 }
 
 /// The tables of one process that is never disturbed.
-async fn undisturbed(log: &Log, plan: &Plan) -> Contents {
+async fn undisturbed(log: &Log, plan: &Plan) -> TableContents {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
-    let mut process = Process::start(&root, plan, Sharing::Alone).await;
+    let mut process = Process::start(&root, plan, Sharing::Exclusive).await;
     for (at, _) in log {
         process.gain(*at).await;
     }
@@ -108,7 +110,7 @@ async fn undisturbed(log: &Log, plan: &Plan) -> Contents {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one() {
+async fn processes_that_take_partitions_from_each_other_give_the_tables_of_one() {
     let plan = plan().await;
     let (mut fenced, mut killed) = (0, 0);
     for seed in 0..crate::same_bytes::seeds() {
@@ -127,11 +129,11 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
             let at = log[..PARTITIONS as usize + 1].choose(&mut rng).unwrap().0;
             let who = rng.random_range(0..processes.len());
             match rng.random_range(0..10) {
-                // Without a word to whoever keeps it.
+                // Without notice to the owner.
                 0..3 => processes[who].gain(at).await,
                 3 => {
                     processes[who].flush().await;
-                    processes[who].let_go(at).await;
+                    processes[who].detach_partitions(at).await;
                 }
                 4 => {
                     let process = &mut processes[who];
@@ -145,7 +147,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
                 _ => fenced += u32::from(!processes[who].flush().await),
             }
         }
-        // One takes everything over; the others come too late.
+        // One process takes everything over; the others are too late.
         let mut last = Process::start(&root, &plan, Sharing::Shared).await;
         for (at, _) in &log {
             last.gain(*at).await;
@@ -161,7 +163,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
                 "seed {seed}: kept {kept} partitions, lost all"
             );
         }
-        // Where a flush was interrupted the first one ends where that one did, so it takes more
+        // Where a flush was interrupted, the first one ends where that one did, so it takes more
         // than one.
         while last.cursors.iter().any(|(at, next)| *next < log.iter().find(|(p, _)| p == at).unwrap().1.len())
         {
@@ -177,7 +179,7 @@ async fn processes_that_take_partitions_from_each_other_leave_the_tables_of_one(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
+async fn processes_build_on_each_others_commits_and_a_claim_alone_fences() {
     let plan = plan().await;
     let log = log(0);
     let folder = tempfile::tempdir().unwrap();
@@ -195,26 +197,26 @@ async fn each_commits_upon_what_the_other_did_and_a_claim_alone_shuts_out() {
         .iter()
         .flat_map(|(_, events)| events)
         .map(Event::key)
-        // No heartbeats, and no pods, of which no scheduler tells.
+        // No heartbeats, and no pods, which no scheduler reports.
         .filter(|k| k.contains("/j"))
         .collect();
     assert_eq!(committed(&root, &plan).await["jobs"].num_rows(), jobs.len());
 
     first.gain(("jobs", 2)).await;
     first.read(&log, 5);
-    // The second takes it over and commits nothing; the first even learns of the new version before
-    // it tries.
+    // The second process takes the partition over and commits nothing. The first one even reads the
+    // new version before it tries to commit.
     second.gain(("jobs", 2)).await;
-    first.lake.look().await.unwrap();
+    first.lake.refresh_snapshots().await.unwrap();
     let refused = first.lake.flush().await.unwrap_err();
     assert!(matches!(refused, LakeError::Fenced { partition: Some(2), .. }), "{refused}");
     assert_eq!(committed(&root, &plan).await["jobs"].num_rows(), jobs.len());
 }
 
-/// One of several that begin at once has made and claimed a table, and not yet the others of its
-/// group.
+/// Of several processes that start at once, one has created and claimed a table, and not yet the
+/// others of its group.
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_that_another_process_is_making_are_no_history() {
+async fn tables_that_another_process_is_creating_are_not_history() {
     let plan = plan().await;
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! `tidegate agent`: what this node's GPUs do, to the log.
+//! `tidegate agent`: collects from this node's GPUs and delivers to the log.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use tidegate_collect::agent::AgentOptions;
 use tidegate_collect::dcgm::DEFAULT_URL;
 
 use super::collector::{CollectorArgs, filled};
-use crate::CommandResult;
+use crate::error::CommandResult;
 use crate::sources::{Source, SourceOptions, Sources};
 use crate::units::duration;
 
-/// Collect what this node's GPUs do
+/// Collect metrics and events of this node's GPUs
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate agent --source nvml --cluster east --log kafka://kafka-0:9092
-  tidegate agent --source demo --log http://127.0.0.1:8428        (beside: tidegate up --ingest)
+  tidegate agent --source demo --log http://127.0.0.1:8428        (next to: tidegate up --ingest)
 
-Records wait in the spool until the log has them, over restarts of both. SIGTERM delivers what can be delivered within 5 s
-and ends with status 0; status 4 says that another collector reports under this name.")]
+Records wait in the spool until the log has them, across restarts of both. SIGTERM delivers for up to 5 s and
+exits with status 0; status 4 means that another collector reports under this name.")]
 pub struct AgentArgs {
-    /// Where values come from
+    /// Source of GPU metrics
     #[arg(long, value_enum, env = "TIDEGATE_SOURCE", default_value = "nvml")]
     source: SourceKind,
     #[command(flatten)]
@@ -38,36 +38,36 @@ pub struct AgentArgs {
     /// Time between two readings of a device
     #[arg(long, value_name = "TIME", env = "TIDEGATE_INTERVAL", default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// Readings of so long make one record
+    /// Time that one record of readings spans
     #[arg(long, value_name = "TIME", env = "TIDEGATE_FLUSH", default_value = "10s", value_parser = duration)]
     flush: Duration,
-    /// How often this node's clock is compared with the log's
+    /// How often to compare this node's clock with the log's
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, hide_short_help = true)]
     compare_clocks: Duration,
-    /// Unix socket where jobs report their steps, and prologs who holds which GPU
+    /// Unix socket for step reports of jobs, and for prologs to report holds
     #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET")]
     socket: Option<PathBuf>,
     /// Group of the socket; by default every user of the node may report
     #[arg(long, value_name = "GROUP", env = "TIDEGATE_SOCKET_GROUP", requires = "socket")]
     socket_group: Option<String>,
-    /// Loopback address where jobs report their steps over HTTP
+    /// Loopback address for step reports over HTTP
     #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_LISTEN")]
     listen: Option<SocketAddr>,
-    /// User beside root who may tell which job holds which GPU; may be given several times
+    /// User beside root that may report which job holds which GPU; may be given several times
     #[arg(long = "event-uid", value_name = "UID", env = "TIDEGATE_EVENT_UIDS", value_delimiter = ',')]
     event_uids: Vec<u32>,
-    /// The kubelet's pod-resources socket, on a node of Kubernetes
+    /// The kubelet's pod-resources socket, on a Kubernetes node
     #[arg(long, value_name = "PATH", env = "TIDEGATE_KUBELET")]
     kubelet: Option<PathBuf>,
 }
 
-/// Where the sources are.
+/// Addresses of the sources.
 #[derive(Debug, Args)]
 pub(super) struct SourcePlaces {
-    /// The driver's library, where the loader does not find it
+    /// The driver's library, if the loader does not find it
     #[arg(long, value_name = "PATH", env = "TIDEGATE_NVML_LIB")]
     pub nvml_lib: Option<PathBuf>,
-    /// The kernel's log, where XIDs are counted exactly
+    /// The kernel log, for an exact count of XIDs
     #[arg(
         long,
         value_name = "PATH",
@@ -81,17 +81,18 @@ pub(super) struct SourcePlaces {
     pub dcgm_url: String,
 }
 
-/// Where values come from.
+/// Source of GPU metrics
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SourceKind {
-    /// NVIDIA's driver, by its library
+    /// NVIDIA's driver, through NVML
     Nvml,
-    /// A dcgm-exporter that runs on this node
+    /// A dcgm-exporter on this node
     Dcgm,
-    /// Made-up values of eight GPUs
+    /// Simulated values of eight GPUs
     Demo,
 }
 
+/// Runs the agent until it is asked to end or refused.
 pub fn run(args: AgentArgs) -> CommandResult {
     let node = match &args.node {
         Some(node) => node.clone(),

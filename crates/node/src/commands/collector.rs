@@ -1,4 +1,4 @@
-//! What the commands that collect have in common: where records wait, and how they end.
+//! Shared by the collector commands: spool options, signals and exit status.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,14 +12,14 @@ use tidegate_collect::agent::spool::SpoolOptions;
 use tidegate_collect::agent::{Agent, AgentOptions, End};
 
 use crate::destination::DestinationArgs;
+use crate::error::{CommandError, CommandResult};
 use crate::units::size;
-use crate::{CommandError, CommandResult};
 
-/// Another collector reports under this name.
+/// Exit status: another collector reports under this name.
 pub const EXIT_CONFLICT: u8 = 4;
-/// How long it delivers on after it was asked to end; what is left waits in the spool.
+/// How long to keep delivering after a request to end; the rest waits in the spool.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A spool that holds less could not hold a batch of a large node and what is on its way.
+/// Smallest spool: room for a batch of a large node and the records in flight.
 const SPOOL_MIN: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(super) struct CollectorArgs {
     pub cluster: String,
     #[command(flatten)]
     destination: DestinationArgs,
-    /// Bytes that may wait for the log; beyond, the oldest records are dropped, and counted
+    /// Bytes that may wait for the log; beyond, the oldest records are dropped and counted
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_SPOOL_LIMIT", default_value = "1GiB", value_parser = spool_size)]
     spool_limit: u64,
     /// Report under this name although another collector did so last; that one is refused from now
@@ -55,8 +55,8 @@ impl CollectorArgs {
         SpoolOptions { dir, limit_bytes: self.spool_limit, take_over: self.take_over }
     }
 
-    /// Collects until there is a reason to end. `start` begins what is to run, with the agent that
-    /// takes what it tells.
+    /// Collects until there is a reason to end. `start` starts the sources, which emit into the
+    /// agent.
     pub fn run<S>(
         &self,
         options: AgentOptions,
@@ -75,11 +75,11 @@ impl CollectorArgs {
         };
         let delivered = agent.stop(PATIENCE, reason);
         match end {
-            // The agent has said it, with what to do.
+            // The agent has logged it, with advice.
             End::Conflict(_) => Ok(ExitCode::from(EXIT_CONFLICT)),
             End::Asked => {
                 if !delivered {
-                    tracing::info!(spool = %spool.display(), "not all could be delivered; the rest waits in the spool");
+                    tracing::info!(spool = %spool.display(), "not everything was delivered; the rest waits in the spool");
                 }
                 Ok(ExitCode::SUCCESS)
             }
@@ -87,7 +87,7 @@ impl CollectorArgs {
     }
 }
 
-/// From now on SIGTERM and SIGINT wait to be asked for, in this thread and in all that it starts.
+/// Blocks SIGTERM and SIGINT in this thread and in all that it starts, to be waited for.
 fn block_signals() -> Result<SigSet, CommandError> {
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     signals.thread_block()?;

@@ -1,4 +1,4 @@
-//! `tidegate event`: what a prolog or an epilog tells the agent of its node.
+//! `tidegate event`: reports a hold or release to the agent of this node, for prologs and epilogs.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -9,86 +9,85 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use tidegate_collect::inlet;
+use tidegate_collect::receiver;
 
+use crate::error::{CommandError, CommandResult};
 use crate::units::duration;
-use crate::{CommandError, CommandResult};
 
-/// Tell the agent on this node what happened, as a prolog does
+/// Report to the agent of this node, as a prolog does
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate event hold --job 123 --gpus 0,1
   tidegate event release --job 123
 
-In a prolog or epilog of Slurm the options are taken from what Slurm says there: see deploy/slurm. Only root and users that
-the agent was told of (--event-uid) may tell.")]
+In a Slurm prolog or epilog, options default to Slurm's environment: see deploy/slurm. Only root and users that the agent
+allows (--event-uid) may report.")]
 pub struct EventArgs {
     #[command(subcommand)]
-    what: What,
+    report: HoldReport,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum HoldReport {
     /// A job holds devices from now on
     Hold(HoldArgs),
-    /// A job holds its devices no more
+    /// A job gives its devices back
     Release(HoldArgs),
 }
 
 #[derive(Debug, Args)]
 struct HoldArgs {
-    /// The job, as accounting spells it or by its number
+    /// The job: its accounting id, or its number
     #[arg(long, value_name = "ID")]
     job: Option<String>,
-    /// Step of the job, if it is about a step alone
+    /// Step of the job, if the report is about a step alone
     #[arg(long, value_name = "ID")]
     step: Option<String>,
-    /// The devices: numbers in the node, or UUIDs; of a release all of the job's by default
+    /// The devices: numbers in the node, or UUIDs; a release without any releases all of the job
     #[arg(long, value_name = "LIST")]
     gpus: Option<String>,
-    /// Thousandths of each device, if others have it too
+    /// Thousandths of each device, if it is shared
     #[arg(long, value_name = "NUMBER")]
     share_milli: Option<u32>,
-    /// Who tells
+    /// Reporter
     #[arg(long, value_name = "NAME", default_value = "prolog")]
     source: String,
     /// The agent's socket
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = inlet::DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = receiver::DEFAULT_SOCKET)]
     socket: PathBuf,
     /// How long to wait for the agent
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     patience: Duration,
 }
 
+/// Reports one hold or release.
 pub fn run(args: EventArgs) -> CommandResult {
-    let (kind, args) = match &args.what {
-        What::Hold(args) => ("hold", args),
-        What::Release(args) => ("release", args),
+    let (kind, args) = match &args.report {
+        HoldReport::Hold(args) => ("hold", args),
+        HoldReport::Release(args) => ("release", args),
     };
     match line(kind, args, |name| env::var(name).ok().filter(|value| !value.is_empty()))? {
-        Some(line) => tell(&args.socket, &line, args.patience)?,
-        // A job without GPUs.
-        None => tracing::debug!("there is nothing to tell"),
+        Some(line) => send(&args.socket, &line, args.patience)?,
+        None => tracing::debug!("a job without GPUs: nothing to report"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The line to send; none for a job that has no devices. `variable` is the environment, as Slurm
-/// sets it.
+/// The line to send; `None` for a job without devices. `variable` reads Slurm's environment.
 fn line(
     kind: &str,
     args: &HoldArgs,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<String>, CommandError> {
-    // Slurm says whose place in an array it is to tasks, not to prologs: the agent finds it.
+    // Slurm sets the array index for tasks, not for prologs; the agent finds it.
     let array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
-    let spelled = array.map(|(job, task)| format!("{job}_{task}"));
-    let job = args.job.clone().or(spelled).or_else(|| variable("SLURM_JOB_ID"));
-    let job = job.ok_or("no job is named; give --job, or call it in a prolog of Slurm")?;
+    let array_id = array.map(|(job, task)| format!("{job}_{task}"));
+    let job = args.job.clone().or(array_id).or_else(|| variable("SLURM_JOB_ID"));
+    let job = job.ok_or("no job is named; give --job, or call it in a Slurm prolog")?;
     let mut gpus = args.gpus.clone();
     if kind == "hold" {
-        // The first is what was given, the second what the job will see of it: slices by their
-        // UUIDs.
+        // SLURM_JOB_GPUS is the allocation, CUDA_VISIBLE_DEVICES what the job sees of it: MIG
+        // slices by UUID.
         let given = variable("SLURM_JOB_GPUS").or_else(|| variable("CUDA_VISIBLE_DEVICES"));
         let slices = variable("CUDA_VISIBLE_DEVICES").filter(|list| list.contains("MIG-"));
         gpus = gpus.or(slices).or(given).filter(|list| list != "NoDevFiles");
@@ -116,11 +115,11 @@ fn line(
     Ok(Some(format!("{}\n", Value::Object(fields))))
 }
 
-/// Sends the line and waits for the agent to say that it has it.
-fn tell(socket: &Path, line: &str, patience: Duration) -> Result<(), CommandError> {
+/// Sends the line and waits for the acknowledgement.
+fn send(socket: &Path, line: &str, patience: Duration) -> Result<(), CommandError> {
     let at = socket.display();
     let failed = |error: std::io::Error| {
-        format!("the agent cannot be told at {at}: {error}; is it running, with --socket?")
+        format!("cannot reach the agent at {at}: {error}; is it running, with --socket?")
     };
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
@@ -128,9 +127,9 @@ fn tell(socket: &Path, line: &str, patience: Duration) -> Result<(), CommandErro
     stream.write_all(line.as_bytes()).map_err(failed)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
-    let said: Value =
+    let answered: Value =
         serde_json::from_str(&answer).map_err(|_| format!("the agent at {at} answered {answer:?}"))?;
-    match said.get("error").and_then(Value::as_str) {
+    match answered.get("error").and_then(Value::as_str) {
         Some(error) => Err(format!("the agent refuses it: {error}").into()),
         None => Ok(()),
     }
@@ -152,7 +151,7 @@ mod tests {
         }
     }
 
-    fn told(kind: &str, args: &HoldArgs, environment: &[(&str, &str)]) -> Option<Value> {
+    fn sent(kind: &str, args: &HoldArgs, environment: &[(&str, &str)]) -> Option<Value> {
         let variable = |name: &str| {
             environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prolog_of_slurm_says_it_all() {
+    fn options_come_from_a_slurm_prolog() {
         // As Slurm 22.05 sets it in a prolog of a task of an array.
         let prolog = [
             ("CUDA_VISIBLE_DEVICES", "0,1"),
@@ -171,23 +170,23 @@ mod tests {
             ("SLURM_JOB_ID", "17"),
             ("SLURM_JOB_RESTART_COUNT", "2"),
         ];
-        let hold = told("hold", &args(), &prolog).unwrap();
+        let hold = sent("hold", &args(), &prolog).unwrap();
         let expected = json!({"event": "hold", "job_id": "17", "gpus": "4,5", "node": "n1", "restart": 2, "source": "prolog", "time_ms": null});
         assert_eq!(hold, expected);
-        let release = told("release", &HoldArgs { source: "epilog".into(), ..args() }, &prolog).unwrap();
+        let release = sent("release", &HoldArgs { source: "epilog".into(), ..args() }, &prolog).unwrap();
         let expected = json!({"event": "release", "job_id": "17", "node": "n1", "restart": 2, "source": "epilog", "time_ms": null});
         assert_eq!(release, expected);
     }
 
     #[test]
-    fn slices_shares_and_places_in_arrays() {
+    fn slices_shares_and_array_indices() {
         let slice = [("SLURM_JOB_ID", "1"), ("SLURM_JOB_GPUS", "0"), ("CUDA_VISIBLE_DEVICES", "MIG-8f1d")];
-        assert_eq!(told("hold", &args(), &slice).unwrap()["gpus"], "MIG-8f1d");
+        assert_eq!(sent("hold", &args(), &slice).unwrap()["gpus"], "MIG-8f1d");
         let task = [("SLURM_JOB_ID", "9"), ("SLURM_ARRAY_JOB_ID", "5"), ("SLURM_ARRAY_TASK_ID", "3")];
         let shared = HoldArgs { gpus: Some("0".into()), share_milli: Some(250), ..args() };
-        let hold = told("hold", &shared, &task).unwrap();
+        let hold = sent("hold", &shared, &task).unwrap();
         assert_eq!((&hold["job_id"], &hold["share_milli"]), (&json!("5_3"), &json!(250)));
-        assert_eq!(told("hold", &args(), &[("SLURM_JOB_ID", "9")]), None, "a job without GPUs");
+        assert_eq!(sent("hold", &args(), &[("SLURM_JOB_ID", "9")]), None, "a job without GPUs");
         assert!(line("hold", &args(), |_| None).is_err());
     }
 }

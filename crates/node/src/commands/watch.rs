@@ -1,4 +1,4 @@
-//! `tidegate watch`: what happens to a scheduler's jobs and nodes, to the log.
+//! `tidegate watch`: follows a scheduler's jobs and nodes, and delivers their events to the log.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tidegate_collect::agent::AgentOptions;
 use tidegate_collect::slurm::{self, SlurmOptions};
 
 use super::collector::CollectorArgs;
-use crate::CommandResult;
+use crate::error::CommandResult;
 use crate::units::duration;
 
 /// Watch a scheduler
@@ -29,28 +29,29 @@ enum Scheduler {
   tidegate watch slurm --cluster east --log kafka://kafka-0:9092
   tidegate watch slurm --cluster trial --log http://127.0.0.1:8428 --spool ./spool
 
-Runs beside one slurmctld, on any machine and as any user for whom squeue and scontrol work and show all jobs. What happened
-while it was down is found again and told once: with slurmdbd all of it, without as much as slurmctld remembers (MinJobAge).")]
+Runs once per slurmctld, on any machine and as any user for whom squeue and scontrol show all jobs. What happened while it was
+down is recovered and recorded once: all of it with slurmdbd, otherwise as much as slurmctld remembers (MinJobAge).")]
 struct SlurmArgs {
     #[command(flatten)]
     collector: CollectorArgs,
-    /// How often slurmctld is asked for its jobs
+    /// How often to query slurmctld for jobs
     #[arg(long, value_name = "TIME", env = "TIDEGATE_INTERVAL", default_value = "5s", value_parser = duration)]
     interval: Duration,
-    /// How often it is asked for nodes, partitions and reservations
+    /// How often to query nodes, partitions and reservations
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     inventory: Duration,
-    /// Folder where records wait until the log has them, and where it is remembered what was told
+    /// Folder where records wait until the log has them, and of the watcher's own state
     #[arg(long, value_name = "DIR", env = "TIDEGATE_SPOOL", default_value = "/var/lib/tidegate-watch")]
     spool: PathBuf,
     /// Folder of squeue, scontrol, sacct and sacctmgr, if they are not on the PATH
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
-    /// slurm.conf, if it is not where the programs look
+    /// slurm.conf, if the programs do not find it
     #[arg(long, value_name = "FILE", env = "SLURM_CONF")]
     slurm_conf: Option<PathBuf>,
 }
 
+/// Runs the watcher until it is asked to end or refused.
 pub fn run(args: WatchArgs) -> CommandResult {
     match args.scheduler {
         Scheduler::Slurm(args) => slurm(args),

@@ -17,7 +17,7 @@ use crate::kit::{PATIENCE, Random, batches, check_numbers, node_events, wait_unt
 
 const EXIT_CONFLICT: i32 = 4;
 
-/// An agent that reads fast and delivers soon.
+/// An agent that reads often and delivers soon.
 fn agent(log: &str, spool: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
     command
@@ -28,14 +28,13 @@ fn agent(log: &str, spool: &Path) -> Command {
     command
 }
 
-/// Asks the program to end and gives what it said; it has to be gone within its five seconds and
-/// some more.
+/// Ends the program and returns its output. It must exit within its five seconds and a margin.
 fn end(child: Child) -> Output {
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
     child.wait_with_output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -46,28 +45,27 @@ fn has_records(spool: &Path) -> bool {
         .any(|file| file.metadata().is_ok_and(|file| file.len() > 20_000))
 }
 
-/// Whether the program has come as far as opening its spool; signals are heeded by then.
+/// Whether the program has opened its spool; from then on it handles signals.
 fn holds(child: &Child, spool: &Path) -> bool {
     let holder = std::fs::read_to_string(spool.join("LOCK")).unwrap_or_default();
     holder.trim() == format!("process {}", child.id())
 }
 
-/// A prolog that is always busy: jobs that hold a device and give it back, until the agent does not
-/// answer any more.
-fn tell_holds(socket: &Path, jobs: std::ops::RangeFrom<u64>) -> Vec<(String, bool)> {
-    let mut told = Vec::new();
+/// A busy prolog: jobs hold a device and release it until the agent stops answering.
+fn report_holds(socket: &Path, jobs: std::ops::RangeFrom<u64>) -> Vec<(String, bool)> {
+    let mut reported = Vec::new();
     for number in jobs {
         let job = format!("{number}_0");
         let is_held = event("hold", &job, socket);
-        told.push((job.clone(), is_held));
+        reported.push((job.clone(), is_held));
         if !is_held || !event("release", &job, socket) {
-            return told;
+            return reported;
         }
     }
-    told
+    reported
 }
 
-/// Whether the agent says that it has the event.
+/// Whether the agent acknowledges the event.
 fn event(what: &str, job: &str, socket: &Path) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
     command.args(["event", what, "--job", job, "--socket"]).arg(socket);
@@ -77,9 +75,8 @@ fn event(what: &str, job: &str, socket: &Path) -> bool {
     command.stderr(Stdio::null()).status().unwrap().success()
 }
 
-/// Each hold began once and ended once, under the same id; told again after a kill an event is the
-/// same.
-fn check_holds(events: &[Event], told: &[(String, bool)]) {
+/// Each hold begins and ends once under one id; events repeated after a kill are identical.
+fn check_holds(events: &[Event], reported: &[(String, bool)]) {
     let mut ids = HashSet::new();
     let mut holds: BTreeMap<&str, Vec<(&str, JobEventKind)>> = BTreeMap::new();
     for event in events {
@@ -93,14 +90,18 @@ fn check_holds(events: &[Event], told: &[(String, bool)]) {
         assert_eq!(kinds, [JobEventKind::DeviceHeld, JobEventKind::DeviceReleased], "{id}: {events:?}");
     }
     let jobs: Vec<&str> = holds.values().map(|events| events[0].0).collect();
-    for (job, _) in told.iter().filter(|(_, is_held)| *is_held) {
+    for (job, _) in reported.iter().filter(|(_, is_held)| *is_held) {
         let count = jobs.iter().filter(|name| **name == job).count();
         assert_eq!(count, 1, "the agent said that it has the hold of {job}");
     }
-    println!("{} holds, {} of them acknowledged", holds.len(), told.iter().filter(|(_, held)| *held).count());
+    println!(
+        "{} holds, {} of them acknowledged",
+        holds.len(),
+        reported.iter().filter(|(_, held)| *held).count()
+    );
 }
 
-/// Kills the program in turn, lets the last one end, and looks at what the log holds.
+/// Kills the program repeatedly, lets the last one end, and checks the log.
 fn kill_again_and_again(runs: u64, log: &str, open: impl Fn() -> Box<dyn EventLog>) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seed = number("TIDEGATE_CRASH_SEED").unwrap_or(u64::from(std::process::id()));
@@ -112,39 +113,39 @@ fn kill_again_and_again(runs: u64, log: &str, open: impl Fn() -> Box<dyn EventLo
         command.arg("--socket").arg(&socket).args(["--event-uid", &nix::unistd::getuid().to_string()]);
         command
     };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for run in 0..number("TIDEGATE_CRASH_RUNS").unwrap_or(runs) {
         let mut child = agent(log).spawn().unwrap();
-        let teller = {
+        let prolog = {
             let socket = socket.clone();
             thread::spawn(move || {
                 let until = Instant::now() + Duration::from_secs(2);
                 while !event("release", "0", &socket) && Instant::now() < until {}
-                tell_holds(&socket, run * 1_000..)
+                report_holds(&socket, run * 1_000..)
             })
         };
         thread::sleep(Duration::from_millis(20 + random.below([300, 3_000][run as usize % 2])));
         assert!(
             child.try_wait().unwrap().is_none(),
             "it ended by itself: {}",
-            said(&child.wait_with_output().unwrap())
+            stderr(&child.wait_with_output().unwrap())
         );
         child.kill().unwrap();
         child.wait().unwrap();
-        told.extend(teller.join().unwrap());
+        reported.extend(prolog.join().unwrap());
     }
-    // What does not fit into the five seconds of the first one comes with the second.
+    // What the first run cannot deliver in five seconds, the second does.
     for _ in 0..2 {
         let child = agent(log).spawn().unwrap();
         wait_until("it has begun", || holds(&child, spool.path()) && has_records(spool.path()));
         wait_until("it listens", || event("release", "0", &socket));
-        assert!(told.iter().all(|(job, _)| event("release", job, &socket)));
+        assert!(reported.iter().all(|(job, _)| event("release", job, &socket)));
         let output = end(child);
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
 
     let events = check_numbers(&*open(), 0);
-    check_holds(&events, &told);
+    check_holds(&events, &reported);
     let batches = batches(&events);
     assert!(!batches.is_empty());
     for pair in batches.windows(2) {
@@ -157,7 +158,7 @@ fn kill_again_and_again(runs: u64, log: &str, open: impl Fn() -> Box<dyn EventLo
 }
 
 #[test]
-fn killed_agents_lose_and_double_nothing() {
+fn killed_agents_lose_and_duplicate_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     kill_again_and_again(6, data.to_str().unwrap(), || {
@@ -166,7 +167,7 @@ fn killed_agents_lose_and_double_nothing() {
 }
 
 #[test]
-fn agents_killed_while_they_append_to_kafka_lose_and_double_nothing() {
+fn agents_killed_while_appending_to_kafka_lose_and_duplicate_nothing() {
     let Some(servers) = broker::shared() else { return };
     let url = broker::options(&servers).url.to_string();
     kill_again_and_again(4, &url, || {
@@ -175,18 +176,18 @@ fn agents_killed_while_they_append_to_kafka_lose_and_double_nothing() {
 }
 
 #[test]
-fn of_two_agents_on_a_spool_the_second_is_refused() {
+fn a_second_agent_on_a_spool_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (data, spool) = (dir.path().join("data"), dir.path().join("spool"));
     let first = agent(data.to_str().unwrap(), &spool).spawn().unwrap();
     wait_until("the first has its spool", || has_records(&spool));
     let second = agent(data.to_str().unwrap(), &spool).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
-    assert!(said(&second).contains(&format!("in use by process {}", first.id())), "{}", said(&second));
+    assert!(stderr(&second).contains(&format!("in use by process {}", first.id())), "{}", stderr(&second));
     assert_eq!(end(first).status.code(), Some(0));
 }
 
-/// One after the other, as the log in a folder is one process's: the first comes back after the
+/// One after the other, because a folder's log belongs to one process: the first returns after the
 /// second has begun.
 #[test]
 fn the_older_of_two_agents_ends_with_status_4() {
@@ -199,16 +200,16 @@ fn the_older_of_two_agents_ends_with_status_4() {
         assert_eq!(end(child).status.code(), Some(0));
     }
     let refused = agent(data, &one).output().unwrap();
-    assert_eq!(refused.status.code(), Some(EXIT_CONFLICT), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(EXIT_CONFLICT), "{}", stderr(&refused));
     for words in
         ["another collector reports as agent/n1 in cluster c", "--take-over", &one.display().to_string()]
     {
-        assert!(said(&refused).contains(words), "{}", said(&refused));
+        assert!(stderr(&refused).contains(words), "{}", stderr(&refused));
     }
     let child = agent(data, &one).arg("--take-over").spawn().unwrap();
     wait_until("it has begun", || holds(&child, &one));
     let output = end(child);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(agent(data, &other).output().unwrap().status.code(), Some(EXIT_CONFLICT));
 
     let log = EmbeddedLog::open(Path::new(data).join("log"), Default::default()).unwrap();
@@ -218,23 +219,23 @@ fn the_older_of_two_agents_ends_with_status_4() {
 }
 
 #[test]
-fn without_a_log_it_ends_in_time_and_keeps_what_it_has() {
+fn without_a_log_it_ends_in_time_and_keeps_its_records() {
     let dir = tempfile::tempdir().unwrap();
     let child = agent("http://127.0.0.1:1", dir.path()).spawn().unwrap();
     wait_until("something is collected", || has_records(dir.path()));
     let asked = Instant::now();
     let output = end(child);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(asked.elapsed() < PATIENCE, "{:?}", asked.elapsed());
     assert!(
-        said(&output).contains("the rest waits in the spool") && has_records(dir.path()),
+        stderr(&output).contains("the rest waits in the spool") && has_records(dir.path()),
         "{}",
-        said(&output)
+        stderr(&output)
     );
 }
 
 #[test]
-fn what_cannot_work_is_said_at_once() {
+fn impossible_options_fail_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -252,6 +253,6 @@ fn what_cannot_work_is_said_at_once() {
     cases.push((library, "--nvml-lib"));
     for (mut command, words) in cases {
         let output = command.output().unwrap();
-        assert!(!output.status.success() && said(&output).contains(words), "{words}: {}", said(&output));
+        assert!(!output.status.success() && stderr(&output).contains(words), "{words}: {}", stderr(&output));
     }
 }

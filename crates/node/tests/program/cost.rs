@@ -1,4 +1,4 @@
-//! What the agent asks of the kernel, in counts: they do not depend on how loaded the machine is.
+//! System calls of the agent, in counts: they do not depend on the machine's load.
 //!
 //! Skipped where strace is not installed; with `CI=true` it is installed, or the test fails.
 
@@ -9,11 +9,10 @@ use std::process::{Command, Stdio};
 use tidegate_testing::needs;
 
 const DEVICES: u64 = 8;
-/// Ticks of the short and of the long life, whose difference is what ticks cost without beginning
-/// and end.
+/// Ticks of a short and a long run. The difference is the cost of ticks without start and end.
 const TICKS: (u64, u64) = (30, 130);
-/// Calls of the kernel for each sample (device × tick), of all threads, spool and delivery
-/// included. Measured were 2.9.
+/// System calls per sample (device × tick), over all threads, spool and delivery included.
+/// Measured: 2.9.
 const LIMIT: f64 = 5.0;
 
 fn strace_is_there() -> bool {
@@ -25,7 +24,7 @@ fn strace_is_there() -> bool {
     there()
 }
 
-/// Calls of the kernel in a life of so many ticks of 100 ms.
+/// System calls of a run of this many ticks of 100 ms.
 fn calls(folder: &Path, ticks: u64) -> u64 {
     let counts = folder.join("counts");
     let status = Command::new("timeout")
@@ -52,7 +51,7 @@ fn calls(folder: &Path, ticks: u64) -> u64 {
         .stderr(Stdio::null())
         .status()
         .unwrap();
-    // timeout's own status: the time was over, as it should be.
+    // timeout's status for a run that took its whole time, as it should.
     assert_eq!(status.code(), Some(124));
     let table = fs::read_to_string(&counts).unwrap();
     let total = table.lines().rev().find(|line| line.ends_with("total")).unwrap();
@@ -60,7 +59,7 @@ fn calls(folder: &Path, ticks: u64) -> u64 {
 }
 
 #[test]
-fn a_sample_costs_few_calls_of_the_kernel() {
+fn a_sample_costs_few_system_calls() {
     if !strace_is_there() {
         return needs::skip("strace is not installed");
     }
@@ -70,7 +69,7 @@ fn a_sample_costs_few_calls_of_the_kernel() {
     fs::write(folder.path().join("driver.so.scenario"), format!("devices {DEVICES}\n")).unwrap();
     let (short, long) = (calls(folder.path(), TICKS.0), calls(folder.path(), TICKS.1));
     let each = (long - short) as f64 / ((TICKS.1 - TICKS.0) * DEVICES) as f64;
-    println!("{each:.2} calls of the kernel a sample");
+    println!("{each:.2} system calls per sample");
     assert!(each > 0.5, "{short} and {long} calls: it did not run");
-    assert!(each <= LIMIT, "{each:.2} calls of the kernel a sample, more than {LIMIT}");
+    assert!(each <= LIMIT, "{each:.2} system calls per sample, more than {LIMIT}");
 }

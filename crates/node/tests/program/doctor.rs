@@ -9,8 +9,7 @@ use tempfile::TempDir;
 
 use crate::kit::wait_until;
 
-/// A node made of files in a folder: a driver by a scenario, nothing else unless a test puts it
-/// there.
+/// A node made of files: a stand-in driver with a scenario, and nothing else unless a test adds it.
 struct Node(TempDir);
 
 impl Node {
@@ -31,7 +30,7 @@ impl Node {
 
     fn program(&self, command: &str) -> Command {
         let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
-        // No Slurm of this machine, no exporter, no settings of whoever runs the tests.
+        // No Slurm of this machine, no exporter, no settings of the environment.
         program.env_clear().env("PATH", self.file("empty-path"));
         program.arg(command).arg("--nvml-lib").arg(self.file("driver.so"));
         program.arg("--kernel-log").arg(self.file("kmsg")).arg("--socket").arg(self.file("agent.sock"));
@@ -70,7 +69,7 @@ fn check<'a>(report: &'a Value, name: &str) -> (&'a str, &'a str, &'a str) {
 }
 
 #[test]
-fn a_node_that_works_is_told_so() {
+fn a_working_node_passes() {
     let node = Node::new("devices 2\ndriver 570.133.20\n");
     let log = node.file("log");
     let (ok, report) = node.doctor(&["--log", log.to_str().unwrap()]);
@@ -82,7 +81,7 @@ fn a_node_that_works_is_told_so() {
     assert_eq!(check(&report, "xids").0, "ok");
     assert_eq!(check(&report, "spool").0, "ok");
     assert_eq!(check(&report, "log").0, "ok");
-    // A folder of this machine has no clock of its own.
+    // A local folder has no clock of its own.
     for absent in ["dcgm", "agent", "slurm", "kubelet", "clock"] {
         assert_eq!(check(&report, absent).0, "absent", "{report}");
     }
@@ -90,7 +89,7 @@ fn a_node_that_works_is_told_so() {
 }
 
 #[test]
-fn what_does_not_work_is_told_with_what_to_do() {
+fn failures_are_reported_with_a_fix() {
     let old = Node::new("devices 1\nno_gpm *\nfail * nvmlDeviceGetTotalEnergyConsumption 4 0 9e18\n");
     fs::remove_file(old.file("kmsg")).unwrap();
     let (_, report) = old.doctor(&["--log", "http://127.0.0.1:1"]);
@@ -111,7 +110,7 @@ fn what_does_not_work_is_told_with_what_to_do() {
     let (verdict, _, fix) = check(&report, "driver");
     assert!(!ok && verdict == "failed" && fix.contains("install NVIDIA's driver"), "{report}");
 
-    // Slurm's programs are there, and slurmctld is not.
+    // Slurm's programs exist, slurmctld is down.
     let scontrol = none.file("empty-path/scontrol");
     fs::write(&scontrol, "#!/bin/sh\necho 'Slurmctld(primary) at head is DOWN'\nexit 1\n").unwrap();
     let mut rights = fs::metadata(&scontrol).unwrap().permissions();
@@ -122,7 +121,7 @@ fn what_does_not_work_is_told_with_what_to_do() {
     assert!(verdict == "failed" && found.contains("DOWN") && fix.contains("munge"), "{report}");
 }
 
-/// The agent reads the stand-in, takes a prolog's word, and the doctor sees it.
+/// The agent reads the stand-in and accepts a hold, and the doctor sees it.
 #[test]
 fn a_running_agent_is_seen() {
     let node = Node::new("devices 2\n");

@@ -19,8 +19,8 @@ use cluster::{Cluster, wait_for};
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_collect::holds::{HoldOptions, NodeHolds};
-use tidegate_collect::inlet::{Inlet, InletOptions, InletParts};
 use tidegate_collect::reading::Reading;
+use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 use tidegate_collect::{Device, Sink};
 use tidegate_events::Event;
 use tidegate_events::v1::{JobEvent, JobEventKind as Kind};
@@ -42,7 +42,7 @@ struct Node {
     folder: TempDir,
     told: Arc<Told>,
     holds: Arc<NodeHolds>,
-    _inlet: Inlet,
+    _receiver: Receiver,
 }
 
 impl Node {
@@ -56,11 +56,11 @@ impl Node {
             holds.reading(Reading::new(Arc::new(device), 1));
         }
         let parts =
-            InletParts { sink: told.clone(), holds: Some(holds.clone()), status: Arc::new(|| json!({})) };
+            ReceiverParts { sink: told.clone(), holds: Some(holds.clone()), status: Arc::new(|| json!({})) };
         let listen =
-            InletOptions { socket: Some(folder.path().join("agent.sock")), ..InletOptions::new("n1") };
-        let inlet = Inlet::start(listen, parts).unwrap();
-        Self { folder, told, holds, _inlet: inlet }
+            ReceiverOptions { socket: Some(folder.path().join("agent.sock")), ..ReceiverOptions::new("n1") };
+        let receiver = Receiver::start(listen, parts).unwrap();
+        Self { folder, told, holds, _receiver: receiver }
     }
 
     fn socket(&self) -> PathBuf {
@@ -192,7 +192,7 @@ fn a_real_slurm_runs_them() {
     let name = format!("{job}_7");
     let of = |kind, gpu: &str| (kind, name.clone(), gpu.to_owned(), "prolog".to_owned());
     wait_for("holds of both devices", 60, || {
-        node.holds.look(now_ms());
+        node.holds.scan(now_ms());
         node.news().len() >= 2
     });
     assert_eq!(node.news(), [of(Kind::DeviceHeld, "GPU-0"), of(Kind::DeviceHeld, "GPU-1")]);

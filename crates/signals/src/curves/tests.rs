@@ -1,3 +1,4 @@
+use super::window::round_batch;
 use super::*;
 
 /// Jobs of a family whose steps take 0.8 s + 0.1 s for each GPU more: Amdahl's law with a serial
@@ -25,13 +26,13 @@ fn report(job_id: &str, world: u32, rank: u32, step: u64) -> v1::StepReport {
 
 /// Runs a job of `world` ranks for `steps` steps from `at_us` on.
 fn run(curves: &mut Curves, job_id: &str, world: u32, steps: u64, at_us: i64) {
-    curves.job(job_id, &family("train"), 0, at_us);
+    curves.observe_job(job_id, &family("train"), 0, at_us);
     for step in 0..steps {
         for rank in 0..world {
-            curves.step(&report(job_id, world, rank, step), at_us + (step * step_us(world)) as i64);
+            curves.observe_step(&report(job_id, world, rank, step), at_us + (step * step_us(world)) as i64);
         }
     }
-    curves.ended(job_id, at_us + (steps * step_us(world)) as i64);
+    curves.job_ended(job_id, at_us + (steps * step_us(world)) as i64);
 }
 
 fn points(said: &[Publication]) -> Vec<v1::ScalingCurve> {
@@ -98,13 +99,13 @@ fn what_is_no_step_of_training_and_half_a_window_do_not_count() {
     // A window needs a step beyond its hundredth; a size that changes begins anew; world unknown or
     // absurd is nothing.
     run(&mut curves, "b", 8, 100, 10_000_000_000);
-    curves.job("e", &family("train"), 0, 0);
+    curves.observe_job("e", &family("train"), 0, 0);
     for step in 0..300 {
         let world = if step % 90 < 45 { 2 } else { 4 };
-        curves.step(&report("e", world, 0, step), 0);
-        curves.step(&v1::StepReport { world_size: None, ..report("e", 2, 0, step) }, 0);
-        curves.step(&v1::StepReport { world_size: Some(u32::MAX), ..report("e", 2, 0, step) }, 0);
-        curves.step(&v1::StepReport { checkpoint_us: Some(u64::MAX), ..report("e", 2, 0, step) }, 0);
+        curves.observe_step(&report("e", world, 0, step), 0);
+        curves.observe_step(&v1::StepReport { world_size: None, ..report("e", 2, 0, step) }, 0);
+        curves.observe_step(&v1::StepReport { world_size: Some(u32::MAX), ..report("e", 2, 0, step) }, 0);
+        curves.observe_step(&v1::StepReport { checkpoint_us: Some(u64::MAX), ..report("e", 2, 0, step) }, 0);
     }
     assert!(curves.take().is_empty());
     assert_eq!(curves.families.len(), 1);
@@ -116,12 +117,14 @@ fn jobs_without_a_name_are_families_of_their_own_and_grow_by_their_sizes() {
     for (job_id, world, from) in [("a", 2, 0), ("b", 4, 0), ("a", 4, 200)] {
         for step in from..from + 101 {
             let tokens = None;
-            curves
-                .step(&v1::StepReport { tokens, ..report(job_id, world, 0, step) }, step as i64 * 1_000_000);
+            curves.observe_step(
+                &v1::StepReport { tokens, ..report(job_id, world, 0, step) },
+                step as i64 * 1_000_000,
+            );
         }
     }
-    curves.ended("b", 500_000_000);
-    curves.ended("a", 500_000_000);
+    curves.job_ended("b", 500_000_000);
+    curves.job_ended("a", 500_000_000);
     let points = points(&curves.take());
     assert_eq!((points[0].family.as_str(), points[0].job_id.as_deref()), ("job/a", Some("a")));
     // Steps of one GPU: two in 0.9 s.
@@ -133,23 +136,23 @@ fn jobs_without_a_name_are_families_of_their_own_and_grow_by_their_sizes() {
 #[test]
 fn what_is_kept_is_bounded() {
     let mut curves = Curves::new("c");
-    for job in 0..MOST_JOBS as u64 + 50 {
-        curves.step(&report(&format!("j{job}"), 2, 0, 1), job as i64);
+    for job in 0..MAX_JOBS as u64 + 50 {
+        curves.observe_step(&report(&format!("j{job}"), 2, 0, 1), job as i64);
     }
-    assert_eq!(curves.runs.len(), MOST_JOBS);
+    assert_eq!(curves.runs.len(), MAX_JOBS);
     assert!(!curves.runs.contains_key("j0") && curves.runs.contains_key("j60"));
     for world in 1..60 {
         for step in 0..101 {
-            curves.step(&report("many", world, 0, step), 5_000 + i64::from(world) * RIPE_US);
+            curves.observe_step(&report("many", world, 0, step), 5_000 + i64::from(world) * SETTLE_US);
         }
     }
-    assert_eq!(curves.families[&("job/many".to_owned(), true)].steps.len(), MOST_SIZES);
+    assert_eq!(curves.families[&("job/many".to_owned(), true)].steps.len(), MAX_SIZES);
 }
 
 #[test]
 fn batches_are_rounded_to_five_bits() {
-    assert_eq!([0, 1, 31, 33, 8_192, 8_300, 8_500].map(rounded), [1, 1, 31, 34, 8_192, 8_192, 8_704]);
-    assert_eq!(rounded(u128::MAX >> 1), u32::MAX);
+    assert_eq!([0, 1, 31, 33, 8_192, 8_300, 8_500].map(round_batch), [1, 1, 31, 34, 8_192, 8_192, 8_704]);
+    assert_eq!(round_batch(u128::MAX >> 1), u32::MAX);
 }
 
 fn said_of(
@@ -176,20 +179,20 @@ fn said_of(
 fn with_a_slow_part(signals: &[v1::StragglerSignal]) -> [u64; 2] {
     let mut curves = Curves::new("c");
     for (job_id, world) in [("two", 2), ("one", 1)] {
-        curves.job(job_id, &family("train"), 0, 0);
+        curves.observe_job(job_id, &family("train"), 0, 0);
         let mut end_us = 0;
         for step in 0..401 {
             let slow = job_id == "two" && (150..250).contains(&step);
             let duration_us = if slow { 1_500_000 } else { 1_000_000 };
             end_us += duration_us as i64;
-            curves.step(
+            curves.observe_step(
                 &v1::StepReport { duration_us, tokens: None, ..report(job_id, world, 0, step) },
                 end_us,
             );
             let said = signals.iter().filter(|s| s.job_id == job_id && s.said_ms * 1_000 == end_us);
-            said.for_each(|signal| curves.slowed(signal));
+            said.for_each(|signal| curves.observe_straggler(signal));
         }
-        curves.ended(job_id, end_us);
+        curves.job_ended(job_id, end_us);
     }
     let mut last = [0; 2];
     for point in curves.take().iter().flat_map(|said| points(std::slice::from_ref(said))) {
@@ -225,21 +228,21 @@ fn windows_in_which_a_part_was_slow_are_left_out() {
 #[test]
 fn a_window_is_touched_by_what_was_open_in_it_and_said_in_time() {
     use v1::SignalState::{Cleared, Suspect};
-    let mut slow = Slow::default();
-    slow.told(&said_of("j", 1, Cleared, 100, 200));
-    slow.told(&said_of("j", 0, Suspect, 100, 120));
-    let touches = |from_s: i64, to_s: i64| slow.touches((from_s * 1_000_000, to_s * 1_000_000));
+    let mut slow = SlowPeriods::default();
+    slow.observe(&said_of("j", 1, Cleared, 100, 200));
+    slow.observe(&said_of("j", 0, Suspect, 100, 120));
+    let touches = |from_s: i64, to_s: i64| slow.overlaps((from_s * 1_000_000, to_s * 1_000_000));
     assert!(touches(0, 100) && touches(150, 160) && touches(200, 300));
     assert!(!touches(0, 99) && !touches(201, 300));
     // Suspected at 120 s: too late to count for a window that ended more than KNOWN_US before.
-    assert!(slow.touches((0, 110_000_000)) && KNOWN_US == 60_000_000);
-    let mut late = Slow::default();
-    late.told(&said_of("j", 0, Suspect, 100, 171));
-    assert!(late.touches((0, 111_000_000)) && !late.touches((0, 110_999_999)));
+    assert!(slow.overlaps((0, 110_000_000)) && HINDSIGHT_US == 60_000_000);
+    let mut late = SlowPeriods::default();
+    late.observe(&said_of("j", 0, Suspect, 100, 171));
+    assert!(late.overlaps((0, 111_000_000)) && !late.overlaps((0, 110_999_999)));
     slow.forget(200_000_000);
-    assert!(slow.touches((0, 110_000_000)), "it may be asked about yet");
+    assert!(slow.overlaps((0, 110_000_000)), "it may be asked about yet");
     slow.forget(200_000_001);
-    assert!(!slow.touches((0, 110_000_000)));
+    assert!(!slow.overlaps((0, 110_000_000)));
 }
 
 #[test]
@@ -253,15 +256,15 @@ fn a_family_that_was_made_faster_is_believed_in_days() {
         let duration_us = if at_us < 40 * DAY { 2_000_000 } else { 1_000_000 };
         for world in [1, 2] {
             let job_id = format!("{world}/{hour}");
-            curves.job(&job_id, &family("train"), 0, at_us);
+            curves.observe_job(&job_id, &family("train"), 0, at_us);
             for step in 0..101 {
                 let end_us = at_us + (step as i64 + 1) * duration_us as i64;
-                curves.step(
+                curves.observe_step(
                     &v1::StepReport { duration_us, tokens: None, ..report(&job_id, world, 0, step) },
                     end_us,
                 );
             }
-            curves.ended(&job_id, at_us + 300_000_000);
+            curves.job_ended(&job_id, at_us + 300_000_000);
         }
         for said in curves.take() {
             rates.extend(points(&[said]).iter().filter(|p| p.gpus == 2).map(|p| (at_us / DAY, p.rate_milli)));

@@ -6,11 +6,11 @@
 //! not silent; and at the first midnight with other prices. A price that is entered for a time that
 //! has passed makes the last midnight's advice be said again.
 
-mod advise;
-mod book;
-mod hours;
-mod nodes;
-mod trail;
+mod advice;
+mod backtest;
+mod hourly_demand;
+mod node_sizes;
+mod price_book;
 
 use std::collections::BTreeMap;
 
@@ -18,46 +18,42 @@ use tidegate_events::v1::SeriesKind;
 use tidegate_events::{Event, v1};
 use tidegate_insight::sizing::Prices;
 
-use super::demand::Change;
-use super::{Publication, envelope, source};
-use advise::Basis;
-use book::{Book, InForce};
-use hours::Hours;
-use nodes::Nodes;
-use trail::Trail;
+use crate::demand::DemandChange;
+use crate::publication::{Publication, envelope, producer_name};
+use crate::time::{DAY_HOURS, DAY_US, HOUR_US, WEEK_HOURS, YEAR_HOURS};
+use advice::Basis;
+use backtest::Backtest;
+use hourly_demand::HourlyDemand;
+use node_sizes::NodeSizes;
+use price_book::{PriceBook, PricesInForce};
 
 /// Version of the rules, part of what is said.
 const MODEL: &str = "sizing-1";
-const HOUR_US: i64 = 3_600_000_000;
-const DAY_HOURS: usize = 24;
-const DAY_US: i64 = DAY_HOURS as i64 * HOUR_US;
-const WEEK_HOURS: usize = 168;
 /// A month is 365.25 / 12 days, rounded down to hours, and a year 365.25 days.
 const MONTH_HOURS: usize = 730;
-const YEAR_HOURS: usize = 8_766;
 /// Hours of a series before anything is said of it, and for so many more it is new.
-const LEAST_HOURS: usize = DAY_HOURS;
-const NEW_HOURS: usize = LEAST_HOURS + WEEK_HOURS;
+const MIN_HOURS: usize = DAY_HOURS;
+const NEW_HOURS: usize = MIN_HOURS + WEEK_HOURS;
 /// After so long without an event of a job nothing more is said, and hours begin anew with the next
 /// one.
 const SILENCE_US: i64 = 60 * DAY_US;
 /// Most series of a cluster, as of forecasts; further pools are in the total alone.
-const MOST_SERIES: usize = 256;
+const MAX_SERIES: usize = 256;
 
 #[derive(Debug, Clone)]
 struct Series {
-    hours: Hours,
+    hours: HourlyDemand,
     /// Of a week and a month.
-    trails: [Trail; 2],
+    trails: [Backtest; 2],
     /// Prices of the last statement.
-    said: Option<InForce>,
+    published: Option<PricesInForce>,
 }
 
 /// Sizing of one cluster.
 #[derive(Debug, Clone)]
 pub struct Sizing {
     cluster: String,
-    say_from_us: i64,
+    publish_from_us: i64,
     /// Start of the hour that is added up; `None` until a job is heard of.
     hour_us: Option<i64>,
     /// The last event of a job.
@@ -67,31 +63,31 @@ pub struct Sizing {
     /// A price of before it was entered since.
     is_repriced: bool,
     series: BTreeMap<(i32, String), Series>,
-    book: Book,
-    nodes: Nodes,
+    book: PriceBook,
+    nodes: NodeSizes,
     out: Vec<Publication>,
 }
 
 impl Sizing {
-    /// Nothing is said of decisions before `say_from_us`; their hours count.
-    pub fn new(cluster: &str, say_from_us: i64) -> Self {
+    /// Nothing is said of decisions before `publish_from_us`; their hours count.
+    pub fn new(cluster: &str, publish_from_us: i64) -> Self {
         Self {
             cluster: cluster.into(),
-            say_from_us,
+            publish_from_us,
             hour_us: None,
             newest_us: i64::MIN,
             midnight_us: None,
             is_repriced: false,
             series: BTreeMap::new(),
-            book: Book::default(),
-            nodes: Nodes::default(),
+            book: PriceBook::default(),
+            nodes: NodeSizes::default(),
             out: Vec::new(),
         }
     }
 
     /// Demand of a series changes; others than pools and the total are not sized.
-    pub fn change(&mut self, change: Change) {
-        let Change { name, more_milli, at_us } = change;
+    pub fn observe_demand(&mut self, change: DemandChange) {
+        let DemandChange { series: name, more_milli, at_us } = change;
         if ![SeriesKind::Total, SeriesKind::Pool].map(i32::from).contains(&name.0) {
             return;
         }
@@ -101,11 +97,11 @@ impl Sizing {
             Some(hour_us) => hour_us,
             None => {
                 let hour_us = at_us.div_euclid(HOUR_US) * HOUR_US;
-                self.series.values_mut().for_each(|series| series.begin_anew(hour_us, at_us));
+                self.series.values_mut().for_each(|series| series.restart(hour_us, at_us));
                 *self.hour_us.insert(hour_us)
             }
         };
-        if !self.series.contains_key(&name) && self.series.len() >= MOST_SERIES {
+        if !self.series.contains_key(&name) && self.series.len() >= MAX_SERIES {
             return;
         }
         let series = self.series.entry(name).or_insert_with(|| Series::new(hour_us, at_us));
@@ -113,18 +109,18 @@ impl Sizing {
     }
 
     /// Takes a price or what a partition has, which hold from `at_us` on.
-    pub fn capacity(&mut self, event: v1::CapacityEvent, at_us: i64) {
+    pub fn observe_capacity(&mut self, event: v1::CapacityEvent, at_us: i64) {
         if event.kind() == v1::CapacityEventKind::PriceSet {
             self.is_repriced |= self.midnight_us.is_some_and(|midnight_us| at_us <= midnight_us);
             self.book.enter(event, at_us);
         } else {
-            self.nodes.partition(&event);
+            self.nodes.observe_partition(&event);
         }
     }
 
     /// Takes what was told of a node.
-    pub fn node(&mut self, event: &v1::NodeEvent) {
-        self.nodes.told(event);
+    pub fn observe_node(&mut self, event: &v1::NodeEvent) {
+        self.nodes.observe_node(event);
     }
 
     /// Everything up to `now_us` was told: hours that are over are added up, and at midnights
@@ -140,13 +136,13 @@ impl Sizing {
             self.hour_us = Some(end_us);
             if end_us.rem_euclid(DAY_US) == 0 {
                 self.midnight_us = Some(end_us);
-                self.say(end_us, false);
+                self.publish(end_us, false);
             }
         }
         if std::mem::take(&mut self.is_repriced)
             && let Some(midnight_us) = self.midnight_us
         {
-            self.say(midnight_us, true);
+            self.publish(midnight_us, true);
         }
     }
 
@@ -157,30 +153,30 @@ impl Sizing {
 
     /// Says at a midnight what is due; `again`: what stands is said once more, where its prices are
     /// others.
-    fn say(&mut self, at_us: i64, again: bool) {
+    fn publish(&mut self, at_us: i64, again: bool) {
         // 1970-01-05 was a Monday.
         let is_monday = (at_us.div_euclid(DAY_US) - 4).rem_euclid(7) == 0;
         for ((kind, name), series) in &mut self.series {
-            let known = series.hours.up_to(at_us).len();
-            if known < LEAST_HOURS {
+            let known = series.hours.known_at(at_us).len();
+            if known < MIN_HOURS {
                 continue;
             }
             let pool = (*kind == i32::from(SeriesKind::Pool)).then_some(name.as_str());
             let prices = self.book.in_force(pool, self.nodes.model(pool), at_us);
             let node_gpus = self.nodes.size(pool);
-            let is_other = series.said.as_ref().is_none_or(|said| !said.is_same(&prices));
+            let is_other = series.published.as_ref().is_none_or(|said| !said.has_same_entries(&prices));
             if !is_other && (again || !is_monday && known >= NEW_HOURS) {
                 continue;
             }
             // What is due does not depend on when a life of the operator began to speak.
-            series.said = Some(prices.clone());
-            if at_us < self.say_from_us {
+            series.published = Some(prices.clone());
+            if at_us < self.publish_from_us {
                 continue;
             }
             let entered = prices.entered_ms.map_or("-".to_owned(), |ms| ms.to_string());
             let kind_name = SeriesKind::try_from(*kind).unwrap_or_default().as_str_name();
             let about = [MODEL, &self.cluster, "SIZING", kind_name, name, &at_us.to_string(), &entered];
-            let source = source(&about);
+            let source = producer_name(&about);
             let draft = v1::SizingAdvice {
                 kind: *kind,
                 name: name.clone(),
@@ -203,12 +199,12 @@ impl Sizing {
 
 impl Series {
     fn new(hour_us: i64, at_us: i64) -> Self {
-        let trails = [WEEK_HOURS, MONTH_HOURS].map(Trail::new);
-        Self { hours: Hours::new(hour_us, at_us), trails, said: None }
+        let trails = [WEEK_HOURS, MONTH_HOURS].map(Backtest::new);
+        Self { hours: HourlyDemand::new(hour_us, at_us), trails, published: None }
     }
 
-    fn begin_anew(&mut self, hour_us: i64, at_us: i64) {
-        self.hours.begin_anew(hour_us, at_us);
+    fn restart(&mut self, hour_us: i64, at_us: i64) {
+        self.hours.restart(hour_us, at_us);
         *self = Self { hours: self.hours.clone(), ..Self::new(hour_us, at_us) };
     }
 
@@ -216,11 +212,11 @@ impl Series {
     fn advice(
         &mut self,
         draft: v1::SizingAdvice,
-        offered: &InForce,
+        offered: &PricesInForce,
         at_us: i64,
         seed: u64,
     ) -> Vec<v1::SizingAdvice> {
-        let hours = self.hours.up_to(at_us);
+        let hours = self.hours.known_at(at_us);
         let [week, month] = &mut self.trails;
         let terms = [
             ("WEEK", WEEK_HOURS, Some(week)),
@@ -230,8 +226,8 @@ impl Series {
         let advice = terms.into_iter().map(|(term, term_hours, trail)| {
             let mut advice = draft.clone();
             (advice.term, advice.term_hours) = (term.into(), term_hours as u32);
-            let reason = advise::describe(&mut advice, hours);
-            tell_prices(&mut advice, offered);
+            let reason = advice::describe(&mut advice, hours);
+            set_prices(&mut advice, offered);
             let reason = reason.map_or_else(
                 || {
                     let prices = match prices(offered) {
@@ -241,8 +237,8 @@ impl Series {
                     let node_gpus = draft.node_gpus.unwrap_or(1);
                     let basis = Basis { hours, prices: &prices, node_gpus, seed };
                     let said = match trail {
-                        Some(trail) => advise::by_rules(&mut advice, basis, trail, at_us).map(|()| None),
-                        None => advise::by_paths(&mut advice, basis, offered),
+                        Some(trail) => advice::by_rules(&mut advice, basis, trail, at_us).map(|()| None),
+                        None => advice::by_paths(&mut advice, basis, offered),
                     };
                     // What sizing refuses is demand or prices beyond what can be counted.
                     said.unwrap_or(Some("OUT_OF_RANGE"))
@@ -257,7 +253,7 @@ impl Series {
 }
 
 /// Prices to size by, or why there are none.
-fn prices(offered: &InForce) -> Result<Prices, &'static str> {
+fn prices(offered: &PricesInForce) -> Result<Prices, &'static str> {
     let committed = offered.reserved.as_ref().or(offered.owned.as_ref()).ok_or("NO_RESERVED_PRICE")?;
     let on_demand = offered.on_demand.as_ref().ok_or("NO_ON_DEMAND_PRICE")?;
     let others = [&offered.reserved, &offered.owned, &offered.spot];
@@ -269,8 +265,8 @@ fn prices(offered: &InForce) -> Result<Prices, &'static str> {
         .map_err(|_| "LENDING_TOO_DEAR")
 }
 
-fn tell_prices(advice: &mut v1::SizingAdvice, offered: &InForce) {
-    let InForce { reserved, owned, on_demand, spot, .. } = offered;
+fn set_prices(advice: &mut v1::SizingAdvice, offered: &PricesInForce) {
+    let PricesInForce { reserved, owned, on_demand, spot, .. } = offered;
     let committed = reserved.as_ref().or(owned.as_ref());
     let any = committed.or(on_demand.as_ref()).or(spot.as_ref());
     advice.currency = any.map(|entry| entry.currency.clone());

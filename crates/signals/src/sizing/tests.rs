@@ -10,8 +10,8 @@ use super::*;
 const MONDAY_US: i64 = 20_458 * DAY_US;
 const EUR: &str = "EUR";
 
-fn change(pool: &str, more_gpus: i64, at_us: i64) -> Change {
-    Change { name: (SeriesKind::Pool.into(), pool.into()), more_milli: more_gpus * 1_000, at_us }
+fn change(pool: &str, more_gpus: i64, at_us: i64) -> DemandChange {
+    DemandChange { series: (SeriesKind::Pool.into(), pool.into()), more_milli: more_gpus * 1_000, at_us }
 }
 
 fn price(pool: Option<&str>, contract: &str, price: f64, entered_ms: i64) -> v1::CapacityEvent {
@@ -34,7 +34,7 @@ fn model_price(contract: &str, of: v1::CapacityEvent) -> v1::CapacityEvent {
 /// Nodes of 8 GPUs in pool `p`, on demand at 5, reserved at 1.
 fn priced() -> Sizing {
     let mut sizing = Sizing::new("c", i64::MIN);
-    sizing.node(&v1::NodeEvent {
+    sizing.observe_node(&v1::NodeEvent {
         kind: v1::NodeEventKind::NodeRegistered.into(),
         node: "n".into(),
         pool: Some("p".into()),
@@ -42,8 +42,8 @@ fn priced() -> Sizing {
         gpu_model: Some("h".into()),
         ..v1::NodeEvent::default()
     });
-    sizing.capacity(price(None, "on_demand", 5.0, 1), 0);
-    sizing.capacity(price(Some("p"), "reserved", 1.0, 2), 0);
+    sizing.observe_capacity(price(None, "on_demand", 5.0, 1), 0);
+    sizing.observe_capacity(price(Some("p"), "reserved", 1.0, 2), 0);
     sizing
 }
 
@@ -52,10 +52,10 @@ fn run(sizing: &mut Sizing, days: std::ops::Range<i64>) -> Vec<v1::SizingAdvice>
     for day in days.clone() {
         let midnight_us = MONDAY_US + day * DAY_US;
         if day == 0 {
-            sizing.change(change("p", 4, midnight_us));
+            sizing.observe_demand(change("p", 4, midnight_us));
         }
-        sizing.change(change("p", 16, midnight_us));
-        sizing.change(change("p", -16, midnight_us + DAY_US / 2));
+        sizing.observe_demand(change("p", 16, midnight_us));
+        sizing.observe_demand(change("p", -16, midnight_us + DAY_US / 2));
     }
     sizing.advance(MONDAY_US + days.end * DAY_US);
     said(sizing)
@@ -190,7 +190,7 @@ fn what_is_not_known_has_a_reason_and_no_number() {
     ];
     for (reason, prices) in cases {
         let mut sizing = Sizing::new("c", i64::MIN);
-        prices.iter().for_each(|price| sizing.capacity(price.clone(), 0));
+        prices.iter().for_each(|price| sizing.observe_capacity(price.clone(), 0));
         let said = run(&mut sizing, 0..7);
         let week = of_term(&said, 7, "WEEK");
         assert_eq!(week.reason.as_deref(), Some(reason));
@@ -199,9 +199,9 @@ fn what_is_not_known_has_a_reason_and_no_number() {
     }
     // More GPUs than there are; less than none, as of an end that is told twice.
     let mut sizing = priced();
-    sizing.change(change("p", 0, MONDAY_US));
-    sizing.change(change("q", -5, MONDAY_US));
-    sizing.change(change("p", i64::MAX / 1_000, MONDAY_US));
+    sizing.observe_demand(change("p", 0, MONDAY_US));
+    sizing.observe_demand(change("q", -5, MONDAY_US));
+    sizing.observe_demand(change("p", i64::MAX / 1_000, MONDAY_US));
     sizing.advance(MONDAY_US + DAY_US);
     let said = said(&mut sizing);
     let of = |pool: &str| said.iter().filter(|advice| advice.name == pool).collect::<Vec<_>>();
@@ -215,7 +215,7 @@ fn prices_that_change_are_answered_at_the_next_midnight_and_late_ones_at_once() 
     run(&mut sizing, 0..21);
     // From Wednesday noon on reserved GPUs cost 3: three in five hours must be busy, and only 4
     // GPUs ever are.
-    sizing.capacity(price(Some("p"), "reserved", 3.0, 3), MONDAY_US + 23 * DAY_US + DAY_US / 2);
+    sizing.observe_capacity(price(Some("p"), "reserved", 3.0, 3), MONDAY_US + 23 * DAY_US + DAY_US / 2);
     let said_then = run(&mut sizing, 21..29);
     let days: std::collections::BTreeSet<i64> = said_then.iter().map(day_of).collect();
     assert_eq!(days.into_iter().collect::<Vec<_>>(), [24, 28]);
@@ -226,7 +226,7 @@ fn prices_that_change_are_answered_at_the_next_midnight_and_late_ones_at_once() 
     // The lessons are counted in these prices: 4 GPUs and 16 on demand for half a day, 288 + 960.
     assert_eq!(week.lessons_best_micros, Some(11 * 7 * 1_248_000_000));
     // Entered on Tuesday (day 29) for the Sunday before: it is said at once, for the last midnight.
-    sizing.capacity(price(Some("p"), "reserved", 6.0, 4), MONDAY_US + 27 * DAY_US);
+    sizing.observe_capacity(price(Some("p"), "reserved", 6.0, 4), MONDAY_US + 27 * DAY_US);
     sizing.advance(MONDAY_US + 29 * DAY_US + HOUR_US);
     let again = said(&mut sizing);
     assert_eq!(again.iter().map(day_of).collect::<Vec<_>>(), [29, 29, 29]);
@@ -239,7 +239,7 @@ fn prices_that_change_are_answered_at_the_next_midnight_and_late_ones_at_once() 
         (None, again[0].cost_nothing_micros)
     );
     // One for before, which another one has replaced by then, changes nothing.
-    sizing.capacity(price(Some("p"), "reserved", 9.0, 5), MONDAY_US);
+    sizing.observe_capacity(price(Some("p"), "reserved", 9.0, 5), MONDAY_US);
     sizing.advance(MONDAY_US + 29 * DAY_US + 2 * HOUR_US);
     assert_eq!(said(&mut sizing), []);
 }
@@ -253,7 +253,7 @@ fn the_mix_of_all_that_can_be_bought() {
         spot_share_ppm: Some(500_000),
         ..price(None, "", 2.0, 3)
     };
-    sizing.capacity(model_price("spot", spot), 0);
+    sizing.observe_capacity(model_price("spot", spot), 0);
     let said = run(&mut sizing, 0..21);
     let year = of_term(&said, 21, "YEAR");
     // An hour of work kept costs 2 / (1 - 0.1) on spot; half of what is above goes there: 1.1111 +
@@ -269,7 +269,7 @@ fn the_mix_of_all_that_can_be_bought() {
     // Owned for three years at less: looked at for as long. In place of the reserved ones, and the
     // third node pays too: 0.9 x 8 is less than 7.22.
     let owned = v1::CapacityEvent { depreciation_months: Some(36), ..price(Some("p"), "", 0.9, 4) };
-    sizing.capacity(model_price("owned", owned), 0);
+    sizing.observe_capacity(model_price("owned", owned), 0);
     sizing.advance(MONDAY_US + 21 * DAY_US + HOUR_US);
     let again = self::said(&mut sizing);
     let year = of_term(&again, 21, "YEAR");
@@ -301,9 +301,9 @@ fn the_interval_of_a_year_holds_the_year_that_comes() {
         let (known, to_come) = hours.split_at(40 * WEEK_HOURS);
         let truth = &to_come[..YEAR_HOURS];
         let mut advice = v1::SizingAdvice { term_hours: YEAR_HOURS as u32, ..v1::SizingAdvice::default() };
-        advise::describe(&mut advice, known);
+        advice::describe(&mut advice, known);
         let basis = Basis { hours: known, prices: &prices, node_gpus: 8, seed: case };
-        let reason = advise::by_paths(&mut advice, basis, &InForce::default()).unwrap();
+        let reason = advice::by_paths(&mut advice, basis, &PricesInForce::default()).unwrap();
         assert_eq!(reason, None);
         let cost = prices.total(advice.advised_gpus.unwrap() as f64, truth);
         let range = advice.expected_low_micros.unwrap() as f64..=advice.expected_high_micros.unwrap() as f64;
@@ -325,13 +325,13 @@ fn a_long_silence_ends_the_hours_and_nothing_is_said_of_before() {
     // The last change is at 9.5 days; the midnight of day 69 is less than 60 days away, the Monday
     // before it is day 63.
     assert_eq!(days.last(), Some(&63));
-    sizing.change(change("p", 1, MONDAY_US + 2_000 * DAY_US));
+    sizing.observe_demand(change("p", 1, MONDAY_US + 2_000 * DAY_US));
     sizing.advance(MONDAY_US + 2_001 * DAY_US);
     let week = said(&mut sizing).swap_remove(0);
     assert_eq!((week.known_hours, week.mean_gpus_milli), (24, 5_000));
     // Decisions before a time are not spoken of, but their hours count: what is said is what an
     // earlier life said.
-    let mut later = Sizing { say_from_us: MONDAY_US + 20 * DAY_US, ..priced() };
+    let mut later = Sizing { publish_from_us: MONDAY_US + 20 * DAY_US, ..priced() };
     let said = run(&mut later, 0..21);
     assert_eq!((said.len(), said[0].known_hours), (3, 504));
     assert_eq!(said[..], run(&mut priced(), 0..21)[24..]);

@@ -12,7 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 use tidegate_events::Event;
-use tidegate_log::{DataDir, EmbeddedLog, EmbeddedOptions, EventLog, TopicPartition};
+use tidegate_log::tail::Cursor;
+use tidegate_log::{DataDir, EmbeddedLog, EmbeddedOptions, TopicPartition};
 
 use super::Scratch;
 use crate::commands::CommandError;
@@ -302,12 +303,9 @@ fn count(data: &Path) -> Result<Counted, CommandError> {
     let log = EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?;
     let at = TopicPartition { topic: "gpu-samples".into(), partition: 0 };
     let mut counted = Counted::default();
-    let mut next = 0;
-    loop {
-        let records = log.read(&at, next, 1 << 20)?;
-        let Some(last) = records.last() else { return Ok(counted) };
-        next = last.offset + 1;
-        for stored in &records {
+    let mut cursor = Cursor::at_start(&log, at)?;
+    while cursor.is_behind() {
+        for stored in &cursor.read(&log, 1 << 20)? {
             if let Event::GpuSamples(batch) = Event::decode(stored.record.schema, &stored.record.payload)? {
                 counted.samples += (batch.devices.len() * (batch.tick_delta_ms.len() + 1)) as u64;
                 counted.batches += 1;
@@ -315,4 +313,5 @@ fn count(data: &Path) -> Result<Counted, CommandError> {
             }
         }
     }
+    Ok(counted)
 }

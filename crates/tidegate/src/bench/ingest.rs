@@ -10,8 +10,8 @@ use clap::Args;
 use serde::Serialize;
 use tidegate_import::generate::{self, SacctFile};
 use tidegate_import::{ImportOptions, Mapping, Source, import};
-use tidegate_lake::exec::{self, Limits};
-use tidegate_lake::lake::CatalogSource;
+use tidegate_lake::catalog::CatalogSource;
+use tidegate_lake::engine::{self, Limits};
 use tidegate_lake::runner::Pace;
 
 use super::{Scratch, Stopwatch, folder_bytes, peak_rss_mib};
@@ -119,7 +119,7 @@ fn tables(
 ) -> Result<Report, CommandError> {
     block_on_one_thread(async {
         let pace = Pace { refresh_every: None, ..Pace::default() };
-        let mut runner = opened.runner(tidegate_lake::shipped::shipped(), pace).await?;
+        let mut runner = opened.runner(tidegate_lake::pipeline::shipped(), pace).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         let (cpu_s, wall_s) = watch.read()?;
         let peak_rss_mib = peak_rss_mib()?;
@@ -158,7 +158,7 @@ fn tables(
 pub(super) async fn query(catalog: &CatalogSource, sql: &str) -> Result<(usize, f64, i64), CommandError> {
     let limits = Limits::default();
     let started = Instant::now();
-    let ctx = exec::session(&exec::runtime(limits)?, limits);
+    let ctx = engine::session(&engine::runtime(limits)?, limits);
     catalog.current().register(&ctx)?;
     let batches = ctx.sql(sql).await?.collect().await?;
     let ms = started.elapsed().as_secs_f64() * 1e3;

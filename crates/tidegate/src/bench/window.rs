@@ -3,9 +3,9 @@
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{CatalogSource, committed_catalog};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
+use tidegate_lake::engine::Limits;
+use tidegate_lake::pipeline::Plan;
 
 use super::backlog::children;
 use super::fleet::{Fleet, Produced, ROUND_MS, SAMPLES_PER_MESSAGE, gpu_ms};
@@ -131,7 +131,7 @@ pub(super) fn make(
 /// Samples, the sum of their power, and the ledger's GPU time, all and held.
 fn found(data: &std::path::Path) -> Result<[i64; 4], CommandError> {
     block_on(async {
-        let plan = Plan::compile(tidegate_lake::shipped::shipped()).await?;
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
         let catalog = committed_catalog(&folder_url(&data.join("lake"))?, &plan, Limits::default()).await?;
         let catalog = CatalogSource::fixed(catalog);
         let mut found = [0; 4];

@@ -1,6 +1,6 @@
 //! The history that a run appends: generated from its seed, the same in every process.
 
-use tidegate_lake::histories::{History, Records};
+use tidegate_lake::testing::histories::{History, Records};
 
 use crate::commands::CommandError;
 

@@ -7,12 +7,14 @@ use std::sync::{Arc, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::histories::Records;
-use tidegate_lake::lake::{Lake, Sharing, committed_catalog};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::catalog::committed_catalog;
+use tidegate_lake::engine::Limits;
+use tidegate_lake::lake::{Lake, Sharing};
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Runner};
-use tidegate_lake::ways::{Contents, read_all};
+use tidegate_lake::testing::equivalence::{TableContents, read_tables};
+use tidegate_lake::testing::histories::Records;
+use tidegate_log::tail::Cursor;
 use tidegate_log::{
     Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
 };
@@ -53,7 +55,7 @@ pub fn judge(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
         }
     }
     let (found, expected) = block_on_one_thread(async {
-        let plan = Plan::compile(tidegate_lake::shipped::shipped()).await?;
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
         let expected = undisturbed(folder, records, run.plan.partitions, &plan).await?;
         let lake = folder_url(&run.data.join("lake"))?;
         Ok::<_, CommandError>((contents(&lake, &plan).await?, expected))
@@ -95,11 +97,12 @@ fn count(
     verdict: &mut Verdict,
 ) -> Result<(), CommandError> {
     let mut held: HashMap<&[u8], u64> = records.iter().map(|record| (&record.payload[..], 0)).collect();
-    let mut next = log.extent(at)?.start;
+    let mut cursor = Cursor::at_start(log, at.clone())?;
     loop {
-        let read = log.read(at, next, READ_BYTES)?;
-        let Some(last) = read.last() else { break };
-        next = last.offset + 1;
+        let read = cursor.read_on(log, READ_BYTES)?;
+        if read.is_empty() {
+            break;
+        }
         for stored in &read {
             if let Some(times) = held.get_mut(&stored.record.payload[..]) {
                 *times += 1;
@@ -118,7 +121,7 @@ async fn undisturbed(
     records: Records,
     partitions: u32,
     plan: &Plan,
-) -> Result<Contents, CommandError> {
+) -> Result<TableContents, CommandError> {
     let data = DataDir::open(folder)?;
     let log: Arc<dyn EventLog> = Arc::new(EmbeddedLog::open(data.log(), EmbeddedOptions::default())?);
     for topic in SchemaId::ALL.map(SchemaId::topic) {
@@ -129,11 +132,11 @@ async fn undisturbed(
         log.append(&at, Batch { producer, first_seq: 0, records })?;
     }
     let url = folder_url(&data.lake())?;
-    let lake = Lake::open(&url, plan.clone(), Limits::default(), Sharing::Alone).await?;
+    let lake = Lake::open(&url, plan.clone(), Limits::default(), Sharing::Exclusive).await?;
     Runner::start_alone(log, lake, Pace::default()).await?.catch_up(&mut |_| {}).await?;
     contents(&url, plan).await
 }
 
-async fn contents(lake: &Url, plan: &Plan) -> Result<Contents, CommandError> {
-    Ok(read_all(&committed_catalog(lake, plan, Limits::default()).await?).await?)
+async fn contents(lake: &Url, plan: &Plan) -> Result<TableContents, CommandError> {
+    Ok(read_tables(&committed_catalog(lake, plan, Limits::default()).await?).await?)
 }

@@ -9,8 +9,9 @@ use clap::{Args, Subcommand};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use tidegate_events::Event;
 use tidegate_import::{Fleet, FleetError, ImportOptions, ImportSummary, Mapping, Source, import};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::Progress;
+use tidegate_log::tail::Cursor;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};
 
 use super::{
@@ -174,12 +175,9 @@ pub fn to_events(
     let mut events = Vec::new();
     for (topic, _) in log.topics()? {
         let at = TopicPartition { topic, partition: 0 };
-        let mut next = 0;
-        loop {
-            let records = log.read(&at, next, READ_BYTES)?;
-            let Some(last) = records.last() else { break };
-            next = last.offset + 1;
-            for stored in &records {
+        let mut cursor = Cursor::at_start(&log, at)?;
+        while cursor.is_behind() {
+            for stored in &cursor.read(&log, READ_BYTES)? {
                 events.push(Event::decode(stored.record.schema, &stored.record.payload)?);
             }
         }

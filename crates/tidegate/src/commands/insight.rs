@@ -15,7 +15,7 @@ use super::{
     CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on, block_on_one_thread, chain,
     name_full_disk, stop_on_signals,
 };
-use tidegate_signals::{Operator, Pace, Published};
+use tidegate_signals::{RunMode, ServiceStats, SignalService};
 
 /// How often the log is looked at for more: what a step shows is said as soon as its last report is
 /// seen.
@@ -91,9 +91,9 @@ fn follow(data: &DataArgs, log: &LogArgs) -> CommandResult {
 }
 
 /// Works through what the log holds now.
-pub fn catch_up(log: &Arc<dyn EventLog>) -> Result<Published, CommandError> {
-    let mut operator = Operator::new(Arc::clone(log))?;
-    Ok(operator.catch_up(Pace::Once, now_ms()?)?)
+pub fn catch_up(log: &Arc<dyn EventLog>) -> Result<ServiceStats, CommandError> {
+    let mut service = SignalService::new(Arc::clone(log))?;
+    Ok(service.catch_up(RunMode::Replay, now_ms()?)?)
 }
 
 /// Keeps up with the log on a thread of its own until told to stop. That it fails stops nothing
@@ -108,16 +108,16 @@ pub fn spawn(log: Arc<dyn EventLog>, stopped: watch::Receiver<bool>) -> JoinHand
 
 /// Keeps up with the log until told to stop. That it cannot be reached is waited for.
 fn keep_up(log: &Arc<dyn EventLog>, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
-    let mut operator: Option<Operator> = None;
+    let mut service: Option<SignalService> = None;
     while !*stopped.borrow() {
-        let caught_up = match &mut operator {
-            Some(operator) => operator.catch_up(Pace::Live, now_ms()?).map(|_| ()),
-            None => Operator::new(Arc::clone(log)).map(|begun| operator = Some(begun)),
+        let caught_up = match &mut service {
+            Some(service) => service.catch_up(RunMode::Live, now_ms()?).map(|_| ()),
+            None => SignalService::new(Arc::clone(log)).map(|opened| service = Some(opened)),
         };
         match caught_up {
             Err(away) if away.is_passing() || matches!(away, LogError::UnknownTopic(_)) => {
                 // What was read of a batch that could not be appended is read again.
-                operator = None;
+                service = None;
                 tracing::warn!(%away, "insight waits for the log");
             }
             ended => ended?,
@@ -132,15 +132,15 @@ fn keep_up(log: &Arc<dyn EventLog>, stopped: &watch::Receiver<bool>) -> Result<(
     Ok(())
 }
 
-fn report(published: &Published) {
-    let Published { read, written, known, undecodable, counts } = published;
+fn report(published: &ServiceStats) {
+    let ServiceStats { read, written, duplicates, undecodable, counts } = published;
     say!(
         "{read} records read, {undecodable} undecodable; {} events used, {} of them late, {} refused",
         counts.used,
         counts.late,
-        counts.refused
+        counts.rejected
     );
-    say!("{written} signals and forecasts written, {known} were known");
+    say!("{written} signals and forecasts written, {duplicates} were known");
 }
 
 fn now_ms() -> Result<i64, CommandError> {

@@ -30,13 +30,13 @@ use clap::Args;
 use indicatif::HumanCount;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{CatalogSource, committed_catalog};
-use tidegate_lake::maintain::Maintenance;
-use tidegate_lake::peaks;
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
+use tidegate_lake::engine::Limits;
+use tidegate_lake::maintenance::Maintenance;
+use tidegate_lake::maintenance::retention::Retention;
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::retention::Retention;
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::pipeline::gpu_peaks;
 use tidegate_lake::runner::Pace;
 use tidegate_log::{DataDir, LogError};
 use tidegate_server::{Encoded, Format, Overrides, QueryLimits, QueryService};
@@ -92,12 +92,12 @@ pub struct DataArgs {
 impl DataArgs {
     /// The shipped pipelines and the user's own.
     pub fn load_pipelines(&self) -> Result<Vec<Pipeline>, CommandError> {
-        let mut pipelines = tidegate_lake::shipped::shipped();
+        let mut pipelines = tidegate_lake::pipeline::shipped();
         if let Some(file) = &self.peaks {
             let text =
                 std::fs::read_to_string(file).map_err(|e| format!("read peaks {}: {e}", file.display()))?;
-            let own = peaks::with_file(&file.display().to_string(), &text)?;
-            pipelines.retain(|shipped| shipped.name != peaks::TABLE);
+            let own = gpu_peaks::with_file(&file.display().to_string(), &text)?;
+            pipelines.retain(|shipped| shipped.name != gpu_peaks::TABLE);
             pipelines.push(own);
         }
         for folder in &self.pipelines {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use tidegate_events::SchemaId;
-use tidegate_lake::exec::Limits;
+use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{CONSUMER_GROUP, Pace, Runner};
 use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, KafkaLog, KafkaOptions, KafkaUrl, TopicConfig,
@@ -170,7 +170,7 @@ pub struct Opened {
 impl Opened {
     /// Opens the folder to keep its tables.
     pub fn open(data: &Path, log: &LogArgs) -> Result<Self, CommandError> {
-        let sharing = if log.kafka().is_some() { Sharing::Shared } else { Sharing::Alone };
+        let sharing = if log.kafka().is_some() { Sharing::Shared } else { Sharing::Exclusive };
         let opened = Self::open_as(data, log, sharing)?;
         opened.check_origin()?;
         if opened.origin.is_some() {
@@ -182,7 +182,7 @@ impl Opened {
     /// Opens the folder to replace its tables: nobody else may have it open, and the old ones may
     /// be of another log.
     pub fn open_alone(data: &Path, log: &LogArgs) -> Result<Self, CommandError> {
-        Self::open_as(data, log, Sharing::Alone)
+        Self::open_as(data, log, Sharing::Exclusive)
     }
 
     fn open_as(data: &Path, args: &LogArgs, sharing: Sharing) -> Result<Self, CommandError> {
@@ -191,10 +191,10 @@ impl Opened {
             args.kafka().map(|url| args.place.open_kafka(url).map(|log| (log, url.prefix().to_owned())));
         let kafka = kafka.transpose()?;
         let folder = match sharing {
-            Sharing::Alone => DataDir::open(data)?,
+            Sharing::Exclusive => DataDir::open(data)?,
             Sharing::Shared => DataDir::open_beside(data)?,
         };
-        if sharing == Sharing::Alone {
+        if sharing == Sharing::Exclusive {
             remove_folder(&folder.path().join(REBUILT_LAKE))?;
         }
         let topics = args.topics();

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::pipeline::{Pipeline, Shape};
-use tidegate_lake::plan::Plan;
 use tidegate_lake::runner::{Pace, Progress};
 use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;

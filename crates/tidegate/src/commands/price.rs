@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use tidegate_collect::outlet::{LogOutlet, Outlet};
+use tidegate_collect::log_sink::{DirectLogSink, LogSink};
 use tidegate_events::{Event, SchemaId};
 use tidegate_lake::runner::Pace;
 use tidegate_log::{Batch, Producer, Record, TopicPartition, partition_for};
@@ -112,8 +112,8 @@ fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
     }
     let pipelines = to.data.load_pipelines()?;
     let opened = Opened::open(&to.data.data, &LogArgs::default())?;
-    let outlet = LogOutlet::new(Arc::clone(&opened.log), one_partition().partitions);
-    append(&outlet, &mut events, now_ms)?;
+    let log_sink = DirectLogSink::new(Arc::clone(&opened.log), one_partition().partitions);
+    append(&log_sink, &mut events, now_ms)?;
     block_on_one_thread(async {
         let mut runner = opened.runner(pipelines, Pace::default()).await?;
         runner.catch_up(&mut |_| {}).await?;
@@ -126,9 +126,9 @@ fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
 
 /// What is entered together has a source of its own, named by what it states: two commands of one
 /// millisecond are two sources, and the same entries once more are known to the log.
-fn append(outlet: &dyn Outlet, events: &mut [Event], now_ms: i64) -> Result<(), CommandError> {
+fn append(log_sink: &dyn LogSink, events: &mut [Event], now_ms: i64) -> Result<(), CommandError> {
     let topic = SchemaId::CapacityEvent.topic();
-    let partitions = outlet.partitions(topic)?;
+    let partitions = log_sink.partitions(topic)?;
     let fold = |hash: u128, event: &mut Event| {
         event.seal();
         let id = event.envelope_mut().event_id.first_chunk().map_or(0, |id| u128::from_le_bytes(*id));
@@ -148,7 +148,7 @@ fn append(outlet: &dyn Outlet, events: &mut [Event], now_ms: i64) -> Result<(), 
     for (partition, records) in batches {
         let producer = Producer { source: source.clone(), epoch: now_ms.unsigned_abs() };
         let at = TopicPartition { topic: topic.into(), partition };
-        outlet.append(&at, Batch { producer, first_seq: 0, records })?;
+        log_sink.append(&at, Batch { producer, first_seq: 0, records })?;
     }
     Ok(())
 }
@@ -185,12 +185,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log: Arc<dyn EventLog> =
             Arc::new(EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap());
-        let outlet = LogOutlet::new(Arc::clone(&log), 1);
+        let log_sink = DirectLogSink::new(Arc::clone(&log), 1);
         let now_ms = 1_700_000_000_123;
         // The third command repeats the first one: the same fact, which counts once.
         for entries in [&[1][..], &[2, 3], &[1]] {
             let mut events: Vec<Event> = entries.iter().map(|micros| price(*micros)).collect();
-            append(&outlet, &mut events, now_ms).unwrap();
+            append(&log_sink, &mut events, now_ms).unwrap();
         }
         let at = TopicPartition { topic: SchemaId::CapacityEvent.topic().into(), partition: 0 };
         let kept = log.read(&at, 0, 1 << 20).unwrap();

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{CatalogSource, committed_catalog};
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
+use tidegate_lake::engine::Limits;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::pipeline::parse_duration_ms;
-use tidegate_lake::plan::Plan;
 use tidegate_log::{DataDir, LogError};
 use tidegate_server::{Encoded, Format, Overrides, QueryError, QueryLimits, QueryService};
 use url::Url;

@@ -10,8 +10,8 @@ use clap::Args;
 use indicatif::HumanCount;
 use serde::Serialize;
 use tidegate_events::SchemaId;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::position::{Position, positions};
+use tidegate_lake::catalog::position::{Position, positions};
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{topic_group, topics};
 use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Extent, GroupMember, KafkaLog, LogError, TopicPartition,
@@ -137,7 +137,7 @@ pub fn run(args: StatusArgs) -> CommandResult {
 }
 
 async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<Status, CommandError> {
-    let plan = Plan::compile(tidegate_lake::shipped::shipped()).await?;
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
     let lake = lake_url(folder)?;
     let partitions = partitions(source.log())?;
     let first = positions(&lake, &plan, &partitions).await?;

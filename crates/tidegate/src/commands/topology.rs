@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use tidegate_import::topology::{label, read};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 
 use super::{CommandResult, DataArgs, LogArgs, Opened, PaceArgs, block_on, block_on_one_thread};
 

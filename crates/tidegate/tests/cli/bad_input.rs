@@ -62,7 +62,7 @@ bad.csv,3,TIME_ZONE_MIXED,"2024-03-01 00:00:00 is written without a zone, but th
 bad.csv,4,END_BEFORE_START,the end is 3600000 ms before the start
 bad.csv,5,NEGATIVE_GPUS,a job cannot have -2000 thousandths of a GPU
 bad.csv,6,BAD_NUMBER,"gpus is lots, which is not a usable number"
-bad.csv,7,DUPLICATE_ID,"an earlier row has the same id and says something else; on_duplicate_id = ""attempt"" in the mapping takes such rows as attempts of one job"
+bad.csv,7,DUPLICATE_ID,"an earlier row has the same id and other values; on_duplicate_id = ""attempt"" in the mapping makes such rows attempts of one job"
 bad.csv,8,BAD_TIME,"yesterday is not a time between 1900 and 2200, such as 2024-03-01T12:00:00 or 1709294400"
 bad.csv,9,FIELD_COUNT,"the line has 6 fields, the header has 7; is a delimiter inside a value?"
 bad.csv,10,UNKNOWN_STATE,state EXPLODED is not in the mapping's [states]; add it there with a canonical state

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tidegate_collect::Metric;
-use tidegate_lake::samples::metrics::METRICS;
+use tidegate_lake::raw::samples::metrics::METRICS;
 
 /// Neither crate knows the other: the names are the contract.
 #[test]

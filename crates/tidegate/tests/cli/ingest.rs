@@ -12,7 +12,7 @@ use prost::Message;
 use tidegate_collect::Sink;
 use tidegate_collect::agent::spool::SpoolOptions;
 use tidegate_collect::agent::{Agent, AgentOptions, End};
-use tidegate_collect::outlet::{HttpLog, Outlet};
+use tidegate_collect::log_sink::{HttpLogSink, LogSink};
 use tidegate_events::v1::{Envelope, NodeEvent, NodeEventKind};
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::wire::{AppendRecord, AppendRequest};
@@ -112,7 +112,7 @@ fn start(url: &str, spool: &Path, token: Option<&'static str>) -> Agent {
     let spool = SpoolOptions { dir: spool.into(), limit_bytes: 1 << 30, take_over: false };
     let options = AgentOptions { deliver_every: Duration::ZERO, ..AgentOptions::of_node("c", "n1", spool) };
     let url = url.to_owned();
-    Agent::start(options, Box::new(move || Ok(Box::new(HttpLog::new(&url, token)) as Box<dyn Outlet>)))
+    Agent::start(options, Box::new(move || Ok(Box::new(HttpLogSink::new(&url, token)) as Box<dyn LogSink>)))
         .unwrap()
 }
 
@@ -133,7 +133,7 @@ fn stored(data: &Path) -> Vec<u64> {
 fn refusals_of_the_log_come_back_as_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let up = Up::start(&folder.path().join("data"), "127.0.0.1:0", None);
-    let log = HttpLog::new(&up.url(), None);
+    let log = HttpLogSink::new(&up.url(), None);
     for schema in SchemaId::ALL {
         assert_eq!(log.partitions(schema.topic()).unwrap(), 1);
     }
@@ -189,7 +189,7 @@ fn what_is_no_append_is_refused() {
         assert!(status == 400 && said.contains(words), "{said}");
     }
     assert_eq!(
-        HttpLog::new(&up.url(), None).append(&at, self::batch(1, 0, 2)).unwrap().written,
+        HttpLogSink::new(&up.url(), None).append(&at, self::batch(1, 0, 2)).unwrap().written,
         2,
         "none before"
     );
@@ -209,11 +209,11 @@ fn a_token_is_asked_for() {
     std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
     let up = Up::start(&data, "127.0.0.1:0", Some(&file));
     for token in [None, Some("a token of more than sixteen letters"), Some("")] {
-        let refused = HttpLog::new(&up.url(), token).partitions("nodes").unwrap_err().to_string();
+        let refused = HttpLogSink::new(&up.url(), token).partitions("nodes").unwrap_err().to_string();
         assert!(refused.contains("401") && refused.contains("--log-token-file"), "{refused}");
     }
     assert_eq!(up.post(&[PROTOBUF], b"").status, 401);
-    let log = HttpLog::new(&up.url(), Some(TOKEN));
+    let log = HttpLogSink::new(&up.url(), Some(TOKEN));
     assert_eq!(log.partitions("nodes").unwrap(), 1);
     assert_eq!(log.append(&nodes(), batch(1, 0, 1)).unwrap().written, 1);
 }
@@ -221,7 +221,8 @@ fn a_token_is_asked_for() {
 #[test]
 fn without_being_asked_to_it_takes_nothing_in() {
     let server = crate::support::Server::start(tidegate_server::QueryLimits::default());
-    let refused = HttpLog::new(&format!("http://{}", server.address), None).partitions("nodes").unwrap_err();
+    let refused =
+        HttpLogSink::new(&format!("http://{}", server.address), None).partitions("nodes").unwrap_err();
     assert!(refused.to_string().contains("start it with --ingest"), "{refused}");
 }
 

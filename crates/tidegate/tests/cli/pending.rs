@@ -162,7 +162,7 @@ fn accounting_with_declared_nodes_says_which_wait_it_was() {
         "GPUs of a node is missing",
         "nor is it a file",
     ]);
-    run(&mut import("other/gpu1:8")).refused(&["declared of cluster other", "the history is of prod"]);
+    run(&mut import("other/gpu1:8")).refused(&["declared for cluster other", "the history has prod"]);
     succeed(&mut import("gpu[1-2]:8:a100"));
     let waits = query(
         &data,

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use arrow::array::AsArray;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{CatalogSource, committed_catalog};
-use tidegate_lake::plan::Plan;
-use tidegate_lake::shipped::shipped;
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
+use tidegate_lake::engine::Limits;
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::pipeline::shipped;
 use tidegate_server::{Overrides, QueryLimits, QueryService, reference};
 use url::Url;
 

@@ -10,7 +10,7 @@ use arrow::array::{Int64Array, RecordBatch, StringViewArray, TimestampMicrosecon
 use arrow::datatypes::DataType;
 use datafusion::datasource::MemTable;
 use tidegate_lake::catalog::Catalog;
-use tidegate_lake::lake::CatalogSource;
+use tidegate_lake::catalog::CatalogSource;
 use tidegate_lake::table::{Column, Layout, TableSpec, timestamp_type};
 use tidegate_server::{QueryLimits, QueryService, serve};
 use tokio::sync::oneshot;
@@ -32,7 +32,7 @@ pub fn catalog() -> Catalog {
             column("start_time", timestamp_type(), "When it began."),
         ],
         key: vec!["job_id".into()],
-        parts: Vec::new(),
+        partials: Vec::new(),
     });
     let times = [Some(1_614_816_000_000_000), None, Some(1_614_816_000_500_000)];
     let rows = RecordBatch::try_new(

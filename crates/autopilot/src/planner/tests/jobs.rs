@@ -186,13 +186,17 @@ fn the_victim_is_who_loses_least_and_notice_is_given_where_it_helps() {
 fn a_loss_is_the_work_since_the_checkpoint_and_never_more_than_the_run() {
     let rules = Policy::shipped().preempt;
     let mut job = gang(&["t0"]);
-    assert_eq!(interruption(&job, 8, NOW, &rules).least(), (8 * 660_000, false));
+    assert_eq!(interruption(&job, 8, NOW, rules.restart_s).least(), (8 * 660_000, false));
     job.checkpoint.last_us = None;
-    assert_eq!(interruption(&job, 8, NOW, &rules).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
+    assert_eq!(interruption(&job, 8, NOW, rules.restart_s).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
     job.checkpoint.last_us = Some(NOW - 90_000 * S);
-    assert_eq!(interruption(&job, 8, NOW, &rules).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
+    assert_eq!(interruption(&job, 8, NOW, rules.restart_s).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
     job.checkpoint.on_notice = true;
-    assert_eq!(interruption(&job, 8, NOW, &rules).least(), (8 * 90_000, true));
+    assert_eq!(interruption(&job, 8, NOW, rules.restart_s).least(), (8 * 90_000, true));
     job.checkpoint.restart_ms = None;
-    assert_eq!(interruption(&job, 8, NOW, &rules).least(), (8 * 330_000, true), "the policy's restart");
+    assert_eq!(
+        interruption(&job, 8, NOW, rules.restart_s).least(),
+        (8 * 330_000, true),
+        "the policy's restart"
+    );
 }

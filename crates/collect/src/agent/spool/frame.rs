@@ -1,18 +1,18 @@
-//! How a record stands in a file of the spool: length u32, xxh3 of what follows u64, then seq u64,
-//! schema u32, event time i64, length of the key u32, key, payload; all little-endian.
+//! On-disk frame of a spooled record: length u32, xxh3 of the body u64, then the body: seq u64,
+//! schema u32, event time i64, key length u32, key, payload. All integers are little-endian.
 
 use bytes::Bytes;
 use tidegate_log::Record;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Length and check.
+/// Length and checksum.
 const HEAD_BYTES: usize = 12;
-/// Before the key.
+/// Fixed part of the body, before the key.
 const FIXED_BYTES: usize = 24;
-/// No frame is longer; a length beyond it is damage.
+/// Longest valid body; a larger length means damage.
 const MAX_BODY_BYTES: usize = FIXED_BYTES + tidegate_log::MAX_RECORD_BYTES;
 
-/// Appends the frame of a record.
+/// Appends the frame of a record to `out`.
 pub(super) fn put(seq: u64, record: &Record, out: &mut Vec<u8>) {
     let begin = out.len();
     let body_bytes = FIXED_BYTES + record.key.len() + record.payload.len();
@@ -28,7 +28,7 @@ pub(super) fn put(seq: u64, record: &Record, out: &mut Vec<u8>) {
     out[begin + 4..begin + HEAD_BYTES].copy_from_slice(&check.to_le_bytes());
 }
 
-/// What stands at a place of a file.
+/// What a file holds at an offset.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     Record {
@@ -36,20 +36,18 @@ pub(super) enum Found {
         record: Record,
         bytes: usize,
     },
-    /// Nothing more.
+    /// End of the file.
     End,
-    /// No whole frame, and nothing that could be one behind it: the end of a write that was cut
-    /// off.
+    /// No whole frame, and no frame behind it: a write that was cut off.
     Torn,
-    /// A frame that does not hold what was written, with a whole one or the end of the file behind
-    /// it.
+    /// A frame whose checksum fails, followed by a whole frame.
     Damaged {
         bytes: usize,
     },
 }
 
-/// Looks at what `file` holds from `at` on.
-pub(super) fn look(file: &Bytes, at: usize) -> Found {
+/// Reads what `file` holds at offset `at`.
+pub(super) fn read_at(file: &Bytes, at: usize) -> Found {
     if at >= file.len() {
         return Found::End;
     }
@@ -69,7 +67,7 @@ struct Parsed {
     whole: bool,
 }
 
-/// The frame at a place, if its length makes sense.
+/// The frame at an offset, if its length is plausible.
 fn parse(file: &Bytes, at: usize) -> Option<Parsed> {
     let head = file.get(at..at + HEAD_BYTES)?;
     let (length, check) = (u32::from_le_bytes(array(head, 0)?) as usize, u64::from_le_bytes(array(head, 4)?));
@@ -112,27 +110,27 @@ mod tests {
     #[test]
     fn frames_are_read_as_they_were_written() {
         let file = Bytes::from(file());
-        let Found::Record { seq, record: first, bytes } = look(&file, 0) else { panic!() };
+        let Found::Record { seq, record: first, bytes } = read_at(&file, 0) else { panic!() };
         assert_eq!((seq, first), (41, record("first")));
-        let Found::Record { seq, record: second, bytes: more } = look(&file, bytes) else { panic!() };
+        let Found::Record { seq, record: second, bytes: more } = read_at(&file, bytes) else { panic!() };
         assert_eq!((seq, second), (42, record("second")));
-        assert_eq!(look(&file, bytes + more), Found::End);
+        assert_eq!(read_at(&file, bytes + more), Found::End);
     }
 
     #[test]
     fn a_torn_end_is_told_from_a_flipped_bit() {
         let whole = file();
-        let Found::Record { bytes, .. } = look(&Bytes::from(whole.clone()), 0) else { panic!() };
+        let Found::Record { bytes, .. } = read_at(&Bytes::from(whole.clone()), 0) else { panic!() };
         for cut in bytes + 1..whole.len() {
-            assert_eq!(look(&Bytes::from(whole[..cut].to_vec()), bytes), Found::Torn, "{cut}");
+            assert_eq!(read_at(&Bytes::from(whole[..cut].to_vec()), bytes), Found::Torn, "{cut}");
         }
         for byte in 4..bytes {
             let mut flipped = whole.clone();
             flipped[byte] ^= 1;
-            assert_eq!(look(&Bytes::from(flipped), 0), Found::Damaged { bytes }, "{byte}");
+            assert_eq!(read_at(&Bytes::from(flipped), 0), Found::Damaged { bytes }, "{byte}");
         }
         let mut flipped = whole.clone();
         *flipped.last_mut().unwrap() ^= 1;
-        assert_eq!(look(&Bytes::from(flipped), bytes), Found::Torn);
+        assert_eq!(read_at(&Bytes::from(flipped), bytes), Found::Torn);
     }
 }

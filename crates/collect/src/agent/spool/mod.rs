@@ -1,15 +1,15 @@
 //! The spool: records on the node's disk until the log has them.
 //!
-//! A folder of segments, files of frames named by their first record. Records are numbered without
-//! gaps within an epoch, a life of the spool on one boot of one machine. A record is deleted with
-//! its segment, once the log acknowledged all of it, or when the spool holds more than it may: then
-//! the oldest segments go, but for those that may have been sent already, so that it is always
-//! known which number a record was appended under.
+//! A spool is a folder of segments, files of frames named by their first record. Records are
+//! numbered without gaps within an epoch, which is one life of the spool on one boot of one
+//! machine. A record is deleted with its segment, once the log has acknowledged all of it, or when
+//! the spool exceeds its limit. The limit drops the oldest segments first, except those that may
+//! already have been sent: the number that a record was appended under must always stay known.
 //!
-//! Where the disk takes no more, records wait in memory, a little of them, and are sent from there.
+//! While the disk is full, a few MiB of records wait in memory and are sent from there.
 
 mod frame;
-mod note;
+mod marker;
 mod segments;
 mod state;
 
@@ -20,28 +20,32 @@ use std::path::{Path, PathBuf};
 
 use tidegate_log::{Record, TopicPartition};
 
-use note::{Note, NoteFile};
+use super::losses::Dropped;
+use marker::{MarkerFile, StateMarker};
 use segments::Segments;
-use state::{Place, State, place_name};
+use state::{Place, State, partition_key};
 pub use state::{Position, boot_id};
 
-/// Most bytes that are handed out to be sent at once.
+/// Bound on the bytes of one chunk.
 pub const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes that wait in memory while the disk takes none.
+/// Bound on the bytes kept in memory while the disk is full.
 const MEMORY_BYTES: usize = 3 << 20;
 
-/// Where a spool is and how much it may hold.
+/// Folder and limits of a spool.
 #[derive(Debug, Clone)]
 pub struct SpoolOptions {
+    /// The folder.
     pub dir: PathBuf,
     /// Bytes on disk beyond which the oldest records are dropped.
     pub limit_bytes: u64,
-    /// Begins a new epoch whoever else reports under this name, and sends what is there under it.
+    /// Begin a new epoch even if another collector reports under this name, and send what is
+    /// spooled under it.
     pub take_over: bool,
 }
 
-/// Why there is no spool, or not on the disk.
+/// Failure to open or write a spool.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 #[non_exhaustive]
 pub enum SpoolError {
     #[error("the spool {} is in use by {holder}; stop it, or give this one a spool of its own with --spool", .dir.display())]
@@ -70,39 +74,13 @@ fn mend(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// A record with its place.
+/// A record and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spooled {
+    /// Its position in the spool.
     pub at: Position,
+    /// The record.
     pub record: Record,
-}
-
-/// Records that the log will never get from here.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Dropped {
-    pub count: u64,
-    /// Records whose loss was told by records that are lost now too.
-    pub told_before: u64,
-    /// Event times of the oldest and newest, where they could still be read.
-    pub times_ms: Option<(i64, i64)>,
-    pub why: String,
-}
-
-impl Dropped {
-    fn add(&mut self, record: &Record) {
-        self.count += 1;
-        let times_ms = match super::notes::told_losses(record) {
-            Some((count, times_ms)) => {
-                self.told_before += count;
-                times_ms
-            }
-            None => Some((record.event_time_ms, record.event_time_ms)),
-        };
-        for time_ms in times_ms.into_iter().flat_map(|(oldest, newest)| [oldest, newest]) {
-            let (oldest, newest) = self.times_ms.get_or_insert((time_ms, time_ms));
-            (*oldest, *newest) = ((*oldest).min(time_ms), (*newest).max(time_ms));
-        }
-    }
 }
 
 /// An open spool; no other process has it open.
@@ -112,22 +90,26 @@ pub struct Spool {
     limit_bytes: u64,
     state: State,
     segments: Segments,
-    /// Number of the next record.
+    /// Sequence number of the next record.
     next_seq: u64,
-    /// Not on disk: pushed since the last sync, or since the disk takes no more.
+    /// Records that are not on disk: pushed since the last sync, or since the disk became full.
     memory: VecDeque<Spooled>,
     memory_bytes: usize,
-    /// What is in memory may be sent from there.
+    /// Whether records in memory may be sent from there.
     disk_failed: bool,
-    /// What lies before may have been sent and is never dropped.
+    /// Records before this position may have been sent and are never dropped.
     handed_out: Position,
-    note: NoteFile,
+    marker: MarkerFile,
     dropped: Vec<Dropped>,
     lock: File,
 }
 
 impl Spool {
-    /// Opens the spool of `source` in `cluster`; makes one where there is none.
+    /// Opens the spool of `source` in `cluster`, or makes one.
+    ///
+    /// # Errors
+    /// [`SpoolError`] if another process has it open, it belongs to another collector, or the disk
+    /// fails.
     pub fn open(
         options: &SpoolOptions,
         source: &str,
@@ -139,7 +121,7 @@ impl Spool {
         let lock = lock(&dir)?;
         let place = Place::of(&lock).map_err(|e| SpoolError::io("looking at", &dir, e))?;
         let (mut segments, found) = Segments::open(&dir)?;
-        let note = NoteFile::open(&dir)?;
+        let marker = MarkerFile::open(&dir)?;
         let stored = State::read(&dir)?;
         let is_unknown = stored.is_none() && found.is_some();
         let mut state = stored.clone().unwrap_or_else(|| State::new(source, cluster, place.clone(), now));
@@ -152,8 +134,8 @@ impl Spool {
             let first = segments.first().unwrap_or_default();
             (state.position, state.epoch) = (first, segments.last_epoch().unwrap_or(0));
         }
-        if is_unknown || note.note == Note::SentFromMemory || options.take_over {
-            state.number_anew(now);
+        if is_unknown || marker.marker == StateMarker::SentFromMemory || options.take_over {
+            state.renumber(now);
         } else if state.place != place {
             state.begin_epoch(now);
         }
@@ -175,13 +157,13 @@ impl Spool {
             memory: VecDeque::new(),
             memory_bytes: 0,
             disk_failed: false,
-            note,
+            marker,
             dropped: Vec::new(),
             lock,
         };
-        // The process before may have sent the first chunk; and anything, where it could not note
-        // how far it was.
-        let was_behind = spool.note.note == Note::Behind;
+        // The previous process may have sent the first chunk, or anything at all if it could not
+        // save its progress.
+        let was_behind = spool.marker.marker == StateMarker::Behind;
         spool.save();
         spool.chunk();
         if was_behind {
@@ -190,12 +172,12 @@ impl Spool {
         Ok(spool)
     }
 
-    /// The place that the next record gets.
+    /// Position of the next record.
     pub fn next(&self) -> Position {
         Position { epoch: self.state.epoch, seq: self.next_seq }
     }
 
-    /// Takes a record at [`Spool::next`]; it is on disk after [`Spool::sync`].
+    /// Adds a record at [`Spool::next`]. It is on disk after [`Spool::sync`].
     pub fn push(&mut self, record: Record) {
         let at = self.next();
         self.next_seq += 1;
@@ -203,13 +185,16 @@ impl Spool {
         self.memory.push_back(Spooled { at, record });
     }
 
-    /// Writes what was pushed, and returns when it is on the disk. What the disk does not take
-    /// stays in memory and is tried again with the next sync; the oldest of it is dropped where it
-    /// becomes too much.
+    /// Writes pushed records and returns once they are on disk. Records that the disk refuses stay
+    /// in memory and are retried with the next sync; if they exceed the memory bound, the oldest
+    /// are dropped.
+    ///
+    /// # Errors
+    /// [`SpoolError`] if the disk refused some of them.
     pub fn sync(&mut self) -> Result<(), SpoolError> {
         let waiting = self.memory.iter().filter(|spooled| spooled.at >= self.state.position);
         let written = self.segments.append(waiting);
-        // Some may be on the disk although others are not.
+        // A failed sync may still have written some of them.
         let end = self.segments.end().unwrap_or_default();
         while self.memory.front().is_some_and(|spooled| written.is_ok() || spooled.at < end) {
             self.forget_first();
@@ -220,15 +205,15 @@ impl Spool {
         written
     }
 
-    /// The first records that the log may not have, of one epoch.
+    /// The first records that the log may lack, all of one epoch.
     pub fn chunk(&mut self) -> Vec<Spooled> {
         let before = self.dropped.len();
         let mut chunk = self.segments.read(self.state.position, CHUNK_BYTES, &mut self.dropped);
         if self.dropped.len() > before {
-            // Records may have been sent under numbers that others would have now.
+            // Lost records shift the numbering, so later appends start a new epoch.
             self.state.position =
                 chunk.first().map(|first| first.at).or(self.segments.end()).unwrap_or_default();
-            self.state.number_anew(self.state.epoch);
+            self.state.renumber(self.state.epoch);
             self.next_seq = 0;
             self.save();
         }
@@ -243,7 +228,7 @@ impl Spool {
             let epoch = chunk.first().map(|first| first.at.epoch);
             chunk.retain(|spooled| Some(spooled.at.epoch) == epoch);
             if !chunk.is_empty() {
-                self.note.write(Note::SentFromMemory);
+                self.marker.write(StateMarker::SentFromMemory);
             }
         }
         if let Some(last) = chunk.last() {
@@ -252,21 +237,21 @@ impl Spool {
         chunk
     }
 
-    /// The epoch that records of `epoch` are appended under.
+    /// Epoch under which records of `epoch` are appended.
     pub fn append_epoch(&self, epoch: u64) -> u64 {
         self.state.append_epoch(epoch)
     }
 
-    /// Number of the next record appended to the partition under an epoch.
+    /// The next append's sequence number in a partition, under an epoch.
     pub fn next_append(&self, append_epoch: u64, at: &TopicPartition) -> u64 {
         match self.state.appending == append_epoch {
-            true => self.state.next.get(&place_name(at)).copied().unwrap_or(0),
+            true => self.state.next.get(&partition_key(at)).copied().unwrap_or(0),
             false => 0,
         }
     }
 
-    /// The log has everything before `until`, appended under `append_epoch`; `next` are the numbers
-    /// that follow.
+    /// Records that the log has everything before `until`, appended under `append_epoch`. `next`
+    /// holds the next sequence numbers.
     pub fn delivered(&mut self, until: Position, append_epoch: u64, next: &[(TopicPartition, u64)]) {
         self.set_next(append_epoch, next);
         self.state.position = until;
@@ -278,27 +263,27 @@ impl Spool {
         }
     }
 
-    /// The log goes on with other numbers than ours.
+    /// Adopts the log's sequence numbers where they differ from ours.
     pub fn set_next(&mut self, append_epoch: u64, next: &[(TopicPartition, u64)]) {
         if self.state.appending != append_epoch {
             self.state.appending = append_epoch;
             self.state.next.clear();
         }
-        self.state.next.extend(next.iter().map(|(at, next)| (place_name(at), *next)));
+        self.state.next.extend(next.iter().map(|(at, next)| (partition_key(at), *next)));
     }
 
-    /// Remembers an epoch of somebody else's, so that taking over goes beyond it.
+    /// Remembers another collector's epoch, so that a takeover goes beyond it.
     pub fn refused_for(&mut self, epoch: u64) {
         self.state.refused_for = self.state.refused_for.max(epoch);
         self.save();
     }
 
-    /// Tells this machine, life of it and folder from others.
+    /// Fingerprint of this machine, boot and folder.
     pub fn instance(&self) -> String {
         self.state.place.fingerprint()
     }
 
-    /// What was dropped since this was last asked.
+    /// Losses since the last call.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped)
     }
@@ -308,30 +293,30 @@ impl Spool {
         self.segments.bytes()
     }
 
-    /// Lets another process have the spool; this one is done with it.
+    /// Unlocks the spool for another process.
     pub fn release(&self) {
         if let Err(error) = self.lock.unlock() {
             tracing::warn!(dir = %self.dir.display(), %error, "cannot be unlocked");
         }
     }
 
-    /// Whether the log has everything that was pushed.
+    /// Whether the log has every pushed record.
     pub fn is_drained(&self) -> bool {
         let last = self.memory.back().map(|spooled| spooled.at);
         self.segments.end().is_none_or(|end| end <= self.state.position)
             && last.is_none_or(|last| last < self.state.position)
     }
 
-    /// Writes the state; where the disk does not take it, the spool notes that it is behind.
+    /// Saves the state. If the disk refuses, the marker says that the saved state is behind.
     fn save(&mut self) -> bool {
         match self.state.write(&self.dir) {
             Ok(()) => {
-                self.note.write(Note::Saved);
+                self.marker.write(StateMarker::Saved);
                 true
             }
             Err(error) => {
                 tracing::warn!("{error}");
-                self.note.write(self.note.note.max(Note::Behind));
+                self.marker.write(self.marker.marker.max(StateMarker::Behind));
                 false
             }
         }
@@ -370,7 +355,7 @@ fn bytes(record: &Record) -> usize {
     record.key.len() + record.payload.len() + 64
 }
 
-/// Makes this process the only one with the spool.
+/// Locks the folder for this process.
 fn lock(dir: &Path) -> Result<File, SpoolError> {
     let path = dir.join("LOCK");
     let opened = File::options().create(true).truncate(false).read(true).write(true).open(&path);
@@ -384,7 +369,7 @@ fn lock(dir: &Path) -> Result<File, SpoolError> {
         }
         Err(TryLockError::Error(error)) => return Err(SpoolError::io("locking", &path, error)),
     }
-    // For the message of whoever comes second; a full disk is no reason not to start.
+    // Names the holder for the error of a second process. A full disk is no reason to fail.
     let named = file.set_len(0).and_then(|()| writeln!(file, "process {}", std::process::id()));
     if let Err(error) = named {
         tracing::warn!(path = %path.display(), %error, "cannot write who holds the spool");

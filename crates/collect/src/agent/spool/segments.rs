@@ -1,5 +1,5 @@
-//! The files of the spool. A file holds records of one epoch, numbered without gaps from the one
-//! that names it.
+//! Segment files of the spool. Each holds records of one epoch, numbered without gaps from the one
+//! in its name.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::frame::{self, Found};
-use super::{Dropped, Position, SpoolError, Spooled};
+use super::{Position, SpoolError, Spooled};
+use crate::agent::losses::Dropped;
 
-/// A file that holds as much is followed by a new one. It is also what is read at once.
+/// A segment of this size is followed by a new one. It also bounds a single read.
 const SEGMENT_BYTES: u64 = 1 << 20;
 const ENDING: &str = ".records";
 
@@ -25,18 +26,17 @@ struct Segment {
 #[derive(Debug)]
 pub(super) struct Segments {
     dir: PathBuf,
-    /// Oldest first; the last one is written to.
+    /// Oldest first; the last one is open for writing.
     files: VecDeque<Segment>,
-    /// The file that is written to, and the place of the next record in it.
+    /// The open segment, and the position of its next record.
     active: Option<(File, Position)>,
-    /// Where a record stands that is likely to be read next: its place, the first of its file, the
-    /// byte.
+    /// Offset of the record likely to be read next: its position, the first position of its file,
+    /// the byte.
     cursor: Option<(Position, Position, u64)>,
 }
 
 impl Segments {
-    /// Opens the files of a folder; tells the end of the last one. The end of a write that was cut
-    /// off is cut away.
+    /// Opens the segments of a folder and returns the end of the last one. A torn tail is cut off.
     pub fn open(dir: &Path) -> Result<(Self, Option<Position>), SpoolError> {
         let reading = |error| SpoolError::io("reading", dir, error);
         let mut files = Vec::new();
@@ -68,7 +68,7 @@ impl Segments {
         self.files.back().map(|file| file.first.epoch)
     }
 
-    /// The place after the last record, if there is any file.
+    /// Position after the last record, if there is any segment.
     pub fn end(&self) -> Option<Position> {
         self.active.as_ref().map(|(_, end)| *end)
     }
@@ -77,8 +77,8 @@ impl Segments {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Writes records and returns when they are on the disk. Of those that were not written when it
-    /// failed nothing is left.
+    /// Writes records and returns once they are on disk. After a failure nothing of the failed
+    /// write remains.
     pub fn append<'a>(&mut self, records: impl Iterator<Item = &'a Spooled>) -> Result<(), SpoolError> {
         let written = self.end();
         let mut records = records.skip_while(|spooled| Some(spooled.at) < written).peekable();
@@ -129,10 +129,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Records from a place on, until the end of their file; or those of the next file that has
-    /// any.
-    ///
-    /// What cannot be read any more is skipped and told.
+    /// Reads records from a position to the end of their file, or those of the next file that has
+    /// any. Unreadable records are skipped and added to `lost`.
     pub fn read(&mut self, from: Position, max_bytes: usize, lost: &mut Vec<Dropped>) -> Vec<Spooled> {
         let before = self.files.iter().rposition(|file| file.first <= from).unwrap_or(0);
         for index in before..self.files.len() {
@@ -168,7 +166,7 @@ impl Segments {
             lost.push(Dropped { count, why, ..Dropped::default() });
         };
         while taken < max_bytes {
-            match frame::look(&content, at) {
+            match frame::read_at(&content, at) {
                 Found::Record { seq, record, bytes } => {
                     let here = Position { seq, ..file.first };
                     if here >= from {
@@ -179,7 +177,7 @@ impl Segments {
                 }
                 Found::Damaged { bytes } => {
                     if expected >= from {
-                        // What was read so far keeps its numbers, so it goes first.
+                        // Records before the damage keep their numbers, so they go first.
                         if !records.is_empty() {
                             break;
                         }
@@ -206,7 +204,7 @@ impl Segments {
         records
     }
 
-    /// Deletes files whose records all lie before a place.
+    /// Deletes segments whose records all lie before a position.
     pub fn forget_before(&mut self, position: Position) {
         while self.files.get(1).is_some_and(|next| next.first <= position) {
             if let Some(file) = self.files.pop_front() {
@@ -215,7 +213,7 @@ impl Segments {
         }
     }
 
-    /// Drops the oldest file that holds nothing before `keep` and is not being written to.
+    /// Drops the oldest segment that holds nothing before `keep` and is not open for writing.
     pub fn drop_oldest(&mut self, keep: Position, why: String) -> Option<Dropped> {
         let index = self.files.iter().position(|file| file.first >= keep)?;
         if index + 1 >= self.files.len() {
@@ -225,7 +223,7 @@ impl Segments {
         let (mut dropped, mut at) = (Dropped { why, ..Dropped::default() }, 0);
         let content = read_from(&file.path, 0).unwrap_or_default();
         loop {
-            match frame::look(&content, at) {
+            match frame::read_at(&content, at) {
                 Found::Record { record, bytes, .. } => {
                     dropped.add(&record);
                     at += bytes;
@@ -239,12 +237,12 @@ impl Segments {
     }
 }
 
-/// Opens a file for writing at its end, which is cut where the last write was cut off.
+/// Opens a segment for appending, without its torn tail.
 fn open_last(last: &mut Segment) -> std::io::Result<(File, Position)> {
     let content = read_from(&last.path, 0)?;
     let (mut at, mut end) = (0, last.first);
     loop {
-        match frame::look(&content, at) {
+        match frame::read_at(&content, at) {
             Found::Record { seq, bytes, .. } => (at, end.seq) = (at + bytes, seq + 1),
             Found::Damaged { bytes } => (at, end.seq) = (at + bytes, end.seq + 1),
             Found::End | Found::Torn => break,

@@ -1,4 +1,4 @@
-//! What the spool remembers beside its records: who it is, and how far the log has taken it in.
+//! State of the spool: its owner, and the log's progress.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,14 +16,16 @@ use crate::checkpoint::replace;
 const FILE: &str = "state.json";
 const FORMAT: u32 = 1;
 
-/// A place in the spool: the epoch, and the number in it.
+/// A position in the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Position {
+    /// Life of the spool.
     pub epoch: u64,
+    /// Sequence number within the epoch.
     pub seq: u64,
 }
 
-/// Which machine, which of its lives, and which folder: a copy of the spool differs in one of them.
+/// Machine, boot and folder of a spool. A copy of the spool differs in at least one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     boot_id: String,
@@ -32,47 +34,47 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Of the spool whose lock file this is.
+    /// The identity of the spool whose lock file this is.
     pub fn of(lock: &File) -> std::io::Result<Self> {
         let metadata = lock.metadata()?;
         Ok(Self { boot_id: boot_id(), device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// A short name of it.
+    /// Short hash of it.
     pub fn fingerprint(&self) -> String {
         let Self { boot_id, device, inode } = self;
         format!("{:016x}", xxh3_64(format!("{boot_id}/{device}/{inode}").as_bytes()))
     }
 }
 
-/// The kernel's random id of this boot; empty where there is none.
+/// The kernel's random id of this boot; empty if unavailable.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// How far the log got. Written after it acknowledged; if a crash keeps it from being written,
-/// records are sent again under the numbers they had, by which the log knows them.
+/// Progress of delivery. Saved after each acknowledgement; if a crash prevents that, records are
+/// sent again under their old numbers, by which the log recognises them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     format: u32,
     pub source: String,
     pub cluster: String,
     pub place: Place,
-    /// New records are of this epoch.
+    /// Epoch of new records.
     pub epoch: u64,
-    /// The first record that the log may not have yet.
+    /// First record that the log may lack.
     pub position: Position,
-    /// Records of older epochs are appended under this one.
+    /// Records of older epochs are appended under this epoch.
     pub floor: u64,
-    /// The epoch that records are being appended under, and the next number by `TOPIC/PARTITION`.
+    /// The epoch of current appends, and the next sequence number by `TOPIC/PARTITION`.
     pub appending: u64,
     pub next: BTreeMap<String, u64>,
-    /// The newest epoch that the log refused us for; somebody else's.
+    /// Newest epoch, of another collector, for which the log refused us.
     pub refused_for: u64,
 }
 
 impl State {
-    /// Of a spool that never held anything.
+    /// The state of an empty spool.
     pub fn new(source: &str, cluster: &str, place: Place, now: u64) -> Self {
         Self {
             format: FORMAT,
@@ -88,7 +90,7 @@ impl State {
         }
     }
 
-    /// Reads it; `None` where there is none, or none that can be read.
+    /// Reads the state; `None` if there is none or it is damaged.
     pub fn read(dir: &Path) -> Result<Option<Self>, SpoolError> {
         let path = dir.join(FILE);
         let text = match fs::read(&path) {
@@ -106,32 +108,32 @@ impl State {
         }
     }
 
-    /// Writes it so that there is always either the old or the new one.
+    /// Replaces the file atomically.
     pub fn write(&self, dir: &Path) -> Result<(), SpoolError> {
         let path = dir.join(FILE);
         let json = serde_json::to_vec(self).map_err(|e| SpoolError::io("writing", &path, e.into()))?;
         replace(&path, &json).map_err(|error| SpoolError::io("writing", &path, error))
     }
 
-    /// A new life: newer than any that was.
+    /// Begins an epoch newer than any before.
     pub fn begin_epoch(&mut self, now: u64) {
         self.epoch = now.max(self.epoch + 1).max(self.floor + 1).max(self.refused_for + 1);
     }
 
-    /// From now on all appends are of the newest epoch and numbered from 0: what was appended under
-    /// which number is not known any more.
-    pub fn number_anew(&mut self, now: u64) {
+    /// Makes all further appends use the newest epoch, numbered from 0. Needed when it is no longer
+    /// known which number a record was appended under.
+    pub fn renumber(&mut self, now: u64) {
         self.begin_epoch(now);
         self.floor = self.epoch;
     }
 
-    /// The epoch that records of `epoch` are appended under.
+    /// Epoch under which records of `epoch` are appended.
     pub fn append_epoch(&self, epoch: u64) -> u64 {
         epoch.max(self.floor)
     }
 }
 
-/// The name of a partition in [`State::next`].
-pub(super) fn place_name(at: &TopicPartition) -> String {
+/// Key of a partition in [`State::next`].
+pub(super) fn partition_key(at: &TopicPartition) -> String {
     format!("{}/{}", at.topic, at.partition)
 }

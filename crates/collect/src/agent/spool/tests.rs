@@ -13,8 +13,8 @@ fn open(dir: &TempDir) -> Spool {
     let began = std::time::Instant::now();
     loop {
         match Spool::open(&options(dir), "agent/n1", "c", 1_000) {
-            // Another test's child has a copy of the lock that was just given back, until it runs
-            // its own program.
+            // Another test's child holds a copy of the released lock until it executes its own
+            // program.
             Err(SpoolError::InUse { .. }) if began.elapsed().as_secs() < 5 => std::thread::yield_now(),
             opened => return opened.unwrap(),
         }
@@ -38,7 +38,7 @@ fn fill(spool: &mut Spool, numbers: std::ops::Range<u64>, bytes: usize) {
     }
 }
 
-/// Delivers all there is and tells the numbers in order, and that places have no gaps.
+/// Delivers everything and returns the numbers in order. Checks that positions have no gaps.
 fn drain(spool: &mut Spool) -> Vec<u64> {
     let mut numbers = Vec::new();
     loop {
@@ -80,7 +80,7 @@ fn records_wait_on_disk_until_they_are_delivered() {
 }
 
 #[test]
-fn what_is_delivered_gives_its_space_back() {
+fn delivered_records_free_their_space() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(&dir);
     fill(&mut spool, 0..60, 100_000);
@@ -90,12 +90,12 @@ fn what_is_delivered_gives_its_space_back() {
 }
 
 #[test]
-fn at_the_limit_the_oldest_go_and_are_counted() {
+fn at_the_limit_the_oldest_are_dropped_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool =
         Spool::open(&SpoolOptions { limit_bytes: 5 << 20, ..options(&dir) }, "agent/n1", "c", 1_000).unwrap();
     fill(&mut spool, 0..3, 100_000);
-    // These may be on their way, so they stay.
+    // These may be in flight, so they stay.
     assert_eq!(spool.chunk().len(), 3);
     fill(&mut spool, 3..100, 100_000);
     assert!(spool.bytes() <= (5 << 20));
@@ -116,7 +116,7 @@ fn at_the_limit_the_oldest_go_and_are_counted() {
 }
 
 #[test]
-fn a_second_process_is_told_who_holds_the_spool() {
+fn a_second_process_learns_who_holds_the_spool() {
     let dir = tempfile::tempdir().unwrap();
     let _spool = open(&dir);
     let refused = Spool::open(&options(&dir), "agent/n1", "c", 1_000).unwrap_err().to_string();
@@ -124,7 +124,7 @@ fn a_second_process_is_told_who_holds_the_spool() {
 }
 
 #[test]
-fn a_spool_is_of_one_node() {
+fn a_spool_belongs_to_one_node() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(&dir));
     let refused = Spool::open(&options(&dir), "agent/n2", "c", 1_000).unwrap_err().to_string();
@@ -132,7 +132,7 @@ fn a_spool_is_of_one_node() {
 }
 
 #[test]
-fn a_copy_of_the_folder_is_another_life() {
+fn a_copy_of_the_folder_begins_an_epoch() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut spool = open(&dir);
     fill(&mut spool, 0..3, 10);
@@ -168,7 +168,7 @@ fn taking_over_goes_beyond_every_epoch_known() {
 }
 
 #[test]
-fn the_end_of_a_write_that_was_cut_off_is_cut_away() {
+fn a_torn_write_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(&dir);
     fill(&mut spool, 0..3, 10);
@@ -184,7 +184,7 @@ fn the_end_of_a_write_that_was_cut_off_is_cut_away() {
 }
 
 #[test]
-fn damage_is_told_with_its_place_and_numbers_begin_anew() {
+fn damage_is_reported_with_its_place_and_renumbers() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(&dir);
     fill(&mut spool, 0..3, 10);
@@ -207,7 +207,7 @@ fn damage_is_told_with_its_place_and_numbers_begin_anew() {
 }
 
 #[test]
-fn a_state_that_is_gone_sends_everything_under_a_new_epoch() {
+fn without_its_state_everything_is_sent_under_a_new_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(&dir);
     fill(&mut spool, 0..3, 10);
@@ -239,8 +239,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever happens in between, each record comes out once, in order, under the place it was
-    /// given.
+    /// Whatever happens in between, each record comes out once, in order, under its position.
     #[test]
     fn every_record_comes_out_once_and_in_order(steps in prop::collection::vec(step(), 1..40)) {
         let dir = tempfile::tempdir().unwrap();

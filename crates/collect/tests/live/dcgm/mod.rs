@@ -1,5 +1,5 @@
-//! A dcgm-exporter's pages over HTTP. The pages are written after NVIDIA's documentation and
-//! sources, not recorded: each says after what. `@ENERGY@` stands for a counter that moves with
+//! The dcgm source on pages served over HTTP. The pages follow NVIDIA's documentation and sources
+//! and are not recorded; each names its source. `@ENERGY@` stands for a counter that moves with
 //! each collection.
 
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +14,10 @@ use tidegate_events::{Event, v1};
 
 use crate::support::{Recorder, wait_until};
 
-/// What the server answers: its whole response, which may break off.
+/// The whole response of the server, which may break off.
 type Answer = dyn Fn(u64) -> Vec<u8> + Send;
 
-/// A server that answers each request with what the function says, then closes.
+/// A server that answers each request with the result of a function, then closes.
 struct Exporter {
     address: SocketAddr,
     answer: Arc<Mutex<Box<Answer>>>,
@@ -63,12 +63,12 @@ fn ok(page: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The page with the energy counter at some value that moves.
+/// The page with a moving energy counter.
 fn moving(page: &'static str) -> impl Fn(u64) -> Vec<u8> + Send + 'static {
     move |asked| ok(&page.replace("@ENERGY@", &(1_000_000 + asked).to_string()))
 }
 
-/// Readings of a page: the last of each device, in order of index and instance.
+/// The last reading of each device, in order of index and instance.
 fn readings(page: &'static str, devices: usize) -> Vec<Reading> {
     let exporter = Exporter::start(moving(page));
     let told = Recorder::new();
@@ -111,7 +111,7 @@ fn a_classic_page() {
         (M::SmActive, Value::Is(871_044)),
         (M::TensorActive, Value::Is(455_310)),
         (M::PcieTxRate, Value::Is(1_264_313)),
-        // A rate is no counter; and links in both directions are no direction.
+        // A rate is no counter, and a value over both directions belongs to neither.
         (M::PcieTx, Value::NotAsked),
         (M::NvlinkTx, Value::NotAsked),
         (M::RemappedRows, Value::Is(0)),
@@ -150,7 +150,7 @@ fn renamed_fields_and_base_units() {
     ];
     check(&renamed[0], &expected);
     let expected = [
-        // One percent, by a name that says ratio.
+        // One percent, under a name that says ratio.
         (M::GpuUtil, Value::Is(10_000)),
         (M::TensorActive, UNSUPPORTED),
         (M::RemappedRowsPending, Value::Is(1)),
@@ -195,7 +195,7 @@ fn instances_do_not_repeat_their_board() {
 }
 
 #[test]
-fn pages_that_cannot_be_used_are_told_and_make_devices_stale() {
+fn unusable_pages_are_reported_and_make_devices_stale() {
     let page = include_str!("classic.prom");
     let exporter = Exporter::start(moving(page));
     let told = Recorder::new();
@@ -204,8 +204,7 @@ fn pages_that_cannot_be_used_are_told_and_make_devices_stale() {
     let dcgm = Dcgm::start(options, Arc::clone(&told) as _).unwrap();
     told.wait("readings", |told| (told.readings.len() >= 4).then_some(()));
 
-    // Of the right length for its headers, and of one that is longer; a huge one; other pages;
-    // silence.
+    // Right length for its headers, longer, huge, other pages, silence.
     let half = &page[..page.len() / 2];
     let short = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{half}", page.len());
     let endless = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}", "# padding\n".repeat(200_000));
@@ -252,7 +251,7 @@ fn pages_that_cannot_be_used_are_told_and_make_devices_stale() {
 }
 
 #[test]
-fn an_exporter_that_is_not_there_or_is_asked_by_tls_is_explained() {
+fn an_absent_exporter_or_a_tls_url_is_explained() {
     for (url, expected) in [
         ("http://127.0.0.1:1/metrics", "is dcgm-exporter running"),
         ("https://127.0.0.1/metrics", "only http://"),

@@ -1,5 +1,4 @@
-//! What reading costs, in counts that are the same on every machine: calls of the driver,
-//! allocations, wake-ups.
+//! Cost of reading in counts that are equal on every machine: driver calls, allocations, wake-ups.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,14 +14,14 @@ use super::Node;
 use crate::ALLOCATIONS;
 
 const DEVICES: u64 = 8;
-/// Calls of the driver for a reading: ten for values, four for GPM.
+/// Driver calls for a reading: ten for values, four for GPM.
 const CALLS: f64 = 14.0;
-/// Answers of GPM and of fields; with a real driver, which names its metrics, GPM takes 32 more.
+/// Answers of GPM and of fields; a real driver names its metrics, and GPM takes 32 more.
 const ALLOCATIONS_A_READING: f64 = 28.0;
-/// Each device's thread, and the one that makes ticks.
+/// Each device's thread, and the ticking thread.
 const WAKE_UPS_A_TICK: f64 = 14.0;
 
-/// Counts and forgets.
+/// Counts and discards.
 #[derive(Default)]
 struct Counted(AtomicU64);
 
@@ -42,7 +41,7 @@ impl Counted {
     }
 }
 
-/// How often the source's threads went to sleep and were woken.
+/// How often the source's threads slept and woke.
 fn wake_ups() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let of = |folder: std::path::PathBuf| {
@@ -56,7 +55,7 @@ fn wake_ups() -> u64 {
 
 #[test]
 fn eight_devices_cost_so_many_calls_allocations_and_wake_ups() {
-    // In a process of its own: other tests allocate too.
+    // In a process of its own, because other tests allocate too.
     let this = std::env::current_exe().unwrap();
     let alone = ["--exact", "nvml::cost::alone", "--ignored", "--nocapture"];
     let output = Command::new(this).args(alone).output().unwrap();
@@ -74,7 +73,7 @@ fn alone() {
 fail * nvmlDeviceGetDecoderUtilization 3 0 1e12",
     );
     let options = NvmlOptions {
-        // The rounds at other paces are made once, before.
+        // The slower rounds are done once before.
         slow_every: Duration::from_secs(3_600),
         processes_every: Duration::from_secs(3_600),
         stale_after: Duration::from_secs(30),
@@ -93,12 +92,12 @@ fail * nvmlDeviceGetDecoderUtilization 3 0 1e12",
     let (calls, allocations) = (calls as f64 / readings, stats.allocations as f64 / readings);
     let wakes = wakes as f64 / (readings / DEVICES as f64);
     println!("{calls:.2} calls and {allocations:.1} allocations a reading, {wakes:.1} wake-ups a tick");
-    // The encoder and the decoder are refused here and not asked, as on GPUs for computing: two
-    // calls less. Waits for events and readings in progress make a fraction of a call.
+    // Encoder and decoder are refused here and not asked again, as on compute GPUs: two calls less.
+    // Waits for events and readings in progress add a fraction of a call.
     assert!((calls - (CALLS - 2.0)).abs() < 0.5, "{calls} calls a reading");
     assert!(allocations < ALLOCATIONS_A_READING, "{allocations} allocations a reading");
     assert!(wakes < WAKE_UPS_A_TICK, "{wakes} wake-ups a tick");
-    // 32 bytes of values for each metric, and what GPM's answers take while they are read.
+    // 32 bytes of values per metric, and GPM's answers while they are read.
     let bytes = stats.bytes_allocated as f64 / readings;
     assert!(bytes < 16_384.0, "{bytes} bytes allocated a reading");
 }

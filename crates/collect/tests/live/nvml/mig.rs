@@ -1,4 +1,4 @@
-//! MIG instances.
+//! MIG instances on the stand-in driver.
 
 use tidegate_collect::nvml::INSTANCE_METRICS;
 use tidegate_collect::{Metric, Reading, Value};
@@ -16,7 +16,7 @@ const GIB: u64 = 1 << 30;
 
 #[test]
 fn instances_have_values_of_their_own() {
-    // Two instances; a process tells the number of the first, nothing that of the second.
+    // Two instances; a process shows the number of the first, nothing that of the second.
     let node = Node::new(&format!(
         "devices 2\nmig 0 MIG-a 3 0 4 {} 1000 0 1e12 61\nmig 0 MIG-b 5 0 3 {} 2000 0 1e12 33
 process 0 compute 77 123 0 1e12 3 0",
@@ -40,7 +40,7 @@ process 0 compute 77 123 0 1e12 3 0",
         let asked = last.get(*metric) != Value::NotAsked;
         assert_eq!(asked, INSTANCE_METRICS.contains(metric), "{metric:?}");
     }
-    // Of the whole GPU: no utilization, but power; and how much its instances run.
+    // The whole GPU has no utilization, but power, and its instances' processes in sum.
     let gpu = told.of(0).last().unwrap().0.clone();
     assert_eq!(gpu.get(Metric::GpuUtil), NOT_SUPPORTED);
     assert_eq!(gpu.get(Metric::Power), Value::Is(500_000));
@@ -50,7 +50,7 @@ process 0 compute 77 123 0 1e12 3 0",
     assert!(
         changed[0].description.as_ref().unwrap().starts_with("MIG-a: 4 compute slices, 40.0 GiB; MIG-b: 3")
     );
-    // Instances have the ticks of their GPU.
+    // Instances share the ticks of their GPU.
     let ticks = |all: &[&Reading]| all.iter().map(|r| r.tick_ms).collect::<Vec<_>>();
     let gpus: Vec<_> = told.of(0).iter().map(|(r, _)| r.tick_ms).collect();
     assert!(ticks(&a).iter().all(|tick| gpus.contains(tick)));
@@ -73,13 +73,13 @@ fn numbers_of_instances_are_in_the_drivers_list() {
 }
 
 #[test]
-fn a_new_layout_is_told_and_followed() {
-    let event = "event 0 256 0 4100"; // The driver says that something changed.
+fn a_new_layout_is_reported_and_followed() {
+    let event = "event 0 256 0 4100"; // The driver reports a change.
     let node = Node::new(&format!(
         "devices 1\nmig 0 MIG-a 3 0 4 {GIB} 1 0 4000\nmig 0 MIG-b 5 0 3 {GIB} 1 0 1e12\nmig 0 MIG-c 6 0 2 {GIB} 1 4000 7000\n{event}"
     ));
     let options = tidegate_collect::nvml::NvmlOptions {
-        // Only the event can tell it so soon.
+        // Only the event can cause it so soon.
         slow_every: std::time::Duration::from_secs(3600),
         ..node.options()
     };

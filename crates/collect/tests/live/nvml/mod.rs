@@ -25,11 +25,11 @@ pub const NOT_SUPPORTED: Value = Value::Missing(MissingReason::NotSupported);
 pub const STALE: Value = Value::Missing(MissingReason::Stale);
 pub const LOST: Value = Value::Missing(MissingReason::DeviceLost);
 
-/// A stand-in driver with a scenario of its own. Each has a copy of the library, which finds its
-/// scenario beside itself.
+/// A stand-in driver with its own scenario. Each has a copy of the library, which finds its
+/// scenario next to it.
 pub struct Node {
     folder: TempDir,
-    /// Wall clock of the scenario's time 0.
+    /// Wall clock at the scenario's time 0.
     pub start_ms: i64,
 }
 
@@ -57,7 +57,7 @@ impl Node {
             stale_after: Duration::from_secs(1),
             slow_every: Duration::from_millis(400),
             processes_every: Duration::from_millis(400),
-            look_again: Duration::from_millis(300),
+            rescan_every: Duration::from_millis(300),
             reopen_after: Duration::from_secs(600),
             xid: XidOptions { kernel_log: None, ..XidOptions::default() },
             proc_root: self.path("proc"),
@@ -74,7 +74,7 @@ impl Node {
         (start(options, Arc::clone(&sink) as _).unwrap(), sink)
     }
 
-    /// How often a function of the driver was called.
+    /// Number of calls of a driver function.
     pub fn calls(&self, function: &str) -> u64 {
         self.all_calls().into_iter().find(|(name, _)| name == function).map_or(0, |(_, calls)| calls)
     }
@@ -98,14 +98,14 @@ fn library() -> &'static Path {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/nvml/build.sh");
         let status = Command::new("bash").arg(script).arg(&built).status().unwrap();
         assert!(status.success(), "the stand-in driver does not build");
-        // Other test processes may use the one that is there.
+        // Other test processes may use the existing one.
         let place = folder.join("standin.so");
         std::fs::rename(built, &place).unwrap();
         place
     })
 }
 
-/// The number of a value that must be there.
+/// The number of a value, which must exist.
 #[track_caller]
 pub fn number(value: Value, metric: Metric) -> i64 {
     match value {

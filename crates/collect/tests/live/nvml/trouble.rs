@@ -1,4 +1,4 @@
-//! Devices and drivers that fail.
+//! Failing devices and drivers.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidegate_events::v1::NodeEventKind::*;
 
 use super::{INTERVAL_MS, LOST, Node, STALE, number};
 
-/// Whether a reading says of every value that it is missing, and why.
+/// Whether every value of a reading is missing for a reason.
 fn all_missing(reading: &Reading, why: Value) -> bool {
     GPU_METRICS.iter().all(|metric| reading.get(*metric) == why)
 }
@@ -18,7 +18,7 @@ fn uuid(index: u32) -> String {
 }
 
 #[test]
-fn a_wedged_device_is_stale_and_stops_no_other() {
+fn a_wedged_device_is_stale_and_blocks_no_other() {
     let node = Node::new("devices 4\nwedge 2 nvmlDeviceGetPowerUsage 4000 9000");
     let (source, sink) = node.start();
     sink.until("the stale device", |told| !told.of_kind(DeviceStale).is_empty());
@@ -30,19 +30,18 @@ fn a_wedged_device_is_stale_and_stops_no_other() {
     drop(source);
     told.each_tick_once(4, INTERVAL_MS);
     let (wedged, freed) = (node.start_ms + 4_000, node.start_ms + 9_000);
-    // Ticks within the time, with room at both ends: the call in progress then was made a little
-    // later than its tick.
+    // Ticks within the time, with margins: the call in progress was made slightly after its tick.
     let within = |r: &Reading| r.tick_ms > wedged + INTERVAL_MS && r.tick_ms < freed - INTERVAL_MS;
     let stuck: Vec<_> = told.of(2).into_iter().filter(|(r, _)| within(r)).collect();
     assert!(stuck.len() as i64 >= 4_000 / INTERVAL_MS, "{}", stuck.len());
     for (reading, arrived) in stuck {
         assert!(all_missing(reading, STALE), "{reading:?}");
-        // Those of the last second the thread itself tells when it is back.
+        // The thread itself emits those of the last second once it is back.
         let waited = *arrived >= reading.tick_ms + 900 || reading.tick_ms > freed - 1_500;
         assert!(waited, "it is waited for before it is called stale");
     }
-    // The others go on at their pace: told soon after their tick, while device 2 was stuck for five
-    // seconds.
+    // The other devices keep their pace, emitted soon after their ticks, while device 2 was stuck
+    // for five seconds.
     for index in [0, 1, 3] {
         let read: Vec<_> = told.of(index).into_iter().filter(|(r, _)| within(r)).collect();
         let in_time =
@@ -61,14 +60,14 @@ fn a_wedged_device_is_stale_and_stops_no_other() {
 }
 
 #[test]
-fn what_gpm_averages_goes_over_the_time_in_which_it_was_stale() {
+fn gpm_averages_include_the_stale_time() {
     let node = Node::new("devices 1\nwedge 0 nvmlDeviceGetUtilizationRates 3000 6000");
     let (_source, sink) = node.start();
     let told = sink.until("values after it", |told| {
         let after = told.of_kind(DeviceAnswers).len() == 1;
         after && told.last_is(0, Metric::SmActive, Value::Is(800_000))
     });
-    // The reading that hung came too late to be told. Its time is in the next one's average.
+    // The hanging reading came too late. Its time is part of the next average.
     let told_of = told.of(0);
     let averaged = |r: &&&(Reading, i64)| r.0.get(Metric::SmActive) == Value::Is(800_000);
     let intervals: Vec<_> = told_of
@@ -78,7 +77,7 @@ fn what_gpm_averages_goes_over_the_time_in_which_it_was_stale() {
         .collect();
     let (longest, _) = *intervals.iter().max().unwrap();
     assert!(longest > 2_500_000, "{intervals:?}");
-    // All intervals together reach from the first reading to the last.
+    // All intervals together span the first to the last reading.
     let (first, last) = (told_of[0].0.tick_ms, intervals.last().unwrap().1);
     let sum_ms = intervals.iter().map(|(us, _)| us).sum::<i64>() / 1_000;
     let late = told_of
@@ -120,11 +119,11 @@ fn a_device_falls_off_the_bus_and_comes_back() {
 }
 
 #[test]
-fn a_device_is_unplugged_and_found_by_starting_the_library_anew() {
+fn an_unplugged_device_is_noticed_by_restarting_the_library() {
     let node = Node::new("devices 3\nunplug 1 4000 9000");
     let options = NvmlOptions { reopen_after: Duration::from_millis(1_500), ..node.options() };
     let (source, sink) = node.start_with(options);
-    // The driver lists two now: the node is told anew.
+    // The driver lists two now, so the node is registered again.
     let told = sink.until("the smaller node", |told| told.of_kind(NodeRegistered).len() == 2);
     assert_eq!(told.of_kind(NodeRegistered)[1].gpus_milli, Some(2_000));
     assert_eq!(told.of_kind(DeviceLost).len(), 1);
@@ -135,8 +134,7 @@ fn a_device_is_unplugged_and_found_by_starting_the_library_anew() {
     assert_eq!(told.of_kind(DeviceFound)[0].gpu_uuid, Some(uuid(1)));
     assert_eq!(told.of_kind(NodeRegistered)[2].gpus_milli, Some(3_000));
     assert_eq!(told.of_kind(DeviceLost).len(), 1, "told once: {:#?}", told.events);
-    // While the driver did not list it, it had no readings; numbers of devices are the driver's at
-    // the time.
+    // While unlisted, it had no readings. Device numbers are the driver's at the time.
     let uuids = |told: &crate::sink::Told, uuid: &str| {
         told.readings.iter().filter(|(r, _)| r.device.uuid == uuid).count()
     };
@@ -185,7 +183,7 @@ fn a_driver_that_is_upgraded_under_us() {
             assert!(all_missing(reading, STALE), "at {at}: {reading:?}");
         }
     }
-    // The devices are the same: nothing was lost or found.
+    // The devices are unchanged: none was lost or found.
     let kinds: Vec<_> = told.events.iter().map(tidegate_events::v1::NodeEvent::kind).collect();
     assert_eq!(kinds, [NodeRegistered, DriverChanged, DriverChanged]);
 }

@@ -1,4 +1,4 @@
-//! Values are what the driver says, in our units, at common ticks.
+//! Values are the driver's, in our units, at common ticks.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::sink::Recorded;
 
 const UNKNOWN: Value = Value::Missing(MissingReason::Unspecified);
 
-/// What the scenario of `every_value` makes of device 3, where it is constant.
+/// Values of device 3 in the scenario of `every_value`, where constant.
 const EXPECTED: &[(Metric, i64)] = &[
     (Metric::GpuUtil, 930_000),
     (Metric::MemoryUtil, 430_000),
@@ -110,7 +110,7 @@ fn every_value() {
             for (metric, expected) in EXPECTED {
                 assert_eq!(reading.get(*metric), Value::Is(*expected), "{metric:?} with driver {driver}");
             }
-            // Eighteen links, of which the wrapper could name one.
+            // Eighteen links, of which the wrapper could read one.
             assert_eq!(reading.get(Metric::NvlinkTx), NOT_SUPPORTED);
             assert!(*arrived >= reading.tick_ms);
         }
@@ -145,14 +145,14 @@ fn every_value() {
 }
 
 #[test]
-fn averages_are_of_the_whole_time_between_two_readings() {
+fn averages_cover_the_whole_time_between_two_readings() {
     let node = Node::new("devices 1\nramp 0 gpm_sm 10 5");
     let (source, sink) = node.start();
     let readings = complete(&sink, 0, 12);
     drop(source);
     let (first, last) = (&readings[0], readings.last().unwrap());
-    // Value times interval, added up, is the integral of 10 % + 5 % a second from the first sample
-    // to the last.
+    // The sum of value × interval is the integral of 10 % + 5 % per second from the first sample to
+    // the last.
     let (mut sum, mut time) = (0.0, 0.0);
     for (reading, _) in &readings[1..] {
         let interval = number(reading.get(Metric::Interval), Metric::Interval) as f64 / 1e6;
@@ -169,7 +169,7 @@ fn averages_are_of_the_whole_time_between_two_readings() {
 }
 
 #[test]
-fn the_unit_of_a_rate_is_what_the_driver_says() {
+fn the_unit_of_a_rate_is_the_drivers() {
     for (unit, expected) in [
         ("gpm_unit MiB/s 1", Value::Is(2_000 << 20)),
         ("gpm_unit bytes/s 1048576", Value::Is(2_000 << 20)),
@@ -198,7 +198,7 @@ fn before_hopper_there_is_no_gpm() {
 }
 
 #[test]
-fn a_refusal_is_told_with_its_reason_and_not_asked_for_again() {
+fn a_refusal_is_reported_with_its_reason_and_cached() {
     let node = Node::new(
         "devices 1\nfail * nvmlDeviceGetPowerUsage 3 0 1e12\nfail * nvmlDeviceGetComputeRunningProcesses_v3 4 0 1e12
 fail * field_83 3 0 1e12\nfail * nvmlDeviceGetTemperature 999 0 1e12\npcie_bits 32",
@@ -210,7 +210,7 @@ fail * field_83 3 0 1e12\nfail * nvmlDeviceGetTemperature 999 0 1e12\npcie_bits 
         assert_eq!(reading.get(Metric::Processes), Value::Missing(MissingReason::NoPermission));
         assert_eq!(reading.get(Metric::ProcessMemory), Value::Missing(MissingReason::NoPermission));
         assert_eq!(reading.get(Metric::GpuTemp), UNKNOWN);
-        // A counter of 32 bits wraps between two readings.
+        // A 32-bit counter wraps between two readings.
         assert_eq!(reading.get(Metric::PcieTx), NOT_SUPPORTED);
         assert_eq!(reading.get(Metric::GpuUtil), Value::Is(900_000));
     }

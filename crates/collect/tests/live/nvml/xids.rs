@@ -1,4 +1,4 @@
-//! XIDs from NVML and from the kernel's log.
+//! XIDs from NVML and the kernel log.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,11 +13,11 @@ use tidegate_events::v1::NodeEventKind::*;
 use super::Node;
 use crate::sink::Told;
 
-/// The kernel's log is a pipe here, and both sources are waited for long enough on a slow machine.
+/// The kernel log is a pipe here, with a window long enough for a slow machine.
 fn with_log(node: &Node) -> (NvmlOptions, File) {
     let path = node.path("kmsg");
     nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
-    // Opened for both, so that the open waits for no reader.
+    // Opened for reading and writing, so that opening does not wait for a reader.
     let writer = File::options().read(true).write(true).open(&path).unwrap();
     let xid = XidOptions { kernel_log: Some(path), position: None, window: Duration::from_secs(4) };
     (NvmlOptions { xid, ..node.options() }, writer)
@@ -27,7 +27,7 @@ fn line(bus: u8, code: u32, pid: u32) -> String {
     format!("NVRM: Xid (PCI:0000:{bus:02x}:00): {code}, pid={pid}, name=python3, something happened\n")
 }
 
-/// Code, bus and evidence of each, in order of codes.
+/// Code, bus and evidence of each event, in order of codes.
 fn xids(told: &Told) -> Vec<(u32, String, String)> {
     let one = |e: &&NodeEvent| {
         (e.xid.unwrap(), e.pci_bus_id.clone().unwrap_or_default(), e.evidence.clone().unwrap())
@@ -42,7 +42,7 @@ fn expected(of: &[(u32, &str, &str)]) -> Vec<(u32, String, String)> {
 }
 
 #[test]
-fn nvml_alone_tells_one_event_an_occurrence() {
+fn nvml_alone_gives_one_event_per_occurrence() {
     let node = Node::new("devices 3\nxid 1 31 3000\nxid 1 31 3010\nxid 2 9999 3500\nevent 0 2 0 3600");
     let (source, sink) = node.start();
     let told =
@@ -69,15 +69,14 @@ fn nvml_alone_tells_one_event_an_occurrence() {
 }
 
 #[test]
-fn both_sources_tell_of_one_occurrence_once() {
+fn both_sources_give_one_event_per_occurrence() {
     let node =
         Node::new("devices 3\nxid 0 13 4000\nxid 0 13 4001\nxid 2 79 4100\nxid 1 48 4200\nlost 2 4050 1e12");
     let (options, mut log) = with_log(&node);
     let (source, sink) = node.start_with(options);
     assert!(source.status().kernel_log_read);
     sink.until("time 4000", |told| told.readings.iter().any(|(r, _)| r.tick_ms >= node.start_ms + 4_000));
-    // Three lines where NVML has two events; one of a device that tells no UUID any more; one
-    // without an event.
+    // Three lines where NVML has two events; one of a device without a UUID; one without an event.
     let lines =
         [line(0x17, 13, 100), line(0x17, 13, 100), line(0x17, 13, 101), line(0x37, 79, 7), line(0x27, 63, 8)];
     log.write_all(lines.concat().as_bytes()).unwrap();
@@ -85,8 +84,8 @@ fn both_sources_tell_of_one_occurrence_once() {
         .unwrap();
     let told = sink.until("six", |told| told.of_kind(Xid).len() == 5 && told.of_kind(DeviceEvent).len() == 1);
     let (zero, one, two) = ("0000:17:00.0", "0000:27:00.0", "0000:37:00.0");
-    // The event 48 of device 1 has no line of its own: it confirms the one there is, as NVML may
-    // name another code.
+    // Event 48 of device 1 has no line of its own and confirms the existing one, as NVML may report
+    // another code.
     assert_eq!(
         xids(&told),
         expected(&[
@@ -123,7 +122,7 @@ fn codes_that_nvml_mixes_up_do_not_count_twice() {
 }
 
 #[test]
-fn what_happened_while_nobody_watched_is_told_once() {
+fn xids_from_before_the_start_are_emitted_once() {
     let node = Node::new("devices 1");
     let log = node.path("kmsg");
     let record = |seq: u32, code| format!("6,{seq},5140900,-;{}", line(0x17, code, 1));
@@ -146,7 +145,7 @@ fn what_happened_while_nobody_watched_is_told_once() {
 }
 
 #[test]
-fn a_log_that_cannot_be_read_is_said_and_nvml_goes_on() {
+fn an_unreadable_kernel_log_is_reported_and_nvml_continues() {
     let node = Node::new("devices 1\nxid 0 119 3000");
     let xid = XidOptions { kernel_log: Some(node.path("no-kmsg")), ..XidOptions::default() };
     let (source, sink) = node.start_with(NvmlOptions { xid, ..node.options() });

@@ -1,4 +1,4 @@
-//! What is around the agent: exporter, socket, spool, schedulers, log.
+//! Checks around the agent: exporter, socket, spool, schedulers, log, clock.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -17,20 +17,20 @@ use super::{DoctorArgs, Finding, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Hears nothing.
-struct Deaf;
+/// Discards everything.
+struct DiscardSink;
 
-impl Sink for Deaf {
+impl Sink for DiscardSink {
     fn reading(&self, _reading: Reading) {}
 
     fn event(&self, _event: Event) {}
 }
 
-/// An exporter that runs already.
+/// Checks the dcgm-exporter.
 pub(super) fn dcgm(args: &DoctorArgs) -> Finding {
     let options =
         DcgmOptions { url: args.places.dcgm_url.clone(), patience: PATIENCE, ..DcgmOptions::default() };
-    let exporter = match Dcgm::start(options, Arc::new(Deaf)) {
+    let exporter = match Dcgm::start(options, Arc::new(DiscardSink)) {
         Ok(exporter) => exporter,
         Err(error) => return Finding::new("dcgm", Verdict::Failed, error.to_string()),
     };
@@ -44,13 +44,13 @@ pub(super) fn dcgm(args: &DoctorArgs) -> Finding {
         None => Finding::new(
             "dcgm",
             Verdict::Ok,
-            format!("{} tells of {} devices", args.places.dcgm_url, status.devices),
+            format!("{} reports {} devices", args.places.dcgm_url, status.devices),
         ),
         Some(what) => Finding::new("dcgm", Verdict::Absent, what),
     }
 }
 
-/// The way in for step reports and prologs.
+/// Checks the agent's socket.
 pub(super) fn socket(args: &DoctorArgs) -> Finding {
     let path = args.socket.display();
     match status_of(&args.socket) {
@@ -108,7 +108,7 @@ pub(super) fn spool(args: &DoctorArgs) -> Finding {
         }
         Err(error) => {
             return Finding::new("spool", Verdict::Failed, format!("{path}: {error}"))
-                .fix("run the doctor as the user that the agent runs as, or give that user the folder");
+                .fix("run the doctor as the agent's user, or give that user the folder");
         }
     };
     if rustix::fs::access(&args.spool, rustix::fs::Access::WRITE_OK).is_err() {
@@ -118,14 +118,14 @@ pub(super) fn spool(args: &DoctorArgs) -> Finding {
             Verdict::Failed,
             format!("{path} belongs to user {} and cannot be written", meta.uid()),
         )
-        .fix("run the doctor as the user that the agent runs as, or give that user the folder");
+        .fix("run the doctor as the agent's user, or give that user the folder");
     }
     let free = rustix::fs::statvfs(&args.spool).map(|fs| (fs.f_bavail * fs.f_frsize) >> 20);
     let free = free.map_or_else(|_| "an unknown amount".into(), |mib| format!("{mib} MiB"));
     Finding::new("spool", Verdict::Ok, format!("{path}, {free} free"))
 }
 
-/// Whether this is a node of Slurm, and whether its controller answers.
+/// Checks whether this is a Slurm node and its controller answers.
 pub(super) fn slurm() -> Finding {
     match Command::new("scontrol").arg("ping").output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -134,19 +134,19 @@ pub(super) fn slurm() -> Finding {
         Err(error) => Finding::new("slurm", Verdict::Failed, format!("scontrol: {error}"))
             .fix("let the user run scontrol"),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            if !output.status.success() || !said.contains("UP") {
+            let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            if !output.status.success() || !answer.contains("UP") {
                 let error = String::from_utf8_lossy(&output.stderr);
-                let said = format!("{said} {}", error.lines().next().unwrap_or_default());
-                return Finding::new("slurm", Verdict::Failed, said.trim())
+                let answer = format!("{answer} {}", error.lines().next().unwrap_or_default());
+                return Finding::new("slurm", Verdict::Failed, answer.trim())
                     .fix("slurm.conf, munge and slurmctld must be as on the other nodes: scontrol ping must say UP");
             }
-            prolog(said.lines().next().unwrap_or_default())
+            prolog(answer.lines().next().unwrap_or_default())
         }
     }
 }
 
-/// Whether prologs tell the agent of holds.
+/// Checks whether prolog and epilog report holds.
 fn prolog(ping: &str) -> Finding {
     let config = Command::new("scontrol")
         .args(["show", "config"])
@@ -159,14 +159,14 @@ fn prolog(ping: &str) -> Finding {
         matches!(key.trim(), "Prolog" | "Epilog")
             .then(|| value.trim().trim_end_matches('*').trim_end_matches('/'))
     });
-    let tells = |path: &str| {
+    let reports = |path: &str| {
         let files = fs::read_dir(path).map(|entries| entries.flatten().map(|entry| entry.path()).collect());
         let files: Vec<_> = files.unwrap_or_else(|_| vec![path.into()]);
         files.iter().any(|file| fs::read_to_string(file).is_ok_and(|text| text.contains("tidegate")))
     };
-    match paths.filter(|path| tells(path)).count() {
-        2.. => Finding::new("slurm", Verdict::Ok, format!("{ping}; prolog and epilog tell the agent")),
-        _ => Finding::new("slurm", Verdict::Partly, format!("{ping}; prolog and epilog do not tell the agent"))
+    match paths.filter(|path| reports(path)).count() {
+        2.. => Finding::new("slurm", Verdict::Ok, format!("{ping}; prolog and epilog report to the agent")),
+        _ => Finding::new("slurm", Verdict::Partly, format!("{ping}; prolog and epilog do not report to the agent"))
             .fix("put deploy/slurm's drop-ins where Prolog= and Epilog= of slurm.conf point; until then holds are found by cgroups"),
     }
 }
@@ -177,14 +177,14 @@ pub(super) fn kubelet(args: &DoctorArgs) -> Finding {
         Ok(_) => Finding::new("kubelet", Verdict::Ok, format!("{path} answers")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Finding::new("kubelet", Verdict::Absent, format!("there is no {path}"))
-                .fix("on a node of Kubernetes, mount the folder /var/lib/kubelet/pod-resources")
+                .fix("on a Kubernetes node, mount the folder /var/lib/kubelet/pod-resources")
         }
         Err(error) => Finding::new("kubelet", Verdict::Failed, format!("{path}: {error}"))
             .fix("it is root's: run the agent with CAP_DAC_OVERRIDE, or as root in its container"),
     }
 }
 
-/// Whether the log answers, and how far apart the clocks are.
+/// Checks whether the log answers, and how far apart the clocks are.
 pub(super) fn log(args: &DoctorArgs) -> Vec<Finding> {
     if !args.destination.is_named() {
         return vec![Finding::new("log", Verdict::Absent, "no --log was given")];
@@ -194,18 +194,18 @@ pub(super) fn log(args: &DoctorArgs) -> Vec<Finding> {
             what.split_once("; ").map_or((what.as_str(), None), |(found, fix)| (found, Some(fix.to_owned())));
         vec![Finding { fix, ..Finding::new("log", Verdict::Failed, found) }]
     };
-    let outlet = match args.destination.connect().and_then(|connect| Ok(connect()?)) {
-        Ok(outlet) => outlet,
+    let log_sink = match args.destination.connect().and_then(|connect| Ok(connect()?)) {
+        Ok(log_sink) => log_sink,
         Err(error) => return failed(error.to_string()),
     };
-    let reached = match outlet.partitions("gpu-samples") {
+    let reached = match log_sink.partitions("gpu-samples") {
         Ok(partitions) => {
             Finding::new("log", Verdict::Ok, format!("answers; gpu-samples has {partitions} partitions"))
         }
         Err(error) => return failed(error.to_string()),
     };
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
-    let clock = match outlet.clock() {
+    let clock = match log_sink.clock() {
         Ok(Some(clock)) => {
             let skew = now_ms - clock.at_ms;
             let found = format!("{skew} ms ahead of the log's, give or take {} ms", clock.uncertainty_ms);
@@ -216,7 +216,7 @@ pub(super) fn log(args: &DoctorArgs) -> Vec<Finding> {
                 false => Finding::new("clock", Verdict::Ok, found),
             }
         }
-        Ok(None) => Finding::new("clock", Verdict::Absent, "the log does not tell the time"),
+        Ok(None) => Finding::new("clock", Verdict::Absent, "the log has no clock"),
         Err(error) => Finding::new("clock", Verdict::Partly, error.to_string()),
     };
     vec![reached, clock]

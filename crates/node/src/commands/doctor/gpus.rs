@@ -1,4 +1,4 @@
-//! The GPUs, read as the agent reads them.
+//! Checks the GPUs by reading them as the agent does.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use tidegate_events::Event;
 use super::{DoctorArgs, Finding, Verdict};
 
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Ratios are there from the second reading on.
-const LOOK: Duration = Duration::from_millis(2_200);
+/// How long to read: ratios exist from the second reading on.
+const READ_FOR: Duration = Duration::from_millis(2_200);
 
 /// Keeps the last reading of each device.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Sink for Last {
     fn event(&self, _event: Event) {}
 }
 
-pub(super) fn look(args: &DoctorArgs) -> Vec<Finding> {
+pub(super) fn check(args: &DoctorArgs) -> Vec<Finding> {
     let mut options = NvmlOptions {
         lib_path: args.places.nvml_lib.clone(),
         interval: INTERVAL,
@@ -47,7 +47,7 @@ pub(super) fn look(args: &DoctorArgs) -> Vec<Finding> {
             return vec![Finding::new("driver", Verdict::Failed, found).fix(fix)];
         }
     };
-    thread::sleep(LOOK);
+    thread::sleep(READ_FOR);
     let status = source.status();
     drop(source);
     let mut findings = vec![driver(&status)];

@@ -1,4 +1,4 @@
-//! `tidegate doctor`: what works on this node, what does not, and how to mend it.
+//! `tidegate doctor`: checks what works on this node, and how to fix what does not.
 
 mod around;
 mod gpus;
@@ -9,30 +9,30 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_collect::{inlet, kube};
+use tidegate_collect::{kube, receiver};
 
 use super::agent::SourcePlaces;
-use crate::CommandResult;
 use crate::destination::DestinationArgs;
+use crate::error::CommandResult;
 
-/// Say what works on this node and what does not
+/// Check what works on this node and what does not
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate doctor
   tidegate doctor --log kafka://kafka-0:9092 --json
 
-Reads the GPUs as the agent would, for two seconds. Status 0: nothing failed; 1: something did. What is not there and need
-not be, such as Slurm on a node of Kubernetes, is no failure. Run it as the user that the agent runs as.")]
+Reads the GPUs as the agent would, for two seconds. Status 0: nothing failed; 1: a check failed. Optional parts that are
+absent, such as Slurm on a Kubernetes node, are no failure. Run it as the agent's user.")]
 pub struct DoctorArgs {
     #[command(flatten)]
     places: SourcePlaces,
     #[command(flatten)]
     destination: DestinationArgs,
-    /// Folder where the agent's records wait
+    /// Folder of the agent's spool
     #[arg(long, value_name = "DIR", env = "TIDEGATE_SPOOL", default_value = "/var/lib/tidegate-agent")]
     spool: PathBuf,
     /// The agent's socket
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = inlet::DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET", default_value = receiver::DEFAULT_SOCKET)]
     socket: PathBuf,
     /// The agent's loopback address, if it has one
     #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_LISTEN")]
@@ -45,25 +45,25 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
-    /// It works, and something of it does not.
+    /// It works in part.
     Partly,
     Failed,
-    /// It is not there, and need not be.
+    /// It is absent and optional.
     Absent,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: String,
     verdict: Verdict,
     found: String,
-    /// What to do about it.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
@@ -78,8 +78,9 @@ impl Finding {
     }
 }
 
+/// Runs all checks and prints their results.
 pub fn run(args: DoctorArgs) -> CommandResult {
-    let mut findings = gpus::look(&args);
+    let mut findings = gpus::check(&args);
     findings.push(around::dcgm(&args));
     findings.push(around::socket(&args));
     findings.push(around::spool(&args));

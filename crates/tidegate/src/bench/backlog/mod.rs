@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{CatalogSource, committed_catalog};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
+use tidegate_lake::engine::Limits;
+use tidegate_lake::pipeline::Plan;
 use tidegate_log::{EventLog, TopicPartition};
 
 use super::fleet::{Fleet, SAMPLES_PER_MESSAGE};
@@ -158,7 +158,7 @@ fn measure(args: &BacklogArgs, log: &LogArgs, processes: u32) -> Result<Measurem
 /// Rows of the table, and the sum of their power.
 fn in_table(lake: &Path) -> Result<(i64, i64), CommandError> {
     block_on(async {
-        let plan = Plan::compile(tidegate_lake::shipped::shipped()).await?;
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
         let catalog = committed_catalog(&folder_url(lake)?, &plan, Limits::default()).await?;
         let catalog = CatalogSource::fixed(catalog);
         let (_, _, rows) = query(&catalog, "SELECT count(*) FROM gpu_samples").await?;

@@ -51,13 +51,13 @@ pub struct LedgerArgs {
     /// Nodes of 8 GPUs, two thirds of them for training; one more is reserved and comes late
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..=64))]
     nodes: u32,
-    /// Batches of samples that come up to an hour late, in a million
+    /// SampleBatcher of samples that come up to an hour late, in a million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     late: u32,
-    /// Batches of samples that come twice, in a million
+    /// SampleBatcher of samples that come twice, in a million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     duplicate: u32,
-    /// Batches of samples that never come, in a million
+    /// SampleBatcher of samples that never come, in a million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     missing: u32,
     /// Write what is true of the day here, as JSON: time by class and job, waits, tokens,
@@ -128,7 +128,7 @@ pub fn run(args: &LedgerArgs) -> Result<Report, CommandError> {
     let (produce_cpu_s, produce_s) = watch.read()?;
     let watch = Stopwatch::start()?;
     let (report, facts) = block_on_one_thread(async {
-        let mut runner = opened.runner(tidegate_lake::shipped::shipped(), Pace::default()).await?;
+        let mut runner = opened.runner(tidegate_lake::pipeline::shipped(), Pace::default()).await?;
         runner.catch_up(&mut |_| {}).await?;
         let (pipelines_cpu_s, pipelines_s) = watch.read()?;
         let service = QueryService::new(runner.catalog(), QueryLimits::default())?;

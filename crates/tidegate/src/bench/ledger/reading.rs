@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_collect::reading::{MissingReason, ProcessSeen};
+use tidegate_collect::reading::{MissingReason, RunningProcess};
 use tidegate_collect::{Device, Metric, Reading, Value};
 use tidegate_events::v1::gpu_sample_batch::process::Kind;
 
@@ -199,7 +199,7 @@ impl<'a> Watched<'a> {
     }
 
     fn set_processes(&self, reading: &mut Reading, tick_ms: i64) {
-        let seen: Vec<(ProcessSeen, i64)> =
+        let seen: Vec<(RunningProcess, i64)> =
             self.parts.iter().filter_map(|part| part.process(self.day, tick_ms)).collect();
         let bytes: i64 = seen.iter().map(|(_, bytes)| bytes).sum();
         let total = MEMORY_BYTES * self.slices.map_or(7, i64::from) / 7;
@@ -255,7 +255,7 @@ impl<'a> Following<'a> {
     }
 
     /// The process on it now and the memory it has, if there is one.
-    fn process(&self, day: &Day, tick_ms: i64) -> Option<(ProcessSeen, i64)> {
+    fn process(&self, day: &Day, tick_ms: i64) -> Option<(RunningProcess, i64)> {
         let now = self.now.filter(|now| now.doing.has_process())?;
         let job = now.by.map(|by| day.jobs[by.job].id.clone());
         let pid = match now.by {
@@ -265,7 +265,7 @@ impl<'a> Following<'a> {
         let loaded = if now.doing == Doing::Load { 0.4 } else { 1.0 };
         let grown = self.load.growth * (tick_ms - self.since_ms) / 3_600_000;
         let bytes = (self.load.memory_bytes as f64 * self.memory_share * loaded) as i64 + grown;
-        let process = ProcessSeen {
+        let process = RunningProcess {
             pid,
             kind: Kind::Compute,
             memory_bytes: Some(bytes.unsigned_abs()),

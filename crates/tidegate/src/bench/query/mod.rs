@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate_lake::exec::Limits;
-use tidegate_lake::lake::{CatalogSource, committed_catalog};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
+use tidegate_lake::engine::Limits;
+use tidegate_lake::pipeline::Plan;
 use tidegate_server::{QueryLimits, QueryService};
 
 use super::backlog::children;
@@ -172,7 +172,7 @@ pub fn run(args: &QueryArgs) -> Result<Report, CommandError> {
 
 fn catalog(lake: &Path) -> Result<CatalogSource, CommandError> {
     block_on(async {
-        let plan = Plan::compile(tidegate_lake::shipped::shipped()).await?;
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
         let catalog = committed_catalog(&folder_url(lake)?, &plan, Limits::default()).await?;
         Ok::<_, CommandError>(CatalogSource::fixed(catalog))
     })?

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use tidegate_lake::exec::Limits;
+use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
-use tidegate_lake::plan::Plan;
+use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{Pace, Progress, Runner};
 use tidegate_server::{QueryLimits, QueryService};
 
@@ -48,7 +48,7 @@ async fn rebuild(
 ) -> Result<(Progress, Vec<TableCount>), CommandError> {
     let folder = opened.rebuilt_lake();
     std::fs::create_dir(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
-    let lake = Lake::open(&folder_url(&folder)?, plan, Limits::default(), Sharing::Alone).await?;
+    let lake = Lake::open(&folder_url(&folder)?, plan, Limits::default(), Sharing::Exclusive).await?;
     let mut runner = Runner::start_alone(opened.log.clone(), lake, Pace::default()).await?;
     let progress = runner.catch_up(seen).await?;
     runner.maintain().await?;

@@ -16,8 +16,8 @@ use serde::Deserialize;
 use tidegate_events::Event;
 use tidegate_import::{ImportOptions, Mapping, Source};
 use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::plan::Plan;
-use tidegate_lake::ways::{Views, Way, contents};
+use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
 use tokio::sync::Semaphore;
 
 use super::json_events;
@@ -97,7 +97,7 @@ pub fn run(args: &TestArgs) -> CommandResult {
 }
 
 /// The pipeline's table as CSV, once for each way.
-type Results = Vec<(Way, String)>;
+type Results = Vec<(Delivery, String)>;
 
 /// So many cases run beside each other: most of the time they wait for a disk, and each has a lake
 /// of its own in memory.
@@ -112,7 +112,7 @@ async fn run_all(
     // One plan for all cases: to plan a pipeline's SQL takes longer than to run it on a few rows.
     let plan = Arc::new(Plan::compile(pipelines).await?);
     let running = cases.into_iter().enumerate().map(|(number, case)| {
-        let ways = if is_quick { two_ways(number) } else { Way::ALL.to_vec() };
+        let ways = if is_quick { two_ways(number) } else { Delivery::ALL.to_vec() };
         let (plan, places) = (Arc::clone(&plan), Arc::clone(&places));
         tokio::spawn(async move {
             let _place = places.acquire_owned().await?;
@@ -132,18 +132,18 @@ async fn run_all(
 
 /// The ways in which a quick run tests the case with this number: all at once, and one of the other
 /// four in turn. Cases are sorted by name, so neighbours on the same subject get different ones.
-fn two_ways(number: usize) -> Vec<Way> {
-    let [all_at_once, others @ ..] = Way::ALL;
+fn two_ways(number: usize) -> Vec<Delivery> {
+    let [all_at_once, others @ ..] = Delivery::ALL;
     vec![all_at_once, others[number % others.len()]]
 }
 
-fn described(way: Way) -> &'static str {
+fn described(way: Delivery) -> &'static str {
     match way {
-        Way::OneShot => "all at once",
-        Way::WindowByWindow => "window by window",
-        Way::RandomCuts => "in random pieces",
-        Way::KilledAndResumed => "killed and resumed",
-        Way::ShuffledWithDuplicates => "shuffled, with duplicates",
+        Delivery::OneShot => "all at once",
+        Delivery::WindowByWindow => "window by window",
+        Delivery::RandomCuts => "in random pieces",
+        Delivery::KilledAndResumed => "killed and resumed",
+        Delivery::ShuffledWithDuplicates => "shuffled, with duplicates",
     }
 }
 
@@ -211,7 +211,7 @@ impl Case {
         Ok(events)
     }
 
-    async fn results(&self, plan: &Plan, ways: &[Way]) -> Result<Results, CommandError> {
+    async fn results(&self, plan: &Plan, ways: &[Delivery]) -> Result<Results, CommandError> {
         let table = &self.file.pipeline;
         let Some(planned) = plan.pipelines().find(|planned| planned.pipeline.name == *table) else {
             return Err(format!("there is no pipeline {table:?}; tidegate pipeline list shows them").into());
@@ -222,7 +222,7 @@ impl Case {
         for &way in ways {
             let folder = tempfile::tempdir()?;
             let root = folder_url(folder.path())?;
-            let tables = contents(&plan, &root, &events, way, SEED, Views::Only(table)).await?;
+            let tables = tables_after(&plan, &root, &events, way, SEED, ViewSelection::Only(table)).await?;
             let rows = tables.get(table).ok_or_else(|| format!("the lake has no table {table}"))?;
             results.push((way, to_csv(rows, &planned.spec.key)?));
         }
@@ -301,7 +301,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pipeline_needs_what_it_reads_and_nothing_else() {
-        let plan = Plan::compile(tidegate_lake::shipped::shipped()).await.unwrap();
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
         let left = |name| {
             let only = plan.only(&needed(name, &plan));
             let raw = only.groups.iter().map(|group| group.raw.spec.name.clone()).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use arrow::array::{Int64Array, RecordBatch, StringViewArray, TimestampMicrosecon
 use arrow::datatypes::DataType;
 use datafusion::datasource::MemTable;
 use tidegate_lake::catalog::Catalog;
-use tidegate_lake::lake::CatalogSource;
+use tidegate_lake::catalog::CatalogSource;
 use tidegate_lake::table::{Column, Layout, TableSpec, timestamp_type};
 use tidegate_server::QueryLimits;
 
@@ -70,7 +70,7 @@ async fn compared(day: &Day, rows: Vec<(Key, i64)>) -> Compared {
             column("gpu_ms", DataType::Int64),
         ],
         key: vec!["window_start".into()],
-        parts: Vec::new(),
+        partials: Vec::new(),
     });
     let texts = |of: fn(&Key) -> Option<&str>| {
         Arc::new(rows.iter().map(|(key, _)| of(key)).collect::<StringViewArray>())

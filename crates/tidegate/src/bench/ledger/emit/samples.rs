@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_collect::agent::Batches;
+use tidegate_collect::agent::SampleBatcher;
 use tidegate_events::Event;
 use tidegate_events::v1::GpuSampleBatch;
 
@@ -24,8 +24,8 @@ struct Feed<'a> {
     node: usize,
     next_ms: i64,
     devices: Vec<Watched<'a>>,
-    batches: Batches,
-    /// Batches that were completed, of all its lives.
+    batches: SampleBatcher,
+    /// SampleBatcher that were completed, of all its lives.
     completed: u64,
     /// When it neither reads nor tells.
     away: Vec<Span>,
@@ -120,13 +120,13 @@ impl<'a> Feed<'a> {
             node,
             next_ms: it.registered.from_ms + it.phase_ms,
             devices,
-            batches: Batches::new(BATCH_MS),
+            batches: SampleBatcher::new(BATCH_MS),
             completed: 0,
             away: day.conditions.iter().filter(|c| away(c.what)).map(|c| c.span).collect(),
         }
     }
 
-    /// Batches that are completed by the readings before a time.
+    /// SampleBatcher that are completed by the readings before a time.
     fn read_until(&mut self, day: &Day, until_ms: i64) -> Vec<GpuSampleBatch> {
         let mut completed = Vec::new();
         let there = day.fleet.nodes[self.node].registered;
@@ -140,7 +140,7 @@ impl<'a> Feed<'a> {
             }
             let noise = Draw::new(tick_ms.unsigned_abs());
             for device in &mut self.devices {
-                completed.extend(self.batches.take(device.read(tick_ms, TICK_MS, noise)));
+                completed.extend(self.batches.add(device.read(tick_ms, TICK_MS, noise)));
             }
         }
         if until_ms >= there.to_ms.min(day.span.to_ms) {
@@ -153,7 +153,7 @@ impl<'a> Feed<'a> {
     fn begin_anew(&mut self) -> Vec<GpuSampleBatch> {
         let completed = self.batches.close();
         if !completed.is_empty() {
-            self.batches = Batches::new(BATCH_MS);
+            self.batches = SampleBatcher::new(BATCH_MS);
         }
         completed
     }

@@ -1,0 +1,152 @@
+//! HTTP/1.1 on either socket.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
+use hyper::service::service_fn;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use super::answers::{Answer, answer, deliver, refuse};
+use super::batch::{Batch, LISTED_REFUSALS, Outcome};
+use super::connection::READ_BYTES;
+use super::limits::Peer;
+use super::{Counts, Shared};
+
+/// A body over the limit is read and discarded up to this many times the limit.
+const DRAINED: usize = 8;
+
+/// Serves one connection.
+pub(super) async fn serve<S>(shared: Arc<Shared>, peer: Peer, stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = shared.peers.limits;
+    let peer = &peer;
+    let service = service_fn(|request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(respond(&shared, peer, request).await) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.patience)
+        .max_buf_size(READ_BYTES.max(8 << 10))
+        .serve_connection(TokioIo::new(stream), service);
+    // The client left, was too slow, or did not speak HTTP; hyper has answered where possible.
+    if let Err(error) = timeout(limits.idle, connection).await.unwrap_or(Ok(())) {
+        if error.is_timeout() {
+            Counts::add(&shared.counts.timed_out, 1);
+        }
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+async fn respond(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) -> Answer {
+    // Browsers always send it and local programs never do: web pages must not reach the agent.
+    if request.headers().contains_key(ORIGIN) {
+        return refuse(StatusCode::FORBIDDEN, "requests of web pages are not taken");
+    }
+    let path = request.uri().path().to_owned();
+    let known = matches!(path.as_str(), "/v1/steps" | "/v1/events" | "/v1/metrics" | "/v1/status");
+    match (request.method(), path.as_str()) {
+        (&Method::GET, "/v1/status") => answer(StatusCode::OK, &shared.status()),
+        (&Method::POST, "/v1/steps" | "/v1/events") => match body(shared, request).await {
+            Ok((_, body)) => take(shared, peer, lines(shared, peer, &body)).await,
+            Err(refused) => refused,
+        },
+        #[cfg(feature = "otlp")]
+        (&Method::POST, "/v1/metrics") => match body(shared, request).await {
+            Ok((content_type, body)) => super::otlp::respond(shared, peer, &content_type, &body).await,
+            Err(refused) => refused,
+        },
+        #[cfg(not(feature = "otlp"))]
+        (&Method::POST, "/v1/metrics") => refuse(
+            StatusCode::NOT_IMPLEMENTED,
+            "this agent was built without OTLP; send step reports to /v1/steps",
+        ),
+        _ if known => {
+            let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "GET /v1/status; POST the others");
+            let allowed = if path == "/v1/status" { "GET" } else { "POST" };
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+            answer
+        }
+        _ => refuse(
+            StatusCode::NOT_FOUND,
+            "there is POST /v1/steps, POST /v1/events, POST /v1/metrics and GET /v1/status",
+        ),
+    }
+}
+
+fn lines(shared: &Shared, peer: &Peer, body: &[u8]) -> Batch {
+    match body.trim_ascii_end() {
+        [] => Batch::default(),
+        text => Batch::of_lines(shared, peer.id, text, 0),
+    }
+}
+
+/// Reads the body, within the limits of size and time. Also returns its content type.
+async fn body(shared: &Shared, request: Request<Incoming>) -> Result<(String, Bytes), Answer> {
+    let limits = shared.peers.limits;
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or_default().to_owned();
+    match timeout(limits.patience, collect(request.into_body(), limits.body_bytes)).await {
+        Ok(Ok(Some(body))) => Ok((content_type, body)),
+        Ok(Ok(None)) => Err(refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &format!("the body is longer than {} bytes; send it in parts", limits.body_bytes),
+        )),
+        Ok(Err(error)) => Err(refuse(StatusCode::BAD_REQUEST, &format!("the body cannot be read: {error}"))),
+        Err(_) => {
+            Counts::add(&shared.counts.timed_out, 1);
+            Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))
+        }
+    }
+}
+
+/// Reads a body, or `None` if it exceeds `limit`. Some of the excess is read and discarded, because
+/// a client that is still sending would miss the answer.
+async fn collect(mut body: Incoming, limit: usize) -> hyper::Result<Option<Bytes>> {
+    let (mut collected, mut length) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        length += data.len();
+        match length {
+            _ if length <= limit => collected.extend_from_slice(&data),
+            _ if length <= DRAINED * limit => collected = Vec::new(),
+            _ => return Ok(None),
+        }
+    }
+    Ok((length <= limit).then(|| collected.into()))
+}
+
+/// Delivers a batch and reports the outcome: 200 if any line was accepted or none was sent, else
+/// 400.
+async fn take(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Answer {
+    let outcomes = match deliver(shared, peer, batch).await {
+        Ok(outcomes) => outcomes,
+        Err(refused) => return refused,
+    };
+    let (mut accepted, mut errors, mut ignored) = (0, Vec::new(), Vec::new());
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Taken { ignored: names } => {
+                accepted += 1;
+                ignored.extend(names);
+            }
+            Outcome::Refused(what) => errors.push(what),
+        }
+    }
+    ignored.sort_unstable();
+    ignored.dedup();
+    let rejected = errors.len();
+    errors.truncate(LISTED_REFUSALS);
+    let status = if accepted == 0 && rejected > 0 { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    answer(status, &json!({"accepted": accepted, "rejected": rejected, "errors": errors, "ignored": ignored}))
+}

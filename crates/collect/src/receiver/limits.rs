@@ -1,0 +1,137 @@
+//! Rate and connection limits per client, so that none slows the others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Limits of the receiver. A peer is a user of the node on the Unix socket, or all of TCP together.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest line, bytes.
+    pub line_bytes: usize,
+    /// Longest body of a request, bytes.
+    pub body_bytes: usize,
+    /// Open connections, in total and per peer.
+    pub connections: usize,
+    /// See `connections`.
+    pub connections_per_peer: usize,
+    /// Sustained lines per second of a peer, and the burst it may send at once.
+    pub lines_per_second: u32,
+    /// See `lines_per_second`.
+    pub lines_at_once: u32,
+    /// Timeout for a request or line to arrive completely, for an answer to be read, and for the
+    /// first byte of a connection.
+    pub patience: Duration,
+    /// How long a connection may be silent between two lines.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            line_bytes: 16 << 10,
+            body_bytes: 1 << 20,
+            connections: 256,
+            connections_per_peer: 96,
+            lines_per_second: 1_000,
+            lines_at_once: 10_000,
+            patience: Duration::from_secs(10),
+            idle: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// User id on the Unix socket; `None` for TCP.
+pub(super) type PeerId = Option<u32>;
+
+/// All known peers.
+pub(super) struct Peers {
+    pub limits: Limits,
+    known: Mutex<HashMap<PeerId, PeerState>>,
+}
+
+struct PeerState {
+    connections: usize,
+    /// Lines it may send now. Below zero it must wait.
+    allowance: f64,
+    counted_at: Instant,
+}
+
+/// A connection of a peer. Dropping it frees its place.
+pub(super) struct Peer {
+    shared: Arc<super::Shared>,
+    pub id: PeerId,
+}
+
+impl Peers {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, known: Mutex::new(HashMap::new()) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<PeerId, PeerState>> {
+        // State stays valid across a panic, so poisoning is ignored.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Peer {
+    /// Admits a connection, unless there are too many.
+    pub fn enter(shared: &Arc<super::Shared>, id: PeerId) -> Option<Self> {
+        let limits = shared.peers.limits;
+        let mut known = shared.peers.known();
+        let open: usize = known.values().map(|peer| peer.connections).sum();
+        let now = Instant::now();
+        if open >= limits.connections {
+            return None;
+        }
+        // Disconnected peers with their whole allowance are as good as new ones.
+        known.retain(|_, peer| {
+            peer.connections > 0 || refilled(peer, now, limits) < f64::from(limits.lines_at_once)
+        });
+        let peer = known.entry(id).or_insert_with(|| PeerState {
+            connections: 0,
+            allowance: f64::from(limits.lines_at_once),
+            counted_at: now,
+        });
+        if peer.connections >= limits.connections_per_peer {
+            return None;
+        }
+        peer.connections += 1;
+        Some(Self { shared: Arc::clone(shared), id })
+    }
+
+    /// Spends allowance for some lines and returns how long to wait before handling them.
+    pub fn spend(&self, lines: usize) -> Duration {
+        let limits = self.shared.peers.limits;
+        let mut known = self.shared.peers.known();
+        let Some(peer) = known.get_mut(&self.id) else { return Duration::ZERO };
+        let now = Instant::now();
+        peer.allowance = refilled(peer, now, limits) - lines as f64;
+        peer.counted_at = now;
+        Duration::from_secs_f64((-peer.allowance).max(0.0) / f64::from(limits.lines_per_second.max(1)))
+    }
+
+    /// Spends allowance for some lines, unless the peer must still wait for earlier ones. Then
+    /// returns how long.
+    pub fn try_spend(&self, lines: usize) -> Result<(), Duration> {
+        let before = self.spend(0);
+        if before.is_zero() {
+            self.spend(lines);
+            return Ok(());
+        }
+        Err(before)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if let Some(peer) = self.shared.peers.known().get_mut(&self.id) {
+            peer.connections = peer.connections.saturating_sub(1);
+        }
+    }
+}
+
+fn refilled(peer: &PeerState, now: Instant, limits: Limits) -> f64 {
+    let since = now.saturating_duration_since(peer.counted_at).as_secs_f64();
+    (peer.allowance + since * f64::from(limits.lines_per_second)).min(f64::from(limits.lines_at_once))
+}

@@ -1,0 +1,312 @@
+//! Maps rows to events: the choice between kinds, and all kinds except jobs.
+
+use std::borrow::Cow;
+
+use tidegate_events::{Event, SchemaId, v1};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::accepted_row::AcceptedRow;
+use crate::error::{ImportError, Reject, RejectCode};
+use crate::fields::{Number, Resolver, Row, Text, Time, missing};
+use crate::jobs::{JobMapper, JobScratch};
+use crate::mapping::{Kind, Unit};
+use crate::outbox::Outbox;
+use crate::time::TimeReader;
+
+/// A mapping bound to the columns of one file.
+pub(crate) enum RowMapper {
+    Jobs(Box<JobMapper>),
+    Quotas(QuotaMapper),
+    PoolSamples(Box<SampleMapper>),
+    Nodes(Box<NodeMapper>),
+    Faults(FaultMapper),
+}
+
+impl RowMapper {
+    pub(crate) fn new(resolver: &Resolver<'_>, cluster: Option<&str>) -> Result<Self, ImportError> {
+        let cluster = match cluster {
+            Some(name) => Text::constant(name),
+            None => resolver.text("cluster")?,
+        };
+        if !cluster.is_given() {
+            let (file, mapping) = (resolver.file.into(), resolver.mapping.name.clone());
+            return Err(ImportError::NoCluster { file, mapping });
+        }
+        Ok(match resolver.mapping.kind {
+            Kind::Jobs => Self::Jobs(Box::new(JobMapper::new(resolver, cluster)?)),
+            Kind::Quotas => Self::Quotas(QuotaMapper::new(resolver, cluster)?),
+            Kind::PoolSamples => Self::PoolSamples(Box::new(SampleMapper::new(resolver, cluster)?)),
+            Kind::Nodes => Self::Nodes(Box::new(NodeMapper::new(resolver, cluster)?)),
+            Kind::NodeFaults => Self::Faults(FaultMapper::new(resolver, cluster)?),
+        })
+    }
+
+    pub(crate) fn schema(&self) -> SchemaId {
+        match self {
+            Self::Jobs(_) => SchemaId::JobEvent,
+            Self::Quotas(_) => SchemaId::CapacityEvent,
+            Self::PoolSamples(_) => SchemaId::PoolSample,
+            Self::Nodes(_) | Self::Faults(_) => SchemaId::NodeEvent,
+        }
+    }
+
+    /// Adds the row's events to the outbox.
+    pub(crate) fn row<'r>(
+        &'r self,
+        row: Row<'r>,
+        times: &mut TimeReader,
+        scratch: &mut JobScratch,
+        out: &mut Outbox<'_>,
+    ) -> Result<AcceptedRow<'r>, Reject> {
+        match self {
+            Self::Jobs(plan) => plan.row(row, times, scratch, out),
+            Self::Quotas(plan) => plan.row(row, times, out),
+            Self::PoolSamples(plan) => plan.row(row, times, out),
+            Self::Nodes(plan) => plan.row(row, times, out),
+            Self::Faults(plan) => plan.row(row, times, out),
+        }
+    }
+}
+
+/// The number as an unsigned value; `None` if mapping or row lack it.
+fn unsigned(number: Option<&Number>, row: Row<'_>) -> Result<Option<u64>, Reject> {
+    let Some(value) = number.map_or(Ok(None), |number| number.read(row))? else {
+        return Ok(None);
+    };
+    let negative =
+        |_| Reject::new(RejectCode::BadNumber, format!("{value} is negative, and a capacity cannot be"));
+    u64::try_from(value).map(Some).map_err(negative)
+}
+
+fn owned(text: &Text, row: Row<'_>) -> Option<String> {
+    text.read(row).map(Cow::into_owned)
+}
+
+fn envelope(cluster: &str, event_time_ms: i64) -> Option<v1::Envelope> {
+    Some(v1::Envelope { cluster: cluster.to_owned(), event_time_ms, ..v1::Envelope::default() })
+}
+
+fn facts<'r>(cluster: Cow<'r, str>, name: &str, first_ms: i64, last_ms: i64, part: &str) -> AcceptedRow<'r> {
+    let seed = xxh3_64_with_seed(cluster.as_bytes(), first_ms.cast_unsigned());
+    let identity = xxh3_64_with_seed(part.as_bytes(), xxh3_64_with_seed(name.as_bytes(), seed));
+    AcceptedRow { cluster, identity, unique: true, first_ms, last_ms }
+}
+
+/// Maps quotas: an owner's quota from a time on.
+pub(crate) struct QuotaMapper {
+    cluster: Text,
+    owner: Text,
+    pool: Text,
+    gpu_model: Text,
+    gpus: Option<Number>,
+    time: Time,
+}
+
+impl QuotaMapper {
+    fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+        Ok(Self {
+            cluster,
+            owner: resolver.text("owner")?,
+            pool: resolver.text("pool")?,
+            gpu_model: resolver.text("gpu_model")?,
+            gpus: resolver.number("gpus", Unit::Gpus)?,
+            time: resolver.required_time("time")?,
+        })
+    }
+
+    fn row<'r>(
+        &'r self,
+        row: Row<'r>,
+        times: &mut TimeReader,
+        out: &mut Outbox<'_>,
+    ) -> Result<AcceptedRow<'r>, Reject> {
+        let cluster = self.cluster.required("cluster", row)?;
+        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
+        let owner = self.owner.required("owner", row)?;
+        let gpus_milli = unsigned(self.gpus.as_ref(), row)?.ok_or_else(|| missing("gpus"))?;
+        let pool = owned(&self.pool, row);
+        let facts = facts(cluster, &owner, time_ms, time_ms, pool.as_deref().unwrap_or_default());
+        out.add(&mut Event::Capacity(v1::CapacityEvent {
+            envelope: envelope(&facts.cluster, time_ms),
+            kind: v1::CapacityEventKind::QuotaSet.into(),
+            owner: owner.into_owned(),
+            pool,
+            gpu_model: owned(&self.gpu_model, row),
+            gpus_milli: Some(gpus_milli),
+            ..v1::CapacityEvent::default()
+        }))?;
+        Ok(facts)
+    }
+}
+
+/// Maps pool samples: GPUs held and queued by a pool, valid for an interval.
+pub(crate) struct SampleMapper {
+    cluster: Text,
+    owner: Text,
+    pool: Text,
+    time: Time,
+    interval_ms: u64,
+    quota_gpus: Option<Number>,
+    held_gpus: Option<Number>,
+    queued_gpus: Option<Number>,
+    running_jobs: Option<Number>,
+    pending_jobs: Option<Number>,
+}
+
+impl SampleMapper {
+    fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+        Ok(Self {
+            cluster,
+            owner: resolver.text("owner")?,
+            pool: resolver.text("pool")?,
+            time: resolver.required_time("time")?,
+            interval_ms: resolver.mapping.interval_ms.unwrap_or_default(),
+            quota_gpus: resolver.number("quota_gpus", Unit::Gpus)?,
+            held_gpus: resolver.number("held_gpus", Unit::Gpus)?,
+            queued_gpus: resolver.number("queued_gpus", Unit::Gpus)?,
+            running_jobs: resolver.number("running_jobs", Unit::Count)?,
+            pending_jobs: resolver.number("pending_jobs", Unit::Count)?,
+        })
+    }
+
+    fn row<'r>(
+        &'r self,
+        row: Row<'r>,
+        times: &mut TimeReader,
+        out: &mut Outbox<'_>,
+    ) -> Result<AcceptedRow<'r>, Reject> {
+        let cluster = self.cluster.required("cluster", row)?;
+        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
+        let owner = self.owner.required("owner", row)?;
+        let pool = owned(&self.pool, row);
+        let until_ms = time_ms.saturating_add_unsigned(self.interval_ms);
+        let facts = facts(cluster, &owner, time_ms, until_ms, pool.as_deref().unwrap_or_default());
+        let read = |number: &Option<Number>| unsigned(number.as_ref(), row);
+        out.add(&mut Event::PoolSample(v1::PoolSample {
+            envelope: envelope(&facts.cluster, time_ms),
+            owner: owner.into_owned(),
+            pool,
+            interval_ms: self.interval_ms,
+            quota_gpus_milli: read(&self.quota_gpus)?,
+            held_gpus_milli: read(&self.held_gpus)?,
+            queued_gpus_milli: read(&self.queued_gpus)?,
+            running_jobs: read(&self.running_jobs)?,
+            pending_jobs: read(&self.pending_jobs)?,
+        }))?;
+        Ok(facts)
+    }
+}
+
+/// Maps nodes and their devices.
+pub(crate) struct NodeMapper {
+    cluster: Text,
+    node: Text,
+    pool: Text,
+    gpu_model: Text,
+    gpus: Option<Number>,
+    cpus: Option<Number>,
+    memory: Option<Number>,
+    time: Time,
+}
+
+impl NodeMapper {
+    fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+        Ok(Self {
+            cluster,
+            node: resolver.text("node")?,
+            pool: resolver.text("pool")?,
+            gpu_model: resolver.text("gpu_model")?,
+            gpus: resolver.number("gpus", Unit::Gpus)?,
+            cpus: resolver.number("cpus", Unit::Cpus)?,
+            memory: resolver.number("memory", Unit::Bytes)?,
+            time: resolver.required_time("time")?,
+        })
+    }
+
+    fn row<'r>(
+        &'r self,
+        row: Row<'r>,
+        times: &mut TimeReader,
+        out: &mut Outbox<'_>,
+    ) -> Result<AcceptedRow<'r>, Reject> {
+        let cluster = self.cluster.required("cluster", row)?;
+        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
+        let node = self.node.required("node", row)?;
+        let facts = facts(cluster, &node, time_ms, time_ms, "");
+        let read = |number: &Option<Number>| unsigned(number.as_ref(), row);
+        out.add(&mut Event::Node(v1::NodeEvent {
+            envelope: envelope(&facts.cluster, time_ms),
+            kind: v1::NodeEventKind::NodeRegistered.into(),
+            node: node.into_owned(),
+            pool: owned(&self.pool, row),
+            gpu_model: owned(&self.gpu_model, row),
+            gpus_milli: read(&self.gpus)?,
+            cpus_milli: read(&self.cpus)?,
+            memory_bytes: read(&self.memory)?,
+            ..v1::NodeEvent::default()
+        }))?;
+        Ok(facts)
+    }
+}
+
+/// Maps faults of nodes. A fault without an end is still open.
+pub(crate) struct FaultMapper {
+    cluster: Text,
+    node: Text,
+    fault_id: Text,
+    fault_level: Text,
+    fault_class: Text,
+    description: Text,
+    start_time: Time,
+    end_time: Option<Time>,
+}
+
+impl FaultMapper {
+    fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+        Ok(Self {
+            cluster,
+            node: resolver.text("node")?,
+            fault_id: resolver.text("fault_id")?,
+            fault_level: resolver.text("fault_level")?,
+            fault_class: resolver.text("fault_class")?,
+            description: resolver.text("description")?,
+            start_time: resolver.required_time("start_time")?,
+            end_time: resolver.time("end_time")?,
+        })
+    }
+
+    fn row<'r>(
+        &'r self,
+        row: Row<'r>,
+        times: &mut TimeReader,
+        out: &mut Outbox<'_>,
+    ) -> Result<AcceptedRow<'r>, Reject> {
+        let cluster = self.cluster.required("cluster", row)?;
+        let node = self.node.required("node", row)?;
+        let start_ms = self.start_time.read(row, times)?.ok_or_else(|| missing("start_time"))?;
+        let end_ms = self.end_time.as_ref().map_or(Ok(None), |time| time.read(row, times))?;
+        if let Some(gap_ms) = end_ms.map(|end_ms| start_ms - end_ms).filter(|gap_ms| *gap_ms > 0) {
+            let reason = format!("the fault ends {gap_ms} ms before it starts");
+            return Err(Reject::new(RejectCode::EndBeforeStart, reason));
+        }
+        let fault_id = self.fault_id.read(row).map_or_else(|| start_ms.to_string(), Cow::into_owned);
+        let facts = facts(cluster, &node, start_ms, end_ms.unwrap_or(start_ms), &fault_id);
+        let mut event = v1::NodeEvent {
+            envelope: envelope(&facts.cluster, start_ms),
+            kind: v1::NodeEventKind::FaultStarted.into(),
+            node: node.into_owned(),
+            fault_id: Some(fault_id),
+            fault_level: owned(&self.fault_level, row),
+            fault_class: owned(&self.fault_class, row),
+            description: owned(&self.description, row),
+            ..v1::NodeEvent::default()
+        };
+        out.add(&mut Event::Node(event.clone()))?;
+        if let Some(end_ms) = end_ms {
+            event.envelope = envelope(&facts.cluster, end_ms);
+            event.kind = v1::NodeEventKind::FaultEnded.into();
+            out.add(&mut Event::Node(event))?;
+        }
+        Ok(facts)
+    }
+}

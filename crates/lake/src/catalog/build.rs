@@ -1,0 +1,102 @@
+//! Builds the catalog that queries see.
+
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::functions_aggregate::expr_fn::{count, max};
+use datafusion::prelude::{SessionContext, ident, lit};
+use futures::FutureExt;
+
+use super::Catalog;
+use super::overlay::{cast_columns, public};
+use crate::engine::{self, Limits};
+use crate::error::Result;
+use crate::pipeline::plan::{Plan, Planned};
+use crate::table::{Layout, REVISION, TableSpec, window_revisions};
+use crate::views::deferred::DeferredView;
+use crate::views::materialized::MaterializedView;
+
+/// Registers, in order, the views whose sources are all in the session, and returns them.
+pub async fn register_views(
+    ctx: &SessionContext,
+    views: impl Iterator<Item = &Planned>,
+) -> Result<Vec<(String, Arc<dyn TableProvider>)>> {
+    let mut registered = Vec::new();
+    for view in views {
+        let names = &view.pipeline.sources;
+        if !names.iter().all(|source| ctx.table_exist(source.as_str()).unwrap_or(false)) {
+            continue;
+        }
+        // The view keeps its sources, not the session: the session keeps the view.
+        let mut sources = Vec::new();
+        for name in names {
+            sources.push((name.clone(), ctx.table_provider(name.as_str()).await?));
+        }
+        let (runtime, spec, sql) = (ctx.runtime_env(), Arc::clone(&view.spec), view.pipeline.sql.clone());
+        let schema = spec.public_schema();
+        let make = move || {
+            let ctx = engine::session(&runtime, Limits { threads: 1, ..Limits::default() });
+            for (name, rows) in &sources {
+                ctx.register_table(name.as_str(), Arc::clone(rows))?;
+            }
+            let rows = ctx.sql(&sql).now_or_never().expect("tables in memory are found at once")?;
+            Ok(rows.select(cast_columns(&spec.public_schema()))?.into_unoptimized_plan())
+        };
+        let provider = match view.pipeline.materialized {
+            true => MaterializedView::provider(&view.spec.name, schema, make),
+            false => Arc::new(DeferredView::new(schema, make)),
+        };
+        ctx.register_table(view.spec.name.as_str(), Arc::clone(&provider))?;
+        registered.push((view.spec.name.clone(), provider));
+    }
+    Ok(registered)
+}
+
+/// Builds the public catalog from the full rows of every stored table.
+///
+/// Tables are registered in a new session, not in the one that made the rows. Each table owns its
+/// rows and each `DataFrame` owns its session, so registering them there would be a reference cycle
+/// and leak the catalog.
+pub async fn build(
+    runtime: &Arc<RuntimeEnv>,
+    plan: &Plan,
+    stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
+) -> Result<Catalog> {
+    let ctx = &engine::session(runtime, Limits { threads: 1, ..Limits::default() });
+    let mut catalog = Catalog { rollups: plan.rollups(), ..Catalog::default() };
+    let mut windows = Vec::new();
+    for (spec, rows, partitions) in stored {
+        if spec.layout == Layout::Windowed {
+            windows.push(revisions_of(&spec, rows.clone())?);
+        }
+        let table = Arc::clone(&spec);
+        let provider: Arc<dyn TableProvider> = Arc::new(DeferredView::new(spec.public_schema(), move || {
+            Ok(public(&table, rows.clone(), partitions)?.into_unoptimized_plan())
+        }));
+        ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;
+        catalog.tables.insert(spec.name.clone(), provider);
+        catalog.specs.insert(spec.name.clone(), spec);
+    }
+    if let Some(all) = windows.into_iter().map(Ok).reduce(|a: Result<DataFrame>, b| Ok(a?.union(b?)?)) {
+        let spec = window_revisions();
+        catalog.tables.insert(spec.name.clone(), all?.into_view());
+        catalog.specs.insert(spec.name.clone(), spec);
+    }
+    for (name, provider) in register_views(ctx, plan.views.iter()).await? {
+        catalog.tables.insert(name, provider);
+    }
+    for view in &plan.views {
+        catalog.specs.insert(view.spec.name.clone(), Arc::clone(&view.spec));
+        catalog.views.insert(view.spec.name.clone());
+    }
+    Ok(catalog)
+}
+
+fn revisions_of(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
+    let figures = vec![max(ident(REVISION)).alias("revision"), count(lit(1)).alias("row_count")];
+    let windows = rows.aggregate(vec![ident("window_start")], figures)?;
+    let named = windows.with_column("pipeline", lit(spec.name.as_str()))?;
+    Ok(named.select(cast_columns(&window_revisions().public_schema()))?)
+}

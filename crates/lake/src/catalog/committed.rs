@@ -1,0 +1,38 @@
+//! The committed tables, for readers that do not write.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use url::Url;
+
+use super::overlay::{Overlay, with_overlay};
+use super::{Catalog, build};
+use crate::delta::DeltaStore;
+use crate::engine::{self, Limits};
+use crate::error::Result;
+use crate::pipeline::plan::{Group, Plan};
+use crate::table::PARTITION;
+
+/// Catalog of the committed tables below `root`. Takes no lock and creates nothing.
+pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
+    let runtime = engine::runtime(limits)?;
+    let ctx = engine::session(&runtime, limits);
+    let mut stored = Vec::new();
+    let joined = plan.stored_joined().map(|planned| Arc::clone(&planned.spec));
+    for spec in plan.groups.iter().flat_map(Group::commit_order).chain(joined) {
+        let store = DeltaStore::open(root, Arc::clone(&spec)).await?;
+        let (provider, partitions) = match &store {
+            Some(store) => (Some(store.provider().await?), partition_count(store)?),
+            None => (None, 0),
+        };
+        let rows = with_overlay(&ctx, &spec, provider, Overlay::default())?;
+        stored.push((spec, rows, partitions));
+    }
+    build::build(&runtime, plan, stored).await
+}
+
+fn partition_count(store: &DeltaStore) -> Result<u32> {
+    let files = store.files()?;
+    let partitions: BTreeSet<&str> = files.iter().filter_map(|f| f.partition_value(PARTITION)).collect();
+    Ok(partitions.len() as u32)
+}

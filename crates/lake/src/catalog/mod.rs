@@ -1,0 +1,59 @@
+//! Catalog: the tables as queries see them, committed files overlaid with uncommitted rows.
+
+pub(crate) mod build;
+mod committed;
+pub(crate) mod overlay;
+pub mod position;
+pub mod rollup;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, RwLock};
+
+use datafusion::catalog::TableProvider;
+use datafusion::prelude::SessionContext;
+
+pub use self::committed::committed_catalog;
+use crate::error::Result;
+use crate::pipeline::rollup::Rollup;
+use crate::table::TableSpec;
+
+/// A consistent set of tables. A query runs on one catalog from its first table to its last.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// Tables by name, views among them.
+    pub tables: BTreeMap<String, Arc<dyn TableProvider>>,
+    /// Description of each table.
+    pub specs: BTreeMap<String, Arc<TableSpec>>,
+    /// Names of the tables that are computed when they are read.
+    pub views: BTreeSet<String>,
+    /// Rollups of each table, the narrowest first.
+    pub rollups: BTreeMap<String, Vec<Rollup>>,
+}
+
+impl Catalog {
+    /// Registers every table in a session.
+    pub fn register(&self, ctx: &SessionContext) -> Result<()> {
+        for (name, table) in &self.tables {
+            ctx.register_table(name.as_str(), Arc::clone(table))?;
+        }
+        Ok(())
+    }
+}
+
+/// Source of the newest catalog.
+#[derive(Debug, Clone)]
+pub struct CatalogSource {
+    pub(crate) published: Arc<RwLock<Arc<Catalog>>>,
+}
+
+impl CatalogSource {
+    /// A source whose catalog never changes.
+    pub fn fixed(catalog: Catalog) -> Self {
+        Self { published: Arc::new(RwLock::new(Arc::new(catalog))) }
+    }
+
+    /// The newest catalog.
+    pub fn current(&self) -> Arc<Catalog> {
+        Arc::clone(&self.published.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}

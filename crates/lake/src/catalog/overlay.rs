@@ -1,0 +1,104 @@
+//! Overlays committed rows with rows in memory.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::catalog::TableProvider;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::MemTable;
+use datafusion::logical_expr::{Expr, JoinType, cast};
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::{SessionContext, ident, lit};
+
+use crate::error::Result;
+use crate::exec::merge;
+use crate::table::{KEY, Layout, PARTITION, SEGMENT, TableSpec};
+
+/// Rows in memory, and the committed rows they replace.
+#[derive(Debug, Clone, Default)]
+pub struct Overlay {
+    /// Condition for committed rows to hide.
+    pub hide: Option<Expr>,
+    /// Also hides committed rows of these (log partition, key).
+    pub hide_keys: Vec<(i32, i64)>,
+    /// Also hides committed rows of these (log partition, segment).
+    pub hide_segments: Vec<(i32, String)>,
+    /// Rows with the table's full schema.
+    pub rows: Vec<RecordBatch>,
+    /// More rows, whose batches are built when a query reads them.
+    pub streams: Vec<Arc<dyn PartitionStream>>,
+}
+
+/// A stored table with every column: committed rows that are not hidden, and the rows in memory.
+pub fn with_overlay(
+    ctx: &SessionContext,
+    spec: &TableSpec,
+    committed: Option<Arc<dyn TableProvider>>,
+    overlay: Overlay,
+) -> Result<DataFrame> {
+    let schema = spec.full_schema();
+    let in_memory = MemTable::try_new(Arc::clone(&schema), vec![overlay.rows])?;
+    let Some(committed) = committed else { return Ok(ctx.read_table(Arc::new(in_memory))?) };
+    let mut rows = ctx.read_table(committed)?;
+    if let Some(hide) = overlay.hide {
+        rows = rows.filter(hide.is_not_true())?;
+    }
+    let keys: ArrayRef =
+        Arc::new(overlay.hide_keys.iter().map(|(_, key)| Some(*key)).collect::<Int64Array>());
+    rows = without(ctx, rows, KEY, overlay.hide_keys.iter().map(|(p, _)| *p).collect(), keys)?;
+    let segments: ArrayRef =
+        Arc::new(overlay.hide_segments.iter().map(|(_, name)| Some(name)).collect::<StringArray>());
+    rows = without(ctx, rows, SEGMENT, overlay.hide_segments.iter().map(|(p, _)| *p).collect(), segments)?;
+    let mut rows = rows.select(cast_columns(&schema))?.union(ctx.read_table(Arc::new(in_memory))?)?;
+    if !overlay.streams.is_empty() {
+        rows = rows.union(ctx.read_table(Arc::new(StreamingTable::try_new(schema, overlay.streams)?))?)?;
+    }
+    Ok(rows)
+}
+
+/// Rows whose (log partition, `column`) is not listed.
+///
+/// This is a join and not a list of literals: the scan turns a list into nested ORs, and thousands
+/// of them overflow the stack.
+fn without(
+    ctx: &SessionContext,
+    rows: DataFrame,
+    column: &str,
+    partitions: Vec<i32>,
+    values: ArrayRef,
+) -> Result<DataFrame> {
+    if partitions.is_empty() {
+        return Ok(rows);
+    }
+    let partitions: ArrayRef = Arc::new(Int32Array::from(partitions));
+    let listed = RecordBatch::try_from_iter([("listed_partition", partitions), ("listed_value", values)])?;
+    let listed = ctx.read_batch(listed)?;
+    Ok(rows.join(
+        listed,
+        JoinType::LeftAnti,
+        &[PARTITION, column],
+        &["listed_partition", "listed_value"],
+        None,
+    )?)
+}
+
+pub(super) fn cast_columns(schema: &SchemaRef) -> Vec<Expr> {
+    let column = |f: &Arc<Field>| cast(ident(f.name()), f.data_type().clone()).alias(f.name());
+    schema.fields().iter().map(column).collect()
+}
+
+/// The table as queries see it: public columns, with the rows of several log partitions and partial
+/// aggregates merged.
+pub fn public(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
+    if spec.layout == Layout::Windowed && (partitions > 1 || !spec.partials.is_empty()) {
+        return merge::merge_rows(spec, rows);
+    }
+    Ok(rows.select(spec.columns.iter().map(|c| ident(&c.name)).collect::<Vec<_>>())?)
+}
+
+/// Restricts full rows to one log partition.
+pub fn in_partition(rows: DataFrame, partition: u32) -> Result<DataFrame> {
+    Ok(rows.filter(ident(PARTITION).eq(lit(partition as i32)))?)
+}

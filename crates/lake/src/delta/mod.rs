@@ -1,0 +1,468 @@
+//! Delta Lake tables. Data files and progress go into one commit. No other module uses Delta Lake.
+//!
+//! A commit holds the added and removed files of one table, and an application transaction
+//! `(tidegate/<table>/<partition>, offset)` for each log partition: all records below the offset
+//! are in the table. On start progress is read back from the table itself, so data and progress
+//! cannot disagree.
+
+mod claims;
+mod disk;
+mod files;
+mod log;
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{DataType, Int64Type};
+use chrono::Utc;
+use datafusion::catalog::TableProvider;
+use deltalake::kernel::{Action, Add, PrimitiveType, Remove, StructField, Transaction};
+use deltalake::protocol::DeltaOperation;
+use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, FilterOp, FilterValue, Path};
+use hashbrown::HashSet;
+use object_store::ObjectStoreExt;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::file::properties::WriterProperties;
+use url::Url;
+
+pub use self::claims::Change;
+use self::claims::Claim;
+pub use self::disk::install as install_disk;
+use self::files::{statistics, writer_properties};
+use crate::error::{LakeError, Result};
+use crate::table::{KEY, PARTITION, TableSpec};
+
+/// Delta partition values of a file, in the order of the table's partition columns.
+pub type PartitionValues = Vec<(&'static str, String)>;
+
+/// A data file of a table: path, partition values and statistics.
+#[derive(Debug, Clone)]
+pub struct DataFile {
+    /// Path below the table's folder.
+    pub path: String,
+    /// Value of each Delta partition column.
+    pub partition_values: HashMap<String, Option<String>>,
+    /// Size in bytes.
+    pub size: i64,
+    /// Statistics in Delta's JSON form: `numRecords`, `minValues`, `maxValues`.
+    pub stats: Option<String>,
+}
+
+impl DataFile {
+    /// Value of a partition column.
+    pub fn partition_value(&self, column: &str) -> Option<&str> {
+        self.partition_values.get(column)?.as_deref()
+    }
+
+    /// Number of rows, if the statistics have it.
+    pub fn rows(&self) -> Option<u64> {
+        self.parsed_stats()?.get("numRecords")?.as_u64()
+    }
+
+    /// Largest value of a time column, as RFC 3339 text.
+    pub fn latest(&self, column: &str) -> Option<String> {
+        Some(self.parsed_stats()?.get("maxValues")?.get(column)?.as_str()?.to_owned())
+    }
+
+    /// Smallest value of a time column, µs.
+    pub fn earliest(&self, column: &str) -> Option<i64> {
+        let stats = self.parsed_stats()?;
+        let text = stats.get("minValues")?.get(column)?.as_str()?;
+        Some(chrono::DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros())
+    }
+
+    fn parsed_stats(&self) -> Option<serde_json::Value> {
+        serde_json::from_str(self.stats.as_deref()?).ok()
+    }
+}
+
+/// One Delta table, opened for reading and writing.
+pub struct DeltaStore {
+    spec: Arc<TableSpec>,
+    table: DeltaTable,
+    properties: WriterProperties,
+    /// Per log partition, the offset that [`Self::progress`] read or the last commit set.
+    progress: HashMap<u32, u64>,
+    /// The time that [`Self::kept_from`] read or the last drop set.
+    kept_from: Option<Option<i64>>,
+    /// Version of this process's last vacuum; at first the version it opened.
+    vacuumed: i64,
+    /// A checkpoint was written since the last log cleanup.
+    log_needs_cleanup: bool,
+    /// In a shared lake: this process's claim on each of its log partitions.
+    claims: HashMap<u32, Claim>,
+    /// Latest version in which claims and progress were found unchanged.
+    validated_version: i64,
+}
+
+impl std::fmt::Debug for DeltaStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeltaStore")
+            .field("table", &self.spec.name)
+            .field("version", &self.version())
+            .finish()
+    }
+}
+
+impl DeltaStore {
+    /// Opens the table below `root`, or creates it empty.
+    pub async fn open_or_create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
+        match Self::open(root, Arc::clone(&spec)).await? {
+            Some(store) => Ok(store),
+            None => match Self::create(root, Arc::clone(&spec)).await {
+                Ok(store) => Ok(store),
+                // Another process may have created it meanwhile.
+                Err(e) => Self::open(root, spec).await?.ok_or(e),
+            },
+        }
+    }
+
+    /// Opens the table below `root`; `None` if it does not exist.
+    pub async fn open(root: &Url, spec: Arc<TableSpec>) -> Result<Option<Self>> {
+        install_disk();
+        let url = table_url(root, &spec)?;
+        if url.to_file_path().is_ok_and(|folder| !folder.join("_delta_log").is_dir()) {
+            return Ok(None);
+        }
+        let error = |e: DeltaTableError| delta_error(&spec, &url, e);
+        match DeltaTableBuilder::from_url(url.clone()).map_err(error)?.load().await {
+            Ok(table) => Ok(Some(Self::from_table(spec, table))),
+            Err(DeltaTableError::NotATable(_)) => Ok(None),
+            Err(e) => Err(error(e)),
+        }
+    }
+
+    async fn create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
+        let url = table_url(root, &spec)?;
+        let error = |e: DeltaTableError| delta_error(&spec, &url, e);
+        if let Ok(folder) = url.to_file_path() {
+            disk::create_folder(&folder)
+                .map_err(|e| LakeError::Io(format!("create {}", folder.display()), e))?;
+        }
+        let columns = spec
+            .full_schema()
+            .fields()
+            .iter()
+            .map(|f| delta_field(f.name(), f.data_type()))
+            .collect::<Result<Vec<_>>>()?;
+        let table = DeltaTableBuilder::from_url(url.clone()).map_err(error)?.build().map_err(error)?;
+        let table = table
+            .create()
+            .with_table_name(&spec.name)
+            .with_comment(&spec.doc)
+            .with_columns(columns)
+            .with_partition_columns(spec.partition_columns().iter().copied())
+            .await
+            .map_err(error)?;
+        Ok(Self::from_table(spec, table))
+    }
+
+    fn from_table(spec: Arc<TableSpec>, table: DeltaTable) -> Self {
+        Self {
+            properties: writer_properties(&spec),
+            progress: HashMap::new(),
+            kept_from: None,
+            vacuumed: table.version().map_or(-1, |v| v as i64),
+            log_needs_cleanup: false,
+            claims: HashMap::new(),
+            validated_version: table.version().map_or(-1, |v| v as i64),
+            spec,
+            table,
+        }
+    }
+
+    /// Description of the table.
+    pub fn spec(&self) -> &Arc<TableSpec> {
+        &self.spec
+    }
+
+    /// Delta version that this store has read.
+    pub fn version(&self) -> i64 {
+        self.table.version().map_or(-1, |v| v as i64)
+    }
+
+    /// Progress in a log partition: all records below this offset are in the table.
+    pub async fn progress(&mut self, partition: u32) -> Result<u64> {
+        if let Some(known) = self.progress.get(&partition) {
+            return Ok(*known);
+        }
+        let offset = self.committed_progress(partition).await?;
+        self.progress.insert(partition, offset);
+        Ok(offset)
+    }
+
+    /// As [`Self::progress`], of a partition that another process may own. Not cached.
+    pub async fn committed_progress(&self, partition: u32) -> Result<u64> {
+        let version = self.transaction(&self.progress_id(partition)).await?;
+        Ok(version.map_or(0, |v| v as u64))
+    }
+
+    /// The files of the current version.
+    pub fn files(&self) -> Result<Vec<DataFile>> {
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?;
+        let log = snapshot.log_data();
+        let files = log.iter().map(|file| DataFile {
+            path: file.path().into_owned(),
+            partition_values: file.partition_values_map(),
+            size: file.size(),
+            stats: file.stats(),
+        });
+        Ok(files.collect())
+    }
+
+    /// Writes one data file with these partition values. It becomes part of the table only with
+    /// [`Self::commit`].
+    ///
+    /// `batches` have the table's file schema. Returns `None` if they hold no row.
+    pub async fn write(
+        &self,
+        partition: PartitionValues,
+        batches: &[RecordBatch],
+    ) -> Result<Option<DataFile>> {
+        self.write_each(partition, batches.iter().cloned().map(Ok)).await
+    }
+
+    /// As [`Self::write`], of batches that are made one at a time.
+    pub async fn write_each(
+        &self,
+        partition: PartitionValues,
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+    ) -> Result<Option<DataFile>> {
+        let mut batches =
+            batches.filter(|batch| batch.as_ref().map_or(true, |b| b.num_rows() > 0)).peekable();
+        if batches.peek().is_none() {
+            return Ok(None);
+        }
+        let schema = self.spec.file_schema();
+        let mut bytes = Vec::new();
+        let mut writer =
+            ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), Some(self.properties.clone()))?;
+        for batch in batches {
+            writer.write(&batch?.with_schema(Arc::clone(&schema))?)?;
+        }
+        let metadata = writer.close()?;
+        let size = bytes.len() as i64;
+        let folder = partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
+        let path = format!("{folder}/{}.parquet", uuid::Uuid::new_v4());
+        self.table.object_store().put(&Path::from(path.as_str()), bytes.into()).await?;
+        Ok(Some(DataFile {
+            path,
+            partition_values: partition.into_iter().map(|(k, v)| (k.to_owned(), Some(v))).collect(),
+            size,
+            stats: Some(statistics(&metadata, &schema)),
+        }))
+    }
+
+    /// Reads a whole data file, with the table's file schema.
+    pub async fn read_file(&self, file: &DataFile) -> Result<Vec<RecordBatch>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?.with_batch_size(64 * 1024).build()?;
+        let schema = self.spec.file_schema();
+        reader.map(|batch| Ok(crate::batch::conform(&batch?, &schema)?)).collect()
+    }
+
+    /// Reads some columns of a data file, in the table's order.
+    pub async fn read_columns(&self, file: &DataFile, columns: &[&str]) -> Result<Vec<RecordBatch>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+        let wanted = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+        Ok(builder.with_projection(wanted).build()?.collect::<Result<_, _>>()?)
+    }
+
+    /// The rows of a data file without those of `keys`; `None` if it holds none of them.
+    pub async fn without_keys(
+        &self,
+        file: &DataFile,
+        keys: &HashSet<i64>,
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+        let only_key = ProjectionMask::columns(builder.parquet_schema(), [KEY]);
+        let mut holds = false;
+        for batch in builder.with_projection(only_key).build()? {
+            holds |=
+                batch?.column(0).as_primitive::<Int64Type>().iter().flatten().any(|key| keys.contains(&key));
+        }
+        if !holds {
+            return Ok(None);
+        }
+        let keep = |batch: &RecordBatch| -> Result<RecordBatch> {
+            let column =
+                batch.column_by_name(KEY).expect("keyed tables have keys").as_primitive::<Int64Type>();
+            let keep: BooleanArray =
+                column.iter().map(|key| Some(key.is_none_or(|key| !keys.contains(&key)))).collect();
+            Ok(filter_record_batch(batch, &keep)?)
+        };
+        Ok(Some(self.read_file(file).await?.iter().map(keep).collect::<Result<_>>()?))
+    }
+
+    /// Commits files and progress together. Afterwards the table holds all records of each
+    /// partition below its offset.
+    ///
+    /// # Errors
+    /// [`LakeError::Fenced`] if another process claimed a partition or changed what the commit
+    /// relies on. Nothing is committed then, and the table must be read anew.
+    pub async fn commit(&mut self, change: Change) -> Result<()> {
+        let now_ms = Utc::now().timestamp_millis();
+        let removes = change.removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms)));
+        let adds = change.adds.iter().cloned().map(|file| Action::Add(add_action(file, now_ms)));
+        let mut actions: Vec<Action> = removes.chain(adds).collect();
+        actions.extend(change.progress.iter().map(|(partition, offset)| {
+            let app = self.progress_id(*partition);
+            Action::Txn(Transaction::new_with_last_update(app, *offset as i64, Some(now_ms)))
+        }));
+        self.commit_claimed(actions, &change, self.write_operation()).await?;
+        self.progress.extend(change.progress);
+        Ok(())
+    }
+
+    /// Drops whole files past retention. From then on rows before `kept_from` (µs) are incomplete.
+    pub async fn drop_files(&mut self, removes: Vec<DataFile>, kept_from: i64) -> Result<()> {
+        let now_ms = Utc::now().timestamp_millis();
+        let mut actions: Vec<Action> =
+            removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
+        let kept_from = self.kept_from().await?.map_or(kept_from, |before| before.max(kept_from));
+        actions.push(Action::Txn(Transaction::new_with_last_update(self.kept_id(), kept_from, Some(now_ms))));
+        let change = Change { removes, ..Change::default() };
+        self.commit_claimed(actions, &change, DeltaOperation::Delete { predicate: None }).await?;
+        self.kept_from = Some(Some(kept_from));
+        Ok(())
+    }
+
+    /// Time since which all rows are kept, µs; `None` if none were dropped.
+    pub async fn kept_from(&mut self) -> Result<Option<i64>> {
+        if self.kept_from.is_none() {
+            self.kept_from = Some(self.transaction(&self.kept_id()).await?);
+        }
+        Ok(self.kept_from.flatten())
+    }
+
+    fn kept_id(&self) -> String {
+        format!("tidegate-kept/{}", self.spec.name)
+    }
+
+    /// Compacts small files of these log partitions, never across partition values. Returns how
+    /// many were replaced: none if another process committed meanwhile, which does no harm.
+    pub async fn compact(&mut self, partitions: &[u32], target_bytes: NonZeroU64) -> Result<u64> {
+        let names: Vec<String> = partitions.iter().map(u32::to_string).collect();
+        let mine = FilterValue::Set(names.iter().map(String::as_str).collect());
+        let merged = self
+            .table
+            .clone()
+            .optimize()
+            .with_filters(&[(PARTITION, FilterOp::In, mine)])
+            .with_target_size(target_bytes)
+            // Each merge holds row groups of all columns, so only one runs at a time.
+            .with_max_concurrent_tasks(1)
+            .with_writer_properties(self.properties.clone())
+            .with_commit_properties(log::without_log_cleanup())
+            .await;
+        let before = self.version();
+        match merged {
+            Ok((table, metrics)) => {
+                self.table = table;
+                self.checkpoint_if_due(before).await;
+                Ok(metrics.num_files_removed)
+            }
+            Err(DeltaTableError::Transaction { source }) => {
+                tracing::debug!(table = self.spec.name, %source, "compaction gave way to another writer");
+                Ok(0)
+            }
+            Err(e) => Err(self.error(e)),
+        }
+    }
+
+    /// Deletes files that no version younger than `keep` refers to. Returns their number.
+    pub async fn vacuum(&mut self, keep: chrono::Duration) -> Result<usize> {
+        let (table, metrics) = self
+            .table
+            .clone()
+            .vacuum()
+            .with_retention_period(keep)
+            .with_enforce_retention_duration(false)
+            .with_commit_properties(log::without_log_cleanup())
+            .await
+            .map_err(|e| self.error(e))?;
+        let before = self.version();
+        self.table = table;
+        self.checkpoint_if_due(before).await;
+        self.vacuumed = self.version();
+        Ok(metrics.files_deleted.len())
+    }
+
+    /// Commits seen since this process last ran [`Self::vacuum`].
+    pub fn commits_since_vacuum(&self) -> i64 {
+        self.version() - self.vacuumed
+    }
+
+    /// The committed rows as a DataFusion table, with all bookkeeping columns.
+    pub async fn provider(&self) -> Result<Arc<dyn TableProvider>> {
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?.snapshot().clone();
+        Ok(self.table.table_provider().with_eager_snapshot(snapshot).await?)
+    }
+
+    fn error(&self, source: DeltaTableError) -> LakeError {
+        delta_error(&self.spec, self.table.table_url(), source)
+    }
+}
+
+fn table_url(root: &Url, spec: &TableSpec) -> Result<Url> {
+    let base = format!("{}/{}/", root.as_str().trim_end_matches('/'), spec.folder());
+    Url::parse(&base).map_err(|e| LakeError::Refused(format!("lake address {base} is not a URL: {e}")))
+}
+
+fn delta_error(spec: &TableSpec, place: &Url, source: DeltaTableError) -> LakeError {
+    LakeError::Delta { table: spec.name.clone(), place: place.to_string(), source: Box::new(source) }
+}
+
+fn delta_field(name: &str, data_type: &DataType) -> Result<StructField> {
+    let primitive = match data_type {
+        DataType::Utf8 | DataType::Utf8View => PrimitiveType::String,
+        DataType::Int64 => PrimitiveType::Long,
+        DataType::Int32 => PrimitiveType::Integer,
+        DataType::Boolean => PrimitiveType::Boolean,
+        DataType::Binary | DataType::BinaryView => PrimitiveType::Binary,
+        DataType::Timestamp(..) => PrimitiveType::Timestamp,
+        other => {
+            return Err(LakeError::Refused(format!(
+                "column {name} has type {other}, which lake tables do not hold"
+            )));
+        }
+    };
+    Ok(StructField::nullable(name, primitive))
+}
+
+fn remove_action(file: DataFile, now_ms: i64) -> Remove {
+    Remove {
+        path: file.path,
+        data_change: true,
+        deletion_timestamp: Some(now_ms),
+        extended_file_metadata: Some(true),
+        partition_values: Some(file.partition_values),
+        size: Some(file.size),
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+    }
+}
+
+fn add_action(file: DataFile, now_ms: i64) -> Add {
+    Add {
+        path: file.path,
+        partition_values: file.partition_values,
+        size: file.size,
+        modification_time: now_ms,
+        data_change: true,
+        stats: file.stats,
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+        clustering_provider: None,
+    }
+}

@@ -1,0 +1,5 @@
+//! Runs the SQL of pipelines over record batches and tables.
+
+mod dictionary;
+pub(crate) mod merge;
+pub(crate) mod run;

@@ -1,0 +1,283 @@
+//! Scalar functions.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, ListBuilder, TimestampMicrosecondArray, TimestampMicrosecondBuilder,
+};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
+use datafusion::common::{Result, cast::as_int64_array, exec_err};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+
+use crate::table::timestamp_type;
+use crate::window::{MICROS_PER_MS, floor_to};
+
+/// All scalar functions.
+pub(super) fn functions() -> [Function; 12] {
+    let time = timestamp_type();
+    let int = DataType::Int64;
+    [
+        Function::new(
+            "gpu_ms",
+            vec![int.clone(), time.clone(), time.clone(), time.clone()],
+            int.clone(),
+            gpu_ms,
+        ),
+        Function::new("ms_between", vec![time.clone(), time.clone()], int.clone(), ms_between),
+        Function::new("unix_ms", vec![time.clone()], int.clone(), unix_ms),
+        Function::new("share_of", vec![int.clone(); 4], int.clone(), share_of),
+        Function::new("plus_ms", vec![time.clone(), int.clone()], time.clone(), plus_ms),
+        Function::new("window_of", vec![time.clone(), int.clone()], time.clone(), window_of),
+        Function::new("millionths", vec![int.clone(), int.clone()], int.clone(), millionths),
+        Function::new("us_known", vec![int.clone(), int.clone()], int.clone(), us_known),
+        Function::new("part_of", vec![int.clone(); 4], int.clone(), part_of),
+        Function::new("cost_micros", vec![int.clone(), int.clone()], int.clone(), cost_micros),
+        Function::new("log_bucket", vec![int.clone()], int.clone(), log_bucket),
+        Function::new(
+            "window_starts",
+            vec![time.clone(), time.clone(), int, time.clone(), time.clone()],
+            DataType::List(Arc::new(Field::new("item", time, true))),
+            window_starts,
+        ),
+    ]
+}
+
+/// A function over whole columns with fixed argument types.
+#[derive(Debug, Clone)]
+pub(super) struct Function {
+    name: &'static str,
+    signature: Signature,
+    returns: DataType,
+    body: fn(&[ArrayRef]) -> Result<ArrayRef>,
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+impl Eq for Function {}
+impl std::hash::Hash for Function {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl Function {
+    fn new(
+        name: &'static str,
+        args: Vec<DataType>,
+        returns: DataType,
+        body: fn(&[ArrayRef]) -> Result<ArrayRef>,
+    ) -> Self {
+        Self { name, signature: Signature::exact(args, Volatility::Immutable), returns, body }
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+    fn return_type(&self, _args: &[DataType]) -> Result<DataType> {
+        Ok(self.returns.clone())
+    }
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        Ok(ColumnarValue::Array((self.body)(&arrays)?))
+    }
+}
+
+fn times(array: &ArrayRef) -> &TimestampMicrosecondArray {
+    array.as_primitive::<TimestampMicrosecondType>()
+}
+
+fn gpu_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let gpus = as_int64_array(&args[0])?;
+    let (begin, from, to) = (times(&args[1]), times(&args[2]), times(&args[3]));
+    let rows = (0..gpus.len()).map(|i| {
+        let known = gpus.is_valid(i) && begin.is_valid(i) && from.is_valid(i) && to.is_valid(i);
+        known.then(|| {
+            let ms = |t: &TimestampMicrosecondArray| t.value(i).div_euclid(MICROS_PER_MS);
+            tidegate_events::gpu_ms_between(gpus.value(i).max(0) as u64, ms(begin), ms(from), ms(to))
+        })
+    });
+    Ok(Arc::new(rows.collect::<Int64Array>()))
+}
+
+fn ms_between(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let out: Int64Array = arrow::compute::binary(times(&args[0]), times(&args[1]), |a, b| {
+        b.div_euclid(MICROS_PER_MS) - a.div_euclid(MICROS_PER_MS)
+    })?;
+    Ok(Arc::new(out))
+}
+
+fn unix_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let out: Int64Array = times(&args[0]).unary(|time| time.div_euclid(MICROS_PER_MS));
+    Ok(Arc::new(out))
+}
+
+/// The difference of two rounded-down products, so that adjacent shares leave no gap.
+fn share_of(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let column = |place: usize| as_int64_array(&args[place]);
+    let (whole, before, part, total) = (column(0)?, column(1)?, column(2)?, column(3)?);
+    let rows = (0..whole.len()).map(|i| {
+        let all = [whole, before, part, total];
+        all.iter().all(|column| column.is_valid(i)).then(|| {
+            let total = i128::from(total.value(i));
+            if total <= 0 {
+                return 0;
+            }
+            let up_to = |n: i128| (i128::from(whole.value(i)) * n).div_euclid(total);
+            let before = i128::from(before.value(i));
+            (up_to(before + i128::from(part.value(i))) - up_to(before)) as i64
+        })
+    });
+    Ok(Arc::new(rows.collect::<Int64Array>()))
+}
+
+/// The value under a NULL is arbitrary and must not overflow.
+fn plus_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let ms = args[1].as_primitive::<Int64Type>();
+    let out: TimestampMicrosecondArray = arrow::compute::binary(times(&args[0]), ms, |t, ms| {
+        t.saturating_add(ms.saturating_mul(MICROS_PER_MS))
+    })?;
+    Ok(Arc::new(out.with_timezone("UTC")))
+}
+
+fn window_of(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let width_ms = args[1].as_primitive::<Int64Type>();
+    let out: TimestampMicrosecondArray = arrow::compute::binary(times(&args[0]), width_ms, |t, ms| {
+        floor_to(t, ms.max(1).saturating_mul(MICROS_PER_MS))
+    })?;
+    Ok(Arc::new(out.with_timezone("UTC")))
+}
+
+fn millionths(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (n, of) = (args[0].as_primitive::<Int64Type>(), args[1].as_primitive::<Int64Type>());
+    let exact = |n: i64, of: i64| {
+        let product = n.checked_mul(of).and_then(|p| p.checked_add(500_000));
+        product.map_or_else(
+            || (i128::from(n) * i128::from(of) + 500_000).div_euclid(1_000_000) as i64,
+            |p| p.div_euclid(1_000_000),
+        )
+    };
+    let out: Int64Array = arrow::compute::binary(n, of, exact)?;
+    Ok(Arc::new(out))
+}
+
+fn us_known(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (value, us) = (&args[0], args[1].as_primitive::<Int64Type>());
+    let known = NullBuffer::union(value.logical_nulls().as_ref(), us.nulls());
+    let out = match known {
+        None => us.values().clone(),
+        Some(known) => {
+            us.values().iter().zip(&known).map(|(us, known)| if known { *us } else { 0 }).collect()
+        }
+    };
+    Ok(Arc::new(Int64Array::new(out, None)))
+}
+
+fn part_of(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let arg = |i: usize| args[i].as_primitive::<Int64Type>();
+    let (n, from, to, whole) = (arg(0), arg(1), arg(2), arg(3));
+    let rows = (0..n.len()).map(|i| {
+        let known = [n, from, to, whole].iter().all(|a| a.is_valid(i)) && whole.value(i) != 0;
+        known.then(|| {
+            let of = i128::from(whole.value(i));
+            let up_to = |at: i64| (i128::from(n.value(i)) * i128::from(at)).div_euclid(of);
+            held(up_to(to.value(i)) - up_to(from.value(i)))
+        })
+    });
+    Ok(Arc::new(rows.collect::<Int64Array>()))
+}
+
+const MS_PER_HOUR: i128 = 3_600_000;
+
+fn cost_micros(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (gpu_ms, price) = (args[0].as_primitive::<Int64Type>(), args[1].as_primitive::<Int64Type>());
+    let cost = |gpu_ms: i64, price: i64| {
+        held((i128::from(gpu_ms) * i128::from(price) + MS_PER_HOUR / 2).div_euclid(MS_PER_HOUR))
+    };
+    let out: Int64Array = arrow::compute::binary(gpu_ms, price, cost)?;
+    Ok(Arc::new(out))
+}
+
+/// Saturates at the bounds of `i64`.
+fn held(n: i128) -> i64 {
+    n.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
+/// Eight buckets per power of two: 0..8 exact, then lower bounds with three significant bits after
+/// the leading one.
+fn log_bucket(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let out: Int64Array = args[0].as_primitive::<Int64Type>().unary(|n| {
+        let n = n.max(0);
+        let shift = (64 - n.leading_zeros()).saturating_sub(4);
+        (n >> shift) << shift
+    });
+    Ok(Arc::new(out))
+}
+
+fn window_starts(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (from, to, low, high) = (times(&args[0]), times(&args[1]), times(&args[3]), times(&args[4]));
+    let width_ms = as_int64_array(&args[2])?;
+    let item = Arc::new(Field::new("item", timestamp_type(), true));
+    let mut lists =
+        ListBuilder::new(TimestampMicrosecondBuilder::new().with_timezone("UTC")).with_field(item);
+    for i in 0..from.len() {
+        if from.is_valid(i) && to.is_valid(i) {
+            let width = width_ms.value(i) * MICROS_PER_MS;
+            if width <= 0 {
+                return exec_err!("window width must be positive, got {} ms", width_ms.value(i));
+            }
+            let (begin, end) = (from.value(i).max(low.value(i)), to.value(i).min(high.value(i)));
+            let mut start = floor_to(begin, width);
+            while start < end {
+                lists.values().append_value(start);
+                start += width;
+            }
+        }
+        lists.append(true);
+    }
+    Ok(Arc::new(lists.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(function: fn(&[ArrayRef]) -> Result<ArrayRef>, args: &[i64]) -> Option<i64> {
+        let args: Vec<ArrayRef> =
+            args.iter().map(|n| Arc::new(Int64Array::from(vec![*n])) as ArrayRef).collect();
+        let out = function(&args).unwrap();
+        let out = out.as_primitive::<Int64Type>();
+        out.is_valid(0).then(|| out.value(0))
+    }
+
+    #[test]
+    fn costs_are_rounded_half_up_and_do_not_overflow() {
+        // 1 GPU-ms at 1.80 an hour costs half a millionth.
+        assert_eq!(of(cost_micros, &[1, 1_800_000]), Some(1));
+        assert_eq!(of(cost_micros, &[1, 1_799_999]), Some(0));
+        assert_eq!(of(cost_micros, &[-1, 1_800_000]), Some(0));
+        assert_eq!(of(cost_micros, &[3_600_000, 2_100_000]), Some(2_100_000));
+        // 100,000 GPUs for a year of 8766 h at 10 an hour: 10^5 x 8766 x 10^7.
+        assert_eq!(of(cost_micros, &[3_155_760_000_000_000, 10_000_000]), Some(8_766_000_000_000_000));
+        assert_eq!(of(cost_micros, &[i64::MAX, i64::MAX]), Some(i64::MAX));
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let cuts = [0, 1, 2, 50, 333, 334, 999, 1_001];
+        let parts =
+            cuts.windows(2).map(|cut| of(part_of, &[10_000_000_000_000_007, cut[0], cut[1], 1_001]).unwrap());
+        assert_eq!(parts.sum::<i64>(), 10_000_000_000_000_007);
+        assert_eq!(of(part_of, &[7, 0, 1, 2]), Some(3));
+        assert_eq!(of(part_of, &[7, 1, 2, 2]), Some(4));
+        assert_eq!(of(part_of, &[7, 0, 1, 0]), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! Joined tables: windows over several raw tables, recomputed after those are committed.
+//!
+//! Every commit of a group notes the event-time spans it invalidates. A joined table's progress
+//! names, for each raw table it is computed from, the version of that group's anchor whose
+//! invalidations it has worked off. The result depends only on what the tables hold then, so it
+//! does not matter how often, or in which order, groups are committed.
+//!
+//! [`plan`] decides which windows to recompute, [`recompute`] does it, and this file gathers what
+//! they need and commits.
+
+mod plan;
+mod recompute;
+
+use std::collections::BTreeSet;
+
+use tidegate_events::SchemaId;
+
+use self::plan::{Extent, RecomputePlan, windows_in};
+use self::recompute::{Inputs, Recompute};
+use super::publish::Visibility;
+use super::{CommitStats, Lake, Sharing};
+use crate::delta::Change;
+use crate::error::{LakeError, Result};
+use crate::exec::run::first_time;
+use crate::pipeline::definition::{Extent as SourceExtent, Shape};
+use crate::pipeline::plan::{Group, Planned};
+use crate::raw::raw_tables;
+use crate::window::{MICROS_PER_MS, Span, floor_to};
+
+/// Joined tables belong to no log partition. The owner of this partition of this raw table owns all
+/// of them.
+pub(super) const OWNER: (&str, u32) = ("job_events", 0);
+
+impl Lake {
+    /// Recomputes what commits invalidated since the last time. A crash in between loses only the
+    /// work.
+    pub async fn update_joined(&mut self) -> Result<CommitStats> {
+        let mut flushed = CommitStats::default();
+        let is_owner = self.states.contains_key(&(OWNER.0.to_owned(), OWNER.1));
+        // While an interrupted flush is repaired, the tables of its group stand at two offsets.
+        let repairs = self.states.values().any(|state| state.recover_to.is_some());
+        if repairs || (self.sharing == Sharing::Shared && !is_owner) {
+            return Ok(flushed);
+        }
+        self.watermarks.update(&self.plan, &self.stores).await?;
+        let joined = self.states.values().filter(|state| state.group.feeds_joined);
+        let watermark = joined.filter_map(|state| state.watermark()).max();
+        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
+            let inputs = self.inputs(&planned).await?;
+            let Some(plan) = self.recompute_plan(&planned, &inputs).await? else { continue };
+            self.check_inputs(&planned, &plan).await?;
+            self.recompute(&planned, plan, &inputs, &mut flushed).await?;
+        }
+        if flushed.commits > 0 {
+            self.publish().await?;
+        }
+        self.joined_watermark = watermark;
+        Ok(flushed)
+    }
+
+    /// The committed tables. Rows in memory belong to no version, so they are not read.
+    async fn inputs(&self, planned: &Planned) -> Result<Inputs> {
+        let catalog = self.build_catalog(Visibility::Committed).await?;
+        Ok(Inputs { catalog, watermarks: self.watermarks.for_tables(&planned.roots) })
+    }
+
+    /// Refuses to get ahead of another joined table that this one reads: what that table lacks now
+    /// would never be added here.
+    async fn check_inputs(&self, planned: &Planned, plan: &RecomputePlan) -> Result<()> {
+        let joined: Vec<&Planned> = self.plan.stored_joined().collect();
+        for input in self.stored_inputs(planned) {
+            let Some(input) = joined.iter().find(|p| p.spec.name == input && input != planned.spec.name)
+            else {
+                continue;
+            };
+            for (number, version) in &plan.progress {
+                let reads = input.roots.contains(&raw_tables()[*number as usize].spec.name);
+                let has = self.stores[&input.spec.name].committed_progress(*number).await?;
+                if reads && has < *version {
+                    let raw = &raw_tables()[*number as usize].spec.name;
+                    return Err(LakeError::Refused(format!(
+                        "{} has version {has} of {raw}, but {} needs it at version {version}; nothing was committed: \
+                         restart, and report this if it happens again",
+                        input.spec.name, planned.spec.name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In a shared lake: makes this process the only one that commits to joined tables.
+    pub(super) async fn claim_joined(&mut self) -> Result<()> {
+        let all: Vec<u32> = (0..).zip(raw_tables()).map(|(number, _)| number).collect();
+        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
+            self.store_mut(&planned.spec.name).claim(&all).await?;
+        }
+        Ok(())
+    }
+
+    /// Topic and log partition whose owner updates joined tables in a shared lake. While it has no
+    /// owner they are not updated.
+    pub fn joined_owner() -> (&'static str, u32) {
+        (SchemaId::JobEvent.topic(), OWNER.1)
+    }
+
+    /// Versions of the raw tables that joined tables read, as of the last snapshot. Pass them to
+    /// [`Self::joined_reached`].
+    pub fn joined_targets(&self) -> Vec<(u32, u64)> {
+        let groups = (0..).zip(raw_tables()).filter_map(|(number, raw)| {
+            let group = self.plan.groups.iter().find(|group| group.raw.spec.name == raw.spec.name)?;
+            Some((number, group))
+        });
+        groups.map(|(number, group)| (number, self.anchor_version(group))).collect()
+    }
+
+    /// Whether all joined tables are up to date with these versions, as of the last snapshot, in
+    /// this process or another.
+    pub async fn joined_reached(&self, targets: &[(u32, u64)]) -> Result<bool> {
+        let raw: Vec<String> = raw_tables().into_iter().map(|raw| raw.spec.name.clone()).collect();
+        for planned in self.plan.stored_joined() {
+            for (number, version) in targets {
+                let reads = planned.roots.contains(&raw[*number as usize]);
+                let store = &self.stores[&planned.spec.name];
+                if reads && store.committed_progress(*number).await? < *version {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Version of the table that a group commits last, plus one.
+    fn anchor_version(&self, group: &Group) -> u64 {
+        let anchor = group.commit_order().pop().expect("a group has a raw table");
+        self.stores[&anchor.name].version().unsigned_abs() + 1
+    }
+
+    /// What a joined table lacks; `None` if it is up to date.
+    async fn recompute_plan(&mut self, planned: &Planned, inputs: &Inputs) -> Result<Option<RecomputePlan>> {
+        let (invalidated, progress) = self.invalidated_since(planned).await?;
+        if progress.is_empty() {
+            return Ok(None);
+        }
+        let extent = Extent {
+            begin: self.first_window(planned, inputs).await?,
+            end: inputs.watermarks.values().copied().max(),
+            final_before: self.final_before(planned).await?,
+        };
+        let spans = windows_in(&invalidated, width_us(planned), extent, || self.first_event());
+        Ok(Some(RecomputePlan { spans, progress }))
+    }
+
+    /// Spans invalidated since the table was last updated, and the versions that invalidated them.
+    async fn invalidated_since(&mut self, planned: &Planned) -> Result<(Vec<Span>, Vec<(u32, u64)>)> {
+        let (mut spans, mut progress) = (Vec::new(), Vec::new());
+        for (number, raw) in (0..).zip(raw_tables()) {
+            let name = &raw.spec.name;
+            let Some(group) = self.plan.groups.iter().find(|group| group.raw.spec.name == *name) else {
+                continue;
+            };
+            if !planned.roots.contains(name) {
+                continue;
+            }
+            let anchor = group.commit_order().pop().expect("a group has a raw table").name.clone();
+            let now = self.anchor_version(group);
+            let done = self.store_mut(&planned.spec.name).progress(number).await?;
+            if done < now {
+                // If the log of a version is gone, its spans are not known: recompute everything.
+                let invalidated = self.stores[&anchor].invalidated_since(done as i64 - 1).await?;
+                spans.extend(invalidated.unwrap_or_else(|| vec![(i64::MIN, i64::MAX)]));
+                progress.push((number, now));
+            }
+        }
+        Ok((spans, progress))
+    }
+
+    /// Start of the first window that can be recomputed: rows that earlier windows are made of were
+    /// dropped.
+    async fn final_before(&mut self, planned: &Planned) -> Result<i64> {
+        let mut kept_from = i64::MIN;
+        for table in self.stored_inputs(planned) {
+            kept_from = self.store_mut(&table).kept_from().await?.unwrap_or(i64::MIN).max(kept_from);
+        }
+        let width = width_us(planned);
+        Ok(if kept_from == i64::MIN { i64::MIN } else { floor_to(kept_from + width - 1, width) })
+    }
+
+    /// The table itself, and the stored tables it is computed from. What those were computed from
+    /// does not matter: they keep their rows when their own inputs are dropped.
+    fn stored_inputs(&self, planned: &Planned) -> BTreeSet<String> {
+        let mut stored = BTreeSet::from([planned.spec.name.clone()]);
+        let mut open = planned.pipeline.sources.clone();
+        while let Some(table) = open.pop() {
+            if self.stores.contains_key(&table) {
+                stored.insert(table);
+                continue;
+            }
+            let step = self.plan.joined.iter().chain(&self.plan.views).find(|step| step.spec.name == table);
+            open.extend(step.iter().flat_map(|step| step.pipeline.sources.clone()));
+        }
+        stored
+    }
+
+    /// Start of a pipeline's first window, µs; `None` if there is none yet.
+    async fn first_window(&self, planned: &Planned, inputs: &Inputs) -> Result<Option<i64>> {
+        let Shape::Joined { since: Some(since), extents, .. } = &planned.pipeline.shape else {
+            return Ok(Some(i64::MIN));
+        };
+        let SourceExtent::Interval { from, .. } = &extents[since] else {
+            unreachable!("checked when the header is parsed")
+        };
+        let Some(rows) = inputs.catalog.tables.get(since) else { return Ok(None) };
+        first_time(&self.session(), rows, from).await
+    }
+
+    /// Time of the first event of all, µs, from the statistics of files. Dead letters without a time
+    /// are of 1970.
+    fn first_event(&self) -> Option<i64> {
+        let joined = self.plan.groups.iter().filter(|group| group.feeds_joined);
+        let stores = joined.filter_map(|group| self.stores.get(&group.raw.spec.name));
+        stores
+            .filter_map(|store| store.files().ok())
+            .flatten()
+            .filter_map(|file| file.earliest("event_time"))
+            .min()
+    }
+
+    async fn recompute(
+        &mut self,
+        planned: &Planned,
+        plan: RecomputePlan,
+        inputs: &Inputs,
+        flushed: &mut CommitStats,
+    ) -> Result<()> {
+        let segment = planned.pipeline.shape.segment().expect("joined pipelines have segments");
+        let commits = plan.commits(segment);
+        for (place, segments) in commits.iter().enumerate() {
+            let session = || self.session();
+            let recompute = Recompute {
+                planned,
+                plan: &self.plan,
+                store: &self.stores[&planned.spec.name],
+                inputs,
+                closed_before: self.joined_watermark,
+                session: &session,
+            };
+            let (adds, removes) = recompute.run(segment, segments).await?;
+            // Progress goes into the last commit: until then work is left.
+            let progress = if place + 1 == commits.len() { plan.progress.clone() } else { Vec::new() };
+            self.commit_joined(planned, Change { progress, adds, removes, ..Change::default() }, flushed)
+                .await?;
+        }
+        if commits.is_empty() {
+            let change = Change { progress: plan.progress, ..Change::default() };
+            self.commit_joined(planned, change, flushed).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit_joined(
+        &mut self,
+        planned: &Planned,
+        change: Change,
+        flushed: &mut CommitStats,
+    ) -> Result<()> {
+        if change.progress.is_empty() && change.adds.is_empty() && change.removes.is_empty() {
+            return Ok(());
+        }
+        self.count_commit()?;
+        flushed.commits += 1;
+        flushed.files_added += change.adds.len() as u64;
+        flushed.bytes_added += change.adds.iter().map(|file| file.size as u64).sum::<u64>();
+        self.store_mut(&planned.spec.name).commit(change).await
+    }
+}
+
+/// Width of a joined pipeline's windows, µs.
+fn width_us(planned: &Planned) -> i64 {
+    let Shape::Joined { width_ms, .. } = planned.pipeline.shape else { unreachable!("planned as joined") };
+    width_ms * MICROS_PER_MS
+}

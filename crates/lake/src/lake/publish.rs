@@ -1,0 +1,211 @@
+//! Publishing: recomputes dirty windows and overlays committed rows with those in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::{AsArray, Int32Array, RecordBatch};
+use arrow::datatypes::TimestampMicrosecondType;
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::Expr;
+use datafusion::prelude::{SessionContext, ident, lit};
+
+use super::{Lake, Sharing};
+use crate::catalog::overlay::{self, Overlay};
+use crate::catalog::{Catalog, build};
+use crate::error::Result;
+use crate::exec::merge;
+use crate::exec::run::run_windowed;
+use crate::pipeline::plan::Group;
+use crate::state::KeyedState;
+use crate::table::{Layout, OFFSET, OPEN, PARTITION, TableSpec};
+use crate::window::{Segment, runs};
+
+/// Which rows of the tables a catalog shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Visibility {
+    /// Committed rows, overlaid with those in memory.
+    All,
+    Committed,
+}
+
+impl Lake {
+    /// Recomputes the dirty windows of a group from its current rows.
+    pub(super) async fn recompute_windows(&mut self, name: &(String, u32)) -> Result<()> {
+        self.update_partials(name).await?;
+        let state = &self.states[name];
+        if state.dirty.iter().all(BTreeSet::is_empty) {
+            return Ok(());
+        }
+        let (group, dirty, partition) = (state.group.clone(), state.dirty.clone(), state.partition);
+        let sources = self.session();
+        let read = std::iter::once(&group.raw.spec).chain(group.stored_keyed().map(|p| &p.spec));
+        for spec in read.chain(group.with_partials().map(|p| &p.spec)) {
+            self.register_partition(&sources, spec, partition).await?;
+        }
+        let views = self.plan.views.iter().filter(|v| v.root() == Some(&group.raw.spec.name));
+        build::register_views(&sources, views).await?;
+        for (planned, dirty) in group.recomputed().zip(&dirty) {
+            let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
+            let source = sources.table_provider(planned.pipeline.sources[0].as_str()).await?;
+            let mut segments: BTreeMap<i64, RecordBatch> = BTreeMap::new();
+            for run in runs(segment, dirty) {
+                let rows = run_windowed(&self.session(), planned, Arc::clone(&source), run).await?;
+                segments.extend(split_segments(&rows, segment, dirty.range(run.0..run.1).copied()));
+            }
+            self.windows.insert((planned.spec.name.clone(), partition), segments);
+            // Wider windows may be computed from these.
+            self.register_partition(&sources, &planned.spec, partition).await?;
+        }
+        Ok(())
+    }
+
+    /// Registers the rows of one log partition of a stored table in a session, all columns.
+    async fn register_partition(
+        &self,
+        ctx: &SessionContext,
+        spec: &Arc<TableSpec>,
+        partition: u32,
+    ) -> Result<()> {
+        let mut rows = overlay::in_partition(self.stored_rows(ctx, spec).await?, partition)?;
+        if !spec.partials.is_empty() {
+            rows = merge::merge_rows(spec, rows)?;
+        }
+        ctx.register_table(spec.name.as_str(), rows.into_view())?;
+        Ok(())
+    }
+
+    /// Committed rows and rows in memory of a stored table, all columns.
+    async fn stored_rows(&self, ctx: &SessionContext, spec: &Arc<TableSpec>) -> Result<DataFrame> {
+        let provider = self.stores[&spec.name].provider().await?;
+        overlay::with_overlay(ctx, spec, Some(provider), self.overlay(spec)?)
+    }
+
+    fn overlay(&self, spec: &TableSpec) -> Result<Overlay> {
+        let mut overlay = Overlay::default();
+        let mut hide =
+            |what: Expr| overlay.hide = Some(overlay.hide.take().map_or(what.clone(), |h| h.or(what)));
+        let changed = self.states.values().filter(|s| s.changed);
+        for state in changed {
+            let here = ident(PARTITION).eq(lit(state.partition as i32));
+            match spec.layout {
+                Layout::Raw if state.raw().spec.name == spec.name => {
+                    overlay.rows.extend(state.raw_rows_from(state.committed)?);
+                    // Rows of an interrupted flush are committed already, and are being absorbed
+                    // again.
+                    if state.recover_to.is_some() {
+                        hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
+                    }
+                }
+                Layout::Samples if state.raw().spec.name == spec.name => {
+                    let samples = state.samples().expect("a group of samples");
+                    overlay.streams.push(samples.stream(state.partition, &spec.full_schema()));
+                    // As above.
+                    if state.recover_to.is_some() {
+                        hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
+                    }
+                }
+                Layout::Keyed => {
+                    let Some(index) = state.group.keyed.iter().position(|p| p.spec.name == spec.name) else {
+                        continue;
+                    };
+                    if let Some(rows) = state.open_output(index)? {
+                        hide(here.and(ident(OPEN)));
+                        let revived = state.keyed().into_iter().flat_map(KeyedState::revived);
+                        overlay.hide_keys.extend(revived.map(|key| (state.partition as i32, *key)));
+                        overlay.rows.extend(rows);
+                    }
+                }
+                Layout::Windowed => {
+                    let Some(windowed) = state.group.windowed.iter().find(|p| p.spec.name == spec.name)
+                    else {
+                        continue;
+                    };
+                    let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
+                        continue;
+                    };
+                    // A partial aggregate adds to what is committed; a recomputed window replaces
+                    // it.
+                    if spec.partials.is_empty() {
+                        let segment = windowed.pipeline.shape.segment().expect("windowed");
+                        let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
+                        overlay.hide_segments.extend(names);
+                    }
+                    for rows in segments.values() {
+                        overlay.rows.push(with_bookkeeping(spec, rows, state.partition)?);
+                    }
+                }
+                Layout::Raw | Layout::Samples => {}
+            }
+        }
+        Ok(overlay)
+    }
+
+    /// Publishes a catalog of what is committed, overlaid with what is in memory.
+    pub(super) async fn publish(&mut self) -> Result<()> {
+        if self.is_repairing() {
+            return Ok(());
+        }
+        let catalog = Arc::new(self.build_catalog(Visibility::All).await?);
+        *self.published.write().unwrap_or_else(std::sync::PoisonError::into_inner) = catalog;
+        Ok(())
+    }
+
+    /// Whether an interrupted flush is being repaired. Its tables stand at two offsets then, so
+    /// nothing is published.
+    pub(super) fn is_repairing(&self) -> bool {
+        self.states.values().any(|state| state.changed && state.recover_to.is_some())
+    }
+
+    /// Builds a catalog of the tables as they are now.
+    pub(super) async fn build_catalog(&self, shown: Visibility) -> Result<Catalog> {
+        let ctx = self.session();
+        // In a shared lake other processes own partitions too.
+        let partitions = match self.sharing {
+            Sharing::Exclusive => self.states.keys().map(|(_, p)| p + 1).max().unwrap_or(1),
+            Sharing::Shared => u32::MAX,
+        };
+        let mut stored = Vec::new();
+        for spec in self.plan.groups.iter().flat_map(Group::commit_order) {
+            let rows = match shown {
+                Visibility::All => self.stored_rows(&ctx, &spec).await?,
+                Visibility::Committed => self.committed_rows(&ctx, &spec).await?,
+            };
+            stored.push((spec, rows, partitions));
+        }
+        for planned in self.plan.stored_joined() {
+            stored.push((Arc::clone(&planned.spec), self.committed_rows(&ctx, &planned.spec).await?, 1));
+        }
+        build::build(&self.runtime, &self.plan, stored).await
+    }
+
+    async fn committed_rows(&self, ctx: &SessionContext, spec: &TableSpec) -> Result<DataFrame> {
+        let committed = Some(self.stores[&spec.name].provider().await?);
+        overlay::with_overlay(ctx, spec, committed, Overlay::default())
+    }
+}
+
+/// Cuts rows sorted by `window_start` into segments. A segment without rows gets an empty batch.
+pub(super) fn split_segments(
+    rows: &RecordBatch,
+    segment: Segment,
+    wanted: impl Iterator<Item = i64>,
+) -> Vec<(i64, RecordBatch)> {
+    let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
+    let cut = |start: i64| {
+        let from = starts.partition_point(|t| *t < start);
+        let to = starts.partition_point(|t| *t < segment.next(start));
+        (start, rows.slice(from, to - from))
+    };
+    wanted.map(cut).collect()
+}
+
+/// Adds bookkeeping columns to window rows that are not committed, for queries on the full table.
+fn with_bookkeeping(spec: &TableSpec, rows: &RecordBatch, partition: u32) -> Result<RecordBatch> {
+    let mut columns = rows.columns().to_vec();
+    let schema = spec.full_schema();
+    columns.push(Arc::new(Int32Array::from_value(partition as i32, rows.num_rows())));
+    for field in &schema.fields()[columns.len()..] {
+        columns.push(arrow::array::new_null_array(field.data_type(), rows.num_rows()));
+    }
+    Ok(RecordBatch::try_new(schema, columns)?)
+}

@@ -1,0 +1,71 @@
+//! When a part of a job was slow, by what was said of it: a window of steps from then is no measure
+//! of how the job scales.
+
+use tidegate_events::v1::{SignalState, StragglerSignal};
+
+use crate::time::{US_PER_MS, US_PER_S};
+
+/// What is said later after a window's end does not count against it, µs. A suspicion takes a
+/// minute at most (95 of 100).
+pub(super) const HINDSIGHT_US: i64 = 60 * US_PER_S;
+/// Statements kept of a job; of more the oldest go.
+const MAX_STATEMENTS: usize = 256;
+
+/// One statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Statement {
+    episode: u64,
+    revision: u32,
+    said_us: i64,
+    onset_us: i64,
+    /// It is over, was taken back, or is nobody's fault: how the job is built is how it scales.
+    is_over: bool,
+}
+
+/// What was said of a job.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SlowPeriods {
+    statements: Vec<Statement>,
+}
+
+impl SlowPeriods {
+    /// Takes a statement.
+    pub fn observe(&mut self, signal: &StragglerSignal) {
+        let is_open = matches!(signal.state(), SignalState::Suspect | SignalState::Confirmed);
+        let word = Statement {
+            episode: signal.episode,
+            revision: signal.revision,
+            said_us: signal.said_ms.saturating_mul(US_PER_MS),
+            onset_us: signal.onset_ms.saturating_mul(US_PER_MS),
+            is_over: !is_open || signal.class == "STRUCTURAL",
+        };
+        let at = self.statements.partition_point(|other| other < &word);
+        self.statements.insert(at, word);
+        if self.statements.len() > MAX_STATEMENTS {
+            self.statements.remove(0);
+        }
+    }
+
+    /// Whether an episode was open at any time of a span, as far as was said [`KNOWN_US`] after it.
+    pub fn overlaps(&self, (from_us, to_us): (i64, i64)) -> bool {
+        let known_us = to_us.saturating_add(HINDSIGHT_US);
+        self.statements.chunk_by(|a, b| a.episode == b.episode).any(|words| {
+            let mut known = words.iter().filter(|word| word.said_us <= known_us);
+            let Some(first) = known.clone().find(|word| !word.is_over) else { return false };
+            let is_over =
+                known.any(|word| word.is_over && word.revision > first.revision && word.said_us < from_us);
+            first.onset_us <= to_us && !is_over
+        })
+    }
+
+    /// Nothing of before `us` is asked about any more.
+    pub fn forget(&mut self, us: i64) {
+        let over: Vec<u64> = self
+            .statements
+            .iter()
+            .filter(|word| word.is_over && word.said_us < us)
+            .map(|word| word.episode)
+            .collect();
+        self.statements.retain(|word| !over.contains(&word.episode));
+    }
+}

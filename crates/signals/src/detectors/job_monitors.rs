@@ -1,0 +1,96 @@
+//! The monitors of all jobs, with an index by node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{JobKey, NodeKey};
+use crate::job::JobMonitor;
+use crate::publication::Publication;
+use crate::time::DAY_US;
+
+/// A job that is over is kept this long, for late events and for another attempt.
+const JOB_RETENTION_US: i64 = DAY_US;
+
+#[derive(Debug, Default)]
+pub struct JobMonitors {
+    jobs: BTreeMap<JobKey, JobMonitor>,
+    /// Jobs that the passing of time alone may change.
+    active: BTreeSet<JobKey>,
+    /// Active jobs by node.
+    on_node: BTreeMap<NodeKey, BTreeSet<String>>,
+    /// Jobs that changed since the last [`take_changed`](Self::take_changed).
+    changed: BTreeSet<JobKey>,
+}
+
+impl JobMonitors {
+    pub fn get(&self, job: &JobKey) -> Option<&JobMonitor> {
+        self.jobs.get(job)
+    }
+
+    pub fn get_mut(&mut self, job: &JobKey) -> Option<&mut JobMonitor> {
+        self.jobs.get_mut(job)
+    }
+
+    pub fn contains(&self, job: &JobKey) -> bool {
+        self.jobs.contains_key(job)
+    }
+
+    pub fn none_active(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    pub fn active(&self) -> BTreeSet<JobKey> {
+        self.active.clone()
+    }
+
+    pub fn take_changed(&mut self) -> BTreeSet<JobKey> {
+        std::mem::take(&mut self.changed)
+    }
+
+    pub fn for_each_on_node(&mut self, node: &NodeKey, mut apply: impl FnMut(&mut JobMonitor)) {
+        for job in self.on_node.get(node).into_iter().flatten() {
+            if let Some(job) = self.jobs.get_mut(&(node.0.clone(), job.clone())) {
+                apply(job);
+            }
+        }
+    }
+
+    /// Changes a job, and updates where its ranks are and whether it is active.
+    pub fn update(
+        &mut self,
+        name: &JobKey,
+        change: impl FnOnce(&mut JobMonitor) -> Vec<Publication>,
+    ) -> Vec<Publication> {
+        let job = self.jobs.entry(name.clone()).or_insert_with(|| JobMonitor::new(&name.0, &name.1));
+        let was_active = self.active.contains(name);
+        let before = job.nodes().to_vec();
+        let publications = change(job);
+        let (is_active, after) = (job.is_active(), job.nodes().to_vec());
+        self.changed.insert(name.clone());
+        if was_active == is_active && before == after {
+            return publications;
+        }
+        let key = |node: &String| (name.0.clone(), node.clone());
+        for node in &before {
+            if let Some(jobs) = self.on_node.get_mut(&key(node)) {
+                jobs.remove(&name.1);
+            }
+        }
+        if is_active {
+            for node in &after {
+                self.on_node.entry(key(node)).or_default().insert(name.1.clone());
+            }
+            self.active.insert(name.clone());
+        } else {
+            self.active.remove(name);
+        }
+        self.on_node.retain(|_, jobs| !jobs.is_empty());
+        publications
+    }
+
+    /// Forgets inactive jobs without news for a day.
+    pub fn forget_old(&mut self, now_us: i64) {
+        self.jobs.retain(|name, job| {
+            self.active.contains(name) || now_us.saturating_sub(job.newest_us()) < JOB_RETENTION_US
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! Log events as the detectors take them: parsed, with their place in event-time order.
+
+use tidegate_events::{Event, JobFamily, v1};
+
+use crate::facts::{HoldFact, JobFact};
+use crate::time::us;
+
+/// An event that some detector uses.
+#[derive(Debug, Clone)]
+pub enum Input {
+    Job {
+        fact: Box<JobFact>,
+        final_state: Option<String>,
+        family: Box<JobFamily>,
+    },
+    Hold(Box<HoldFact>),
+    Node(Box<v1::NodeEvent>),
+    Capacity(Box<v1::CapacityEvent>),
+    Samples(Box<v1::GpuSampleBatch>),
+    Step {
+        report: Box<v1::StepReport>,
+        /// The run of the job whose detector has taken the report already, ahead of the order.
+        processed_in: Option<u32>,
+    },
+}
+
+impl Input {
+    /// Parses an event. Returns its rank among inputs of the same time, its place in event time (µs
+    /// since 1970), and itself; `None` for events that no detector uses.
+    pub fn from_event(event: Event) -> Option<(u8, i64, Self)> {
+        let event_us = us(event.event_time_ms());
+        Some(match event {
+            // A price applies to what happens at its own time, so it comes first.
+            Event::Capacity(event) => (0, event_us, Self::from_capacity(event)?),
+            Event::Job(job) => (1, event_us, Self::from_job(job)?),
+            Event::Node(node) => (2, event_us, Self::Node(Box::new(node))),
+            Event::GpuSamples(batch) => (3, us(batch.first_tick_ms), Self::Samples(Box::new(batch))),
+            // A step takes its place when it ends.
+            Event::Step(step) => {
+                let duration_us = i64::try_from(step.duration_us).unwrap_or(i64::MAX);
+                let report = Box::new(step);
+                (4, event_us.saturating_add(duration_us), Self::Step { report, processed_in: None })
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether the event shows how far time has come. Prices and partitions may apply to a time yet
+    /// to come.
+    pub fn advances_time(&self) -> bool {
+        !matches!(self, Self::Capacity(_))
+    }
+
+    /// The job that the event changes, or whose step it reports. Such events of one job keep their
+    /// order even where steps bypass the buffer.
+    pub fn ordered_job(&self) -> Option<&str> {
+        match self {
+            Self::Job { fact, .. } if fact.kind != v1::JobEventKind::Submitted => Some(&fact.job_id),
+            Self::Step { report, .. } => Some(&report.job_id),
+            _ => None,
+        }
+    }
+
+    fn from_job(job: v1::JobEvent) -> Option<Self> {
+        if let Some(hold) = HoldFact::from_event(&job) {
+            return Some(Self::Hold(Box::new(hold)));
+        }
+        let final_state = job.final_state.clone();
+        let mut family = JobFamily::default();
+        family.learn(&job);
+        let fact = Box::new(JobFact::from_event(job)?);
+        Some(Self::Job { fact, final_state, family: Box::new(family) })
+    }
+
+    fn from_capacity(event: v1::CapacityEvent) -> Option<Self> {
+        use v1::CapacityEventKind::{PartitionRemoved, PartitionSet, PriceSet};
+        let counts = matches!(event.kind(), PriceSet | PartitionSet | PartitionRemoved);
+        counts.then(|| Self::Capacity(Box::new(event)))
+    }
+}

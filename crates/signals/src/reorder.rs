@@ -1,0 +1,158 @@
+//! Event-time reordering: events in any order in, publications in order of event time out.
+//!
+//! An event waits in a buffer until the watermark passes it, and is then applied to the detectors in
+//! order of event time. Between events a clock ticks every ten seconds of event time. So neither the
+//! interleaving of partitions nor the pace of the watermark changes the output. An event that comes
+//! after the watermark has passed it is applied at once, and affects only later output.
+//!
+//! Step reports alone do not wait for the watermark ([`bypass`]).
+
+mod buffer;
+mod bypass;
+
+use std::collections::BTreeSet;
+
+use tidegate_events::Event;
+
+use crate::detectors::{Detectors, JobKey};
+use crate::device::WINDOW_US;
+use crate::input::Input;
+use crate::publication::Publication;
+use crate::time::US_PER_MS;
+use buffer::Buffer;
+
+/// Interval of the clock, µs: device windows close and detectors move on.
+const TICK_US: i64 = WINDOW_US;
+/// An event further ahead of the time it was observed at is rejected, as the tables do.
+const MAX_FUTURE_MS: i64 = 86_400_000;
+/// The years 1970 to 9999, ms.
+const VALID_TIMES_MS: std::ops::Range<i64> = 0..253_402_300_800_000;
+/// Events with a longer name of a cluster, job or node are rejected.
+const MAX_NAME_BYTES: usize = 256;
+
+/// Events by outcome. None is dropped without being counted here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Events applied.
+    pub used: u64,
+    /// Of these, events that came after the watermark had passed them.
+    pub late: u64,
+    /// Events with an impossible time or too long a name.
+    pub rejected: u64,
+}
+
+/// Reorder buffer, clock and detectors. Knows neither the log it is fed from nor the log its output
+/// goes to.
+#[derive(Debug)]
+pub struct Reorder {
+    buffer: Buffer,
+    /// The last tick: everything up to it was applied.
+    tick_us: Option<i64>,
+    detectors: Detectors,
+    counts: Counts,
+}
+
+impl Reorder {
+    /// Forecasts learn from hours that begin at `learn_from_us` or later.
+    pub fn new(learn_from_us: i64) -> Self {
+        Self {
+            buffer: Buffer::default(),
+            tick_us: None,
+            detectors: Detectors::new(learn_from_us),
+            counts: Counts::default(),
+        }
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Sets from when on forecasts learn, for clusters that no event was seen of yet.
+    pub fn learn_from(&mut self, from_us: i64) {
+        self.detectors.learn_from(from_us);
+    }
+
+    /// Buffers an event. Returns its place in event time, µs since 1970; `None` if it does not show
+    /// how far time has come: no detector uses it, or it may apply to a time yet to come, as a price
+    /// does. `now_ms` is the caller's clock.
+    pub fn push(&mut self, event: Event, now_ms: i64) -> Option<i64> {
+        let envelope = event.envelope()?;
+        let id = envelope.event_id.first_chunk().map_or(0, |id| u128::from_be_bytes(*id));
+        let (cluster, observed_ms) = (envelope.cluster.clone(), envelope.observed_time_ms);
+        let event_ms = event.event_time_ms();
+        let name_bytes = cluster.len().max(event.key().len() - cluster.len());
+        let (order, at_us, input) = Input::from_event(event)?;
+        let at_ms = at_us.div_euclid(US_PER_MS);
+        let observed_ms = if observed_ms > 0 { observed_ms.min(now_ms) } else { now_ms };
+        let is_valid = VALID_TIMES_MS.contains(&at_ms) && VALID_TIMES_MS.contains(&event_ms);
+        let is_future = at_ms.saturating_sub(observed_ms) > MAX_FUTURE_MS;
+        let advances_time = input.advances_time();
+        if !is_valid || is_future && advances_time || name_bytes > MAX_NAME_BYTES {
+            self.counts.rejected += 1;
+            return None;
+        }
+        self.buffer.insert((at_us, order, id), cluster, input);
+        advances_time.then_some(at_us)
+    }
+
+    /// Applies everything up to `watermark_us`: all events up to then were pushed. A watermark below
+    /// the last one changes nothing.
+    pub fn advance(&mut self, watermark_us: i64) {
+        while let Some(key) = self.buffer.first_key() {
+            let at_us = key.0;
+            if at_us > watermark_us {
+                break;
+            }
+            // Before the event leaves the buffer: at ticks, jobs process steps ahead of it.
+            self.pass_ticks(at_us);
+            let Some((cluster, input)) = self.buffer.remove(key) else { break };
+            let late = self.tick_us.is_some_and(|tick_us| at_us <= tick_us);
+            self.counts.used += 1;
+            self.counts.late += u64::from(late);
+            let closed_us = self.tick_us.unwrap_or(i64::MIN);
+            self.detectors.apply(cluster, input, (at_us, closed_us), late);
+        }
+        if self.tick_us.is_some() {
+            self.pass_ticks(watermark_us.saturating_add(1));
+        }
+        self.detectors.advance_fleets(watermark_us);
+        let mut jobs: BTreeSet<JobKey> = std::mem::take(&mut self.buffer.received);
+        jobs.append(&mut self.detectors.take_changed_jobs());
+        for job in jobs {
+            self.process_early_steps(&job, watermark_us);
+        }
+        self.detectors.advance_clusters(watermark_us);
+    }
+
+    /// Hands over the output since the last call, in the order it was produced.
+    pub fn take(&mut self) -> Vec<Publication> {
+        self.detectors.take()
+    }
+
+    /// Runs the ticks before `before_us`. While nothing is monitored the clock jumps.
+    fn pass_ticks(&mut self, before_us: i64) {
+        let last_us = (before_us - 1).div_euclid(TICK_US) * TICK_US;
+        let mut tick_us = self.tick_us.unwrap_or(last_us);
+        while tick_us < last_us {
+            if self.detectors.is_idle() {
+                tick_us = last_us;
+                break;
+            }
+            tick_us += TICK_US;
+            self.tick(tick_us);
+        }
+        self.tick_us = Some(tick_us);
+    }
+
+    fn tick(&mut self, now_us: i64) {
+        self.detectors.begin_tick(now_us);
+        for job in self.detectors.active_jobs() {
+            self.process_early_steps(&job, now_us);
+            self.detectors.tick_job(&job, now_us);
+        }
+        self.detectors.end_tick(now_us);
+    }
+}
+
+#[cfg(test)]
+mod tests;

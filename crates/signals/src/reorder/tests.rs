@@ -1,0 +1,360 @@
+//! The reorder buffer with all detectors: the output depends on what events state alone, not on how
+//! they arrive.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tidegate_events::v1;
+use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
+
+use super::*;
+
+mod forecasts;
+mod jobs_and_nodes;
+mod live;
+mod pipelines;
+mod scaling;
+mod sizing;
+
+/// 2026-01-01T00:00:00Z, ms.
+const START_MS: i64 = 1_767_225_600_000;
+const NOW_MS: i64 = START_MS + 30 * 86_400_000;
+const RANKS: u32 = 16;
+/// The planted straggler: rank 5 is the device 5 of n0, and slow in these steps.
+const SLOW_RANK: u32 = 5;
+const SLOW_STEPS: std::ops::Range<u64> = 200..400;
+
+fn sealed(mut event: Event, at_ms: i64) -> Event {
+    let envelope = event.envelope_mut();
+    (envelope.cluster, envelope.source) = ("c".into(), "test".into());
+    (envelope.event_time_ms, envelope.observed_time_ms) = (at_ms, at_ms);
+    event.seal();
+    event
+}
+
+fn job_event(kind: v1::JobEventKind, at_ms: i64) -> Event {
+    let event = v1::JobEvent {
+        kind: kind.into(),
+        job_id: "j".into(),
+        attempt_id: Some(1),
+        team: Some("t".into()),
+        gpus_milli: Some(16_000),
+        nodes: Some("n0,n1".into()),
+        ..v1::JobEvent::default()
+    };
+    sealed(Event::Job(event), at_ms)
+}
+
+/// What two nodes' agents read in ten seconds: eight devices, ten samples each.
+fn samples(node: &str, at_ms: i64, slow: bool) -> Event {
+    let devices = (0..8).map(|index| DeviceInfo {
+        uuid: format!("GPU-{node}-{index}"),
+        index,
+        ..DeviceInfo::default()
+    });
+    let column = |name: &str, value: &dyn Fn(u32) -> i64| {
+        let of_device = |device| std::iter::once(value(device)).chain(std::iter::repeat_n(0, 9));
+        Column { name: name.into(), value_delta: (0..8).flat_map(of_device).collect(), ..Column::default() }
+    };
+    let is_slow = |device: u32| slow && node == "n0" && device == SLOW_RANK;
+    let batch = v1::GpuSampleBatch {
+        node: node.into(),
+        devices: devices.collect(),
+        first_tick_ms: at_ms,
+        tick_delta_ms: vec![1_000; 9],
+        columns: vec![
+            column("sm_clock_mhz", &|device| if is_slow(device) { 1_150 } else { 1_500 + i64::from(device) }),
+            column("throttle_reasons_bits", &|device| if is_slow(device) { 0x40 } else { 0 }),
+        ],
+        ..v1::GpuSampleBatch::default()
+    };
+    sealed(Event::GpuSamples(batch), at_ms)
+}
+
+/// One job of 16 ranks with a straggler, by partition: jobs, nodes, steps, samples of each node.
+fn told() -> [Vec<Event>; 5] {
+    told_where(600, &|step| if SLOW_STEPS.contains(&step) { 1.25 } else { 1.0 })
+}
+
+/// The same with so many steps, each so much slower on the slow rank.
+fn told_where(steps: u64, slower: &dyn Fn(u64) -> f64) -> [Vec<Event>; 5] {
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut partitions: [Vec<Event>; 5] = Default::default();
+    partitions[0].push(job_event(v1::JobEventKind::Submitted, START_MS - 60_000));
+    partitions[0].push(job_event(v1::JobEventKind::Started, START_MS));
+    let (mut at_us, mut slow_ms) = (START_MS * 1_000, Vec::new());
+    for step in 0..steps {
+        let compute: Vec<u64> = (0..RANKS)
+            .map(|rank| {
+                let slower = if rank == SLOW_RANK { slower(step) } else { 1.0 };
+                (1_500_000.0 * slower * random.random_range(0.995..1.005)) as u64
+            })
+            .collect();
+        let duration_us = compute.iter().max().unwrap() + 200_000;
+        for (rank, compute_us) in (0..RANKS).zip(compute) {
+            let node = format!("n{}", rank / 8);
+            let report = v1::StepReport {
+                job_id: "j".into(),
+                attempt_id: Some(1),
+                rank,
+                world_size: Some(RANKS),
+                step,
+                duration_us,
+                compute_us: Some(compute_us),
+                communication_us: Some(duration_us - compute_us),
+                data_wait_us: Some(0),
+                gpu_uuid: Some(format!("GPU-{node}-{}", rank % 8)),
+                gpu_index: Some(rank % 8),
+                node: Some(node),
+                ..v1::StepReport::default()
+            };
+            partitions[2].push(sealed(Event::Step(report), at_us / 1_000));
+        }
+        if slower(step) > 1.0 {
+            slow_ms.push(at_us / 1_000..(at_us + duration_us as i64) / 1_000);
+        }
+        at_us += duration_us as i64;
+    }
+    let end_ms = at_us / 1_000;
+    for at_ms in (START_MS..end_ms).step_by(10_000) {
+        for node in 0..2 {
+            partitions[3 + node].push(samples(
+                &format!("n{node}"),
+                at_ms,
+                slow_ms.iter().any(|slow| slow.contains(&at_ms)),
+            ));
+        }
+    }
+    let xid = v1::NodeEvent {
+        kind: v1::NodeEventKind::Xid.into(),
+        node: "n1".into(),
+        gpu_uuid: Some("GPU-n1-2".into()),
+        gpu_index: Some(2),
+        xid: Some(79),
+        ..v1::NodeEvent::default()
+    };
+    partitions[1].push(sealed(Event::Node(xid), end_ms - 30_000));
+    partitions[0].push(job_event(v1::JobEventKind::Ended, end_ms + 5_000));
+    partitions
+}
+
+fn end_us() -> i64 {
+    (START_MS + 86_400_000) * 1_000
+}
+
+/// What is said, in the order of what it is about; two ways may say it in another order.
+fn sorted(mut said: Vec<Publication>) -> Vec<Publication> {
+    said.sort_by(|a, b| a.source.cmp(&b.source));
+    said
+}
+
+fn all_at_once(events: impl IntoIterator<Item = Event>) -> (Vec<Publication>, Counts) {
+    all_until(events, end_us())
+}
+
+fn all_until(events: impl IntoIterator<Item = Event>, until_us: i64) -> (Vec<Publication>, Counts) {
+    let mut feed = Reorder::new(i64::MIN);
+    for event in events {
+        feed.push(event, NOW_MS);
+    }
+    feed.advance(until_us);
+    (sorted(feed.take()), feed.counts())
+}
+
+fn stragglers(said: &[Publication]) -> Vec<&v1::StragglerSignal> {
+    let events = said.iter().flat_map(|publication| &publication.events);
+    events
+        .filter_map(|event| if let Event::Straggler(signal) = event { Some(signal) } else { None })
+        .collect()
+}
+
+#[test]
+fn the_planted_straggler_is_found_named_and_cleared() {
+    let (said, counts) = all_at_once(told().concat());
+    assert_eq!(counts.late, 0);
+    let signals = stragglers(&said);
+    assert!(
+        signals.iter().all(|s| (s.rank, s.node.as_deref()) == (Some(SLOW_RANK), Some("n0"))),
+        "{signals:#?}"
+    );
+    let of = |state: v1::SignalState| signals.iter().filter(|s| s.state() == state).count();
+    assert_eq!([v1::SignalState::Confirmed, v1::SignalState::Cleared].map(of), [1, 1], "{signals:#?}");
+    let confirmed = signals.iter().find(|s| s.state() == v1::SignalState::Confirmed).unwrap();
+    // Steps before it take 1.7 s; it is slow from the 200th on.
+    let onset_s = (confirmed.onset_ms - START_MS) as f64 / 1_000.0;
+    assert!((330.0..350.0).contains(&onset_s), "{onset_s}");
+    assert_eq!(
+        (confirmed.class.as_str(), confirmed.gpu_uuid.as_deref()),
+        ("COMPUTE_THERMAL", Some("GPU-n0-5"))
+    );
+    assert!((200_000..300_000).contains(&confirmed.slowdown_ppm), "{confirmed:?}");
+    assert!(confirmed.evidence.iter().any(|line| line.contains("value=")), "{confirmed:?}");
+    assert_eq!((confirmed.attempt_id, confirmed.episode), (Some(1), 1));
+    let revisions: BTreeSet<u32> = signals.iter().map(|s| s.revision).collect();
+    assert_eq!(revisions.len(), signals.len(), "each statement has a number of its own");
+}
+
+#[test]
+fn a_whole_step_waits_for_no_tick_and_no_watermark() {
+    let (said, _) = all_at_once(told().concat());
+    let confirmed = stragglers(&said).into_iter().find(|s| s.state() == v1::SignalState::Confirmed).unwrap();
+    // Its step ended within this ms; the watermark is 20 s behind.
+    let watermark_us = (confirmed.said_ms + 1) * 1_000 - bypass::LOOKAHEAD_US;
+    assert_ne!(confirmed.said_ms.rem_euclid(10_000), 0);
+    let mut feed = Reorder::new(i64::MIN);
+    for event in told().concat() {
+        feed.push(event, NOW_MS);
+    }
+    feed.advance(watermark_us - 1_000_000);
+    assert!(!stragglers(&feed.take()).contains(&confirmed));
+    feed.advance(watermark_us);
+    assert!(stragglers(&feed.take()).contains(&confirmed));
+}
+
+#[test]
+fn a_fault_is_a_matter_of_the_node() {
+    let (said, _) = all_at_once(told().concat());
+    let nodes = said.iter().flat_map(|p| &p.events).filter_map(|event| match event {
+        Event::NodeHealth(signal) => Some((signal.node.as_str(), signal.state())),
+        _ => None,
+    });
+    let of_n1: Vec<_> = nodes.filter(|(node, _)| *node == "n1").map(|(_, state)| state).collect();
+    assert!(of_n1.len() == 1 && of_n1[0] != v1::NodeHealthState::Healthy, "{of_n1:?}");
+}
+
+#[test]
+fn interleavings_duplicates_and_watermarks_change_nothing() {
+    assert!(!same_however_told(&told(), end_us()).is_empty());
+}
+
+/// What is said of partitions of a log, after seeing that it is the same in other interleavings,
+/// told twice in disorder, and with other watermarks.
+fn same_however_told(partitions: &[Vec<Event>], until_us: i64) -> Vec<Publication> {
+    let (expected, _) = all_until(partitions.concat(), until_us);
+    let parts = 0..partitions.len();
+    // Another order of partitions, told twice, in disorder.
+    let mut twice = partitions.concat();
+    twice.extend(partitions.concat());
+    twice.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
+    assert_eq!(all_until(twice, until_us).0, expected);
+    // Bit by bit, the watermark behind the slowest partition.
+    for seed in 2..5 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut feed = Reorder::new(i64::MIN);
+        let (mut next, mut newest) = (vec![0; parts.len()], vec![i64::MIN; parts.len()]);
+        while parts.clone().any(|p| next[p] < partitions[p].len()) {
+            let p = random.random_range(parts.clone());
+            let piece = random.random_range(1..400);
+            for event in partitions[p].iter().skip(next[p]).take(piece) {
+                newest[p] = newest[p].max(feed.push(event.clone(), NOW_MS).unwrap());
+            }
+            next[p] = (next[p] + piece).min(partitions[p].len());
+            let open = parts.clone().filter(|p| next[*p] < partitions[*p].len());
+            feed.advance(open.map(|p| newest[p]).min().unwrap_or(i64::MAX).min(until_us).saturating_sub(1));
+        }
+        feed.advance(until_us);
+        assert_eq!(feed.counts().late, 0, "seed {seed}");
+        assert_eq!(sorted(feed.take()), expected, "seed {seed}");
+    }
+    expected
+}
+
+#[test]
+fn late_and_repeated_events_do_no_harm() {
+    let mut events = told().concat();
+    events.shuffle(&mut ChaCha8Rng::seed_from_u64(9));
+    // One in a hundred comes after all others were decided on; then everything once more.
+    let late = events.split_off(events.len() - events.len() / 100);
+    let is_end =
+        |event: &Event| matches!(event, Event::Job(job) if job.kind() != v1::JobEventKind::Submitted);
+    let (jobs, late): (Vec<Event>, Vec<Event>) = late.into_iter().partition(is_end);
+    events.extend(jobs);
+    let mut feed = Reorder::new(i64::MIN);
+    for event in &events {
+        feed.push(event.clone(), NOW_MS);
+    }
+    feed.advance(end_us());
+    let said = feed.take();
+    let confirmed = |said: &[Publication]| {
+        let signals = stragglers(said);
+        signals.iter().filter(|s| s.state() == v1::SignalState::Confirmed).map(|s| s.rank).collect::<Vec<_>>()
+    };
+    assert_eq!(confirmed(&said), [Some(SLOW_RANK)]);
+    for event in late.iter().chain(&events) {
+        feed.push(event.clone(), NOW_MS);
+        feed.advance(end_us());
+    }
+    assert_eq!(confirmed(&feed.take()), []);
+    assert_eq!(feed.counts().late as usize, late.len() + events.len());
+}
+
+#[test]
+fn without_job_events_steps_alone_are_enough() {
+    let [_, _, steps, ..] = told();
+    let (said, _) = all_at_once(steps);
+    let signals = stragglers(&said);
+    assert!(signals.iter().any(|s| s.state() == v1::SignalState::Confirmed && s.rank == Some(SLOW_RANK)));
+    assert!(signals.iter().all(|s| s.class == "COMPUTE_SILENT"), "nobody looked at clocks: {signals:#?}");
+}
+
+#[test]
+fn garbage_does_not_panic_and_is_counted() {
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let mut feed = Reorder::new(i64::MIN);
+    let odd = [0, 1, 7, u64::from(u32::MAX), i64::MAX as u64, u64::MAX];
+    for n in 0..3_000 {
+        let mut pick = || odd[random.random_range(0..odd.len())];
+        let at_ms = START_MS.wrapping_add((pick() as i64).wrapping_mul(if n % 7 == 0 { -1 } else { 1 }));
+        let job_id = format!("j{}", n % 5);
+        let event = match n % 4 {
+            0 => Event::Step(v1::StepReport {
+                job_id,
+                attempt_id: (n % 3 == 0).then(|| pick() as i64),
+                rank: pick() as u32,
+                world_size: Some(pick() as u32),
+                step: pick(),
+                duration_us: pick(),
+                compute_us: Some(pick()),
+                node: Some(String::new()),
+                ..v1::StepReport::default()
+            }),
+            1 => Event::Job(v1::JobEvent {
+                kind: (n % 12) as i32,
+                job_id: if n % 11 == 0 { "x".repeat(5_000) } else { job_id },
+                attempt_id: Some(pick() as i64),
+                gpus_milli: Some(pick()),
+                nodes: Some(",,a,".into()),
+                pool: Some(String::new()),
+                ..v1::JobEvent::default()
+            }),
+            2 => Event::Node(v1::NodeEvent {
+                kind: (n % 20) as i32,
+                node: "n".into(),
+                gpu_uuid: (n % 3 == 0).then(|| "g".into()),
+                xid: Some(pick() as u32),
+                ..v1::NodeEvent::default()
+            }),
+            _ => Event::GpuSamples(v1::GpuSampleBatch {
+                node: "n".into(),
+                devices: vec![DeviceInfo { uuid: "g".into(), ..DeviceInfo::default() }],
+                first_tick_ms: at_ms,
+                tick_delta_ms: vec![pick() as i64 % 1_000; 2],
+                columns: vec![Column {
+                    name: "pcie_replay_count".into(),
+                    value_delta: vec![pick() as i64; 3],
+                    ..Column::default()
+                }],
+                ..v1::GpuSampleBatch::default()
+            }),
+        };
+        feed.push(sealed(event, at_ms), NOW_MS);
+        if n % 50 == 0 {
+            feed.advance(START_MS * 1_000 + n * 1_000_000);
+        }
+    }
+    feed.advance(end_us());
+    let counts = feed.counts();
+    assert!(counts.rejected > 100 && counts.used > 100, "{counts:?}");
+}

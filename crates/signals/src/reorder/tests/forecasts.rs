@@ -1,0 +1,117 @@
+//! Coverage signals of forecasts, recomputed by hand.
+
+use super::*;
+
+/// GPUs that begin and end with an hour, so that the mean of each is known: 4 for ten days, then
+/// more and more.
+const DAYS: i64 = 20;
+
+fn demand_of(hour: i64) -> u64 {
+    match hour / 24 {
+        0..10 => 4,
+        // As a parabola: whoever goes on as before is too low each time.
+        _ => 4 + (hour - 240).pow(2) as u64 / 8,
+    }
+}
+
+fn growing() -> Vec<Event> {
+    let mut events = Vec::new();
+    let told = |kind: v1::JobEventKind, hour: i64, gpus: u64| {
+        let event = v1::JobEvent {
+            kind: kind.into(),
+            job_id: format!("g{hour}"),
+            team: Some("t".into()),
+            gpus_milli: Some(gpus * 1_000),
+            ..v1::JobEvent::default()
+        };
+        Event::Job(event)
+    };
+    for hour in 0..DAYS * 24 {
+        let at_ms = START_MS + hour * 3_600_000;
+        events.push(sealed(told(v1::JobEventKind::Submitted, hour, demand_of(hour)), at_ms));
+        events.push(sealed(told(v1::JobEventKind::Ended, hour, demand_of(hour)), at_ms + 3_600_000));
+    }
+    events
+}
+
+fn coverage_of(said: &[Publication]) -> Vec<v1::CoverageSignal> {
+    let events = said.iter().flat_map(|publication| publication.events.iter());
+    events
+        .filter_map(|event| if let Event::Coverage(signal) = event { Some(signal.clone()) } else { None })
+        .collect()
+}
+
+#[test]
+fn how_forecasts_hold_is_said_as_it_is_counted_by_hand() {
+    let told = |mut events: Vec<Event>, seed: Option<u64>| {
+        let mut feed = Reorder::new(i64::MIN);
+        let end_us = (START_MS + DAYS * 86_400_000) * 1_000;
+        if let Some(seed) = seed {
+            events.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        }
+        for event in events {
+            feed.push(event, NOW_MS + DAYS * 86_400_000);
+        }
+        for hour in 1..=DAYS * 24 {
+            // In order bit by bit, in disorder all at once.
+            if seed.is_none() || hour == DAYS * 24 {
+                feed.advance(end_us - (DAYS * 24 - hour) * 3_600_000_000);
+            }
+        }
+        sorted(feed.take())
+    };
+    let said = told(growing(), None);
+    assert_eq!(told(growing(), Some(1)), said);
+
+    let total = |kind: i32| kind == i32::from(v1::SeriesKind::Total);
+    let events = || said.iter().flat_map(|publication| publication.events.iter());
+    let forecasts: Vec<&v1::Forecast> = events()
+        .filter_map(|event| if let Event::Forecast(f) = event { Some(f) } else { None })
+        .filter(|f| total(f.kind))
+        .collect();
+    let mut signals = coverage_of(&said);
+    signals.retain(|signal| total(signal.kind));
+    signals.sort_by_key(|signal| signal.envelope.as_ref().unwrap().event_time_ms);
+    let hours = |reach: v1::ForecastReach| match reach {
+        v1::ForecastReach::NextStep => 1..2,
+        v1::ForecastReach::WithinDay => 2..25,
+        _ => 25..169,
+    };
+    let quantile = |f: &v1::Forecast, ppm: u32| {
+        f.gpus_milli[f.level_ppm.iter().position(|level| *level == ppm).unwrap()]
+    };
+    let mut before: BTreeMap<i32, (i32, i64)> = BTreeMap::new();
+    for signal in &signals {
+        let at_ms = signal.envelope.as_ref().unwrap().event_time_ms;
+        let (mut scores, mut weights, mut inside, mut below) = (0, 0.0, 0.0, 0.0);
+        let over = forecasts.iter().filter(|f| hours(signal.reach()).contains(&f.horizon));
+        let over: Vec<_> = over.filter(|f| f.target_ms + 3_600_000 <= at_ms).collect();
+        let newest_ms = over.iter().map(|f| f.target_ms).max().unwrap();
+        for f in over {
+            let truth = 1_000 * demand_of((f.target_ms - START_MS) / 3_600_000);
+            let weight = 0.5f64.powf((newest_ms - f.target_ms) as f64 / 86_400_000.0 / 14.0);
+            scores += 1;
+            weights += weight;
+            inside +=
+                weight * f64::from(u8::from((quantile(f, 100_000)..=quantile(f, 900_000)).contains(&truth)));
+            below += weight * f64::from(u8::from(truth <= quantile(f, 950_000)));
+        }
+        assert_eq!(signal.scores, scores, "{signal:?}");
+        assert!((f64::from(signal.inside80_ppm) - 1e6 * inside / weights).abs() < 2.0, "{signal:?}");
+        assert!((f64::from(signal.below95_ppm) - 1e6 * below / weights).abs() < 2.0, "{signal:?}");
+        // Said when it changes and at midnight, and since when is since it changed.
+        let last = before.insert(signal.reach, (signal.state, signal.since_ms));
+        match last.filter(|(state, _)| *state == signal.state) {
+            Some((_, since_ms)) => assert_eq!((at_ms % 86_400_000, signal.since_ms), (0, since_ms)),
+            None => assert_eq!(signal.since_ms, at_ms),
+        }
+    }
+    let states = |reach: v1::ForecastReach| {
+        let of = signals.iter().filter(|signal| signal.reach() == reach);
+        let mut states: Vec<v1::CoverageState> = of.map(v1::CoverageSignal::state).collect();
+        states.dedup();
+        states
+    };
+    let day = states(v1::ForecastReach::WithinDay);
+    assert_eq!(day, [v1::CoverageState::Holds, v1::CoverageState::TooLow]);
+}
