@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use tidegate_autopilot::action::ActionId;
-use tidegate_autopilot::guard::Switch;
+use tidegate_autopilot::guard::KillSwitch;
 
 const ON: &str = "on";
 
@@ -35,11 +35,11 @@ impl Control {
     }
 
     /// The switch as it stands now.
-    pub fn switch(&self) -> Switch {
+    pub fn switch(&self) -> KillSwitch {
         match fs::read_to_string(self.file()) {
-            Ok(text) if text.lines().next().map(str::trim) == Some(ON) => Switch::On,
-            Ok(_) => Switch::Paused,
-            Err(_) => Switch::Unreadable,
+            Ok(text) if text.lines().next().map(str::trim) == Some(ON) => KillSwitch::On,
+            Ok(_) => KillSwitch::Paused,
+            Err(_) => KillSwitch::Unreadable,
         }
     }
 
@@ -135,18 +135,18 @@ mod tests {
     fn what_is_not_plainly_on_is_off() {
         let folder = tempfile::tempdir().unwrap();
         let control = Control::of(folder.path());
-        assert_eq!(control.switch(), Switch::Unreadable);
+        assert_eq!(control.switch(), KillSwitch::Unreadable);
         assert_eq!(control.told().unwrap(), "never switched on");
         control.set(&Control::on("anna", "now")).unwrap();
-        assert_eq!(control.switch(), Switch::On);
+        assert_eq!(control.switch(), KillSwitch::On);
         control.set(&Control::paused("anna", "now", Some("on call"))).unwrap();
-        assert_eq!(control.switch(), Switch::Paused);
+        assert_eq!(control.switch(), KillSwitch::Paused);
         assert_eq!(control.told().unwrap(), "paused by anna at now: on call");
         fs::write(folder.path().join("autopilot/switch"), "one").unwrap();
-        assert_eq!(control.switch(), Switch::Paused);
+        assert_eq!(control.switch(), KillSwitch::Paused);
         fs::remove_file(folder.path().join("autopilot/switch")).unwrap();
         fs::create_dir(folder.path().join("autopilot/switch")).unwrap();
-        assert_eq!(control.switch(), Switch::Unreadable);
+        assert_eq!(control.switch(), KillSwitch::Unreadable);
     }
 
     #[test]

@@ -6,9 +6,9 @@ mod tried;
 use std::collections::BTreeMap;
 
 use tidegate_autopilot::action::{Action, Kind};
-use tidegate_autopilot::executor::{Entry, Planned, PolicyTaken, What};
+use tidegate_autopilot::executor::{JournalEntry, JournalEvent, PlanRecord, PolicyAdopted};
 use tidegate_autopilot::guard::{Refusal, Rule};
-use tidegate_autopilot::intent::{IntentEvent, What as Step};
+use tidegate_autopilot::intent::{IntentEvent, Transition};
 use tidegate_autopilot::planner::{Decision, Predicted};
 use tidegate_autopilot::scorecard::Score;
 use tidegate_autopilot::slo::Alert;
@@ -26,14 +26,24 @@ const MARGIN_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// It has no JSON, or is too large for a record even without the state that a plan was made from.
-pub fn event_of(entry: &Entry, cluster: &str, holder: &str, seq: u64) -> Result<Event, serde_json::Error> {
+pub fn event_of(
+    entry: &JournalEntry,
+    cluster: &str,
+    holder: &str,
+    seq: u64,
+) -> Result<Event, serde_json::Error> {
     let at_ms = entry.at_us.div_euclid(1_000);
     let mut body = serde_json::to_string(entry)?;
-    if let (What::Planned(planned), true) = (&entry.what, body.len() + MARGIN_BYTES > MAX_RECORD_BYTES) {
+    if let (JournalEvent::Planned(planned), true) =
+        (&entry.event, body.len() + MARGIN_BYTES > MAX_RECORD_BYTES)
+    {
         // Of a cluster this large the state stays out: the plan stands, and says that it cannot be
         // made again.
-        let slim = Planned { state: Default::default(), ..(**planned).clone() };
-        body = serde_json::to_string(&Entry { what: What::Planned(Box::new(slim)), ..entry.clone() })?;
+        let slim = PlanRecord { state: Default::default(), ..(**planned).clone() };
+        body = serde_json::to_string(&JournalEntry {
+            event: JournalEvent::Planned(Box::new(slim)),
+            ..entry.clone()
+        })?;
     }
     let mut event = AutopilotEvent {
         envelope: Some(Envelope {
@@ -50,19 +60,19 @@ pub fn event_of(entry: &Entry, cluster: &str, holder: &str, seq: u64) -> Result<
         body,
         ..AutopilotEvent::default()
     };
-    match &entry.what {
-        What::Lease(lease) => {
+    match &entry.event {
+        JournalEvent::Lease(lease) => {
             event.set_kind(EventKind::LeaseTaken);
             event.until_ms = Some(lease.until_us.div_euclid(1_000));
         }
-        What::Planned(planned) => tell_plan(&mut event, planned),
-        What::Step(step) => tell_step(&mut event, step),
-        What::Scored(score) => tell_score(&mut event, score),
-        What::Shadow(told) => tried::tell_shadow(&mut event, told),
-        What::Canary(told) => tried::tell_canary(&mut event, told),
-        What::Policy(taken) => tell_policy(&mut event, taken),
-        What::Alert(alert) => tell_alert(&mut event, alert),
-        What::Cycles(cycles) => {
+        JournalEvent::Planned(planned) => tell_plan(&mut event, planned),
+        JournalEvent::Step(step) => tell_step(&mut event, step),
+        JournalEvent::Scored(score) => tell_score(&mut event, score),
+        JournalEvent::Shadow(told) => tried::tell_shadow(&mut event, told),
+        JournalEvent::Canary(told) => tried::tell_canary(&mut event, told),
+        JournalEvent::Policy(taken) => tell_policy(&mut event, taken),
+        JournalEvent::Alert(alert) => tell_alert(&mut event, alert),
+        JournalEvent::Cycles(cycles) => {
             event.set_kind(EventKind::Cycles);
             (event.cycles_made, event.cycles_missed) = (Some(cycles.made), Some(cycles.missed));
         }
@@ -76,7 +86,7 @@ pub fn source(cluster: &str, holder: &str) -> String {
 }
 
 /// The entry that a record holds; `None` if it holds none.
-pub fn entry_of(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, Entry)> {
+pub fn entry_of(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, JournalEntry)> {
     SchemaId::from_number(schema).ok().filter(|schema| *schema == SchemaId::AutopilotEvent)?;
     match Event::decode(schema, payload).ok()? {
         Event::Autopilot(event) => {
@@ -87,8 +97,8 @@ pub fn entry_of(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, Entry)> 
     }
 }
 
-fn tell_plan(event: &mut AutopilotEvent, planned: &Planned) {
-    let Planned { plan, report, .. } = planned;
+fn tell_plan(event: &mut AutopilotEvent, planned: &PlanRecord) {
+    let PlanRecord { plan, report, .. } = planned;
     event.set_kind(EventKind::Planned);
     event.plan = Some(plan.id.clone());
     event.parent_plan.clone_from(&plan.parent);
@@ -113,37 +123,37 @@ fn tell_plan(event: &mut AutopilotEvent, planned: &Planned) {
 
 fn tell_step(event: &mut AutopilotEvent, step: &IntentEvent) {
     event.action = Some(step.action.clone());
-    event.set_kind(match &step.what {
-        Step::Proposed { .. } => EventKind::Proposed,
-        Step::Approved { .. } => EventKind::Approved,
-        Step::ApprovalRefused { .. } => EventKind::ApprovalRefused,
-        Step::Leased { .. } => EventKind::Leased,
-        Step::Noticed => EventKind::Noticed,
-        Step::Acknowledged => EventKind::Acknowledged,
-        Step::Applying => EventKind::Applying,
-        Step::Applied { .. } => EventKind::Applied,
-        Step::Verified => EventKind::Verified,
-        Step::Dropped { .. } => EventKind::Dropped,
-        Step::Failed { .. } => EventKind::ActionFailed,
-        Step::Yielded { .. } => EventKind::Yielded,
-        Step::Compensating => EventKind::Compensating,
-        Step::Compensated => EventKind::Compensated,
+    event.set_kind(match &step.transition {
+        Transition::Proposed { .. } => EventKind::Proposed,
+        Transition::Approved { .. } => EventKind::Approved,
+        Transition::ApprovalRefused { .. } => EventKind::ApprovalRefused,
+        Transition::Leased { .. } => EventKind::Leased,
+        Transition::Noticed => EventKind::Noticed,
+        Transition::Acknowledged => EventKind::Acknowledged,
+        Transition::Applying => EventKind::Applying,
+        Transition::Applied { .. } => EventKind::Applied,
+        Transition::Verified => EventKind::Verified,
+        Transition::Dropped { .. } => EventKind::Dropped,
+        Transition::Failed { .. } => EventKind::ActionFailed,
+        Transition::Yielded { .. } => EventKind::Yielded,
+        Transition::Compensating => EventKind::Compensating,
+        Transition::Compensated => EventKind::Compensated,
     });
-    match &step.what {
-        Step::Proposed { decision, plan, .. } => tell_decision(event, decision, plan),
-        Step::Approved { by } => event.holder.clone_from(by),
-        Step::ApprovalRefused { by, why } => {
+    match &step.transition {
+        Transition::Proposed { decision, plan, .. } => tell_decision(event, decision, plan),
+        Transition::Approved { by } => event.holder.clone_from(by),
+        Transition::ApprovalRefused { by, why } => {
             event.holder.clone_from(by);
             event.why = Some(why.clone());
         }
-        Step::Applied { receipt } => event.why = Some(receipt.done.clone()),
-        Step::Dropped { refusal: Some(Refusal { rule, why }) } => {
+        Transition::Applied { receipt } => event.why = Some(receipt.done.clone()),
+        Transition::Dropped { refusal: Some(Refusal { rule, why }) } => {
             event.rule = rule_name(*rule);
             event.why = Some(why.clone());
         }
-        Step::Dropped { refusal: None } => event.why = Some("its time was over".to_owned()),
-        Step::Failed { why, .. } => event.why = Some(why.clone()),
-        Step::Yielded { found } => event.why = Some(found.clone()),
+        Transition::Dropped { refusal: None } => event.why = Some("its time was over".to_owned()),
+        Transition::Failed { why, .. } => event.why = Some(why.clone()),
+        Transition::Yielded { found } => event.why = Some(found.clone()),
         _ => {}
     }
 }
@@ -194,7 +204,7 @@ fn tell_score(event: &mut AutopilotEvent, score: &Score) {
     tell_canary(event, score.canary.as_ref());
 }
 
-fn tell_policy(event: &mut AutopilotEvent, taken: &PolicyTaken) {
+fn tell_policy(event: &mut AutopilotEvent, taken: &PolicyAdopted) {
     event.set_kind(EventKind::PolicyTaken);
     event.policy = Some(taken.policy.clone());
     event.signed_by.clone_from(&taken.signed_by);

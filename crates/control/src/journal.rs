@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_autopilot::executor::{Entry, Journal, JournalError};
+use tidegate_autopilot::executor::{Journal, JournalEntry, JournalError};
 use tidegate_events::SchemaId;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
@@ -60,8 +60,8 @@ impl LogJournal {
         Ok(Self { log, cursor, cluster, holder, generation: 0, seq: 0, broken: None, written_to: 0 })
     }
 
-    fn records(&self, entries: &[Entry], first_seq: u64) -> Result<Vec<Record>, JournalError> {
-        let record = |(seq, entry): (u64, &Entry)| {
+    fn records(&self, entries: &[JournalEntry], first_seq: u64) -> Result<Vec<Record>, JournalError> {
+        let record = |(seq, entry): (u64, &JournalEntry)| {
             let mut event = event_of(entry, &self.cluster, &self.holder, seq).map_err(told)?;
             event.record().map(Record::from).map_err(told)
         };
@@ -74,7 +74,7 @@ fn told(error: impl std::fmt::Display) -> JournalError {
 }
 
 impl Journal for LogJournal {
-    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+    fn append(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError> {
         let Some(generation) = entries.first().map(|entry| entry.generation) else { return Ok(()) };
         if self.broken == Some(generation) {
             return Err(JournalError(format!("writes of generation {generation} may still be on their way")));
@@ -98,7 +98,7 @@ impl Journal for LogJournal {
         }
     }
 
-    fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
+    fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
         let mut entries = Vec::new();
         loop {
             let records = self.cursor.read_on(self.log.as_ref(), READ_BYTES).map_err(told)?;

@@ -1,7 +1,7 @@
 //! Forecasts that are wrong without knowing it, as a fault of their own.
 
 use tidegate_autopilot::{
-    executor::Foresees,
+    executor::OnlineForecast,
     forecast::{DemandForecast, Series},
     state::ClusterState,
 };
@@ -74,7 +74,7 @@ impl<F> Mistaken<F> {
     }
 }
 
-impl<F: Foresees> Foresees for Mistaken<F> {
+impl<F: OnlineForecast> OnlineForecast for Mistaken<F> {
     fn observe(&mut self, state: &ClusterState) {
         if self.error.learns(self.shown_us, self.now_us) {
             self.right.observe(state);

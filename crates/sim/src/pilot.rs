@@ -3,12 +3,12 @@
 
 use tidegate_autopilot::{
     action::ActionId,
-    executor::{Executor, Journal, JournalError, Settings, Stepped},
+    executor::{Executor, Journal, JournalError, Settings, StepReport},
     forecast::{Series, Trailing, TrailingConfig},
-    guard::Switch,
+    guard::KillSwitch,
     intent::{Intent, Limits, Stage},
     policy::{Mode, Policy},
-    rollout::Candidates,
+    rollout::Rollout,
     target::Target,
 };
 
@@ -63,8 +63,8 @@ impl<J: Journal> Pilot<J> {
 
     /// Tries these beside its policy.
     #[must_use]
-    pub fn beside(self, candidates: Candidates) -> Self {
-        Self { executor: self.executor.beside(candidates), ..self }
+    pub fn beside(self, candidates: Rollout) -> Self {
+        Self { executor: self.executor.with_rollout(candidates), ..self }
     }
 
     /// Looks, plans, and takes each open action as far as it goes now.
@@ -74,9 +74,9 @@ impl<J: Journal> Pilot<J> {
     pub fn step(
         &mut self,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         now_us: i64,
-    ) -> Result<Stepped, JournalError> {
+    ) -> Result<StepReport, JournalError> {
         self.executor.learn(|foresight| foresight.set_now(now_us));
         let approved = self.approved(now_us);
         self.executor.step(target, switch, &approved, now_us)
@@ -101,7 +101,7 @@ impl<J: Journal> Pilot<J> {
                 && intent.decision.mode == Mode::Approve
                 && now_us - intent.at_us() >= self.approval_us
         };
-        let waiting = self.executor.known().intents.open().filter(waits);
+        let waiting = self.executor.state().intents.open().filter(waits);
         waiting.map(|intent| (intent.decision.action.id.clone(), "operator".to_owned())).collect()
     }
 }

@@ -10,11 +10,12 @@ use std::rc::Rc;
 use tidegate_autopilot::{
     action::Kind,
     executor::{
-        Entry, Executor, Foresees, InMemory, Journal, JournalError, Known, Planned, Role, Settings, What,
+        Executor, ExecutorState, InMemoryJournal, Journal, JournalEntry, JournalError, JournalEvent,
+        OnlineForecast, PlanRecord, Role, Settings,
     },
     forecast::{Series, Trailing, TrailingConfig},
-    guard::Switch,
-    intent::{Lease, Stage, What as Step},
+    guard::KillSwitch,
+    intent::{Lease, Stage, Transition},
     planner::Plan,
     policy::{Mode, Policy},
     scorecard::Score,
@@ -62,12 +63,12 @@ fn settings(holder: &str) -> Settings {
     Settings { holder: holder.to_owned(), lease_ms: 90_000, ..Settings::default() }
 }
 
-fn on() -> Switch {
-    Switch::On
+fn on() -> KillSwitch {
+    KillSwitch::On
 }
 
 /// Runs until `until_us` after the beginning, looking each minute.
-fn run<J: Journal, F: Foresees>(
+fn run<J: Journal, F: OnlineForecast>(
     executor: &mut Executor<J, F>,
     target: &mut SimTarget,
     until_us: i64,
@@ -80,9 +81,9 @@ fn run<J: Journal, F: Foresees>(
     Ok(())
 }
 
-fn known(journal: &InMemory) -> (Known, Vec<Entry>) {
+fn known(journal: &InMemoryJournal) -> (ExecutorState, Vec<JournalEntry>) {
     let entries = journal.reader().read().unwrap();
-    let mut known = Known::default();
+    let mut known = ExecutorState::default();
     entries.iter().cloned().for_each(|entry| known.fold(entry));
     (known, entries)
 }
@@ -90,7 +91,7 @@ fn known(journal: &InMemory) -> (Known, Vec<Entry>) {
 #[test]
 fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
     let setting = setting(5);
-    let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+    let (mut target, journal) = (cluster(&setting, 17), InMemoryJournal::default());
     let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
     run(&mut executor, &mut target, 2 * DAY_US).unwrap();
     assert!(target.ended_loans().len() > 3, "{} loans", target.ended_loans().len());
@@ -105,16 +106,16 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
         assert!(!matches!(stage, Stage::Proposed | Stage::Approved | Stage::Dropped), "{deed:?} {stage:?}");
     }
     // From the record alone the same plans come out, byte for byte.
-    let plans = entries.iter().filter_map(|entry| match &entry.what {
-        What::Planned(planned) => Some(planned),
+    let plans = entries.iter().filter_map(|entry| match &entry.event {
+        JournalEvent::Planned(planned) => Some(planned),
         _ => None,
     });
     let mut parent: Option<Plan> = None;
     let mut made = 0;
     for planned in plans {
         let text = serde_json::to_string(planned).unwrap();
-        let read: Planned = serde_json::from_str(&text).unwrap();
-        let (plan, report) = read.again(parent.as_ref());
+        let read: PlanRecord = serde_json::from_str(&text).unwrap();
+        let (plan, report) = read.replay(parent.as_ref());
         let json = |plan: &Plan| serde_json::to_string(plan).unwrap();
         assert_eq!(json(&plan), json(&planned.plan));
         assert_eq!(serde_json::to_string(&report).unwrap(), serde_json::to_string(&planned.report).unwrap());
@@ -138,7 +139,7 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
 /// A journal whose writer dies at a write: before it stands there, or after.
 #[derive(Clone)]
 struct Dying {
-    inner: InMemory,
+    inner: InMemoryJournal,
     left: Rc<Cell<i64>>,
     is_written: bool,
 }
@@ -146,7 +147,7 @@ struct Dying {
 impl Dying {
     fn write(
         &mut self,
-        write: impl FnOnce(&mut InMemory) -> Result<(), JournalError>,
+        write: impl FnOnce(&mut InMemoryJournal) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
         self.left.set(self.left.get() - 1);
         if self.left.get() != 0 {
@@ -160,11 +161,11 @@ impl Dying {
 }
 
 impl Journal for Dying {
-    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+    fn append(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError> {
         self.write(|inner| inner.append(entries))
     }
 
-    fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
+    fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
         self.inner.read()
     }
 }
@@ -177,21 +178,21 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
     let writes = (1..=40).chain((41..400).step_by(9));
     let mut killed = BTreeSet::new();
     for (write, is_written) in writes.flat_map(|write| [(write, false), (write, true)]) {
-        let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+        let (mut target, journal) = (cluster(&setting, 17), InMemoryJournal::default());
         let dying = Dying { inner: journal.clone(), left: Rc::new(Cell::new(write)), is_written };
         let mut first = Executor::new(Policy::auto(), settings("first"), dying, forecast.clone());
         if run(&mut first, &mut target, 26 * HOUR_US).is_ok() {
             break;
         }
-        let at = journal.reader().read().unwrap().last().map(|entry| match &entry.what {
-            What::Step(event) => event.what.name(),
-            What::Planned(_) => "planned",
-            What::Lease(_) => "lease",
-            What::Scored(_) => "scored",
-            What::Shadow(_) | What::Canary(_) => "beside",
-            What::Policy(_) => "policy",
-            What::Alert(_) => "alert",
-            What::Cycles(_) => "cycles",
+        let at = journal.reader().read().unwrap().last().map(|entry| match &entry.event {
+            JournalEvent::Step(event) => event.transition.name(),
+            JournalEvent::Planned(_) => "planned",
+            JournalEvent::Lease(_) => "lease",
+            JournalEvent::Scored(_) => "scored",
+            JournalEvent::Shadow(_) | JournalEvent::Canary(_) => "beside",
+            JournalEvent::Policy(_) => "policy",
+            JournalEvent::Alert(_) => "alert",
+            JournalEvent::Cycles(_) => "cycles",
         });
         killed.insert((at, is_written));
         let died_us = target.sim().now_us();
@@ -225,22 +226,22 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
 
 /// A journal in which another takes the lease just before a write.
 struct Overtaken {
-    inner: InMemory,
+    inner: InMemoryJournal,
     left: i64,
 }
 
 impl Journal for Overtaken {
-    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+    fn append(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError> {
         self.left -= 1;
         if self.left == 0 {
             let (at_us, generation) = (entries[0].at_us, entries[0].generation + 1);
             let lease = Lease { holder: "other".to_owned(), generation, until_us: at_us + DAY_US };
-            self.inner.append(vec![Entry { at_us, generation, what: What::Lease(lease) }])?;
+            self.inner.append(vec![JournalEntry { at_us, generation, event: JournalEvent::Lease(lease) }])?;
         }
         self.inner.append(entries)
     }
 
-    fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
+    fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
         self.inner.read()
     }
 }
@@ -252,13 +253,13 @@ fn overtaken_before_any_write_it_does_nothing_more() {
     let mut told = BTreeSet::new();
     for write in 2..60 {
         let mut target = cluster(&setting, 17);
-        let journal = Overtaken { inner: InMemory::default(), left: write };
+        let journal = Overtaken { inner: InMemoryJournal::default(), left: write };
         let mut executor = Executor::new(Policy::auto(), settings("one"), journal, forecast.clone());
         let mut role = Role::Fenced;
         while target.sim().now_us() < 22 * HOUR_US {
             let (now_us, before) = (target.sim().now_us(), target.deeds().len());
             let stepped = executor.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
-            if !matches!(stepped.role, Role::Acts { .. }) {
+            if !matches!(stepped.role, Role::Leading { .. }) {
                 // The step it had recorded last, in the same look, may have had its effect before;
                 // this one has none.
                 let last = stepped.steps.last().map(|(_, what)| *what);
@@ -278,7 +279,7 @@ fn overtaken_before_any_write_it_does_nothing_more() {
 #[test]
 fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     let setting = setting(5);
-    let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+    let (mut target, journal) = (cluster(&setting, 17), InMemoryJournal::default());
     let mut old = Executor::new(Policy::auto(), settings("old"), journal.clone(), warmed(&setting));
     run(&mut old, &mut target, 18 * HOUR_US).unwrap();
     let now_us = |target: &SimTarget| EPOCH_US + target.sim().now_us();
@@ -286,22 +287,22 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     // While the lease holds the other one waits.
     let at_us = now_us(&target);
     let held = old.step(&mut target, &mut on, &[], at_us).unwrap();
-    assert!(matches!(held.role, Role::Acts { generation: 1 }));
+    assert!(matches!(held.role, Role::Leading { generation: 1 }));
     let waits = new.step(&mut target, &mut on, &[], at_us + SECOND_US).unwrap();
     assert!(
-        matches!(&waits.role, Role::Waits(held) if held.holder == "old" && held.generation == 1),
+        matches!(&waits.role, Role::Standby(held) if held.holder == "old" && held.generation == 1),
         "{waits:?}"
     );
     // The old one hangs for longer than it lasts.
     target.run_until(target.sim().now_us() + 2 * MINUTE_US);
     let at_us = now_us(&target);
     let acts = new.step(&mut target, &mut on, &[], at_us).unwrap();
-    assert_eq!(acts.role, Role::Acts { generation: 2 });
+    assert_eq!(acts.role, Role::Leading { generation: 2 });
     // By another policy another plan is on record at once, though it decides nothing.
     let policies = || {
         let entries = known(&journal).1;
-        let plans = entries.into_iter().filter_map(|entry| match entry.what {
-            What::Planned(planned) => Some(planned.plan.policy),
+        let plans = entries.into_iter().filter_map(|entry| match entry.event {
+            JournalEvent::Planned(planned) => Some(planned.plan.policy),
             _ => None,
         });
         plans.collect::<Vec<_>>()
@@ -316,7 +317,7 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     let deeds = target.deeds().len();
     // With a clock that stood still it takes itself for the holder; the journal knows better.
     let stale = old.step(&mut target, &mut on, &[], at_us - 90 * SECOND_US).unwrap();
-    assert!(!matches!(stale.role, Role::Acts { .. }) && stale.steps.is_empty(), "{stale:?}");
+    assert!(!matches!(stale.role, Role::Leading { .. }) && stale.steps.is_empty(), "{stale:?}");
     assert_eq!(target.deeds().len(), deeds);
 }
 
@@ -324,9 +325,9 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
 fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_person() {
     let setting = setting(5);
     let mut target = cluster(&setting, 18);
-    let step = |executor: &mut Executor<InMemory, Trailing>,
+    let step = |executor: &mut Executor<InMemoryJournal, Trailing>,
                 target: &mut SimTarget,
-                switch: Switch,
+                switch: KillSwitch,
                 minutes: i64| {
         let until_us = target.sim().now_us() + minutes * MINUTE_US;
         while target.sim().now_us() < until_us {
@@ -335,9 +336,9 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
             target.run_until(now_us + MINUTE_US);
         }
     };
-    let journal = InMemory::default();
+    let journal = InMemoryJournal::default();
     let mut off = Executor::new(Policy::auto(), settings("off"), journal.clone(), warmed(&setting));
-    for switch in [Switch::Paused, Switch::Unreadable] {
+    for switch in [KillSwitch::Paused, KillSwitch::Unreadable] {
         step(&mut off, &mut target, switch, 180);
     }
     assert_eq!(target.deeds().len(), 0);
@@ -347,26 +348,26 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     // The shipped policy suggests: what is told is done when a person says so, if the policy asks
     // for one.
     let policy = Policy::parse("name = \"ask\"\n[modes]\nlend = \"approve\"\nreclaim = \"act\"\n").unwrap();
-    let journal = InMemory::default();
+    let journal = InMemoryJournal::default();
     let mut asks = Executor::new(policy, settings("asks"), journal.clone(), warmed(&setting));
-    step(&mut asks, &mut target, Switch::On, 50);
+    step(&mut asks, &mut target, KillSwitch::On, 50);
     assert_eq!(target.deeds().len(), 0);
-    let waiting = asks.known().open();
-    assert!(!waiting.is_empty(), "{:?}", asks.known().intents);
+    let waiting = asks.state().open();
+    assert!(!waiting.is_empty(), "{:?}", asks.state().intents);
     let now_us = EPOCH_US + target.sim().now_us();
     let approved = [(waiting[0].clone(), "anna".to_owned()), ("nonesuch".to_owned(), "anna".to_owned())];
     let told = asks.step(&mut target, &mut on, &approved, now_us).unwrap();
     assert!(told.steps.contains(&(waiting[0].clone(), "applied")), "{told:?}");
     assert_eq!(target.deeds().len(), 1);
-    step(&mut asks, &mut target, Switch::On, 15);
-    let stage = &asks.known().intents.get(&waiting[0]).unwrap().stage;
+    step(&mut asks, &mut target, KillSwitch::On, 15);
+    let stage = &asks.state().intents.get(&waiting[0]).unwrap().stage;
     assert!(matches!(stage, Stage::Verified { .. }), "{stage:?}");
     let entries = known(&journal).1;
     let by: Vec<&String> = entries
         .iter()
-        .filter_map(|entry| match &entry.what {
-            What::Step(event) => match &event.what {
-                Step::Approved { by } => Some(by),
+        .filter_map(|entry| match &entry.event {
+            JournalEvent::Step(event) => match &event.transition {
+                Transition::Approved { by } => Some(by),
                 _ => None,
             },
             _ => None,
@@ -382,7 +383,7 @@ fn what_a_target_took_and_never_did_needs_no_undoing() {
     let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
     let mut target = SimTarget::new(sim, Control { lie_ppm: 1_000_000, ..Control::default() }, 1);
     target.run_until(17 * HOUR_US);
-    let journal = InMemory::default();
+    let journal = InMemoryJournal::default();
     let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
     run(&mut executor, &mut target, 22 * HOUR_US).unwrap();
     assert_eq!(target.deeds().len(), 0);
@@ -402,7 +403,7 @@ fn what_a_target_took_and_never_did_needs_no_undoing() {
 #[test]
 fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
     let setting = setting(5);
-    let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+    let (mut target, journal) = (cluster(&setting, 17), InMemoryJournal::default());
     let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
     // Answers are lost, and of what was asked for half is not done: it is asked for again at the
     // next look.
@@ -415,8 +416,10 @@ fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
     let (_, entries) = known(&journal);
     let begun: Vec<(&str, i64)> = entries
         .iter()
-        .filter_map(|entry| match &entry.what {
-            What::Step(event) => (event.what == Step::Applying).then_some((&*event.action, event.at_us)),
+        .filter_map(|entry| match &entry.event {
+            JournalEvent::Step(event) => {
+                (event.transition == Transition::Applying).then_some((&*event.action, event.at_us))
+            }
             _ => None,
         })
         .collect();
@@ -431,11 +434,11 @@ fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
 #[test]
 fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
     let setting = setting(5);
-    let (mut target, journal) = (cluster(&setting, 17), InMemory::default());
+    let (mut target, journal) = (cluster(&setting, 17), InMemoryJournal::default());
     let began_us = EPOCH_US + target.sim().now_us();
     // Ten loans that did harm, by somebody whose lease is over.
     let mut past = journal.reader();
-    let of = |what| Entry { at_us: began_us - HOUR_US, generation: 1, what };
+    let of = |event| JournalEntry { at_us: began_us - HOUR_US, generation: 1, event };
     let lease = Lease { holder: "before".into(), generation: 1, until_us: began_us - 1 };
     let bad = |at: i64| Score {
         action: format!("lend-{at}"),
@@ -448,20 +451,20 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
         within: Some(false),
         canary: None,
     };
-    let scores = (0..10).map(|at| of(What::Scored(bad(at))));
-    past.append(std::iter::once(of(What::Lease(lease))).chain(scores).collect()).unwrap();
+    let scores = (0..10).map(|at| of(JournalEvent::Scored(bad(at))));
+    past.append(std::iter::once(of(JournalEvent::Lease(lease))).chain(scores).collect()).unwrap();
 
     let mut executor = Executor::new(Policy::auto(), settings("two"), journal.clone(), warmed(&setting));
     let (mut waited, mut lent) = (BTreeSet::new(), 0);
     while target.sim().now_us() < 30 * HOUR_US {
         let now_us = target.sim().now_us();
         // Nobody says anything for six hours, and then yes to all.
-        let asked = |id: &&String| now_us > 23 * HOUR_US && executor.known().intents.get(id).is_some();
+        let asked = |id: &&String| now_us > 23 * HOUR_US && executor.state().intents.get(id).is_some();
         let approved: Vec<_> =
             waited.iter().filter(asked).map(|id: &String| (id.clone(), "anna".to_owned())).collect();
         let stepped = executor.step(&mut target, &mut on, &approved, EPOCH_US + now_us).unwrap();
         for (id, what) in &stepped.steps {
-            let Some(intent) = executor.known().intents.get(id).filter(|i| i.decision.kind == Kind::Lend)
+            let Some(intent) = executor.state().intents.get(id).filter(|i| i.decision.kind == Kind::Lend)
             else {
                 continue;
             };
@@ -471,7 +474,7 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
                 _ => assert!(now_us > 23 * HOUR_US || *what == "dropped", "{id} {what}"),
             }
         }
-        let waits = executor.known().intents.open().filter(|i| i.decision.kind == Kind::Lend);
+        let waits = executor.state().intents.open().filter(|i| i.decision.kind == Kind::Lend);
         waited = waits.map(|intent| intent.decision.action.id.clone()).collect();
         assert!(now_us > 23 * HOUR_US || lent == 0);
         target.run_until(now_us + MINUTE_US);

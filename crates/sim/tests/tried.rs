@@ -8,11 +8,14 @@ use std::ops::Range;
 
 use tidegate_autopilot::{
     action::{Change, Kind},
-    executor::{Entry, Executor, Foresees, InMemory, Journal, Known, Settings, What},
+    executor::{
+        Executor, ExecutorState, InMemoryJournal, Journal, JournalEntry, JournalEvent, OnlineForecast,
+        Settings,
+    },
     forecast::{Series, Trailing, TrailingConfig},
-    guard::Switch,
+    guard::KillSwitch,
     policy::{Mode, Policy, RollbackRules},
-    rollout::{Canary, Candidates, Told, shadow::Told as Thinks, summary::summary},
+    rollout::{Canary, CanaryEvent, Rollout, shadow::ShadowEvent, summary::summary},
 };
 use tidegate_sim::{
     DAY_US, HOUR_US, MINUTE_US, Sim,
@@ -58,41 +61,45 @@ fn warmed(setting: &Setting) -> Trailing {
 fn pilot(
     policy: Policy,
     holder: &str,
-    journal: InMemory,
-    tried: Candidates,
+    journal: InMemoryJournal,
+    tried: Rollout,
     setting: &Setting,
-) -> Executor<InMemory, Trailing> {
+) -> Executor<InMemoryJournal, Trailing> {
     let settings = Settings { holder: holder.to_owned(), lease_ms: 90_000, ..Settings::default() };
-    Executor::new(policy, settings, journal, warmed(setting)).beside(tried)
+    Executor::new(policy, settings, journal, warmed(setting)).with_rollout(tried)
 }
 
 /// Runs until `until_us` after the beginning, looking each minute.
-fn run<F: Foresees>(executor: &mut Executor<InMemory, F>, target: &mut SimTarget, until_us: i64) {
+fn run<F: OnlineForecast>(
+    executor: &mut Executor<InMemoryJournal, F>,
+    target: &mut SimTarget,
+    until_us: i64,
+) {
     while target.sim().now_us() < until_us {
         step(executor, target, &[]);
     }
 }
 
-fn step<F: Foresees>(
-    executor: &mut Executor<InMemory, F>,
+fn step<F: OnlineForecast>(
+    executor: &mut Executor<InMemoryJournal, F>,
     target: &mut SimTarget,
     approved: &[(String, String)],
 ) {
     let now_us = target.sim().now_us();
-    executor.step(target, &mut || Switch::On, approved, EPOCH_US + now_us).unwrap();
+    executor.step(target, &mut || KillSwitch::On, approved, EPOCH_US + now_us).unwrap();
     target.run_until((now_us / MINUTE_US + 1) * MINUTE_US);
 }
 
-fn read(journal: &InMemory) -> (Known, Vec<Entry>) {
+fn read(journal: &InMemoryJournal) -> (ExecutorState, Vec<JournalEntry>) {
     let entries = journal.reader().read().unwrap();
-    let mut known = Known::default();
+    let mut known = ExecutorState::default();
     entries.iter().cloned().for_each(|entry| known.fold(entry));
     (known, entries)
 }
 
-fn thoughts(entries: &[Entry]) -> Vec<&Thinks> {
-    let told = entries.iter().filter_map(|entry| match &entry.what {
-        What::Shadow(told) => Some(&**told),
+fn thoughts(entries: &[JournalEntry]) -> Vec<&ShadowEvent> {
+    let told = entries.iter().filter_map(|entry| match &entry.event {
+        JournalEvent::Shadow(told) => Some(&**told),
         _ => None,
     });
     told.collect()
@@ -105,8 +112,8 @@ fn named(name: &str) -> Policy {
 #[test]
 fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
     let setting = setting();
-    let (mut target, journal) = (cluster(&setting), InMemory::default());
-    let tried = Candidates { shadow: Some(named("shadow")), canary: None };
+    let (mut target, journal) = (cluster(&setting), InMemoryJournal::default());
+    let tried = Rollout { shadow: Some(named("shadow")), canary: None };
     let mut base = named("base");
     base.modes.values_mut().for_each(|mode| *mode = Mode::Observe);
     let mut executor = pilot(base, "one", journal.clone(), tried, &setting);
@@ -121,13 +128,14 @@ fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
     assert!(found.plans > 60 && found.kinds[&Kind::Lend].both > 10, "{found:?}");
     assert_eq!((found.alike, found.kinds[&Kind::Lend].only_shadow), (found.plans, 0), "{found:?}");
     // What a cycle costs: a plan that thinks the same is far below the one beside it.
-    let bytes = |entry: &Entry| serde_json::to_vec(entry).unwrap().len();
-    let of = |is: fn(&What) -> bool| {
-        let all: Vec<usize> = entries.iter().filter(|entry| is(&entry.what)).map(bytes).collect();
+    let bytes = |entry: &JournalEntry| serde_json::to_vec(entry).unwrap().len();
+    let of = |is: fn(&JournalEvent) -> bool| {
+        let all: Vec<usize> = entries.iter().filter(|entry| is(&entry.event)).map(bytes).collect();
         all.iter().sum::<usize>() / all.len().max(1)
     };
-    let acting = of(|what| matches!(what, What::Planned(_)));
-    let shadow = of(|what| matches!(what, What::Shadow(told) if matches!(**told, Thinks::Planned(_))));
+    let acting = of(|what| matches!(what, JournalEvent::Planned(_)));
+    let shadow =
+        of(|what| matches!(what, JournalEvent::Shadow(told) if matches!(**told, ShadowEvent::Planned(_))));
     println!("{acting} bytes a plan, {shadow} that of a shadow beside it");
     assert!(shadow < 600 && acting > 20 * shadow, "{acting} and {shadow}");
 }
@@ -137,8 +145,8 @@ fn with_a_shadow_beside_it_what_is_done_is_the_same() {
     let setting = setting();
     let careful = Policy::parse("name = \"careful\"\n[lend]\nbuffer_gpus = 40\n").unwrap();
     let done = |shadow: Option<Policy>| {
-        let (mut target, journal) = (cluster(&setting), InMemory::default());
-        let tried = Candidates { shadow, canary: None };
+        let (mut target, journal) = (cluster(&setting), InMemoryJournal::default());
+        let tried = Rollout { shadow, canary: None };
         let mut executor = pilot(Policy::auto(), "one", journal.clone(), tried, &setting);
         run(&mut executor, &mut target, 26 * HOUR_US);
         let done: Vec<_> = target.deeds().iter().map(|deed| (deed.kind, deed.asked_us)).collect();
@@ -169,15 +177,15 @@ fn canary(setting: &Setting, failures: u32) -> Canary {
 }
 
 /// Who decided on the loans of that time.
-fn lends(known: &Known, time: Range<i64>) -> Vec<Option<String>> {
+fn lends(known: &ExecutorState, time: Range<i64>) -> Vec<Option<String>> {
     let of = known.intents.all().filter(|intent| time.contains(&intent.at_us()));
     let lends = of.filter(|intent| matches!(intent.decision.action.change, Change::Lend { .. }));
     lends.map(|intent| intent.decision.canary.clone()).collect()
 }
 
-fn told(entries: &[Entry]) -> Vec<&Told> {
-    let told = entries.iter().filter_map(|entry| match &entry.what {
-        What::Canary(told) => Some(&**told),
+fn told(entries: &[JournalEntry]) -> Vec<&CanaryEvent> {
+    let told = entries.iter().filter_map(|entry| match &entry.event {
+        JournalEvent::Canary(told) => Some(&**told),
         _ => None,
     });
     told.collect()
@@ -186,9 +194,9 @@ fn told(entries: &[Entry]) -> Vec<&Told> {
 #[test]
 fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     let setting = setting();
-    let (mut target, journal) = (cluster(&setting), InMemory::default());
+    let (mut target, journal) = (cluster(&setting), InMemoryJournal::default());
     let bold = canary(&setting, 3);
-    let tried = Candidates { shadow: None, canary: Some(bold.clone()) };
+    let tried = Rollout { shadow: None, canary: Some(bold.clone()) };
     let mut first = pilot(patient("base"), "first", journal.clone(), tried.clone(), &setting);
     // All that it begins comes to nothing: the scheduler says yes and does nothing.
     target.set_control(Control { lie_ppm: 1_000_000, ..Control::default() });
@@ -197,14 +205,13 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
         assert!(target.sim().now_us() < 30 * HOUR_US, "it goes on for ever");
     }
     let (known, entries) = read(&journal);
-    let ended =
-        |entry: &&Entry| matches!(&entry.what, What::Canary(told) if matches!(**told, Told::Ended { .. }));
+    let ended = |entry: &&JournalEntry| matches!(&entry.event, JournalEvent::Canary(told) if matches!(**told, CanaryEvent::Ended { .. }));
     let ended_us = entries.iter().find(ended).unwrap().at_us;
     let before = lends(&known, 0..ended_us);
     assert!(before.len() > 2 && before.iter().all(|by| by.as_deref() == Some("bold")), "{before:?}");
     let events = told(&entries);
-    assert!(matches!(events[0], Told::Began { by: None, .. }) && events.len() == 2, "{events:?}");
-    let Told::Ended { why, rolled_back: true, .. } = events[1] else { panic!("{events:?}") };
+    assert!(matches!(events[0], CanaryEvent::Began { by: None, .. }) && events.len() == 2, "{events:?}");
+    let CanaryEvent::Ended { why, rolled_back: true, .. } = events[1] else { panic!("{events:?}") };
     assert!(why.contains("last 3 actions failed"), "{why}");
     // From the next plan on the base acts for its owner; killed and started again it stays so.
     drop(first);
@@ -223,24 +230,24 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     step(&mut second, &mut target, &approved);
     assert!(second.acting_canary().is_some());
     let (_, entries) = read(&journal);
-    assert!(matches!(told(&entries)[2], Told::Began { by: Some(by), .. } if by == "anna"));
+    assert!(matches!(told(&entries)[2], CanaryEvent::Began { by: Some(by), .. } if by == "anna"));
     // Other content is another canary, and one that nobody names any more ends without fault.
     drop(second);
     target.run_until(target.sim().now_us() + 2 * MINUTE_US);
-    let tried = Candidates { shadow: None, canary: Some(canary(&setting, 4)) };
+    let tried = Rollout { shadow: None, canary: Some(canary(&setting, 4)) };
     let mut third = pilot(patient("base"), "third", journal.reader(), tried, &setting);
     step(&mut third, &mut target, &[]);
     assert!(third.acting_canary().is_some());
     let (_, entries) = read(&journal);
-    assert!(matches!(told(&entries)[3], Told::Ended { rolled_back: false, .. }));
+    assert!(matches!(told(&entries)[3], CanaryEvent::Ended { rolled_back: false, .. }));
 }
 
 #[test]
 fn a_canary_of_owners_that_nobody_knows_never_begins() {
     let setting = setting();
-    let (mut target, journal) = (cluster(&setting), InMemory::default());
+    let (mut target, journal) = (cluster(&setting), InMemoryJournal::default());
     let stranger = Canary { owners: ["stranger".to_owned()].into(), ..canary(&setting, 3) };
-    let tried = Candidates { shadow: None, canary: Some(stranger) };
+    let tried = Rollout { shadow: None, canary: Some(stranger) };
     let mut executor = pilot(patient("base"), "one", journal.clone(), tried, &setting);
     run(&mut executor, &mut target, 20 * HOUR_US);
     let (known, entries) = read(&journal);

@@ -1,9 +1,9 @@
 //! Open actions, each taken as far as it goes now.
 
-use super::{Executor, Foresees, Journal, Meter, Stop};
+use super::{Executor, Impact, Journal, OnlineForecast, StepError};
 use crate::action::{Action, ActionId};
-use crate::guard::{Refusal, Rule, Switch, Verdict};
-use crate::intent::{Intent, Judged, Stage, Step, What};
+use crate::guard::{KillSwitch, Refusal, Rule, Verdict};
+use crate::intent::{Intent, NextStep, Outcome, Stage, Transition};
 use crate::state::ClusterState;
 use crate::target::{Effect, Notice, Target, TargetError};
 
@@ -11,24 +11,24 @@ use crate::target::{Effect, Notice, Target, TargetError};
 const MOST_STEPS: usize = 16;
 
 /// Whether an action may go on now.
-enum Turn {
-    Goes,
-    Waits,
+enum Progress {
+    Advanced,
+    Waiting,
 }
 
-impl<J: Journal, F: Foresees> Executor<J, F> {
+impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     /// `state` is `None` where the cluster could not be seen: then nothing is begun, and what is
     /// under way is still looked at.
     pub(super) fn drive_all(
         &mut self,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         state: Option<&ClusterState>,
         now_us: i64,
-    ) -> Result<(), Stop> {
-        for id in self.known.open() {
+    ) -> Result<(), StepError> {
+        for id in self.journaled.open() {
             for _ in 0..MOST_STEPS {
-                if let Turn::Waits = self.drive(&id, target, switch, state, now_us)? {
+                if let Progress::Waiting = self.drive(&id, target, switch, state, now_us)? {
                     break;
                 }
             }
@@ -40,45 +40,46 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         &mut self,
         id: &ActionId,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         state: Option<&ClusterState>,
         now_us: i64,
-    ) -> Result<Turn, Stop> {
-        let (Some(generation), Some(intent)) = (self.mine, self.known.intents.get(id).cloned()) else {
-            return Ok(Turn::Waits);
+    ) -> Result<Progress, StepError> {
+        let (Some(generation), Some(intent)) = (self.generation, self.journaled.intents.get(id).cloned())
+        else {
+            return Ok(Progress::Waiting);
         };
         match intent.next(generation, now_us, &self.settings.limits) {
-            Step::Over | Step::Wait { .. } => Ok(Turn::Waits),
-            Step::StandDown => Err(Stop::Fenced),
-            Step::Record(what) => self.tell(id, what, now_us),
-            Step::Lease => {
+            NextStep::Over | NextStep::Wait { .. } => Ok(Progress::Waiting),
+            NextStep::StandDown => Err(StepError::Fenced),
+            NextStep::Record(what) => self.transition(id, what, now_us),
+            NextStep::Lease => {
                 let holder = self.settings.holder.clone();
-                self.tell(id, What::Leased { holder }, now_us)
+                self.transition(id, Transition::Leased { holder }, now_us)
             }
-            Step::Notify(action) => {
-                let Some(state) = state else { return Ok(Turn::Waits) };
+            NextStep::Notify(action) => {
+                let Some(state) = state else { return Ok(Progress::Waiting) };
                 match self.may_begin(&intent, &action, switch, state, now_us) {
                     Some(Ok(())) => self.notify(&intent, &action, target, switch, state, now_us),
-                    Some(Err(refusal)) => self.drop(id, refusal, now_us),
-                    None => Ok(Turn::Waits),
+                    Some(Err(refusal)) => self.drop_intent(id, refusal, now_us),
+                    None => Ok(Progress::Waiting),
                 }
             }
-            Step::Begin(action) => {
-                let Some(state) = state else { return Ok(Turn::Waits) };
+            NextStep::Begin(action) => {
+                let Some(state) = state else { return Ok(Progress::Waiting) };
                 self.begin(&intent, &action, target, switch, state, now_us)
             }
-            Step::ReadBack(action) => self.read_back(&intent, &action, target, switch, state, now_us),
-            Step::Compensate(undoing) => self.compensate(&intent, &undoing, target, switch, now_us),
+            NextStep::ReadBack(action) => self.read_back(&intent, &action, target, switch, state, now_us),
+            NextStep::Compensate(undoing) => self.compensate(&intent, &undoing, target, switch, now_us),
         }
     }
 
-    fn tell(&mut self, id: &str, what: What, now_us: i64) -> Result<Turn, Stop> {
+    fn transition(&mut self, id: &str, what: Transition, now_us: i64) -> Result<Progress, StepError> {
         self.record_step(id, what, now_us)?;
-        Ok(Turn::Goes)
+        Ok(Progress::Advanced)
     }
 
-    fn drop(&mut self, id: &str, refusal: Refusal, now_us: i64) -> Result<Turn, Stop> {
-        self.tell(id, What::Dropped { refusal: Some(refusal) }, now_us)
+    fn drop_intent(&mut self, id: &str, refusal: Refusal, now_us: i64) -> Result<Progress, StepError> {
+        self.transition(id, Transition::Dropped { refusal: Some(refusal) }, now_us)
     }
 
     /// Whether the guard lets it begin; `None`: something before it is not done yet.
@@ -86,12 +87,12 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         &self,
         intent: &Intent,
         action: &Action,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         state: &ClusterState,
         now_us: i64,
     ) -> Option<Result<(), Refusal>> {
         let waits = |id: &ActionId| {
-            let before = self.known.intents.get(id).map(|intent| &intent.stage);
+            let before = self.journaled.intents.get(id).map(|intent| &intent.stage);
             matches!(
                 before,
                 Some(
@@ -108,7 +109,7 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         let mut history = self.history(switch(), now_us);
         // Sent before with the answer lost: its own beginning is no reason against it.
         history.past.retain(|past| past.id != intent.decision.action.id);
-        match self.judge(&intent.decision, action, state, &history, now_us) {
+        match self.verdict(&intent.decision, action, state, &history, now_us) {
             Verdict::Allowed => Some(Ok(())),
             Verdict::Refused(refusal) => Some(Err(refusal)),
         }
@@ -119,30 +120,30 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         intent: &Intent,
         action: &Action,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         state: &ClusterState,
         now_us: i64,
-    ) -> Result<Turn, Stop> {
+    ) -> Result<Progress, StepError> {
         let told = matches!(intent.stage, Stage::Leased { noticed_us: Some(_), .. });
         match target.notify(action) {
             Ok(Notice::Unsupported) => self.begin(intent, action, target, switch, state, now_us),
-            Ok(Notice::Waiting { .. }) if told => Ok(Turn::Waits),
+            Ok(Notice::Waiting { .. }) if told => Ok(Progress::Waiting),
             Ok(Notice::Waiting { .. }) => {
-                self.record_step(&action.id, What::Noticed, now_us)?;
-                Ok(Turn::Waits)
+                self.record_step(&action.id, Transition::Noticed, now_us)?;
+                Ok(Progress::Waiting)
             }
             Ok(Notice::Acknowledged { .. }) => {
                 if !told {
-                    self.record_step(&action.id, What::Noticed, now_us)?;
+                    self.record_step(&action.id, Transition::Noticed, now_us)?;
                 }
-                self.tell(&action.id, What::Acknowledged, now_us)
+                self.transition(&action.id, Transition::Acknowledged, now_us)
             }
-            Err(TargetError::StaleGeneration { .. }) => Err(Stop::Fenced),
+            Err(TargetError::StaleGeneration { .. }) => Err(StepError::Fenced),
             // Nobody knows whether they were told: they are told again, which tells nobody twice.
-            Err(TargetError::Unreachable { .. } | TargetError::Unknown { .. }) => Ok(Turn::Waits),
+            Err(TargetError::Unreachable { .. } | TargetError::Unknown { .. }) => Ok(Progress::Waiting),
             Err(refused) => {
                 let refusal = Refusal { rule: Rule::Precondition, why: refused.to_string() };
-                self.drop(&action.id, refusal, now_us)
+                self.drop_intent(&action.id, refusal, now_us)
             }
         }
     }
@@ -152,24 +153,29 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         intent: &Intent,
         action: &Action,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         state: &ClusterState,
         now_us: i64,
-    ) -> Result<Turn, Stop> {
+    ) -> Result<Progress, StepError> {
         match self.may_begin(intent, action, switch, state, now_us) {
-            None => return Ok(Turn::Waits),
-            Some(Err(refusal)) => return self.drop(&action.id, refusal, now_us),
+            None => return Ok(Progress::Waiting),
+            Some(Err(refusal)) => return self.drop_intent(&action.id, refusal, now_us),
             Some(Ok(())) => {}
         }
-        self.record_step(&action.id, What::Applying, now_us)?;
+        self.record_step(&action.id, Transition::Applying, now_us)?;
         self.apply(action, target, now_us)
     }
 
-    fn apply(&mut self, action: &Action, target: &mut dyn Target, now_us: i64) -> Result<Turn, Stop> {
+    fn apply(
+        &mut self,
+        action: &Action,
+        target: &mut dyn Target,
+        now_us: i64,
+    ) -> Result<Progress, StepError> {
         let answer = target.apply(action);
-        let Some(intent) = self.known.intents.get(&action.id) else { return Ok(Turn::Waits) };
-        let judged = intent.judge_apply(&answer, now_us);
-        self.judged(&action.id, judged, now_us)
+        let Some(intent) = self.journaled.intents.get(&action.id) else { return Ok(Progress::Waiting) };
+        let judged = intent.on_apply(&answer, now_us);
+        self.apply_outcome(&action.id, judged, now_us)
     }
 
     fn read_back(
@@ -177,45 +183,47 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         intent: &Intent,
         action: &Action,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         state: Option<&ClusterState>,
         now_us: i64,
-    ) -> Result<Turn, Stop> {
+    ) -> Result<Progress, StepError> {
         let answer = target.read_back(action);
-        let judged = intent.judge_read_back(&answer, now_us, &self.settings.limits);
+        let judged = intent.on_read_back(&answer, now_us, &self.settings.limits);
         match (judged, state) {
             // It was sent, and did not arrive. Whether it may still be done is asked anew.
-            (Judged::Again, Some(state)) => match self.may_begin(intent, action, switch, state, now_us) {
+            (Outcome::Again, Some(state)) => match self.may_begin(intent, action, switch, state, now_us) {
                 Some(Ok(())) => {
                     // Its budget is used now, not when it was sent in vain.
-                    self.record_step(&action.id, What::Applying, now_us)?;
+                    self.record_step(&action.id, Transition::Applying, now_us)?;
                     self.apply(action, target, now_us)
                 }
-                Some(Err(refusal)) if refusal.rule == Rule::Switch => Ok(Turn::Waits),
-                Some(Err(refusal)) => {
-                    self.tell(&action.id, What::Failed { why: refusal.why, applied: false }, now_us)
-                }
-                None => Ok(Turn::Waits),
+                Some(Err(refusal)) if refusal.rule == Rule::Switch => Ok(Progress::Waiting),
+                Some(Err(refusal)) => self.transition(
+                    &action.id,
+                    Transition::Failed { why: refusal.why, applied: false },
+                    now_us,
+                ),
+                None => Ok(Progress::Waiting),
             },
-            (Judged::Again, None) => Ok(Turn::Waits),
+            (Outcome::Again, None) => Ok(Progress::Waiting),
             // What is half done is not left so for reasons that were there before it was begun.
-            (Judged::Finish, _) if switch() == Switch::On => self.apply(action, target, now_us),
-            (Judged::Finish, _) => Ok(Turn::Waits),
-            (Judged::Record(What::Verified), state) => {
+            (Outcome::Finish, _) if switch() == KillSwitch::On => self.apply(action, target, now_us),
+            (Outcome::Finish, _) => Ok(Progress::Waiting),
+            (Outcome::Record(Transition::Verified), state) => {
                 if let Some(state) = state {
-                    self.meters.insert(action.id.clone(), Meter::new(&intent.decision, state));
+                    self.impacts.insert(action.id.clone(), Impact::new(&intent.decision, state));
                 }
-                self.tell(&action.id, What::Verified, now_us)
+                self.transition(&action.id, Transition::Verified, now_us)
             }
-            (judged, _) => self.judged(&action.id, judged, now_us),
+            (judged, _) => self.apply_outcome(&action.id, judged, now_us),
         }
     }
 
-    fn judged(&mut self, id: &str, judged: Judged, now_us: i64) -> Result<Turn, Stop> {
+    fn apply_outcome(&mut self, id: &str, judged: Outcome, now_us: i64) -> Result<Progress, StepError> {
         match judged {
-            Judged::Record(what) => self.tell(id, what, now_us),
-            Judged::StandDown => Err(Stop::Fenced),
-            Judged::Again | Judged::Finish | Judged::Wait => Ok(Turn::Waits),
+            Outcome::Record(what) => self.transition(id, what, now_us),
+            Outcome::StandDown => Err(StepError::Fenced),
+            Outcome::Again | Outcome::Finish | Outcome::Wait => Ok(Progress::Waiting),
         }
     }
 
@@ -226,38 +234,38 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         intent: &Intent,
         undoing: &Action,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         now_us: i64,
-    ) -> Result<Turn, Stop> {
+    ) -> Result<Progress, StepError> {
         let id = &intent.decision.action.id;
         if matches!(intent.stage, Stage::Failed { .. }) {
-            return self.tell(id, What::Compensating, now_us);
+            return self.transition(id, Transition::Compensating, now_us);
         }
         match target.read_back(undoing) {
             // What somebody changed since is theirs: nothing of ours is left.
             Ok(Effect::Done { .. } | Effect::Overridden { .. }) => {
-                return self.tell(id, What::Compensated, now_us);
+                return self.transition(id, Transition::Compensated, now_us);
             }
-            Ok(Effect::Partial { .. }) => return Ok(Turn::Waits),
+            Ok(Effect::Partial { .. }) => return Ok(Progress::Waiting),
             Ok(Effect::Absent) => {}
-            Err(TargetError::StaleGeneration { .. }) => return Err(Stop::Fenced),
-            Err(_) => return Ok(Turn::Waits),
+            Err(TargetError::StaleGeneration { .. }) => return Err(StepError::Fenced),
+            Err(_) => return Ok(Progress::Waiting),
         }
         match target.read_back(&intent.action()) {
             // It never came to be, or what it did is gone: a target would refuse to undo that, for
             // ever.
             Ok(Effect::Absent | Effect::Overridden { .. }) => {
-                return self.tell(id, What::Compensated, now_us);
+                return self.transition(id, Transition::Compensated, now_us);
             }
-            Ok(Effect::Done { .. } | Effect::Partial { .. }) if switch() == Switch::On => {}
-            Err(TargetError::StaleGeneration { .. }) => return Err(Stop::Fenced),
-            Ok(Effect::Done { .. } | Effect::Partial { .. }) | Err(_) => return Ok(Turn::Waits),
+            Ok(Effect::Done { .. } | Effect::Partial { .. }) if switch() == KillSwitch::On => {}
+            Err(TargetError::StaleGeneration { .. }) => return Err(StepError::Fenced),
+            Ok(Effect::Done { .. } | Effect::Partial { .. }) | Err(_) => return Ok(Progress::Waiting),
         }
         match target.apply(undoing) {
-            Err(TargetError::StaleGeneration { .. }) => Err(Stop::Fenced),
+            Err(TargetError::StaleGeneration { .. }) => Err(StepError::Fenced),
             // What cannot be undone is tried again at each look, and stands in the tables as
             // COMPENSATING until a person helps.
-            _ => Ok(Turn::Waits),
+            _ => Ok(Progress::Waiting),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use crate::intent::{IntentEvent, Lease};
-use crate::planner::Planned;
+use crate::planner::PlanRecord;
 use crate::policy::Changed;
 use crate::rollout::{self, shadow};
 use crate::scorecard::Score;
@@ -17,21 +17,21 @@ use crate::state::ClusterState;
 /// One thing that was thought or done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum JournalEvent {
     /// Somebody took or renewed the right to act.
     Lease(Lease),
     /// A plan was made.
-    Planned(Box<Planned>),
+    Planned(Box<PlanRecord>),
     /// A step of an action.
     Step(Box<IntentEvent>),
     /// What an action came to.
     Scored(Score),
     /// A policy that only thinks did.
-    Shadow(Box<shadow::Told>),
+    Shadow(Box<shadow::ShadowEvent>),
     /// A policy that acts for some owners began or ended.
-    Canary(Box<rollout::Told>),
+    Canary(Box<rollout::CanaryEvent>),
     /// A policy holds from now on, by whose signatures.
-    Policy(PolicyTaken),
+    Policy(PolicyAdopted),
     /// An alert about the autopilot itself began or ended.
     Alert(Box<Alert>),
     /// Plans that were made, and that were missing.
@@ -40,7 +40,7 @@ pub enum What {
 
 /// A policy that holds from now on, where policies are signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyTaken {
+pub struct PolicyAdopted {
     /// Its name.
     pub policy: String,
     /// The file it was read from.
@@ -53,13 +53,14 @@ pub struct PolicyTaken {
 
 /// An entry of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// When, µs since 1970.
     pub at_us: i64,
     /// Generation of the lease it was written under.
     pub generation: u64,
     /// What.
-    pub what: What,
+    #[serde(rename = "what")]
+    pub event: JournalEvent,
 }
 
 /// The journal cannot be reached, or does not say. What was written may or may not stand there.
@@ -76,24 +77,24 @@ pub trait Journal {
     ///
     /// # Errors
     /// They may or may not stand there.
-    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError>;
+    fn append(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError>;
 
     /// What stands behind what was read so far, whoever wrote it; what was appended here is in it.
     ///
     /// # Errors
     /// [`JournalError`].
-    fn read(&mut self) -> Result<Vec<Entry>, JournalError>;
+    fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError>;
 }
 
 /// A journal in memory that several actuators of one thread share: for simulations.
 #[derive(Debug, Clone, Default)]
-pub struct InMemory {
-    entries: Rc<RefCell<Vec<Entry>>>,
+pub struct InMemoryJournal {
+    entries: Rc<RefCell<Vec<JournalEntry>>>,
     next: usize,
     brief: bool,
 }
 
-impl InMemory {
+impl InMemoryJournal {
     /// One that keeps of plans only what was decided, as a log does of clusters that are too large
     /// for it: nobody will ask why, or make them again. Nothing that an executor goes by is lost.
     #[must_use]
@@ -108,8 +109,8 @@ impl InMemory {
     }
 }
 
-impl Journal for InMemory {
-    fn append(&mut self, mut entries: Vec<Entry>) -> Result<(), JournalError> {
+impl Journal for InMemoryJournal {
+    fn append(&mut self, mut entries: Vec<JournalEntry>) -> Result<(), JournalError> {
         if self.brief {
             entries.iter_mut().for_each(shorten);
         }
@@ -117,7 +118,7 @@ impl Journal for InMemory {
         Ok(())
     }
 
-    fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
+    fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
         let entries = self.entries.borrow();
         let new = entries[self.next..].to_vec();
         self.next = entries.len();
@@ -126,8 +127,8 @@ impl Journal for InMemory {
 }
 
 /// Leaves out of a plan what it was made from and why.
-fn shorten(entry: &mut Entry) {
-    let What::Planned(planned) = &mut entry.what else { return };
+fn shorten(entry: &mut JournalEntry) {
+    let JournalEvent::Planned(planned) = &mut entry.event else { return };
     planned.state = ClusterState::default();
     planned.report.considered.clear();
     planned.report.answers.clear();

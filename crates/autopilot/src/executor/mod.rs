@@ -6,26 +6,26 @@
 //! Pure but for the target and the journal it is given: no clock, no network of its own. The same
 //! code runs on a simulated cluster and on a real one.
 
-mod beside;
 mod drive;
+mod impact;
 mod journal;
-mod known;
-mod meter;
-mod watch;
+mod rollout;
+mod self_check;
+mod state;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::planner::Planned;
-pub use journal::{Entry, InMemory, Journal, JournalError, PolicyTaken, What};
-pub use known::Known;
-use meter::Meter;
+pub use crate::planner::PlanRecord;
+use impact::Impact;
+pub use journal::{InMemoryJournal, Journal, JournalEntry, JournalError, JournalEvent, PolicyAdopted};
+pub use state::ExecutorState;
 
 use crate::action::{ActionId, Kind};
 use crate::forecast::{Chosen, DemandForecast, Series, Trailing};
-use crate::guard::{self, Past, Rule, Switch, Verdict};
-use crate::intent::{self, HeldBy, IntentEvent, Lease, Limits};
+use crate::guard::{self, KillSwitch, PastAction, Rule, Verdict};
+use crate::intent::{self, IntentEvent, Lease, LeaseHeld, Limits};
 use crate::planner::{self, Plan};
 use crate::policy::{Mode, Policy};
 use crate::rollout::Canary;
@@ -70,7 +70,7 @@ impl Default for Settings {
 }
 
 /// A forecast that learns from what the executor sees.
-pub trait Foresees: DemandForecast {
+pub trait OnlineForecast: DemandForecast {
     /// Takes what the owners need now.
     fn observe(&mut self, state: &ClusterState);
 
@@ -78,7 +78,7 @@ pub trait Foresees: DemandForecast {
     fn inform(&self, _: &mut ClusterState) {}
 }
 
-impl Foresees for Chosen {
+impl OnlineForecast for Chosen {
     fn observe(&mut self, state: &ClusterState) {
         Self::observe(self, state);
     }
@@ -88,7 +88,7 @@ impl Foresees for Chosen {
     }
 }
 
-impl Foresees for Trailing {
+impl OnlineForecast for Trailing {
     fn observe(&mut self, state: &ClusterState) {
         for (owner, entry) in &state.owners {
             for (pool, share) in &entry.shares {
@@ -104,19 +104,19 @@ impl Foresees for Trailing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
     /// It holds the lease of this generation.
-    Acts {
+    Leading {
         /// The generation.
         generation: u64,
     },
     /// Another holds it.
-    Waits(HeldBy),
+    Standby(LeaseHeld),
     /// It held it, or tried to take it, and another was before it.
     Fenced,
 }
 
 /// What a step came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stepped {
+pub struct StepReport {
     /// Whether it acts.
     pub role: Role,
     /// The plan that was recorded, and how many decisions it holds.
@@ -124,7 +124,7 @@ pub struct Stepped {
     /// Steps of actions that were recorded, in order.
     pub steps: Vec<(ActionId, &'static str)>,
     /// Why the cluster could not be seen.
-    pub blind: Option<TargetError>,
+    pub observe_error: Option<TargetError>,
 }
 
 /// One life of an executor.
@@ -134,15 +134,15 @@ pub struct Executor<J, F> {
     settings: Settings,
     journal: J,
     forecast: F,
-    known: Known,
+    journaled: ExecutorState,
     /// Generation that is held.
-    mine: Option<u64>,
+    generation: Option<u64>,
     planned_us: Option<i64>,
     /// What the record lets each kind do, after so many scores and alerts.
     earned: BTreeMap<Kind, Mode>,
     earned_of: (usize, u64),
     refused: BTreeMap<(String, Rule), i64>,
-    meters: BTreeMap<ActionId, Meter>,
+    impacts: BTreeMap<ActionId, Impact>,
     forgot_us: i64,
     steps: Vec<(ActionId, &'static str)>,
     /// A policy that only thinks beside it.
@@ -150,26 +150,26 @@ pub struct Executor<J, F> {
     /// A policy that acts for some owners, unless its record has ended it.
     canary: Option<Canary>,
     /// What whoever runs it wants on record.
-    notes: Vec<What>,
+    queued: Vec<JournalEvent>,
     /// Plans that are not on record yet, and since when the next is due.
     cycles: Cycles,
     cycle_us: Option<i64>,
 }
 
 /// Why a step ends early.
-enum Stop {
+enum StepError {
     /// Another acts.
     Fenced,
     Journal(JournalError),
 }
 
-impl From<JournalError> for Stop {
+impl From<JournalError> for StepError {
     fn from(error: JournalError) -> Self {
         Self::Journal(error)
     }
 }
 
-impl<J: Journal, F: Foresees> Executor<J, F> {
+impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     /// An executor that has read nothing yet.
     pub fn new(policy: Policy, settings: Settings, journal: J, forecast: F) -> Self {
         Self {
@@ -177,18 +177,18 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
             settings,
             journal,
             forecast,
-            known: Known::default(),
-            mine: None,
+            journaled: ExecutorState::default(),
+            generation: None,
             planned_us: None,
             earned: BTreeMap::new(),
             earned_of: (0, 0),
             refused: BTreeMap::new(),
-            meters: BTreeMap::new(),
+            impacts: BTreeMap::new(),
             forgot_us: 0,
             steps: Vec::new(),
             shadow: None,
             canary: None,
-            notes: Vec::new(),
+            queued: Vec::new(),
             cycles: Cycles::default(),
             cycle_us: None,
         }
@@ -196,13 +196,13 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
 
     /// Puts something on record as soon as it acts: a policy that was taken, an approval that does
     /// not count.
-    pub fn note(&mut self, what: What) {
-        self.notes.push(what);
+    pub fn record_when_leading(&mut self, what: JournalEvent) {
+        self.queued.push(what);
     }
 
     /// What follows from the journal as far as it was read.
-    pub fn known(&self) -> &Known {
-        &self.known
+    pub fn state(&self) -> &ExecutorState {
+        &self.journaled
     }
 
     /// Lets the forecast learn of what was before.
@@ -224,60 +224,61 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
     pub fn step(
         &mut self,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         approved: &[(ActionId, String)],
         now_us: i64,
-    ) -> Result<Stepped, JournalError> {
-        let mut stepped = Stepped { role: Role::Fenced, planned: None, steps: Vec::new(), blind: None };
-        let ended = self.go(target, switch, approved, now_us, &mut stepped);
+    ) -> Result<StepReport, JournalError> {
+        let mut stepped =
+            StepReport { role: Role::Fenced, planned: None, steps: Vec::new(), observe_error: None };
+        let ended = self.run(target, switch, approved, now_us, &mut stepped);
         stepped.steps = std::mem::take(&mut self.steps);
         match ended {
             Ok(()) => Ok(stepped),
-            Err(Stop::Fenced) => {
-                self.mine = None;
+            Err(StepError::Fenced) => {
+                self.generation = None;
                 stepped.role = Role::Fenced;
                 Ok(stepped)
             }
-            Err(Stop::Journal(error)) => Err(error),
+            Err(StepError::Journal(error)) => Err(error),
         }
     }
 
-    fn go(
+    fn run(
         &mut self,
         target: &mut dyn Target,
-        switch: &mut dyn FnMut() -> Switch,
+        switch: &mut dyn FnMut() -> KillSwitch,
         approved: &[(ActionId, String)],
         now_us: i64,
-        stepped: &mut Stepped,
-    ) -> Result<(), Stop> {
+        stepped: &mut StepReport,
+    ) -> Result<(), StepError> {
         self.catch_up()?;
-        stepped.role = self.hold(now_us)?;
-        if !matches!(stepped.role, Role::Acts { .. }) {
+        stepped.role = self.acquire_lease(now_us)?;
+        if !matches!(stepped.role, Role::Leading { .. }) {
             return Ok(());
         }
-        self.tell_notes(now_us)?;
+        self.record_queued(now_us)?;
         self.approve(approved, now_us)?;
         match target.observe() {
             Ok(mut state) => {
                 self.forecast.observe(&state);
                 self.forecast.inform(&mut state);
-                self.measured(&mut state);
-                self.meters.values_mut().for_each(|meter| meter.observe(&state));
-                self.tend_canary(approved, &state, now_us)?;
+                self.add_reclaim_times(&mut state);
+                self.impacts.values_mut().for_each(|meter| meter.observe(&state));
+                self.update_canary(approved, &state, now_us)?;
                 stepped.planned = self.plan(&state, switch(), now_us)?;
                 self.drive_all(target, switch, Some(&state), now_us)?;
                 self.score(now_us)?;
             }
             Err(error) => {
-                stepped.blind = Some(error);
-                self.cycle(now_us, false)?;
+                stepped.observe_error = Some(error);
+                self.count_cycle(now_us, false)?;
                 self.drive_all(target, switch, None, now_us)?;
             }
         }
-        self.watch_itself(now_us)?;
+        self.record_alerts(now_us)?;
         if now_us - self.forgot_us > KEPT_US / 8 {
             self.forgot_us = now_us;
-            self.known.forget(now_us - KEPT_US, &self.policy);
+            self.journaled.forget(now_us - KEPT_US, &self.policy);
             let repeat_us = self.settings.repeat_every_ms * 1000;
             self.refused.retain(|_, at_us| now_us - *at_us < repeat_us);
         }
@@ -285,8 +286,8 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
     }
 
     /// Adds what the record knows and the target does not tell.
-    fn measured(&self, state: &mut ClusterState) {
-        let took = self.known.reclaims_took_ms();
+    fn add_reclaim_times(&self, state: &mut ClusterState) {
+        let took = self.journaled.reclaims_took_ms();
         for (owner, entry) in &mut state.owners {
             for (pool, share) in entry.shares.iter_mut().filter(|(_, share)| share.reclaim_took_ms.is_none())
             {
@@ -296,73 +297,78 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
     }
 
     fn catch_up(&mut self) -> Result<(), JournalError> {
-        self.journal.read()?.into_iter().for_each(|entry| self.known.fold(entry));
-        let seen = (self.known.scores.len(), self.known.slo.alerts());
+        self.journal.read()?.into_iter().for_each(|entry| self.journaled.fold(entry));
+        let seen = (self.journaled.scores.len(), self.journaled.slo.alerts());
         if seen != self.earned_of {
             self.earned_of = seen;
-            self.earned = self.known.earned(&self.policy);
+            self.earned = self.journaled.earned(&self.policy);
         }
         Ok(())
     }
 
     /// Writes entries and takes them in: what it knows comes from the journal alone. Where
     /// another's lease stands before them they are nothing, and nothing is done on them.
-    fn record(&mut self, what: Vec<What>, now_us: i64) -> Result<(), Stop> {
-        let Some(generation) = self.mine else { return Err(Stop::Fenced) };
-        let entry = |what| Entry { at_us: now_us, generation, what };
-        self.journal.append(what.into_iter().map(entry).collect())?;
+    fn record(&mut self, events: Vec<JournalEvent>, now_us: i64) -> Result<(), StepError> {
+        let Some(generation) = self.generation else { return Err(StepError::Fenced) };
+        let entry = |event| JournalEntry { at_us: now_us, generation, event };
+        self.journal.append(events.into_iter().map(entry).collect())?;
         self.catch_up()?;
-        if self.has(generation) { Ok(()) } else { Err(Stop::Fenced) }
+        if self.holds_lease(generation) { Ok(()) } else { Err(StepError::Fenced) }
     }
 
     /// Whether by the journal the newest lease is its own.
-    fn has(&self, generation: u64) -> bool {
-        let lease = self.known.lease.as_ref();
+    fn holds_lease(&self, generation: u64) -> bool {
+        let lease = self.journaled.lease.as_ref();
         lease.is_some_and(|lease| lease.generation == generation && lease.holder == self.settings.holder)
     }
 
-    fn record_step(&mut self, action: &str, what: intent::What, now_us: i64) -> Result<(), Stop> {
-        let Some(generation) = self.mine else { return Err(Stop::Fenced) };
-        self.steps.push((action.to_owned(), what.name()));
-        let event = IntentEvent { action: action.to_owned(), at_us: now_us, generation, what };
-        self.record(vec![What::Step(Box::new(event))], now_us)
+    fn record_step(
+        &mut self,
+        action: &str,
+        transition: intent::Transition,
+        now_us: i64,
+    ) -> Result<(), StepError> {
+        let Some(generation) = self.generation else { return Err(StepError::Fenced) };
+        self.steps.push((action.to_owned(), transition.name()));
+        let event = IntentEvent { action: action.to_owned(), at_us: now_us, generation, transition };
+        self.record(vec![JournalEvent::Step(Box::new(event))], now_us)
     }
 
     /// Takes or renews the lease.
-    fn hold(&mut self, now_us: i64) -> Result<Role, Stop> {
+    fn acquire_lease(&mut self, now_us: i64) -> Result<Role, StepError> {
         let Settings { holder, lease_ms, .. } = &self.settings;
-        let lease = match Lease::take(self.known.lease.as_ref(), holder, now_us, *lease_ms) {
+        let lease = match Lease::take(self.journaled.lease.as_ref(), holder, now_us, *lease_ms) {
             Ok(lease) => lease,
             Err(held) => {
-                self.mine = None;
-                return Ok(Role::Waits(held));
+                self.generation = None;
+                return Ok(Role::Standby(held));
             }
         };
         let generation = lease.generation;
-        if self.mine != Some(generation) {
+        if self.generation != Some(generation) {
             // The time without anybody who planned counts.
-            self.cycle_us = self.known.alive_us;
+            self.cycle_us = self.journaled.alive_us;
         }
-        let held = self.known.lease.as_ref().filter(|_| self.mine == Some(generation));
+        let held = self.journaled.lease.as_ref().filter(|_| self.generation == Some(generation));
         // A third of it may pass before it is renewed.
         if held.is_none_or(|held| held.until_us - now_us < lease_ms * 1000 * 2 / 3) {
-            let entry = Entry { at_us: now_us, generation, what: What::Lease(lease) };
+            let entry = JournalEntry { at_us: now_us, generation, event: JournalEvent::Lease(lease) };
             self.journal.append(vec![entry])?;
             self.catch_up()?;
-            if !self.has(generation) {
-                return Err(Stop::Fenced);
+            if !self.holds_lease(generation) {
+                return Err(StepError::Fenced);
             }
-            self.mine = Some(generation);
+            self.generation = Some(generation);
         }
-        Ok(Role::Acts { generation })
+        Ok(Role::Leading { generation })
     }
 
-    fn approve(&mut self, approved: &[(ActionId, String)], now_us: i64) -> Result<(), Stop> {
+    fn approve(&mut self, approved: &[(ActionId, String)], now_us: i64) -> Result<(), StepError> {
         for (id, by) in approved {
-            let waits = self.known.intents.get(id).is_some_and(|intent| intent.approved_by.is_none());
+            let waits = self.journaled.intents.get(id).is_some_and(|intent| intent.approved_by.is_none());
             // The policy's word is not for people to give.
             if waits && by != "policy" {
-                self.record_step(id, intent::What::Approved { by: by.clone() }, now_us)?;
+                self.record_step(id, intent::Transition::Approved { by: by.clone() }, now_us)?;
             }
         }
         Ok(())
@@ -373,16 +379,16 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
     fn plan(
         &mut self,
         state: &ClusterState,
-        switch: Switch,
+        switch: KillSwitch,
         now_us: i64,
-    ) -> Result<Option<(String, usize)>, Stop> {
+    ) -> Result<Option<(String, usize)>, StepError> {
         let due = |last: Option<i64>, every_ms: i64| last.is_none_or(|last| now_us - last >= every_ms * 1000);
         if !due(self.planned_us, self.settings.plan_every_ms) {
             return Ok(None);
         }
         self.planned_us = Some(now_us);
-        self.cycle(now_us, true)?;
-        let (parent, kept) = self.known.parent();
+        self.count_cycle(now_us, true)?;
+        let (parent, kept) = self.journaled.parent();
         let seed = self.settings.seed;
         // A kind whose record is bad is a person's to approve, and a decision that waits for one
         // stands longer.
@@ -397,24 +403,24 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
             now_us,
             seed,
         );
-        let thought = self.shadow_thinks(state, &plan, &report);
+        let thought = self.shadow_plan(state, &plan, &report);
         let proposals = self.proposals(&plan, state, switch, now_us);
-        let before = self.known.plan.as_ref();
+        let before = self.journaled.plan.as_ref();
         let by_the_same = before.is_some_and(|before| {
             (&before.policy_hash, &before.canary_hash) == (&plan.policy_hash, &plan.canary_hash)
         });
-        let is_news = !proposals.is_empty() || !by_the_same || self.is_news(thought.as_ref());
-        if !is_news && !due(self.known.planned_us, self.settings.repeat_every_ms) {
+        let is_news = !proposals.is_empty() || !by_the_same || self.has_new_decisions(thought.as_ref());
+        if !is_news && !due(self.journaled.planned_us, self.settings.repeat_every_ms) {
             return Ok(None);
         }
         let told = (plan.id.clone(), plan.decisions.len());
         let state = state.clone();
         let canary = canary.map(Box::new);
-        let cycles = What::Cycles(std::mem::take(&mut self.cycles));
-        let planned = Planned { plan, report, policy, canary, state, kept };
-        let mut what = vec![What::Planned(Box::new(planned)), cycles];
-        what.extend(self.tell_thought(thought));
-        what.extend(proposals.into_iter().map(|event| What::Step(Box::new(event))));
+        let cycles = JournalEvent::Cycles(std::mem::take(&mut self.cycles));
+        let planned = PlanRecord { plan, report, policy, canary, state, kept };
+        let mut what = vec![JournalEvent::Planned(Box::new(planned)), cycles];
+        what.extend(self.shadow_events(thought));
+        what.extend(proposals.into_iter().map(|event| JournalEvent::Step(Box::new(event))));
         self.record(what, now_us)?;
         Ok(Some(told))
     }
@@ -425,25 +431,25 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         &mut self,
         plan: &Plan,
         state: &ClusterState,
-        switch: Switch,
+        switch: KillSwitch,
         now_us: i64,
     ) -> Vec<IntentEvent> {
-        let generation = self.mine.unwrap_or_default();
+        let generation = self.generation.unwrap_or_default();
         let repeat_us = self.settings.repeat_every_ms * 1000;
         let history = self.history(switch, now_us);
         let mut events: Vec<IntentEvent> = Vec::new();
         let mut proposed: Vec<&str> = Vec::new();
         for decision in plan.decisions.iter().filter(|decision| decision.mode >= Mode::Suggest) {
             let action = &decision.action;
-            if self.known.intents.get(&action.id).is_some() {
+            if self.journaled.intents.get(&action.id).is_some() {
                 continue;
             }
             let begun =
-                |id: &ActionId| proposed.contains(&id.as_str()) || self.known.intents.get(id).is_some();
+                |id: &ActionId| proposed.contains(&id.as_str()) || self.journaled.intents.get(id).is_some();
             if !action.after.iter().all(begun) {
                 continue;
             }
-            let verdict = self.judge(decision, action, state, &history, now_us);
+            let verdict = self.verdict(decision, action, state, &history, now_us);
             // What has to come first is proposed beside it, and what a person has to say is not
             // said yet.
             let refusal = match verdict {
@@ -461,13 +467,14 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
             }
             let disturbs = matches!(decision.kind, Kind::Preempt | Kind::ResizeJob);
             let lost_gpu_ms = if disturbs { decision.predicted.cost_gpu_ms } else { 0 };
-            let past = Box::new(Past::begun(action, state, lost_gpu_ms, now_us));
-            let event = |what| IntentEvent { action: action.id.clone(), at_us: now_us, generation, what };
+            let past = Box::new(PastAction::begun(action, state, lost_gpu_ms, now_us));
+            let event =
+                |transition| IntentEvent { action: action.id.clone(), at_us: now_us, generation, transition };
             let decision = Box::new(decision.clone());
-            events.push(event(intent::What::Proposed { decision, plan: plan.id.clone(), past }));
+            events.push(event(intent::Transition::Proposed { decision, plan: plan.id.clone(), past }));
             match refusal {
                 Some(refusal) => {
-                    events.push(event(intent::What::Dropped { refusal: Some(refusal) }));
+                    events.push(event(intent::Transition::Dropped { refusal: Some(refusal) }));
                 }
                 None => proposed.push(&action.id),
             }
@@ -476,8 +483,8 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
     }
 
     /// What the guard is told of the past.
-    fn history(&self, switch: Switch, now_us: i64) -> guard::History {
-        let mut history = self.known.intents.history(now_us, switch);
+    fn history(&self, switch: KillSwitch, now_us: i64) -> guard::History {
+        let mut history = self.journaled.intents.history(now_us, switch);
         history.earned.clone_from(&self.earned);
         history
     }

@@ -1,22 +1,22 @@
 //! Who may: switch, modes, people, calendar, opt-in, what is marked, what is somebody else's.
 
-use super::{Case, Refusal, Rule, Switch, refuse};
+use super::{Context, KillSwitch, Refusal, Rule, refuse};
 use crate::action::{Adjust, Change, Kind};
 use crate::policy::Mode;
 use crate::state::{DrainedBy, Job, JobKind, Writer};
 
-pub(super) fn switch(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn switch(case: &Context<'_>) -> Option<Refusal> {
     match case.history.switch {
-        Switch::On => None,
-        Switch::Paused => refuse(Rule::Switch, "the autopilot is paused"),
-        Switch::Unreadable => refuse(Rule::Switch, "the kill switch cannot be read: taken for off"),
+        KillSwitch::On => None,
+        KillSwitch::Paused => refuse(Rule::Switch, "the autopilot is paused"),
+        KillSwitch::Unreadable => refuse(Rule::Switch, "the kill switch cannot be read: taken for off"),
     }
 }
 
-pub(super) fn mode(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn mode(case: &Context<'_>) -> Option<Refusal> {
     let policy = case.policy.mode(case.kind, &case.reach);
     // What the record took away holds for what gives back least of all: it undoes.
-    let earned = case.history.earned.get(&case.kind).copied().filter(|_| !case.gives_back);
+    let earned = case.history.earned.get(&case.kind).copied().filter(|_| !case.restores);
     let mode = earned.map_or(policy, |earned| policy.min(earned));
     let because = if mode < policy { "its record" } else { "the policy" };
     let approved = case.history.approvals.contains_key(&case.action.id);
@@ -32,7 +32,7 @@ pub(super) fn mode(case: &Case<'_>) -> Option<Refusal> {
     }
 }
 
-pub(super) fn irreversible(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn irreversible(case: &Context<'_>) -> Option<Refusal> {
     if case.action.change.needs_person() {
         return refuse(Rule::Irreversible, "a purchase or its end is only ever proposed");
     }
@@ -44,8 +44,8 @@ pub(super) fn irreversible(case: &Case<'_>) -> Option<Refusal> {
     None
 }
 
-pub(super) fn calendar(case: &Case<'_>) -> Option<Refusal> {
-    if case.gives_back {
+pub(super) fn calendar(case: &Context<'_>) -> Option<Refusal> {
+    if case.restores {
         return None;
     }
     let freeze = case.policy.frozen(case.kind, &case.reach, case.now_us)?;
@@ -54,7 +54,7 @@ pub(super) fn calendar(case: &Case<'_>) -> Option<Refusal> {
 
 /// What is marked is left alone, whatever it would bring. Stopping is only for jobs that may be
 /// stopped, or that move off a node that goes.
-pub(super) fn protected(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn protected(case: &Context<'_>) -> Option<Refusal> {
     if let Some((id, job)) = the_job(case) {
         if job.do_not_disrupt {
             return refuse(Rule::Protected, format!("job {id} is marked do-not-disrupt"));
@@ -88,7 +88,7 @@ pub(super) fn protected(case: &Case<'_>) -> Option<Refusal> {
 }
 
 /// Whoever uses a loan has agreed to give it back; others must have said that they take part.
-pub(super) fn opt_in(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn opt_in(case: &Context<'_>) -> Option<Refusal> {
     let (id, job) = the_job(case)?;
     if case.policy.require_opt_in && !job.opt_in && !case.state.on_loan(job) {
         return refuse(Rule::OptIn, format!("the owner of job {id} has not opted in"));
@@ -96,7 +96,7 @@ pub(super) fn opt_in(case: &Case<'_>) -> Option<Refusal> {
     None
 }
 
-pub(super) fn foreign(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn foreign(case: &Context<'_>) -> Option<Refusal> {
     let state = case.state;
     match &case.action.change {
         Change::Reclaim { loan, .. } | Change::Lend { extends: Some(loan), .. } => {
@@ -118,7 +118,7 @@ pub(super) fn foreign(case: &Case<'_>) -> Option<Refusal> {
     }
 }
 
-fn the_job<'a>(case: &Case<'a>) -> Option<(&'a str, &'a Job)> {
+fn the_job<'a>(case: &Context<'a>) -> Option<(&'a str, &'a Job)> {
     let id = case.action.change.job()?;
     case.state.jobs.get(id).map(|job| (id.as_str(), job))
 }

@@ -1,6 +1,6 @@
 //! What always stays: pools in service, owners with their own, jobs with their least.
 
-use super::{Case, Outcome, Past, Refusal, Rule, refuse};
+use super::{ActionStatus, Context, PastAction, Refusal, Rule, refuse};
 use crate::action::{Adjust, Change, Kind};
 use crate::policy::Policy;
 use crate::state::{ClusterState, JobKind, Object};
@@ -20,7 +20,7 @@ pub fn pool_floor(policy: &Policy, state: &ClusterState, pool: &str) -> u32 {
     own.max(named).max(share as u32)
 }
 
-pub(super) fn floors(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn floors(case: &Context<'_>) -> Option<Refusal> {
     match &case.action.change {
         Change::DrainNode { node, .. } => drain(case, node),
         Change::Lend { from, pool, gpus, extends, .. } => {
@@ -55,7 +55,7 @@ pub(super) fn floors(case: &Case<'_>) -> Option<Refusal> {
     }
 }
 
-fn drain(case: &Case<'_>, node: &str) -> Option<Refusal> {
+fn drain(case: &Context<'_>, node: &str) -> Option<Refusal> {
     let node = case.state.nodes.get(node)?;
     let in_pool = case.state.nodes.values().filter(|other| other.pool == node.pool && other.takes_jobs());
     let seen: u32 = in_pool.map(|node| node.gpus).sum();
@@ -73,19 +73,19 @@ fn drain(case: &Case<'_>, node: &str) -> Option<Refusal> {
 }
 
 /// Actions of a kind that the observation cannot show: under way, or begun after it was made.
-fn unseen<'a>(case: &Case<'a>, kind: Kind) -> impl Iterator<Item = &'a Past> {
+fn unseen<'a>(case: &Context<'a>, kind: Kind) -> impl Iterator<Item = &'a PastAction> {
     let observed_us = case.state.at_us;
     let past = case.history.past.iter().filter(move |past| past.kind == kind);
     past.filter(move |past| match past.outcome {
-        Outcome::UnderWay => true,
-        Outcome::Verified => past.at_us >= observed_us,
-        Outcome::Failed { .. } | Outcome::Compensated { .. } => false,
+        ActionStatus::UnderWay => true,
+        ActionStatus::Verified => past.at_us >= observed_us,
+        ActionStatus::Failed { .. } | ActionStatus::Compensated { .. } => false,
     })
 }
 
 /// Neither the share's floor, nor the policy's over all pools, nor what the owner needs now is
 /// lent.
-fn lend(case: &Case<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal> {
+fn lend(case: &Context<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal> {
     let Some(share) = case.state.share(from, pool) else {
         return refuse(Rule::Floor, format!("{from} has no share of {pool}"));
     };

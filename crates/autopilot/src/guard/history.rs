@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Case, Refusal, Rule, refuse};
+use super::{Context, Refusal, Rule, refuse};
 use crate::action::{Action, ActionId, Adjust, Change, Kind};
 use crate::policy::Mode;
 use crate::state::{ClusterState, Object, OwnerName};
@@ -12,7 +12,7 @@ use crate::state::{ClusterState, Object, OwnerName};
 /// The kill switch, read immediately before by whoever asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Switch {
+pub enum KillSwitch {
     /// Act.
     On,
     /// Begin nothing; what is open ends by itself.
@@ -25,7 +25,7 @@ pub enum Switch {
 /// How an action stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ActionStatus {
     /// Leased or applied, and not read back yet.
     UnderWay,
     /// Read back as done.
@@ -44,7 +44,7 @@ pub enum Outcome {
 
 /// An action that was begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Past {
+pub struct PastAction {
     /// Its id.
     pub id: ActionId,
     /// Its kind.
@@ -69,7 +69,7 @@ pub struct Past {
     /// When it was begun.
     pub at_us: i64,
     /// How it stands.
-    pub outcome: Outcome,
+    pub outcome: ActionStatus,
 }
 
 /// That a person approved an action.
@@ -86,9 +86,9 @@ pub struct Approval {
 #[serde(default)]
 pub struct History {
     /// The kill switch.
-    pub switch: Switch,
+    pub switch: KillSwitch,
     /// Actions of the last 24 hours and all under way, oldest first.
-    pub past: Vec<Past>,
+    pub past: Vec<PastAction>,
     /// Approvals, by action.
     pub approvals: BTreeMap<ActionId, Approval>,
     /// Mode that a kind's record allows at most; a kind that is not in it is bound by its policy
@@ -98,17 +98,20 @@ pub struct History {
 
 impl History {
     /// The action of that id.
-    pub fn find(&self, id: &str) -> Option<&Past> {
+    pub fn find(&self, id: &str) -> Option<&PastAction> {
         self.past.iter().rev().find(|past| past.id == id)
     }
 
     /// Actions begun within `within_us` before `now_us`.
-    pub(super) fn since(&self, now_us: i64, within_us: i64) -> impl Iterator<Item = &Past> {
+    pub(super) fn since(&self, now_us: i64, within_us: i64) -> impl Iterator<Item = &PastAction> {
         self.past.iter().filter(move |past| past.at_us > now_us - within_us)
     }
 
     /// Actions about `subject`, oldest first.
-    pub(super) fn about<'a>(&'a self, subject: &'a Object) -> impl DoubleEndedIterator<Item = &'a Past> {
+    pub(super) fn about<'a>(
+        &'a self,
+        subject: &'a Object,
+    ) -> impl DoubleEndedIterator<Item = &'a PastAction> {
         self.past.iter().filter(move |past| past.subject == *subject)
     }
 }
@@ -124,7 +127,7 @@ pub(super) fn prolongs(change: &Change) -> bool {
     matches!(change, Change::Lend { extends: Some(_), .. })
 }
 
-impl Past {
+impl PastAction {
     /// Whether it only let a loan go on: it used no budget.
     pub fn prolongs(&self) -> bool {
         self.kind == Kind::Lend && self.direction == 0
@@ -153,7 +156,7 @@ impl Past {
             lost_gpu_ms,
             racks,
             at_us,
-            outcome: Outcome::UnderWay,
+            outcome: ActionStatus::UnderWay,
         }
     }
 }
@@ -210,7 +213,7 @@ pub(super) fn direction(change: &Change) -> i8 {
     }
 }
 
-pub(super) fn duplicate(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn duplicate(case: &Context<'_>) -> Option<Refusal> {
     let past = case.history.find(&case.action.id)?;
     refuse(Rule::Duplicate, format!("{} was begun already and is {:?}", past.id, past.outcome))
 }

@@ -2,18 +2,18 @@
 
 use tidegate_insight::forecast::{Drift, Reach};
 
-use super::{Case, Outcome, Refusal, Rule, refuse};
+use super::{ActionStatus, Context, Refusal, Rule, refuse};
 use crate::action::{Adjust, Change, Kind};
 use crate::state::{ForeseenBy, Object};
 
-pub(super) fn expired(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn expired(case: &Context<'_>) -> Option<Refusal> {
     let late_us = case.now_us - case.action.expires_us;
     (late_us >= 0).then_some(())?;
     refuse(Rule::Expired, format!("it had to be begun {} s ago", late_us / 1_000_000))
 }
 
 /// The observation is fresh for all; the sources for all but what gives back.
-pub(super) fn freshness(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn freshness(case: &Context<'_>) -> Option<Refusal> {
     let rules = &case.policy.freshness;
     let age_us = case.now_us - case.state.at_us;
     if age_us > rules.most_s * 1_000_000 {
@@ -26,7 +26,7 @@ pub(super) fn freshness(case: &Case<'_>) -> Option<Refusal> {
             format!("the cluster was observed {} s in the future", -age_us / 1_000_000),
         );
     }
-    if case.gives_back {
+    if case.restores {
         return None;
     }
     if let Some(name) = rules.required.iter().find(|name| !case.state.sources.contains_key(*name)) {
@@ -48,7 +48,7 @@ pub(super) fn freshness(case: &Case<'_>) -> Option<Refusal> {
     None
 }
 
-pub(super) fn disagreement(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn disagreement(case: &Context<'_>) -> Option<Refusal> {
     let disputes = &case.state.disagreements;
     let reach = &case.reach;
     let touches = |object: &Object| match object {
@@ -63,7 +63,7 @@ pub(super) fn disagreement(case: &Case<'_>) -> Option<Refusal> {
         return refuse(Rule::Disagreement, why);
     }
     let most = case.policy.freshness.disagreements as usize;
-    if disputes.len() > most && !case.gives_back {
+    if disputes.len() > most && !case.restores {
         let why = format!("log and cluster disagree on {} objects, {most} are the most", disputes.len());
         return refuse(Rule::Disagreement, why);
     }
@@ -73,7 +73,7 @@ pub(super) fn disagreement(case: &Case<'_>) -> Option<Refusal> {
 /// Nothing is lent, and no quota changed, on published bounds that drift, nor on a past whose own
 /// bounds did not hold. A forecast that is used may be as old as the policy lets it, so what it is
 /// used for lies that much further ahead.
-pub(super) fn forecast(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn forecast(case: &Context<'_>) -> Option<Refusal> {
     let policy = case.policy;
     let (owner, pool, within_s) = match &case.action.change {
         Change::Lend { from, pool, .. } => (from, pool, policy.lend.term_s + policy.lend.reclaim_within_s),
@@ -126,7 +126,7 @@ pub(super) fn forecast(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::Forecast, why)
 }
 
-pub(super) fn precondition(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn precondition(case: &Context<'_>) -> Option<Refusal> {
     // Whoever disturbs something says what it looked like: an action on a job or node without a
     // word of it is none.
     let must_say = matches!(
@@ -140,11 +140,11 @@ pub(super) fn precondition(case: &Case<'_>) -> Option<Refusal> {
     refuse(Rule::Precondition, broken.to_string())
 }
 
-pub(super) fn order(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn order(case: &Context<'_>) -> Option<Refusal> {
     for id in &case.action.after {
         match case.history.find(id).map(|past| &past.outcome) {
-            Some(Outcome::UnderWay | Outcome::Verified) => {}
-            Some(Outcome::Failed { why } | Outcome::Compensated { why }) => {
+            Some(ActionStatus::UnderWay | ActionStatus::Verified) => {}
+            Some(ActionStatus::Failed { why } | ActionStatus::Compensated { why }) => {
                 return refuse(Rule::Order, format!("{id}, which comes before, failed: {why}"));
             }
             None => return refuse(Rule::Order, format!("{id} comes before and was not begun")),

@@ -9,18 +9,18 @@
 
 mod authority;
 mod floors;
+mod footprint;
 mod history;
 mod knowledge;
 mod rate;
-mod reach;
 mod selection;
 mod stability;
 
 use serde::{Deserialize, Serialize};
 
 pub use floors::{pool_floor, pool_gpus};
-pub use history::{Approval, History, Outcome, Past, Switch, counts_as, subject};
-pub use reach::{gpus_touched, reach};
+pub use footprint::{gpus_touched, reach};
+pub use history::{ActionStatus, Approval, History, KillSwitch, PastAction, counts_as, subject};
 
 use crate::action::{Action, Kind};
 use crate::policy::{Policy, Reach};
@@ -102,7 +102,7 @@ pub enum Verdict {
 }
 
 /// What rules look at.
-struct Case<'a> {
+struct Context<'a> {
     policy: &'a Policy,
     state: &'a ClusterState,
     history: &'a History,
@@ -112,10 +112,10 @@ struct Case<'a> {
     reach: Reach,
     gpus: u32,
     /// It gives back what the autopilot took.
-    gives_back: bool,
+    restores: bool,
 }
 
-type Check = fn(&Case<'_>) -> Option<Refusal>;
+type Check = fn(&Context<'_>) -> Option<Refusal>;
 
 /// In the order in which they are asked: first what needs no knowledge of the cluster.
 const CHECKS: [Check; 23] = [
@@ -157,7 +157,7 @@ pub fn verdict(
     action: &Action,
     now_us: i64,
 ) -> Verdict {
-    let case = Case::new(policy, state, history, action, now_us);
+    let case = Context::new(policy, state, history, action, now_us);
     CHECKS.iter().find_map(|check| check(&case)).map_or(Verdict::Allowed, Verdict::Refused)
 }
 
@@ -169,11 +169,11 @@ pub fn refusals(
     action: &Action,
     now_us: i64,
 ) -> Vec<Refusal> {
-    let case = Case::new(policy, state, history, action, now_us);
+    let case = Context::new(policy, state, history, action, now_us);
     CHECKS.iter().filter_map(|check| check(&case)).collect()
 }
 
-impl<'a> Case<'a> {
+impl<'a> Context<'a> {
     fn new(
         policy: &'a Policy,
         state: &'a ClusterState,
@@ -183,11 +183,11 @@ impl<'a> Case<'a> {
     ) -> Self {
         let kind = action.change.kind();
         let frees = |id: &String| history.find(id).is_some_and(|past| past.kind == Kind::Reclaim);
-        let gives_back = matches!(kind, Kind::Reclaim | Kind::ReturnNode)
+        let restores = matches!(kind, Kind::Reclaim | Kind::ReturnNode)
             || action.after.iter().any(frees)
             || history::leaves_a_reclaim(&action.change, state);
         let (reach, gpus) = (reach(&action.change, state), gpus_touched(&action.change, state));
-        Self { policy, state, history, action, now_us, kind, reach, gpus, gives_back }
+        Self { policy, state, history, action, now_us, kind, reach, gpus, restores }
     }
 }
 

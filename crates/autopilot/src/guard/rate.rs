@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::history::{direction, prolongs};
-use super::{Case, Outcome, Past, Refusal, Rule, counts_as, refuse, subject};
+use super::{ActionStatus, Context, PastAction, Refusal, Rule, counts_as, refuse, subject};
 use crate::action::{Change, Kind};
 use crate::state::DrainedBy;
 use crate::state::interruption;
@@ -13,18 +13,18 @@ const DAY_US: i64 = 24 * HOUR_US;
 
 /// One change of an object at a time. What a loan is about is its lender, who may have several
 /// under way: each its own.
-pub(super) fn busy(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn busy(case: &Context<'_>) -> Option<Refusal> {
     if matches!(case.kind, Kind::Lend | Kind::Reclaim) && !prolongs(&case.action.change) {
         return None;
     }
     let subject = subject(&case.action.change, case.state);
-    let open = case.history.about(&subject).find(|past| past.outcome == Outcome::UnderWay)?;
+    let open = case.history.about(&subject).find(|past| past.outcome == ActionStatus::UnderWay)?;
     refuse(Rule::Busy, format!("{} of {subject} is under way", open.id))
 }
 
 /// What only prolongs a loan uses none: no GPU changes hands, and `stability` lets it be done once
 /// in a term.
-pub(super) fn budget(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn budget(case: &Context<'_>) -> Option<Refusal> {
     if prolongs(&case.action.change) {
         return None;
     }
@@ -52,15 +52,15 @@ pub(super) fn budget(case: &Case<'_>) -> Option<Refusal> {
     None
 }
 
-pub(super) fn concurrency(case: &Case<'_>) -> Option<Refusal> {
-    let open = |past: &&Past| past.kind == case.kind && past.outcome == Outcome::UnderWay;
+pub(super) fn concurrency(case: &Context<'_>) -> Option<Refusal> {
+    let open = |past: &&PastAction| past.kind == case.kind && past.outcome == ActionStatus::UnderWay;
     let (open, most) =
         (case.history.past.iter().filter(open).count(), case.policy.budget(case.kind).concurrent);
     (open >= most as usize).then_some(())?;
     refuse(Rule::Concurrency, format!("{open} are under way, {most} are the most"))
 }
 
-fn fleet_gpus(case: &Case<'_>) -> u64 {
+fn fleet_gpus(case: &Context<'_>) -> u64 {
     case.state.nodes.values().map(|node| u64::from(node.gpus)).sum()
 }
 
@@ -71,13 +71,15 @@ fn disturbs(kind: Kind) -> bool {
 }
 
 /// Too much of the fleet or too many failures within the window stop everything but giving back.
-pub(super) fn breaker(case: &Case<'_>) -> Option<Refusal> {
-    if case.gives_back {
+pub(super) fn breaker(case: &Context<'_>) -> Option<Refusal> {
+    if case.restores {
         return None;
     }
     let blast = &case.policy.blast;
     let recent = || case.history.since(case.now_us, blast.window_s * 1_000_000);
-    let failed = |past: &&Past| matches!(past.outcome, Outcome::Failed { .. } | Outcome::Compensated { .. });
+    let failed = |past: &&PastAction| {
+        matches!(past.outcome, ActionStatus::Failed { .. } | ActionStatus::Compensated { .. })
+    };
     let failures = recent().filter(failed).count();
     if failures >= blast.failures as usize {
         return refuse(Rule::Breaker, format!("{failures} actions failed in {} s", blast.window_s));
@@ -100,7 +102,7 @@ pub(super) fn breaker(case: &Case<'_>) -> Option<Refusal> {
 }
 
 /// Nodes go out rack by rack.
-pub(super) fn failure_domain(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn failure_domain(case: &Context<'_>) -> Option<Refusal> {
     let Change::DrainNode { node, .. } = &case.action.change else { return None };
     let rack = |name: &String| {
         let rack = case.state.nodes.get(name).and_then(|node| node.rack.clone());
@@ -110,7 +112,7 @@ pub(super) fn failure_domain(case: &Case<'_>) -> Option<Refusal> {
         node.drain.as_ref().is_some_and(|drain| matches!(drain.by, DrainedBy::Autopilot { .. }))
     });
     let mut out: BTreeSet<String> = ours.map(|(name, _)| rack(name)).collect();
-    for past in case.history.past.iter().filter(|past| past.outcome == Outcome::UnderWay) {
+    for past in case.history.past.iter().filter(|past| past.outcome == ActionStatus::UnderWay) {
         out.extend(past.racks.iter().cloned());
     }
     out.remove(&rack(node));
@@ -122,13 +124,13 @@ pub(super) fn failure_domain(case: &Case<'_>) -> Option<Refusal> {
 
 /// What an owner may lose to us in a day. The pause of a job that grows is the price of its own
 /// gain, and what a borrower gives back was never its own: neither is lost to others.
-pub(super) fn owner_loss(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn owner_loss(case: &Context<'_>) -> Option<Refusal> {
     let job = case.state.jobs.get(case.action.change.job()?)?;
-    if direction(&case.action.change) > 0 || (case.gives_back && case.state.on_loan(job)) {
+    if direction(&case.action.change) > 0 || (case.restores && case.state.on_loan(job)) {
         return None;
     }
     let loss = expected_loss(case);
-    let lost_to_us = |past: &&Past| {
+    let lost_to_us = |past: &&PastAction| {
         past.owner.as_ref() == Some(&job.owner) && past.direction < 0 && past.counts_as != Kind::Reclaim
     };
     let past = case.history.since(case.now_us, DAY_US).filter(lost_to_us);
@@ -145,7 +147,7 @@ pub(super) fn owner_loss(case: &Case<'_>) -> Option<Refusal> {
 }
 
 /// Work that the action's job loses by it, as far as can be said before.
-fn expected_loss(case: &Case<'_>) -> i64 {
+fn expected_loss(case: &Context<'_>) -> i64 {
     let Some(job) = case.action.change.job().and_then(|id| case.state.jobs.get(id)) else { return 0 };
     match case.action.change {
         Change::Preempt { .. } => {

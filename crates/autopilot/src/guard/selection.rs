@@ -1,11 +1,11 @@
 //! An empty selection means nothing and never all; patterns are no names; one action names few
 //! objects.
 
-use super::{Case, Refusal, Rule, refuse};
+use super::{Context, Refusal, Rule, refuse};
 use crate::action::{Adjust, Change};
 use crate::state::Object;
 
-pub(super) fn selection(case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn selection(case: &Context<'_>) -> Option<Refusal> {
     let reach = &case.reach;
     let named = named(&case.action.change);
     if let Some(name) = named.iter().find(|name| !is_name(name)) {
@@ -62,7 +62,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Why a change would change nothing.
-fn nothing(case: &Case<'_>) -> Option<&'static str> {
+fn nothing(case: &Context<'_>) -> Option<&'static str> {
     match &case.action.change {
         Change::ResizeJob { from_gpus, to_gpus, .. } if from_gpus == to_gpus => {
             Some("the size stays the same")
@@ -95,7 +95,7 @@ fn nothing(case: &Case<'_>) -> Option<&'static str> {
 }
 
 /// What the state does not know cannot be changed: nobody could say what else it would touch.
-fn missing(case: &Case<'_>) -> Option<Refusal> {
+fn missing(case: &Context<'_>) -> Option<Refusal> {
     let state = case.state;
     let known = match case.action.change.object() {
         Object::Node(name) => state.nodes.contains_key(&name),

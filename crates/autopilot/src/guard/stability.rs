@@ -1,25 +1,26 @@
 //! Rest after a change, longer rest after a failure, and an eye on to and fro.
 
 use super::history::{direction, lasted_us};
-use super::{Case, Outcome, Past, Refusal, Rule, refuse, subject};
+use super::{ActionStatus, Context, PastAction, Refusal, Rule, refuse, subject};
 use crate::action::{Change, Kind};
 use crate::state::Object;
 
 const DAY_US: i64 = 86_400_000_000;
 
-pub(super) fn rests(case: &Case<'_>) -> Option<Refusal> {
-    cooldown(case).or_else(|| if case.gives_back { None } else { dwell(case).or_else(|| oscillation(case)) })
+pub(super) fn rests(case: &Context<'_>) -> Option<Refusal> {
+    cooldown(case).or_else(|| if case.restores { None } else { dwell(case).or_else(|| oscillation(case)) })
 }
 
-fn dwell(case: &Case<'_>) -> Option<Refusal> {
+fn dwell(case: &Context<'_>) -> Option<Refusal> {
     let dwell_s = match &case.action.change {
         Change::Lend { extends: Some(loan), .. } => return too_early(case, loan),
         Change::Lend { .. } => case.policy.lend.step_every_s,
         _ => case.policy.stability.dwell_s,
     };
     let subject = subject(&case.action.change, case.state);
-    let changed =
-        |past: &&Past| matches!(past.outcome, Outcome::UnderWay | Outcome::Verified) && past.direction != 0;
+    let changed = |past: &&PastAction| {
+        matches!(past.outcome, ActionStatus::UnderWay | ActionStatus::Verified) && past.direction != 0
+    };
     let last = case.history.about(&subject).rev().find(changed)?;
     let ago_us = case.now_us - last.at_us;
     (ago_us < dwell_s * 1_000_000).then_some(())?;
@@ -28,7 +29,7 @@ fn dwell(case: &Case<'_>) -> Option<Refusal> {
 
 /// A loan is prolonged only when its end is near, and by no more than a term: that is what bounds
 /// prolonging, which uses no budget.
-fn too_early(case: &Case<'_>, id: &str) -> Option<Refusal> {
+fn too_early(case: &Context<'_>, id: &str) -> Option<Refusal> {
     let Change::Lend { expires_us, .. } = case.action.change else { return None };
     let loan = case.state.loans.get(id)?;
     let (left_s, last_s) = ((loan.expires_us - case.now_us) / 1_000_000, 2 * loan.reclaim_within_ms / 1000);
@@ -44,13 +45,13 @@ fn too_early(case: &Case<'_>, id: &str) -> Option<Refusal> {
 }
 
 /// Twice as long after each further failure in a row; identical ones in a row are left to people.
-fn cooldown(case: &Case<'_>) -> Option<Refusal> {
+fn cooldown(case: &Context<'_>) -> Option<Refusal> {
     let subject = subject(&case.action.change, case.state);
     let mut why: Option<&String> = None;
     let (mut failures, mut identical, mut last_us) = (0u32, 0u32, i64::MIN);
     for past in case.history.about(&subject).rev().filter(|past| past.kind == case.kind) {
         match &past.outcome {
-            Outcome::Failed { why: found } | Outcome::Compensated { why: found } => {
+            ActionStatus::Failed { why: found } | ActionStatus::Compensated { why: found } => {
                 failures += 1;
                 last_us = last_us.max(past.at_us);
                 if identical + 1 == failures && why.is_none_or(|why| why == found) {
@@ -58,8 +59,8 @@ fn cooldown(case: &Case<'_>) -> Option<Refusal> {
                     why = Some(found);
                 }
             }
-            Outcome::Verified => break,
-            Outcome::UnderWay => {}
+            ActionStatus::Verified => break,
+            ActionStatus::UnderWay => {}
         }
     }
     if failures == 0 {
@@ -88,10 +89,11 @@ fn cooldown(case: &Case<'_>) -> Option<Refusal> {
 /// Reversals of the subject in 24 hours, this action's included. To take back a loan that lasted
 /// its term is its ordinary end, and a lender has many GPUs: a turn of some of them counts by their
 /// share of its quotas.
-fn oscillation(case: &Case<'_>) -> Option<Refusal> {
+fn oscillation(case: &Context<'_>) -> Option<Refusal> {
     let subject = subject(&case.action.change, case.state);
-    let done = |past: &&Past| {
-        past.at_us > case.now_us - DAY_US && matches!(past.outcome, Outcome::UnderWay | Outcome::Verified)
+    let done = |past: &&PastAction| {
+        past.at_us > case.now_us - DAY_US
+            && matches!(past.outcome, ActionStatus::UnderWay | ActionStatus::Verified)
     };
     let term_us = case.policy.lend.term_s * 1_000_000;
     let ended = |lasted_us: Option<i64>| lasted_us.is_some_and(|us| us >= term_us);
@@ -120,7 +122,7 @@ fn oscillation(case: &Case<'_>) -> Option<Refusal> {
 
 /// Which part of the subject turns when `gpus` of it do, millionths: of an owner, by its quotas; of
 /// anything else, all.
-fn share_ppm(case: &Case<'_>, subject: &Object, gpus: u32) -> u64 {
+fn share_ppm(case: &Context<'_>, subject: &Object, gpus: u32) -> u64 {
     let Object::Owner(owner) = subject else { return 1_000_000 };
     let shares = case.state.owners.get(owner).map(|owner| owner.shares.values());
     let quota: u64 = shares.into_iter().flatten().map(|share| u64::from(share.quota_gpus)).sum();

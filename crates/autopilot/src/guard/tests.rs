@@ -26,7 +26,7 @@ fn acts(more: &str) -> Policy {
 }
 
 fn on() -> History {
-    History { switch: Switch::On, ..History::default() }
+    History { switch: KillSwitch::On, ..History::default() }
 }
 
 fn action(change: Change, preconditions: Vec<Fact>) -> Action {
@@ -92,13 +92,13 @@ fn reclaim(nodes: &[&str], from_gpus: u32) -> Action {
     action(Change::Reclaim { loan: "lend-1".into(), from_gpus, to_gpus, nodes }, vec![is])
 }
 
-fn past(action: &Action, state: &ClusterState, ago_s: i64, outcome: Outcome) -> Past {
+fn past(action: &Action, state: &ClusterState, ago_s: i64, outcome: ActionStatus) -> PastAction {
     let id = format!("past-{ago_s}-{}", action.change.object());
-    Past { id, outcome, ..Past::begun(action, state, 0, NOW - ago_s * S) }
+    PastAction { id, outcome, ..PastAction::begun(action, state, 0, NOW - ago_s * S) }
 }
 
-fn failed(why: &str) -> Outcome {
-    Outcome::Failed { why: why.into() }
+fn failed(why: &str) -> ActionStatus {
+    ActionStatus::Failed { why: why.into() }
 }
 
 /// The rule that refuses; `None`: allowed.

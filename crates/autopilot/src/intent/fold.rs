@@ -3,12 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Intent, IntentEvent, Stage, What};
+use super::{Intent, IntentEvent, Stage, Transition};
 
 /// Why an event changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "reject", rename_all = "snake_case")]
-pub enum Reject {
+pub enum FoldError {
     /// The event is about another action, or about one that was never proposed.
     #[error("action {action} is not known here: its proposal comes first")]
     Unknown {
@@ -35,12 +35,12 @@ pub enum Reject {
 
 impl Intent {
     /// The intent that a proposal begins.
-    pub fn proposed(event: &IntentEvent) -> Result<Self, Reject> {
-        let What::Proposed { decision, plan, past } = &event.what else {
-            return Err(Reject::Unknown { action: event.action.clone() });
+    pub fn proposed(event: &IntentEvent) -> Result<Self, FoldError> {
+        let Transition::Proposed { decision, plan, past } = &event.transition else {
+            return Err(FoldError::Unknown { action: event.action.clone() });
         };
         if decision.action.id != event.action {
-            return Err(Reject::Unknown { action: event.action.clone() });
+            return Err(FoldError::Unknown { action: event.action.clone() });
         }
         Ok(Self {
             decision: (**decision).clone(),
@@ -52,7 +52,7 @@ impl Intent {
         })
     }
 
-    pub(super) fn past(&self) -> &super::Past {
+    pub(super) fn past(&self) -> &super::PastAction {
         &self.past
     }
 
@@ -60,19 +60,19 @@ impl Intent {
     ///
     /// # Errors
     /// Why it changes nothing. An older generation never does, whatever it tells.
-    pub fn fold(&mut self, event: &IntentEvent) -> Result<(), Reject> {
+    pub fn fold(&mut self, event: &IntentEvent) -> Result<(), FoldError> {
         if event.action != self.decision.action.id {
-            return Err(Reject::Unknown { action: event.action.clone() });
+            return Err(FoldError::Unknown { action: event.action.clone() });
         }
         // A person's approval holds under any lease.
-        let by_a_person = matches!(&event.what, What::Approved { .. });
+        let by_a_person = matches!(&event.transition, Transition::Approved { .. });
         if event.generation < self.generation && !by_a_person {
-            return Err(Reject::Stale { generation: event.generation, seen: self.generation });
+            return Err(FoldError::Stale { generation: event.generation, seen: self.generation });
         }
         let stage = self.after(event)?;
-        match &event.what {
-            What::Approved { by } if self.approved_by.is_none() => self.approved_by = Some(by.clone()),
-            What::Applying if self.past.at_us < event.at_us => self.past.at_us = event.at_us,
+        match &event.transition {
+            Transition::Approved { by } if self.approved_by.is_none() => self.approved_by = Some(by.clone()),
+            Transition::Applying if self.past.at_us < event.at_us => self.past.at_us = event.at_us,
             _ => {}
         }
         self.generation = self.generation.max(event.generation);
@@ -81,76 +81,78 @@ impl Intent {
     }
 
     /// The stage after `event`.
-    fn after(&self, event: &IntentEvent) -> Result<Stage, Reject> {
-        let stage = match (&self.stage, &event.what) {
-            (Stage::Proposed, What::Approved { .. }) => Stage::Approved,
-            (Stage::Approved, What::Leased { .. }) => Stage::Leased { noticed_us: None, acknowledged: false },
+    fn after(&self, event: &IntentEvent) -> Result<Stage, FoldError> {
+        let stage = match (&self.stage, &event.transition) {
+            (Stage::Proposed, Transition::Approved { .. }) => Stage::Approved,
+            (Stage::Approved, Transition::Leased { .. }) => {
+                Stage::Leased { noticed_us: None, acknowledged: false }
+            }
             // What another left behind is taken over as it stands.
             (
                 Stage::Leased { .. }
                 | Stage::Applying { .. }
                 | Stage::Failed { .. }
                 | Stage::Compensating { .. },
-                What::Leased { .. },
+                Transition::Leased { .. },
             ) => self.stage.clone(),
-            (Stage::Leased { noticed_us, acknowledged }, What::Noticed) => Stage::Leased {
+            (Stage::Leased { noticed_us, acknowledged }, Transition::Noticed) => Stage::Leased {
                 noticed_us: Some(noticed_us.unwrap_or(event.at_us)),
                 acknowledged: *acknowledged,
             },
-            (Stage::Leased { noticed_us: Some(noticed), .. }, What::Acknowledged) => {
+            (Stage::Leased { noticed_us: Some(noticed), .. }, Transition::Acknowledged) => {
                 Stage::Leased { noticed_us: Some(*noticed), acknowledged: true }
             }
-            (Stage::Leased { .. }, What::Applying) => {
+            (Stage::Leased { .. }, Transition::Applying) => {
                 Stage::Applying { since_us: event.at_us, applied_us: None }
             }
-            (Stage::Applying { .. }, What::Applying) => self.stage.clone(),
-            (Stage::Applying { since_us, applied_us }, What::Applied { .. }) => {
+            (Stage::Applying { .. }, Transition::Applying) => self.stage.clone(),
+            (Stage::Applying { since_us, applied_us }, Transition::Applied { .. }) => {
                 Stage::Applying { since_us: *since_us, applied_us: Some(applied_us.unwrap_or(event.at_us)) }
             }
-            (Stage::Applying { .. }, What::Verified) => Stage::Verified { at_us: event.at_us },
-            (Stage::Applying { .. }, What::Failed { why, applied }) => {
+            (Stage::Applying { .. }, Transition::Verified) => Stage::Verified { at_us: event.at_us },
+            (Stage::Applying { .. }, Transition::Failed { why, applied }) => {
                 Stage::Failed { why: why.clone(), applied: *applied }
             }
-            (Stage::Applying { .. } | Stage::Verified { .. }, What::Yielded { .. }) => Stage::Yielded,
-            (Stage::Proposed | Stage::Approved | Stage::Leased { .. }, What::Dropped { .. }) => {
+            (Stage::Applying { .. } | Stage::Verified { .. }, Transition::Yielded { .. }) => Stage::Yielded,
+            (Stage::Proposed | Stage::Approved | Stage::Leased { .. }, Transition::Dropped { .. }) => {
                 Stage::Dropped
             }
-            (Stage::Failed { why, applied: true }, What::Compensating) => {
+            (Stage::Failed { why, applied: true }, Transition::Compensating) => {
                 Stage::Compensating { why: why.clone() }
             }
-            (Stage::Compensating { why }, What::Compensated) => Stage::Compensated { why: why.clone() },
-            (_, What::ApprovalRefused { .. }) => self.stage.clone(),
-            _ if self.tells_again(&event.what) => self.stage.clone(),
+            (Stage::Compensating { why }, Transition::Compensated) => Stage::Compensated { why: why.clone() },
+            (_, Transition::ApprovalRefused { .. }) => self.stage.clone(),
+            _ if self.is_repeat(&event.transition) => self.stage.clone(),
             _ => {
-                let what = event.what.name().to_owned();
-                return Err(Reject::Order { what, stage: format!("{:?}", self.stage) });
+                let what = event.transition.name().to_owned();
+                return Err(FoldError::Order { what, stage: format!("{:?}", self.stage) });
             }
         };
         Ok(stage)
     }
 
     /// Whether an event tells what is known already.
-    fn tells_again(&self, what: &What) -> bool {
+    fn is_repeat(&self, what: &Transition) -> bool {
         match what {
-            What::Proposed { decision, .. } => decision.action.id == self.decision.action.id,
-            What::Approved { .. } => self.approved_by.is_some(),
-            What::Verified => matches!(self.stage, Stage::Verified { .. }),
-            What::Dropped { .. } => self.stage == Stage::Dropped,
-            What::Failed { .. } => matches!(self.stage, Stage::Failed { .. }),
-            What::Yielded { .. } => self.stage == Stage::Yielded,
-            What::Compensating => matches!(self.stage, Stage::Compensating { .. }),
-            What::Compensated => matches!(self.stage, Stage::Compensated { .. }),
-            What::ApprovalRefused { .. }
-            | What::Leased { .. }
-            | What::Noticed
-            | What::Acknowledged
-            | What::Applying
-            | What::Applied { .. } => false,
+            Transition::Proposed { decision, .. } => decision.action.id == self.decision.action.id,
+            Transition::Approved { .. } => self.approved_by.is_some(),
+            Transition::Verified => matches!(self.stage, Stage::Verified { .. }),
+            Transition::Dropped { .. } => self.stage == Stage::Dropped,
+            Transition::Failed { .. } => matches!(self.stage, Stage::Failed { .. }),
+            Transition::Yielded { .. } => self.stage == Stage::Yielded,
+            Transition::Compensating => matches!(self.stage, Stage::Compensating { .. }),
+            Transition::Compensated => matches!(self.stage, Stage::Compensated { .. }),
+            Transition::ApprovalRefused { .. }
+            | Transition::Leased { .. }
+            | Transition::Noticed
+            | Transition::Acknowledged
+            | Transition::Applying
+            | Transition::Applied { .. } => false,
         }
     }
 }
 
-impl What {
+impl Transition {
     /// Its spelling.
     pub fn name(&self) -> &'static str {
         match self {

@@ -17,7 +17,7 @@ pub struct Lease {
 /// Somebody else holds the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{holder} holds the lease until {until_us}, generation {generation}")]
-pub struct HeldBy {
+pub struct LeaseHeld {
     /// Who.
     pub holder: String,
     /// Their generation.
@@ -32,7 +32,7 @@ impl Lease {
     ///
     /// # Errors
     /// It is somebody else's and not over.
-    pub fn take(current: Option<&Self>, holder: &str, now_us: i64, ttl_ms: i64) -> Result<Self, HeldBy> {
+    pub fn take(current: Option<&Self>, holder: &str, now_us: i64, ttl_ms: i64) -> Result<Self, LeaseHeld> {
         let until_us = now_us + ttl_ms * 1000;
         let (holder, next) = (holder.to_owned(), current.map_or(1, |lease| lease.generation + 1));
         match current {
@@ -40,7 +40,7 @@ impl Lease {
                 Ok(Self { holder, generation: lease.generation, until_us: until_us.max(lease.until_us) })
             }
             Some(Self { holder, generation, until_us }) if now_us < *until_us => {
-                Err(HeldBy { holder: holder.clone(), generation: *generation, until_us: *until_us })
+                Err(LeaseHeld { holder: holder.clone(), generation: *generation, until_us: *until_us })
             }
             _ => Ok(Self { holder, generation: next, until_us }),
         }

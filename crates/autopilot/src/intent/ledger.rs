@@ -2,31 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Intent, IntentEvent, Reject, Stage, What};
+use super::{FoldError, Intent, IntentEvent, Stage, Transition};
 use crate::action::{Action, ActionId, Change};
-use crate::guard::{Approval, History, Outcome, Past, Switch};
+use crate::guard::{ActionStatus, Approval, History, KillSwitch, PastAction};
 
 const DAY_US: i64 = 86_400_000_000;
 
 /// Intents by action.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Intents {
+pub struct IntentLedger {
     intents: BTreeMap<ActionId, Intent>,
     approvals: BTreeMap<ActionId, Approval>,
     /// Greatest generation that any event was recorded under.
     generation: u64,
 }
 
-impl Intents {
+impl IntentLedger {
     /// Takes an event.
     ///
     /// # Errors
     /// Why it changes nothing.
-    pub fn fold(&mut self, event: &IntentEvent) -> Result<(), Reject> {
+    pub fn fold(&mut self, event: &IntentEvent) -> Result<(), FoldError> {
         // Whoever lost the lease writes nothing more, also about intents nobody newer has touched.
-        let by_a_person = matches!(event.what, What::Approved { .. });
+        let by_a_person = matches!(event.transition, Transition::Approved { .. });
         if event.generation < self.generation && !by_a_person {
-            return Err(Reject::Stale { generation: event.generation, seen: self.generation });
+            return Err(FoldError::Stale { generation: event.generation, seen: self.generation });
         }
         match self.intents.get_mut(&event.action) {
             Some(intent) => intent.fold(event)?,
@@ -34,7 +34,7 @@ impl Intents {
                 self.intents.insert(event.action.clone(), Intent::proposed(event)?);
             }
         }
-        if let What::Approved { by } = &event.what {
+        if let Transition::Approved { by } = &event.transition {
             let approval = Approval { by: by.clone(), at_us: event.at_us };
             self.approvals.entry(event.action.clone()).or_insert(approval);
         }
@@ -90,12 +90,12 @@ impl Intents {
 
     /// What the guard is told: actions begun within a day or still under way, oldest first. An
     /// intent is begun when the target is asked.
-    pub fn history(&self, now_us: i64, switch: Switch) -> History {
+    pub fn history(&self, now_us: i64, switch: KillSwitch) -> History {
         let begun = self.intents.values().filter_map(|intent| {
-            let past = Past { outcome: outcome(&intent.stage)?, ..intent.past().clone() };
-            (past.outcome == Outcome::UnderWay || past.at_us > now_us - DAY_US).then_some(past)
+            let past = PastAction { outcome: outcome(&intent.stage)?, ..intent.past().clone() };
+            (past.outcome == ActionStatus::UnderWay || past.at_us > now_us - DAY_US).then_some(past)
         });
-        let mut past: Vec<Past> = begun.collect();
+        let mut past: Vec<PastAction> = begun.collect();
         past.sort_by(|a, b| a.at_us.cmp(&b.at_us).then_with(|| a.id.cmp(&b.id)));
         // The policy's own word is no person's.
         let approvals = self.approvals.iter().filter(|(_, approval)| approval.by != "policy");
@@ -112,12 +112,12 @@ impl Intents {
 }
 
 /// How the guard sees a stage; `None`: it was not begun.
-fn outcome(stage: &Stage) -> Option<Outcome> {
+fn outcome(stage: &Stage) -> Option<ActionStatus> {
     match stage {
         Stage::Proposed | Stage::Approved | Stage::Leased { .. } | Stage::Dropped => None,
-        Stage::Applying { .. } | Stage::Compensating { .. } => Some(Outcome::UnderWay),
-        Stage::Verified { .. } | Stage::Yielded => Some(Outcome::Verified),
-        Stage::Failed { why, .. } => Some(Outcome::Failed { why: why.clone() }),
-        Stage::Compensated { why } => Some(Outcome::Compensated { why: why.clone() }),
+        Stage::Applying { .. } | Stage::Compensating { .. } => Some(ActionStatus::UnderWay),
+        Stage::Verified { .. } | Stage::Yielded => Some(ActionStatus::Verified),
+        Stage::Failed { why, .. } => Some(ActionStatus::Failed { why: why.clone() }),
+        Stage::Compensated { why } => Some(ActionStatus::Compensated { why: why.clone() }),
     }
 }

@@ -13,13 +13,13 @@ mod step;
 
 use serde::{Deserialize, Serialize};
 
-pub use fold::Reject;
-pub use lease::{HeldBy, Lease};
-pub use ledger::Intents;
-pub use step::{Judged, Limits, Step};
+pub use fold::FoldError;
+pub use lease::{Lease, LeaseHeld};
+pub use ledger::IntentLedger;
+pub use step::{Limits, NextStep, Outcome};
 
 use crate::action::{Action, ActionId};
-use crate::guard::{Past, Refusal};
+use crate::guard::{PastAction, Refusal};
 use crate::planner::Decision;
 use crate::target::Receipt;
 
@@ -33,13 +33,14 @@ pub struct IntentEvent {
     /// Generation of the lease it was recorded under.
     pub generation: u64,
     /// What.
-    pub what: What,
+    #[serde(rename = "what")]
+    pub transition: Transition,
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub enum What {
+pub enum Transition {
     /// A plan decided on it.
     Proposed {
         /// The decision.
@@ -47,7 +48,7 @@ pub enum What {
         /// The plan.
         plan: String,
         /// What the guard is to remember of it once it is begun.
-        past: Box<Past>,
+        past: Box<PastAction>,
     },
     /// It may be done.
     Approved {
@@ -167,7 +168,7 @@ pub struct Intent {
     pub approved_by: Option<String>,
     /// Greatest generation that has written to it.
     pub generation: u64,
-    past: Past,
+    past: PastAction,
 }
 
 impl Intent {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::action::{ActionId, Change, Fact};
 use crate::fixture::{NOW, S, cluster};
-use crate::guard::{Outcome, Switch};
+use crate::guard::{ActionStatus, KillSwitch};
 use crate::planner::Predicted;
 use crate::policy::{Mode, Reach};
 use crate::target::{Effect, TargetError};
@@ -25,28 +25,28 @@ fn decision(mode: Mode, notice_ms: i64) -> Decision {
     Decision { action, kind, mode, canary: None, reach, gpus: 8, predicted, reason: "ecc".into() }
 }
 
-fn event(generation: u64, at_s: i64, what: What) -> IntentEvent {
-    IntentEvent { action: "drain-1".into(), at_us: NOW + at_s * S, generation, what }
+fn event(generation: u64, at_s: i64, transition: Transition) -> IntentEvent {
+    IntentEvent { action: "drain-1".into(), at_us: NOW + at_s * S, generation, transition }
 }
 
 fn proposed(decision: Decision) -> IntentEvent {
-    let past = Past::begun(&decision.action, &cluster(), 0, NOW);
-    event(1, 0, What::Proposed { decision: Box::new(decision), plan: "p".into(), past: Box::new(past) })
+    let past = PastAction::begun(&decision.action, &cluster(), 0, NOW);
+    event(1, 0, Transition::Proposed { decision: Box::new(decision), plan: "p".into(), past: Box::new(past) })
 }
 
 fn receipt() -> Receipt {
     Receipt { action: ActionId::from("drain-1"), at_us: NOW, already: false, done: "drained".into() }
 }
 
-fn leased() -> What {
-    What::Leased { holder: "a".into() }
+fn leased() -> Transition {
+    Transition::Leased { holder: "a".into() }
 }
 
-fn approved() -> What {
-    What::Approved { by: "policy".into() }
+fn approved() -> Transition {
+    Transition::Approved { by: "policy".into() }
 }
 
-fn with(events: &[(u64, What)]) -> Intent {
+fn with(events: &[(u64, Transition)]) -> Intent {
     let mut intent = Intent::proposed(&proposed(decision(Mode::Act, 0))).unwrap();
     for (at, (generation, what)) in events.iter().enumerate() {
         intent.fold(&event(*generation, at as i64 + 1, what.clone())).unwrap();
@@ -55,56 +55,59 @@ fn with(events: &[(u64, What)]) -> Intent {
 }
 
 fn applying() -> Intent {
-    with(&[(1, approved()), (1, leased()), (1, What::Applying)])
+    with(&[(1, approved()), (1, leased()), (1, Transition::Applying)])
 }
 
 #[test]
 fn the_whole_life_of_an_intent() {
-    let mut intents = Intents::default();
+    let mut intents = IntentLedger::default();
     let mut at = 0;
-    let mut tell = |intents: &mut Intents, what: What| {
+    let mut tell = |intents: &mut IntentLedger, what: Transition| {
         at += 1;
         intents.fold(&event(1, at, what)).unwrap();
     };
     intents.fold(&proposed(decision(Mode::Act, 60_000))).unwrap();
     let next =
-        |intents: &Intents, at_s: i64| intents.get("drain-1").unwrap().next(1, NOW + at_s * S, &LIMITS);
-    assert_eq!(next(&intents, 1), Step::Record(approved()));
+        |intents: &IntentLedger, at_s: i64| intents.get("drain-1").unwrap().next(1, NOW + at_s * S, &LIMITS);
+    assert_eq!(next(&intents, 1), NextStep::Record(approved()));
     tell(&mut intents, approved());
-    assert_eq!(next(&intents, 1), Step::Lease);
+    assert_eq!(next(&intents, 1), NextStep::Lease);
     tell(&mut intents, leased());
-    assert!(matches!(next(&intents, 2), Step::Notify(_)));
-    tell(&mut intents, What::Noticed);
-    assert!(matches!(next(&intents, 62), Step::Notify(_)), "told at 3: a minute is over at 63");
-    tell(&mut intents, What::Acknowledged);
-    let Step::Begin(action) = next(&intents, 10) else { panic!() };
+    assert!(matches!(next(&intents, 2), NextStep::Notify(_)));
+    tell(&mut intents, Transition::Noticed);
+    assert!(matches!(next(&intents, 62), NextStep::Notify(_)), "told at 3: a minute is over at 63");
+    tell(&mut intents, Transition::Acknowledged);
+    let NextStep::Begin(action) = next(&intents, 10) else { panic!() };
     assert_eq!(action.generation, 1);
-    assert!(intents.history(NOW + 10 * S, Switch::On).past.is_empty(), "not begun");
-    tell(&mut intents, What::Applying);
-    assert_eq!(intents.history(NOW + 10 * S, Switch::On).past[0].outcome, Outcome::UnderWay);
-    assert!(matches!(next(&intents, 10), Step::ReadBack(_)));
-    tell(&mut intents, What::Applied { receipt: receipt() });
-    tell(&mut intents, What::Verified);
-    assert_eq!(next(&intents, 20), Step::Over);
+    assert!(intents.history(NOW + 10 * S, KillSwitch::On).past.is_empty(), "not begun");
+    tell(&mut intents, Transition::Applying);
+    assert_eq!(intents.history(NOW + 10 * S, KillSwitch::On).past[0].outcome, ActionStatus::UnderWay);
+    assert!(matches!(next(&intents, 10), NextStep::ReadBack(_)));
+    tell(&mut intents, Transition::Applied { receipt: receipt() });
+    tell(&mut intents, Transition::Verified);
+    assert_eq!(next(&intents, 20), NextStep::Over);
     assert_eq!(intents.open().count(), 0);
-    let history = intents.history(NOW + 20 * S, Switch::On);
-    assert_eq!((history.past[0].outcome.clone(), history.past[0].at_us), (Outcome::Verified, NOW + 5 * S));
+    let history = intents.history(NOW + 20 * S, KillSwitch::On);
+    assert_eq!(
+        (history.past[0].outcome.clone(), history.past[0].at_us),
+        (ActionStatus::Verified, NOW + 5 * S)
+    );
     assert!(history.approvals.is_empty(), "the policy is no person");
-    assert!(intents.history(NOW + 86_405 * S, Switch::On).past.is_empty(), "a day later");
+    assert!(intents.history(NOW + 86_405 * S, KillSwitch::On).past.is_empty(), "a day later");
 }
 
 #[test]
 fn only_modes_that_may_go_on_and_only_in_time() {
     for mode in [Mode::Observe, Mode::Suggest, Mode::Approve] {
         let intent = Intent::proposed(&proposed(decision(mode, 0))).unwrap();
-        assert_eq!(intent.next(1, NOW + S, &LIMITS), Step::Wait { until_us: NOW + 300 * S });
+        assert_eq!(intent.next(1, NOW + S, &LIMITS), NextStep::Wait { until_us: NOW + 300 * S });
     }
     let late = |intent: &Intent| intent.next(1, NOW + 300 * S, &LIMITS);
-    let dropped = Step::Record(What::Dropped { refusal: None });
+    let dropped = NextStep::Record(Transition::Dropped { refusal: None });
     assert_eq!(late(&with(&[])), dropped);
     assert_eq!(late(&with(&[(1, approved()), (1, leased())])), dropped);
     assert!(
-        matches!(late(&applying()), Step::ReadBack(_)),
+        matches!(late(&applying()), NextStep::ReadBack(_)),
         "what may have been done is looked at, however late"
     );
 }
@@ -112,41 +115,57 @@ fn only_modes_that_may_go_on_and_only_in_time() {
 #[test]
 fn a_notice_is_waited_for_and_not_for_ever() {
     let mut intent = Intent::proposed(&proposed(decision(Mode::Act, 60_000))).unwrap();
-    for (at, what) in [approved(), leased(), What::Noticed].into_iter().enumerate() {
+    for (at, what) in [approved(), leased(), Transition::Noticed].into_iter().enumerate() {
         intent.fold(&event(1, at as i64, what)).unwrap();
     }
-    assert!(matches!(intent.next(1, NOW + 61 * S, &LIMITS), Step::Notify(_)));
-    assert!(matches!(intent.next(1, NOW + 62 * S, &LIMITS), Step::Begin(_)), "told at 2 s, a minute is over");
+    assert!(matches!(intent.next(1, NOW + 61 * S, &LIMITS), NextStep::Notify(_)));
+    assert!(
+        matches!(intent.next(1, NOW + 62 * S, &LIMITS), NextStep::Begin(_)),
+        "told at 2 s, a minute is over"
+    );
     let mut early = Intent::proposed(&proposed(decision(Mode::Act, 60_000))).unwrap();
     early.fold(&event(1, 1, approved())).unwrap();
-    assert!(matches!(early.fold(&event(1, 2, What::Acknowledged)), Err(Reject::Order { .. })));
+    assert!(matches!(early.fold(&event(1, 2, Transition::Acknowledged)), Err(FoldError::Order { .. })));
 }
 
 #[test]
 fn an_older_generation_changes_nothing() {
     let mut intent = with(&[(1, approved()), (2, leased())]);
     let before = intent.clone();
-    let stale = intent.fold(&event(1, 9, What::Applying));
-    assert_eq!(stale, Err(Reject::Stale { generation: 1, seen: 2 }));
+    let stale = intent.fold(&event(1, 9, Transition::Applying));
+    assert_eq!(stale, Err(FoldError::Stale { generation: 1, seen: 2 }));
     assert_eq!(intent, before);
-    assert_eq!(intent.next(1, NOW + 9 * S, &LIMITS), Step::StandDown);
-    let mut intents = Intents::default();
+    assert_eq!(intent.next(1, NOW + 9 * S, &LIMITS), NextStep::StandDown);
+    let mut intents = IntentLedger::default();
     intents.fold(&proposed(decision(Mode::Act, 0))).unwrap();
     intents.fold(&event(3, 1, approved())).unwrap();
     let mut other = proposed(decision(Mode::Act, 0));
     other.action = "other".into();
-    assert_eq!(intents.fold(&other), Err(Reject::Stale { generation: 1, seen: 3 }));
+    assert_eq!(intents.fold(&other), Err(FoldError::Stale { generation: 1, seen: 3 }));
     let stale: Result<Receipt, _> = Err(TargetError::StaleGeneration { generation: 1, seen: 2 });
-    assert_eq!(applying().judge_apply(&stale, NOW), Judged::StandDown);
+    assert_eq!(applying().on_apply(&stale, NOW), Outcome::StandDown);
 }
 
 #[test]
 fn an_event_told_twice_changes_nothing() {
-    let failed = || What::Failed { why: "no".into(), applied: true };
+    let failed = || Transition::Failed { why: "no".into(), applied: true };
     let lives = [
-        vec![approved(), leased(), What::Applying, What::Applied { receipt: receipt() }, What::Verified],
-        vec![approved(), leased(), What::Applying, failed(), What::Compensating, What::Compensated],
-        vec![What::Dropped { refusal: None }],
+        vec![
+            approved(),
+            leased(),
+            Transition::Applying,
+            Transition::Applied { receipt: receipt() },
+            Transition::Verified,
+        ],
+        vec![
+            approved(),
+            leased(),
+            Transition::Applying,
+            failed(),
+            Transition::Compensating,
+            Transition::Compensated,
+        ],
+        vec![Transition::Dropped { refusal: None }],
     ];
     for life in lives {
         let mut once = with(&[]);
@@ -167,14 +186,20 @@ fn an_event_told_twice_changes_nothing() {
 #[test]
 fn steps_cannot_be_left_out() {
     let mut intent = with(&[]);
-    for what in
-        [leased(), What::Applying, What::Verified, What::Compensating, What::Compensated, What::Noticed]
-    {
-        assert!(matches!(intent.fold(&event(1, 1, what)), Err(Reject::Order { .. })));
+    for what in [
+        leased(),
+        Transition::Applying,
+        Transition::Verified,
+        Transition::Compensating,
+        Transition::Compensated,
+        Transition::Noticed,
+    ] {
+        assert!(matches!(intent.fold(&event(1, 1, what)), Err(FoldError::Order { .. })));
     }
-    let mut done = with(&[(1, approved()), (1, leased()), (1, What::Applying), (1, What::Verified)]);
-    for what in [What::Applying, What::Dropped { refusal: None }, What::Compensating] {
-        assert!(matches!(done.fold(&event(1, 9, what)), Err(Reject::Order { .. })));
+    let mut done =
+        with(&[(1, approved()), (1, leased()), (1, Transition::Applying), (1, Transition::Verified)]);
+    for what in [Transition::Applying, Transition::Dropped { refusal: None }, Transition::Compensating] {
+        assert!(matches!(done.fold(&event(1, 9, what)), Err(FoldError::Order { .. })));
     }
 }
 
@@ -183,55 +208,55 @@ fn an_unknown_answer_is_read_back_and_never_taken_for_success() {
     let unknown = || TargetError::Unknown { target: "slurm".into(), why: "200 with errors".into() };
     let away = || TargetError::Unreachable { target: "slurm".into(), why: "refused".into() };
     let intent = applying();
-    assert_eq!(intent.judge_apply(&Err(unknown()), NOW), Judged::Wait);
-    assert!(matches!(intent.next(1, NOW, &LIMITS), Step::ReadBack(_)));
+    assert_eq!(intent.on_apply(&Err(unknown()), NOW), Outcome::Wait);
+    assert!(matches!(intent.next(1, NOW, &LIMITS), NextStep::ReadBack(_)));
     for error in [unknown(), away()] {
-        assert_eq!(intent.judge_read_back(&Err(error), NOW + 9_000 * S, &LIMITS), Judged::Wait);
+        assert_eq!(intent.on_read_back(&Err(error), NOW + 9_000 * S, &LIMITS), Outcome::Wait);
     }
     // Seen that nothing is there: again while there is time, else failed with nothing to undo.
-    assert_eq!(intent.judge_read_back(&Ok(Effect::Absent), NOW + 10 * S, &LIMITS), Judged::Again);
-    let late = intent.judge_read_back(&Ok(Effect::Absent), NOW + 300 * S, &LIMITS);
-    assert!(matches!(late, Judged::Record(What::Failed { applied: false, .. })));
+    assert_eq!(intent.on_read_back(&Ok(Effect::Absent), NOW + 10 * S, &LIMITS), Outcome::Again);
+    let late = intent.on_read_back(&Ok(Effect::Absent), NOW + 300 * S, &LIMITS);
+    assert!(matches!(late, Outcome::Record(Transition::Failed { applied: false, .. })));
     assert_eq!(
-        intent.judge_read_back(&Ok(Effect::Done { at_us: NOW }), NOW, &LIMITS),
-        Judged::Record(What::Verified)
+        intent.on_read_back(&Ok(Effect::Done { at_us: NOW }), NOW, &LIMITS),
+        Outcome::Record(Transition::Verified)
     );
 }
 
 #[test]
 fn a_failure_after_applying_is_compensated() {
     let mut intent = applying();
-    intent.fold(&event(1, 4, What::Applied { receipt: receipt() })).unwrap();
+    intent.fold(&event(1, 4, Transition::Applied { receipt: receipt() })).unwrap();
     let partial = Ok(Effect::Partial { missing: "2 GPUs".into() });
-    assert_eq!(intent.judge_read_back(&partial, NOW + 903 * S, &LIMITS), Judged::Wait);
-    let Judged::Record(failed) = intent.judge_read_back(&partial, NOW + 904 * S, &LIMITS) else { panic!() };
+    assert_eq!(intent.on_read_back(&partial, NOW + 903 * S, &LIMITS), Outcome::Wait);
+    let Outcome::Record(failed) = intent.on_read_back(&partial, NOW + 904 * S, &LIMITS) else { panic!() };
     intent.fold(&event(1, 904, failed)).unwrap();
     assert!(!intent.is_over());
-    let Step::Compensate(undo) = intent.next(1, NOW + 905 * S, &LIMITS) else { panic!() };
+    let NextStep::Compensate(undo) = intent.next(1, NOW + 905 * S, &LIMITS) else { panic!() };
     assert_eq!(undo.id, "drain-1-undo");
     assert_eq!(undo.change, Change::ReturnNode { node: "s00".into(), drained_by: "drain-1".into() });
-    intent.fold(&event(1, 905, What::Compensating)).unwrap();
-    assert!(matches!(intent.next(1, NOW + 906 * S, &LIMITS), Step::Compensate(_)), "until it is done");
-    intent.fold(&event(1, 906, What::Compensated)).unwrap();
+    intent.fold(&event(1, 905, Transition::Compensating)).unwrap();
+    assert!(matches!(intent.next(1, NOW + 906 * S, &LIMITS), NextStep::Compensate(_)), "until it is done");
+    intent.fold(&event(1, 906, Transition::Compensated)).unwrap();
     assert!(intent.is_over());
     // What another has changed since is theirs, and nothing is undone.
     let mut intent = applying();
     let found = Ok(Effect::Overridden { found: "disk".into() });
-    let Judged::Record(yielded) = intent.judge_read_back(&found, NOW, &LIMITS) else { panic!() };
+    let Outcome::Record(yielded) = intent.on_read_back(&found, NOW, &LIMITS) else { panic!() };
     intent.fold(&event(1, 5, yielded)).unwrap();
-    assert_eq!(intent.next(1, NOW, &LIMITS), Step::Over);
+    assert_eq!(intent.next(1, NOW, &LIMITS), NextStep::Over);
 }
 
 /// A target in memory that carries out an id once, and an executor that dies after `steps` steps.
 fn run(
-    intents: &mut Intents,
+    intents: &mut IntentLedger,
     log: &mut Vec<IntentEvent>,
     effects: &mut Vec<String>,
     generation: u64,
     steps: usize,
 ) {
     let mut at = log.len() as i64;
-    let mut tell = |intents: &mut Intents, log: &mut Vec<IntentEvent>, what: What| {
+    let mut tell = |intents: &mut IntentLedger, log: &mut Vec<IntentEvent>, what: Transition| {
         at += 1;
         let event = event(generation, at, what);
         intents.fold(&event).unwrap();
@@ -250,11 +275,11 @@ fn run(
             }
         };
         match intent.next(generation, NOW + 10 * S, &LIMITS) {
-            Step::Over => return,
-            Step::Record(what) => tell(intents, log, what),
-            Step::Lease => tell(intents, log, leased()),
-            Step::Begin(action) => {
-                tell(intents, log, What::Applying);
+            NextStep::Over => return,
+            NextStep::Record(what) => tell(intents, log, what),
+            NextStep::Lease => tell(intents, log, leased()),
+            NextStep::Begin(action) => {
+                tell(intents, log, Transition::Applying);
                 if !spend() {
                     return;
                 }
@@ -262,15 +287,15 @@ fn run(
                 if !spend() {
                     return;
                 }
-                tell(intents, log, What::Applied { receipt: receipt() });
+                tell(intents, log, Transition::Applied { receipt: receipt() });
             }
-            Step::ReadBack(action) => {
+            NextStep::ReadBack(action) => {
                 let done = effects.contains(&action.id);
                 let effect = if done { Effect::Done { at_us: NOW } } else { Effect::Absent };
-                match intent.judge_read_back(&Ok(effect), NOW + 10 * S, &LIMITS) {
-                    Judged::Record(what) => tell(intents, log, what),
-                    Judged::Again => apply(effects, &action),
-                    Judged::Wait | Judged::StandDown | Judged::Finish => panic!("not here"),
+                match intent.on_read_back(&Ok(effect), NOW + 10 * S, &LIMITS) {
+                    Outcome::Record(what) => tell(intents, log, what),
+                    Outcome::Again => apply(effects, &action),
+                    Outcome::Wait | Outcome::StandDown | Outcome::Finish => panic!("not here"),
                 }
             }
             step => panic!("{step:?}"),
@@ -290,14 +315,14 @@ fn an_intent_killed_at_any_step_goes_on_from_its_record() {
         // Killed again and again after so many steps, each time another process with a newer lease.
         for _ in 0..20 {
             generation += 1;
-            let mut intents = Intents::default();
+            let mut intents = IntentLedger::default();
             for event in &log {
                 intents.fold(event).unwrap();
             }
             let steps = if generation == 1 { killed_after } else { 3 };
             run(&mut intents, &mut log, &mut effects, generation, steps);
         }
-        let mut intents = Intents::default();
+        let mut intents = IntentLedger::default();
         log.iter().for_each(|event| intents.fold(event).unwrap());
         assert!(
             matches!(intents.get("drain-1").unwrap().stage, Stage::Verified { .. }),
@@ -310,23 +335,23 @@ fn an_intent_killed_at_any_step_goes_on_from_its_record() {
 #[test]
 fn what_is_half_done_is_finished_where_nobody_heard_that_it_was_taken() {
     let half = Ok(Effect::Partial { missing: "a node".into() });
-    let mut intent = Intents::default();
+    let mut intent = IntentLedger::default();
     intent.fold(&proposed(decision(Mode::Act, 0))).unwrap();
     for told in [
-        event(1, 0, What::Approved { by: "policy".into() }),
+        event(1, 0, Transition::Approved { by: "policy".into() }),
         event(1, 1, leased()),
-        event(1, 2, What::Applying),
+        event(1, 2, Transition::Applying),
     ] {
         intent.fold(&told).unwrap();
     }
     let judged =
-        |intents: &Intents, at_us| intents.get("drain-1").unwrap().judge_read_back(&half, at_us, &LIMITS);
-    assert_eq!(judged(&intent, NOW + 10 * S), Judged::Finish);
-    intent.fold(&event(1, 3, What::Applied { receipt: receipt() })).unwrap();
+        |intents: &IntentLedger, at_us| intents.get("drain-1").unwrap().on_read_back(&half, at_us, &LIMITS);
+    assert_eq!(judged(&intent, NOW + 10 * S), Outcome::Finish);
+    intent.fold(&event(1, 3, Transition::Applied { receipt: receipt() })).unwrap();
     // The target is at it: it is waited for.
-    assert_eq!(judged(&intent, NOW + 10 * S), Judged::Wait);
+    assert_eq!(judged(&intent, NOW + 10 * S), Outcome::Wait);
     let late = judged(&intent, NOW + 3_600 * S);
-    assert!(matches!(late, Judged::Record(What::Failed { applied: true, .. })), "{late:?}");
+    assert!(matches!(late, Outcome::Record(Transition::Failed { applied: true, .. })), "{late:?}");
 }
 
 #[test]
@@ -347,28 +372,32 @@ fn leases_change_hands_when_they_are_over_and_generations_rise() {
 
 #[test]
 fn what_is_over_is_forgotten_and_what_is_open_stays() {
-    let mut intents = Intents::default();
+    let mut intents = IntentLedger::default();
     intents.fold(&proposed(decision(Mode::Act, 0))).unwrap();
     intents.forget(NOW + 1000 * S);
     assert!(intents.get("drain-1").is_some());
-    intents.fold(&event(1, 1, What::Dropped { refusal: None })).unwrap();
+    intents.fold(&event(1, 1, Transition::Dropped { refusal: None })).unwrap();
     intents.forget(NOW + 1000 * S);
     assert!(intents.get("drain-1").is_none());
 }
 
 #[test]
 fn what_a_loan_cost_is_what_was_lost_for_it_in_its_time_and_shared_by_those_freed_with_it() {
-    let mut intents = Intents::default();
+    let mut intents = IntentLedger::default();
     let mut begin = |id: &str, change: Change, after: &[&str], lost_gpu_ms: i64, at_s: i64| {
         let mut begun = decision(Mode::Act, 0);
         begun.action.id = id.into();
         begun.action.change = change;
         begun.action.after = after.iter().map(|id| (*id).into()).collect();
-        let past = Past::begun(&begun.action, &cluster(), lost_gpu_ms, NOW + at_s * S);
-        let of =
-            |at_s: i64, what| IntentEvent { action: id.into(), at_us: NOW + at_s * S, generation: 1, what };
-        let told = What::Proposed { decision: Box::new(begun), plan: "p".into(), past: Box::new(past) };
-        for what in [told, approved(), leased(), What::Applying] {
+        let past = PastAction::begun(&begun.action, &cluster(), lost_gpu_ms, NOW + at_s * S);
+        let of = |at_s: i64, transition| IntentEvent {
+            action: id.into(),
+            at_us: NOW + at_s * S,
+            generation: 1,
+            transition,
+        };
+        let told = Transition::Proposed { decision: Box::new(begun), plan: "p".into(), past: Box::new(past) };
+        for what in [told, approved(), leased(), Transition::Applying] {
             intents.fold(&of(at_s, what)).unwrap();
         }
     };
@@ -391,13 +420,13 @@ fn what_a_loan_cost_is_what_was_lost_for_it_in_its_time_and_shared_by_those_free
 
 #[test]
 fn an_approval_that_does_not_count_is_told_and_changes_nothing() {
-    let refused = || What::ApprovalRefused { by: "mallory".into(), why: "it is not signed".into() };
-    let mut intents = Intents::default();
+    let refused = || Transition::ApprovalRefused { by: "mallory".into(), why: "it is not signed".into() };
+    let mut intents = IntentLedger::default();
     intents.fold(&proposed(decision(Mode::Approve, 0))).unwrap();
     intents.fold(&event(1, 1, refused())).unwrap();
     let intent = intents.get("drain-1").unwrap();
     assert_eq!((&intent.stage, &intent.approved_by), (&Stage::Proposed, &None));
-    assert!(intents.history(NOW + 2 * S, Switch::On).approvals.is_empty());
+    assert!(intents.history(NOW + 2 * S, KillSwitch::On).approvals.is_empty());
     // Also where it was begun meanwhile.
     let mut begun = applying();
     let stage = begun.stage.clone();

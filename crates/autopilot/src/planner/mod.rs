@@ -27,8 +27,8 @@ mod waiting;
 
 pub use cover::{Choice, Group, cheapest};
 pub use plan::{Advice, Advised, Alternative, Considered, Decision, Plan, Predicted, Report};
-pub use record::Planned;
-pub(crate) use record::pruned;
+pub use record::PlanRecord;
+pub(crate) use record::with_decisions;
 
 use crate::action::Kind;
 use crate::fingerprint::fingerprint;

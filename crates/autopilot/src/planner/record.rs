@@ -11,7 +11,7 @@ use crate::state::ClusterState;
 
 /// A plan with everything it was made from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlanRecord {
     /// The plan.
     pub plan: Plan,
     /// Why it is so; it holds what the forecast answered.
@@ -28,10 +28,10 @@ pub struct Planned {
     pub kept: Vec<ActionId>,
 }
 
-impl Planned {
+impl PlanRecord {
     /// Makes the plan again from what is on record. `parent`: the plan before, whole.
-    pub fn again(&self, parent: Option<&Plan>) -> (Plan, Report) {
-        let parent = parent.map(|parent| pruned(parent, &self.kept));
+    pub fn replay(&self, parent: Option<&Plan>) -> (Plan, Report) {
+        let parent = parent.map(|parent| with_decisions(parent, &self.kept));
         let forecast = Recorded { answers: self.report.answers.clone() };
         plan_beside(
             &self.policy,
@@ -46,7 +46,7 @@ impl Planned {
 }
 
 /// A plan with these decisions of it alone.
-pub(crate) fn pruned(plan: &Plan, kept: &[ActionId]) -> Plan {
+pub(crate) fn with_decisions(plan: &Plan, kept: &[ActionId]) -> Plan {
     let mut plan = plan.clone();
     plan.decisions.retain(|decision| kept.contains(&decision.action.id));
     plan

@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::Canary;
 use crate::guard::Rule;
-use crate::intent::{IntentEvent, Intents, What};
+use crate::intent::{IntentEvent, IntentLedger, Transition};
 
 /// What is told of a canary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "canary", rename_all = "snake_case")]
-pub enum Told {
+pub enum CanaryEvent {
     /// It acts for its owners from now on.
     Began {
         /// All of it.
-        what: Box<Canary>,
+        #[serde(rename = "what")]
+        canary: Box<Canary>,
         /// Who started it anew; `None`: the policy file says so.
         by: Option<String>,
     },
@@ -36,7 +37,7 @@ pub enum Told {
 
 /// How a canary stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stands {
+pub struct CanaryStatus {
     /// The candidate's name.
     pub policy: String,
     /// When it began last.
@@ -45,7 +46,7 @@ pub struct Stands {
     pub ended: Option<(i64, String, bool)>,
 }
 
-impl Stands {
+impl CanaryStatus {
     /// What whoever starts it anew signs in the place of a plan: this beginning and no later one.
     pub fn beginning(&self) -> String {
         format!("canary begun {}", self.began_us)
@@ -55,24 +56,24 @@ impl Stands {
 /// All canaries that the journal tells of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Canaries {
-    all: BTreeMap<String, Stands>,
+    all: BTreeMap<String, CanaryStatus>,
     /// When the breaker refused a canary's decision.
     trips_us: Vec<i64>,
 }
 
 impl Canaries {
     /// How the canary of that id stands; `None`: it never began.
-    pub fn get(&self, id: &str) -> Option<&Stands> {
+    pub fn get(&self, id: &str) -> Option<&CanaryStatus> {
         self.all.get(id)
     }
 
     /// All, by id.
-    pub fn all(&self) -> impl Iterator<Item = (&String, &Stands)> {
+    pub fn all(&self) -> impl Iterator<Item = (&String, &CanaryStatus)> {
         self.all.iter()
     }
 
     /// The ones that act.
-    pub fn acting(&self) -> impl Iterator<Item = (&String, &Stands)> {
+    pub fn acting(&self) -> impl Iterator<Item = (&String, &CanaryStatus)> {
         self.all.iter().filter(|(_, stands)| stands.ended.is_none())
     }
 
@@ -82,16 +83,17 @@ impl Canaries {
     }
 
     /// Takes what is told.
-    pub fn fold(&mut self, told: &Told, at_us: i64) {
+    pub fn fold(&mut self, told: &CanaryEvent, at_us: i64) {
         match told {
-            Told::Began { what, .. } => {
-                let stands = Stands { policy: what.policy.name.clone(), began_us: at_us, ended: None };
-                self.all.insert(what.id(), stands);
+            CanaryEvent::Began { canary, .. } => {
+                let stands =
+                    CanaryStatus { policy: canary.policy.name.clone(), began_us: at_us, ended: None };
+                self.all.insert(canary.id(), stands);
                 // What counted against another, or against it before a person started it anew,
                 // counts no more.
                 self.trips_us.clear();
             }
-            Told::Ended { id, why, rolled_back, .. } => {
+            CanaryEvent::Ended { id, why, rolled_back, .. } => {
                 if let Some(stands) = self.all.get_mut(id) {
                     stands.ended = Some((at_us, why.clone(), *rolled_back));
                 }
@@ -100,8 +102,8 @@ impl Canaries {
     }
 
     /// Takes a step of an action.
-    pub fn fold_step(&mut self, event: &IntentEvent, intents: &Intents) {
-        let What::Dropped { refusal: Some(refusal) } = &event.what else { return };
+    pub fn fold_step(&mut self, event: &IntentEvent, intents: &IntentLedger) {
+        let Transition::Dropped { refusal: Some(refusal) } = &event.transition else { return };
         let of_canary = intents.get(&event.action).is_some_and(|intent| intent.decision.canary.is_some());
         if of_canary && refusal.rule == Rule::Breaker {
             self.trips_us.push(event.at_us);

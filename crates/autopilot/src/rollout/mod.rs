@@ -8,7 +8,7 @@ pub mod summary;
 
 use std::collections::BTreeSet;
 
-pub use canaries::{Canaries, Stands, Told};
+pub use canaries::{Canaries, CanaryEvent, CanaryStatus};
 
 use crate::action::Action;
 use crate::guard::{self, History, Verdict};
@@ -18,7 +18,7 @@ use crate::state::{ClusterState, OwnerName};
 
 /// What is tried beside a policy.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Candidates {
+pub struct Rollout {
     /// Only thinks.
     pub shadow: Option<Policy>,
     /// Acts for some owners.
@@ -27,7 +27,7 @@ pub struct Candidates {
 
 /// A candidate that cannot be tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CandidateError {
+pub enum RolloutError {
     /// Its policy cannot be read or is wrong.
     #[error("{key} = {named:?}: {why}")]
     Policy {
@@ -48,26 +48,26 @@ pub enum CandidateError {
     },
 }
 
-impl Candidates {
+impl Rollout {
     /// Takes out of a policy what it says of others that are tried beside it, so that trying
     /// changes nothing of how it plans itself. `read` finds a policy by the name or file that it
     /// gives.
     ///
     /// # Errors
     /// A policy that is named cannot be read, has the name of this one, or tries others itself.
-    pub fn of(
+    pub fn from_policy(
         policy: &mut Policy,
         mut read: impl FnMut(&str) -> Result<Policy, String>,
-    ) -> Result<Self, CandidateError> {
+    ) -> Result<Self, RolloutError> {
         let ShadowRules { policy: thinks } = std::mem::take(&mut policy.shadow);
         let CanaryRules { policy: acts, owners, rollback } = std::mem::take(&mut policy.canary);
         let mut named = |key: &'static str, named: String| {
-            let wrong = |why: String| CandidateError::Policy { key, named: named.clone(), why };
+            let wrong = |why: String| RolloutError::Policy { key, named: named.clone(), why };
             if named.is_empty() {
                 return Ok(None);
             }
             let candidate = read(&named).map_err(wrong)?;
-            fits(policy, &candidate).map_err(wrong)?;
+            check_candidate(policy, &candidate).map_err(wrong)?;
             Ok(Some(candidate))
         };
         let shadow = named("shadow.policy", thinks)?;
@@ -81,7 +81,7 @@ impl Candidates {
 ///
 /// # Errors
 /// Why not, and how to mend it.
-pub fn fits(policy: &Policy, candidate: &Policy) -> Result<(), String> {
+pub fn check_candidate(policy: &Policy, candidate: &Policy) -> Result<(), String> {
     if candidate.name == policy.name {
         return Err(format!(
             "it is called {:?} as the policy beside it; give it a `name` of its own: what it decides is recorded under it",
@@ -121,7 +121,7 @@ impl Canary {
     ///
     /// # Errors
     /// [`CandidateError::Owners`].
-    pub fn known_in(&self, state: &ClusterState) -> Result<(), CandidateError> {
+    pub fn check_owners(&self, state: &ClusterState) -> Result<(), RolloutError> {
         let mut known: BTreeSet<&OwnerName> = state.owners.keys().collect();
         known.extend(state.jobs.values().map(|job| &job.owner));
         let list =
@@ -135,7 +135,7 @@ impl Canary {
                 } else {
                     list(known.into_iter().collect())
                 };
-                Err(CandidateError::Owners { unknown: list(unknown), known })
+                Err(RolloutError::Owners { unknown: list(unknown), known })
             }
         }
     }

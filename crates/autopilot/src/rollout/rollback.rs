@@ -1,7 +1,7 @@
 //! Whether a canary has done badly enough to end.
 
 use crate::action::Change;
-use crate::intent::{Intent, Intents, Stage};
+use crate::intent::{Intent, IntentLedger, Stage};
 use crate::policy::RollbackRules;
 use crate::scorecard::Score;
 
@@ -10,7 +10,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// What there is to judge it by.
 #[derive(Debug, Clone, Copy)]
-pub struct Record<'a> {
+pub struct CanaryRecord<'a> {
     /// Name of the candidate.
     pub policy: &'a str,
     /// When it began: nothing before counts.
@@ -18,14 +18,14 @@ pub struct Record<'a> {
     /// All scores that are remembered, oldest first.
     pub scores: &'a [Score],
     /// All actions that are remembered.
-    pub intents: &'a Intents,
+    pub intents: &'a IntentLedger,
     /// Its decisions that the breaker refused since it began.
     pub breaker_trips: usize,
     /// Scores of a kind and side that are looked back on.
     pub window: u32,
 }
 
-impl Record<'_> {
+impl CanaryRecord<'_> {
     fn is_own(&self, canary: Option<&String>, at_us: i64) -> bool {
         canary.is_some_and(|policy| policy == self.policy) && at_us >= self.began_us
     }
@@ -36,7 +36,7 @@ impl Record<'_> {
 }
 
 /// Why it has to end; `None`: it may go on. The first rule that is broken is told.
-pub fn why(rules: &RollbackRules, record: &Record<'_>, now_us: i64) -> Option<String> {
+pub fn reason(rules: &RollbackRules, record: &CanaryRecord<'_>, now_us: i64) -> Option<String> {
     failures(rules, record)
         .or_else(|| trips(rules, record))
         .or_else(|| unmet(rules, record, now_us))
@@ -45,7 +45,7 @@ pub fn why(rules: &RollbackRules, record: &Record<'_>, now_us: i64) -> Option<St
 }
 
 /// Its newest actions that are over failed, one after the other.
-fn failures(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
+fn failures(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let mut over: Vec<(i64, &str, bool)> = record.own().filter_map(outcome).collect();
     over.sort_unstable_by(|a, b| b.cmp(a));
     let failed = over.iter().take_while(|(_, _, failed)| *failed).count();
@@ -65,14 +65,14 @@ fn outcome(intent: &Intent) -> Option<(i64, &str, bool)> {
     Some((intent.at_us(), &intent.decision.action.id, failed))
 }
 
-fn trips(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
+fn trips(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let trips = record.breaker_trips;
     (trips >= rules.breaker_trips as usize)
         .then(|| format!("the breaker refused {trips} of its decisions, {} end it", rules.breaker_trips))
 }
 
 /// Reclaims of it that took, or have been taking, longer than the loan's owner was promised.
-fn unmet(rules: &RollbackRules, record: &Record<'_>, now_us: i64) -> Option<String> {
+fn unmet(rules: &RollbackRules, record: &CanaryRecord<'_>, now_us: i64) -> Option<String> {
     let late: Vec<&str> =
         record.own().filter(|intent| is_late(intent, record.intents, now_us)).map(id).collect();
     (late.len() >= rules.unmet as usize).then(|| {
@@ -89,7 +89,7 @@ fn id(intent: &Intent) -> &str {
     &intent.decision.action.id
 }
 
-fn is_late(intent: &Intent, intents: &Intents, now_us: i64) -> bool {
+fn is_late(intent: &Intent, intents: &IntentLedger, now_us: i64) -> bool {
     let Change::Reclaim { loan, .. } = &intent.decision.action.change else { return false };
     let back_us = match intent.stage {
         Stage::Verified { at_us } => at_us,
@@ -104,7 +104,7 @@ fn is_late(intent: &Intent, intents: &Intents, now_us: i64) -> bool {
 }
 
 /// Net of its scores that could be said, GPUs × milliseconds.
-fn loss(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
+fn loss(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let own = record.scores.iter().filter(|score| record.is_own(score.canary.as_ref(), score.decided_us));
     let net: i64 = own.filter_map(|score| score.realised_gpu_ms).fold(0, i64::saturating_add);
     let hours = net as f64 / 3.6e6;
@@ -117,7 +117,7 @@ fn loss(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
 }
 
 /// Realised over predicted net of all that could be said, on both sides: Σ realised / Σ predicted.
-fn worse(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
+fn worse(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let own = share(record, |score| record.is_own(score.canary.as_ref(), score.decided_us));
     let base = share(record, |score| score.canary.is_none());
     let ((own, own_count), (base, base_count)) = own.zip(base)?;
@@ -132,7 +132,7 @@ fn worse(rules: &RollbackRules, record: &Record<'_>) -> Option<String> {
 
 /// The share of what was promised that the newest scores came to, and how many they are; `None`:
 /// nothing was promised.
-fn share(record: &Record<'_>, of: impl Fn(&Score) -> bool) -> Option<(f64, usize)> {
+fn share(record: &CanaryRecord<'_>, of: impl Fn(&Score) -> bool) -> Option<(f64, usize)> {
     let newest = record.scores.iter().rev().filter(|score| of(score));
     let said: Vec<(i64, i64)> = newest
         .filter_map(|score| Some((score.realised_gpu_ms?, score.predicted_gpu_ms)))

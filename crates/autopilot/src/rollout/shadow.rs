@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use crate::action::{ActionId, Kind};
 use crate::fingerprint::fingerprint;
 use crate::forecast::{Answer, DemandForecast, Recorded};
-use crate::guard::{self, History, Refusal, Rule, Switch, Verdict};
-use crate::planner::{self, Decision, Plan, Planned, Predicted, Report};
+use crate::guard::{self, History, KillSwitch, Refusal, Rule, Verdict};
+use crate::planner::{self, Decision, Plan, PlanRecord, Predicted, Report};
 use crate::policy::{Mode, Policy};
 use crate::state::{ClusterState, Object};
 
 /// What stands before the ids of its plans and decisions: no target was ever asked for one.
-pub const MARK: &str = "shadow-";
+pub const ID_PREFIX: &str = "shadow-";
 
 /// What is told of a shadow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shadow", rename_all = "snake_case")]
-pub enum Told {
+pub enum ShadowEvent {
     /// Its policy, whole: once in each generation.
     Policy {
         /// Hash of it, by which its plans name it.
@@ -32,18 +32,19 @@ pub enum Told {
         policy: Box<Policy>,
     },
     /// It made a plan beside an acting one.
-    Planned(Box<Shadowed>),
+    Planned(Box<ShadowPlan>),
     /// It decided on something that was not told lately.
-    Decided(Box<Decided>),
+    Decided(Box<ShadowDecision>),
 }
 
 /// A plan of it, by what it has beyond the plan beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shadowed {
+pub struct ShadowPlan {
     /// Its id.
     pub plan: String,
     /// The acting plan of the same cycle, which stands right before it.
-    pub beside: String,
+    #[serde(rename = "beside")]
+    pub acting_plan: String,
     /// When it was made.
     pub made_us: i64,
     /// Name of its policy.
@@ -64,12 +65,12 @@ pub struct Shadowed {
     pub same: u32,
     /// Decisions of the acting plan that it does not take.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub only_acting: Vec<Missed>,
+    pub only_acting: Vec<MissedDecision>,
 }
 
 /// A decision that a shadow does not take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missed {
+pub struct MissedDecision {
     /// The action.
     pub action: ActionId,
     /// Its kind.
@@ -80,7 +81,7 @@ pub struct Missed {
 
 /// What a shadow would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decided {
+pub struct ShadowDecision {
     /// Its id.
     pub id: String,
     /// The plan.
@@ -109,7 +110,7 @@ pub struct Decided {
 
 /// What a shadow is shown.
 #[derive(Clone, Copy)]
-pub struct Seen<'a> {
+pub struct ShadowInput<'a> {
     /// The cluster.
     pub state: &'a ClusterState,
     /// The forecast.
@@ -122,7 +123,7 @@ pub struct Seen<'a> {
     pub report: &'a Report,
 }
 
-impl std::fmt::Debug for Seen<'_> {
+impl std::fmt::Debug for ShadowInput<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Seen").field("plan", &self.plan.id).finish_non_exhaustive()
     }
@@ -134,25 +135,25 @@ pub struct Shadow {
     policy: Policy,
     hash: String,
     /// Generation in which its policy was told.
-    told_in: Option<u64>,
+    policy_recorded_in: Option<u64>,
     /// When a decision was told last.
-    told: BTreeMap<String, i64>,
+    recorded: BTreeMap<String, i64>,
 }
 
 /// A plan and what it decides.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Thought {
+pub struct ShadowResult {
     /// The plan.
-    pub planned: Shadowed,
+    pub planned: ShadowPlan,
     /// All that it decides.
-    pub decisions: Vec<Decided>,
+    pub decisions: Vec<ShadowDecision>,
 }
 
 impl Shadow {
     /// One that has thought nothing yet.
     pub fn new(policy: Policy) -> Self {
         let hash = format!("{:016x}", fingerprint(&policy));
-        Self { policy, hash, told_in: None, told: BTreeMap::new() }
+        Self { policy, hash, policy_recorded_in: None, recorded: BTreeMap::new() }
     }
 
     /// Its policy.
@@ -161,7 +162,7 @@ impl Shadow {
     }
 
     /// Plans on what it is shown. `at_most`: how far the record of each kind lets its policy go.
-    pub fn think(&self, seen: Seen<'_>, at_most: &BTreeMap<Kind, Mode>) -> Thought {
+    pub fn plan(&self, seen: ShadowInput<'_>, at_most: &BTreeMap<Kind, Mode>) -> ShadowResult {
         let policy = Policy { at_most: at_most.clone(), ..self.policy.clone() };
         let (now_us, seed) = (seen.plan.made_us, seen.plan.seed);
         let (plan, report) = planner::plan(&policy, seen.state, seen.forecast, None, now_us, seed);
@@ -169,8 +170,8 @@ impl Shadow {
         let same_as = |decision: &Decision| acting.iter().find(|other| other.is_same(decision));
         // The switch is about acting, and it never acts: what its policy's own rules say is asked
         // as if it were on.
-        let history = History { switch: Switch::On, earned: at_most.clone(), ..seen.history.clone() };
-        let id = format!("{MARK}{}", plan.id);
+        let history = History { switch: KillSwitch::On, earned: at_most.clone(), ..seen.history.clone() };
+        let id = format!("{ID_PREFIX}{}", plan.id);
         let decided = |decision: &Decision| {
             let refusal = match guard::verdict(&policy, seen.state, &history, &decision.action, now_us) {
                 // What must come first would be begun before it, and a person was not asked.
@@ -179,8 +180,8 @@ impl Shadow {
                 }
                 _ => None,
             };
-            Decided {
-                id: format!("{MARK}{}", decision.action.id),
+            ShadowDecision {
+                id: format!("{ID_PREFIX}{}", decision.action.id),
                 plan: id.clone(),
                 policy: policy.name.clone(),
                 kind: decision.kind,
@@ -193,20 +194,20 @@ impl Shadow {
                 same_as: same_as(decision).map(|other| other.action.id.clone()),
             }
         };
-        let decisions: Vec<Decided> = plan.decisions.iter().map(decided).collect();
+        let decisions: Vec<ShadowDecision> = plan.decisions.iter().map(decided).collect();
         let taken = |decision: &&Decision| {
             decisions.iter().any(|own| own.same_as.as_ref() == Some(&decision.action.id))
         };
-        let only_acting = acting.iter().filter(|decision| !taken(decision)).map(|decision| Missed {
+        let only_acting = acting.iter().filter(|decision| !taken(decision)).map(|decision| MissedDecision {
             action: decision.action.id.clone(),
             kind: decision.kind,
             net_gpu_ms: decision.predicted.net_gpu_ms(),
         });
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let known = |answer: &&Answer| !seen.report.answers.contains(answer);
-        let planned = Shadowed {
+        let planned = ShadowPlan {
             plan: id.clone(),
-            beside: seen.plan.id.clone(),
+            acting_plan: seen.plan.id.clone(),
             made_us: now_us,
             policy: policy.name.clone(),
             policy_hash: self.hash.clone(),
@@ -217,44 +218,44 @@ impl Shadow {
             same: count(decisions.iter().filter(|own| own.same_as.is_some()).count()),
             only_acting: only_acting.collect(),
         };
-        Thought { planned, decisions }
+        ShadowResult { planned, decisions }
     }
 
     /// Whether a thought holds what was not told within `every_us` and the acting plan does not
     /// decide: for that it has to be recorded.
-    pub fn has_news(&self, thought: &Thought, every_us: i64) -> bool {
+    pub fn has_new_decisions(&self, thought: &ShadowResult, every_us: i64) -> bool {
         let mut alone = thought.decisions.iter().filter(|own| own.same_as.is_none());
-        alone.any(|own| self.is_news(own, thought.planned.made_us, every_us))
+        alone.any(|own| self.is_new(own, thought.planned.made_us, every_us))
     }
 
-    fn is_news(&self, decided: &Decided, now_us: i64, every_us: i64) -> bool {
-        self.told.get(&key(decided)).is_none_or(|at_us| now_us - at_us >= every_us)
+    fn is_new(&self, decided: &ShadowDecision, now_us: i64, every_us: i64) -> bool {
+        self.recorded.get(&key(decided)).is_none_or(|at_us| now_us - at_us >= every_us)
     }
 
     /// What is to be told of a thought in that generation: the plan, and what was not told within
     /// `every_us`.
-    pub fn tell(&mut self, thought: Thought, generation: u64, every_us: i64) -> Vec<Told> {
+    pub fn record(&mut self, thought: ShadowResult, generation: u64, every_us: i64) -> Vec<ShadowEvent> {
         let now_us = thought.planned.made_us;
         let mut told = Vec::new();
-        if self.told_in != Some(generation) {
-            self.told_in = Some(generation);
-            told.push(Told::Policy { hash: self.hash.clone(), policy: Box::new(self.policy.clone()) });
+        if self.policy_recorded_in != Some(generation) {
+            self.policy_recorded_in = Some(generation);
+            told.push(ShadowEvent::Policy { hash: self.hash.clone(), policy: Box::new(self.policy.clone()) });
         }
-        told.push(Told::Planned(Box::new(thought.planned)));
+        told.push(ShadowEvent::Planned(Box::new(thought.planned)));
         for decided in thought.decisions {
-            if self.is_news(&decided, now_us, every_us) {
-                self.told.insert(key(&decided), now_us);
-                told.push(Told::Decided(Box::new(decided)));
+            if self.is_new(&decided, now_us, every_us) {
+                self.recorded.insert(key(&decided), now_us);
+                told.push(ShadowEvent::Decided(Box::new(decided)));
             }
         }
-        self.told.retain(|_, at_us| now_us - *at_us < every_us);
+        self.recorded.retain(|_, at_us| now_us - *at_us < every_us);
         told
     }
 }
 
 /// By what a decision is the one that was told before: the same of the acting plan, or the object,
 /// as long as the guard says the same. How many GPUs it is about may change from plan to plan.
-fn key(decided: &Decided) -> String {
+fn key(decided: &ShadowDecision) -> String {
     match &decided.same_as {
         Some(action) => action.clone(),
         None => format!(
@@ -270,10 +271,10 @@ fn print(plan: &Plan, report: &Report) -> String {
     format!("{:016x}", fingerprint(&(plan, report)))
 }
 
-impl Shadowed {
+impl ShadowPlan {
     /// Makes the plan again: by the policy as it was told, and the acting plan beside which it was
     /// made.
-    pub fn again(&self, policy: &Policy, beside: &Planned) -> (Plan, Report) {
+    pub fn replay(&self, policy: &Policy, beside: &PlanRecord) -> (Plan, Report) {
         let policy = Policy { at_most: self.at_most.clone(), ..policy.clone() };
         let answers = beside.report.answers.iter().chain(&self.answers).cloned().collect();
         let (made_us, seed) = (beside.plan.made_us, beside.plan.seed);
@@ -281,7 +282,7 @@ impl Shadowed {
     }
 
     /// Whether a plan that was made again is this one, byte for byte.
-    pub fn is(&self, plan: &Plan, report: &Report) -> bool {
-        self.plan == format!("{MARK}{}", plan.id) && self.print == print(plan, report)
+    pub fn matches(&self, plan: &Plan, report: &Report) -> bool {
+        self.plan == format!("{ID_PREFIX}{}", plan.id) && self.print == print(plan, report)
     }
 }

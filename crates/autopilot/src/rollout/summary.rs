@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::shadow::Told;
+use super::shadow::ShadowEvent;
 use crate::action::{ActionId, Kind};
 use crate::guard::Rule;
 use crate::scorecard::Score;
@@ -13,7 +13,7 @@ use crate::scorecard::Score;
 /// What there is to say of a kind of decision. GPU time in GPUs × milliseconds, as predicted unless
 /// it says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Side {
+pub struct KindComparison {
     /// Decisions that both took.
     pub both: u32,
     /// Net of them.
@@ -36,28 +36,28 @@ pub struct Side {
 
 /// A shadow beside the policy that acts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
+pub struct ShadowSummary {
     /// Plans that both made on the same state and that are on record.
     pub plans: u32,
     /// Of them those in which both decided the same, or both nothing.
     pub alike: u32,
     /// By kind.
-    pub kinds: BTreeMap<Kind, Side>,
+    pub kinds: BTreeMap<Kind, KindComparison>,
 }
 
 /// Sums up what was told of the shadow called `policy`, in order, and what was scored.
 pub fn summary<'a>(
     policy: &str,
-    told: impl Iterator<Item = &'a Told>,
+    told: impl Iterator<Item = &'a ShadowEvent>,
     scores: impl Iterator<Item = &'a Score>,
-) -> Summary {
-    let mut out = Summary::default();
+) -> ShadowSummary {
+    let mut out = ShadowSummary::default();
     let mut taken: BTreeMap<&ActionId, Kind> = BTreeMap::new();
     let mut missed: BTreeSet<&ActionId> = BTreeSet::new();
     for told in told {
         match told {
-            Told::Policy { .. } => {}
-            Told::Planned(planned) if planned.policy == policy => {
+            ShadowEvent::Policy { .. } => {}
+            ShadowEvent::Planned(planned) if planned.policy == policy => {
                 out.plans += 1;
                 out.alike += u32::from(planned.same == planned.decisions && planned.only_acting.is_empty());
                 for only in planned.only_acting.iter().filter(|only| missed.insert(&only.action)) {
@@ -66,7 +66,7 @@ pub fn summary<'a>(
                     side.only_acting_net_gpu_ms += only.net_gpu_ms;
                 }
             }
-            Told::Decided(decided) if decided.policy == policy => {
+            ShadowEvent::Decided(decided) if decided.policy == policy => {
                 let side = out.kinds.entry(decided.kind).or_default();
                 let net = decided.predicted.net_gpu_ms();
                 match &decided.same_as {
@@ -84,7 +84,7 @@ pub fn summary<'a>(
                     *side.refused.entry(refusal.rule).or_default() += 1;
                 }
             }
-            Told::Planned(_) | Told::Decided(_) => {}
+            ShadowEvent::Planned(_) | ShadowEvent::Decided(_) => {}
         }
     }
     for score in scores {

@@ -1,14 +1,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rollback::{Record, why};
-use super::shadow::{Decided, Missed, Seen, Shadow, Shadowed, Told as Thinks};
-use super::summary::{Side, summary};
+use super::rollback::{CanaryRecord, reason};
+use super::shadow::{MissedDecision, Shadow, ShadowDecision, ShadowEvent, ShadowInput, ShadowPlan};
+use super::summary::{KindComparison, summary};
 use super::*;
 use crate::action::{Change, Kind};
-use crate::executor::{Entry, Planned, What};
+use crate::executor::{JournalEntry, JournalEvent, PlanRecord};
 use crate::fixture::{NOW, S, Says, cluster, elastic, gang, loan, node, pending};
-use crate::guard::{Past, Rule, Switch};
-use crate::intent::{IntentEvent, Intents, What as Step};
+use crate::guard::{KillSwitch, PastAction, Rule};
+use crate::intent::{IntentEvent, IntentLedger, Transition};
 use crate::planner::{Decision, Predicted, plan, plan_beside};
 use crate::policy::{Budget, Mode, Reach, RollbackRules};
 use crate::scorecard::Score;
@@ -164,7 +164,7 @@ fn a_canary_needs_the_leave_of_both_policies_and_its_own_modes() {
     waits(&mut state, "research", 4);
     (0..4).for_each(|at| drop(state.jobs.insert(format!("g{at}"), gang(&[&format!("t{at}")]))));
     let says = Says::highest(60.0);
-    let history = History { switch: Switch::On, ..History::default() };
+    let history = History { switch: KillSwitch::On, ..History::default() };
     let judged = |base: &Policy, candidate: Policy| {
         let beside = canary(candidate, &["serving"]);
         let made = plan_beside(base, Some(&beside), &state, &says, None, NOW, 1).0;
@@ -188,8 +188,13 @@ fn a_canary_needs_the_leave_of_both_policies_and_its_own_modes() {
     assert_eq!(judged(&Policy::parse(frozen).unwrap(), candidate("")), Some(Rule::Calendar));
 }
 
-fn of<'a>(policy: &'a str, scores: &'a [Score], intents: &'a Intents, breaker_trips: usize) -> Record<'a> {
-    Record { policy, began_us: NOW, scores, intents, breaker_trips, window: 200 }
+fn of<'a>(
+    policy: &'a str,
+    scores: &'a [Score],
+    intents: &'a IntentLedger,
+    breaker_trips: usize,
+) -> CanaryRecord<'a> {
+    CanaryRecord { policy, began_us: NOW, scores, intents, breaker_trips, window: 200 }
 }
 
 /// A score of 10 GPU-hours predicted, `realised` of them come to.
@@ -211,8 +216,8 @@ fn scored(at: i64, by: Option<&str>, realised: i64) -> Score {
 #[test]
 fn a_canary_ends_where_its_record_is_worse_than_the_others_or_than_nothing() {
     let rules = RollbackRules { decisions: 4, worse: 0.2, loss_gpu_hours: 16.0, ..RollbackRules::default() };
-    let none = Intents::default();
-    let told = |scores: &[Score]| why(&rules, &of("candidate", scores, &none, 0), NOW);
+    let none = IntentLedger::default();
+    let told = |scores: &[Score]| reason(&rules, &of("candidate", scores, &none, 0), NOW);
     let base: Vec<Score> = (0..4).map(|at| scored(at, None, 8)).collect();
     let with = |own: &[i64]| -> Vec<Score> {
         let own = own.iter().enumerate().map(|(at, net)| scored(at as i64, Some("candidate"), *net));
@@ -236,7 +241,7 @@ fn a_canary_ends_where_its_record_is_worse_than_the_others_or_than_nothing() {
 }
 
 /// An action of the candidate that was begun at `at` seconds, and came to `ends`.
-fn acted(intents: &mut Intents, at: i64, change: Change, ends: &[Step]) {
+fn acted(intents: &mut IntentLedger, at: i64, change: Change, ends: &[Transition]) {
     let state = cluster();
     let id = format!("{}-{at}", change.kind());
     let action = Action {
@@ -250,7 +255,7 @@ fn acted(intents: &mut Intents, at: i64, change: Change, ends: &[Step]) {
         after: vec![],
         change,
     };
-    let past = Box::new(Past::begun(&action, &state, 0, NOW + at * S));
+    let past = Box::new(PastAction::begun(&action, &state, 0, NOW + at * S));
     let decision = Decision {
         kind: action.change.kind(),
         action,
@@ -262,15 +267,17 @@ fn acted(intents: &mut Intents, at: i64, change: Change, ends: &[Step]) {
         reason: String::new(),
     };
     let begun = [
-        Step::Proposed { decision: Box::new(decision), plan: "p".into(), past },
-        Step::Approved { by: "policy".into() },
-        Step::Leased { holder: "h".into() },
-        Step::Applying,
+        Transition::Proposed { decision: Box::new(decision), plan: "p".into(), past },
+        Transition::Approved { by: "policy".into() },
+        Transition::Leased { holder: "h".into() },
+        Transition::Applying,
     ];
     for what in begun.iter().chain(ends) {
-        let late = matches!(what, Step::Verified);
+        let late = matches!(what, Transition::Verified);
         let at_us = NOW + (at + if late { 901 } else { 0 }) * S;
-        intents.fold(&IntentEvent { action: id.clone(), at_us, generation: 1, what: what.clone() }).unwrap();
+        intents
+            .fold(&IntentEvent { action: id.clone(), at_us, generation: 1, transition: what.clone() })
+            .unwrap();
     }
 }
 
@@ -290,19 +297,20 @@ fn lend() -> Change {
 #[test]
 fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
     let rules = RollbackRules { failures: 3, ..RollbackRules::default() };
-    let failed = || Step::Failed { why: "no".into(), applied: false };
-    let mut intents = Intents::default();
-    let told = |intents: &Intents, trips, now| why(&rules, &of("candidate", &[], intents, trips), now);
+    let failed = || Transition::Failed { why: "no".into(), applied: false };
+    let mut intents = IntentLedger::default();
+    let told =
+        |intents: &IntentLedger, trips, now| reason(&rules, &of("candidate", &[], intents, trips), now);
     acted(&mut intents, 1, lend(), &[failed()]);
     acted(&mut intents, 2, lend(), &[failed()]);
     assert_eq!(told(&intents, 0, NOW), None);
     let mut between = intents.clone();
-    acted(&mut between, 3, lend(), &[Step::Verified]);
+    acted(&mut between, 3, lend(), &[Transition::Verified]);
     acted(&mut between, 4, lend(), &[failed()]);
     assert_eq!(told(&between, 0, NOW), None, "not in a row");
     acted(&mut intents, 3, lend(), &[failed()]);
     assert!(told(&intents, 0, NOW).unwrap().contains("last 3 actions failed"));
-    assert!(told(&Intents::default(), 1, NOW).unwrap().contains("breaker refused 1"));
+    assert!(told(&IntentLedger::default(), 1, NOW).unwrap().contains("breaker refused 1"));
     // 901 s where 900 were promised, and one that is still not back after as long.
     let reclaim = || Change::Reclaim {
         loan: "lend-1".into(),
@@ -310,23 +318,23 @@ fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
         to_gpus: 0,
         nodes: ["s00".to_owned()].into(),
     };
-    let mut late = Intents::default();
-    acted(&mut late, 1, lend(), &[Step::Verified]);
+    let mut late = IntentLedger::default();
+    acted(&mut late, 1, lend(), &[Transition::Verified]);
     acted(&mut late, 2, reclaim(), &[]);
     assert_eq!(told(&late, 0, NOW + 902 * S), None);
     assert!(told(&late, 0, NOW + 903 * S).unwrap().contains("reclaim-2"));
-    acted(&mut late, 3, reclaim(), &[Step::Verified]);
+    acted(&mut late, 3, reclaim(), &[Transition::Verified]);
     assert!(told(&late, 0, NOW).unwrap().contains("longer than was promised"));
-    let soon = Record { began_us: NOW + 4 * S, ..of("candidate", &[], &late, 0) };
-    assert_eq!(why(&rules, &soon, NOW + 903 * S), None, "before it began");
+    let soon = CanaryRecord { began_us: NOW + 4 * S, ..of("candidate", &[], &late, 0) };
+    assert_eq!(reason(&rules, &soon, NOW + 903 * S), None, "before it began");
 }
 
 #[test]
 fn owners_that_nobody_knows_are_named_beside_those_that_are() {
     let mut state = cluster();
     state.jobs.insert("1".into(), crate::state::Job { owner: "guest".into(), ..gang(&["t0"]) });
-    assert_eq!(canary(candidate(""), &["research", "guest"]).known_in(&state), Ok(()));
-    let error = canary(candidate(""), &["team-a", "research"]).known_in(&state).unwrap_err().to_string();
+    assert_eq!(canary(candidate(""), &["research", "guest"]).check_owners(&state), Ok(()));
+    let error = canary(candidate(""), &["team-a", "research"]).check_owners(&state).unwrap_err().to_string();
     assert_eq!(error, "canary.owners: the cluster has no team-a; it knows guest, research, serving");
 }
 
@@ -339,7 +347,7 @@ fn what_is_tried_is_taken_out_of_the_policy_that_tries_it() {
         named => Policy::named(named).ok_or_else(|| "no such file".to_owned()),
     };
     let mut policy = Policy::parse(text).unwrap();
-    let tried = Candidates::of(&mut policy, read).unwrap();
+    let tried = Rollout::from_policy(&mut policy, read).unwrap();
     assert_eq!(tried.shadow, Some(Policy::auto()));
     let canary = tried.canary.unwrap();
     assert_eq!((&*canary.policy.name, canary.rollback.failures), ("candidate", 5));
@@ -349,7 +357,7 @@ fn what_is_tried_is_taken_out_of_the_policy_that_tries_it() {
     assert!(!serde_json::to_string(&policy).unwrap().contains("canary"));
     let refused = |text: &str| {
         let mut policy = Policy::parse(text).unwrap();
-        Candidates::of(&mut policy, read).unwrap_err().to_string()
+        Rollout::from_policy(&mut policy, read).unwrap_err().to_string()
     };
     assert_eq!(refused("[shadow]\npolicy = \"none.toml\""), "shadow.policy = \"none.toml\": no such file");
     assert!(refused("[shadow]\npolicy = \"default\"").contains("a `name` of its own"));
@@ -357,7 +365,10 @@ fn what_is_tried_is_taken_out_of_the_policy_that_tries_it() {
         |_: &str| Policy::parse("name = \"c\"\n[shadow]\npolicy = \"auto\"").map_err(|e| e.to_string());
     let mut policy = Policy::parse("[canary]\npolicy = \"c\"\nowners = [\"a\"]").unwrap();
     assert!(
-        Candidates::of(&mut policy, nested).unwrap_err().to_string().contains("of its own; only the policy")
+        Rollout::from_policy(&mut policy, nested)
+            .unwrap_err()
+            .to_string()
+            .contains("of its own; only the policy")
     );
     assert_eq!(Policy::shipped().canary.rollback, RollbackRules::default(), "one set of numbers");
 }
@@ -376,16 +387,17 @@ fn a_policy_says_whom_it_tries_in_full() {
 }
 
 /// A lending cluster, the acting plan by `policy`, and what a shadow by `other` makes of it.
-fn thought(policy: &Policy, other: &Policy) -> (Planned, shadow::Thought) {
+fn thought(policy: &Policy, other: &Policy) -> (PlanRecord, shadow::ShadowResult) {
     let mut state = cluster();
     waits(&mut state, "research", 4);
     (0..4).for_each(|at| drop(state.jobs.insert(format!("g{at}"), gang(&[&format!("t{at}")]))));
     let says = Says::highest(60.0);
     let (plan, report) = plan(policy, &state, &says, None, NOW, 7);
     let history = History::default();
-    let seen = Seen { state: &state, forecast: &says, history: &history, plan: &plan, report: &report };
-    let thought = Shadow::new(other.clone()).think(seen, &BTreeMap::new());
-    (Planned { plan, report, policy: policy.clone(), canary: None, state, kept: vec![] }, thought)
+    let seen =
+        ShadowInput { state: &state, forecast: &says, history: &history, plan: &plan, report: &report };
+    let thought = Shadow::new(other.clone()).plan(seen, &BTreeMap::new());
+    (PlanRecord { plan, report, policy: policy.clone(), canary: None, state, kept: vec![] }, thought)
 }
 
 #[test]
@@ -393,12 +405,12 @@ fn a_shadow_says_what_it_would_do_and_its_plan_comes_out_again_from_the_one_besi
     let careful = candidate("[lend]\nbuffer_gpus = 40\nleast_quantile = 0.97\n");
     for other in [Policy::auto(), careful, candidate("[budgets.lend]\nper_hour = 0\n")] {
         let (beside, thought) = thought(&Policy::shipped(), &other);
-        let (plan, report) = thought.planned.again(&other, &beside);
-        assert!(thought.planned.is(&plan, &report), "{}", other.name);
+        let (plan, report) = thought.planned.replay(&other, &beside);
+        assert!(thought.planned.matches(&plan, &report), "{}", other.name);
         assert_eq!(thought.decisions.len(), plan.decisions.len());
-        assert!(thought.decisions.iter().all(|own| own.id.starts_with(shadow::MARK)));
-        let (other_plan, report) = thought.planned.again(&Policy::shipped(), &beside);
-        assert!(!thought.planned.is(&other_plan, &report), "by another policy it is another");
+        assert!(thought.decisions.iter().all(|own| own.id.starts_with(shadow::ID_PREFIX)));
+        let (other_plan, report) = thought.planned.replay(&Policy::shipped(), &beside);
+        assert!(!thought.planned.matches(&other_plan, &report), "by another policy it is another");
     }
     // The same plan: the switch was never turned on, and says nothing about a policy.
     let (beside, same) = thought(&Policy::shipped(), &Policy::auto());
@@ -414,59 +426,60 @@ fn a_shadow_says_what_it_would_do_and_its_plan_comes_out_again_from_the_one_besi
     assert_eq!(missed.decisions, []);
     let net_gpu_ms = beside.plan.decisions[0].predicted.net_gpu_ms();
     let action = beside.plan.decisions[0].action.id.clone();
-    assert_eq!(missed.planned.only_acting, [Missed { action, kind: Kind::Lend, net_gpu_ms }]);
+    assert_eq!(missed.planned.only_acting, [MissedDecision { action, kind: Kind::Lend, net_gpu_ms }]);
 }
 
 #[test]
 fn a_shadow_that_thinks_the_same_costs_few_bytes() {
     let (beside, thought) = thought(&Policy::shipped(), &Policy::auto());
     let mut shadow = Shadow::new(Policy::auto());
-    let bytes = |told: Vec<Thinks>| -> Vec<usize> {
-        let entry = |told| Entry { at_us: NOW, generation: 1, what: What::Shadow(Box::new(told)) };
+    let bytes = |told: Vec<ShadowEvent>| -> Vec<usize> {
+        let entry =
+            |told| JournalEntry { at_us: NOW, generation: 1, event: JournalEvent::Shadow(Box::new(told)) };
         told.into_iter().map(|told| serde_json::to_vec(&entry(told)).unwrap().len()).collect()
     };
-    let first = bytes(shadow.tell(thought.clone(), 1, 600 * S));
+    let first = bytes(shadow.record(thought.clone(), 1, 600 * S));
     assert_eq!(first.len(), 3, "its policy once, its plan, and what it decides");
     let mut again = thought.clone();
     again.planned.made_us += 60 * S;
-    assert!(!shadow.has_news(&again, 600 * S));
-    let repeated = bytes(shadow.tell(again.clone(), 1, 600 * S));
-    let whole = serde_json::to_vec(&What::Planned(Box::new(beside))).unwrap().len();
+    assert!(!shadow.has_new_decisions(&again, 600 * S));
+    let repeated = bytes(shadow.record(again.clone(), 1, 600 * S));
+    let whole = serde_json::to_vec(&JournalEvent::Planned(Box::new(beside))).unwrap().len();
     println!("{first:?}, then {repeated:?}; the plan beside it {whole}");
     assert!(repeated.len() == 1 && repeated[0] < 400, "{repeated:?}");
     assert!(whole > 20 * repeated[0], "{whole}");
     // Another generation may be read by who never saw the first; after ten minutes what stands is
     // told again.
-    assert_eq!(shadow.tell(again.clone(), 2, 600 * S).len(), 2);
+    assert_eq!(shadow.record(again.clone(), 2, 600 * S).len(), 2);
     again.planned.made_us = thought.planned.made_us + 600 * S;
-    assert_eq!(shadow.tell(again.clone(), 2, 600 * S).len(), 2);
+    assert_eq!(shadow.record(again.clone(), 2, 600 * S).len(), 2);
 }
 
 #[test]
 fn only_what_the_acting_plan_does_not_decide_is_news() {
     let (_, same) = thought(&Policy::shipped(), &Policy::auto());
     let mut shadow = Shadow::new(Policy::auto());
-    assert!(!shadow.has_news(&same, 600 * S), "the acting plan is recorded for itself");
+    assert!(!shadow.has_new_decisions(&same, 600 * S), "the acting plan is recorded for itself");
     let (_, mut alone) = thought(&candidate("[lend]\nbuffer_gpus = 100\n"), &Policy::auto());
-    assert!(alone.decisions[0].same_as.is_none() && shadow.has_news(&alone, 600 * S));
-    shadow.tell(alone.clone(), 1, 600 * S);
+    assert!(alone.decisions[0].same_as.is_none() && shadow.has_new_decisions(&alone, 600 * S));
+    shadow.record(alone.clone(), 1, 600 * S);
     alone.planned.made_us += 599 * S;
-    assert!(!shadow.has_news(&alone, 600 * S));
+    assert!(!shadow.has_new_decisions(&alone, 600 * S));
     alone.planned.made_us += S;
-    assert!(shadow.has_news(&alone, 600 * S));
+    assert!(shadow.has_new_decisions(&alone, 600 * S));
 }
 
 #[test]
 fn a_summary_counts_what_both_took_once_and_what_only_one_did() {
     let planned = |same, decisions, only: &[(&str, i64)]| {
-        let only_acting = only.iter().map(|(action, net_gpu_ms)| Missed {
+        let only_acting = only.iter().map(|(action, net_gpu_ms)| MissedDecision {
             action: (*action).to_owned(),
             kind: Kind::Lend,
             net_gpu_ms: *net_gpu_ms,
         });
-        Thinks::Planned(Box::new(Shadowed {
+        ShadowEvent::Planned(Box::new(ShadowPlan {
             plan: "shadow-1".into(),
-            beside: "1".into(),
+            acting_plan: "1".into(),
             made_us: NOW,
             policy: "candidate".into(),
             policy_hash: "h".into(),
@@ -479,7 +492,7 @@ fn a_summary_counts_what_both_took_once_and_what_only_one_did() {
         }))
     };
     let decided = |policy: &str, same_as: Option<&str>, net: i64, rule: Option<Rule>| {
-        Thinks::Decided(Box::new(Decided {
+        ShadowEvent::Decided(Box::new(ShadowDecision {
             id: "shadow-lend-1".into(),
             plan: "shadow-1".into(),
             policy: policy.into(),
@@ -506,7 +519,7 @@ fn a_summary_counts_what_both_took_once_and_what_only_one_did() {
     let scores = [Score { action: "lend-a".into(), ..scored(0, None, 3) }, scored(1, None, 9)];
     let found = summary("candidate", told.iter(), scores.iter());
     assert_eq!((found.plans, found.alike), (4, 2));
-    let expected = Side {
+    let expected = KindComparison {
         both: 1,
         both_net_gpu_ms: 10,
         scored: 1,
@@ -524,23 +537,30 @@ fn a_summary_counts_what_both_took_once_and_what_only_one_did() {
 fn a_canary_that_its_record_ended_stays_so_until_it_begins_again() {
     let canary = canary(candidate(""), &["research"]);
     let mut all = Canaries::default();
-    let began = Told::Began { what: Box::new(canary.clone()), by: None };
+    let began = CanaryEvent::Began { canary: Box::new(canary.clone()), by: None };
     all.fold(&began, NOW);
     assert_eq!(all.acting().count(), 1);
-    let mut intents = Intents::default();
+    let mut intents = IntentLedger::default();
     acted(&mut intents, 1, lend(), &[]);
     let refused = |rule| IntentEvent {
         action: "lend-1".into(),
         at_us: NOW + S,
         generation: 1,
-        what: Step::Dropped { refusal: Some(crate::guard::Refusal { rule, why: "too much".into() }) },
+        transition: Transition::Dropped {
+            refusal: Some(crate::guard::Refusal { rule, why: "too much".into() }),
+        },
     };
     all.fold_step(&refused(Rule::Breaker), &intents);
     all.fold_step(&refused(Rule::Budget), &intents);
     assert_eq!((all.trips(NOW), all.trips(NOW + 2 * S)), (1, 0));
     let (id, why) = (canary.id(), "its record".to_owned());
     all.fold(
-        &Told::Ended { id: id.clone(), policy: "candidate".into(), why: why.clone(), rolled_back: true },
+        &CanaryEvent::Ended {
+            id: id.clone(),
+            policy: "candidate".into(),
+            why: why.clone(),
+            rolled_back: true,
+        },
         NOW + 9 * S,
     );
     assert_eq!(all.acting().count(), 0);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DAY_US, MINUTE_US, Objective, Series};
 use crate::action::{ActionId, Change};
-use crate::intent::{IntentEvent, Stage, What};
+use crate::intent::{IntentEvent, Stage, Transition};
 use crate::planner::Decision;
 
 /// Minutes are kept so long.
@@ -68,18 +68,18 @@ impl Tallies {
     pub fn take(&mut self, event: &IntentEvent, before: &Stage, decision: &Decision, within_ms: i64) {
         let verified = Series { objective: Objective::Verified, kind: Some(decision.kind) };
         let IntentEvent { action, at_us, .. } = event;
-        match &event.what {
-            What::Approved { .. } if *before == Stage::Proposed => {
+        match &event.transition {
+            Transition::Approved { .. } if *before == Stage::Proposed => {
                 if matches!(decision.action.change, Change::Reclaim { .. }) {
                     self.open.insert(action.clone(), Asked { at_us: *at_us, within_ms });
                 }
             }
-            What::Verified | What::Failed { .. } if matches!(before, Stage::Applying { .. }) => {
-                let done = matches!(event.what, What::Verified);
+            Transition::Verified | Transition::Failed { .. } if matches!(before, Stage::Applying { .. }) => {
+                let done = matches!(event.transition, Transition::Verified);
                 self.add(verified, *at_us, done);
                 self.decided(action, *at_us, done);
             }
-            What::Dropped { .. } | What::Yielded { .. } => drop(self.open.remove(action)),
+            Transition::Dropped { .. } | Transition::Yielded { .. } => drop(self.open.remove(action)),
             _ => {}
         }
     }

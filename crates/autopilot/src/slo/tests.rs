@@ -1,7 +1,7 @@
 use super::*;
 use crate::action::{Action, Change};
-use crate::executor::{Entry, Known, What};
-use crate::intent::{IntentEvent, Stage, What as Step};
+use crate::executor::{ExecutorState, JournalEntry, JournalEvent};
+use crate::intent::{IntentEvent, Stage, Transition};
 use crate::planner::{Decision, Predicted};
 use crate::policy::{Mode, Policy, Reach};
 
@@ -143,17 +143,17 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
     let reclaim = reclaim();
     let within_ms = 900_000;
     let series = Series { objective: Objective::Promises, kind: None };
-    let event = |what: Step, seconds: i64| IntentEvent {
+    let event = |transition: Transition, seconds: i64| IntentEvent {
         action: reclaim.action.id.clone(),
         at_us: NOW_US + seconds * 1_000_000,
         generation: 1,
-        what,
+        transition,
     };
     let applying = Stage::Applying { since_us: NOW_US, applied_us: None };
-    let outcome = |what: Step, seconds: i64, expired: Option<i64>| {
+    let outcome = |what: Transition, seconds: i64, expired: Option<i64>| {
         let mut tallies = Tallies::default();
         tallies.take(
-            &event(Step::Approved { by: "policy".into() }, 0),
+            &event(Transition::Approved { by: "policy".into() }, 0),
             &Stage::Proposed,
             &reclaim,
             within_ms,
@@ -165,20 +165,20 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
         let counts = tallies.counts(series, NOW_US - DAY_US, NOW_US + DAY_US);
         (counts.good, counts.bad)
     };
-    assert_eq!(outcome(Step::Verified, 900, None), (1, 0));
-    assert_eq!(outcome(Step::Verified, 901, None), (0, 1));
-    assert_eq!(outcome(Step::Failed { why: "no".into(), applied: true }, 10, None), (0, 1));
-    assert_eq!(outcome(Step::Dropped { refusal: None }, 10, None), (0, 0), "the next decision counts");
+    assert_eq!(outcome(Transition::Verified, 900, None), (1, 0));
+    assert_eq!(outcome(Transition::Verified, 901, None), (0, 1));
+    assert_eq!(outcome(Transition::Failed { why: "no".into(), applied: true }, 10, None), (0, 1));
+    assert_eq!(outcome(Transition::Dropped { refusal: None }, 10, None), (0, 0), "the next decision counts");
     // Still open when its time is over: broken at once, and not again when it is free at last.
-    assert_eq!(outcome(Step::Applying, 0, Some(900)), (0, 0));
-    assert_eq!(outcome(Step::Applying, 0, Some(901)), (0, 1));
-    assert_eq!(outcome(Step::Verified, 2_000, Some(901)), (0, 1));
+    assert_eq!(outcome(Transition::Applying, 0, Some(900)), (0, 0));
+    assert_eq!(outcome(Transition::Applying, 0, Some(901)), (0, 1));
+    assert_eq!(outcome(Transition::Verified, 2_000, Some(901)), (0, 1));
 }
 
 #[test]
 fn a_fast_burn_takes_a_kind_one_mode_down_until_it_is_over() {
     let policy = Policy::auto();
-    let mut known = Known::default();
+    let mut known = ExecutorState::default();
     let alert = |series: Series, burn: Burn, firing: bool| Alert {
         series,
         burn,
@@ -187,8 +187,12 @@ fn a_fast_burn_takes_a_kind_one_mode_down_until_it_is_over() {
         burn_rate_milli: 20_000,
         why: "2 of 10".into(),
     };
-    let tell = |known: &mut Known, alert: Alert| {
-        known.fold(Entry { at_us: NOW_US, generation: 0, what: What::Alert(Box::new(alert)) });
+    let tell = |known: &mut ExecutorState, alert: Alert| {
+        known.fold(JournalEntry {
+            at_us: NOW_US,
+            generation: 0,
+            event: JournalEvent::Alert(Box::new(alert)),
+        });
     };
     assert!(known.earned(&policy).is_empty());
     tell(&mut known, alert(VERIFIED, Burn::Slow, true));

@@ -1,7 +1,7 @@
 //! What is told of policies that are tried beside the one that acts.
 
-use tidegate_autopilot::rollout::shadow::{Decided, Shadowed, Told as Thinks};
-use tidegate_autopilot::rollout::{Canary, Told};
+use tidegate_autopilot::rollout::shadow::{ShadowDecision, ShadowEvent, ShadowPlan};
+use tidegate_autopilot::rollout::{Canary, CanaryEvent};
 use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind};
 
 use super::{object, rule_name, tell_predicted};
@@ -10,23 +10,23 @@ const SHADOW: &str = "shadow";
 /// What stands in `role` of what a candidate decides for its owners.
 pub(super) const CANARY: &str = "canary";
 
-pub(super) fn tell_shadow(event: &mut AutopilotEvent, told: &Thinks) {
+pub(super) fn tell_shadow(event: &mut AutopilotEvent, told: &ShadowEvent) {
     event.role = Some(SHADOW.to_owned());
     match told {
-        Thinks::Policy { hash, policy } => {
+        ShadowEvent::Policy { hash, policy } => {
             event.set_kind(EventKind::ShadowPolicy);
             event.policy = Some(policy.name.clone());
             event.policy_hash = Some(hash.clone());
         }
-        Thinks::Planned(planned) => tell_plan(event, planned),
-        Thinks::Decided(decided) => tell_decision(event, decided),
+        ShadowEvent::Planned(planned) => tell_plan(event, planned),
+        ShadowEvent::Decided(decided) => tell_decision(event, decided),
     }
 }
 
-fn tell_plan(event: &mut AutopilotEvent, planned: &Shadowed) {
+fn tell_plan(event: &mut AutopilotEvent, planned: &ShadowPlan) {
     event.set_kind(EventKind::ShadowPlanned);
     event.plan = Some(planned.plan.clone());
-    event.beside_plan = Some(planned.beside.clone());
+    event.beside_plan = Some(planned.acting_plan.clone());
     event.policy = Some(planned.policy.clone());
     event.policy_hash = Some(planned.policy_hash.clone());
     event.decisions = Some(planned.decisions);
@@ -34,7 +34,7 @@ fn tell_plan(event: &mut AutopilotEvent, planned: &Shadowed) {
     event.why = Some(format!("{} of the acting plan too, {only_acting} only there", planned.same));
 }
 
-fn tell_decision(event: &mut AutopilotEvent, decided: &Decided) {
+fn tell_decision(event: &mut AutopilotEvent, decided: &ShadowDecision) {
     event.set_kind(EventKind::ShadowDecided);
     event.action = Some(decided.id.clone());
     event.plan = Some(decided.plan.clone());
@@ -50,10 +50,10 @@ fn tell_decision(event: &mut AutopilotEvent, decided: &Decided) {
     event.refused_why = decided.refusal.as_ref().map(|refusal| refusal.why.clone());
 }
 
-pub(super) fn tell_canary(event: &mut AutopilotEvent, told: &Told) {
+pub(super) fn tell_canary(event: &mut AutopilotEvent, told: &CanaryEvent) {
     event.role = Some(CANARY.to_owned());
     match told {
-        Told::Began { what, by } => {
+        CanaryEvent::Began { canary: what, by } => {
             let Canary { policy, owners, .. } = &**what;
             let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
             let by = by.as_ref().map_or_else(String::new, |by| format!(", started anew by {by}"));
@@ -62,7 +62,7 @@ pub(super) fn tell_canary(event: &mut AutopilotEvent, told: &Told) {
             event.policy = Some(policy.name.clone());
             event.why = Some(format!("it acts for {}{by}", owners.join(", ")));
         }
-        Told::Ended { id, policy, why, .. } => {
+        CanaryEvent::Ended { id, policy, why, .. } => {
             event.set_kind(EventKind::CanaryEnded);
             event.canary = Some(id.clone());
             event.policy = Some(policy.clone());

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use tidegate_autopilot::action::{Action, Kind};
-use tidegate_autopilot::executor::{Entry, Executor, Journal, Planned, Settings, What};
+use tidegate_autopilot::executor::{Executor, Journal, JournalEntry, JournalEvent, PlanRecord, Settings};
 use tidegate_autopilot::forecast::{Chosen, SeriesNames};
-use tidegate_autopilot::guard::{Rule, Switch};
+use tidegate_autopilot::guard::{KillSwitch, Rule};
 use tidegate_autopilot::intent;
 use tidegate_autopilot::planner::{Plan, Report};
 use tidegate_autopilot::policy::{ForecastSource, Policy};
@@ -175,29 +175,29 @@ impl Pilot {
     }
 
     /// What was recorded: the plan, and refusals of loans.
-    fn step(&mut self, at_ms: i64) -> (Planned, Vec<intent::What>) {
+    fn step(&mut self, at_ms: i64) -> (PlanRecord, Vec<intent::Transition>) {
         let mut target = Still { now_us: at_ms * 1_000, applied: BTreeSet::new() };
         let Self { executor, forecasts, .. } = self;
         executor.learn(|chosen| forecasts.read(chosen.published()).unwrap());
-        executor.step(&mut target, &mut || Switch::On, &[], at_ms * 1_000).unwrap();
-        let entries: Vec<Entry> = self.reader.read().unwrap();
-        let planned = entries.iter().find_map(|entry| match &entry.what {
-            What::Planned(planned) => Some((**planned).clone()),
+        executor.step(&mut target, &mut || KillSwitch::On, &[], at_ms * 1_000).unwrap();
+        let entries: Vec<JournalEntry> = self.reader.read().unwrap();
+        let planned = entries.iter().find_map(|entry| match &entry.event {
+            JournalEvent::Planned(planned) => Some((**planned).clone()),
             _ => None,
         });
-        let steps = entries.into_iter().filter_map(|entry| match entry.what {
-            What::Step(event) => Some(event.what),
+        let steps = entries.into_iter().filter_map(|entry| match entry.event {
+            JournalEvent::Step(event) => Some(event.transition),
             _ => None,
         });
         (planned.expect("a plan is recorded"), steps.collect())
     }
 }
 
-fn lent(planned: &Planned) -> Vec<u32> {
+fn lent(planned: &PlanRecord) -> Vec<u32> {
     planned.plan.decisions.iter().filter(|d| d.kind == Kind::Lend).map(|d| d.gpus).collect()
 }
 
-fn by(planned: &Planned) -> &ForeseenBy {
+fn by(planned: &PlanRecord) -> &ForeseenBy {
     &planned.state.foreseen["serving"]["serve"]
 }
 
@@ -243,10 +243,10 @@ fn a_plan_uses_what_was_published_and_the_past_where_it_drifts() {
         matches!(by(&planned), ForeseenBy::Published { series, off, .. } if series == "TEAM serving" && off.is_empty())
     );
     assert_eq!(lent(&planned), [64]);
-    assert!(steps.iter().any(|what| matches!(what, intent::What::Applying)), "{steps:?}");
+    assert!(steps.iter().any(|what| matches!(what, intent::Transition::Applying)), "{steps:?}");
     // Made again from the record alone: whoever answered, the answers are on it.
     let bytes = |made: (&Plan, &Report)| serde_json::to_vec(&made).unwrap();
-    let (plan, report) = planned.again(Some(&before.plan));
+    let (plan, report) = planned.replay(Some(&before.plan));
     assert_eq!(bytes((&plan, &report)), bytes((&planned.plan, &planned.report)));
 
     // The bounds are too low: the past is asked, which is too short to lend on.
@@ -258,13 +258,13 @@ fn a_plan_uses_what_was_published_and_the_past_where_it_drifts() {
         by(&planned)
     );
     assert!(lent(&planned).is_empty());
-    assert!(!steps.iter().any(|what| matches!(what, intent::What::Applying)), "{steps:?}");
+    assert!(!steps.iter().any(|what| matches!(what, intent::Transition::Applying)), "{steps:?}");
 
     // Good again.
     say(log.as_ref(), CoverageState::Holds, 950_000, minute(40));
     let (planned, steps) = pilot.step(minute(45));
     assert_eq!(lent(&planned), [64]);
-    assert!(steps.iter().any(|what| matches!(what, intent::What::Applying)), "{steps:?}");
+    assert!(steps.iter().any(|what| matches!(what, intent::Transition::Applying)), "{steps:?}");
 }
 
 #[test]
@@ -281,18 +281,18 @@ fn the_guard_refuses_where_the_policy_has_the_log_alone_and_it_drifts() {
     let refusals: Vec<_> = steps
         .iter()
         .filter_map(|what| match what {
-            intent::What::Dropped { refusal } => refusal.as_ref(),
+            intent::Transition::Dropped { refusal } => refusal.as_ref(),
             _ => None,
         })
         .collect();
     assert!(refusals.iter().any(|r| r.rule == Rule::Forecast && r.why.contains("TEAM serving")), "{steps:?}");
-    assert!(!steps.iter().any(|what| matches!(what, intent::What::Applying)), "{steps:?}");
+    assert!(!steps.iter().any(|what| matches!(what, intent::Transition::Applying)), "{steps:?}");
 
     // Good again.
     say(log.as_ref(), CoverageState::Holds, 950_000, minute(40));
     let (planned, steps) = pilot.step(minute(45));
     assert_eq!(lent(&planned), [64]);
-    assert!(steps.iter().any(|what| matches!(what, intent::What::Applying)), "{steps:?}");
+    assert!(steps.iter().any(|what| matches!(what, intent::Transition::Applying)), "{steps:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod broker;
 
 use std::sync::{Arc, Barrier};
 
-use tidegate_autopilot::executor::{Entry, Journal, Known, What};
+use tidegate_autopilot::executor::{ExecutorState, Journal, JournalEntry, JournalEvent};
 use tidegate_autopilot::intent::Lease;
 use tidegate_control::LogJournal;
 use tidegate_events::SchemaId;
@@ -21,9 +21,9 @@ use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, KafkaLog, TopicConfig
 const HOLDERS: usize = 3;
 const GENERATIONS: u64 = 5;
 
-fn lease(holder: usize, generation: u64) -> Entry {
+fn lease(holder: usize, generation: u64) -> JournalEntry {
     let lease = Lease { holder: holder.to_string(), generation, until_us: 90_000_000 };
-    Entry { at_us: 60_000_000, generation, what: What::Lease(lease) }
+    JournalEntry { at_us: 60_000_000, generation, event: JournalEvent::Lease(lease) }
 }
 
 /// `open` gives each holder a log of its own: they are processes that know nothing of each other.
@@ -33,7 +33,7 @@ fn one_of_several_has_it(open: &(dyn Fn() -> Arc<dyn EventLog> + Sync)) {
     let barrier = &Barrier::new(HOLDERS);
     let life = |holder: usize| {
         let mut journal = LogJournal::open(open(), "c", &holder.to_string()).unwrap();
-        let (mut known, mut had, mut all) = (Known::default(), Vec::new(), Vec::new());
+        let (mut known, mut had, mut all) = (ExecutorState::default(), Vec::new(), Vec::new());
         for generation in 1..=GENERATIONS {
             barrier.wait();
             journal.append(vec![lease(holder, generation)]).unwrap();
@@ -51,7 +51,7 @@ fn one_of_several_has_it(open: &(dyn Fn() -> Arc<dyn EventLog> + Sync)) {
         all.extend(journal.read().unwrap());
         (had, all)
     };
-    let lives: Vec<(Vec<u64>, Vec<Entry>)> = std::thread::scope(|scope| {
+    let lives: Vec<(Vec<u64>, Vec<JournalEntry>)> = std::thread::scope(|scope| {
         let life = &life;
         let running: Vec<_> = (0..HOLDERS).map(|holder| scope.spawn(move || life(holder))).collect();
         running.into_iter().map(|life| life.join().unwrap()).collect()

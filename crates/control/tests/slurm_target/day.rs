@@ -10,9 +10,11 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::action::{Action, Kind};
-use tidegate_autopilot::executor::{Executor, Foresees, Journal, Known, Settings, What};
+use tidegate_autopilot::executor::{
+    Executor, ExecutorState, Journal, JournalEvent, OnlineForecast, Settings,
+};
 use tidegate_autopilot::forecast::{DemandForecast, Series};
-use tidegate_autopilot::intent::{Stage, What as Step};
+use tidegate_autopilot::intent::{Stage, Transition};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
@@ -108,7 +110,7 @@ impl DemandForecast for Scripted {
     }
 }
 
-impl Foresees for Scripted {
+impl OnlineForecast for Scripted {
     fn observe(&mut self, state: &ClusterState) {
         self.at_us = state.at_us;
     }
@@ -216,7 +218,7 @@ fn child() {
         for (action, what) in stepped.steps {
             println!("{action} {what}");
         }
-        if let Some(blind) = stepped.blind {
+        if let Some(blind) = stepped.observe_error {
             println!("blind: {blind}");
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -335,7 +337,7 @@ fn the_day(site: &Site, write: &dyn Fn(&str, &str)) {
 fn check_journal(data: &Path, lives: u32) {
     let mut journal = LogJournal::open(open_log(data), "tidegate", "test").unwrap();
     let entries = journal.read().unwrap();
-    let mut known = Known::default();
+    let mut known = ExecutorState::default();
     entries.iter().cloned().for_each(|entry| known.fold(entry));
     let mut verified: BTreeMap<Kind, u32> = BTreeMap::new();
     let mut decided: BTreeMap<String, i64> = BTreeMap::new();
@@ -349,12 +351,12 @@ fn check_journal(data: &Path, lives: u32) {
         assert!(!is_half_done, "{:?} {:?}", intent.decision.action, intent.stage);
     }
     for entry in &entries {
-        let What::Step(event) = &entry.what else { continue };
-        match event.what {
-            Step::Proposed { .. } => {
+        let JournalEvent::Step(event) = &entry.event else { continue };
+        match event.transition {
+            Transition::Proposed { .. } => {
                 decided.insert(event.action.clone(), event.at_us);
             }
-            Step::Verified => latencies_ms.push((event.at_us - decided[&event.action]) / 1000),
+            Transition::Verified => latencies_ms.push((event.at_us - decided[&event.action]) / 1000),
             _ => {}
         }
     }

@@ -10,7 +10,7 @@ pub use quotas::{Owners, QuotaLender, QuotaRun, play_quotas};
 pub use setting::{Arrival, Setting, Terms, Unknowns};
 
 use serde::Serialize;
-use tidegate_autopilot::{executor::InMemory, guard::Switch, policy::Policy as Rules};
+use tidegate_autopilot::{executor::InMemoryJournal, guard::KillSwitch, policy::Policy as Rules};
 
 use crate::{
     DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
@@ -229,7 +229,7 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
         }
         Contender::Pilot { rules, control, habits, .. } => {
             let mut target = SimTarget::new(sim, control, seed);
-            let pilot = Pilot::new(*rules, 1, habits, InMemory::brief(), experienced(setting));
+            let pilot = Pilot::new(*rules, 1, habits, InMemoryJournal::brief(), experienced(setting));
             fly(&mut target, pilot, habits.every_us, (span_us, limit_us), &mut at);
             target.sim().outcome()
         }
@@ -242,7 +242,7 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
 /// to the end of the time under test.
 fn fly(
     target: &mut SimTarget,
-    mut pilot: Pilot<InMemory>,
+    mut pilot: Pilot<InMemoryJournal>,
     every_us: i64,
     (span_us, limit_us): (i64, i64),
     at: &mut dyn FnMut(&Sim),
@@ -254,7 +254,7 @@ fn fly(
         if now_us >= until_us {
             return;
         }
-        pilot.step(target, &mut || Switch::On, epoch_us + now_us).expect("memory can always be written");
+        pilot.step(target, &mut || KillSwitch::On, epoch_us + now_us).expect("memory can always be written");
         target.run_until(((now_us / every_us + 1) * every_us).min(until_us));
         at(target.sim());
     }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use tidegate_autopilot::{
     action::Action,
-    executor::{Entry, InMemory, Journal, JournalError, Role, What},
+    executor::{InMemoryJournal, Journal, JournalEntry, JournalError, JournalEvent, Role},
     policy::Policy,
-    rollout::Candidates,
+    rollout::Rollout,
     state::ClusterState,
     target::{Capabilities, Effect, Notice, Receipt, Target, TargetError},
 };
@@ -54,13 +54,13 @@ impl Fate {
 
 /// The journal of a life.
 struct Watched {
-    inner: InMemory,
+    inner: InMemoryJournal,
     fate: Rc<Fate>,
 }
 
 impl Journal for Watched {
-    fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
-        let is_step = entries.iter().any(|entry| matches!(entry.what, What::Step(_)));
+    fn append(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError> {
+        let is_step = entries.iter().any(|entry| matches!(entry.event, JournalEvent::Step(_)));
         if is_step {
             self.fate.moment();
         }
@@ -75,7 +75,7 @@ impl Journal for Watched {
         }
     }
 
-    fn read(&mut self) -> Result<Vec<Entry>, JournalError> {
+    fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
         self.inner.read()
     }
 }
@@ -130,7 +130,7 @@ impl Life {
         let now_us = world.epoch_us + world.now_us();
         match self.pilot.step(&mut self.reached, &mut || world.switch(), now_us) {
             Ok(stepped) => {
-                self.acts = matches!(stepped.role, Role::Acts { .. });
+                self.acts = matches!(stepped.role, Role::Leading { .. });
                 world.fenced.set(world.fenced.get() + u64::from(stepped.role == Role::Fenced));
             }
             Err(_) => self.is_dead = true,
@@ -152,7 +152,7 @@ type Shared = (Rc<RefCell<Life>>, Rc<Fate>);
 pub(super) struct Cast {
     world: Rc<World>,
     policy: Policy,
-    tried: Candidates,
+    tried: Rollout,
     /// What is known of demand: whoever comes next has it from the log.
     foresight: Rc<RefCell<Foresight>>,
     lives: Vec<Shared>,
@@ -160,7 +160,7 @@ pub(super) struct Cast {
 }
 
 impl Cast {
-    pub(super) fn new(world: Rc<World>, policy: Policy, tried: Candidates, foresight: Foresight) -> Self {
+    pub(super) fn new(world: Rc<World>, policy: Policy, tried: Rollout, foresight: Foresight) -> Self {
         Self { world, policy, tried, foresight: Rc::new(RefCell::new(foresight)), lives: Vec::new(), born: 0 }
     }
 

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Serialize;
-use tidegate_autopilot::{action::Kind, executor::InMemory, policy::Policy, rollout::shadow::MARK};
+use tidegate_autopilot::{
+    action::Kind, executor::InMemoryJournal, policy::Policy, rollout::shadow::ID_PREFIX,
+};
 
 use super::records::Records;
 use crate::{
@@ -96,7 +98,7 @@ const STUCK_US: i64 = 2 * HOUR_US;
 const ON_THE_WAY_US: i64 = HOUR_US;
 
 impl Checker {
-    pub(super) fn new(seed: u64, limits: Limits, journal: InMemory, off: Vec<Range<i64>>) -> Self {
+    pub(super) fn new(seed: u64, limits: Limits, journal: InMemoryJournal, off: Vec<Range<i64>>) -> Self {
         Self {
             seed,
             limits,
@@ -187,7 +189,7 @@ impl Checker {
 
     fn look_at_deeds(&mut self, target: &SimTarget) {
         for deed in &target.deeds()[self.seen..] {
-            if deed.action.starts_with(MARK) {
+            if deed.action.starts_with(ID_PREFIX) {
                 self.found(deed.at_us, Invariant::Shadow, format!("{} had an effect", deed.action));
             }
             self.look_at_words(deed, target.sim().spec().epoch_us);

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use serde::Serialize;
-use tidegate_autopilot::{executor::InMemory, guard::Switch, policy::Policy};
+use tidegate_autopilot::{executor::InMemoryJournal, guard::KillSwitch, policy::Policy};
 
 use crate::{
     DAY_US, HOUR_US, Sim, SimError,
@@ -83,7 +83,7 @@ struct World {
     swarm: Swarm,
     epoch_us: i64,
     target: RefCell<SimTarget>,
-    journal: InMemory,
+    journal: InMemoryJournal,
     checker: RefCell<Checker>,
     fenced: Cell<u64>,
 }
@@ -94,7 +94,7 @@ impl World {
         self.target.borrow().sim().now_us()
     }
 
-    fn switch(&self) -> Switch {
+    fn switch(&self) -> KillSwitch {
         self.swarm.switch(self.now_us())
     }
 
@@ -121,7 +121,7 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<Soaked, SimEr
     let epoch_us = setting.spec.epoch_us;
     let error = ForecastError { until_us: epoch_us + swarm.forecast.until_us, ..swarm.forecast };
     let policy = if swarm.habits.approval_us > 0 { asking(policy.clone()) } else { policy.clone() };
-    let journal = InMemory::default();
+    let journal = InMemoryJournal::default();
     let teams = setting.spec.teams.iter().map(|team| team.name.clone());
     let owners: Vec<String> = teams.chain([setting.spec.pools[1].name.clone()]).collect();
     let tried = tried::draw(seed, &policy, &owners);

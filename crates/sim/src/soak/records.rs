@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use tidegate_autopilot::{
     action::ActionId,
-    executor::{Entry, InMemory, Journal, Known, Planned, What},
-    intent::{IntentEvent, Stage, What as Step},
-    rollout::Told,
+    executor::{ExecutorState, InMemoryJournal, Journal, JournalEntry, JournalEvent, PlanRecord},
+    intent::{IntentEvent, Stage, Transition},
+    rollout::CanaryEvent,
 };
 
 use super::Invariant;
@@ -15,8 +15,8 @@ use super::tried::{Tried, wrong_step};
 
 /// The journal as far as it was read.
 pub(super) struct Records {
-    journal: InMemory,
-    known: Known,
+    journal: InMemoryJournal,
+    known: ExecutorState,
     /// When an action was first begun, or its undoing, µs since 1970.
     pub(super) begun_us: BTreeMap<ActionId, i64>,
     /// Plans that were made again.
@@ -28,10 +28,10 @@ pub(super) struct Records {
 pub(super) type Found = (i64, Invariant, String);
 
 impl Records {
-    pub(super) fn new(journal: InMemory) -> Self {
+    pub(super) fn new(journal: InMemoryJournal) -> Self {
         Self {
             journal,
-            known: Known::default(),
+            known: ExecutorState::default(),
             begun_us: BTreeMap::new(),
             plans: 0,
             tried: Tried::default(),
@@ -44,18 +44,18 @@ impl Records {
         entries.into_iter().flat_map(|entry| self.take(entry)).collect()
     }
 
-    fn take(&mut self, entry: Entry) -> Vec<Found> {
+    fn take(&mut self, entry: JournalEntry) -> Vec<Found> {
         let (at_us, before, parent) = (entry.at_us, self.known.rejected, self.known.plan.clone());
-        let what = entry.what.clone();
+        let what = entry.event.clone();
         self.known.fold(entry);
         // What somebody wrote who had lost the lease is nothing.
         if self.known.rejected > before {
             return Vec::new();
         }
         let wrong = match what {
-            What::Planned(planned) => {
+            JournalEvent::Planned(planned) => {
                 self.plans += 1;
-                let (plan, report) = planned.again(parent.as_ref());
+                let (plan, report) = planned.replay(parent.as_ref());
                 let same = plan == planned.plan && report == planned.report;
                 let other = (!same).then(|| format!("plan {} comes out otherwise", planned.plan.id));
                 other
@@ -65,18 +65,20 @@ impl Records {
                     .chain(self.tried.plan(&planned))
                     .collect()
             }
-            What::Step(event) => {
+            JournalEvent::Step(event) => {
                 let wrong = self.step(&event).map(|what| (Invariant::Explained, what));
                 wrong.into_iter().chain(wrong_step(&event, &self.known)).collect()
             }
-            What::Shadow(told) => self.tried.shadow(&told),
-            What::Canary(told) => {
-                self.tried.ended += u64::from(matches!(*told, Told::Ended { rolled_back: true, .. }));
+            JournalEvent::Shadow(told) => self.tried.shadow(&told),
+            JournalEvent::Canary(told) => {
+                self.tried.ended += u64::from(matches!(*told, CanaryEvent::Ended { rolled_back: true, .. }));
                 Vec::new()
             }
-            What::Lease(_) | What::Scored(_) | What::Policy(_) | What::Alert(_) | What::Cycles(_) => {
-                Vec::new()
-            }
+            JournalEvent::Lease(_)
+            | JournalEvent::Scored(_)
+            | JournalEvent::Policy(_)
+            | JournalEvent::Alert(_)
+            | JournalEvent::Cycles(_) => Vec::new(),
         };
         wrong.into_iter().map(|(invariant, what)| (at_us, invariant, what)).collect()
     }
@@ -84,24 +86,26 @@ impl Records {
     /// Takes a step; what is wrong with it.
     fn step(&mut self, event: &IntentEvent) -> Option<String> {
         let id = &event.action;
-        match &event.what {
-            Step::Applying => {
+        match &event.transition {
+            Transition::Applying => {
                 self.begun_us.entry(id.clone()).or_insert(event.at_us);
                 None
             }
-            Step::Compensating => {
+            Transition::Compensating => {
                 self.begun_us.entry(format!("{id}-undo")).or_insert(event.at_us);
                 None
             }
-            Step::Dropped { refusal: Some(refusal) } => refusal
+            Transition::Dropped { refusal: Some(refusal) } => refusal
                 .why
                 .is_empty()
                 .then(|| format!("{id} was refused by {:?} without a word", refusal.rule)),
-            Step::Dropped { refusal: None } => {
+            Transition::Dropped { refusal: None } => {
                 let expires_us = self.known.intents.get(id)?.decision.action.expires_us;
                 (event.at_us < expires_us).then(|| format!("{id} was dropped in time, and nobody says why"))
             }
-            Step::Failed { why, .. } => why.is_empty().then(|| format!("{id} failed, and nobody says why")),
+            Transition::Failed { why, .. } => {
+                why.is_empty().then(|| format!("{id} failed, and nobody says why"))
+            }
             _ => None,
         }
     }
@@ -114,7 +118,7 @@ impl Records {
 }
 
 /// Decisions of a plan of which its report does not say why.
-fn unexplained(planned: &Planned) -> Vec<(Invariant, String)> {
+fn unexplained(planned: &PlanRecord) -> Vec<(Invariant, String)> {
     let told = |id: &ActionId| {
         let about =
             |considered: &&tidegate_autopilot::planner::Considered| considered.action.as_ref() == Some(id);

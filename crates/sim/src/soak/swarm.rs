@@ -6,7 +6,7 @@ use std::ops::Range;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use tidegate_autopilot::guard::Switch;
+use tidegate_autopilot::guard::KillSwitch;
 
 use crate::{
     Backfill, DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim,
@@ -89,7 +89,7 @@ pub struct Swarm {
     drains: Vec<(i64, u32, bool)>,
     hangs: Vec<Hang>,
     deaths: Vec<Death>,
-    off: Vec<(Range<i64>, Switch)>,
+    off: Vec<(Range<i64>, KillSwitch)>,
 }
 
 /// An executor hangs, and another is started that acts meanwhile. It wakes up and goes on.
@@ -188,7 +188,10 @@ impl Swarm {
             .into_iter()
             .map(|at_us| {
                 let until_us = at_us + rng.random_range(1..60) * 5 * MINUTE_US;
-                (at_us..until_us, if rng.random_bool(0.5) { Switch::Paused } else { Switch::Unreadable })
+                (
+                    at_us..until_us,
+                    if rng.random_bool(0.5) { KillSwitch::Paused } else { KillSwitch::Unreadable },
+                )
             })
             .collect();
         let slow = slow_at
@@ -309,9 +312,9 @@ impl Swarm {
     }
 
     /// The switch.
-    pub(super) fn switch(&self, now_us: i64) -> Switch {
+    pub(super) fn switch(&self, now_us: i64) -> KillSwitch {
         let off = self.off.iter().find(|(off, _)| off.contains(&now_us));
-        off.map_or(Switch::On, |(_, switch)| *switch)
+        off.map_or(KillSwitch::On, |(_, switch)| *switch)
     }
 
     /// When it is off.

@@ -6,13 +6,13 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_autopilot::{
     action::{Adjust, Change},
-    executor::{Known, Planned},
-    intent::{IntentEvent, What as Step},
+    executor::{ExecutorState, PlanRecord},
+    intent::{IntentEvent, Transition},
     planner::Decision,
     policy::{Policy, RollbackRules},
     rollout::{
-        Canary, Candidates,
-        shadow::{MARK, Shadowed, Told},
+        Canary, Rollout,
+        shadow::{ID_PREFIX, ShadowEvent, ShadowPlan},
     },
     state::{ClusterState, OwnerName},
 };
@@ -21,7 +21,7 @@ use super::Invariant;
 
 /// Two in five seeds have a shadow, two in five a canary. Drawn apart from all else, so that a
 /// seed's faults stay what they were.
-pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Candidates {
+pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Rollout {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0xca7);
     let mut other = |name: &str| {
         let mut other = Policy { name: name.to_owned(), ..policy.clone() };
@@ -34,7 +34,7 @@ pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Candidat
     let mut theirs: BTreeSet<OwnerName> = owners.iter().filter(|_| rng.random_bool(0.5)).cloned().collect();
     theirs.extend(owners.last().cloned().filter(|_| theirs.is_empty()));
     let rollback = RollbackRules { decisions: 3, ..RollbackRules::default() };
-    Candidates {
+    Rollout {
         shadow: has_shadow.then_some(shadow),
         canary: has_canary.then_some(Canary { policy, owners: theirs, rollback }),
     }
@@ -45,7 +45,7 @@ pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Candidat
 pub(super) struct Tried {
     shadows: BTreeMap<String, Policy>,
     /// The acting plan recorded last.
-    beside: Option<Planned>,
+    beside: Option<PlanRecord>,
     /// Plans of shadows that were made again.
     pub(super) thoughts: u64,
     /// Canaries that their record ended.
@@ -54,7 +54,7 @@ pub(super) struct Tried {
 
 impl Tried {
     /// Takes a plan; what is wrong with it.
-    pub(super) fn plan(&mut self, planned: &Planned) -> Vec<(Invariant, String)> {
+    pub(super) fn plan(&mut self, planned: &PlanRecord) -> Vec<(Invariant, String)> {
         let strays = planned.plan.decisions.iter().filter(|decision| strays(decision, planned));
         let wrong = strays.map(|decision| {
             let what = format!("{} was decided by {:?}", decision.action.id, decision.canary);
@@ -66,40 +66,42 @@ impl Tried {
     }
 
     /// Takes what is told of a shadow; what is wrong with it.
-    pub(super) fn shadow(&mut self, told: &Told) -> Vec<(Invariant, String)> {
+    pub(super) fn shadow(&mut self, told: &ShadowEvent) -> Vec<(Invariant, String)> {
         match told {
-            Told::Policy { hash, policy } => drop(self.shadows.insert(hash.clone(), (**policy).clone())),
-            Told::Planned(planned) => {
+            ShadowEvent::Policy { hash, policy } => {
+                drop(self.shadows.insert(hash.clone(), (**policy).clone()))
+            }
+            ShadowEvent::Planned(planned) => {
                 self.thoughts += 1;
                 if !self.comes_out_again(planned) {
                     let what = format!("shadow plan {} comes out otherwise", planned.plan);
                     return vec![(Invariant::Rederived, what)];
                 }
             }
-            Told::Decided(decided) if decided.reason.is_empty() => {
+            ShadowEvent::Decided(decided) if decided.reason.is_empty() => {
                 return vec![(Invariant::Explained, format!("nobody says why {} was decided", decided.id))];
             }
-            Told::Decided(_) => {}
+            ShadowEvent::Decided(_) => {}
         }
         Vec::new()
     }
 
-    fn comes_out_again(&self, planned: &Shadowed) -> bool {
-        let beside = self.beside.as_ref().filter(|beside| beside.plan.id == planned.beside);
+    fn comes_out_again(&self, planned: &ShadowPlan) -> bool {
+        let beside = self.beside.as_ref().filter(|beside| beside.plan.id == planned.acting_plan);
         let Some((beside, policy)) = beside.zip(self.shadows.get(&planned.policy_hash)) else { return false };
-        let (plan, report) = planned.again(policy, beside);
-        planned.is(&plan, &report)
+        let (plan, report) = planned.replay(policy, beside);
+        planned.matches(&plan, &report)
     }
 }
 
 /// A step that no candidate may take; `known` has taken it already.
-pub(super) fn wrong_step(event: &IntentEvent, known: &Known) -> Option<(Invariant, String)> {
+pub(super) fn wrong_step(event: &IntentEvent, known: &ExecutorState) -> Option<(Invariant, String)> {
     let id = &event.action;
-    if id.starts_with(MARK) {
-        return Some((Invariant::Shadow, format!("{id} is {}", event.what.name())));
+    if id.starts_with(ID_PREFIX) {
+        return Some((Invariant::Shadow, format!("{id} is {}", event.transition.name())));
     }
     let decision = &known.intents.get(id)?.decision;
-    let canary = decision.canary.as_ref().filter(|_| event.what == Step::Applying)?;
+    let canary = decision.canary.as_ref().filter(|_| event.transition == Transition::Applying)?;
     let acts = known.canaries.acting().any(|(_, stands)| stands.policy == *canary);
     let gives_back = matches!(decision.action.change, Change::Reclaim { .. } | Change::ReturnNode { .. })
         || known.intents.frees_a_loan(&decision.action);
@@ -107,7 +109,7 @@ pub(super) fn wrong_step(event: &IntentEvent, known: &Known) -> Option<(Invarian
 }
 
 /// Whether a decision is about what the one who decided it has no say in.
-fn strays(decision: &Decision, planned: &Planned) -> bool {
+fn strays(decision: &Decision, planned: &PlanRecord) -> bool {
     let Some(canary) = &planned.canary else { return decision.canary.is_some() };
     // What follows another decision is made by whoever made that.
     if !decision.action.after.is_empty() {

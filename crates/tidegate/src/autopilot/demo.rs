@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tidegate_autopilot::action::{ActionId, Change};
-use tidegate_autopilot::executor::{Executor, Foresees, Journal, Settings};
+use tidegate_autopilot::executor::{Executor, Journal, OnlineForecast, Settings};
 use tidegate_autopilot::forecast::{Trailing, TrailingConfig};
-use tidegate_autopilot::guard::Switch;
+use tidegate_autopilot::guard::KillSwitch;
 use tidegate_autopilot::intent::{Intent, Stage};
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::target::Target;
@@ -75,7 +75,7 @@ impl Demo {
             target.run_until(target.sim().now_us() + 10 * MINUTE_US);
             // A simulated cluster that goes well can always be seen.
             if let Ok(state) = target.observe() {
-                Foresees::observe(&mut forecast, &state);
+                OnlineForecast::observe(&mut forecast, &state);
             }
         }
         Ok(Self { beside: target.clone(), before: target.sim().outcome(), target, forecast })
@@ -117,9 +117,9 @@ impl Demo {
                 let now_us = self.target.sim().now_us();
                 let approved = asked(&executor);
                 let stepped =
-                    executor.step(&mut self.target, &mut || Switch::On, &approved, EPOCH_US + now_us)?;
+                    executor.step(&mut self.target, &mut || KillSwitch::On, &approved, EPOCH_US + now_us)?;
                 for (action, _) in stepped.steps.iter().filter(|(_, what)| *what == "verified") {
-                    let intent = executor.known().intents.get(action);
+                    let intent = executor.state().intents.get(action);
                     match intent.map(|intent| &intent.decision.action.change) {
                         // One that goes on is no new loan.
                         Some(Change::Lend { extends: None, .. }) => lends += 1,
@@ -196,9 +196,9 @@ fn policy() -> Policy {
 }
 
 /// What waits for a person since the last look, approved.
-fn asked<J: Journal, F: Foresees>(executor: &Executor<J, F>) -> Vec<(ActionId, String)> {
+fn asked<J: Journal, F: OnlineForecast>(executor: &Executor<J, F>) -> Vec<(ActionId, String)> {
     let waits = |intent: &&Intent| intent.stage == Stage::Proposed && intent.decision.mode == Mode::Approve;
-    let waiting = executor.known().intents.open().filter(waits);
+    let waiting = executor.state().intents.open().filter(waits);
     waiting.map(|intent| (intent.decision.action.id.clone(), "somebody".to_owned())).collect()
 }
 

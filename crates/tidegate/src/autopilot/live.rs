@@ -7,11 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use tidegate_autopilot::action::ActionId;
-use tidegate_autopilot::executor::{Executor, Journal, Known, PolicyTaken, Role, Settings, Stepped, What};
+use tidegate_autopilot::executor::{
+    Executor, ExecutorState, Journal, JournalEvent, PolicyAdopted, Role, Settings, StepReport,
+};
 use tidegate_autopilot::forecast::{Chosen, Series};
-use tidegate_autopilot::intent::{IntentEvent, Limits, What as Step};
+use tidegate_autopilot::intent::{IntentEvent, Limits, Transition};
 use tidegate_autopilot::policy::Policy;
-use tidegate_autopilot::rollout::{Candidates, fits};
+use tidegate_autopilot::rollout::{Rollout, check_candidate};
 use tidegate_autopilot::slo::Standing;
 use tidegate_autopilot::target::Target;
 use tidegate_control::authority::Signers;
@@ -127,11 +129,11 @@ impl Config {
     }
 
     /// What is tried beside the policy, taken out of it.
-    fn tried(&self, policy: &mut Policy) -> Result<Candidates, CommandError> {
+    fn tried(&self, policy: &mut Policy) -> Result<Rollout, CommandError> {
         let mut tried = policy::candidates(policy, &self.folder.join(&self.policy))?;
         if let Some(name) = &self.shadow {
             let shadow = policy::named(name)?;
-            fits(policy, &shadow).map_err(|why| format!("--shadow {name}: {why}"))?;
+            check_candidate(policy, &shadow).map_err(|why| format!("--shadow {name}: {why}"))?;
             tried.shadow = Some(shadow);
         }
         Ok(tried)
@@ -155,7 +157,7 @@ impl Config {
         &self,
         signers: &Signers,
         before: &Policy,
-    ) -> Result<(Policy, PolicyTaken), CommandError> {
+    ) -> Result<(Policy, PolicyAdopted), CommandError> {
         if Policy::named(&self.policy).is_some() {
             let name = &self.policy;
             return Err(format!(
@@ -169,7 +171,7 @@ impl Config {
         let text = std::fs::read_to_string(&file).map_err(|e| format!("read {}: {e}", file.display()))?;
         let policy = Policy::parse(&text).map_err(|e| format!("{}: {e}", file.display()))?;
         let signed = signers.admit(&file, text.as_bytes(), &policy, before, chrono::Utc::now())?;
-        let taken = PolicyTaken {
+        let taken = PolicyAdopted {
             policy: policy.name.clone(),
             file: file.display().to_string(),
             signed_by: signed.by.iter().map(ToString::to_string).collect(),
@@ -257,13 +259,13 @@ impl Live {
         let mut beside: Vec<String> =
             tried.shadow.iter().map(|shadow| format!("shadow  {}: it only thinks", shadow.name)).collect();
         if let Some(canary) = &tried.canary {
-            canary.known_in(&target.observe()?)?;
+            canary.check_owners(&target.observe()?)?;
             let owners: Vec<&str> = canary.owners.iter().map(String::as_str).collect();
             beside.push(format!("canary  {} for {}", canary.policy.name, owners.join(", ")));
         }
-        let mut executor = Executor::new(policy, settings, journal, forecast).beside(tried);
+        let mut executor = Executor::new(policy, settings, journal, forecast).with_rollout(tried);
         if let Some(taken) = taken {
-            executor.note(What::Policy(taken));
+            executor.record_when_leading(JournalEvent::Policy(taken));
         }
         let pager = config.pager.as_ref().map(|pager| Pager::start(pager, &config.folder, &config.cluster));
         let pager = pager.transpose()?;
@@ -343,7 +345,7 @@ impl Live {
             let given = self.control.approved();
             // Before the first look nothing is known of what was decided, and no signature can be
             // checked.
-            let looks = matches!(role, Some(Role::Acts { .. }));
+            let looks = matches!(role, Some(Role::Leading { .. }));
             let approved = self.judged(&given, looks);
             let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
             let Self { forecasts, executor, .. } = &mut self;
@@ -356,15 +358,16 @@ impl Live {
             let control = &self.control;
             match self.executor.step(&mut self.target, &mut || control.switch(), &approved, now_us) {
                 Ok(stepped) => {
-                    if matches!(stepped.role, Role::Acts { .. }) {
+                    if matches!(stepped.role, Role::Leading { .. }) {
                         if self.signers.is_none() || looks {
                             control.took_up(&given);
                         }
                         if let Some(pager) = &self.pager {
-                            pager.tell(self.executor.known().slo.firing().cloned().collect());
+                            pager.tell(self.executor.state().slo.firing().cloned().collect());
                         }
                     }
-                    metrics.observe_autopilot(&self.kept(matches!(stepped.role, Role::Acts { .. }), now_us));
+                    metrics
+                        .observe_autopilot(&self.kept(matches!(stepped.role, Role::Leading { .. }), now_us));
                     tell(&stepped, &mut role);
                 }
                 Err(error) => tracing::warn!("the autopilot waits, and begins nothing: {error}"),
@@ -379,7 +382,7 @@ impl Live {
 
     /// How it does, for monitoring.
     fn kept(&self, acts: bool, now_us: i64) -> AutopilotKept {
-        let standings = self.executor.known().slo.standings(&self.executor.policy().slo, now_us);
+        let standings = self.executor.state().slo.standings(&self.executor.policy().slo, now_us);
         let kept = |standing: &Standing| ObjectiveKept {
             objective: standing.series.objective.name(),
             kind: standing.series.kind.map_or("all", |kind| kind.name()),
@@ -410,7 +413,7 @@ impl Live {
         let mut counted = Vec::new();
         for approval in given.iter().filter(|_| looks) {
             let action = &approval.action;
-            let known = self.executor.known();
+            let known = self.executor.state();
             let plan = known.intents.get(action).map(|intent| intent.plan.clone());
             // A canary is started anew the same way.
             let begun = known.canaries.get(action).map(|stands| stands.beginning());
@@ -425,10 +428,10 @@ impl Live {
                     if plan.is_none() {
                         continue;
                     }
-                    let what = Step::ApprovalRefused { by: approval.by.clone(), why };
+                    let transition = Transition::ApprovalRefused { by: approval.by.clone(), why };
                     // When and by whose lease is written where it is recorded.
-                    let event = IntentEvent { action: action.clone(), at_us: 0, generation: 0, what };
-                    self.executor.note(What::Step(Box::new(event)));
+                    let event = IntentEvent { action: action.clone(), at_us: 0, generation: 0, transition };
+                    self.executor.record_when_leading(JournalEvent::Step(Box::new(event)));
                 }
             }
         }
@@ -451,19 +454,19 @@ impl Live {
 /// The policy that acted last on the cluster by its journal; before the first one the shipped,
 /// which acts nowhere.
 fn last_policy(log: &Arc<dyn EventLog>, cluster: &str) -> Result<Policy, CommandError> {
-    let mut known = Known::default();
+    let mut known = ExecutorState::default();
     LogJournal::open(Arc::clone(log), cluster, "")?.read()?.into_iter().for_each(|entry| known.fold(entry));
     Ok(known.policy.unwrap_or_else(Policy::shipped))
 }
 
-fn tell(stepped: &Stepped, before: &mut Option<Role>) {
-    let Stepped { role, planned, steps, blind } = stepped;
+fn tell(stepped: &StepReport, before: &mut Option<Role>) {
+    let StepReport { role, planned, steps, observe_error: blind } = stepped;
     if before.as_ref() != Some(role) {
         match role {
-            Role::Acts { generation } => say!("holds the lease, generation {generation}"),
+            Role::Leading { generation } => say!("holds the lease, generation {generation}"),
             // Whoever holds it renews it all the time.
-            Role::Waits(_) if matches!(before, Some(Role::Waits(_))) => {}
-            Role::Waits(held) => {
+            Role::Standby(_) if matches!(before, Some(Role::Standby(_))) => {}
+            Role::Standby(held) => {
                 say!("waits: {} holds the lease, generation {}", held.holder, held.generation)
             }
             Role::Fenced => say!("another took the lease: it begins nothing"),

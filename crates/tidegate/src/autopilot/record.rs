@@ -1,7 +1,7 @@
 //! The autopilot's record, read from the tables.
 
 use serde::{Deserialize, Serialize};
-use tidegate_autopilot::executor::{Entry, Planned, What};
+use tidegate_autopilot::executor::{JournalEntry, JournalEvent, PlanRecord};
 use tidegate_server::QueryService;
 
 use crate::commands::{CommandError, ask, quoted};
@@ -27,7 +27,7 @@ pub struct Told {
 ///
 /// # Errors
 /// The tables cannot be read, or hold what this program cannot read.
-pub async fn entries(service: &QueryService, condition: &str) -> Result<Vec<Entry>, CommandError> {
+pub async fn entries(service: &QueryService, condition: &str) -> Result<Vec<JournalEntry>, CommandError> {
     let bodies: Vec<Body> =
         ask(service, &format!("SELECT body FROM autopilot_events WHERE {condition} ORDER BY epoch, seq"))
             .await?;
@@ -43,10 +43,10 @@ pub async fn entries(service: &QueryService, condition: &str) -> Result<Vec<Entr
 ///
 /// # Errors
 /// The tables cannot be read.
-pub async fn plan(service: &QueryService, id: &str) -> Result<Option<Planned>, CommandError> {
+pub async fn plan(service: &QueryService, id: &str) -> Result<Option<PlanRecord>, CommandError> {
     let condition = format!("kind = 'PLANNED' AND plan = {}", quoted(id));
-    let found = entries(service, &condition).await?.into_iter().find_map(|entry| match entry.what {
-        What::Planned(planned) => Some(*planned),
+    let found = entries(service, &condition).await?.into_iter().find_map(|entry| match entry.event {
+        JournalEvent::Planned(planned) => Some(*planned),
         _ => None,
     });
     Ok(found)

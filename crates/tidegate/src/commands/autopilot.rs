@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use tidegate_autopilot::action::Kind;
-use tidegate_autopilot::executor::{Entry, Known, What};
+use tidegate_autopilot::executor::{ExecutorState, JournalEntry, JournalEvent};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::scorecard::{summary, trust};
 use tidegate_control::{Control, authority};
@@ -257,14 +257,14 @@ fn named(name: Option<&str>) -> Result<Policy, CommandError> {
 }
 
 fn record(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandError> {
-    let entries: Vec<Entry> = block_on(async {
+    let entries: Vec<JournalEntry> = block_on(async {
         let service = committed(data).await?;
         crate::autopilot::record::entries(&service, "kind IN ('SCORED', 'ALERT')").await
     })??;
-    let mut known = Known::default();
+    let mut known = ExecutorState::default();
     entries
         .into_iter()
-        .filter(|entry| matches!(entry.what, What::Scored(_) | What::Alert(_)))
+        .filter(|entry| matches!(entry.event, JournalEvent::Scored(_) | JournalEvent::Alert(_)))
         .for_each(|entry| known.fold(entry));
     let earned = known.earned(policy);
     let lines: Vec<Line> = Kind::ALL

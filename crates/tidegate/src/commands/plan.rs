@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use tidegate_autopilot::executor::Planned;
+use tidegate_autopilot::executor::PlanRecord;
 use tidegate_autopilot::planner::{Advice, Considered, Decision};
 use tidegate_server::QueryService;
 
@@ -107,7 +107,7 @@ async fn made(service: &QueryService, limit: usize) -> Result<Vec<Made>, Command
     }
 }
 
-async fn load(service: &QueryService, id: &str) -> Result<Planned, CommandError> {
+async fn load(service: &QueryService, id: &str) -> Result<PlanRecord, CommandError> {
     let planned = record::plan(service, id).await?;
     planned.ok_or_else(|| {
         format!(
@@ -174,7 +174,7 @@ fn say_decision(decision: &Decision) {
 
 async fn why(object: &str, common: &Common) -> Result<(), CommandError> {
     #[derive(Serialize)]
-    struct Thought {
+    struct ShadowResult {
         plan: String,
         made_time: String,
         #[serde(flatten)]
@@ -191,7 +191,7 @@ async fn why(object: &str, common: &Common) -> Result<(), CommandError> {
                 .is_some_and(|of| of.to_string().split_once(' ').is_some_and(|(_, name)| name == object))
         };
         let own = planned.report.considered.into_iter().filter(about);
-        thoughts.extend(own.map(|considered| Thought {
+        thoughts.extend(own.map(|considered| ShadowResult {
             plan: plan.clone(),
             made_time: made_time.clone(),
             considered,
@@ -206,7 +206,7 @@ async fn why(object: &str, common: &Common) -> Result<(), CommandError> {
             format!("none of the last {LOOK_BACK} plans on record had a thought about {object}").into()
         );
     }
-    for Thought { made_time, considered, .. } in &thoughts {
+    for ShadowResult { made_time, considered, .. } in &thoughts {
         let did = considered.action.as_deref().unwrap_or("nothing");
         say!("{made_time}  {}: {did}, {}", considered.kind, considered.reason);
         for other in &considered.alternatives {
@@ -240,7 +240,7 @@ async fn diff(from: Option<&str>, to: Option<&str>, common: &Common) -> Result<(
     let before = from.or(to.plan.parent.as_deref());
     let before = before.ok_or_else(|| format!("{} is the first plan on record: name two", to.plan.id))?;
     let from = load(&service, before).await?;
-    let by_id = |planned: &Planned| -> BTreeMap<String, Decision> {
+    let by_id = |planned: &PlanRecord| -> BTreeMap<String, Decision> {
         planned.plan.decisions.iter().map(|decision| (decision.action.id.clone(), decision.clone())).collect()
     };
     let (old, new) = (by_id(&from), by_id(&to));

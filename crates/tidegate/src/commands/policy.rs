@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use tidegate_autopilot::policy::{Changed, NAMED, Policy, changes};
-use tidegate_autopilot::rollout::{Canary, Candidates};
+use tidegate_autopilot::rollout::{Canary, Rollout};
 use tidegate_control::authority::Signers;
 
 use super::{CommandError, CommandResult};
@@ -104,9 +104,9 @@ pub fn named(name: &str) -> Result<Policy, super::CommandError> {
 
 /// What a policy of `file` tries beside it, taken out of it: by the names of policies, or files
 /// beside it.
-pub fn candidates(policy: &mut Policy, file: &std::path::Path) -> Result<Candidates, super::CommandError> {
+pub fn candidates(policy: &mut Policy, file: &std::path::Path) -> Result<Rollout, super::CommandError> {
     let folder = file.parent().unwrap_or(std::path::Path::new(""));
-    let found = Candidates::of(policy, |named| match Policy::named(named) {
+    let found = Rollout::from_policy(policy, |named| match Policy::named(named) {
         Some(policy) => Ok(policy),
         None => read(&folder.join(named)).map_err(|e| super::chain(e.as_ref())),
     });

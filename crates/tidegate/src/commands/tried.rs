@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate_autopilot::executor::{Entry, Planned, What};
+use tidegate_autopilot::executor::{JournalEntry, JournalEvent, PlanRecord};
 use tidegate_autopilot::planner::{Decision, Plan, Report};
 use tidegate_autopilot::policy::Policy;
-use tidegate_autopilot::rollout::shadow::{MARK, Shadowed, Told as Thinks};
-use tidegate_autopilot::rollout::summary::{Side, Summary, summary};
-use tidegate_autopilot::rollout::{Canaries, Told};
+use tidegate_autopilot::rollout::shadow::{ID_PREFIX, ShadowEvent, ShadowPlan};
+use tidegate_autopilot::rollout::summary::{KindComparison, ShadowSummary, summary};
+use tidegate_autopilot::rollout::{Canaries, CanaryEvent};
 use tidegate_autopilot::scorecard::Score;
 use tidegate_control::{Control, authority};
 use tidegate_server::QueryService;
@@ -64,9 +64,9 @@ pub struct CanaryArgs {
     data: DataArgs,
 }
 
-fn thoughts(entries: Vec<Entry>) -> Vec<Thinks> {
-    let of = |entry: Entry| match entry.what {
-        What::Shadow(told) => Some(*told),
+fn thoughts(entries: Vec<JournalEntry>) -> Vec<ShadowEvent> {
+    let of = |entry: JournalEntry| match entry.event {
+        JournalEvent::Shadow(told) => Some(*told),
         _ => None,
     };
     entries.into_iter().filter_map(of).collect()
@@ -85,7 +85,7 @@ pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
         Ok::<_, CommandError>((thoughts(told), scored))
     })??;
     let newest = told.iter().rev().find_map(|told| match told {
-        Thinks::Planned(planned) => Some(planned.policy.clone()),
+        ShadowEvent::Planned(planned) => Some(planned.policy.clone()),
         _ => None,
     });
     let Some(policy) = args.policy.clone().or(newest) else {
@@ -97,8 +97,8 @@ pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
     };
     let scores: Vec<Score> = scored
         .into_iter()
-        .filter_map(|entry| match entry.what {
-            What::Scored(score) => Some(score),
+        .filter_map(|entry| match entry.event {
+            JournalEvent::Scored(score) => Some(score),
             _ => None,
         })
         .collect();
@@ -111,7 +111,7 @@ pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn tell(policy: &str, days: u32, found: &Summary) {
+fn tell(policy: &str, days: u32, found: &ShadowSummary) {
     say!(
         "shadow {policy}, {days} days: {} plans made by both and on record, {} of them alike",
         found.plans,
@@ -119,7 +119,7 @@ fn tell(policy: &str, days: u32, found: &Summary) {
     );
     let hours = |gpu_ms: i64| gpu_ms as f64 / 3.6e6;
     for (kind, side) in &found.kinds {
-        let Side { both, scored, only_acting, only_shadow, .. } = side;
+        let KindComparison { both, scored, only_acting, only_shadow, .. } = side;
         say!(
             "{:18} both {both:4} ({:+.1} GPU-hours predicted), only acting {only_acting:4} ({:+.1}), only shadow {only_shadow:4} ({:+.1})",
             kind.name(),
@@ -152,11 +152,11 @@ struct Line {
 }
 
 pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
-    let told: Vec<(i64, Told)> = block_on(async {
+    let told: Vec<(i64, CanaryEvent)> = block_on(async {
         let service = committed(&args.data).await?;
         let found = entries(&service, "kind IN ('CANARY_BEGAN', 'CANARY_ENDED')").await?;
-        let of = |entry: Entry| match entry.what {
-            What::Canary(told) => Some((entry.at_us, *told)),
+        let of = |entry: JournalEntry| match entry.event {
+            JournalEvent::Canary(told) => Some((entry.at_us, *told)),
             _ => None,
         };
         Ok::<_, CommandError>(found.into_iter().filter_map(of).collect())
@@ -206,16 +206,16 @@ fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, Command
 }
 
 /// How each canary that was ever begun stands, by id.
-fn stand(told: &[(i64, Told)]) -> Vec<Line> {
+fn stand(told: &[(i64, CanaryEvent)]) -> Vec<Line> {
     let mut canaries = Canaries::default();
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (at_us, told) in told {
         canaries.fold(told, *at_us);
-        if let Told::Began { what, .. } = told {
+        if let CanaryEvent::Began { canary: what, .. } = told {
             owners.insert(what.id(), what.owners.iter().cloned().collect());
         }
     }
-    let line = |(id, stands): (&String, &tidegate_autopilot::rollout::Stands)| Line {
+    let line = |(id, stands): (&String, &tidegate_autopilot::rollout::CanaryStatus)| Line {
         canary: id.clone(),
         policy: stands.policy.clone(),
         owners: owners.get(id).cloned().unwrap_or_default(),
@@ -231,9 +231,9 @@ fn stand(told: &[(i64, Told)]) -> Vec<Line> {
 /// A plan of a shadow, made again.
 pub struct Again {
     /// As it is on record.
-    pub shadowed: Shadowed,
+    pub shadowed: ShadowPlan,
     /// The acting plan of the same cycle.
-    pub beside: Planned,
+    pub beside: PlanRecord,
     /// The plan itself.
     pub plan: Plan,
     /// Why it is so.
@@ -264,24 +264,24 @@ pub async fn again(service: &QueryService, condition: &str) -> Result<Again, Com
     };
     let found = entries(service, &format!("kind = 'SHADOW_PLANNED' AND plan = {}", quoted(&id))).await?;
     let shadowed = thoughts(found).into_iter().find_map(|told| match told {
-        Thinks::Planned(planned) => Some(*planned),
+        ShadowEvent::Planned(planned) => Some(*planned),
         _ => None,
     });
     let shadowed = shadowed.ok_or_else(|| format!("plan {id} is not on record any more"))?;
     let hash = quoted(&shadowed.policy_hash);
     let found = entries(service, &format!("kind = 'SHADOW_POLICY' AND policy_hash = {hash}")).await?;
     let policy: Option<Policy> = thoughts(found).into_iter().find_map(|told| match told {
-        Thinks::Policy { policy, .. } => Some(*policy),
+        ShadowEvent::Policy { policy, .. } => Some(*policy),
         _ => None,
     });
     let policy =
         policy.ok_or_else(|| format!("policy {} of {id} is not on record any more", shadowed.policy))?;
-    let beside = plan(service, &shadowed.beside).await?;
-    let beside =
-        beside.ok_or_else(|| format!("plan {} beside {id} is not on record any more", shadowed.beside))?;
-    let (plan, report) = shadowed.again(&policy, &beside);
+    let beside = plan(service, &shadowed.acting_plan).await?;
+    let beside = beside
+        .ok_or_else(|| format!("plan {} beside {id} is not on record any more", shadowed.acting_plan))?;
+    let (plan, report) = shadowed.replay(&policy, &beside);
     let has_inputs = !beside.state.cluster.is_empty() || !beside.state.nodes.is_empty();
-    let same_bytes = has_inputs.then(|| shadowed.is(&plan, &report));
+    let same_bytes = has_inputs.then(|| shadowed.matches(&plan, &report));
     Ok(Again { shadowed, beside, plan, report, same_bytes })
 }
 
@@ -327,7 +327,7 @@ pub async fn diff(service: &QueryService, plan: Option<&str>, json: bool) -> Res
         return Ok(());
     }
     say!("from {} to {}, shadow {}: {same} decisions are the same", told.acting, told.shadow, told.policy);
-    for (sign, mark, decisions) in [("-", "", &told.only_acting), ("+", MARK, &told.only_shadow)] {
+    for (sign, mark, decisions) in [("-", "", &told.only_acting), ("+", ID_PREFIX, &told.only_shadow)] {
         for decision in decisions {
             let Decision { kind, action, gpus, reason, .. } = decision;
             say!("{sign} {kind} of {}, {gpus} GPUs: {reason}  [{mark}{}]", action.change.object(), action.id);

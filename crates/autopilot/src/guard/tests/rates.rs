@@ -3,13 +3,13 @@
 use super::*;
 use crate::fixture::{elastic, gang, loan};
 
-fn with(past: Vec<Past>) -> History {
+fn with(past: Vec<PastAction>) -> History {
     History { past, ..on() }
 }
 
 /// Drains of other nodes, all in the rack of s00.
-fn drains(state: &ClusterState, ago_s: &[i64]) -> Vec<Past> {
-    ago_s.iter().map(|ago| past(&drain("s01"), state, *ago, Outcome::Verified)).collect()
+fn drains(state: &ClusterState, ago_s: &[i64]) -> Vec<PastAction> {
+    ago_s.iter().map(|ago| past(&drain("s01"), state, *ago, ActionStatus::Verified)).collect()
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn budgets_bound_an_hour_a_day_and_gpus() {
     assert_eq!(rule(&few, &state, &history(&[3600, 3599]), &drain("s00")), None, "an hour is over");
     assert_eq!(rule(&few, &state, &history(&[9000, 9001, 9002, 9003]), &drain("s00")), Some(Rule::Budget));
     let small = acts("[budgets.lend]\ngpus_per_hour = 24\ngpus_share_per_hour = 0.0");
-    let lent = with(vec![past(&lend(&["s01", "s02"]), &state, 400, Outcome::Verified)]);
+    let lent = with(vec![past(&lend(&["s01", "s02"]), &state, 400, ActionStatus::Verified)]);
     assert_eq!(rule(&small, &state, &lent, &lend(&["s03"])), None);
     assert_eq!(rule(&small, &state, &lent, &lend(&["s03", "s04"])), Some(Rule::Budget));
     // A quarter of the 160 GPUs is 40.
@@ -46,18 +46,18 @@ fn to_let_a_loan_go_on_uses_no_budget_and_is_done_once_in_a_term() {
     loan(&mut state, &["s00", "s01"]);
     state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
     let none = acts("[budgets.lend]\nper_hour = 1");
-    let spent = with(vec![past(&lend(&["s05"]), &state, 2_000, Outcome::Verified)]);
+    let spent = with(vec![past(&lend(&["s05"]), &state, 2_000, ActionStatus::Verified)]);
     assert_eq!(rule(&none, &state, &spent, &lend(&["s06"])), Some(Rule::Budget));
     assert_eq!(rule(&none, &state, &spent, &extend(&["s00", "s01"], 3_600)), None);
     // Nor does one that was done before.
-    let before = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 2_000, Outcome::Verified)]);
+    let before = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 2_000, ActionStatus::Verified)]);
     assert_eq!(rule(&none, &state, &before, &lend(&["s06"])), None);
     assert_eq!(
         rule(&none, &state, &on(), &extend(&["s00", "s01"], 3_601)),
         Some(Rule::Dwell),
         "a term at most"
     );
-    let going = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 60, Outcome::UnderWay)]);
+    let going = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 60, ActionStatus::UnderWay)]);
     assert_eq!(rule(&none, &state, &going, &extend(&["s00", "s01"], 3_600)), Some(Rule::Busy));
     let other = [extend(&["s00"], 3_600), extend(&["s00", "s01", "s02"], 3_600)];
     other.iter().for_each(|other| assert_eq!(rule(&none, &state, &on(), other), Some(Rule::Selection)));
@@ -71,12 +71,12 @@ fn a_lender_turns_by_the_share_of_its_quota_and_not_when_a_loan_had_its_time() {
     loan(&mut state, &["s00", "s01", "s02", "s03"]);
     let shares = |lasted_us: Option<i64>, turns: i64| {
         let turn = |at: i64| {
-            let back = Past {
+            let back = PastAction {
                 lasted_us,
-                ..past(&reclaim(&["s00"], 32), &state, 80_000 - 2_000 * at, Outcome::Verified)
+                ..past(&reclaim(&["s00"], 32), &state, 80_000 - 2_000 * at, ActionStatus::Verified)
             };
-            let out = past(&lend(&["s00"]), &state, 79_000 - 2_000 * at, Outcome::Verified);
-            [back, out].map(|past| Past { gpus: 64, ..past })
+            let out = past(&lend(&["s00"]), &state, 79_000 - 2_000 * at, ActionStatus::Verified);
+            [back, out].map(|past| PastAction { gpus: 64, ..past })
         };
         with((0..turns).flat_map(turn).collect())
     };
@@ -95,12 +95,13 @@ fn a_lender_turns_by_the_share_of_its_quota_and_not_when_a_loan_had_its_time() {
 #[test]
 fn few_are_under_way_at_a_time_and_one_of_an_object() {
     let mut state = cluster();
-    let history = with((1..3).map(|i| past(&drain("s01"), &state, 2000 + i, Outcome::UnderWay)).collect());
+    let history =
+        with((1..3).map(|i| past(&drain("s01"), &state, 2000 + i, ActionStatus::UnderWay)).collect());
     assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Concurrency));
-    let mut history = with(vec![past(&drain("s00"), &state, 2000, Outcome::UnderWay)]);
+    let mut history = with(vec![past(&drain("s00"), &state, 2000, ActionStatus::UnderWay)]);
     assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Busy));
     state.jobs.insert("e".into(), elastic(&["t0"], 500_000));
-    history.past.push(past(&resize(&state, "e", 16), &state, 2000, Outcome::UnderWay));
+    history.past.push(past(&resize(&state, "e", 16), &state, 2000, ActionStatus::UnderWay));
     assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "e")), Some(Rule::Busy));
 }
 
@@ -111,7 +112,7 @@ fn the_breaker_stops_all_but_giving_back() {
     state.jobs.insert("g".into(), gang(&["t0"]));
     // 160 GPUs: 32 may be touched.
     let mut history =
-        with((0..4).map(|i| past(&drain("s01"), &state, 2000 + i, Outcome::Verified)).collect());
+        with((0..4).map(|i| past(&drain("s01"), &state, 2000 + i, ActionStatus::Verified)).collect());
     assert_eq!(rule(&acts("[blast]\nfleet_share = 0.25"), &state, &history, &preempt(&state, "g")), None);
     assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), Some(Rule::Breaker));
     assert_eq!(rule(&acts(""), &state, &history, &reclaim(&["s08"], 8)), None);
@@ -126,7 +127,7 @@ fn the_breaker_stops_all_but_giving_back() {
 #[test]
 fn racks_go_one_at_a_time() {
     let mut state = cluster();
-    let history = with(vec![past(&drain("s05"), &state, 2000, Outcome::UnderWay)]);
+    let history = with(vec![past(&drain("s05"), &state, 2000, ActionStatus::UnderWay)]);
     assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::FailureDomain));
     assert_eq!(rule(&acts(""), &state, &history, &drain("s04")), None, "the same rack");
     let by = crate::state::DrainedBy::Autopilot { action: "d".into(), generation: 1 };
@@ -140,7 +141,7 @@ fn an_owner_loses_so_much_a_day_and_no_more() {
     let mut state = cluster();
     state.jobs.insert("g".into(), gang(&["t0"]));
     // Stopping g loses 8 x 660 s = 1.47 GPU-hours; 64 are the most.
-    let mut lost = past(&preempt(&state, "g"), &state, 80_000, Outcome::Verified);
+    let mut lost = past(&preempt(&state, "g"), &state, 80_000, ActionStatus::Verified);
     lost.subject = crate::state::Object::Job("other".into());
     lost.lost_gpu_ms = 62 * 3_600_000;
     let mut history = with(vec![lost]);
@@ -151,8 +152,8 @@ fn an_owner_loses_so_much_a_day_and_no_more() {
     assert_eq!(rule(&acts("[blast]\nowner_lost_share = 0.1"), &state, &history, &preempt(&state, "g")), None);
     // What it gave back of a loan, or paused to grow, it did not lose to us.
     for own in [
-        Past { counts_as: Kind::Reclaim, ..history.past[0].clone() },
-        Past { direction: 1, ..history.past[0].clone() },
+        PastAction { counts_as: Kind::Reclaim, ..history.past[0].clone() },
+        PastAction { direction: 1, ..history.past[0].clone() },
     ] {
         assert_eq!(rule(&acts(""), &state, &with(vec![own]), &preempt(&state, "g")), None);
     }
@@ -165,10 +166,10 @@ fn an_owner_loses_so_much_a_day_and_no_more() {
 #[test]
 fn an_object_rests_after_a_change_and_a_lender_between_steps() {
     let state = cluster();
-    let history = |ago| with(vec![past(&drain("s00"), &state, ago, Outcome::Verified)]);
+    let history = |ago| with(vec![past(&drain("s00"), &state, ago, ActionStatus::Verified)]);
     assert_eq!(rule(&acts(""), &state, &history(899), &drain("s00")), Some(Rule::Dwell));
     assert_eq!(rule(&acts(""), &state, &history(900), &drain("s00")), None);
-    let lent = |ago| with(vec![past(&lend(&["s00"]), &state, ago, Outcome::Verified)]);
+    let lent = |ago| with(vec![past(&lend(&["s00"]), &state, ago, ActionStatus::Verified)]);
     assert_eq!(rule(&acts(""), &state, &lent(299), &lend(&["s01"])), Some(Rule::Dwell));
     assert_eq!(rule(&acts(""), &state, &lent(300), &lend(&["s01"])), None);
     let mut lent_out = cluster();
@@ -209,7 +210,8 @@ fn to_and_fro_is_noticed() {
     state.jobs.insert("e".into(), elastic(&["t0", "t1"], 500_000));
     let turns = |count: i64| {
         let one = |at: i64| {
-            let mut step = past(&resize(&state, "e", 24), &state, 80_000 - 5_000 * at, Outcome::Verified);
+            let mut step =
+                past(&resize(&state, "e", 24), &state, 80_000 - 5_000 * at, ActionStatus::Verified);
             step.direction = if at % 2 == 0 { 1 } else { -1 };
             step
         };
@@ -229,7 +231,7 @@ fn who_leaves_a_loan_uses_the_budget_of_taking_back_and_waits_for_no_freeze() {
     state.jobs.insert("b".into(), gang(&["s00"]));
     state.jobs.insert("c".into(), gang(&["s01"]));
     state.jobs.insert("g".into(), gang(&["t0"]));
-    let spent = |of: &str| with(vec![past(&preempt(&state, of), &state, 2000, Outcome::Verified)]);
+    let spent = |of: &str| with(vec![past(&preempt(&state, of), &state, 2000, ActionStatus::Verified)]);
     let one = acts("[budgets.preempt]\nper_hour = 1");
     assert_eq!(rule(&one, &state, &spent("g"), &preempt(&state, "b")), None);
     assert_eq!(rule(&one, &state, &spent("b"), &preempt(&state, "g")), None);

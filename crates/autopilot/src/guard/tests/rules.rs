@@ -15,13 +15,13 @@ use crate::state::{
 #[test]
 fn the_kill_switch_stops_everything_and_unreadable_is_off() {
     let state = cluster();
-    for switch in [Switch::Paused, Switch::Unreadable, Switch::default()] {
+    for switch in [KillSwitch::Paused, KillSwitch::Unreadable, KillSwitch::default()] {
         let history = History { switch, ..on() };
         assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Switch));
     }
     let mut lent = cluster();
     loan(&mut lent, &["s00"]);
-    let paused = History { switch: Switch::Paused, ..on() };
+    let paused = History { switch: KillSwitch::Paused, ..on() };
     assert_eq!(rule(&acts(""), &lent, &paused, &reclaim(&["s00"], 8)), Some(Rule::Switch));
 }
 
@@ -119,7 +119,7 @@ fn what_is_marked_or_may_not_be_stopped_is_left_alone() {
     assert_eq!(rule(&acts(""), &state, &on(), &preempt(&state, "g")), Some(Rule::Protected));
     // It moves off a node that goes.
     let mut history = on();
-    let gone = past(&drain("t0"), &state, 10, Outcome::Verified);
+    let gone = past(&drain("t0"), &state, 10, ActionStatus::Verified);
     let moves = Action { after: vec![gone.id.clone()], ..preempt(&state, "g") };
     history.past.push(gone);
     assert_eq!(rule(&acts(""), &state, &history, &moves), None);
@@ -296,13 +296,15 @@ fn an_action_has_its_time_its_id_and_its_place() {
     let late = Action { expires_us: NOW, ..drain("s00") };
     assert_eq!(rule(&acts(""), &state, &on(), &late), Some(Rule::Expired));
     let mut history = on();
-    history.past.push(Past { id: "x-1".into(), ..past(&drain("s09"), &state, 9_000, Outcome::Verified) });
+    history
+        .past
+        .push(PastAction { id: "x-1".into(), ..past(&drain("s09"), &state, 9_000, ActionStatus::Verified) });
     assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Duplicate));
     let after = Action { after: vec!["first".into()], ..drain("s00") };
     assert_eq!(rule(&acts(""), &state, &on(), &after), Some(Rule::Order));
     let mut history = on();
-    let first = |outcome| Past { id: "first".into(), ..past(&lend(&["s09"]), &state, 900, outcome) };
-    history.past = vec![first(Outcome::UnderWay)];
+    let first = |outcome| PastAction { id: "first".into(), ..past(&lend(&["s09"]), &state, 900, outcome) };
+    history.past = vec![first(ActionStatus::UnderWay)];
     assert_eq!(rule(&acts(""), &state, &history, &after), None);
     history.past = vec![first(failed("no"))];
     assert_eq!(rule(&acts(""), &state, &history, &after), Some(Rule::Order));
@@ -364,13 +366,13 @@ fn floors_count_what_the_observation_does_not_show_yet() {
     let names: Vec<String> = (0..11).map(|i| format!("s{i:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut history = on();
-    history.past.push(past(&lend(&names[..10]), &state, 600, Outcome::UnderWay));
+    history.past.push(past(&lend(&names[..10]), &state, 600, ActionStatus::UnderWay));
     assert_eq!(rule(&acts(""), &state, &history, &lend(&["s10", "s11"])), Some(Rule::Floor));
     assert_eq!(rule(&acts(""), &state, &history, &lend(&["s10"])), None);
     // 128 GPUs, 103 must stay: three nodes may go.
     let wide = acts("[blast]\nracks = 9\nfleet_share = 1.0\n[budgets.drain_node]\nconcurrent = 9");
     history.past =
-        (0..3).map(|i| past(&drain(&format!("s{i:02}")), &state, 600 + i, Outcome::UnderWay)).collect();
+        (0..3).map(|i| past(&drain(&format!("s{i:02}")), &state, 600 + i, ActionStatus::UnderWay)).collect();
     assert_eq!(rule(&wide, &state, &history, &drain("s10")), Some(Rule::Floor));
     history.past.pop();
     assert_eq!(rule(&wide, &state, &history, &drain("s10")), None);

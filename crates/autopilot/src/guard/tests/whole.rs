@@ -115,11 +115,15 @@ fn no_history_leads_below_a_floor_over_a_budget_or_to_two_effects() {
                     Verdict::Allowed => {
                         did += 1;
                         assert!(ids.insert(decision.action.id.clone()), "two effects of one id");
-                        let mut past =
-                            Past::begun(&decision.action, &state, decision.predicted.cost_gpu_ms, now_us);
+                        let mut past = PastAction::begun(
+                            &decision.action,
+                            &state,
+                            decision.predicted.cost_gpu_ms,
+                            now_us,
+                        );
                         past.outcome =
-                            if rng.random_bool(0.1) { failed("chance") } else { Outcome::Verified };
-                        let lost = past.outcome != Outcome::Verified;
+                            if rng.random_bool(0.1) { failed("chance") } else { ActionStatus::Verified };
+                        let lost = past.outcome != ActionStatus::Verified;
                         history.past.push(past);
                         if !lost {
                             apply(&mut state, &decision.action, now_us);
@@ -138,7 +142,7 @@ fn no_history_leads_below_a_floor_over_a_budget_or_to_two_effects() {
 fn hold(policy: &Policy, state: &ClusterState, history: &History, now_us: i64, seed: u64) {
     for kind in Kind::ALL {
         let budget = policy.budget(kind);
-        let counts = |past: &&Past| past.counts_as == kind && !past.prolongs();
+        let counts = |past: &&PastAction| past.counts_as == kind && !past.prolongs();
         let hour: Vec<_> = history.since(now_us, 3_600 * S).filter(counts).collect();
         assert!(hour.len() <= budget.per_hour as usize, "seed {seed}: {kind}");
         assert!(

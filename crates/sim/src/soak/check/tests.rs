@@ -2,10 +2,10 @@ use std::collections::BTreeSet;
 
 use tidegate_autopilot::{
     action::{Action, Change},
-    executor::{Entry, Journal, Planned, What},
+    executor::{Journal, JournalEntry, JournalEvent, PlanRecord},
     forecast::Recorded,
     guard::{Refusal, Rule},
-    intent::{IntentEvent, What as Step},
+    intent::{IntentEvent, Transition},
     planner,
     target::Target,
 };
@@ -32,7 +32,7 @@ fn cluster() -> SimTarget {
     SimTarget::new(Sim::new(spec, vec![], vec![service]).unwrap(), Control::default(), 1)
 }
 
-fn checker(journal: &InMemory) -> Checker {
+fn checker(journal: &InMemoryJournal) -> Checker {
     Checker::new(
         1,
         Limits { budgets: [(Kind::Lend, (2, 3))].into() },
@@ -43,7 +43,7 @@ fn checker(journal: &InMemory) -> Checker {
 
 fn found(deeds: &[(&str, u64, i64)]) -> Vec<Invariant> {
     let mut target = cluster();
-    let mut checker = checker(&InMemory::default());
+    let mut checker = checker(&InMemoryJournal::default());
     for (action, generation, at_us) in deeds {
         target.forge(deed(action, *generation, *at_us));
         checker.records.begun_us.insert((*action).into(), 0);
@@ -77,7 +77,7 @@ fn an_effect_that_is_not_on_record_before_is_found() {
     {
         let mut target = cluster();
         target.forge(deed("a", 1, 5));
-        let mut checker = checker(&InMemory::default());
+        let mut checker = checker(&InMemoryJournal::default());
         checker.records.begun_us.extend(begun_us.map(|at_us| ("a".to_owned(), at_us)));
         checker.look(&target, false);
         let found: Vec<Invariant> = checker.take_violations().iter().map(|v| v.invariant).collect();
@@ -111,7 +111,7 @@ fn an_owner_below_its_floor_is_found() {
         after: Vec::new(),
     };
     target.apply(&action).unwrap();
-    let mut checker = checker(&InMemory::default());
+    let mut checker = checker(&InMemoryJournal::default());
     checker.records.begun_us.insert("a".into(), 0);
     checker.look(&target, false);
     let found: Vec<Invariant> = checker.take_violations().iter().map(|v| v.invariant).collect();
@@ -123,51 +123,51 @@ fn plans_that_come_out_otherwise_and_refusals_without_words_are_found() {
     let (target, policy) = (cluster(), Policy::auto());
     let state = target.state();
     let (plan, report) = planner::plan(&policy, &state, &Recorded::default(), None, 0, 7);
-    let planned = Planned { plan, report, policy, canary: None, state, kept: Vec::new() };
-    let found = |what: Vec<What>| {
-        let mut journal = InMemory::default();
+    let planned = PlanRecord { plan, report, policy, canary: None, state, kept: Vec::new() };
+    let found = |what: Vec<JournalEvent>| {
+        let mut journal = InMemoryJournal::default();
         journal
-            .append(what.into_iter().map(|what| Entry { at_us: 0, generation: 1, what }).collect())
+            .append(what.into_iter().map(|event| JournalEntry { at_us: 0, generation: 1, event }).collect())
             .unwrap();
         let mut checker = checker(&journal);
         checker.look(&target, false);
         checker.take_violations().iter().map(|v| v.invariant).collect::<Vec<_>>()
     };
-    assert_eq!(found(vec![What::Planned(Box::new(planned.clone()))]), []);
+    assert_eq!(found(vec![JournalEvent::Planned(Box::new(planned.clone()))]), []);
     let mut other = planned;
     other.plan.seed = 8;
-    assert_eq!(found(vec![What::Planned(Box::new(other))]), [Invariant::Rederived]);
+    assert_eq!(found(vec![JournalEvent::Planned(Box::new(other))]), [Invariant::Rederived]);
 
     // A step of an action that was never proposed is nothing; so the whole way is told.
-    let proposed: Vec<Entry> = soaked_proposal();
+    let proposed: Vec<JournalEntry> = soaked_proposal();
     let refuse = |why: &str| {
         let event = proposed[0].clone();
-        let What::Step(step) = &event.what else { panic!("a proposal") };
+        let JournalEvent::Step(step) = &event.event else { panic!("a proposal") };
         let refusal = Some(Refusal { rule: Rule::Budget, why: why.into() });
-        let what = Step::Dropped { refusal };
-        What::Step(Box::new(IntentEvent { what, ..(**step).clone() }))
+        let what = Transition::Dropped { refusal };
+        JournalEvent::Step(Box::new(IntentEvent { transition: what, ..(**step).clone() }))
     };
-    assert_eq!(found(vec![proposed[0].what.clone(), refuse("two an hour")]), []);
-    assert_eq!(found(vec![proposed[0].what.clone(), refuse("")]), [Invariant::Explained]);
+    assert_eq!(found(vec![proposed[0].event.clone(), refuse("two an hour")]), []);
+    assert_eq!(found(vec![proposed[0].event.clone(), refuse("")]), [Invariant::Explained]);
 }
 
 /// A proposal that the product made: of the first plan that decides something, where a node stands
 /// idle beside a job that waits.
-fn soaked_proposal() -> Vec<Entry> {
+fn soaked_proposal() -> Vec<JournalEntry> {
     let swarm = super::super::Swarm::draw(3);
     let setting = swarm.setting();
     let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
     let mut target = SimTarget::new(sim, Control::default(), 1);
-    let mut journal = InMemory::default();
+    let mut journal = InMemoryJournal::default();
     let foresight = crate::pilot::warmed(&setting, crate::mistake::ForecastError::default());
     let habits = crate::pilot::Habits::default();
     let mut pilot = crate::pilot::Pilot::new(Policy::auto(), 1, habits, journal.reader(), foresight);
-    let mut on = || tidegate_autopilot::guard::Switch::On;
+    let mut on = || tidegate_autopilot::guard::KillSwitch::On;
     for _ in 0..2 * 1_440 {
         let now_us = target.sim().now_us();
         pilot.step(&mut target, &mut on, setting.spec.epoch_us + now_us).unwrap();
         target.run_until(now_us + MINUTE_US);
     }
-    let is_proposal = |entry: &Entry| matches!(&entry.what, What::Step(event) if matches!(event.what, Step::Proposed { .. }));
+    let is_proposal = |entry: &JournalEntry| matches!(&entry.event, JournalEvent::Step(event) if matches!(event.transition, Transition::Proposed { .. }));
     journal.read().unwrap().into_iter().filter(is_proposal).collect()
 }

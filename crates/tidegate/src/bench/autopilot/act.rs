@@ -10,7 +10,7 @@ use serde::Serialize;
 use tidegate_autopilot::action::{Change, Kind};
 use tidegate_autopilot::executor::{Executor, Settings};
 use tidegate_autopilot::forecast::{Series, Trailing, TrailingConfig};
-use tidegate_autopilot::guard::Switch;
+use tidegate_autopilot::guard::KillSwitch;
 use tidegate_autopilot::intent::{Intent, Limits, Stage};
 use tidegate_autopilot::policy::Policy;
 use tidegate_control::{Informed, LogJournal};
@@ -212,7 +212,7 @@ impl Trial {
     }
 
     fn look(&mut self, now_us: i64) -> Result<(), CommandError> {
-        self.executor.step(&mut self.target, &mut || Switch::On, &[], EPOCH_US + now_us)?;
+        self.executor.step(&mut self.target, &mut || KillSwitch::On, &[], EPOCH_US + now_us)?;
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Trial {
     /// What was decided on since the event.
     fn since(&self) -> impl Iterator<Item = &Intent> {
         let from_us = EPOCH_US + self.event_us;
-        self.executor.known().intents.all().filter(move |intent| intent.at_us() >= from_us)
+        self.executor.state().intents.all().filter(move |intent| intent.at_us() >= from_us)
     }
 
     /// Whether what the event made necessary is verified, and nothing of it is open.

@@ -1,7 +1,7 @@
 //! Planner and guard on a large cluster.
 
 use serde::Serialize;
-use tidegate_autopilot::guard::{History, Switch, Verdict, verdict};
+use tidegate_autopilot::guard::{History, KillSwitch, Verdict, verdict};
 use tidegate_autopilot::planner::plan;
 use tidegate_autopilot::policy::Policy;
 
@@ -56,7 +56,7 @@ pub fn measure(nodes: usize, jobs: usize, plans: u32, seed: u64) -> Result<(Plan
         cpu_ms: Spread::of(cpu_ms),
         wall_ms: Spread::of(wall_ms),
     };
-    let history = History { switch: Switch::On, ..History::default() };
+    let history = History { switch: KillSwitch::On, ..History::default() };
     let (mut allowed, mut wall_us) = (0, Vec::new());
     let all = Stopwatch::start()?;
     for decision in &decisions {

@@ -1,7 +1,7 @@
 //! `tidegate autopilot slo`: how well the autopilot itself does, from its journal.
 
 use serde::Serialize;
-use tidegate_autopilot::executor::{Entry, Known};
+use tidegate_autopilot::executor::{ExecutorState, JournalEntry};
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::slo::{Alert, Standing};
 
@@ -22,7 +22,7 @@ struct Told {
 
 /// `policy`: whose objectives and promises count.
 pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandError> {
-    let entries: Vec<Entry> = block_on(async {
+    let entries: Vec<JournalEntry> = block_on(async {
         let service = committed(data).await?;
         crate::autopilot::record::entries(&service, COUNTED).await
     })??;
@@ -31,7 +31,7 @@ pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), Co
         say!("the autopilot has not run yet");
         return Ok(());
     };
-    let mut known = Known::default();
+    let mut known = ExecutorState::default();
     known.policy = Some(policy.clone());
     entries.into_iter().for_each(|entry| known.fold(entry));
     known.slo.tallies.expire(now_us);

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use tidegate_autopilot::action::{Adjust, Change};
-use tidegate_autopilot::executor::{Planned, What};
-use tidegate_autopilot::intent::What as Step;
+use tidegate_autopilot::executor::{JournalEvent, PlanRecord};
+use tidegate_autopilot::intent::Transition;
 use tidegate_autopilot::planner::{Considered, Decision};
-use tidegate_autopilot::rollout::shadow::MARK;
+use tidegate_autopilot::rollout::shadow::ID_PREFIX;
 use tidegate_autopilot::scorecard::Score;
 use tidegate_autopilot::state::ForeseenBy;
 use tidegate_server::QueryService;
@@ -72,20 +72,20 @@ pub(super) fn run(args: &DecisionArgs) -> CommandResult {
 
 async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     let service = committed(&args.data).await?;
-    if let Some(id) = args.action.strip_prefix(MARK) {
+    if let Some(id) = args.action.strip_prefix(ID_PREFIX) {
         return thought(&service, &args.action, id).await;
     }
     let of = format!("action = {}", quoted(&args.action));
     let mut proposed = None;
     let mut score = None;
     for entry in entries(&service, &format!("{of} AND kind IN ('PROPOSED', 'SCORED')")).await? {
-        match entry.what {
-            What::Step(step) => {
-                if let Step::Proposed { decision, plan, .. } = step.what {
+        match entry.event {
+            JournalEvent::Step(step) => {
+                if let Transition::Proposed { decision, plan, .. } = step.transition {
                     proposed = Some((*decision, plan));
                 }
             }
-            What::Scored(scored) => score = Some(scored),
+            JournalEvent::Scored(scored) => score = Some(scored),
             _ => {}
         }
     }
@@ -152,18 +152,18 @@ async fn thought(service: &QueryService, action: &str, id: &str) -> Result<Expla
 }
 
 /// Whether the plan comes out the same from its inputs.
-fn made_again(planned: &Planned, parent: Option<&Planned>) -> Result<Option<bool>, CommandError> {
+fn made_again(planned: &PlanRecord, parent: Option<&PlanRecord>) -> Result<Option<bool>, CommandError> {
     let has_inputs = !planned.state.cluster.is_empty() || !planned.state.nodes.is_empty();
     if !has_inputs || planned.plan.parent.is_some() != parent.is_some() {
         return Ok(None);
     }
-    let (plan, report) = planned.again(parent.map(|parent| &parent.plan));
+    let (plan, report) = planned.replay(parent.map(|parent| &parent.plan));
     let same = serde_json::to_vec(&plan)? == serde_json::to_vec(&planned.plan)?
         && serde_json::to_vec(&report)? == serde_json::to_vec(&planned.report)?;
     Ok(Some(same))
 }
 
-fn foreseen(planned: &Planned, change: &Change) -> Option<ForeseenBy> {
+fn foreseen(planned: &PlanRecord, change: &Change) -> Option<ForeseenBy> {
     let (owner, pool) = match change {
         Change::Lend { from, pool, .. } => (from, pool),
         Change::AdjustReservation(Adjust::Quota { owner, pool, .. }) => (owner, pool),

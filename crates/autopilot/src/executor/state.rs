@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::journal::{Entry, What};
+use super::journal::{JournalEntry, JournalEvent};
 use crate::action::{ActionId, Change, Kind};
-use crate::intent::{self, Intent, IntentEvent, Intents, Lease, Stage};
-use crate::planner::{Plan, pruned};
+use crate::intent::{self, Intent, IntentEvent, IntentLedger, Lease, Stage};
+use crate::planner::{Plan, with_decisions};
 use crate::policy::{Mode, Policy};
 use crate::rollout::Canaries;
 use crate::scorecard::{Score, summary, trust};
 use crate::slo::Slo;
 
 /// Times of taking back that say something of the next.
-const MEASURED: usize = 20;
+const MIN_RECLAIMS: usize = 20;
 
 /// Everything the executor remembers: entries of the journal, folded.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct ExecutorState {
     /// The lease, whosever it is.
     pub lease: Option<Lease>,
     /// All actions.
-    pub intents: Intents,
+    pub intents: IntentLedger,
     /// The plan recorded last.
     pub plan: Option<Plan>,
     /// When it was made.
@@ -43,17 +43,17 @@ pub struct Known {
     proposals: u64,
 }
 
-impl Known {
+impl ExecutorState {
     /// Takes an entry.
-    pub fn fold(&mut self, entry: Entry) {
+    pub fn fold(&mut self, entry: JournalEntry) {
         let generation = self.lease.as_ref().map_or(0, |lease| lease.generation);
-        if entry.generation < generation && !by_a_person(&entry.what) {
+        if entry.generation < generation && !by_a_person(&entry.event) {
             self.rejected += 1;
             return;
         }
         let at_us = entry.at_us;
-        match entry.what {
-            What::Lease(lease) => {
+        match entry.event {
+            JournalEvent::Lease(lease) => {
                 let renews = self
                     .lease
                     .as_ref()
@@ -65,13 +65,13 @@ impl Known {
                     self.rejected += 1;
                 }
             }
-            What::Planned(planned) => {
+            JournalEvent::Planned(planned) => {
                 self.planned_us = Some(planned.plan.made_us);
                 self.plan = Some(planned.plan);
                 self.policy = Some(planned.policy);
             }
-            What::Step(event) => {
-                if let intent::What::Proposed { .. } = event.what {
+            JournalEvent::Step(event) => {
+                if let intent::Transition::Proposed { .. } = event.transition {
                     self.proposals += 1;
                     self.order.entry(event.action.clone()).or_insert(self.proposals);
                 }
@@ -84,12 +84,14 @@ impl Known {
                     Err(_) => self.rejected += 1,
                 }
             }
-            What::Scored(score) if self.scored.insert(score.action.clone()) => self.scores.push(score),
-            What::Scored(_) => self.rejected += 1,
-            What::Canary(told) => self.canaries.fold(&told, at_us),
-            What::Shadow(_) | What::Policy(_) => {}
-            What::Alert(alert) => self.slo.fold(*alert),
-            What::Cycles(cycles) => self.slo.tallies.cycles(cycles, at_us),
+            JournalEvent::Scored(score) if self.scored.insert(score.action.clone()) => {
+                self.scores.push(score)
+            }
+            JournalEvent::Scored(_) => self.rejected += 1,
+            JournalEvent::Canary(told) => self.canaries.fold(&told, at_us),
+            JournalEvent::Shadow(_) | JournalEvent::Policy(_) => {}
+            JournalEvent::Alert(alert) => self.slo.fold(*alert),
+            JournalEvent::Cycles(cycles) => self.slo.tallies.cycles(cycles, at_us),
         }
     }
 
@@ -141,7 +143,7 @@ impl Known {
         let ids = plan.decisions.iter().map(|decision| &decision.action.id);
         let kept: Vec<ActionId> =
             ids.filter(|id| self.intents.get(id).is_some_and(stands)).cloned().collect();
-        (Some(pruned(plan, &kept)), kept)
+        (Some(with_decisions(plan, &kept)), kept)
     }
 
     /// How long it took to take GPUs back, from the decision until they were free, milliseconds, by
@@ -161,7 +163,7 @@ impl Known {
             *longest_ms = (*longest_ms).max((at_us - intent.at_us()) / 1000);
             *count += 1;
         }
-        let enough = took.into_iter().filter(|(_, (_, count))| *count >= MEASURED);
+        let enough = took.into_iter().filter(|(_, (_, count))| *count >= MIN_RECLAIMS);
         enough.map(|(of, (longest_ms, _))| (of, longest_ms)).collect()
     }
 
@@ -175,7 +177,7 @@ impl Known {
 
     /// The same for a candidate, by all scores: a kind that goes badly under any policy is not
     /// trusted under it.
-    pub fn earned_beside(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
+    pub fn earned_by_canary(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
         self.earned_by(policy, |_| true)
     }
 
@@ -224,6 +226,6 @@ fn most(policy: &Policy, kind: Kind) -> Mode {
     scopes.map(|scope| scope.mode).fold(own, Mode::max)
 }
 
-fn by_a_person(what: &What) -> bool {
-    matches!(what, What::Step(event) if matches!(event.what, intent::What::Approved { .. }))
+fn by_a_person(what: &JournalEvent) -> bool {
+    matches!(what, JournalEvent::Step(event) if matches!(event.transition, intent::Transition::Approved { .. }))
 }

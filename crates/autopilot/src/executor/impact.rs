@@ -1,7 +1,7 @@
 //! What a verified action comes to, measured while its prediction runs, against what would have
 //! been without it.
 
-use super::{Executor, Foresees, Journal, Stop, What};
+use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
 use crate::action::Change;
 use crate::intent::{Intent, Stage};
 use crate::planner::Decision;
@@ -11,7 +11,7 @@ use crate::state::{ClusterState, Job, JobState};
 /// Useful GPU time that an action gains, summed up from look to look: between two, things stand as
 /// at the first.
 #[derive(Debug, Clone)]
-pub(super) struct Meter {
+pub(super) struct Impact {
     change: Change,
     at_us: i64,
     ends_us: i64,
@@ -21,7 +21,7 @@ pub(super) struct Meter {
     unknown: bool,
 }
 
-impl Meter {
+impl Impact {
     pub(super) fn new(decision: &Decision, state: &ClusterState) -> Self {
         let change = decision.action.change.clone();
         let rate_gpu_milli = rate(&change, state);
@@ -91,12 +91,12 @@ fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
     }
 }
 
-impl<J: Journal, F: Foresees> Executor<J, F> {
+impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     /// Scores what is over. What frees a loan's GPUs is no decision of its own: what jobs lose by
     /// it is the loan's cost. Of what another life of the executor verified nobody measured what it
     /// came to.
-    pub(super) fn score(&mut self, now_us: i64) -> Result<(), Stop> {
-        let due = self.known.intents.all().filter(|intent| {
+    pub(super) fn score(&mut self, now_us: i64) -> Result<(), StepError> {
+        let due = self.journaled.intents.all().filter(|intent| {
             let predicted = &intent.decision.predicted;
             match intent.stage {
                 Stage::Verified { at_us } => now_us >= at_us + predicted.over_ms * 1000,
@@ -106,12 +106,13 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         });
         let is_own = |intent: &&Intent| {
             let action = &intent.decision.action;
-            !self.known.is_scored(&action.id) && !self.known.intents.frees_a_loan(action)
+            !self.journaled.is_scored(&action.id) && !self.journaled.intents.frees_a_loan(action)
         };
         let due: Vec<Intent> = due.filter(is_own).cloned().collect();
-        let scores: Vec<What> = due.iter().map(|intent| What::Scored(self.scored(intent))).collect();
+        let scores: Vec<JournalEvent> =
+            due.iter().map(|intent| JournalEvent::Scored(self.scored(intent))).collect();
         for intent in &due {
-            self.meters.remove(&intent.decision.action.id);
+            self.impacts.remove(&intent.decision.action.id);
         }
         match scores.is_empty() {
             true => Ok(()),
@@ -123,7 +124,7 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
         let Decision { action, kind, predicted, .. } = &intent.decision;
         let verified = matches!(intent.stage, Stage::Verified { .. });
         let benefit_gpu_ms = match verified {
-            true => self.meters.get(&action.id).and_then(Meter::gained_gpu_ms),
+            true => self.impacts.get(&action.id).and_then(Impact::gained_gpu_ms),
             false => Some(0),
         };
         // Work that jobs lost because a loan was taken back is the loan's cost; a resize costs its
@@ -132,7 +133,7 @@ impl<J: Journal, F: Foresees> Executor<J, F> {
             Change::Lend { extends, .. } => {
                 let loan = extends.as_ref().unwrap_or(&action.id);
                 let (from_us, over_us) = (intent.at_us(), predicted.over_ms * 1000);
-                Some(self.known.intents.lost_to_reclaim(loan, from_us, from_us + over_us))
+                Some(self.journaled.intents.lost_to_reclaim(loan, from_us, from_us + over_us))
             }
             _ if verified => Some(predicted.cost_gpu_ms),
             _ => None,
