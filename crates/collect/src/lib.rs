@@ -30,7 +30,6 @@ pub mod agent;
 mod checkpoint;
 pub mod dcgm;
 pub mod demo;
-mod error;
 pub mod holds;
 pub mod kube;
 pub mod log_sink;
@@ -41,5 +40,4 @@ pub mod slurm;
 mod ticker;
 pub mod xid;
 
-pub use error::{Reject, RejectCode};
 pub use reading::{Device, Metric, Reading, Sink, Value};

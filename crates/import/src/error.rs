@@ -2,8 +2,6 @@
 
 use tidegate_log::LogError;
 
-pub use tidegate_collect::{Reject, RejectCode};
-
 /// Failure of an import. If it concerns the columns of the file, nothing was written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
@@ -115,4 +113,71 @@ pub enum FleetError {
     WhichCluster { found: String },
     #[error("nodes were declared for cluster {cluster}, and the history has {found}")]
     NoSuchCluster { cluster: String, found: String },
+}
+
+/// Why a row became no events. The names are stable: dead letters have them as `code`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum RejectCode {
+    MissingValue,
+    BadNumber,
+    BadTime,
+    TimeZoneMixed,
+    EndBeforeStart,
+    StartBeforeSubmit,
+    NegativeGpus,
+    TooManyGpus,
+    UnknownState,
+    BadJobId,
+    DuplicateId,
+    LineTooLong,
+    FieldCount,
+    BadEncoding,
+}
+
+impl RejectCode {
+    /// The stable spelling, e.g. `END_BEFORE_START`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MissingValue => "MISSING_VALUE",
+            Self::BadNumber => "BAD_NUMBER",
+            Self::BadTime => "BAD_TIME",
+            Self::TimeZoneMixed => "TIME_ZONE_MIXED",
+            Self::EndBeforeStart => "END_BEFORE_START",
+            Self::StartBeforeSubmit => "START_BEFORE_SUBMIT",
+            Self::NegativeGpus => "NEGATIVE_GPUS",
+            Self::TooManyGpus => "TOO_MANY_GPUS",
+            Self::UnknownState => "UNKNOWN_STATE",
+            Self::BadJobId => "BAD_JOB_ID",
+            Self::DuplicateId => "DUPLICATE_ID",
+            Self::LineTooLong => "LINE_TOO_LONG",
+            Self::FieldCount => "FIELD_COUNT",
+            Self::BadEncoding => "BAD_ENCODING",
+        }
+    }
+}
+
+/// A rejected row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reject {
+    /// Kind of the error.
+    pub code: RejectCode,
+    /// What is wrong with the row and how to mend it.
+    pub reason: String,
+}
+
+impl Reject {
+    pub(crate) fn new(code: RejectCode, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into() }
+    }
+}
+
+impl From<tidegate_slurm::ParseError> for Reject {
+    fn from(error: tidegate_slurm::ParseError) -> Self {
+        let code = match error.kind {
+            tidegate_slurm::ParseErrorKind::JobId => RejectCode::BadJobId,
+            tidegate_slurm::ParseErrorKind::Number => RejectCode::BadNumber,
+        };
+        Self::new(code, error.message)
+    }
 }

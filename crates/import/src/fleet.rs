@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use tidegate_events::{Event, v1};
+use tidegate_slurm::expand_hosts;
 
-use crate::error::{FleetError, ImportError, Reject};
+use crate::error::{FleetError, ImportError};
 use crate::outbox::Outbox;
 use crate::rows::csv::Dialect;
 use crate::rows::open::{Source, open};
 use crate::rows::{Cell, Next, Rows};
-use tidegate_collect::slurm::read::hosts;
 
 /// More GPUs than any node has; a larger number means a wrong column.
 const MAX_GPUS: u32 = 1024;
@@ -109,7 +109,7 @@ impl Fleet {
         let given =
             |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         let mut listed = String::new();
-        hosts(names.trim(), &mut listed).map_err(|Reject { reason, .. }| reason)?;
+        expand_hosts(names.trim(), &mut listed).map_err(|error| error.message)?;
         if listed.split(',').any(str::is_empty) {
             return Err("a node has no name".into());
         }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_events::{Event, SchemaId, v1};
 use tidegate_log::{EventLog, TopicConfig};
+use tidegate_slurm::expand_hosts;
 
 use crate::error::ImportError;
 use crate::outbox::Outbox;
-use tidegate_collect::slurm::read::hosts;
 
 /// More levels of switches than any network has; a deeper tree is a cycle.
 const MAX_DEPTH: usize = 16;
@@ -98,7 +98,7 @@ fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
         let expand = |list: Option<&str>| {
             let mut names = String::new();
             let Some(list) = list else { return Ok(Vec::new()) };
-            hosts(list, &mut names).map_err(|reject| refuse(index + 1, reject.reason))?;
+            expand_hosts(list, &mut names).map_err(|error| refuse(index + 1, error.message))?;
             Ok(names.split(',').map(str::to_owned).collect())
         };
         for node in expand(value("nodes"))? {

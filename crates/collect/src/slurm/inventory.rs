@@ -1,22 +1,18 @@
-//! Nodes, partitions, reservations and limits, and what changed of them.
-//!
-//! From the text of `scontrol show`, which all versions print alike; what users can write into it
-//! (a node's reason) stands last.
+//! Nodes, partitions, reservations and limits: events for what changed since the last look.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, v1};
+use tidegate_slurm::HostList;
+use tidegate_slurm::sacctmgr::{AssociationRecord, QosRecord};
+use tidegate_slurm::scontrol::{ConfiguredNode, PartitionRecord, ReservationRecord};
 use v1::{CapacityEventKind, NodeEventKind};
 
-use super::command::CommandError;
-use super::spelling::{hosts, is_null, node_gpus, tres_gpus};
-use super::states::node_state;
-
-/// Who owns what belongs to all.
+/// Owner of partitions, and of reservations open to all.
 const EVERYBODY: &str = "total";
 
-/// What was told of a cluster's capacity.
+/// What was last reported of a cluster's capacity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Inventory {
@@ -60,118 +56,49 @@ struct Reservation {
     state: Option<String>,
 }
 
-/// Answers of `scontrol --oneliner show node`, `… partition`, `… reservation`.
+/// What Slurm shows of nodes, partitions and reservations at one time.
 pub(super) struct Answers {
-    pub nodes: String,
-    pub partitions: String,
-    pub reservations: String,
-}
-
-/// Fields of a line `Name=value Name=value …`. Values may hold blanks; a name is a word before the
-/// first `=` after one.
-pub fn fields(line: &str) -> BTreeMap<&str, &str> {
-    let mut fields = BTreeMap::new();
-    let mut rest = line.trim();
-    while let Some((name, after)) = rest.split_once('=') {
-        // A reason is the last that counts, and its text is anybody's.
-        if name == "Reason" {
-            fields.insert(name, after.trim());
-            break;
-        }
-        let is_name = |word: &str| {
-            word.split_once('=').is_some_and(|(name, _)| {
-                !name.is_empty()
-                    && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | ':'))
-            })
-        };
-        let end = after.match_indices(' ').map(|(at, _)| at).find(|at| {
-            let next = after[*at..].trim_start();
-            next.split(' ').next().is_some_and(is_name)
-        });
-        let end = end.unwrap_or(after.len());
-        fields.entry(name).or_insert_with(|| after[..end].trim());
-        rest = after[end..].trim_start();
-    }
-    fields
-}
-
-fn text(fields: &BTreeMap<&str, &str>, name: &str) -> Option<String> {
-    fields.get(name).filter(|value| !is_null(value)).map(|value| (*value).to_owned())
-}
-
-fn seconds_ms(fields: &BTreeMap<&str, &str>, name: &str) -> Option<i64> {
-    fields.get(name)?.parse::<i64>().ok().map(|seconds| seconds * 1000)
-}
-
-fn expanded(list: Option<String>) -> Option<String> {
-    let mut names = String::new();
-    hosts(&list?, &mut names).ok().map(|_| names)
-}
-
-/// Lines that begin with the name, of an answer that says that there are none, or none at all.
-///
-/// # Errors
-/// It is anything else.
-pub fn lines<'a>(answer: &'a str, program: &str, name: &str) -> Result<Vec<&'a str>, CommandError> {
-    let lines: Vec<&str> = answer.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if lines.len() == 1 && lines[0].starts_with("No ") {
-        return Ok(Vec::new());
-    }
-    match lines.iter().find(|line| !line.starts_with(name)) {
-        Some(line) => {
-            Err(CommandError::unusable(program, format!("a line does not begin with {name}: {line:?}")))
-        }
-        None if lines.is_empty() => Err(CommandError::unusable(program, "it is empty")),
-        None => Ok(lines),
-    }
-}
-
-fn gpus_of(tres: Option<String>) -> Option<(u64, Option<String>)> {
-    let tres = tres?;
-    let gpus = tres_gpus(&tres).ok()?;
-    let model = (!gpus.models.is_empty()).then(|| gpus.models.to_string());
-    u64::try_from(gpus.gpus).ok().filter(|gpus| *gpus > 0).map(|gpus| (gpus * 1000, model))
+    pub nodes: Vec<ConfiguredNode>,
+    pub partitions: Vec<PartitionRecord>,
+    pub reservations: Vec<ReservationRecord>,
 }
 
 impl Inventory {
-    /// Takes in what is there now and tells what is other than it was.
-    pub(super) fn update(&mut self, now_ms: i64, answers: &Answers) -> Result<Vec<Event>, CommandError> {
-        let nodes = nodes(&answers.nodes)?;
-        let partitions = partitions(&answers.partitions, &nodes)?;
-        let reservations = reservations(&answers.reservations, &nodes)?;
+    /// Takes in what is there now; returns events for what differs from before.
+    pub(super) fn update(&mut self, now_ms: i64, answers: Answers) -> Vec<Event> {
+        let nodes = nodes(answers.nodes);
+        let partitions = partitions(answers.partitions, &nodes);
+        let reservations = reservations(answers.reservations, &nodes);
         let mut events = Vec::new();
         changes(&self.nodes, &nodes, |name, old, new| node_events(now_ms, name, old, new, &mut events));
         changes(&self.partitions, &partitions, |name, _, new| {
             events.push(partition_event(now_ms, name, new))
         });
         changes(&self.reservations, &reservations, |name, old, new| {
-            // Another owner is another key.
+            // The owner is part of the key: another owner is another reservation.
             if let Some(old) = old.filter(|old| new.is_none_or(|new| old.owner != new.owner)) {
                 events.push(reservation_event(now_ms, name, old, true));
             }
             events.extend(new.map(|new| reservation_event(now_ms, name, new, false)));
         });
         (self.nodes, self.partitions, self.reservations) = (nodes, partitions, reservations);
-        Ok(events)
+        events
     }
 
-    /// Takes in the limits of QOSes (`Name|GrpTRES` a line) and of accounts
-    /// (`Account|User|Partition|GrpTRES`).
-    pub(super) fn limits(&mut self, now_ms: i64, qos: &str, accounts: &str) -> Vec<Event> {
-        let limit = |tres: &str| {
-            let part = tres.split(',').find_map(|part| part.strip_prefix("gres/gpu="))?;
-            part.parse::<u64>().ok().map(|gpus| gpus * 1000)
-        };
+    /// Takes in the limits of QOS and accounts; returns events for those that changed.
+    pub(super) fn limits(
+        &mut self,
+        now_ms: i64,
+        qos: &[QosRecord],
+        associations: &[AssociationRecord],
+    ) -> Vec<Event> {
+        let limit = |gpus: Option<u64>| gpus.map(|gpus| gpus * 1000);
         let mut now = BTreeMap::new();
-        for line in qos.lines() {
-            if let Some((name, tres)) = line.split_once('|') {
-                now.insert(format!("qos/{name}"), limit(tres));
-            }
+        for record in qos {
+            now.insert(format!("qos/{}", record.name), limit(record.limit.untyped_gpus()));
         }
-        for line in accounts.lines() {
-            if let [account, "", "", tres] = line.split('|').collect::<Vec<_>>()[..] {
-                now.insert(account.to_owned(), limit(tres));
-            }
+        for record in associations.iter().filter(|record| record.is_account()) {
+            now.insert(record.account.clone(), limit(record.limit.untyped_gpus()));
         }
         let mut events = Vec::new();
         for owner in now.keys().chain(self.limits.keys().filter(|owner| !now.contains_key(*owner))) {
@@ -188,89 +115,72 @@ impl Inventory {
     }
 }
 
-/// Calls `tell` with each name whose value is another than before, or is gone.
+/// Calls `emit` with each name whose value differs from before, or is gone.
 fn changes<T: PartialEq>(
     before: &BTreeMap<String, T>,
     now: &BTreeMap<String, T>,
-    mut tell: impl FnMut(&str, Option<&T>, Option<&T>),
+    mut emit: impl FnMut(&str, Option<&T>, Option<&T>),
 ) {
     for name in before.keys().filter(|name| !now.contains_key(*name)) {
-        tell(name, before.get(name), None);
+        emit(name, before.get(name), None);
     }
     for (name, value) in now.iter().filter(|(name, value)| before.get(*name) != Some(*value)) {
-        tell(name, before.get(name), Some(value));
+        emit(name, before.get(name), Some(value));
     }
 }
 
-fn nodes(answer: &str) -> Result<BTreeMap<String, Node>, CommandError> {
-    let mut nodes = BTreeMap::new();
-    for line in lines(answer, "scontrol show node", "NodeName=")? {
-        let fields = fields(line);
-        let gres = node_gpus(fields.get("Gres").copied().unwrap_or_default());
-        let tres = gpus_of(text(&fields, "CfgTRES"));
-        let (gpus_milli, model) = tres.unwrap_or((gres.count * 1000, None));
-        let number = |name: &str| fields.get(name).and_then(|value| value.parse::<u64>().ok());
-        // Who set the reason and when follows it in brackets.
-        let reason = text(&fields, "Reason").map(|reason| match reason.rsplit_once(" [") {
-            Some((reason, _)) => reason.to_owned(),
-            None => reason,
-        });
+fn nodes(records: Vec<ConfiguredNode>) -> BTreeMap<String, Node> {
+    let node = |record: ConfiguredNode| {
         let node = Node {
-            pool: text(&fields, "Partitions"),
-            gpu_model: model.or(gres.model),
-            gpus_milli,
-            cpus_milli: number("CPUTot").map(|cpus| cpus * 1000),
-            memory_bytes: number("RealMemory").map(|mebibytes| mebibytes << 20),
-            state: node_state(fields.get("State").copied().unwrap_or("UNKNOWN")),
-            reason,
+            pool: record.partitions,
+            gpu_model: record.gpu_model,
+            gpus_milli: record.gpus * 1000,
+            cpus_milli: record.cpus.map(|cpus| cpus * 1000),
+            memory_bytes: record.memory_mib.map(|mebibytes| mebibytes << 20),
+            state: record.state.administrative(),
+            reason: record.reason,
         };
-        nodes.insert(text(&fields, "NodeName").unwrap_or_default(), node);
-    }
-    Ok(nodes)
+        (record.name, node)
+    };
+    records.into_iter().map(node).collect()
 }
 
-fn partitions(
-    answer: &str,
-    nodes: &BTreeMap<String, Node>,
-) -> Result<BTreeMap<String, Partition>, CommandError> {
-    let mut partitions = BTreeMap::new();
-    for line in lines(answer, "scontrol show partition", "PartitionName=")? {
-        let fields = fields(line);
-        let names = expanded(text(&fields, "Nodes"));
-        let (gpus_milli, gpu_model) =
-            gpus_of(text(&fields, "TRES")).unwrap_or_else(|| sum(names.as_deref(), nodes));
-        let partition = Partition { state: text(&fields, "State"), gpus_milli, gpu_model, nodes: names };
-        partitions.insert(text(&fields, "PartitionName").unwrap_or_default(), partition);
-    }
-    Ok(partitions)
+fn partitions(records: Vec<PartitionRecord>, nodes: &BTreeMap<String, Node>) -> BTreeMap<String, Partition> {
+    let partition = |record: PartitionRecord| {
+        let names = record.nodes.map(HostList::into_string);
+        let gpus = record.gpus.map(|(gpus, model)| (gpus * 1000, model));
+        let (gpus_milli, gpu_model) = gpus.unwrap_or_else(|| sum(names.as_deref(), nodes));
+        (record.name, Partition { state: record.state, gpus_milli, gpu_model, nodes: names })
+    };
+    records.into_iter().map(partition).collect()
 }
 
 fn reservations(
-    answer: &str,
+    records: Vec<ReservationRecord>,
     nodes: &BTreeMap<String, Node>,
-) -> Result<BTreeMap<String, Reservation>, CommandError> {
-    let mut reservations = BTreeMap::new();
-    for line in lines(answer, "scontrol show reservation", "ReservationName=")? {
-        let fields = fields(line);
-        let names = expanded(text(&fields, "Nodes"));
+) -> BTreeMap<String, Reservation> {
+    let joined = |list: Vec<String>| (!list.is_empty()).then(|| list.join(","));
+    let reservation = |record: ReservationRecord| {
+        // A list that cannot be read is shown as no nodes.
+        let names = record.nodes.ok().flatten().map(HostList::into_string);
         // Reservations of whole nodes name no GPUs.
-        let (gpus_milli, _) = gpus_of(text(&fields, "TRES")).unwrap_or_else(|| sum(names.as_deref(), nodes));
-        let (accounts, users) = (text(&fields, "Accounts"), text(&fields, "Users"));
+        let gpus_milli = record.gpus.map_or_else(|| sum(names.as_deref(), nodes).0, |gpus| gpus * 1000);
+        let (accounts, users) = (joined(record.accounts), joined(record.users));
         let reservation = Reservation {
             owner: accounts.clone().or_else(|| users.clone()).unwrap_or_else(|| EVERYBODY.to_owned()),
-            pool: text(&fields, "PartitionName"),
+            pool: record.partition,
             gpus_milli,
-            start_ms: seconds_ms(&fields, "StartTime"),
-            end_ms: seconds_ms(&fields, "EndTime"),
+            start_ms: record.start_s.map(|seconds| seconds * 1000),
+            end_ms: record.end_s.map(|seconds| seconds * 1000),
             nodes: names,
             accounts,
             users,
-            flags: text(&fields, "Flags"),
-            state: text(&fields, "State"),
+            flags: joined(record.flags),
+            state: record.state,
         };
-        reservations.insert(text(&fields, "ReservationName").unwrap_or_default(), reservation);
-    }
-    Ok(reservations)
+        (record.name.unwrap_or_default(), reservation)
+    };
+    records.into_iter().map(reservation).collect()
 }
 
 /// GPUs of these nodes, and their model if they have one in common.

@@ -1,39 +1,43 @@
-//! What the watcher remembers of jobs.
+//! What the watcher remembers of jobs, as its checkpoint file holds it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::inventory::Inventory;
-use super::record::End;
+use super::observed::End;
 
-/// A job that is in the queue, runs, or whose end is not certain yet.
+/// A job that waits, runs, or whose end is not certain yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// Of the last submission told; a requeue is a new one.
+    /// Of the last submission reported; a requeue is a new one.
     pub submit_ms: Option<i64>,
     pub eligible_ms: Option<i64>,
-    /// Whether it was last seen waiting; and the last reason told of this wait.
+    /// Whether it waited when it was last seen.
     pub waits: bool,
+    /// The last reason reported of the present wait.
     pub reason: Option<String>,
     /// Attempts that hold devices, or whose end is not certain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
-    /// When the queue was first without it, and when it was last there.
+    /// Set while the queue does not list it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
 }
 
+/// When the queue was first without a job, and when it last listed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Missing {
     pub since_ms: i64,
     pub seen_ms: i64,
 }
 
+/// An attempt whose start was reported and whose end was not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Attempt {
     pub start_ms: i64,
     pub suspended: bool,
+    /// Devices reported as held, by node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<(String, Vec<u32>)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,12 +47,13 @@ pub(super) struct Attempt {
 /// An attempt that is over while its end is not certain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Over {
-    /// When that was noticed, and when it was last seen to run.
+    /// When this was noticed.
     pub since_ms: i64,
+    /// When the attempt was last seen running.
     pub seen_ms: i64,
-    /// The end as far as the queue tells it.
+    /// The end as far as the queue shows it.
     pub hint: Option<End>,
-    /// It still gives its devices back: the queue will say how it ended.
+    /// It still releases its devices: the queue will show how it ended.
     pub giving_back: bool,
 }
 
@@ -58,23 +63,26 @@ impl Over {
     }
 }
 
-/// An end that was told: of the attempt that began then, or of a wait.
+/// An end that was reported: of the attempt that began at `start_ms`, or of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct ReportedEnd {
     pub start_ms: Option<i64>,
     pub end_ms: i64,
 }
 
-/// All of it. Losing it loses no event that Slurm can still tell: the events come again and are
-/// known by their ids.
+/// All of it. Losing it loses no event that Slurm still knows: the events come again and are
+/// recognized by their ids.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct State {
     pub jobs: BTreeMap<String, Job>,
-    pub told: BTreeMap<String, Vec<Told>>,
-    /// Time of the last answer of the queue that was used, and of accounting.
+    /// Ends that were reported, by job.
+    #[serde(rename = "told")]
+    pub reported: BTreeMap<String, Vec<ReportedEnd>>,
+    /// Time of the last answer of the queue that was used.
     pub polled_ms: Option<i64>,
+    /// Time of the last answer of accounting.
     pub accounted_ms: Option<i64>,
-    /// Up to when everything was told.
+    /// Everything up to this time was reported.
     pub observed_ms: Option<i64>,
     #[serde(default)]
     pub inventory: Inventory,

@@ -8,11 +8,12 @@
 use std::collections::HashSet;
 
 use tidegate_events::{Event, FinalState, v1};
+use tidegate_slurm::JobPhase as Phase;
 use v1::JobEventKind as Kind;
 
-use super::record::{self, End, Record};
-use super::state::{Attempt, Job, Missing, Over, State, Told};
-use super::states::Phase;
+use super::events;
+use super::observed::{End, ObservedJob};
+use super::state::{Attempt, Job, Missing, Over, ReportedEnd, State};
 
 /// How long an end that the queue tells waits for accounting, which answers; and for one that does
 /// not.
@@ -62,7 +63,7 @@ impl Tracker {
     }
 
     /// Takes in all jobs of the queue at that time.
-    pub(super) fn queue(&mut self, now_ms: i64, records: &[Record]) {
+    pub(super) fn queue(&mut self, now_ms: i64, records: &[ObservedJob]) {
         let present: HashSet<&str> = records.iter().map(|record| record.job_id.as_str()).collect();
         for record in records {
             self.queued(now_ms, record);
@@ -79,14 +80,14 @@ impl Tracker {
             }
         }
         let keep_from = now_ms - REMEMBER_MS;
-        self.state.told.retain(|id, ends| {
+        self.state.reported.retain(|id, ends| {
             ends.retain(|told| told.end_ms >= keep_from || present.contains(id.as_str()));
             !ends.is_empty()
         });
         self.state.polled_ms = Some(now_ms);
     }
 
-    fn queued(&mut self, now_ms: i64, record: &Record) {
+    fn queued(&mut self, now_ms: i64, record: &ObservedJob) {
         let id = &record.job_id;
         let over = matches!(record.phase, Phase::Over(_));
         if over && self.was_told(id, record.started(), record.end_ms) {
@@ -133,7 +134,7 @@ impl Tracker {
     }
 
     /// Tells of a submission and of eligibility, each once.
-    fn introduce(&mut self, now_ms: i64, job: &mut Job, record: &Record) {
+    fn introduce(&mut self, now_ms: i64, job: &mut Job, record: &ObservedJob) {
         if job.submit_ms != Some(record.submit_ms) {
             job.submit_ms = Some(record.submit_ms);
             (job.eligible_ms, job.reason) = (None, None);
@@ -148,7 +149,7 @@ impl Tracker {
     }
 
     /// Tells of the attempt that the record is in.
-    fn holds(&mut self, now_ms: i64, job: &mut Job, record: &Record, start_ms: i64) {
+    fn holds(&mut self, now_ms: i64, job: &mut Job, record: &ObservedJob, start_ms: i64) {
         let id = &record.job_id;
         if self.was_told(id, Some(start_ms), None) {
             return;
@@ -162,7 +163,7 @@ impl Tracker {
         let attempt = &mut job.attempts[place];
         if self.devices && attempt.devices.is_empty() && !record.devices.is_empty() {
             attempt.devices.clone_from(&record.devices);
-            self.out.extend(record::devices(id, start_ms, &record.devices, Kind::DeviceHeld, start_ms));
+            self.out.extend(events::devices(id, start_ms, &record.devices, Kind::DeviceHeld, start_ms));
         }
         let paused = record.phase == Phase::Suspended;
         if matches!(record.phase, Phase::Running | Phase::Suspended) {
@@ -171,7 +172,7 @@ impl Tracker {
                 let kind = if paused { Kind::Suspended } else { Kind::Resumed };
                 let at_ms =
                     record.suspend_ms.filter(|at_ms| *at_ms >= start_ms).unwrap_or(now_ms / 1000 * 1000);
-                self.out.push(record::paused(id, start_ms, kind, at_ms));
+                self.out.push(events::paused(id, start_ms, kind, at_ms));
                 attempt.suspended = paused;
             }
             return;
@@ -184,7 +185,7 @@ impl Tracker {
     }
 
     /// Takes in what accounting says of what ended.
-    pub(super) fn accounting(&mut self, now_ms: i64, records: &[Record]) {
+    pub(super) fn accounting(&mut self, now_ms: i64, records: &[ObservedJob]) {
         let mut told = Vec::new();
         for record in records.iter().filter(|record| record.step_id.is_none()) {
             let Some(end) = record.end() else {
@@ -204,17 +205,17 @@ impl Tracker {
             told.push(record);
         }
         for step in records.iter().filter(|record| record.step_id.is_some()) {
-            let within = |job: &&Record| job.start_ms <= step.start_ms && step.start_ms <= job.end_ms;
+            let within = |job: &&ObservedJob| job.start_ms <= step.start_ms && step.start_ms <= job.end_ms;
             let of_told = told.iter().any(|job| job.job_id == step.job_id && within(job));
             if let (Some(start_ms), Some(end), true) = (step.start_ms, step.end(), of_told) {
                 self.out.push(step.start(start_ms));
-                self.out.push(record::ended(&step.job_id, step.step_id.as_deref(), Some(start_ms), &end));
+                self.out.push(events::ended(&step.job_id, step.step_id.as_deref(), Some(start_ms), &end));
             }
         }
         self.state.accounted_ms = Some(now_ms);
     }
 
-    fn confirm(&mut self, now_ms: i64, record: &Record, start_ms: i64, end: &End) {
+    fn confirm(&mut self, now_ms: i64, record: &ObservedJob, start_ms: i64, end: &End) {
         let id = &record.job_id;
         let tracked = self.state.jobs.contains_key(id);
         let mut job = self.state.jobs.remove(id).unwrap_or_default();
@@ -239,7 +240,7 @@ impl Tracker {
                 self.out.extend(record.eligible());
             }
             self.out.push(record.start(start_ms));
-            self.out.push(record::ended(id, None, Some(start_ms), end));
+            self.out.push(events::ended(id, None, Some(start_ms), end));
             self.remember(id, Some(start_ms), end.at_ms);
         }
         // The queue says when it is through with a job that goes on.
@@ -250,7 +251,7 @@ impl Tracker {
 
     /// A job that left without ever starting. Accounting has one record for all tasks of an array
     /// that did.
-    fn given_up(&mut self, now_ms: i64, record: &Record, end: &End) {
+    fn given_up(&mut self, now_ms: i64, record: &ObservedJob, end: &End) {
         let id = &record.job_id;
         let tasks = format!("{id}_");
         let waits = |job: &Job| job.attempts.is_empty() && job.waits;
@@ -261,7 +262,7 @@ impl Tracker {
             .filter(|(other, job)| (*other == id || other.starts_with(&tasks)) && waits(job))
             .map(|(other, _)| other.clone())
             .collect();
-        let next = self.state.told.range(tasks.clone()..).next();
+        let next = self.state.reported.range(tasks.clone()..).next();
         let known = next.is_some_and(|(other, _)| other.starts_with(&tasks));
         if waiting.is_empty() && !known && !self.state.jobs.contains_key(id) {
             self.introduce(now_ms, &mut Job::default(), record);
@@ -361,36 +362,37 @@ impl Tracker {
         let upto_ms = open.chain(missing).fold(polled_ms, i64::min) / 1000 * 1000 - 1000;
         if self.state.observed_ms.is_none_or(|told_ms| upto_ms > told_ms) {
             self.state.observed_ms = Some(upto_ms);
-            self.out.push(Event::Job(record::event("", Kind::Observed, upto_ms)));
+            self.out.push(Event::Job(events::event("", Kind::Observed, upto_ms)));
         }
     }
 
     fn ended(&mut self, id: &str, attempt: &Attempt, end: &End) {
         let start_ms = attempt.start_ms;
-        self.out.extend(record::devices(id, start_ms, &attempt.devices, Kind::DeviceReleased, end.at_ms));
-        self.out.push(record::ended(id, None, Some(start_ms), end));
+        self.out.extend(events::devices(id, start_ms, &attempt.devices, Kind::DeviceReleased, end.at_ms));
+        self.out.push(events::ended(id, None, Some(start_ms), end));
         self.remember(id, Some(start_ms), end.at_ms);
     }
 
     fn gave_up(&mut self, id: &str, end: &End) {
-        self.out.push(record::ended(id, None, None, end));
+        self.out.push(events::ended(id, None, None, end));
         self.remember(id, None, end.at_ms);
     }
 
     fn remember(&mut self, id: &str, start_ms: Option<i64>, end_ms: i64) {
-        self.state.told.entry(id.to_owned()).or_default().push(Told { start_ms, end_ms });
+        self.state.reported.entry(id.to_owned()).or_default().push(ReportedEnd { start_ms, end_ms });
     }
 
     /// Whether the end of this attempt was told; of a wait, whether one at that time was.
     fn was_told(&self, id: &str, start_ms: Option<i64>, end_ms: Option<i64>) -> bool {
-        let same =
-            |told: &Told| told.start_ms == start_ms && (start_ms.is_some() || Some(told.end_ms) == end_ms);
-        self.state.told.get(id).is_some_and(|ends| ends.iter().any(same))
+        let same = |told: &ReportedEnd| {
+            told.start_ms == start_ms && (start_ms.is_some() || Some(told.end_ms) == end_ms)
+        };
+        self.state.reported.get(id).is_some_and(|ends| ends.iter().any(same))
     }
 }
 
 /// How an attempt ended of which the queue shows only what came after it.
-fn end_of_former(start_ms: i64, next: &Record) -> End {
+fn end_of_former(start_ms: i64, next: &ObservedJob) -> End {
     match next.start_ms {
         Some(resize_ms) if next.resized && resize_ms > start_ms => {
             End::unexplained(resize_ms, FinalState::Resized)

@@ -8,13 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fmt, fs, io};
 
 use tidegate_events::Event;
+use tidegate_slurm::{CommandError, SlurmClient};
 
-use super::command::{CommandError, Programs};
 use super::inventory::Answers;
-use super::queue::Setup;
+use super::observed::ObservedJob;
 use super::state::State;
 use super::tracker::Tracker;
-use super::{accounting, queue};
 use crate::checkpoint::Checkpoint;
 use crate::reading::Sink;
 
@@ -77,7 +76,7 @@ pub enum PollError {
 /// the same events again, which have the same ids and count once, and goes on from there.
 pub struct Watcher {
     options: SlurmOptions,
-    programs: Programs,
+    client: SlurmClient,
     /// Keeps what was told and is not committed.
     checkpoint: Checkpoint,
     tracker: Tracker,
@@ -93,7 +92,8 @@ pub struct Watcher {
 /// How the cluster is set up, as it says itself.
 #[derive(Debug, Clone)]
 struct Found {
-    setup: Setup,
+    /// Whether TRES name GPUs.
+    tracks_gpus: bool,
     at_ms: i64,
     accounting: bool,
     /// Its own name, by which accounting knows it.
@@ -121,7 +121,7 @@ impl Watcher {
             options.state.as_ref().map(|folder| folder.join(format!("slurm-{}.json", options.cluster)));
         options.state.as_ref().map_or(Ok(()), fs::create_dir_all)?;
         let (state, checkpoint) = Checkpoint::open::<State>(file)?;
-        let programs = Programs {
+        let client = SlurmClient {
             folder: options.programs.clone(),
             conf: options.conf.clone(),
             time_limit: options.time_limit,
@@ -130,7 +130,7 @@ impl Watcher {
             Tracker::new(state.unwrap_or_default(), options.accounting.unwrap_or(false), options.devices);
         Ok(Self {
             options,
-            programs,
+            client,
             checkpoint,
             tracker,
             setup: None,
@@ -170,9 +170,9 @@ impl Watcher {
     /// Asks Slurm, and compares.
     fn ask(&mut self, now_ms: i64) -> Result<Vec<Event>, PollError> {
         let found = self.setup(now_ms)?;
-        let answer = self.programs.run("squeue", &["--all", "--states=all", "--json"])?;
-        let records = queue::read(&answer, found.setup)?;
-        self.tracker.queue(now_ms, &records);
+        let jobs = self.client.all_jobs()?.into_iter();
+        let jobs = jobs.map(|job| ObservedJob::from_queue(job, found.tracks_gpus));
+        self.tracker.queue(now_ms, &jobs.collect::<Result<Vec<_>, _>>()?);
         if self.tracker.wants_accounting(now_ms) {
             self.ask_accounting(now_ms, &found);
         }
@@ -197,28 +197,22 @@ impl Watcher {
         if let Some(found) = self.setup.as_ref().filter(|found| now_ms - found.at_ms < SETUP_MS) {
             return Ok(found.clone());
         }
-        let text = self.programs.text("scontrol", &["show", "config"])?;
-        let value = |name: &str| {
-            let pairs = text.lines().filter_map(|line| line.split_once('='));
-            let mut found = pairs.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
-            found.next().filter(|value| *value != "(null)").map(str::to_owned)
-        };
-        let Some(kind) = value("AccountingStorageType") else {
+        let config = self.client.config()?;
+        if config.accounting_storage().is_none() {
             return Err(
                 CommandError::unusable("scontrol show config", "it has no AccountingStorageType").into()
             );
-        };
-        let tracked = value("AccountingStorageTRES").unwrap_or_default();
-        let gpus_tracked = tracked.split(',').any(|tres| tres == "gres/gpu");
-        let accounting = self.options.accounting.unwrap_or(kind.ends_with("slurmdbd"));
-        if accounting && !gpus_tracked {
+        }
+        let tracks_gpus = config.tracks_gpus();
+        let accounting = self.options.accounting.unwrap_or(config.has_slurmdbd());
+        if accounting && !tracks_gpus {
             tracing::warn!(
                 cluster = self.options.cluster,
                 "AccountingStorageTRES does not name gres/gpu: accounting does not know how many GPUs jobs had; add it to slurm.conf"
             );
         }
-        let found =
-            Found { setup: Setup { gpus_tracked }, at_ms: now_ms, accounting, name: value("ClusterName") };
+        let name = config.cluster_name().map(str::to_owned);
+        let found = Found { tracks_gpus, at_ms: now_ms, accounting, name };
         self.tracker.set_accounting(found.accounting);
         self.setup = Some(found.clone());
         Ok(found)
@@ -226,12 +220,10 @@ impl Watcher {
 
     fn ask_accounting(&mut self, now_ms: i64, found: &Found) {
         let since_ms = self.tracker.account_since_ms(now_ms);
-        let arguments = accounting::arguments(found.name.as_deref(), since_ms, now_ms);
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let records =
-            self.programs.text("sacct", &arguments).and_then(|text| accounting::read(&text, found.setup));
-        match records {
-            Ok(records) => {
+        let name = found.name.as_deref();
+        match self.client.ended_attempts(name, since_ms, now_ms, found.tracks_gpus) {
+            Ok(attempts) => {
+                let records: Vec<_> = attempts.into_iter().map(ObservedJob::from_accounting).collect();
                 self.tracker.accounting(now_ms, &records);
                 self.accounting_failed = false;
             }
@@ -248,27 +240,23 @@ impl Watcher {
     }
 
     fn inventory(&mut self, now_ms: i64, found: &Found) -> Result<Vec<Event>, CommandError> {
-        let show = |what: &str| self.programs.text("scontrol", &["--all", "--oneliner", "show", what]);
         let answers = Answers {
-            nodes: show("node")?,
-            partitions: show("partition")?,
-            reservations: show("reservation")?,
+            nodes: self.client.configured_nodes()?,
+            partitions: self.client.partitions()?,
+            reservations: self.client.reservations()?,
         };
         let at_ms = now_ms / 1000 * 1000;
-        let mut events = self.tracker.state.inventory.update(at_ms, &answers)?;
+        let mut events = self.tracker.state.inventory.update(at_ms, answers);
         if found.accounting {
-            let ask = |arguments: &[&str]| {
-                let common = ["--noheader", "--parsable2", "--readonly", "show"];
-                self.programs.text("sacctmgr", &[&common, arguments].concat())
-            };
-            let qos = ask(&["qos", "format=Name,GrpTRES"]);
-            let of_cluster = format!("cluster={}", found.name.as_deref().unwrap_or_default());
-            let accounts =
-                ask(&["association", of_cluster.as_str(), "format=Account,User,Partition,GrpTRES"]);
-            match (qos, accounts) {
-                // An answer without a QOS is none: there is always `normal`.
-                (Ok(qos), Ok(accounts)) if !qos.is_empty() && !accounts.is_empty() => {
-                    events.extend(self.tracker.state.inventory.limits(at_ms, &qos, &accounts));
+            let qos = self.client.qos_limits();
+            let associations = self.client.associations(found.name.as_deref().unwrap_or_default());
+            match (qos, associations) {
+                // There is always the QOS `normal`: an answer without one is incomplete.
+                (Ok(qos), Ok(associations)) if !qos.is_empty() && !associations.is_empty() => {
+                    // Lines that cannot be read are left out.
+                    let qos: Vec<_> = qos.into_iter().flatten().collect();
+                    let associations: Vec<_> = associations.into_iter().flatten().collect();
+                    events.extend(self.tracker.state.inventory.limits(at_ms, &qos, &associations));
                 }
                 (Err(error), _) | (_, Err(error)) => {
                     tracing::warn!(cluster = self.options.cluster, "limits: {error}");

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_autopilot::target::TargetError;
-use tidegate_collect::slurm::{CommandError, read::Programs};
+use tidegate_slurm::{CommandError, SlurmClient, submitted_job};
 
 use super::config::{SlurmConfig, is_word};
 
@@ -13,7 +13,7 @@ pub(super) const SLURM: &str = "slurm";
 /// Slurm, to be asked and told.
 #[derive(Debug, Clone)]
 pub(super) struct Slurm {
-    programs: Programs,
+    pub client: SlurmClient,
 }
 
 /// Why a change was not made, before it is known what that means.
@@ -41,19 +41,20 @@ pub(super) fn unknown(why: impl Into<String>) -> TargetError {
     TargetError::Unknown { target: SLURM.to_owned(), why: why.into() }
 }
 
-/// Whether Slurm's words say that nobody listened: then nothing was done.
-fn is_away(text: &str) -> bool {
-    ["Unable to contact", "Connection refused", "Connection timed out", "persistent connection"]
-        .iter()
-        .any(|words| text.contains(words))
+/// Why a question was not answered.
+pub(super) fn unanswered(error: CommandError) -> TargetError {
+    match error {
+        CommandError::Unusable { .. } => unknown(error.to_string()),
+        _ => unreachable(error.to_string()),
+    }
 }
 
 impl Failed {
-    fn of(error: CommandError) -> Self {
-        match error {
+    pub(super) fn of(error: CommandError) -> Self {
+        match &error {
             CommandError::Spawn { .. } => Self::Away(error.to_string()),
             CommandError::TimedOut { .. } | CommandError::Unusable { .. } => Self::Hung(error.to_string()),
-            CommandError::Failed { ref stderr, .. } if is_away(stderr) => Self::Away(error.to_string()),
+            CommandError::Failed { .. } if error.is_connection_failure() => Self::Away(error.to_string()),
             CommandError::Failed { .. } => Self::Said(error.to_string()),
         }
     }
@@ -74,34 +75,26 @@ pub(super) fn refused(action: &str, why: impl Into<String>) -> TargetError {
 
 impl Slurm {
     pub(super) fn new(config: &SlurmConfig) -> Self {
-        let programs = Programs {
+        let client = SlurmClient {
             folder: config.programs.clone(),
             conf: config.conf.clone(),
             time_limit: Duration::from_millis(config.command_ms),
         };
-        Self { programs }
+        Self { client }
     }
 
     /// Whether slurmctld is there: other programs try for seconds.
     pub(super) fn reach(&self) -> Result<(), TargetError> {
-        match self.programs.text("scontrol", &["ping"]) {
-            Ok(text) if text.contains("is UP") => Ok(()),
-            Ok(text) => Err(unreachable(format!("slurmctld does not answer: {}", text.trim()))),
+        match self.client.ping() {
+            Ok(ping) if ping.is_up => Ok(()),
+            Ok(ping) => Err(unreachable(format!("slurmctld does not answer: {}", ping.message))),
             Err(error) => Err(unreachable(format!("slurmctld does not answer: {error}"))),
         }
     }
 
-    /// What a program prints that changes nothing.
-    pub(super) fn ask(&self, program: &str, args: &[&str]) -> Result<String, TargetError> {
-        self.programs.text(program, args).map_err(|error| match error {
-            CommandError::Unusable { .. } => unknown(error.to_string()),
-            _ => unreachable(error.to_string()),
-        })
-    }
-
     /// Tells Slurm to change something.
     pub(super) fn tell(&self, program: &str, args: &[&str]) -> Result<String, Failed> {
-        self.programs.text(program, args).map_err(Failed::of)
+        self.client.text(program, args).map_err(Failed::of)
     }
 
     /// Submits a script with its environment and nothing of ours; says the number of the job.
@@ -111,9 +104,9 @@ impl Slurm {
         script: &str,
         env: &[(&str, &str)],
     ) -> Result<String, Failed> {
-        let args: Vec<&str> = ["--parsable"].into_iter().chain(args.iter().map(String::as_str)).collect();
-        let told = self.programs.submit(&args, script, env).map_err(Failed::of)?;
-        let job = told.trim().split(';').next().unwrap_or_default().to_owned();
-        if is_word(&job) { Ok(job) } else { Err(Failed::Hung(format!("sbatch gave no job but {told:?}"))) }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let answer = self.client.submit(&args, script, env).map_err(Failed::of)?;
+        let job = submitted_job(&answer).to_owned();
+        if is_word(&job) { Ok(job) } else { Err(Failed::Hung(format!("sbatch gave no job but {answer:?}"))) }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_autopilot::action::{Action, Adjust, Change};
 use tidegate_autopilot::state::{DrainedBy, Writer};
 use tidegate_autopilot::target::Effect;
-use tidegate_collect::slurm::read::Phase;
+use tidegate_slurm::JobPhase as Phase;
 
 use super::act::{Act, Place};
 use super::lent;

@@ -3,33 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
 use tidegate_autopilot::target::TargetError;
-use tidegate_collect::slurm::read::{Number, Texts, fields, hosts, is_null, lines, node_gpus, tres_gpus};
+use tidegate_slurm::sacctmgr::{AssociationRecord, GrpTres, QosRecord, Rows};
+use tidegate_slurm::scontrol::ReservationRecord;
+use tidegate_slurm::sinfo::NodeRecord;
+use tidegate_slurm::{HostList, NodeState};
 
-use super::ask::{Slurm, unknown};
-
-#[derive(Deserialize)]
-struct Answer {
-    #[serde(default)]
-    errors: Vec<serde_json::Value>,
-    nodes: Option<Vec<Told>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Told {
-    name: String,
-    state: Texts,
-    state_flags: Texts,
-    gres: Option<String>,
-    partitions: Texts,
-    features: Texts,
-    reason: Option<String>,
-    reason_changed_at: Number,
-    comment: Option<String>,
-    extra: Option<String>,
-}
+use super::ask::{Slurm, unanswered, unknown};
 
 /// A node as Slurm tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +18,7 @@ pub(super) struct SlurmNode {
     pub model: String,
     pub partitions: Vec<String>,
     pub features: Vec<String>,
-    /// Upper case, e.g. `IDLE`, `DRAIN`, `NOT_RESPONDING`.
-    pub states: BTreeSet<String>,
+    pub state: NodeState,
     pub reason: String,
     pub reason_ms: Option<i64>,
     pub comment: String,
@@ -75,121 +54,90 @@ pub(super) struct QosLimit {
 
 /// Nodes by name.
 pub(super) fn nodes(slurm: &Slurm) -> Result<BTreeMap<String, SlurmNode>, TargetError> {
-    read_nodes(&slurm.ask("sinfo", &["--json"])?)
+    slurm.client.nodes().map_err(unanswered)?.into_iter().map(node).collect()
 }
 
-fn read_nodes(answer: &str) -> Result<BTreeMap<String, SlurmNode>, TargetError> {
-    let answer: Answer = serde_json::from_str(answer)
-        .map_err(|error| unknown(format!("the answer of sinfo is not the JSON expected: {error}")))?;
-    if let Some(error) = answer.errors.first() {
-        return Err(unknown(format!("the answer of sinfo holds an error: {error}")));
-    }
-    // A Slurm without nodes is none.
-    let told = answer.nodes.filter(|nodes| !nodes.is_empty());
-    let told = told.ok_or_else(|| unknown("the answer of sinfo names no node"))?;
-    let node = |told: Told| {
-        let text = |value: Option<String>| value.filter(|text| !is_null(text)).unwrap_or_default();
-        let gpus = node_gpus(&text(told.gres));
-        let count = u32::try_from(gpus.count)
-            .map_err(|_| unknown(format!("node {} has {} GPUs", told.name, gpus.count)))?;
-        let states = told.state.0.iter().chain(&told.state_flags.0).map(|state| state.to_uppercase());
-        let words = |texts: Texts| -> Vec<String> {
-            let words = texts.0.iter().flat_map(|text| text.split(',')).filter(|word| !word.is_empty());
-            words.map(str::to_owned).collect()
-        };
-        let node = SlurmNode {
-            gpus: count,
-            model: gpus.model.unwrap_or_else(|| "gpu".to_owned()),
-            partitions: words(told.partitions),
-            features: words(told.features),
-            states: states.collect(),
-            reason: text(told.reason),
-            reason_ms: told.reason_changed_at.time_ms(),
-            comment: text(told.comment),
-            extra: text(told.extra),
-        };
-        Ok((told.name, node))
+fn node(record: NodeRecord) -> Result<(String, SlurmNode), TargetError> {
+    let gpus = u32::try_from(record.gpus.count)
+        .map_err(|_| unknown(format!("node {} has {} GPUs", record.name, record.gpus.count)))?;
+    let node = SlurmNode {
+        gpus,
+        model: record.gpus.model.unwrap_or_else(|| "gpu".to_owned()),
+        partitions: record.partitions,
+        features: record.features,
+        state: record.state,
+        reason: record.reason.unwrap_or_default(),
+        reason_ms: record.reason_ms,
+        comment: record.comment.unwrap_or_default(),
+        extra: record.extra.unwrap_or_default(),
     };
-    told.into_iter().map(node).collect()
+    Ok((record.name, node))
 }
 
 /// Reservations by name.
 pub(super) fn reservations(slurm: &Slurm) -> Result<BTreeMap<String, SlurmReservation>, TargetError> {
-    read_reservations(&slurm.ask("scontrol", &["--oneliner", "show", "reservation"])?)
+    slurm.client.reservations().map_err(unanswered)?.into_iter().map(reservation).collect()
 }
 
-fn read_reservations(answer: &str) -> Result<BTreeMap<String, SlurmReservation>, TargetError> {
-    let told = lines(answer, "scontrol", "ReservationName").map_err(|error| unknown(error.to_string()))?;
-    let each = |line: &str| {
-        let fields = fields(line);
-        let text = |name: &str| fields.get(name).copied().filter(|text| !is_null(text));
-        let unreadable =
-            |what: &str| unknown(format!("scontrol tells a reservation without {what}: {line:?}"));
-        let set = |name: &str| -> BTreeSet<String> {
-            text(name).into_iter().flat_map(|list| list.split(',')).map(str::to_owned).collect()
-        };
-        let seconds = |name: &str| fields.get(name).and_then(|text| text.parse().ok());
-        let mut names = String::new();
-        if let Some(list) = text("Nodes") {
-            hosts(list, &mut names).map_err(|_| unreadable("nodes that can be read"))?;
-        }
-        let reservation = SlurmReservation {
-            nodes: names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-            accounts: set("Accounts"),
-            users: set("Users"),
-            flags: set("Flags"),
-            start_s: seconds("StartTime").ok_or_else(|| unreadable("StartTime"))?,
-            end_s: seconds("EndTime").ok_or_else(|| unreadable("EndTime"))?,
-            partition: text("PartitionName").map(str::to_owned),
-        };
-        Ok((text("ReservationName").ok_or_else(|| unreadable("a name"))?.to_owned(), reservation))
+fn reservation(record: ReservationRecord) -> Result<(String, SlurmReservation), TargetError> {
+    let name = record.name.clone();
+    let unreadable = |what: &str| unknown(format!("scontrol shows reservation {name:?} without {what}"));
+    let nodes = record.nodes.map_err(|_| unreadable("nodes that can be read"))?;
+    let nodes = nodes.iter().flat_map(HostList::iter).filter(|name| !name.is_empty());
+    let reservation = SlurmReservation {
+        nodes: nodes.map(str::to_owned).collect(),
+        accounts: record.accounts.into_iter().collect(),
+        users: record.users.into_iter().collect(),
+        flags: record.flags.into_iter().collect(),
+        start_s: record.start_s.ok_or_else(|| unreadable("StartTime"))?,
+        end_s: record.end_s.ok_or_else(|| unreadable("EndTime"))?,
+        partition: record.partition,
     };
-    told.into_iter().map(each).collect()
+    Ok((record.name.ok_or_else(|| unreadable("a name"))?, reservation))
 }
 
 /// Limits of accounts (those of their own associations, not of their users) and QOS.
 pub(super) fn limits(slurm: &Slurm, cluster: &str) -> Result<Limits, TargetError> {
-    let cluster = format!("cluster={cluster}");
-    let columns = "format=account,user,partition,grptres";
-    let accounts = slurm.ask("sacctmgr", &["-nP", "show", "assoc", &cluster, columns])?;
-    let qos = slurm.ask("sacctmgr", &["-nP", "show", "qos", "format=name,grptres,description"])?;
-    read_limits(&accounts, &qos)
+    let associations = slurm.client.associations(cluster).map_err(unanswered)?;
+    from_rows(associations, slurm.client.qos().map_err(unanswered)?)
 }
 
-fn read_limits(accounts: &str, qos: &str) -> Result<Limits, TargetError> {
-    let gpus = |tres: &str| -> Result<Option<u32>, TargetError> {
-        if !tres.contains("gres/gpu") {
-            return Ok(None);
-        }
-        let read = tres_gpus(tres).ok().and_then(|gpus| u32::try_from(gpus.gpus).ok());
-        read.map(Some).ok_or_else(|| unknown(format!("sacctmgr tells a limit that cannot be read: {tres:?}")))
-    };
-    let unreadable = |line: &str| unknown(format!("sacctmgr tells what cannot be read: {line:?}"));
+fn from_rows(associations: Rows<AssociationRecord>, qos: Rows<QosRecord>) -> Result<Limits, TargetError> {
+    let gpus =
+        |limit: &GrpTres| limit.gpus().map_err(|error| unknown(format!("sacctmgr shows a limit: {error}")));
     let mut limits = Limits::default();
-    for line in accounts.lines().filter(|line| !line.is_empty()) {
-        let [account, user, partition, tres] = line.split('|').collect::<Vec<_>>()[..] else {
-            return Err(unreadable(line));
-        };
-        if user.is_empty() && partition.is_empty() {
-            limits.accounts.insert(account.to_owned(), gpus(tres)?);
+    for record in associations {
+        let record = record.map_err(unanswered)?;
+        if record.is_account() {
+            limits.accounts.insert(record.account, gpus(&record.limit)?);
         }
     }
-    for line in qos.lines().filter(|line| !line.is_empty()) {
-        let [name, tres, description] = line.splitn(3, '|').collect::<Vec<_>>()[..] else {
-            return Err(unreadable(line));
-        };
-        let limit = QosLimit { gpus: gpus(tres)?, description: description.to_owned() };
-        limits.qos.insert(name.to_owned(), limit);
+    for record in qos {
+        let record = record.map_err(unanswered)?;
+        let no_description = || unknown(format!("sacctmgr shows QOS {} without description", record.name));
+        let description = record.description.clone().ok_or_else(no_description)?;
+        limits.qos.insert(record.name.clone(), QosLimit { gpus: gpus(&record.limit)?, description });
     }
     if limits.accounts.is_empty() {
-        return Err(unknown("sacctmgr tells no account at all"));
+        return Err(unknown("sacctmgr shows no account at all"));
     }
     Ok(limits)
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_slurm::sacctmgr::{parse_associations, parse_qos};
+    use tidegate_slurm::scontrol::parse_reservations;
+
     use super::*;
+
+    fn read_reservations(answer: &str) -> Result<BTreeMap<String, SlurmReservation>, TargetError> {
+        parse_reservations(answer).map_err(unanswered)?.into_iter().map(reservation).collect()
+    }
+
+    fn read_limits(accounts: &str, qos: &str) -> Result<Limits, TargetError> {
+        from_rows(parse_associations(accounts), parse_qos(qos))
+    }
 
     #[test]
     fn reservations_and_limits_are_read_as_22_05_prints_them() {
@@ -209,21 +157,5 @@ mod tests {
         let loan = QosLimit { gpus: Some(0), description: "of a|b".to_owned() };
         assert_eq!((limits.accounts["root"], &limits.qos["loan"]), (None, &loan));
         assert!(read_limits("", "loan||\n").is_err());
-    }
-
-    #[test]
-    fn a_cluster_without_nodes_is_no_cluster() {
-        for answer in [
-            "{}",
-            r#"{"errors": [], "nodes": []}"#,
-            r#"{"errors": [{"error": "x"}], "nodes": [{"name": "n1"}]}"#,
-        ] {
-            assert!(matches!(read_nodes(answer), Err(TargetError::Unknown { .. })), "{answer}");
-        }
-        let answer = r#"{"errors": [], "nodes": [{"name": "n1", "state": "idle", "state_flags": ["DRAIN"],
-            "gres": "gpu:h200:8(S:0)", "partitions": ["train"], "features": "", "reason": "fan", "reason_changed_at": 9}]}"#;
-        let nodes = read_nodes(answer).unwrap();
-        assert_eq!((nodes["n1"].gpus, nodes["n1"].model.as_str()), (8, "h200"));
-        assert_eq!(nodes["n1"].states, ["IDLE", "DRAIN"].map(String::from).into());
     }
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::action::{Action, ActionId, Adjust, Change};
 use tidegate_autopilot::target::TargetError;
-use tidegate_collect::slurm::read::Phase;
+use tidegate_slurm::{JobPhase as Phase, submitted_job};
 
 use super::ask::{Slurm, now_us, refused, unknown};
 use super::config::{NotesConfig, is_word};
@@ -295,7 +295,7 @@ fn begin(
     args.extend(config.options());
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let told = slurm.tell("sbatch", &args).map_err(|failed| failed.as_error(&action.id))?;
-    let job = told.trim().split(';').next().unwrap_or_default().to_owned();
+    let job = submitted_job(&told).to_owned();
     if is_word(&job) { Ok(job) } else { Err(unknown(format!("sbatch gave no job but {told:?}"))) }
 }
 

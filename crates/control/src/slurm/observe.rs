@@ -1,14 +1,14 @@
 //! The state of the cluster as the autopilot sees it, made of what Slurm tells and of our own
 //! notes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tidegate_autopilot::action::{ActionId, Adjust, Change};
 use tidegate_autopilot::state::{
     Checkpoint, ClusterState, Drain, DrainedBy, Health, Job, JobKind, JobState, Loan, LoanId, Node,
     NodeState, Owner, Pool, Reservation, Share, Source, Writer,
 };
-use tidegate_collect::slurm::read::Phase;
+use tidegate_slurm::{Availability, JobPhase as Phase};
 
 use super::config::{ShareConfig, SlurmConfig};
 use super::declare::Declared;
@@ -111,36 +111,24 @@ fn node(name: &str, node: &SlurmNode, pool: String, notes: &Notes) -> Node {
         rack: None,
         gpu_model: node.model.clone(),
         gpus: node.gpus,
-        state: node_state(&node.states),
+        state: node_state(&node.state),
         health: Health::default(),
         drain: drain(name, node, notes),
         do_not_disrupt: [&node.comment, &node.extra].into_iter().any(hands_off),
     }
 }
 
-fn node_state(states: &BTreeSet<String>) -> NodeState {
-    let has = |wanted: &[&str]| wanted.iter().any(|state| states.contains(*state));
-    if has(&[
-        "DOWN",
-        "FAIL",
-        "ERROR",
-        "NOT_RESPONDING",
-        "INVALID_REG",
-        "POWERED_DOWN",
-        "POWERING_DOWN",
-        "POWER_DOWN",
-    ]) {
-        NodeState::Down
-    } else if has(&["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]) {
-        NodeState::Up
-    } else {
-        NodeState::Unknown
+fn node_state(state: &tidegate_slurm::NodeState) -> NodeState {
+    match state.availability() {
+        Availability::Up => NodeState::Up,
+        Availability::Down => NodeState::Down,
+        Availability::Unknown => NodeState::Unknown,
     }
 }
 
 /// The drain of a node, which is ours only where our text stands as we wrote it.
 pub(super) fn drain(name: &str, node: &SlurmNode, notes: &Notes) -> Option<Drain> {
-    if !["DRAIN", "DRAINING", "DRAINED", "FAIL"].iter().any(|state| node.states.contains(*state)) {
+    if !node.state.is_draining() {
         return None;
     }
     let written = |id: &str| match notes.actions.get(id).map(|entry| &entry.change) {
@@ -165,7 +153,7 @@ fn job_state(job: &QueueJob) -> Option<JobState> {
     Some(match job.phase {
         Phase::Over(_) => return None,
         Phase::Waiting if job.requeued_held => JobState::Changing { since_us: job.since_ms * 1000 },
-        Phase::Waiting if job.waits_for_others() => return None,
+        Phase::Waiting if job.waits_for_others => return None,
         Phase::Waiting => JobState::Pending { since_us: job.since_ms * 1000 },
         Phase::Running if job.placement.is_some() => JobState::Running { since_us: started_us },
         Phase::Running => JobState::Unknown,

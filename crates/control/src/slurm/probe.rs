@@ -1,11 +1,13 @@
 //! What this Slurm is and what we may do with it, found when the target is opened.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::target::{Capabilities, TargetError};
+use tidegate_slurm::sacctmgr::AdminLevel;
+use tidegate_slurm::scontrol::ClusterConfig;
 
-use super::ask::{Slurm, unknown, unreachable};
+use super::ask::{Slurm, unanswered, unknown, unreachable};
 use super::config::{LendBy, ShareConfig, SlurmConfig};
 use super::inventory;
 use super::notes::Keeping;
@@ -40,19 +42,14 @@ pub(super) struct Setup {
 /// Asks Slurm what it is.
 pub(super) fn probe(slurm: &Slurm, config: &SlurmConfig) -> Result<Setup, TargetError> {
     slurm.reach()?;
-    let text = slurm.ask("scontrol", &["show", "config"])?;
-    let values: BTreeMap<&str, &str> = text
-        .lines()
-        .filter_map(|line| line.split_once('='))
-        .map(|(name, value)| (name.trim(), value.trim()))
-        .collect();
-    let value = |name: &str| values.get(name).copied();
-    let cluster = value("ClusterName").ok_or_else(|| unknown("scontrol show config tells no ClusterName"))?;
-    let accounting = value("AccountingStorageType") == Some("accounting_storage/slurmdbd");
+    let cluster_config = slurm.client.config().map_err(unanswered)?;
+    let cluster =
+        cluster_config.cluster_name().ok_or_else(|| unknown("scontrol show config names no ClusterName"))?;
+    let accounting = cluster_config.has_slurmdbd();
     let user = whoami()?;
     let mut setup = Setup {
         cluster: cluster.to_owned(),
-        version: value("SLURM_VERSION").unwrap_or("unknown").to_owned(),
+        version: cluster_config.version().unwrap_or("unknown").to_owned(),
         accounting,
         rights: Rights::User,
         user: user.clone(),
@@ -60,13 +57,13 @@ pub(super) fn probe(slurm: &Slurm, config: &SlurmConfig) -> Result<Setup, Target
         keeping: Keeping::default(),
         lacking: Vec::new(),
     };
-    let slurm_user = value("SlurmUser").and_then(|text| text.split('(').next());
+    let slurm_user = cluster_config.slurm_user();
     setup.rights = rights(slurm, &user, slurm_user, accounting)?;
     setup.keeping = Keeping {
         as_administrator: setup.rights == Rights::Administrator,
         trusted: trusted(slurm, &user, slurm_user, accounting)?,
     };
-    setup.lacking = lacking(&setup, &values);
+    setup.lacking = lacking(&setup, &cluster_config);
     if setup.rights >= Rights::Operator {
         keeps_its_nodes(slurm, config, &mut setup)?;
     }
@@ -90,11 +87,10 @@ fn rights(
     if !accounting {
         return Ok(Rights::User);
     }
-    let text = slurm.ask("sacctmgr", &["-nP", "show", "user", user, "format=adminlevel"])?;
-    Ok(match text.trim() {
-        "Administrator" | "Admin" => Rights::Administrator,
-        "Operator" => Rights::Operator,
-        _ => Rights::User,
+    Ok(match slurm.client.admin_level(user).map_err(unanswered)? {
+        AdminLevel::Administrator => Rights::Administrator,
+        AdminLevel::Operator => Rights::Operator,
+        AdminLevel::None => Rights::User,
     })
 }
 
@@ -108,15 +104,14 @@ fn trusted(
     let own = [Some(user), Some("root"), slurm_user].into_iter().flatten();
     let mut trusted: BTreeSet<String> = own.map(str::to_owned).collect();
     if accounting {
-        let text = slurm.ask("sacctmgr", &["-nP", "show", "user", "format=user,adminlevel"])?;
-        let levels = text.lines().filter_map(|line| line.split_once('|'));
-        let may = levels.filter(|(_, level)| matches!(*level, "Administrator" | "Admin" | "Operator"));
-        trusted.extend(may.map(|(name, _)| name.to_owned()));
+        let levels = slurm.client.admin_levels().map_err(unanswered)?;
+        let may = levels.into_iter().filter(|(_, level)| *level > AdminLevel::None);
+        trusted.extend(may.map(|(name, _)| name));
     }
     Ok(trusted)
 }
 
-fn lacking(setup: &Setup, values: &BTreeMap<&str, &str>) -> Vec<String> {
+fn lacking(setup: &Setup, config: &ClusterConfig) -> Vec<String> {
     let mut lacking = vec![
         "growth of a running job: Slurm refuses it for jobs with GPUs; a job that declares grow=requeue starts again larger, one \
          that declares grow=satellites is joined by jobs of one node"
@@ -144,15 +139,14 @@ fn lacking(setup: &Setup, values: &BTreeMap<&str, &str>) -> Vec<String> {
     if !setup.accounting {
         lacking.push("quotas, and a second resize of a job: there is no slurmdbd".to_owned());
     }
-    let select = values.get("SelectType").copied().unwrap_or("unknown");
+    let select = config.select_type().unwrap_or("unknown");
     if select != "select/cons_tres" {
         lacking.push(format!("GPUs as such: SelectType is {select}, not select/cons_tres"));
     }
-    if values.get("JobRequeue").copied() == Some("0") {
+    if !config.requeues_jobs() {
         lacking.push("preempt and growth of jobs without --requeue: JobRequeue is 0".to_owned());
     }
-    if values.get("ResvOverRun").is_some_and(|value| !value.starts_with("0 ")) {
-        let minutes = values["ResvOverRun"];
+    if let Some(minutes) = config.reservation_overrun() {
         lacking.push(format!("loans that end at their end: ResvOverRun lets jobs go on for {minutes}"));
     }
     lacking

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_collect::slurm::read::Phase;
+use tidegate_slurm::JobPhase as Phase;
 
 use super::marker;
 use super::observe::Look;

@@ -1,6 +1,7 @@
 //! Builds the events of a job row, in buffers that are reused from row to row.
 
 use tidegate_events::{Event, FinalState, v1};
+use tidegate_slurm::ArrayTask;
 use v1::JobEventKind as EventKind;
 
 use super::{Attempt, Course, Gpus, JobMapper, count};
@@ -8,7 +9,6 @@ use crate::error::{Reject, RejectCode};
 use crate::fields::Row;
 use crate::mapping::Decode;
 use crate::outbox::Outbox;
-use tidegate_collect::slurm::read::{self as slurm, Task};
 
 /// One event of each kind, so that strings of each kind stay allocated.
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl JobMapper {
     ) -> Result<(), Reject> {
         let (id, course) = (&attempt.id, &attempt.course);
         let tasks = match id.task {
-            Task::Pending(list) => slurm::array_tasks(list)?,
+            ArrayTask::Pending(list) => tidegate_slurm::array_tasks(list)?,
             _ => Vec::new(),
         };
         let event = &mut scratch.submitted;
@@ -41,7 +41,7 @@ impl JobMapper {
         let array_job = self.array_job_id.read(row);
         set(&mut event.array_job_id, id.array_job.or(array_job.as_deref()));
         event.array_task_id = match id.task {
-            Task::One(task) => Some(task),
+            ArrayTask::One(task) => Some(task),
             _ => count(self.array_task_id.as_ref(), row)?,
         };
         self.describe(row, event, Some(gpus));
@@ -128,7 +128,9 @@ impl JobMapper {
         let nodes = self.nodes.read(row);
         let listed = match (nodes.as_deref(), self.nodes.decode) {
             (None, _) => None,
-            (Some(list), Some(Decode::SlurmHostlist)) => Some(slurm::hosts(list, &mut scratch.hosts)?),
+            (Some(list), Some(Decode::SlurmHostlist)) => {
+                Some(tidegate_slurm::expand_hosts(list, &mut scratch.hosts)?)
+            }
             (Some(list), _) => {
                 let quotes: &[char] =
                     if self.nodes.decode.is_some() { &['[', ']', '\'', '"', ' '] } else { &[] };
@@ -169,7 +171,7 @@ impl JobMapper {
             return Ok(None);
         };
         if number.decode == Some(Decode::SlurmExitCode) {
-            return number.raw_text(row).map(slurm::exit_code).transpose();
+            return Ok(number.raw_text(row).map(tidegate_slurm::exit_code).transpose()?);
         }
         let Some(code) = number.read(row)? else {
             return Ok(None);
@@ -184,7 +186,7 @@ impl JobMapper {
     fn time_limit_ms(&self, row: Row<'_>) -> Result<Option<u64>, Reject> {
         let limit_ms = match &self.time_limit {
             Some(number) if number.decode.is_some() => match number.raw_text(row) {
-                Some(text) => slurm::time_limit_ms(text)?,
+                Some(text) => tidegate_slurm::time_limit_ms(text)?,
                 None => None,
             },
             number => count(number.as_ref(), row)?,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use tidegate_events::FinalState;
+use tidegate_slurm::{ArrayTask, JobId, TresGpus};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::accepted_row::AcceptedRow;
@@ -11,7 +12,6 @@ use crate::fields::{Number, Resolver, Row, State, Text, Time, missing};
 use crate::mapping::{OnDuplicateId, Unit};
 use crate::outbox::Outbox;
 use crate::time::TimeReader;
-use tidegate_collect::slurm::read::{self as slurm, JobId, Task};
 
 mod events;
 pub(crate) use events::JobScratch;
@@ -132,8 +132,8 @@ impl JobMapper {
         let cluster = self.cluster.required("cluster", row)?;
         let id_text = self.job_id.required("job_id", row)?;
         let mut id = match self.job_id.decode {
-            Some(_) => slurm::job_id(&id_text)?,
-            None => JobId { job: &id_text, step: None, array_job: None, task: Task::None },
+            Some(_) => JobId::parse(&id_text)?,
+            None => JobId { job: &id_text, step: None, array_job: None, task: ArrayTask::None },
         };
         let step = self.step_id.read(row);
         id.step = id.step.or(step.as_deref());
@@ -242,7 +242,7 @@ impl JobMapper {
             Some(_) => match number.raw_text(row) {
                 None => (None, model),
                 Some(text) => {
-                    let tres = slurm::tres_gpus(text)?;
+                    let tres = TresGpus::parse(text)?;
                     let typed = (!tres.models.is_empty()).then_some(tres.models);
                     (tres.gpus.checked_mul(1000), model.or(typed))
                 }

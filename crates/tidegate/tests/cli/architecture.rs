@@ -14,8 +14,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-testing", &["tidegate-log"]),
     // Import serves its tests alone: what the watcher saw and what is imported later must agree.
-    ("tidegate-collect", &["tidegate-events", "tidegate-log", "tidegate-import"]),
-    ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
+    ("tidegate-collect", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-import"]),
+    ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-slurm"]),
+    ("tidegate-slurm", &["tidegate-events"]),
     ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
     ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-lake"]),
@@ -24,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-evaluation", &["tidegate-insight", "tidegate-autopilot", "tidegate-sim"]),
     ("tidegate-sim", &["tidegate-events", "tidegate-autopilot"]),
     ("tidegate-autopilot", &["tidegate-insight"]),
-    ("tidegate-control", &["tidegate-events", "tidegate-log", "tidegate-autopilot", "tidegate-collect"]),
+    ("tidegate-control", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-autopilot"]),
     (
         "tidegate",
         &[

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tidegate_autopilot::state::GrowBy;
 use tidegate_autopilot::target::TargetError;
-use tidegate_collect::slurm::read::Phase;
+use tidegate_slurm::JobPhase as Phase;
 
 use super::{Act, Before, LOOK_EVERY};
 use crate::slurm::ask::{Failed, unknown};
@@ -102,17 +102,14 @@ impl Act<'_> {
         let Some(resized_ms) = job.resized_ms else { return Ok(()) };
         let deadline = self.deadline();
         loop {
-            let args =
-                ["-n", "-P", "-X", "-D", "-S", "1970-01-01", "-j", job.id.as_str(), "-o", "Start,NodeList"];
-            let records = self.slurm.tell("sacct", &args).map_err(|failed| match failed {
-                Failed::Said(why) | Failed::Away(why) | Failed::Hung(why) => self.refuse(format!(
+            let found = self.slurm.client.has_attempt(&job.id, resized_ms / 1000).map_err(|error| {
+                self.refuse(format!(
                     "job {} was resized before, and Slurm does it again only when slurmdbd has the record of that; it does \
-                     not answer: {why}",
+                     not answer: {error}",
                     job.id
-                )),
+                ))
             })?;
-            let start = format!("{}|", resized_ms / 1000);
-            if records.lines().any(|line| line.starts_with(&start)) {
+            if found {
                 return Ok(());
             }
             if Instant::now() > deadline {

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use tidegate_autopilot::target::TargetError;
-use tidegate_collect::slurm::read::Phase;
+use tidegate_slurm::JobPhase as Phase;
 
 use super::{Act, Before};
 use crate::slurm::ask::SLURM;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_autopilot::action::Broken;
 use tidegate_autopilot::target::TargetError;
-use tidegate_collect::slurm::read::Phase;
+use tidegate_slurm::JobPhase as Phase;
 
 use super::capacity::time;
 use super::{Act, Before};

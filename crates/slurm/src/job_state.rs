@@ -1,27 +1,28 @@
-//! Slurm's names of states: of jobs, and of nodes.
+//! Names of job states.
 
 use tidegate_events::FinalState;
 
-/// What a job's state says of its devices.
+/// Phase of a job: what its state means for its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// It holds none.
+pub enum JobPhase {
+    /// Pending; holds no devices.
     Waiting,
-    /// It has its nodes, and they are being made ready: its start may still be moved.
+    /// Holds its nodes, which are being prepared. Its start time may still move.
     Starting,
-    /// It runs.
+    /// Running.
     Running,
-    /// It is stopped for a while and holds them.
+    /// Suspended; keeps its devices.
     Suspended,
-    /// It gives its devices back; how it ended is not final.
+    /// Releasing its devices; its final state may still change.
     Ending,
-    /// It ended so.
+    /// Ended in this state.
     Over(FinalState),
 }
 
-/// What a state's name means; none for a name that is not known.
-pub(crate) fn phase(name: &str) -> Option<Phase> {
+/// Phase of a state that accounting prints; `None` for an unknown name.
+pub(crate) fn phase_in_accounting(name: &str) -> Option<JobPhase> {
     use FinalState as F;
+    use JobPhase as Phase;
     let over = match name {
         "PENDING" => return Some(Phase::Waiting),
         "CONFIGURING" => return Some(Phase::Starting),
@@ -43,15 +44,16 @@ pub(crate) fn phase(name: &str) -> Option<Phase> {
     Some(Phase::Over(over))
 }
 
-/// What a job in the queue is in by all the names it carries: a base state, and flags that go
-/// before it.
+/// Phase of a job in the queue, from all its state names: one base state, and flags that take
+/// precedence over it.
 ///
-/// A name that is not known is taken for an end that is not final: nothing is said of it until it
-/// is.
+/// An unknown name counts as [`JobPhase::Ending`]: nothing is concluded until the job shows a name
+/// that is known.
 ///
-/// In the queue `REQUEUED`, `REQUEUE_HOLD`, `SPECIAL_EXIT` are flags of a job that waits again, and
-/// `RESIZING` of one that runs.
-pub fn phase_in_queue(names: &[String]) -> Phase {
+/// In the queue, `REQUEUED`, `REQUEUE_HOLD` and `SPECIAL_EXIT` are flags of a job that waits again,
+/// and `RESIZING` is one of a running job.
+pub(crate) fn phase_in_queue(names: &[String]) -> JobPhase {
+    use JobPhase as Phase;
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if has("COMPLETING") {
         return Phase::Ending;
@@ -60,7 +62,7 @@ pub fn phase_in_queue(names: &[String]) -> Phase {
         return Phase::Starting;
     }
     if let Some(base) = names.iter().find(|name| !is_flag(name)) {
-        return phase(base).unwrap_or(Phase::Ending);
+        return phase_in_accounting(base).unwrap_or(Phase::Ending);
     }
     if has("RESIZING") || has("SIGNALING") || has("STAGE_OUT") || has("STOPPED") {
         Phase::Running
@@ -69,7 +71,7 @@ pub fn phase_in_queue(names: &[String]) -> Phase {
     } else if has("REVOKED") {
         Phase::Over(FinalState::Cancelled)
     } else {
-        // What is on its way back to the queue is not through with its devices until it is there.
+        // A job on its way back to the queue holds its devices until it is there.
         Phase::Ending
     }
 }
@@ -97,42 +99,9 @@ fn is_flag(name: &str) -> bool {
     )
 }
 
-/// A node's state without what changes with every job: `UP` stands for idle, mixed and allocated.
-///
-/// `MIXED+DRAIN` is `UP+DRAIN`, `DOWN*` is `DOWN+NOT_RESPONDING`.
-pub(super) fn node_state(text: &str) -> String {
-    let mut parts = text.split('+');
-    let base = parts.next().unwrap_or_default();
-    let name = base.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let mut state = match name {
-        "IDLE" | "MIXED" | "ALLOCATED" => "UP".to_owned(),
-        other => other.to_owned(),
-    };
-    let mut flags: Vec<&str> = parts.filter(|flag| !matches!(*flag, "PLANNED" | "COMPLETING")).collect();
-    for mark in base[name.len()..].chars() {
-        flags.push(match mark {
-            '*' => "NOT_RESPONDING",
-            '$' => "MAINTENANCE",
-            '~' => "POWERED_DOWN",
-            '#' => "POWERING_UP",
-            '%' => "POWERING_DOWN",
-            '!' => "POWER_DOWN",
-            '@' => "REBOOT_REQUESTED",
-            '^' => "REBOOT_ISSUED",
-            _ => continue,
-        });
-    }
-    flags.sort_unstable();
-    flags.dedup();
-    for flag in flags {
-        state.push('+');
-        state.push_str(flag);
-    }
-    state
-}
-
 #[cfg(test)]
 mod tests {
+    use super::JobPhase as Phase;
     use super::*;
 
     #[test]
@@ -152,22 +121,6 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(phase_in_queue(&names(text)), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn states_of_nodes_do_not_change_with_jobs() {
-        let cases = [
-            ("IDLE", "UP"),
-            ("MIXED+PLANNED", "UP"),
-            ("ALLOCATED+COMPLETING", "UP"),
-            ("IDLE+DRAIN", "UP+DRAIN"),
-            ("DOWN*", "DOWN+NOT_RESPONDING"),
-            ("IDLE~", "UP+POWERED_DOWN"),
-            ("DOWN*+DRAIN", "DOWN+DRAIN+NOT_RESPONDING"),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(node_state(text), expected, "{text}");
         }
     }
 }

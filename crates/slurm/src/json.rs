@@ -1,20 +1,22 @@
-//! Values of Slurm's JSON, whose shapes differ from version to version.
+//! Values of Slurm's JSON, whose shapes differ between versions.
 //!
-//! Up to 22.05 a number is a number and a large one means "not set"; later ones are objects `{set,
-//! infinite, number}`. Flags and states were texts and became lists of texts.
+//! Up to 22.05 a number is a plain number, and certain large values mean "not set"; later versions
+//! write objects `{set, infinite, number}`. Flags and states were strings and became lists of
+//! strings.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// `NO_VAL`, `INFINITE` and their neighbours, of 16, 32 and 64 bits: what Slurm writes for a number
-/// that is none.
+use crate::client::CommandError;
+
+/// Whether Slurm means "no value": `NO_VAL`, `INFINITE` and their neighbours of 16, 32 and 64 bits.
 fn is_no_value(number: u64) -> bool {
     matches!(number, 0xfffe | 0xffff | 0xffff_fffd..=0xffff_ffff) || number >= 0xffff_ffff_ffff_fffd
 }
 
 /// A number, if it is set and finite.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Number(pub Option<u64>);
+pub(crate) struct Number(pub Option<u64>);
 
 impl From<Value> for Number {
     fn from(value: Value) -> Self {
@@ -39,19 +41,19 @@ impl<'de> Deserialize<'de> for Number {
 
 impl Number {
     /// The number, where 0 means none: a time or an id.
-    pub fn positive(self) -> Option<u64> {
+    pub(crate) fn positive(self) -> Option<u64> {
         self.0.filter(|number| *number > 0)
     }
 
     /// Seconds since 1970 as ms; 0 is none.
-    pub fn time_ms(self) -> Option<i64> {
+    pub(crate) fn time_ms(self) -> Option<i64> {
         self.positive().and_then(|seconds| i64::try_from(seconds).ok()?.checked_mul(1000))
     }
 }
 
-/// One text or several.
+/// One string or several.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Texts(pub Vec<String>);
+pub(crate) struct Texts(pub Vec<String>);
 
 impl<'de> Deserialize<'de> for Texts {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -67,7 +69,7 @@ impl<'de> Deserialize<'de> for Texts {
 
 /// Exit code and signal: a wait status up to 22.05, an object later.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Exit(pub Option<(i32, i32)>);
+pub(crate) struct Exit(pub Option<(i32, i32)>);
 
 impl<'de> Deserialize<'de> for Exit {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -83,6 +85,15 @@ impl<'de> Deserialize<'de> for Exit {
         let status = Number::from(value).0.and_then(|status| i32::try_from(status).ok());
         Ok(Self(status.map(|status| (status >> 8 & 0xff, status & 0x7f))))
     }
+}
+
+/// The first error that an answer names. Slurm's programs may end with status 0 and an empty list
+/// when slurmctld does not answer: only `errors` shows it.
+pub(crate) fn check_errors(program: &str, errors: &[Value]) -> Result<(), CommandError> {
+    let Some(error) = errors.first() else { return Ok(()) };
+    let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
+    let what = text("description").or_else(|| text("error")).unwrap_or_else(|| error.to_string());
+    Err(CommandError::unusable(program, format!("it holds an error: {what}")))
 }
 
 #[cfg(test)]
