@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tidegate_events::Event;
 use tidegate_events::v1::{self, CoverageState, ForecastReach, SeriesKind};
-use tidegate_insight::forecast::{Coverage, CoverageWatch, Drift, Held, LEVELS, Reach};
+use tidegate_insight::forecast::{BoundCheck, Coverage, CoverageMonitor, Drift, LEVELS, Reach};
 
 use crate::publication::{Publication, envelope, ppm, producer_name};
 use crate::time::{DAY_US, HOUR_US};
@@ -32,7 +32,7 @@ pub struct CoverageReport {
 /// The forecasts of one series that were issued.
 #[derive(Debug, Clone)]
 pub struct IssuedForecasts {
-    watch: CoverageWatch,
+    monitor: CoverageMonitor,
     /// Those whose hour is not over, by its start.
     open: BTreeMap<i64, Vec<Bounds>>,
     /// What was said last, and since when it is so.
@@ -43,7 +43,7 @@ impl IssuedForecasts {
     /// None yet; they will be issued every `every_hours` for each of `horizons`.
     pub fn new(every_hours: usize, horizons: &[usize]) -> Self {
         Self {
-            watch: CoverageWatch::new(24, every_hours, horizons),
+            monitor: CoverageMonitor::new(24, every_hours, horizons),
             open: BTreeMap::new(),
             published: BTreeMap::new(),
         }
@@ -73,11 +73,11 @@ impl IssuedForecasts {
         for Bounds { horizon, p10, p90, p95 } in bounds {
             let Some(truth) = truth_milli else { continue };
             let (inside80, below95) = ((p10..=p90).contains(&truth), truth <= p95);
-            self.watch.observe(Held { target, step: horizon, inside80, below95 });
+            self.monitor.observe(BoundCheck { target, step: horizon, inside80, below95 });
         }
         let now_us = start_us + HOUR_US;
         let mut said = Vec::new();
-        for coverage in self.watch.coverage() {
+        for coverage in self.monitor.coverage() {
             let before = self.published.get(&coverage.reach).copied();
             if coverage.drift == Drift::None && before.is_none() && coverage.scores < MIN_SCORES {
                 continue;
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(said, [(20, Drift::None, 20)]);
         assert_eq!(feed(&mut issued, 20..24, 1_000), [(24, Drift::None, 20)]);
         // 23 of 24 inside; those a day old count for 0.5^(1/14) of a new one.
-        let coverage = issued.watch.coverage()[0];
+        let coverage = issued.monitor.coverage()[0];
         assert!((coverage.inside80 - 23.0 / 24.0).abs() < 2e-3 && coverage.below95 == 1.0, "{coverage:?}");
     }
 
@@ -200,7 +200,7 @@ mod tests {
         let mut issued = IssuedForecasts::new(1, &[1]);
         issued.add(DAY0_US, 1, &row());
         assert_eq!(issued.close_hour(DAY0_US, None), []);
-        assert_eq!(issued.watch.coverage(), []);
+        assert_eq!(issued.monitor.coverage(), []);
         // Nor is one that was never asked for; it does not wait for ever.
         issued.add(DAY0_US, 1, &row());
         issued.close_hour(DAY0_US + 5 * HOUR_US, Some(1));

@@ -31,14 +31,14 @@ impl LemonTracker {
     /// The node held work from `from_us` to `to_us`, µs since 1970.
     pub fn record_use(&mut self, node: &str, from_us: i64, to_us: i64) {
         if let Some(number) = self.node_number(node) {
-            self.hours.used(number, from_us, to_us);
+            self.hours.record_use(number, from_us, to_us);
         }
     }
 
     /// Something bad happened to the node.
     pub fn record_fault(&mut self, node: &str, at_us: i64) {
         if let Some(number) = self.node_number(node) {
-            self.hours.bad(number, at_us);
+            self.hours.record_bad(number, at_us);
         }
     }
 

@@ -131,7 +131,7 @@ fn commitment(work: &mut Work<'_>, pool: &PoolName) -> Result<(), String> {
     let Some(price) = work.state.pools[pool].price_micros_per_gpu_hour else {
         return Err(format!("no price of pool {pool} is known: nothing can be proposed to buy or give up"));
     };
-    let prices = Prices::of_ratio(rules.price_ratio).map_err(|error| error.to_string())?;
+    let prices = Prices::from_ratio(rules.price_ratio).map_err(|error| error.to_string())?;
     let (level, horizon_ms) = (prices.critical_ratio(), rules.horizon_s * 1000);
     let owners: Vec<&OwnerName> = work
         .state

@@ -23,7 +23,7 @@ const SERVING: &str = "servegen";
 /// # Errors
 /// A trace that is missing, a series the forecaster refuses, `rho` out of range.
 pub fn demand_cases(folder: &Path, rho: f64) -> Result<Vec<Case>, SizingTrialError> {
-    let prices = Prices::of_ratio(rho)?;
+    let prices = Prices::from_ratio(rho)?;
     let demand = load(folder)?.into_iter().filter(|series| series.set != SERVING);
     demand.map(|series| case(series, prices.critical_ratio())).collect()
 }
@@ -57,5 +57,5 @@ fn commitment(forecast: &Forecast, term: usize, level: f64) -> Result<f64, Sizin
     for hour in 1..=term {
         quantiles.extend(LEVELS.iter().map(|&level| forecast.quantile(hour, level).unwrap_or(f64::NAN)));
     }
-    Ok(Sample::of_forecast(Marginals { levels: &LEVELS, quantiles: &quantiles })?.quantile(level))
+    Ok(Sample::from_forecast(Marginals { levels: &LEVELS, quantiles: &quantiles })?.quantile(level))
 }

@@ -95,7 +95,7 @@ pub struct RegretTable {
 /// # Errors
 /// A series too short for its decisions; demand, prices or commitments that sizing refuses.
 pub fn regret_table(cases: &[Case], rho: f64) -> Result<RegretTable, SizingTrialError> {
-    let prices = Prices::of_ratio(rho)?;
+    let prices = Prices::from_ratio(rho)?;
     let mut rows = Vec::new();
     for term in TERMS {
         let mut by_policy: Vec<(String, Vec<f64>)> =
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn an_outside_expert_that_knows_is_followed() {
         let mut wild = case(|hour| ((hour / 40) % 7 * 10) as f64 + 1.0);
-        let prices = Prices::of_ratio(0.6).unwrap();
+        let prices = Prices::from_ratio(0.6).unwrap();
         let best = |known: usize, term: usize| {
             let mut hours = wild.demand[known..known + term].to_vec();
             hours.sort_unstable_by(f64::total_cmp);

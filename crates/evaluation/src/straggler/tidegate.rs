@@ -46,7 +46,7 @@ fn alarm(signal: &Signal) -> Option<Alarm> {
         Blame::Nobody => return None,
     };
     let class = Some(signal.class).filter(|&class| class != Class::Structural)?;
-    let (key, said_us) = (signal.event, signal.said_us);
+    let (key, said_us) = (signal.episode, signal.said_us);
     Some(Alarm { key, level, target, class: Some(class), said_us, heard_us: said_us })
 }
 
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn only_what_blames_somebody_is_an_alarm() {
         let signal = |stage, class, blame| Signal {
-            event: 4,
+            episode: 4,
             stage,
             class,
             posterior: 0.9,

@@ -43,7 +43,7 @@ impl FailurePosterior {
     ///
     /// # Errors
     /// Node-hours that are negative or not finite.
-    pub fn and(self, failures: u64, node_hours: f64) -> Result<Self, AdviceError> {
+    pub fn update(self, failures: u64, node_hours: f64) -> Result<Self, AdviceError> {
         parameter("node-hours", node_hours, "0 or more", |hours| hours >= 0.0)?;
         Ok(Self { shape: self.shape + failures as f64, node_hours: self.node_hours + node_hours })
     }
@@ -56,7 +56,7 @@ impl FailurePosterior {
     /// Rate per second of a job on `nodes` nodes that is also stopped `other_per_hour` times an
     /// hour for reasons with a known rate (preemption, resizing): a Gamma of the same mean and
     /// variance as the sum.
-    fn of_job(&self, nodes: u32, other_per_hour: f64) -> Result<JobRate, AdviceError> {
+    fn for_job(&self, nodes: u32, other_per_hour: f64) -> Result<JobRate, AdviceError> {
         let nodes = parameter("nodes of the job", f64::from(nodes), "1 or more", |nodes| nodes >= 1.0)?;
         parameter("other stops per hour", other_per_hour, "0 or more", |rate| rate >= 0.0)?;
         let mean = (nodes * self.mean() + other_per_hour) / 3600.0;
@@ -176,7 +176,7 @@ pub fn checkpoint_advice(
     if let Some(interval) = interval_s {
         parameter("the interval between saves in seconds", interval, "above 0", |s| s > 0.0)?;
     }
-    let rate = posterior.of_job(nodes, other_per_hour)?;
+    let rate = posterior.for_job(nodes, other_per_hour)?;
     let rates = (0..RATES)
         .map(|k| rate.quantile((k as f64 + 0.5) / RATES as f64))
         .collect::<Result<Vec<f64>, AdviceError>>()?;
@@ -265,9 +265,9 @@ mod tests {
         let prior = FailurePosterior::published();
         assert!((prior.mean() * 24_000.0 - 4.0).abs() < 1e-9);
         // 333 faults of 400 nodes over 200 days.
-        let counted = prior.and(333, 400.0 * 200.0 * 24.0).unwrap();
+        let counted = prior.update(333, 400.0 * 200.0 * 24.0).unwrap();
         assert!((counted.mean() * 24_000.0 - 4.16).abs() < 0.01);
-        assert!(prior.and(1, f64::NAN).is_err());
+        assert!(prior.update(1, f64::NAN).is_err());
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub struct Coverage {
 /// Sum at which drift is said: ln 1000.
 const ALARM: f64 = 6.907_755_278_982_137;
 /// Sum the other way at which it is over: ln 300.
-const OVER: f64 = 5.703_782_474_656_201;
+const CLEAR: f64 = 5.703_782_474_656_201;
 /// Days in which a score fades by half.
 const HALF_LIFE_DAYS: f64 = 14.0;
 
@@ -76,7 +76,7 @@ struct Cusum {
     hit: f64,
     /// For drift, and while it lasts against it.
     sum: f64,
-    is_up: bool,
+    is_alarmed: bool,
 }
 
 impl Cusum {
@@ -85,23 +85,23 @@ impl Cusum {
             miss: (then / promised).ln(),
             hit: ((1.0 - then) / (1.0 - promised)).ln(),
             sum: 0.0,
-            is_up: false,
+            is_alarmed: false,
         }
     }
 
     fn observe(&mut self, is_miss: bool, weight: f64) {
         let ratio = weight * if is_miss { self.miss } else { self.hit };
-        self.sum = (self.sum + if self.is_up { -ratio } else { ratio }).max(0.0);
-        if self.is_up && self.sum > OVER {
-            (self.is_up, self.sum) = (false, 0.5 * ALARM);
-        } else if !self.is_up && self.sum > ALARM {
-            (self.is_up, self.sum) = (true, 0.0);
+        self.sum = (self.sum + if self.is_alarmed { -ratio } else { ratio }).max(0.0);
+        if self.is_alarmed && self.sum > CLEAR {
+            (self.is_alarmed, self.sum) = (false, 0.5 * ALARM);
+        } else if !self.is_alarmed && self.sum > ALARM {
+            (self.is_alarmed, self.sum) = (true, 0.0);
         }
     }
 }
 
 #[derive(Debug, Clone)]
-struct Watched {
+struct ReachMonitor {
     narrow: Cusum,
     wide: Cusum,
     low: Cusum,
@@ -112,7 +112,7 @@ struct Watched {
     at: usize,
 }
 
-impl Watched {
+impl ReachMonitor {
     fn new() -> Self {
         Self {
             narrow: Cusum::new(0.2, 0.35),
@@ -139,7 +139,7 @@ impl Watched {
 
 /// Whether the bounds of one published forecast held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct BoundCheck {
     /// The step that was foreseen, as a number that rises by one a step.
     pub target: usize,
     /// Steps ahead, from 1.
@@ -152,15 +152,15 @@ pub struct Held {
 
 /// Watches the scores of one series' published forecasts.
 #[derive(Debug, Clone)]
-pub struct CoverageWatch {
+pub struct CoverageMonitor {
     day: usize,
     every: usize,
     /// Horizons published by reach.
     published: BTreeMap<Reach, usize>,
-    watched: BTreeMap<Reach, Watched>,
+    reaches: BTreeMap<Reach, ReachMonitor>,
 }
 
-impl CoverageWatch {
+impl CoverageMonitor {
     /// For forecasts issued every `every` steps for each of `horizons` (steps from 1), at `day`
     /// steps a day; both at least 1.
     pub fn new(day: usize, every: usize, horizons: &[usize]) -> Self {
@@ -169,44 +169,44 @@ impl CoverageWatch {
         for horizon in horizons {
             *published.entry(reach(*horizon, day)).or_default() += 1;
         }
-        Self { day, every, published, watched: BTreeMap::new() }
+        Self { day, every, published, reaches: BTreeMap::new() }
     }
 
     /// Takes the next one, in the order of the steps they are of; says how the series stands at its
     /// reach if that is another thing than before.
-    pub fn observe(&mut self, held: Held) -> Option<Coverage> {
-        let reach = reach(held.step, self.day);
+    pub fn observe(&mut self, check: BoundCheck) -> Option<Coverage> {
+        let reach = reach(check.step, self.day);
         // As many forecasts as this cover one step together, and so many horizons of a reach err
         // together.
-        let overlap = (held.step as f64 / self.every as f64).max(1.0);
+        let overlap = (check.step as f64 / self.every as f64).max(1.0);
         let weight = 1.0 / (overlap * (*self.published.get(&reach).unwrap_or(&1)).max(1) as f64);
-        let watched = self.watched.entry(reach).or_insert_with(Watched::new);
-        watched.narrow.observe(!held.inside80, weight);
-        watched.wide.observe(!held.inside80, weight);
-        watched.low.observe(!held.below95, weight);
-        let at = held.target;
-        let passed = at.saturating_sub(watched.at) as f64 / self.day as f64;
+        let state = self.reaches.entry(reach).or_insert_with(ReachMonitor::new);
+        state.narrow.observe(!check.inside80, weight);
+        state.wide.observe(!check.inside80, weight);
+        state.low.observe(!check.below95, weight);
+        let at = check.target;
+        let passed = at.saturating_sub(state.at) as f64 / self.day as f64;
         let keep = 0.5_f64.powf(passed / HALF_LIFE_DAYS);
-        let seen = [true, held.inside80, held.below95];
-        for (count, seen) in watched.counts.iter_mut().zip(seen) {
+        let seen = [true, check.inside80, check.below95];
+        for (count, seen) in state.counts.iter_mut().zip(seen) {
             *count = *count * keep + f64::from(u8::from(seen));
         }
-        watched.at = watched.at.max(at);
-        watched.scores += 1;
-        let drift = match (watched.low.is_up, watched.narrow.is_up, watched.wide.is_up) {
+        state.at = state.at.max(at);
+        state.scores += 1;
+        let drift = match (state.low.is_alarmed, state.narrow.is_alarmed, state.wide.is_alarmed) {
             (true, ..) => Drift::TooLow,
             (_, true, _) => Drift::TooNarrow,
             (_, _, true) => Drift::TooWide,
             _ => Drift::None,
         };
-        let changed = drift != watched.drift;
-        watched.drift = drift;
-        changed.then(|| watched.coverage(reach))
+        let changed = drift != state.drift;
+        state.drift = drift;
+        changed.then(|| state.coverage(reach))
     }
 
     /// How the series stands at each reach that has scores, nearest first.
     pub fn coverage(&self) -> Vec<Coverage> {
-        self.watched.iter().map(|(reach, watched)| watched.coverage(*reach)).collect()
+        self.reaches.iter().map(|(reach, state)| state.coverage(*reach)).collect()
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
 
     /// Feeds scores of one horizon; tells what was said, with the number of the score.
     fn feed(
-        watch: &mut CoverageWatch,
+        watch: &mut CoverageMonitor,
         step: usize,
         from: usize,
         told: &[(bool, bool)],
@@ -233,15 +233,15 @@ mod tests {
         (from..)
             .zip(told)
             .filter_map(|(at, (inside, below))| {
-                let held = Held { target: at, step, inside80: *inside, below95: *below };
-                Some((at, watch.observe(held)?.drift))
+                let check = BoundCheck { target: at, step, inside80: *inside, below95: *below };
+                Some((at, watch.observe(check)?.drift))
             })
             .collect()
     }
 
     #[test]
     fn what_holds_as_promised_is_not_spoken_of() {
-        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        let mut watch = CoverageMonitor::new(24, 1, &[1]);
         // One in five outside, half of these above: one in ten above is twice what was promised,
         // but not 0.15.
         let told: Vec<(bool, bool)> = (0..2_000).map(|at| (at % 5 != 0, at % 20 != 0)).collect();
@@ -255,22 +255,22 @@ mod tests {
     fn drift_is_said_once_and_taken_back() {
         // ln(0.35 / 0.2) = 0.5596 a miss: 6.908 is passed by the thirteenth. Below quantile 0.1, so
         // none is above 0.95.
-        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        let mut watch = CoverageMonitor::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, true); 20]), vec![(12, Drift::TooNarrow)]);
         // A hit speaks against it with ln(0.8 / 0.65) = 0.2076: 5.704 are passed by the 28th. Fifty
         // hits are too many.
         let said = feed(&mut watch, 1, 20, &[(true, true); 55]);
         assert_eq!(said, vec![(20 + 27, Drift::None), (20 + 49, Drift::TooWide)]);
         // Begun at half of 6.908, a relapse is there after seven misses (0.5596 each).
-        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        let mut watch = CoverageMonitor::new(24, 1, &[1]);
         feed(&mut watch, 1, 0, &[(false, true); 13]);
         assert_eq!(feed(&mut watch, 1, 13, &[(true, true); 28]), vec![(13 + 27, Drift::None)]);
         assert_eq!(feed(&mut watch, 1, 41, &[(false, true); 7]), vec![(41 + 6, Drift::TooNarrow)]);
         // ln(0.15 / 0.05) = 1.0986 a truth above the bound: seven.
-        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        let mut watch = CoverageMonitor::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, false); 7]), vec![(6, Drift::TooLow)]);
         // ln(0.92 / 0.8) = 0.1398 a hit: fifty.
-        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        let mut watch = CoverageMonitor::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(true, true); 60]), vec![(49, Drift::TooWide)]);
     }
 
@@ -279,12 +279,12 @@ mod tests {
     fn after_an_alarm(seed: u64, above: f64, scores: usize) -> (Option<usize>, f64) {
         let mut cusum = Cusum::new(0.05, 0.15);
         (0..7).for_each(|_| cusum.observe(true, 1.0));
-        assert!(cusum.is_up);
+        assert!(cusum.is_alarmed);
         let (mut state, mut first, mut holds) = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, None, 0);
         for at in 0..scores {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             cusum.observe(((state >> 33) as f64 / f64::from(1_u32 << 31)) < above, 1.0);
-            if !cusum.is_up {
+            if !cusum.is_alarmed {
                 first = first.or(Some(at + 1));
                 holds += 1;
             }
@@ -296,7 +296,7 @@ mod tests {
     fn drift_is_over_in_time_and_seldom_by_mistake() {
         // A thousand times bounds hold again: the mean is near ln 300 over 0.0507 nats a score, as
         // the module says.
-        let (wald, seeds) = (OVER / (0.95 * (0.95_f64 / 0.85).ln() - 0.05 * 3.0_f64.ln()), 0..1_000);
+        let (wald, seeds) = (CLEAR / (0.95 * (0.95_f64 / 0.85).ln() - 0.05 * 3.0_f64.ln()), 0..1_000);
         let times: Vec<f64> =
             seeds.clone().map(|seed| after_an_alarm(seed, 0.05, 2_000).0.unwrap() as f64).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
@@ -314,7 +314,7 @@ mod tests {
     fn forecasts_that_overlap_count_as_one() {
         // A day ahead, issued every six hours, two horizons of that reach: a score is an eighth of
         // an independent one.
-        let mut watch = CoverageWatch::new(24, 6, &[12, 24]);
+        let mut watch = CoverageMonitor::new(24, 6, &[12, 24]);
         assert_eq!(feed(&mut watch, 24, 0, &[(false, false); 50]), vec![]);
         assert_eq!(feed(&mut watch, 24, 50, &[(false, false); 10]), vec![(50, Drift::TooLow)]);
         // The other reaches know nothing of it.
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn old_scores_fade() {
-        let mut watch = CoverageWatch::new(24, 1, &[1]);
+        let mut watch = CoverageMonitor::new(24, 1, &[1]);
         feed(&mut watch, 1, 0, &[(false, true)]);
         feed(&mut watch, 1, 14 * 24, &[(true, true)]);
         // Half a miss and a hit.

@@ -75,7 +75,7 @@ pub(super) fn at_level(row: &[f64; LEVELS.len()], level: f64) -> f64 {
 
 /// Empirical quantiles of sorted values at [`LEVELS`], linear between order statistics (type 7);
 /// zeros for none.
-pub(super) fn of_sorted(sorted: &[f64]) -> [f64; LEVELS.len()] {
+pub(super) fn quantiles_of_sorted(sorted: &[f64]) -> [f64; LEVELS.len()] {
     let mut out = [0.0; LEVELS.len()];
     let Some(last) = sorted.len().checked_sub(1) else { return out };
     for (q, level) in out.iter_mut().zip(LEVELS) {
@@ -89,7 +89,7 @@ pub(super) fn of_sorted(sorted: &[f64]) -> [f64; LEVELS.len()] {
 
 /// Quantiles at [`LEVELS`] of sorted values with weights: each value stands at the middle of its
 /// weight, linear between; zeros for none.
-pub(super) fn of_weighted(sorted: &[(f64, f64)]) -> [f64; LEVELS.len()] {
+pub(super) fn quantiles_of_weighted(sorted: &[(f64, f64)]) -> [f64; LEVELS.len()] {
     let mut out = [0.0; LEVELS.len()];
     let total: f64 = sorted.iter().map(|(_, w)| w).sum();
     let (mut level, mut below) = (0, 0.0);
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn the_middle_of_five_is_the_third() {
-        assert_eq!(of_sorted(&[1.0, 2.0, 3.0, 4.0, 5.0])[MEDIAN], 3.0);
-        assert_eq!(of_sorted(&[])[MEDIAN], 0.0);
-        assert_eq!(of_sorted(&[7.0]), [7.0; LEVELS.len()]);
+        assert_eq!(quantiles_of_sorted(&[1.0, 2.0, 3.0, 4.0, 5.0])[MEDIAN], 3.0);
+        assert_eq!(quantiles_of_sorted(&[])[MEDIAN], 0.0);
+        assert_eq!(quantiles_of_sorted(&[7.0]), [7.0; LEVELS.len()]);
     }
 }

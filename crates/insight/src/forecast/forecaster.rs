@@ -2,10 +2,10 @@
 
 use super::{
     ForecastError,
-    distribution::{Forecast, LEVELS, MEDIAN, of_sorted},
+    distribution::{Forecast, LEVELS, MEDIAN, quantiles_of_sorted},
     history::History,
     ridge::Ridge,
-    trailing::{PARTS, POINTS, Row, Trailing, Tuning},
+    trailing::{MEMBERS, POINT_MEMBERS, Row, Trailing, Tuning},
 };
 
 /// Settings of a [`Forecaster`].
@@ -51,9 +51,9 @@ const OUTLOOK: usize = 3;
 const WEEK: usize = 4;
 
 /// Residuals before a forecaster's spread is believed.
-const ENOUGH: usize = 12;
+const MIN_SAMPLES: usize = 12;
 /// Steps before a forecast is made.
-const LEAST: usize = 2;
+const MIN_STEPS: usize = 2;
 
 /// Forecasts of one series, updated step by step.
 #[derive(Debug, Clone)]
@@ -121,13 +121,13 @@ impl Forecaster {
         self.history.push(value);
         let valid = value.filter(|v| v.is_finite() && *v >= 0.0);
         if let (Some(y), None) = (valid, self.history.down_for()) {
-            self.trailing.truth(at, y);
+            self.trailing.observe_truth(at, y);
         }
-        if self.history.len() >= LEAST && self.history.len().is_multiple_of(self.config.stride) {
+        if self.history.len() >= MIN_STEPS && self.history.len().is_multiple_of(self.config.stride) {
             let points = self.points(outlook);
-            let parts = self.parts(&points);
-            let whole = self.combine(&parts);
-            self.trailing.record(self.history.len(), points, &parts, &whole);
+            let members = self.members(&points);
+            let whole = self.combine(&members);
+            self.trailing.record(self.history.len(), points, &members, &whole);
         }
     }
 
@@ -136,19 +136,19 @@ impl Forecaster {
     /// # Errors
     /// [`ForecastError::TooShort`] below two observed steps.
     pub fn forecast(&self, outlook: Option<&[f64]>) -> Result<Forecast, ForecastError> {
-        if self.history.known() < LEAST {
-            return Err(ForecastError::TooShort { known: self.history.known(), needed: LEAST });
+        if self.history.known() < MIN_STEPS {
+            return Err(ForecastError::TooShort { known: self.history.known(), needed: MIN_STEPS });
         }
-        let mut quantiles = self.combine(&self.parts(&self.points(outlook)));
+        let mut quantiles = self.combine(&self.members(&self.points(outlook)));
         if let Some(down) = self.history.down_for() {
             for (row, h) in quantiles.iter_mut().zip(&self.anchors) {
-                mix_with_zero(row, still_down(down, *h, self.day));
+                mix_with_zero(row, outage_probability(down, *h, self.day));
             }
         }
         Ok(Forecast { origin: self.history.len(), horizons: self.anchors.clone(), quantiles })
     }
 
-    fn points(&self, outlook: Option<&[f64]>) -> Vec<[Option<f64>; POINTS]> {
+    fn points(&self, outlook: Option<&[f64]>) -> Vec<[Option<f64>; POINT_MEMBERS]> {
         let y = self.history.values();
         let ridge = self.ridge.predict(y, &self.anchors);
         let week = mean(&y[y.len().saturating_sub(7 * self.day)..]);
@@ -157,7 +157,7 @@ impl Forecaster {
             .iter()
             .enumerate()
             .map(|(i, &h)| {
-                let mut out = [None; POINTS];
+                let mut out = [None; POINT_MEMBERS];
                 let keep = (-(h as f64) / (7.0 * self.day as f64)).exp();
                 out[LAST] = y.last().map(|v| week + (v - week) * keep);
                 out[SEASONAL] = seasonal(y, h, self.day);
@@ -169,20 +169,20 @@ impl Forecaster {
     }
 
     /// Quantiles of every forecaster at every anchor.
-    fn parts(&self, points: &[[Option<f64>; POINTS]]) -> Vec<[Option<Row>; PARTS]> {
+    fn members(&self, points: &[[Option<f64>; POINT_MEMBERS]]) -> Vec<[Option<Row>; MEMBERS]> {
         let y = self.history.values();
         let (mut scratch, mut pairs) = (Vec::new(), Vec::new());
         let mut week = y[y.len().saturating_sub(7 * self.day)..].to_vec();
         week.sort_unstable_by(f64::total_cmp);
-        let week = of_sorted(&week);
+        let week = quantiles_of_sorted(&week);
         points
             .iter()
             .enumerate()
             .map(|(i, points)| {
-                let mut out = [None; PARTS];
+                let mut out = [None; MEMBERS];
                 for (k, point) in points.iter().enumerate() {
                     let Some(point) = point else { continue };
-                    let spread = self.trailing.spread(k, i, ENOUGH, &mut pairs);
+                    let spread = self.trailing.spread(k, i, MIN_SAMPLES, &mut pairs);
                     out[k] = spread.map(|row| row.map(|r| point + r)).filter(is_finite);
                 }
                 if out.iter().all(Option::is_none) {
@@ -206,7 +206,7 @@ impl Forecaster {
         scratch.extend(y.windows(h + 1).map(|w| w[h] - w[0]));
         if scratch.len() >= self.day {
             scratch.sort_unstable_by(f64::total_cmp);
-            let row = of_sorted(scratch).map(|r| point + r);
+            let row = quantiles_of_sorted(scratch).map(|r| point + r);
             if is_finite(&row) {
                 return row;
             }
@@ -219,16 +219,16 @@ impl Forecaster {
 
     /// Average of the forecasters' quantiles, weighed by trailing score, widened as coverage asks,
     /// inside [0, 3 × peak].
-    fn combine(&self, parts: &[[Option<Row>; PARTS]]) -> Vec<Row> {
+    fn combine(&self, members: &[[Option<Row>; MEMBERS]]) -> Vec<Row> {
         let most = 3.0 * self.history.peak();
-        let mut out = Vec::with_capacity(parts.len());
-        for (parts, &h) in parts.iter().zip(&self.anchors) {
-            let weights = self.trailing.weights(h, prior(h, self.day, parts));
+        let mut out = Vec::with_capacity(members.len());
+        for (members, &h) in members.iter().zip(&self.anchors) {
+            let weights = self.trailing.weights(h, prior(h, self.day, members));
             let (mut row, mut total) = ([0.0; LEVELS.len()], 0.0);
-            for (part, weight) in parts.iter().zip(weights) {
-                let Some(part) = part else { continue };
+            for (member, weight) in members.iter().zip(weights) {
+                let Some(member) = member else { continue };
                 total += weight;
-                for (q, p) in row.iter_mut().zip(part) {
+                for (q, p) in row.iter_mut().zip(member) {
                     *q += weight * p;
                 }
             }
@@ -258,16 +258,16 @@ fn anchors(day: usize, horizon: usize) -> Vec<usize> {
 }
 
 /// Weights before any score: what knows most near, the last week's quantiles more and more far.
-fn prior(h: usize, day: usize, parts: &[Option<Row>; PARTS]) -> [f64; PARTS] {
+fn prior(h: usize, day: usize, members: &[Option<Row>; MEMBERS]) -> [f64; MEMBERS] {
     let hours = h as f64 * 24.0 / day as f64;
     let far = ((hours - 6.0) / 60.0).clamp(0.0, 0.6);
-    let mut out = [0.0; PARTS];
+    let mut out = [0.0; MEMBERS];
     out[LAST] = 0.05;
     out[SEASONAL] = 0.1 * (hours / 24.0).min(1.0);
     out[RIDGE] = 0.5 * (-hours / 50.0).exp();
     out[OUTLOOK] = 0.5;
     out[WEEK] = far * 2.0;
-    if parts[RIDGE].is_none() && parts[OUTLOOK].is_none() {
+    if members[RIDGE].is_none() && members[OUTLOOK].is_none() {
         out[LAST] = (1.0 - far).max(0.1);
     }
     out
@@ -290,7 +290,7 @@ fn seasonal(y: &[f64], h: usize, day: usize) -> Option<f64> {
 
 /// Chance that an outage that has lasted `down` steps lasts until `h` more have passed: most end
 /// within hours; one in two of those a day old lasts another.
-fn still_down(down: usize, h: usize, day: usize) -> f64 {
+fn outage_probability(down: usize, h: usize, day: usize) -> f64 {
     let (past, ahead) = (down as f64 + 1.0, h as f64);
     (past / (past + ahead)).min(0.95) * (2.0 * day as f64 / (2.0 * day as f64 + ahead))
 }

@@ -15,9 +15,9 @@ const DAY: i64 = 24 * HOUR;
 /// Lifetimes and arrivals learned from.
 const WINDOW: i64 = 42 * DAY;
 /// A class with fewer jobs takes the survival of all.
-const ENOUGH: usize = 30;
+const MIN_JOBS: usize = 30;
 /// A job that asks for more is a broken record: sums over it would say nothing of the rest.
-pub const MOST_GPUS: f64 = 1e7;
+pub const MAX_GPUS: f64 = 1e7;
 
 /// What happened to a job; times in µs since 1970.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -100,12 +100,12 @@ impl JobTable {
     }
 
     /// Takes one event. Events of unknown jobs, a second submission and sizes that are no positive
-    /// number or beyond [`MOST_GPUS`] are ignored; an end before the submission is taken as an end
+    /// number or beyond [`MAX_GPUS`] are ignored; an end before the submission is taken as an end
     /// at once.
     pub fn apply(&mut self, event: JobEvent) {
         match event {
             JobEvent::Submitted { id, at_us, gpus } => {
-                if !(gpus > 0.0 && gpus <= MOST_GPUS) || self.open.contains_key(&id) {
+                if !(gpus > 0.0 && gpus <= MAX_GPUS) || self.open.contains_key(&id) {
                     return;
                 }
                 self.open.insert(id, Open { gpus, submitted: at_us, started: None });
@@ -156,7 +156,9 @@ impl JobTable {
             let all = Survival::fit(lives.iter().flatten().copied());
             lives
                 .iter()
-                .map(|own| if own.len() < ENOUGH { all.clone() } else { Survival::fit(own.iter().copied()) })
+                .map(
+                    |own| if own.len() < MIN_JOBS { all.clone() } else { Survival::fit(own.iter().copied()) },
+                )
                 .collect()
         };
         self.learned =
@@ -254,7 +256,7 @@ impl JobTable {
 /// belongs to the class of what it was submitted with: if it moved with each resize, its class
 /// would lose it without an end.
 pub fn size_class(gpus: f64) -> Option<&'static str> {
-    (gpus > 0.0 && gpus <= MOST_GPUS).then(|| SIZE_CLASSES[class(gpus)])
+    (gpus > 0.0 && gpus <= MAX_GPUS).then(|| SIZE_CLASSES[class(gpus)])
 }
 
 fn class(gpus: f64) -> usize {

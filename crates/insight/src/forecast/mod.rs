@@ -12,7 +12,7 @@ mod serving;
 mod survival;
 mod trailing;
 
-pub use coverage::{Coverage, CoverageWatch, Drift, Held, Reach};
+pub use coverage::{BoundCheck, Coverage, CoverageMonitor, Drift, Reach};
 pub use distribution::{Forecast, LEVELS};
 pub use forecaster::{Config, Forecaster};
 pub use jobs::{JobEvent, JobTable, SIZE_CLASSES, size_class};

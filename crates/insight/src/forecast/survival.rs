@@ -1,9 +1,9 @@
 //! How long jobs last: GPU-weighted Kaplan–Meier on a logarithmic grid of ages.
 
 /// Shortest age told apart, seconds.
-const LEAST: f64 = 60.0;
+const MIN_AGE_S: f64 = 60.0;
 /// Longest: 90 days.
-const GREATEST: f64 = 90.0 * 86_400.0;
+const MAX_AGE_S: f64 = 90.0 * 86_400.0;
 /// Cells of the grid: each 7 % longer than the one before.
 const CELLS: usize = 180;
 /// Weight of a pseudo-observation, in mean observations, so that no cell with a single job says
@@ -78,8 +78,8 @@ impl Survival {
 
 /// Place of an age on the grid, in cells.
 fn place(age: f64) -> f64 {
-    let per_cell = (GREATEST / LEAST).ln() / (CELLS - 1) as f64;
-    if age < LEAST { (age / LEAST).max(0.0) } else { 1.0 + (age / LEAST).ln() / per_cell }
+    let per_cell = (MAX_AGE_S / MIN_AGE_S).ln() / (CELLS - 1) as f64;
+    if age < MIN_AGE_S { (age / MIN_AGE_S).max(0.0) } else { 1.0 + (age / MIN_AGE_S).ln() / per_cell }
 }
 
 fn cell(age: f64) -> usize {

@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 
-use super::distribution::{LEVELS, of_weighted};
+use super::distribution::{LEVELS, quantiles_of_weighted};
 
 /// Forecasters that give one value a horizon; their spread comes from residuals.
-pub(super) const POINTS: usize = 4;
+pub(super) const POINT_MEMBERS: usize = 4;
 /// All forecasters that are combined: the above and quantiles of the last week.
-pub(super) const PARTS: usize = POINTS + 1;
+pub(super) const MEMBERS: usize = POINT_MEMBERS + 1;
 
 /// Levels forecasts are weighed by, as indices into `LEVELS`: 0.1, 0.3, 0.5, 0.7, 0.9, 0.95.
 const SCORED: [usize; 6] = [2, 6, 10, 14, 18, 19];
@@ -31,8 +31,8 @@ pub(super) type Row = [f64; LEVELS.len()];
 struct Record {
     origin: usize,
     /// By anchor.
-    points: Vec<[Option<f64>; POINTS]>,
-    parts: Vec<[Option<[f64; SCORED.len()]>; PARTS]>,
+    points: Vec<[Option<f64>; POINT_MEMBERS]>,
+    members: Vec<[Option<[f64; SCORED.len()]>; MEMBERS]>,
     /// q10, q50, q90 of what was published.
     whole: Vec<[f64; 3]>,
 }
@@ -71,7 +71,7 @@ pub(super) struct Trailing {
     /// By forecaster and anchor: truth less point, oldest first.
     residuals: Vec<VecDeque<f64>>,
     /// By bucket and forecaster: weighted pinball and weight.
-    scores: [[(f64, f64); PARTS]; BUCKET_COUNT],
+    scores: [[(f64, f64); MEMBERS]; BUCKET_COUNT],
     /// By bucket: logarithm of the widening below and above the median.
     widening: [[f64; 2]; BUCKET_COUNT],
 }
@@ -83,8 +83,8 @@ impl Trailing {
             day,
             tuning,
             records: VecDeque::new(),
-            residuals: vec![VecDeque::new(); POINTS * anchors.len()],
-            scores: [[(0.0, 0.0); PARTS]; BUCKET_COUNT],
+            residuals: vec![VecDeque::new(); POINT_MEMBERS * anchors.len()],
+            scores: [[(0.0, 0.0); MEMBERS]; BUCKET_COUNT],
             widening: WIDENED,
         }
     }
@@ -93,21 +93,21 @@ impl Trailing {
     pub(super) fn record(
         &mut self,
         origin: usize,
-        points: Vec<[Option<f64>; POINTS]>,
-        parts: &[[Option<Row>; PARTS]],
+        points: Vec<[Option<f64>; POINT_MEMBERS]>,
+        members: &[[Option<Row>; MEMBERS]],
         whole: &[Row],
     ) {
         let pick = |row: &Row| SCORED.map(|level| row[level]);
         self.records.push_back(Record {
             origin,
             points,
-            parts: parts.iter().map(|parts| parts.each_ref().map(|p| p.as_ref().map(pick))).collect(),
+            members: members.iter().map(|members| members.each_ref().map(|p| p.as_ref().map(pick))).collect(),
             whole: whole.iter().map(|row| [row[2], row[10], row[18]]).collect(),
         });
     }
 
     /// Takes the value of step `at` as the truth of every forecast on record that was made for it.
-    pub(super) fn truth(&mut self, at: usize, y: f64) {
+    pub(super) fn observe_truth(&mut self, at: usize, y: f64) {
         let longest = self.anchors.last().copied().unwrap_or(0);
         while self.records.front().is_some_and(|r| r.origin + longest <= at) {
             self.records.pop_front();
@@ -126,7 +126,7 @@ impl Trailing {
             }
             let each = anchors_in(&self.anchors, bucket, self.day);
             let keep = self.tuning.forget.powf(1.0 / each);
-            for (score, part) in self.scores[bucket].iter_mut().zip(&record.parts[i]) {
+            for (score, part) in self.scores[bucket].iter_mut().zip(&record.members[i]) {
                 let Some(part) = part else { continue };
                 score.0 = keep * score.0 + pinball(part, y);
                 score.1 = keep * score.1 + 1.0;
@@ -166,12 +166,12 @@ impl Trailing {
             weight *= self.tuning.fade;
         }
         scratch.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        Some(of_weighted(scratch))
+        Some(quantiles_of_weighted(scratch))
     }
 
     /// Weights of the forecasters at horizon `h`: the prior times the inverse trailing pinball to a
     /// power, the power growing with the number of scores.
-    pub(super) fn weights(&self, h: usize, prior: [f64; PARTS]) -> [f64; PARTS] {
+    pub(super) fn weights(&self, h: usize, prior: [f64; MEMBERS]) -> [f64; MEMBERS] {
         let bucket = bucket(h, self.day);
         let scores = self.scores[bucket];
         let best = scores.iter().filter(|s| s.1 > 0.0).map(|s| s.0 / s.1).fold(f64::INFINITY, f64::min);

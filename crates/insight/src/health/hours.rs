@@ -34,7 +34,7 @@ impl NodeHours {
 
     /// The node was in use from `from_us` to `to_us` (µs since 1970). Of a longer time the last 28
     /// days count; one that ends before it begins is left out.
-    pub fn used(&mut self, node: u32, from_us: i64, to_us: i64) {
+    pub fn record_use(&mut self, node: u32, from_us: i64, to_us: i64) {
         if to_us <= from_us {
             return;
         }
@@ -47,7 +47,7 @@ impl NodeHours {
     }
 
     /// Something bad happened to the node at `at_us`; it was in use then.
-    pub fn bad(&mut self, node: u32, at_us: i64) {
+    pub fn record_bad(&mut self, node: u32, at_us: i64) {
         let hour = at_us.div_euclid(HOUR_US);
         let day = self.nodes.entry(node).or_default().entry(hour.div_euclid(DAY_HOURS)).or_default();
         day.used |= bit(hour);
@@ -86,11 +86,11 @@ mod tests {
     fn parts_of_an_hour_are_one_hour_and_old_ones_are_forgotten() {
         let mut hours = NodeHours::new();
         // 23:30 to 02:00 of the next day, told in two parts that overlap: 23, 0 and 1.
-        hours.used(7, 47 * HOUR_US / 2, 25 * HOUR_US);
-        hours.used(7, 24 * HOUR_US, 26 * HOUR_US);
-        hours.bad(7, 24 * HOUR_US + 5);
-        hours.bad(7, 24 * HOUR_US + 9);
-        hours.bad(3, 40 * HOUR_US);
+        hours.record_use(7, 47 * HOUR_US / 2, 25 * HOUR_US);
+        hours.record_use(7, 24 * HOUR_US, 26 * HOUR_US);
+        hours.record_bad(7, 24 * HOUR_US + 5);
+        hours.record_bad(7, 24 * HOUR_US + 9);
+        hours.record_bad(3, 40 * HOUR_US);
         let seven = NodeRecord { node: 7, hours: 3, bad_hours: 1 };
         assert_eq!(hours.records(30 * HOUR_US), [NodeRecord { node: 3, hours: 1, bad_hours: 1 }, seven]);
         // The day of hour 23 is over for 28 days.
@@ -102,11 +102,11 @@ mod tests {
     #[test]
     fn absurd_times_are_borne() {
         let mut hours = NodeHours::new();
-        hours.used(1, i64::MIN, 0);
-        hours.used(1, 5, 5);
+        hours.record_use(1, i64::MIN, 0);
+        hours.record_use(1, 5, 5);
         assert_eq!(hours.records(0)[0].hours, 28 * 24);
-        hours.used(2, i64::MAX - 1, i64::MAX);
-        hours.bad(2, i64::MIN);
+        hours.record_use(2, i64::MAX - 1, i64::MAX);
+        hours.record_bad(2, i64::MIN);
         assert_eq!(hours.records(i64::MAX).len(), 1);
     }
 }

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_oracle_is_the_cheapest() {
-        let prices = Prices::of_ratio(0.6).unwrap();
+        let prices = Prices::from_ratio(0.6).unwrap();
         let demand: Vec<f64> = (1..=10).map(f64::from).collect();
         let all: Vec<f64> = (0..=12).map(f64::from).collect();
         let decision = Decision::priced(&all, &demand, &prices).unwrap();

@@ -35,7 +35,7 @@ impl Prices {
     ///
     /// # Errors
     /// `rho` outside (0, 1].
-    pub fn of_ratio(rho: f64) -> Result<Self, SizingError> {
+    pub fn from_ratio(rho: f64) -> Result<Self, SizingError> {
         parameter("rho", rho, "above 0 and at most 1", |rho| rho > 0.0 && rho <= 1.0)?;
         Self::new(rho, 1.0, 0.0)
     }
@@ -107,7 +107,7 @@ mod tests {
             assert!(error.to_string().contains("must be"), "{error}");
         }
         for rho in [0.0, -0.1, 1.1, f64::NAN] {
-            assert!(Prices::of_ratio(rho).is_err());
+            assert!(Prices::from_ratio(rho).is_err());
         }
     }
 }

@@ -121,14 +121,14 @@ pub fn hold_by_sample(
 /// levels the regret measured was a tenth higher.
 ///
 /// # Errors
-/// As [`Sample::of_forecast`] and [`reserve_by_sample`]; a forecast of another number of hours than
+/// As [`Sample::from_forecast`] and [`reserve_by_sample`]; a forecast of another number of hours than
 /// the term.
 pub fn reserve_by_forecast(
     forecast: Marginals<'_>,
     prices: &Prices,
     term: Term,
 ) -> Result<Reservation, SizingError> {
-    let sample = Sample::of_forecast(forecast)?;
+    let sample = Sample::from_forecast(forecast)?;
     let hours = forecast.quantiles.len() / forecast.levels.len();
     if hours != term.hours as usize {
         return Err(SizingError::Length {
@@ -266,13 +266,13 @@ mod tests {
         let lent = reserve_by_sample(&sample, &Prices::new(0.6, 1.0, 0.4).unwrap(), TERM).unwrap();
         assert!(lent.gpus > plain.gpus, "break-even 1/3: 7 GPUs or 6");
         let bound = Term { limit_gpus: Some(3), ..TERM };
-        assert_eq!(reserve_by_sample(&sample, &Prices::of_ratio(0.6).unwrap(), bound).unwrap().gpus, 3);
+        assert_eq!(reserve_by_sample(&sample, &Prices::from_ratio(0.6).unwrap(), bound).unwrap().gpus, 3);
     }
 
     #[test]
     fn no_term_and_no_demand_are_refused() {
         let sample = Sample::new(vec![1.0]).unwrap();
-        let prices = Prices::of_ratio(0.6).unwrap();
+        let prices = Prices::from_ratio(0.6).unwrap();
         let term = Term { hours: 0, ..TERM };
         assert!(reserve_by_sample(&sample, &prices, term).unwrap_err().to_string().contains("term"));
         assert!(reserve_by_sample(&sample, &prices, Term { node_gpus: 0, ..TERM }).is_err());
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn demand_of_zero_reserves_nothing_and_claims_no_regret() {
-        let prices = Prices::of_ratio(0.6).unwrap();
+        let prices = Prices::from_ratio(0.6).unwrap();
         let advice = reserve_by_sample(&Sample::new(vec![0.0; 24]).unwrap(), &prices, TERM).unwrap();
         assert_eq!((advice.gpus, advice.cost, advice.utilisation), (0, 0.0, None));
         let compared = compare(&[0.0; 24], &[0.0; 24], 0.0, &prices, TERM).unwrap();
@@ -294,12 +294,12 @@ mod tests {
     #[test]
     fn paths_say_how_sure_they_are() {
         let paths: Vec<Vec<f64>> = (1..=11).map(|level| vec![f64::from(level); 10]).collect();
-        let advice = reserve_by_paths(&paths, &Prices::of_ratio(0.5).unwrap(), TERM).unwrap();
+        let advice = reserve_by_paths(&paths, &Prices::from_ratio(0.5).unwrap(), TERM).unwrap();
         let spread = advice.spread.unwrap();
         assert_eq!((spread.gpus.low, spread.gpus.high), (2.0, 10.0));
         assert!(spread.cost.low < advice.cost && advice.cost < spread.cost.high);
         // Another number than the cheapest, 2: 0.5 x 2 and the mean of 0, 0, 1 to 9 an hour.
-        let held = hold_by_paths(&paths, &Prices::of_ratio(0.5).unwrap(), TERM, 2).unwrap();
+        let held = hold_by_paths(&paths, &Prices::from_ratio(0.5).unwrap(), TERM, 2).unwrap();
         assert!((held.cost - 10.0 * (1.0 + 45.0 / 11.0)).abs() < 1e-9, "{held:?}");
         assert_eq!((held.gpus, held.spread.unwrap().gpus), (2, spread.gpus));
     }

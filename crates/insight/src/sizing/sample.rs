@@ -50,7 +50,7 @@ impl Sample {
     /// # Errors
     /// Levels that do not rise inside (0, 1), rows that fall, are cut short, negative or not
     /// finite.
-    pub fn of_forecast(forecast: Marginals<'_>) -> Result<Self, SizingError> {
+    pub fn from_forecast(forecast: Marginals<'_>) -> Result<Self, SizingError> {
         let Marginals { levels, quantiles } = forecast;
         if levels.len() < 2 || quantiles.is_empty() {
             return Err(SizingError::Empty { what: "the forecast (two levels and an hour are the least)" });
@@ -160,21 +160,22 @@ mod tests {
     #[test]
     fn a_uniform_forecast_has_uniform_quantiles() {
         let sample =
-            Sample::of_forecast(Marginals { levels: &[0.1, 0.5, 0.9], quantiles: &[10.0, 50.0, 90.0] })
+            Sample::from_forecast(Marginals { levels: &[0.1, 0.5, 0.9], quantiles: &[10.0, 50.0, 90.0] })
                 .unwrap();
         assert!((sample.quantile(0.4) - 40.0).abs() <= 0.5);
         assert!((sample.mean() - 50.0).abs() < 1e-9);
         // Two hours, one at 0 to 100 and one at exactly 200: G is 0.5 at 100, so the quantile at
         // 0.4 is 80.
         let two = [10.0, 50.0, 90.0, 200.0, 200.0, 200.0];
-        let sample = Sample::of_forecast(Marginals { levels: &[0.1, 0.5, 0.9], quantiles: &two }).unwrap();
+        let sample = Sample::from_forecast(Marginals { levels: &[0.1, 0.5, 0.9], quantiles: &two }).unwrap();
         assert!((sample.quantile(0.4) - 80.0).abs() <= 0.5);
     }
 
     #[test]
     fn crooked_forecasts_are_refused() {
-        let refused =
-            |levels: &[f64], quantiles: &[f64]| Sample::of_forecast(Marginals { levels, quantiles }).is_err();
+        let refused = |levels: &[f64], quantiles: &[f64]| {
+            Sample::from_forecast(Marginals { levels, quantiles }).is_err()
+        };
         assert!(refused(&[0.1, 0.9], &[2.0, 1.0]));
         assert!(refused(&[0.9, 0.1], &[1.0, 2.0]));
         assert!(refused(&[0.1, 0.9], &[1.0, 2.0, 3.0]));
@@ -207,7 +208,7 @@ mod tests {
         ) {
             let sample = Sample::new(demand).unwrap();
             let (low, high) = (low.min(high), low.max(high));
-            let size = |rho| sample.cheapest(&Prices::of_ratio(rho).unwrap(), 1, None);
+            let size = |rho| sample.cheapest(&Prices::from_ratio(rho).unwrap(), 1, None);
             prop_assert!(size(low) >= size(high));
         }
 
@@ -215,7 +216,7 @@ mod tests {
         fn garbage_is_an_error_and_no_panic(demand in prop::collection::vec(any::<f64>(), 0..20), level in any::<f64>()) {
             if let Ok(sample) = Sample::new(demand) {
                 let _kept = sample.quantile(level);
-                let _kept = sample.cheapest(&Prices::of_ratio(0.6).unwrap(), 8, Some(1000));
+                let _kept = sample.cheapest(&Prices::from_ratio(0.6).unwrap(), 8, Some(1000));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Why: the rules of evidence. Weights are logarithms of likelihood ratios (field/analytics A.4
 //! rule 10, first table).
 
-use super::device::{Devices, Showing};
-use super::event::{Kind, Subject};
-use super::fusion::Case;
+use super::device::{DeviceComparison, Devices};
+use super::episode::{Kind, Subject};
+use super::fusion::ClassScores;
 use super::layout::Layout;
 use super::settings::Settings;
 use super::signal::{Blame, Class, Evidence};
@@ -32,15 +32,15 @@ pub(super) struct Facts<'a> {
 impl Facts<'_> {
     /// Class, posterior, evidence and whom it blames.
     pub fn weigh(&self) -> (Class, f64, Vec<Evidence>, Blame) {
-        let mut case = Case::new();
+        let mut scores = ClassScores::new();
         let mut blame = self.own_blame();
         match (self.kind, self.subject) {
-            (Kind::Transfer, _) => self.transfer(&mut case, &mut blame),
-            (Kind::Data, _) => case.add("waits_for_input", self.excess, 4.0, &[Class::Data]),
-            (_, Subject::Rank(rank)) => self.rank(&mut case, rank),
-            (_, subject) => self.together(&mut case, subject),
+            (Kind::Transfer, _) => self.transfer(&mut scores, &mut blame),
+            (Kind::Data, _) => scores.add("waits_for_input", self.excess, 4.0, &[Class::Data]),
+            (_, Subject::Rank(rank)) => self.rank(&mut scores, rank),
+            (_, subject) => self.together(&mut scores, subject),
         }
-        let (class, posterior, evidence) = case.close();
+        let (class, posterior, evidence) = scores.close();
         match (class, blame) {
             (Class::Structural, _) => (class, posterior, evidence, Blame::Nobody),
             // Marks name the card's node; without a faulty link no rank is to blame for the
@@ -55,46 +55,46 @@ impl Facts<'_> {
             Subject::Rank(rank) => Blame::Rank(rank),
             Subject::Node(node) => Blame::Node(self.layout.node_ids[node as usize]),
             Subject::Role(role) => {
-                Blame::Node(self.layout.node_ids[self.layout.home_of(role as usize).0 as usize])
+                Blame::Node(self.layout.node_ids[self.layout.home_node(role as usize).0 as usize])
             }
             Subject::Job => Blame::Fabric,
         }
     }
 
-    fn showing(&self, rank: u32) -> Showing {
-        self.devices.showing(self.layout, rank, self.since_us, self.now_us)
+    fn compare(&self, rank: u32) -> DeviceComparison {
+        self.devices.compare(self.layout, rank, self.since_us, self.now_us)
     }
 
     /// One rank computes slower than its peers.
-    fn rank(&self, case: &mut Case, rank: u32) {
+    fn rank(&self, scores: &mut ClassScores, rank: u32) {
         use Class::{ComputeSilent, ComputeThermal, Host, Link};
-        case.add("slower_than_peers", self.excess, 4.0, &[ComputeThermal, ComputeSilent, Link, Host]);
-        case.add("alone_on_its_node", 1.0, -3.0, &[Host]);
-        let shown = self.showing(rank);
+        scores.add("slower_than_peers", self.excess, 4.0, &[ComputeThermal, ComputeSilent, Link, Host]);
+        scores.add("alone_on_its_node", 1.0, -3.0, &[Host]);
+        let shown = self.compare(rank);
         let mut thermal = false;
         if let Some(ratio) = shown.clock_ratio.filter(|ratio| *ratio < self.settings.clock_ratio) {
-            case.add("clock_below_peers", ratio, 3.0, &[ComputeThermal]);
+            scores.add("clock_below_peers", ratio, 3.0, &[ComputeThermal]);
             thermal = true;
         }
         if let Some(share) = shown.slowdown.filter(|share| *share > self.settings.slowdown_share) {
-            case.add("slowed_down", share, 3.0, &[ComputeThermal]);
+            scores.add("slowed_down", share, 3.0, &[ComputeThermal]);
             thermal = true;
         }
         if let Some(share) = shown.power_cap.filter(|share| *share > 0.5) {
-            case.add("power_cap_alone", share, 1.0, &[ComputeThermal]);
+            scores.add("power_cap_alone", share, 1.0, &[ComputeThermal]);
         }
         if !thermal {
             match (shown.clock_ratio, shown.slowdown) {
-                (None, None) => case.add("no_counters", 0.0, -1.0, &[ComputeThermal]),
-                (Some(ratio), _) => case.add("clock_as_peers", ratio, -3.0, &[ComputeThermal]),
-                (None, Some(share)) => case.add("not_slowed_down", share, -3.0, &[ComputeThermal]),
+                (None, None) => scores.add("no_counters", 0.0, -1.0, &[ComputeThermal]),
+                (Some(ratio), _) => scores.add("clock_as_peers", ratio, -3.0, &[ComputeThermal]),
+                (None, Some(share)) => scores.add("not_slowed_down", share, -3.0, &[ComputeThermal]),
             }
         }
         if let Some(width) = shown.width.filter(|width| *width < 0.9) {
-            case.add("link_narrower", width, 3.0, &[Link]);
+            scores.add("link_narrower", width, 3.0, &[Link]);
         }
         if let Some(score) = shown.retries.filter(|score| *score > RETRIES_SCORE) {
-            case.add("link_retries", score, 2.0, &[Link]);
+            scores.add("link_retries", score, 2.0, &[Link]);
         }
         let from_us = self.since_us.saturating_sub(self.settings.fault_age_us);
         for fault in self.devices.faults(rank, from_us, self.now_us).take(4) {
@@ -103,16 +103,16 @@ impl Facts<'_> {
             let classes: &[Class] =
                 if fault.xid == Some(74) { &[Link] } else { &[ComputeThermal, ComputeSilent] };
             match fault.xid {
-                Some(code) => case.add("xid", f64::from(code), 3.0, classes),
-                None => case.add("fault_without_code", 1.0, 3.0, classes),
+                Some(code) => scores.add("xid", f64::from(code), 3.0, classes),
+                None => scores.add("fault_without_code", 1.0, 3.0, classes),
             }
         }
     }
 
     /// The ranks of a node, or of a role that is one node, compute slower together.
-    fn together(&self, case: &mut Case, subject: Subject) {
+    fn together(&self, scores: &mut ClassScores, subject: Subject) {
         use Class::{ComputeSilent, ComputeThermal, Host, Link};
-        case.add("slower_than_peers", self.excess, 4.0, &[ComputeThermal, ComputeSilent, Link, Host]);
+        scores.add("slower_than_peers", self.excess, 4.0, &[ComputeThermal, ComputeSilent, Link, Host]);
         let ranks = match subject {
             Subject::Node(node) => &self.layout.nodes[node as usize],
             Subject::Role(role) => &self.layout.roles[role as usize],
@@ -120,38 +120,38 @@ impl Facts<'_> {
         };
         let slowed = ranks
             .iter()
-            .filter_map(|&rank| self.showing(rank).slowdown)
+            .filter_map(|&rank| self.compare(rank).slowdown)
             .filter(|share| *share > self.settings.slowdown_share)
             .count();
         if slowed * 2 > ranks.len() {
-            case.add("slowed_down_together", slowed as f64, 3.0, &[ComputeThermal]);
+            scores.add("slowed_down_together", slowed as f64, 3.0, &[ComputeThermal]);
         } else {
-            case.add("slow_together", ranks.len() as f64, 3.0, &[Host]);
+            scores.add("slow_together", ranks.len() as f64, 3.0, &[Host]);
         }
     }
 
     /// The transfer itself takes longer; waits are taken away already.
-    fn transfer(&self, case: &mut Case, blame: &mut Blame) {
-        case.add("transfer_slower", self.excess, 4.0, &[Class::Communication, Class::Link]);
+    fn transfer(&self, scores: &mut ClassScores, blame: &mut Blame) {
+        scores.add("transfer_slower", self.excess, 4.0, &[Class::Communication, Class::Link]);
         if self.level_shift >= 0.05 {
-            case.add("job_wide_change", self.level_shift, 6.0, &[Class::Structural]);
+            scores.add("job_wide_change", self.level_shift, 6.0, &[Class::Structural]);
         }
         if self.companion {
-            case.add("follows_another_event", 1.0, 6.0, &[Class::Structural]);
+            scores.add("follows_another_event", 1.0, 6.0, &[Class::Structural]);
         }
         let retries = (0..self.layout.ranks() as u32)
-            .filter_map(|rank| Some((self.showing(rank).retries?, rank)))
+            .filter_map(|rank| Some((self.compare(rank).retries?, rank)))
             .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
         if let Some((score, rank)) = retries.filter(|(score, _)| *score > RETRIES_SCORE) {
-            case.add("link_retries", score, 3.0, &[Class::Link]);
+            scores.add("link_retries", score, 3.0, &[Class::Link]);
             *blame = Blame::Rank(rank);
         }
-        self.network(case, blame);
+        self.network(scores, blame);
     }
 
     /// A node whose network cards are marked while those of others are not; where all are, it is
     /// the fabric.
-    fn network(&self, case: &mut Case, blame: &mut Blame) {
+    fn network(&self, scores: &mut ClassScores, blame: &mut Blame) {
         let mut marks: Vec<(f64, usize)> = (0..self.layout.nodes.len())
             .filter_map(|node| {
                 Some((self.devices.marks(self.layout, node, self.since_us, self.now_us)?, node))
@@ -161,10 +161,10 @@ impl Facts<'_> {
         let Some(&(score, node)) = marks.first().filter(|(score, _)| *score > MARKS_SCORE) else { return };
         let rest = marks.get(1 + (marks.len() - 1) / 2).map_or(0.0, |(score, _)| *score);
         if rest > 0.33 * score {
-            case.add("network_marks_everywhere", rest, 3.0, &[Class::Communication]);
+            scores.add("network_marks_everywhere", rest, 3.0, &[Class::Communication]);
             return;
         }
-        case.add("network_marks", score, 3.0, &[Class::Communication]);
+        scores.add("network_marks", score, 3.0, &[Class::Communication]);
         if !matches!(blame, Blame::Rank(_)) {
             *blame = Blame::Node(self.layout.node_ids[node]);
         }

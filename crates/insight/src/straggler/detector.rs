@@ -4,12 +4,13 @@
 use serde::Serialize;
 
 use super::input::{DeviceWindow, Fault, JobShape, StepReport};
-use super::intake::Taken;
-use super::job::{Job, Known};
-use super::late;
+use super::job::{EvidenceHorizon, Job};
+use super::late_reports;
 use super::layout::Layout;
 use super::settings::Settings;
 use super::signal::Signal;
+use super::step_buffer::Admission;
+use super::structure;
 use super::throttle::Throttle;
 
 /// What came in and was not simply used. Nothing is left out without being counted here.
@@ -45,7 +46,7 @@ pub struct Detector {
     devices: Vec<DeviceWindow>,
     faults: Vec<Fault>,
     watermark_us: i64,
-    next_event: u64,
+    next_episode: u64,
     counts: Counts,
     ends: Vec<i64>,
     out: Vec<Signal>,
@@ -54,7 +55,7 @@ pub struct Detector {
 impl Detector {
     /// A detector of a job laid out as `shape`.
     pub fn new(shape: JobShape, settings: Settings) -> Self {
-        let (job, throttle) = run_of(&shape, &settings);
+        let (job, throttle) = new_run(&shape, &settings);
         Self {
             settings,
             attempt: shape.attempt,
@@ -63,7 +64,7 @@ impl Detector {
             devices: Vec::new(),
             faults: Vec::new(),
             watermark_us: i64::MIN,
-            next_event: 1,
+            next_episode: 1,
             counts: Counts::default(),
             ends: Vec::new(),
             out: Vec::new(),
@@ -83,7 +84,7 @@ impl Detector {
         self.attempt = shape.attempt;
         self.devices.clear();
         self.faults.clear();
-        let (mut job, throttle) = run_of(&shape, &self.settings);
+        let (mut job, throttle) = new_run(&shape, &self.settings);
         job.inherit(&self.job);
         (self.job, self.throttle) = (job, throttle);
     }
@@ -99,16 +100,18 @@ impl Detector {
             self.counts.unknown_rank += 1;
             return;
         }
-        match self.job.intake.take(report) {
-            Taken::Stored => {}
-            Taken::Duplicate => self.counts.repeated += 1,
-            Taken::Late if late::take(&mut self.job, report, &mut self.out) => self.counts.late += 1,
-            Taken::Late => self.counts.repeated += 1,
-            Taken::Far => {
+        match self.job.step_buffer.take(report) {
+            Admission::Stored => {}
+            Admission::Duplicate => self.counts.repeated += 1,
+            Admission::Late if late_reports::take(&mut self.job, report, &mut self.out) => {
+                self.counts.late += 1
+            }
+            Admission::Late => self.counts.repeated += 1,
+            Admission::OutOfRange => {
                 self.counts.far += 1;
-                if self.job.intake.left_behind() {
+                if self.job.step_buffer.left_behind() {
                     self.close_steps(i64::MAX, Ready::Passed);
-                    self.job.intake.jump();
+                    self.job.step_buffer.jump();
                 }
             }
         }
@@ -132,7 +135,7 @@ impl Detector {
         }
     }
 
-    /// Event time up to which reports are taken as complete: steps, windows and faults that ended
+    /// Episode time up to which reports are taken as complete: steps, windows and faults that ended
     /// by then are used. A watermark below the last one changes nothing.
     pub fn advance(&mut self, watermark_us: i64) {
         if watermark_us <= self.watermark_us {
@@ -181,30 +184,31 @@ impl Detector {
         let lag_us = self.settings.evidence_lag_us.max(0);
         let skew_us = if until_us == i64::MAX { 0 } else { self.settings.skew_us.max(0) };
         let ends = &mut self.ends;
-        while let Some(mut slot) = self.job.intake.close(|slot, tellers| {
+        while let Some(mut slot) = self.job.step_buffer.close(|slot, tracker| {
             let is_whole = slot.count == ranks;
             let slack_us = if is_whole || ready != Ready::Passed { 0 } else { skew_us };
             let is_ready = match ready {
                 Ready::Passed => true,
                 Ready::Whole => is_whole,
-                Ready::Settled => is_whole || tellers.expects_no_more_of(slot),
+                Ready::Settled => is_whole || tracker.expects_no_more_of(slot),
             };
             is_ready && slot.end(ends).saturating_add(slack_us) <= until_us
         }) {
             let end_us = slot.end(ends);
             let known_us = end_us.saturating_sub(lag_us);
-            self.job.evidence = Known { until_us: known_us, is_news: false };
+            self.job.evidence = EvidenceHorizon { until_us: known_us, has_new: false };
             if !self.devices.is_empty() || !self.faults.is_empty() {
-                self.job.evidence.is_news = apply_devices(
+                self.job.evidence.has_new = apply_device_evidence(
                     (&mut self.devices, &mut self.faults),
                     known_us,
                     (&mut self.job, None),
-                    (&mut self.next_event, &mut self.counts, &mut self.out),
+                    (&mut self.next_episode, &mut self.counts, &mut self.out),
                 );
             }
             self.throttle.end(end_us, &mut self.out);
-            self.job.close(&slot, end_us, &mut self.next_event, &mut self.out);
-            self.job.intake.give_back(slot);
+            let seq = self.job.close(&slot, end_us, &mut self.next_episode, &mut self.out);
+            structure::analyze(&mut self.job, seq, &mut self.next_episode, &mut self.out);
+            self.job.step_buffer.recycle(slot);
         }
     }
 
@@ -214,19 +218,19 @@ impl Detector {
         }
         // While steps come they decide when windows are used, and nobody is blamed by counters
         // alone.
-        let alone = self.job.history.closed == 0 && self.job.intake.is_empty();
+        let alone = self.job.history.closed == 0 && self.job.step_buffer.is_empty();
         if alone {
-            apply_devices(
+            apply_device_evidence(
                 (&mut self.devices, &mut self.faults),
                 until_us,
                 (&mut self.job, Some(&mut self.throttle)),
-                (&mut self.next_event, &mut self.counts, &mut self.out),
+                (&mut self.next_episode, &mut self.counts, &mut self.out),
             );
         }
     }
 }
 
-fn run_of(shape: &JobShape, settings: &Settings) -> (Job, Throttle) {
+fn new_run(shape: &JobShape, settings: &Settings) -> (Job, Throttle) {
     let layout = Layout::new(shape, settings.peers, settings.ranks);
     let throttle = Throttle::new(layout.ranks());
     (Job::new(layout, settings), throttle)
@@ -245,18 +249,18 @@ enum Ready {
 
 /// Uses the windows and faults that ended by `until_us`, in an order that does not depend on their
 /// arrival. Tells whether there were any.
-fn apply_devices(
+fn apply_device_evidence(
     (devices, faults): (&mut Vec<DeviceWindow>, &mut Vec<Fault>),
     until_us: i64,
     (job, mut throttle): (&mut Job, Option<&mut Throttle>),
-    (next_event, counts, out): (&mut u64, &mut Counts, &mut Vec<Signal>),
+    (next_episode, counts, out): (&mut u64, &mut Counts, &mut Vec<Signal>),
 ) -> bool {
-    let mut is_news = false;
+    let mut has_new = false;
     let mut due: Vec<Fault> = faults.extract_if(.., |fault| fault.time_us <= until_us).collect();
     due.sort_unstable_by_key(|fault| (fault.time_us, fault.rank, fault.xid));
     for fault in &due {
         let is_new = job.devices.fault(fault);
-        is_news |= is_new;
+        has_new |= is_new;
         counts.devices_unused += u64::from(!is_new);
     }
     let mut due: Vec<DeviceWindow> = devices.extract_if(.., |window| window.end_us <= until_us).collect();
@@ -269,13 +273,13 @@ fn apply_devices(
             counts.devices_unused += 1;
             continue;
         }
-        is_news = true;
+        has_new = true;
         if let Some(throttle) = throttle.as_deref_mut() {
             let known = (&job.layout, &job.devices, &job.settings);
-            throttle.look(window.rank, window.end_us, known, next_event, out);
+            throttle.update(window.rank, window.end_us, known, next_episode, out);
         }
     }
-    is_news
+    has_new
 }
 
 /// Tells windows of the same rank and time apart that say different things.

@@ -2,7 +2,7 @@
 
 use super::input::{DeviceWindow, Fault};
 use super::layout::Layout;
-use super::order;
+use super::order_statistics;
 
 /// Windows kept a rank.
 const KEPT: usize = 64;
@@ -10,7 +10,7 @@ const KEPT: usize = 64;
 /// What a device showed since some time, against its node's other devices or its own past. `None`:
 /// not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Showing {
+pub(super) struct DeviceComparison {
     /// SM clock over the median of the node's other devices.
     pub clock_ratio: Option<f64>,
     /// Share of the time slowed down.
@@ -29,7 +29,7 @@ pub(super) struct Showing {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct StoredWindow {
     start_us: i64,
     end_us: i64,
     clock: f32,
@@ -44,7 +44,7 @@ struct Kept {
 /// The last windows and faults of all ranks of a job.
 #[derive(Debug, Clone)]
 pub(super) struct Devices {
-    windows: Vec<Vec<Kept>>,
+    windows: Vec<Vec<StoredWindow>>,
     /// Where the next window of a full rank goes.
     next: Vec<u8>,
     faults: Vec<Fault>,
@@ -65,7 +65,7 @@ impl Devices {
             value.filter(|value| (0.0..=most).contains(value)).map_or(f32::NAN, |value| value as f32)
         };
         let count = |value: Option<u64>| value.map_or(f32::NAN, |value| value as f32);
-        let kept = Kept {
+        let kept = StoredWindow {
             start_us: window.start_us,
             end_us: window.end_us,
             clock: within(window.sm_clock_mhz, 1e5),
@@ -110,12 +110,12 @@ impl Devices {
     }
 
     /// Windows of a rank that lie between two times, with at least their second half.
-    fn within(&self, rank: u32, from_us: i64, to_us: i64) -> impl Iterator<Item = &Kept> {
+    fn within(&self, rank: u32, from_us: i64, to_us: i64) -> impl Iterator<Item = &StoredWindow> {
         let windows = self.windows[rank as usize].iter();
         windows.filter(move |window| middle(window) >= from_us && window.end_us <= to_us)
     }
 
-    fn mean(&self, rank: u32, from_us: i64, to_us: i64, field: impl Fn(&Kept) -> f32) -> Option<f64> {
+    fn mean(&self, rank: u32, from_us: i64, to_us: i64, field: impl Fn(&StoredWindow) -> f32) -> Option<f64> {
         let (mut sum, mut count) = (0.0, 0.0);
         for value in self.within(rank, from_us, to_us).map(|window| f64::from(field(window))) {
             if value.is_finite() {
@@ -136,26 +136,26 @@ impl Devices {
     }
 
     /// What the device of `rank` showed between two times.
-    pub fn showing(&self, layout: &Layout, rank: u32, from_us: i64, to_us: i64) -> Showing {
+    pub fn compare(&self, layout: &Layout, rank: u32, from_us: i64, to_us: i64) -> DeviceComparison {
         let mates = &layout.nodes[layout.node_of[rank as usize] as usize];
-        let others = |field: fn(&Kept) -> f32| -> Option<f64> {
+        let others = |field: fn(&StoredWindow) -> f32| -> Option<f64> {
             let mut values: Vec<f32> = mates
                 .iter()
                 .filter(|mate| **mate != rank)
                 .filter_map(|&mate| self.mean(mate, from_us, to_us, field))
                 .map(|value| value as f32)
                 .collect();
-            (values.len() >= 2).then(|| f64::from(order::median(&mut values)))
+            (values.len() >= 2).then(|| f64::from(order_statistics::median(&mut values)))
         };
-        let own = |field: fn(&Kept) -> f32| self.mean(rank, from_us, to_us, field);
-        let against = |field: fn(&Kept) -> f32| own(field).zip(others(field));
+        let own = |field: fn(&StoredWindow) -> f32| self.mean(rank, from_us, to_us, field);
+        let against = |field: fn(&StoredWindow) -> f32| own(field).zip(others(field));
         let widest =
             self.windows[rank as usize].iter().map(|window| window.width).filter(|width| width.is_finite());
         let widest = f64::from(widest.fold(f32::NAN, f32::max));
-        let ratio = |field: fn(&Kept) -> f32| {
+        let ratio = |field: fn(&StoredWindow) -> f32| {
             against(field).filter(|(_, others)| *others > 0.0).map(|(own, others)| own / others)
         };
-        Showing {
+        DeviceComparison {
             clock_ratio: ratio(|window| window.clock),
             slowdown: own(|window| window.slowdown),
             slowdown_alone: against(|window| window.slowdown).map(|(own, others)| own - others),
@@ -164,7 +164,7 @@ impl Devices {
                 .filter(|_| self.within(rank, from_us, to_us).all(|window| window.power.is_finite())),
             power_cap: against(|window| window.cap).map(|(own, others)| own - others),
             width: own(|window| window.width).map(|width| if widest > 0.0 { width / widest } else { 1.0 }),
-            retries: self.surprise(&[rank], from_us, to_us, |window| window.retries),
+            retries: self.excess_score(&[rank], from_us, to_us, |window| window.retries),
         }
     }
 
@@ -172,14 +172,20 @@ impl Devices {
     /// tells the node's marks.
     pub fn marks(&self, layout: &Layout, node: usize, from_us: i64, to_us: i64) -> Option<f64> {
         let ranks = &layout.nodes[node];
-        self.surprise(ranks, from_us, to_us, |window| window.marks)
+        self.excess_score(ranks, from_us, to_us, |window| window.marks)
     }
 
     /// Median count of a window between two times against the mean before: `(now - before) /
     /// sqrt(error)`, both as Poisson counts and not below the scatter seen before. The median,
     /// because a burst in some of the windows explains no slowness that lasts all of them. `None`
     /// without a window now and three before.
-    fn surprise(&self, ranks: &[u32], from_us: i64, to_us: i64, field: impl Fn(&Kept) -> f32) -> Option<f64> {
+    fn excess_score(
+        &self,
+        ranks: &[u32],
+        from_us: i64,
+        to_us: i64,
+        field: impl Fn(&StoredWindow) -> f32,
+    ) -> Option<f64> {
         let (mut now, mut past, mut past2, mut pasts) = (Vec::new(), 0.0, 0.0, 0.0);
         for window in ranks.iter().flat_map(|&rank| &self.windows[rank as usize]) {
             let value = field(window);
@@ -203,11 +209,11 @@ impl Devices {
         // Ranks of one node tell the same: they are not as many measurements.
         let independent = (now.len() as f64 / ranks.len() as f64).max(1.0);
         let variance = scatter.max(usual).max(0.25) * (1.0 / independent + 1.0 / pasts.max(1.0));
-        Some((f64::from(order::median(&mut now)) - usual) / variance.sqrt())
+        Some((f64::from(order_statistics::median(&mut now)) - usual) / variance.sqrt())
     }
 }
 
-fn middle(window: &Kept) -> i64 {
+fn middle(window: &StoredWindow) -> i64 {
     window.start_us.saturating_add(window.end_us.saturating_sub(window.start_us) / 2)
 }
 
@@ -246,12 +252,12 @@ mod tests {
             }
         }
         let layout = layout();
-        let shown = devices.showing(&layout, 2, 50_000_000, 100_000_000);
+        let shown = devices.compare(&layout, 2, 50_000_000, 100_000_000);
         assert!((shown.clock_ratio.unwrap() - 0.8).abs() < 1e-6);
         assert!((shown.slowdown.unwrap() - 0.8).abs() < 1e-6);
         assert_eq!((shown.width, shown.power_cap), (Some(0.5), None));
         assert!(shown.retries.unwrap() > 10.0);
-        let calm = devices.showing(&layout, 1, 50_000_000, 100_000_000);
+        let calm = devices.compare(&layout, 1, 50_000_000, 100_000_000);
         assert_eq!((calm.clock_ratio, calm.retries), (Some(1.0), Some(0.0)));
     }
 
@@ -262,7 +268,7 @@ mod tests {
         assert!(devices.take(&odd));
         assert!(!devices.take(&odd));
         assert!(!devices.take(&DeviceWindow { end_us: i64::MIN, ..window(0, 0) }));
-        assert_eq!(devices.showing(&layout(), 0, 0, i64::MAX), Showing::default());
+        assert_eq!(devices.compare(&layout(), 0, 0, i64::MAX), DeviceComparison::default());
         let fault = Fault { rank: 0, time_us: 5, xid: Some(79) };
         assert!(devices.fault(&fault) && !devices.fault(&fault));
         assert_eq!(devices.faults(0, 0, 10).count(), 1);
@@ -282,7 +288,7 @@ mod tests {
                 devices.take(&DeviceWindow { link_retries: Some(marked(rank)), ..window(rank, second) });
             }
         }
-        let score = |rank| devices.showing(&layout(), rank, 100_000_000, 200_000_000).retries.unwrap();
+        let score = |rank| devices.compare(&layout(), rank, 100_000_000, 200_000_000).retries.unwrap();
         assert_eq!(score(0), 0.0);
         // (50 - 1) / sqrt(1 * (1 / 10 + 1 / 10))
         assert!((score(1) - 49.0 / 0.2_f64.sqrt()).abs() < 1e-6, "{}", score(1));

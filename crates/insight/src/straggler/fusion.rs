@@ -20,12 +20,12 @@ const PRIORS: [f64; 7] = [0.24, 0.19, 0.05, 0.19, 0.09, 0.19, 0.05];
 
 /// Log odds gathered so far, with what gave them.
 #[derive(Debug, Clone)]
-pub(super) struct Case {
+pub(super) struct ClassScores {
     scores: [f64; 7],
     evidence: Vec<Evidence>,
 }
 
-impl Case {
+impl ClassScores {
     pub fn new() -> Self {
         Self { scores: PRIORS.map(f64::ln), evidence: Vec::new() }
     }
@@ -55,9 +55,9 @@ mod tests {
 
     #[test]
     fn weights_move_the_posterior_as_by_hand() {
-        let mut case = Case::new();
-        case.add("clock_below_peers", 0.9, 3.0, &[Class::ComputeThermal]);
-        let (class, posterior, evidence) = case.close();
+        let mut scores = ClassScores::new();
+        scores.add("clock_below_peers", 0.9, 3.0, &[Class::ComputeThermal]);
+        let (class, posterior, evidence) = scores.close();
         assert_eq!(class, Class::ComputeThermal);
         let thermal = 0.24 * 3.0_f64.exp();
         assert!((posterior - thermal / (thermal + 0.76)).abs() < 1e-12);

@@ -116,7 +116,7 @@ impl Layout {
             let apart = (2..=FEW_NODES).contains(&nodes.len())
                 && nodes.iter().all(|&node| elsewhere(node).len() >= peers);
             // One node is much of the role, and what is left is too little to be held against.
-            let uneven = nodes.len() > 1 && !apart && self.home_of(role).1 * 3 > ranks.len();
+            let uneven = nodes.len() > 1 && !apart && self.home_node(role).1 * 3 > ranks.len();
             if ranks.len() < peers || uneven {
                 let class = *self.everyone.get_or_insert_with(|| {
                     self.classes.push(everyone.clone());
@@ -145,7 +145,7 @@ impl Layout {
     }
 
     /// The node that holds most of a role's ranks, and how many.
-    pub fn home_of(&self, role: usize) -> (u32, usize) {
+    pub fn home_node(&self, role: usize) -> (u32, usize) {
         let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
         for &rank in &self.roles[role] {
             *counts.entry(self.node_of[rank as usize]).or_default() += 1;

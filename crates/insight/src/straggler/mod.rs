@@ -5,32 +5,32 @@
 //! persistence confirms it, evidence names the class. See `Settings` for the thresholds and their
 //! sources.
 //!
-//! The files, in the order the data goes: `intake` (open steps) → `job` (closes a step) →
-//! `workload`, `tracks` (series) → `event` (tests) → `cause`, `fusion` (class) → `signal`; `late`
+//! The files, in the order the data goes: `step_buffer` (open steps) → `job` (closes a step) →
+//! `workload`, `bank` (series) → `episode` (tests) → `cause`, `fusion` (class) → `signal`; `late`
 //! for reports after the fact, `throttle` for devices without steps, `structure`, `whatif` and
 //! `replay` for what nobody is to blame for, `rental` for when to act.
 
 mod cause;
+mod cusum;
 mod detector;
 mod device;
-mod event;
+mod episode;
 mod fusion;
 mod history;
 mod input;
-mod intake;
 mod job;
-mod late;
+mod late_reports;
 mod layout;
-mod order;
+mod order_statistics;
 mod rental;
 mod replay;
 mod settings;
 mod signal;
+mod step_buffer;
 mod structure;
 #[cfg(test)]
 mod tests;
 mod throttle;
-mod tracks;
 mod whatif;
 mod workload;
 

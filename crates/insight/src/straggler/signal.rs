@@ -67,7 +67,8 @@ pub struct Evidence {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Signal {
     /// Number of the event it speaks of: a suspicion, its confirmation and its end have the same.
-    pub event: u64,
+    #[serde(rename = "event")]
+    pub episode: u64,
     /// How sure.
     pub stage: Stage,
     /// Most probable class.
@@ -81,7 +82,7 @@ pub struct Signal {
     pub pipeline_stage: Option<u32>,
     /// Since when, µs since 1970.
     pub since_us: i64,
-    /// Event time at which it was said: that of the report that decided it.
+    /// Episode time at which it was said: that of the report that decided it.
     pub said_us: i64,
     /// How much longer the blamed part takes than its baseline: 0.2 is 20 %.
     pub excess: f64,

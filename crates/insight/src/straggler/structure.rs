@@ -3,28 +3,28 @@
 //! is enough to see; a rank that was slow from the start *and* whose device shows why is a
 //! straggler after all (rule 9).
 
-use super::event::{Decision, Event, Kind, Subject, Weighed};
+use super::episode::{Assessment, Decision, Episode, Kind, Subject};
 use super::job::Job;
-use super::order;
+use super::order_statistics;
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
 use super::whatif::{StepTable, Verdict, what_if};
 
 /// Steps after which a run is looked at.
-const AFTER: u64 = 200;
+const ANALYZED_AFTER: u64 = 200;
 
 /// Looks at the run, if step `seq` is the one to do so.
-pub(super) fn look(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut Vec<Signal>) {
-    if seq + 1 != AFTER {
+pub(super) fn analyze(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mut Vec<Signal>) {
+    if seq + 1 != ANALYZED_AFTER {
         return;
     }
-    slow_from_the_start(job, seq, next_event, out);
+    slow_from_the_start(job, seq, next_episode, out);
     let (found, long_stage) = causes(job, seq);
     if found.is_empty() {
         return;
     }
     let strongest = found.iter().map(|evidence| evidence.value).fold(0.0, f64::max);
     out.push(Signal {
-        event: *next_event,
+        episode: *next_episode,
         stage: Stage::Confirmed,
         class: Class::Structural,
         posterior: 1.0 - 1.0 / (1.0 + found.iter().map(|evidence| evidence.weight).sum::<f64>().exp()),
@@ -36,7 +36,7 @@ pub(super) fn look(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut Vec<
         lost_gpu_ms: 0,
         evidence: found,
     });
-    *next_event += 1;
+    *next_episode += 1;
 }
 
 /// The ranks whose ratio to their peers was large all along.
@@ -51,11 +51,11 @@ fn offsets(job: &mut Job) -> Vec<(u32, f32)> {
 }
 
 /// Slow from the first step, with evidence of its device: said like any other straggler.
-fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut Vec<Signal>) {
+fn slow_from_the_start(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mut Vec<Signal>) {
     let now_us = job.history.step(seq).end_us;
     let since_us = job.history.begin_us(job.history.oldest());
     for (rank, base) in offsets(job) {
-        let shown = job.devices.showing(&job.layout, rank, since_us, now_us);
+        let shown = job.devices.compare(&job.layout, rank, since_us, now_us);
         let bad = shown.clock_ratio.is_some_and(|ratio| ratio < job.settings.clock_ratio)
             || shown.slowdown.is_some_and(|share| share > 0.2)
             || shown.width.is_some_and(|width| width < 0.9);
@@ -64,8 +64,8 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut 
         if !bad || last < -0.25 * base {
             continue;
         }
-        let mut event = Event {
-            id: *next_event,
+        let mut episode = Episode {
+            id: *next_episode,
             kind: Kind::Compute,
             subject: Subject::Rank(rank),
             series: vec![rank],
@@ -78,19 +78,19 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_event: &mut u64, out: &mut 
             posterior: 0.0,
             blame: Blame::Rank(rank),
             evidence: Vec::new(),
-            weighed: Weighed::default(),
+            assessment: Assessment::default(),
         };
-        *next_event += 1;
+        *next_episode += 1;
         // Its baseline is its peers from now on, so that the event ends when it is as fast as they
         // are.
         job.compute.rebase(rank as usize, 0.0);
         job.compute.hold(rank as usize, true);
-        job.weigh(&mut event, seq, base);
+        job.classify(&mut episode, seq, base);
         // It rests on what its device showed all along.
-        event.weighed.is_informed = true;
-        event.evidence.push(Evidence { rule: "slow_from_the_start", value: f64::from(base), weight: 0.0 });
-        out.push(job.say(&event, Stage::Confirmed, seq, base));
-        job.events.push(event);
+        episode.assessment.has_all_evidence = true;
+        episode.evidence.push(Evidence { rule: "slow_from_the_start", value: f64::from(base), weight: 0.0 });
+        out.push(job.signal(&episode, Stage::Confirmed, seq, base));
+        job.episodes.push(episode);
     }
 }
 
@@ -158,10 +158,10 @@ fn spread_of_groups(job: &Job, stage: usize, seq: u64) -> f64 {
             .map(|(seq, rank)| job.history.compute.get(seq, rank as usize))
             .filter(|time| time.is_finite())
             .collect();
-        levels.push(order::median(&mut times));
+        levels.push(order_statistics::median(&mut times));
     }
     levels.retain(|level| level.is_finite());
     let most = levels.iter().copied().fold(f32::NAN, f32::max);
-    let spread = f64::from(most / order::median(&mut levels)) - 1.0;
+    let spread = f64::from(most / order_statistics::median(&mut levels)) - 1.0;
     if spread.is_finite() { spread } else { 0.0 }
 }

@@ -103,7 +103,7 @@ fn one_slow_rank_is_suspected_confirmed_and_closed() {
     assert!((said[1].excess - 0.15).abs() < 0.01);
     // 64 GPUs lose 15 % of 2.1 s in each of 100 steps: 2016 GPU-s.
     assert!((said[2].lost_gpu_ms as f64 / 2_016_000.0 - 1.0).abs() < 0.05, "{}", said[2].lost_gpu_ms);
-    assert_eq!(said[2].event, said[0].event);
+    assert_eq!(said[2].episode, said[0].episode);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_transfer_that_grew_with_the_jobs_work_is_not_asked_about_again() {
     let for_good = |step: u64| if step >= FROM { 1.25 } else { 1.0 };
     let said = run(&SCENE, 500, |step| SCENE.step(step, |_| for_good(step), for_good(step), |_| 0.0));
     assert!(said.iter().all(|signal| signal.blame == Blame::Nobody), "{:?}", stages(&said));
-    assert!(said.iter().map(|signal| signal.event).max() <= Some(1), "{:?}", stages(&said));
+    assert!(said.iter().map(|signal| signal.episode).max() <= Some(1), "{:?}", stages(&said));
 }
 
 #[test]

@@ -6,8 +6,8 @@
 //! a suspicion; both together, all through the hold, are a confirmation. A lower clock alone is
 //! neither: the device may have less to do.
 
-use super::device::{Devices, Showing};
-use super::fusion::Case;
+use super::device::{DeviceComparison, Devices};
+use super::fusion::ClassScores;
 use super::layout::Layout;
 use super::settings::Settings;
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
@@ -17,8 +17,8 @@ const LESS_POWER: f64 = 0.9;
 
 /// What is being said of a device.
 #[derive(Debug, Clone)]
-struct Slowed {
-    event: u64,
+struct ThrottleEpisode {
+    episode: u64,
     since_us: i64,
     excess: f64,
     posterior: f64,
@@ -29,20 +29,20 @@ struct Slowed {
 /// What is being said of each rank's device.
 #[derive(Debug, Clone)]
 pub(super) struct Throttle {
-    slowed: Vec<Option<Slowed>>,
+    slowed: Vec<Option<ThrottleEpisode>>,
 }
 
 /// What a device's counters say against its peers.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct CounterFindings {
     slow_clock: bool,
     throttled: bool,
     /// One of them is beyond what having less to do explains.
     is_suspect: bool,
 }
 
-impl Found {
-    fn of(shown: &Showing, settings: &Settings) -> Self {
+impl CounterFindings {
+    fn from_comparison(shown: &DeviceComparison, settings: &Settings) -> Self {
         let slow_clock = shown.clock_ratio.is_some_and(|ratio| ratio < settings.clock_ratio);
         let throttled = shown.slowdown.is_some_and(|share| share > settings.slowdown_share);
         let alone = shown.slowdown_alone.is_some_and(|share| share > settings.slowdown_share);
@@ -61,17 +61,17 @@ impl Throttle {
     }
 
     /// Looks at a rank's device after a window of it that ended at `now_us`.
-    pub fn look(
+    pub fn update(
         &mut self,
         rank: u32,
         now_us: i64,
         (layout, devices, settings): (&Layout, &Devices, &Settings),
-        next_event: &mut u64,
+        next_episode: &mut u64,
         out: &mut Vec<Signal>,
     ) {
         let since_us = now_us.saturating_sub(settings.hold_us);
-        let shown = devices.showing(layout, rank, since_us, now_us);
-        let found = Found::of(&shown, settings);
+        let shown = devices.compare(layout, rank, since_us, now_us);
+        let found = CounterFindings::from_comparison(&shown, settings);
         let open = &mut self.slowed[rank as usize];
         // All through the hold: a spike of heat is none.
         let covered = devices.covers(rank, since_us, now_us);
@@ -80,9 +80,16 @@ impl Throttle {
                 let (posterior, evidence) = weigh(&shown, found);
                 let excess = shown.clock_ratio.map_or(0.0, |ratio| (1.0 / ratio.max(0.05) - 1.0).max(0.0));
                 let is_confirmed = found.is_sure();
-                let said = Slowed { event: *next_event, since_us, excess, posterior, evidence, is_confirmed };
-                *next_event += 1;
-                out.push(said.say(
+                let said = ThrottleEpisode {
+                    episode: *next_episode,
+                    since_us,
+                    excess,
+                    posterior,
+                    evidence,
+                    is_confirmed,
+                };
+                *next_episode += 1;
+                out.push(said.signal(
                     rank,
                     if is_confirmed { Stage::Confirmed } else { Stage::Suspect },
                     now_us,
@@ -92,12 +99,12 @@ impl Throttle {
             Some(said) if !said.is_confirmed && covered && found.is_sure() => {
                 (said.posterior, said.evidence) = weigh(&shown, found);
                 said.is_confirmed = true;
-                out.push(said.say(rank, Stage::Confirmed, now_us));
+                out.push(said.signal(rank, Stage::Confirmed, now_us));
             }
             Some(said)
                 if !found.is_sure() && !found.is_suspect && (!said.is_confirmed || !found.throttled) =>
             {
-                out.push(said.say(rank, Stage::Closed, now_us));
+                out.push(said.signal(rank, Stage::Closed, now_us));
                 *open = None;
             }
             _ => {}
@@ -109,18 +116,18 @@ impl Throttle {
     pub fn end(&mut self, now_us: i64, out: &mut Vec<Signal>) {
         for (rank, open) in (0..).zip(&mut self.slowed) {
             if let Some(said) = open.take() {
-                out.push(said.say(rank, Stage::Closed, now_us));
+                out.push(said.signal(rank, Stage::Closed, now_us));
             }
         }
     }
 }
 
 /// Probability of the class, and what it rests on; weights as with steps.
-fn weigh(shown: &Showing, found: Found) -> (f64, Vec<Evidence>) {
-    let mut case = Case::new();
+fn weigh(shown: &DeviceComparison, found: CounterFindings) -> (f64, Vec<Evidence>) {
+    let mut scores = ClassScores::new();
     let mut add = |rule, value: Option<f64>, weight| {
         if let Some(value) = value {
-            case.add(rule, value, weight, &[Class::ComputeThermal]);
+            scores.add(rule, value, weight, &[Class::ComputeThermal]);
         }
     };
     if found.slow_clock {
@@ -132,14 +139,14 @@ fn weigh(shown: &Showing, found: Found) -> (f64, Vec<Evidence>) {
     add("power_as_peers", shown.power_ratio.filter(|ratio| *ratio >= LESS_POWER), 1.0);
     add("power_cap_alone", shown.power_cap.filter(|share| *share > 0.5), 1.0);
     add("no_step_reports", Some(1.0), 0.0);
-    let (_, posterior, evidence) = case.close();
+    let (_, posterior, evidence) = scores.close();
     (posterior, evidence)
 }
 
-impl Slowed {
-    fn say(&self, rank: u32, stage: Stage, said_us: i64) -> Signal {
+impl ThrottleEpisode {
+    fn signal(&self, rank: u32, stage: Stage, said_us: i64) -> Signal {
         Signal {
-            event: self.event,
+            episode: self.episode,
             stage,
             class: Class::ComputeThermal,
             posterior: self.posterior,
@@ -167,7 +174,7 @@ mod tests {
         let shape = JobShape { attempt: 0, node: vec![0; 8], role: vec![0; 8], stages: 1, micro_batches: 1 };
         let layout = Layout::new(&shape, 4, 99);
         let (mut devices, settings) = (Devices::new(8), Settings::default());
-        let (mut throttle, mut next_event, mut out) = (Throttle::new(8), 1, Vec::new());
+        let (mut throttle, mut next_episode, mut out) = (Throttle::new(8), 1, Vec::new());
         for second in (0..until).step_by(10) {
             for rank in 0..8 {
                 let mut window = DeviceWindow {
@@ -184,7 +191,7 @@ mod tests {
                 }
                 devices.take(&window);
                 let known = (&layout, &devices, &settings);
-                throttle.look(rank, window.end_us, known, &mut next_event, &mut out);
+                throttle.update(rank, window.end_us, known, &mut next_episode, &mut out);
             }
         }
         out
@@ -225,7 +232,7 @@ mod tests {
         });
         let of = |stage| (stage, Blame::Rank(5));
         assert_eq!(stages(&said), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
-        assert!(said.iter().all(|signal| signal.event == 1 && signal.lost_gpu_ms == 0));
+        assert!(said.iter().all(|signal| signal.episode == 1 && signal.lost_gpu_ms == 0));
         // Means over 90 s: throttled above 0.3 after 40 s (0.9 * 4 / 9), the clock below 0.95 after
         // 30 s (1 - 0.2 * 3 / 9).
         assert_eq!(said[0].said_us, 340_000_000);

@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use super::order;
+use super::order_statistics;
 use super::replay::Operations;
 
 /// Computing times of one step, seconds: `compute[d * stages + s]` is replica `d`'s stage `s`, over
@@ -191,13 +191,13 @@ fn worst_worker(steps: &[&StepTable], stages: usize) -> (usize, f64, f64) {
     }
     let mut worst = (0, f64::NEG_INFINITY);
     for (worker, ratios) in ratios.iter_mut().enumerate() {
-        let (middle, spread) = order::median_and_deviation(ratios);
+        let (middle, spread) = order_statistics::median_and_deviation(ratios);
         spreads.push(spread);
         if f64::from(middle) > worst.1 {
             worst = (worker, f64::from(middle));
         }
     }
-    (worst.0, worst.1, f64::from(order::median(&mut spreads)))
+    (worst.0, worst.1, f64::from(order_statistics::median(&mut spreads)))
 }
 
 /// Stage with the greatest sum of times.

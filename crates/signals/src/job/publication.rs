@@ -10,7 +10,7 @@ use crate::time::US_PER_MS;
 
 impl JobMonitor {
     pub(super) fn publication(&mut self, signal: &Signal) -> Publication {
-        let said = self.published.entry(signal.event);
+        let said = self.published.entry(signal.episode);
         let said = said
             .and_modify(|said| said.revision += 1)
             .or_insert(PublishedEpisode { revision: 0, detected_us: signal.said_us });
@@ -23,7 +23,7 @@ impl JobMonitor {
             Blame::Role(_) | Blame::Fabric | Blame::Nobody => RankLocation::default(),
         };
         let attempt = self.attempt.map_or_else(|| "-".to_owned(), |attempt| attempt.to_string());
-        let (cluster, job_id, episode) = (&self.cluster, &self.job_id, signal.event);
+        let (cluster, job_id, episode) = (&self.cluster, &self.job_id, signal.episode);
         let source =
             producer_name(&[MODEL, cluster, job_id, &attempt, &episode.to_string(), &revision.to_string()]);
         let event = v1::StragglerSignal {

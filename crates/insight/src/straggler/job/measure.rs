@@ -2,12 +2,12 @@
 //! lone roles, transfer time.
 
 use super::Job;
-use crate::straggler::intake::Slot;
-use crate::straggler::order;
+use crate::straggler::order_statistics;
+use crate::straggler::step_buffer::StepSlot;
 
 impl Job {
     /// Writes the step's rows: ratios to peers, data waits, drifts of lone roles, transfer time.
-    pub(super) fn measure(&mut self, seq: u64, slot: &Slot) {
+    pub(super) fn measure(&mut self, seq: u64, slot: &StepSlot) {
         self.history.compute.row_mut(seq).copy_from_slice(&slot.compute);
         for (rank, log) in self.logs.iter_mut().enumerate() {
             let (role, time) = (self.layout.role_of[rank], slot.compute[rank]);
@@ -33,7 +33,7 @@ impl Job {
         let every = slot.compute.len().div_ceil(64).max(1);
         self.scratch.clear();
         self.scratch.extend(slot.compute.iter().step_by(every).filter(|time| time.is_finite()));
-        let level = order::median(&mut self.scratch).ln();
+        let level = order_statistics::median(&mut self.scratch).ln();
         self.history.set_level(seq, level);
         self.measure_nodes(seq);
         self.measure_data(seq, slot);
@@ -58,7 +58,7 @@ impl Job {
                     self.scratch.clear();
                     let logs = ranks.iter().map(|&rank| self.logs[rank as usize]);
                     self.scratch.extend(logs.filter(|log| log.is_finite()));
-                    order::median(&mut self.scratch)
+                    order_statistics::median(&mut self.scratch)
                 })
                 .collect();
             let mean = levels.iter().sum::<f32>() / levels.len() as f32;
@@ -88,11 +88,11 @@ impl Job {
 
     /// Waits beyond the job's lower quartile, as a share of the step: waits only add, and half the
     /// job may be one slow node.
-    fn measure_data(&mut self, seq: u64, slot: &Slot) {
+    fn measure_data(&mut self, seq: u64, slot: &StepSlot) {
         let unit = self.history.step(seq).duration;
         self.scratch.clear();
         self.scratch.extend(slot.data.iter().filter(|value| value.is_finite()));
-        let usual = order::quantile(&mut self.scratch, 0.25);
+        let usual = order_statistics::quantile(&mut self.scratch, 0.25);
         self.history.data_reference.row_mut(seq)[0] = usual;
         let row = self.data.values.row_mut(seq);
         for (value, data) in row.iter_mut().zip(&slot.data) {
@@ -113,7 +113,7 @@ impl Job {
                 self.scratch.extend(deviations.filter(|deviation| deviation.is_finite()));
             }
             let known = self.scratch.len() * 2 >= ranks.len();
-            *value = if known { order::median(&mut self.scratch) } else { f32::NAN };
+            *value = if known { order_statistics::median(&mut self.scratch) } else { f32::NAN };
         }
     }
 
@@ -128,7 +128,7 @@ impl Job {
             self.scratch.clear();
             let others = (0..self.layout.roles.len()).filter(|other| *other != role as usize);
             self.scratch.extend(others.map(level).filter(|level| level.is_finite()));
-            *value = level(role as usize) - order::median(&mut self.scratch);
+            *value = level(role as usize) - order_statistics::median(&mut self.scratch);
         }
     }
 }
@@ -137,5 +137,9 @@ impl Job {
 pub(in crate::straggler) fn reference(members: &[u32], logs: &[f32], scratch: &mut Vec<f32>) -> f32 {
     scratch.clear();
     scratch.extend(members.iter().map(|&rank| logs[rank as usize]).filter(|log| log.is_finite()));
-    if scratch.len() < 3 || scratch.len() * 2 < members.len() { f32::NAN } else { order::median(scratch) }
+    if scratch.len() < 3 || scratch.len() * 2 < members.len() {
+        f32::NAN
+    } else {
+        order_statistics::median(scratch)
+    }
 }

@@ -1,25 +1,24 @@
 //! One run of a job: closes its steps one by one and keeps its series and events.
 //!
 //! `measure` writes a step's values, `episodes` raises events on them and moves them on, `loss`
-//! counts what they cost, `words` says them.
+//! counts what they cost, `classification` says them.
 
+mod classification;
 mod episodes;
 mod loss;
 mod measure;
-mod words;
 
 pub(super) use measure::reference;
 
+use super::cusum::{CusumBank, Tuning};
 use super::device::Devices;
-use super::event::{Event, Kind};
+use super::episode::{Episode, Kind};
 use super::history::{History, Step};
-use super::intake::{Intake, Slot};
 use super::layout::Layout;
-use super::order;
+use super::order_statistics;
 use super::settings::Settings;
 use super::signal::{Evidence, Signal, Stage};
-use super::structure;
-use super::tracks::{Tracks, Tuning};
+use super::step_buffer::{StepBuffer, StepSlot};
 use super::workload::Workload;
 
 /// In the order they are looked at: a node before its ranks.
@@ -27,11 +26,11 @@ const KINDS: [Kind; 5] = [Kind::Node, Kind::Compute, Kind::Data, Kind::Drift, Ki
 
 /// Which of what devices showed is known.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct EvidenceHorizon {
     /// What ended by then, µs since 1970.
     pub until_us: i64,
     /// Some of it was not known at the step before.
-    pub is_news: bool,
+    pub has_new: bool,
 }
 
 /// Everything known of the run.
@@ -39,19 +38,19 @@ pub(super) struct Known {
 pub(super) struct Job {
     pub settings: Settings,
     pub layout: Layout,
-    pub intake: Intake,
+    pub step_buffer: StepBuffer,
     pub workload: Workload,
     pub history: History,
     pub devices: Devices,
-    pub evidence: Known,
-    pub compute: Tracks,
-    pub data: Tracks,
+    pub evidence: EvidenceHorizon,
+    pub compute: CusumBank,
+    pub data: CusumBank,
     /// Median of each node's ranks: a host that slows all of them shows long before any one of them
     /// does in noise.
-    pub nodes: Tracks,
-    pub drift: Tracks,
-    pub transfer: Tracks,
-    pub events: Vec<Event>,
+    pub nodes: CusumBank,
+    pub drift: CusumBank,
+    pub transfer: CusumBank,
+    pub episodes: Vec<Episode>,
     /// Begins of the open events that are not about the transfer, as of the last step.
     others: Vec<(Kind, u64)>,
     /// Median duration of the last steps, µs.
@@ -86,17 +85,17 @@ impl Job {
         let (lone, nodes) = (layout.lone_roles.len(), layout.nodes.len());
         Self {
             settings: *settings,
-            intake: Intake::new(ranks, settings.open_steps),
+            step_buffer: StepBuffer::new(ranks, settings.open_steps),
             workload: Workload::new(layout.roles.len()),
             history: History::new(ranks, layout.classes.len()),
             devices: Devices::new(ranks),
-            evidence: Known { until_us: i64::MIN, is_news: false },
-            compute: Tracks::new(ranks, ranks, of_ranks(0.5), settings),
-            data: Tracks::new(ranks, ranks, of_data, settings),
-            nodes: Tracks::new(nodes, ranks, Tuning { centred: true, ..of_ranks(0.5) }, settings),
-            drift: Tracks::new(lone, lone, Tuning { cautious: true, ..of_ranks(0.85) }, settings),
-            transfer: Tracks::new(1, 1, of_transfer, settings),
-            events: Vec::new(),
+            evidence: EvidenceHorizon { until_us: i64::MIN, has_new: false },
+            compute: CusumBank::new(ranks, ranks, of_ranks(0.5), settings),
+            data: CusumBank::new(ranks, ranks, of_data, settings),
+            nodes: CusumBank::new(nodes, ranks, Tuning { centred: true, ..of_ranks(0.5) }, settings),
+            drift: CusumBank::new(lone, lone, Tuning { cautious: true, ..of_ranks(0.85) }, settings),
+            transfer: CusumBank::new(1, 1, of_transfer, settings),
+            episodes: Vec::new(),
             others: Vec::new(),
             step_us: 0.0,
             logs: vec![f32::NAN; ranks],
@@ -108,7 +107,7 @@ impl Job {
         }
     }
 
-    pub fn tracks(&mut self, kind: Kind) -> &mut Tracks {
+    pub fn bank(&mut self, kind: Kind) -> &mut CusumBank {
         match kind {
             Kind::Compute => &mut self.compute,
             Kind::Data => &mut self.data,
@@ -119,30 +118,36 @@ impl Job {
     }
 
     /// Takes a closed step in and appends what there is to say.
-    pub fn close(&mut self, slot: &Slot, end_us: i64, next_event: &mut u64, out: &mut Vec<Signal>) {
+    pub fn close(
+        &mut self,
+        slot: &StepSlot,
+        end_us: i64,
+        next_episode: &mut u64,
+        out: &mut Vec<Signal>,
+    ) -> u64 {
         let duration = median_of(&slot.duration, &mut self.scratch);
         let step = Step { number: slot.step, end_us, duration, level: f32::NAN };
         let seq = self.history.begin(step);
         self.measure(seq, slot);
-        self.pace(seq);
+        self.update_step_time(seq);
         self.workload.end_step();
         self.freeze();
         for kind in KINDS {
-            self.tracks(kind).advance(seq);
+            self.bank(kind).advance(seq);
         }
-        self.move_events(seq, out);
+        self.advance_episodes(seq, out);
         for kind in KINDS {
-            if !self.tracks(kind).over.is_empty() {
-                self.suspect(kind, seq, next_event, out);
+            if !self.bank(kind).alarms.is_empty() {
+                self.suspect(kind, seq, next_episode, out);
             }
         }
-        structure::look(self, seq, next_event, out);
+        seq
     }
 
     /// Holds the baselines of ranks whose peers are slow themselves: else they would look slow when
     /// those recover.
     fn freeze(&mut self) {
-        let slow = self.events.iter().any(|event| !event.closed && event.kind != Kind::Transfer);
+        let slow = self.episodes.iter().any(|episode| !episode.closed && episode.kind != Kind::Transfer);
         if !slow && !self.compute.any_frozen() {
             return;
         }
@@ -165,7 +170,7 @@ impl Job {
     }
 
     /// Median duration of the last 50 steps, renewed every ten.
-    fn pace(&mut self, seq: u64) {
+    fn update_step_time(&mut self, seq: u64) {
         if self.step_us > 0.0 && !seq.is_multiple_of(10) {
             return;
         }
@@ -174,7 +179,7 @@ impl Job {
         self.scratch.extend(
             (first..=seq).map(|seq| self.history.step(seq).duration).filter(|duration| duration.is_finite()),
         );
-        let middle = order::median(&mut self.scratch);
+        let middle = order_statistics::median(&mut self.scratch);
         if middle.is_finite() {
             self.step_us = f64::from(middle) * 1e6;
         }
@@ -196,11 +201,11 @@ impl Job {
     /// The run is over: so are its events.
     pub fn end(&mut self, out: &mut Vec<Signal>) {
         let Some(seq) = self.history.closed.checked_sub(1) else { return };
-        let events = std::mem::take(&mut self.events);
-        for mut event in events.into_iter().filter(|event| !event.closed) {
-            event.evidence.push(Evidence { rule: "run_ended", value: 1.0, weight: 0.0 });
-            let excess = event.decision.map_or(0.0, |decision| decision.excess);
-            out.push(self.say(&event, Stage::Closed, seq, excess));
+        let episodes = std::mem::take(&mut self.episodes);
+        for mut episode in episodes.into_iter().filter(|episode| !episode.closed) {
+            episode.evidence.push(Evidence { rule: "run_ended", value: 1.0, weight: 0.0 });
+            let excess = episode.decision.map_or(0.0, |decision| decision.excess);
+            out.push(self.signal(&episode, Stage::Closed, seq, excess));
         }
     }
 }
@@ -209,5 +214,5 @@ impl Job {
 fn median_of(values: &[f32], scratch: &mut Vec<f32>) -> f32 {
     scratch.clear();
     scratch.extend(values.iter().filter(|value| value.is_finite()));
-    order::median(scratch)
+    order_statistics::median(scratch)
 }

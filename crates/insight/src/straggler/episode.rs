@@ -1,10 +1,10 @@
 //! What is being said about a job: an event from its suspicion to its end, and the tests that move
 //! it on.
 
+use super::cusum::{CusumBank, Window};
 use super::history::DEPTH;
 use super::settings::Settings;
 use super::signal::{Blame, Class, Evidence};
-use super::tracks::{Tracks, Window};
 
 /// Kind of series an event was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) struct Decision {
 
 /// An event that is open, or was lately.
 #[derive(Debug, Clone)]
-pub(super) struct Event {
+pub(super) struct Episode {
     pub id: u64,
     pub kind: Kind,
     pub subject: Subject,
@@ -62,12 +62,12 @@ pub(super) struct Event {
     pub posterior: f64,
     pub blame: Blame,
     pub evidence: Vec<Evidence>,
-    pub weighed: Weighed,
+    pub assessment: Assessment,
 }
 
 /// What an event was weighed by, beside what devices showed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Weighed {
+pub(super) struct Assessment {
     /// End of the step it was weighed after, µs since 1970.
     pub at_us: i64,
     pub excess: f32,
@@ -75,78 +75,78 @@ pub(super) struct Weighed {
     pub level_shift: f64,
     pub companion: bool,
     /// What devices showed up to then was known.
-    pub is_informed: bool,
+    pub has_all_evidence: bool,
 }
 
 /// Where an event moves after a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Move {
+pub(super) enum Transition {
     Stay,
     Confirm(Decision),
     Close,
 }
 
-impl Event {
+impl Episode {
     /// Largest noise of its series.
-    fn noise(&self, tracks: &Tracks) -> f32 {
-        self.series.iter().map(|&series| tracks.noise(series as usize)).fold(0.0, f32::max)
+    fn noise(&self, bank: &CusumBank) -> f32 {
+        self.series.iter().map(|&series| bank.noise(series as usize)).fold(0.0, f32::max)
     }
 
     /// Looks at the rows up to and without `end`. `held` is the first row of the shortest window
     /// within the event that is as long as the hold, `fast` the rows that the fast path asks for,
     /// `burst` those that a harmless burst may touch.
-    pub fn judge(
+    pub fn next_transition(
         &self,
-        tracks: &mut Tracks,
+        bank: &mut CusumBank,
         settings: &Settings,
         held: Option<u64>,
         (fast, burst): (u64, usize),
         end: u64,
-    ) -> Move {
-        if self.is_over(tracks, settings, end) {
-            return Move::Close;
+    ) -> Transition {
+        if self.is_over(bank, settings, end) {
+            return Transition::Close;
         }
         if self.decision.is_some() {
-            return Move::Stay;
+            return Transition::Stay;
         }
         let lasted = end - self.since;
         if self.kind != Kind::Transfer && lasted >= fast {
             let decision = Decision { from: end - fast, to: end, fast: true, burst: 0, excess: 0.0 };
-            if let Some(confirmed) = self.test(tracks, settings, decision) {
-                return Move::Confirm(confirmed);
+            if let Some(confirmed) = self.test(bank, settings, decision) {
+                return Transition::Confirm(confirmed);
             }
         }
-        let Some(held) = held else { return Move::Stay };
+        let Some(held) = held else { return Transition::Stay };
         let all = end - lasted.min(DEPTH as u64 - 16);
         for from in [held, all] {
             let decision = Decision { from, to: end, fast: false, burst, excess: 0.0 };
-            if let Some(confirmed) = self.test(tracks, settings, decision) {
-                return Move::Confirm(confirmed);
+            if let Some(confirmed) = self.test(bank, settings, decision) {
+                return Transition::Confirm(confirmed);
             }
         }
         // A suspicion that does not grow up ends, so that its baseline may follow again.
         let patience = (3 * (end - held)).max(100);
-        if lasted >= patience && tracks.window(&self.series, all, end).median < tracks.effect() {
-            return Move::Close;
+        if lasted >= patience && bank.window(&self.series, all, end).median < bank.effect() {
+            return Transition::Close;
         }
-        Move::Stay
+        Transition::Stay
     }
 
     /// Tests the rows of `decision` for persistence, without those that a burst may have been:
     /// large enough, most of the time, and beyond what noise makes of a median (its standard error
     /// is 1.2533 sigma / sqrt(n)).
-    pub fn test(&self, tracks: &mut Tracks, settings: &Settings, decision: Decision) -> Option<Decision> {
+    pub fn test(&self, bank: &mut CusumBank, settings: &Settings, decision: Decision) -> Option<Decision> {
         let Window { count, median, above } =
-            tracks.window_without(&self.series, decision.from, decision.to, decision.burst);
+            bank.window_without(&self.series, decision.from, decision.to, decision.burst);
         let rows = ((decision.to - decision.from) as usize).saturating_sub(decision.burst);
         if count == 0 || count * 5 < rows * 3 {
             return None;
         }
-        let noise = self.noise(tracks);
+        let noise = self.noise(bank);
         let score = f64::from(median) * (count as f64).sqrt() / (1.2533 * f64::from(noise));
         let (least, share) = if decision.fast {
             // Nor may any step be a small one: a burst covers its first and last step in part only.
-            let least = tracks.least(&self.series, decision.from, decision.to);
+            let least = bank.least(&self.series, decision.from, decision.to);
             if f64::from(least) < 0.75 * settings.fast_excess {
                 return None;
             }
@@ -157,41 +157,41 @@ impl Event {
                 _ if noise >= 0.04 => settings.noisy_share,
                 _ => settings.persistent_share,
             };
-            (f64::from(tracks.effect()), share)
+            (f64::from(bank.effect()), share)
         };
         // It must still be going on: two bursts are no fail-slow.
         let last =
-            tracks.window(&self.series, decision.to - (decision.to - decision.from).clamp(1, 5), decision.to);
+            bank.window(&self.series, decision.to - (decision.to - decision.from).clamp(1, 5), decision.to);
         let passed = f64::from(median) >= least
             && f64::from(above) >= share
             && score > settings.persistent_score
-            && last.median >= 0.6 * tracks.effect();
+            && last.median >= 0.6 * bank.effect();
         passed.then_some(Decision { excess: median, ..decision })
     }
 
     /// The last steps are near the baseline again. Where one step's noise reaches half the effect,
     /// more steps are asked.
-    fn is_over(&self, tracks: &mut Tracks, settings: &Settings, end: u64) -> bool {
+    fn is_over(&self, bank: &mut CusumBank, settings: &Settings, end: u64) -> bool {
         const NOISY_STEPS: u64 = 20;
         let least = u64::from(settings.close_steps.max(1));
-        let noisy = 4.0 * self.noise(tracks) > tracks.effect();
+        let noisy = 4.0 * self.noise(bank) > bank.effect();
         let steps = if noisy { least.max(NOISY_STEPS) } else { least };
         if end - self.since < steps {
             return false;
         }
-        let window = tracks.window(&self.series, end - steps, end);
-        let half = 0.5 * tracks.effect();
+        let window = bank.window(&self.series, end - steps, end);
+        let half = 0.5 * bank.effect();
         window.count > 0 && if noisy { window.median < half } else { window.above == 0.0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tracks::Tuning;
+    use super::super::cusum::Tuning;
     use super::*;
 
-    fn event(since: u64) -> Event {
-        Event {
+    fn episode(since: u64) -> Episode {
+        Episode {
             id: 1,
             kind: Kind::Compute,
             subject: Subject::Rank(0),
@@ -205,14 +205,14 @@ mod tests {
             posterior: 0.0,
             blame: Blame::Rank(0),
             evidence: Vec::new(),
-            weighed: Weighed::default(),
+            assessment: Assessment::default(),
         }
     }
 
-    fn feed(tracks: &mut Tracks, from: u64, rows: u64, value: f32) -> u64 {
+    fn feed(bank: &mut CusumBank, from: u64, rows: u64, value: f32) -> u64 {
         for seq in from..from + rows {
-            tracks.values.row_mut(seq)[0] = value;
-            tracks.advance(seq);
+            bank.values.row_mut(seq)[0] = value;
+            bank.advance(seq);
         }
         from + rows
     }
@@ -228,22 +228,27 @@ mod tests {
             cautious: false,
             centred: false,
         };
-        let mut tracks = Tracks::new(1, 8, tuning, &settings);
-        let start = feed(&mut tracks, 0, 100, 0.0);
-        let mut event = event(start);
-        tracks.hold(0, true);
+        let mut bank = CusumBank::new(1, 8, tuning, &settings);
+        let start = feed(&mut bank, 0, 100, 0.0);
+        let mut episode = episode(start);
+        bank.hold(0, true);
         // Not held long enough yet, then held since the start.
-        let end = feed(&mut tracks, start, 15, 0.12);
-        assert_eq!(event.judge(&mut tracks, &settings, None, (7, 0), end), Move::Stay);
-        let Move::Confirm(decision) = event.judge(&mut tracks, &settings, Some(start), (7, 0), end) else {
+        let end = feed(&mut bank, start, 15, 0.12);
+        assert_eq!(episode.next_transition(&mut bank, &settings, None, (7, 0), end), Transition::Stay);
+        let Transition::Confirm(decision) =
+            episode.next_transition(&mut bank, &settings, Some(start), (7, 0), end)
+        else {
             panic!()
         };
         assert_eq!((decision.from, decision.to, decision.fast), (start, end, false));
-        event.decision = Some(decision);
-        let end = feed(&mut tracks, end, 4, 0.0);
-        assert_eq!(event.judge(&mut tracks, &settings, Some(start), (7, 0), end), Move::Stay);
-        let end = feed(&mut tracks, end, 1, 0.0);
-        assert_eq!(event.judge(&mut tracks, &settings, Some(start), (7, 0), end), Move::Close);
+        episode.decision = Some(decision);
+        let end = feed(&mut bank, end, 4, 0.0);
+        assert_eq!(episode.next_transition(&mut bank, &settings, Some(start), (7, 0), end), Transition::Stay);
+        let end = feed(&mut bank, end, 1, 0.0);
+        assert_eq!(
+            episode.next_transition(&mut bank, &settings, Some(start), (7, 0), end),
+            Transition::Close
+        );
     }
 
     #[test]
@@ -257,14 +262,14 @@ mod tests {
             cautious: false,
             centred: false,
         };
-        let mut tracks = Tracks::new(1, 8, tuning, &settings);
-        let start = feed(&mut tracks, 0, 100, 0.0);
-        let event = event(start);
-        let end = feed(&mut tracks, start, 6, 0.4);
-        assert_eq!(event.judge(&mut tracks, &settings, None, (7, 0), end), Move::Stay);
-        let end = feed(&mut tracks, end, 1, 0.4);
+        let mut bank = CusumBank::new(1, 8, tuning, &settings);
+        let start = feed(&mut bank, 0, 100, 0.0);
+        let episode = episode(start);
+        let end = feed(&mut bank, start, 6, 0.4);
+        assert_eq!(episode.next_transition(&mut bank, &settings, None, (7, 0), end), Transition::Stay);
+        let end = feed(&mut bank, end, 1, 0.4);
         assert!(
-            matches!(event.judge(&mut tracks, &settings, None, (7, 0), end), Move::Confirm(found) if found.fast)
+            matches!(episode.next_transition(&mut bank, &settings, None, (7, 0), end), Transition::Confirm(found) if found.fast)
         );
     }
 
@@ -279,20 +284,20 @@ mod tests {
             cautious: false,
             centred: false,
         };
-        let mut tracks = Tracks::new(1, 8, tuning, &settings);
-        let start = feed(&mut tracks, 0, 100, 0.0);
-        let event = event(start);
+        let mut bank = CusumBank::new(1, 8, tuning, &settings);
+        let start = feed(&mut bank, 0, 100, 0.0);
+        let episode = episode(start);
         // Six steps of a burst, then four that are a little slow: the median of all ten is 0.4, of
         // the four 0.04.
-        let end = feed(&mut tracks, start, 6, 0.4);
-        let end = feed(&mut tracks, end, 4, 0.04);
+        let end = feed(&mut bank, start, 6, 0.4);
+        let end = feed(&mut bank, end, 4, 0.04);
         let all = Decision { from: start, to: end, fast: false, burst: 6, excess: 0.0 };
-        assert_eq!(event.test(&mut tracks, &settings, all), None);
-        assert!(event.test(&mut tracks, &settings, Decision { burst: 0, ..all }).is_some());
+        assert_eq!(episode.test(&mut bank, &settings, all), None);
+        assert!(episode.test(&mut bank, &settings, Decision { burst: 0, ..all }).is_some());
         // Had they been slow as well, they would have said so.
-        let end = feed(&mut tracks, end, 10, 0.08);
+        let end = feed(&mut bank, end, 10, 0.08);
         let more = Decision { to: end, ..all };
-        let confirmed = event.test(&mut tracks, &settings, more).expect("ten slow steps");
+        let confirmed = episode.test(&mut bank, &settings, more).expect("ten slow steps");
         assert!((confirmed.excess - 0.08).abs() < 1e-6);
     }
 }

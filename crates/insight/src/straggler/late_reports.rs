@@ -2,11 +2,11 @@
 //! confirmed on rows they belong to is tested again; where it no longer holds, a correction takes
 //! it back.
 
-use super::event::Event;
+use super::episode::Episode;
 use super::input::StepReport;
-use super::intake::seconds;
 use super::job::{Job, reference};
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
+use super::step_buffer::seconds;
 
 /// Classes up to this size get a new reference; of larger ones one rank moves the median next to
 /// nothing.
@@ -77,18 +77,18 @@ fn renew_references(job: &mut Job, seq: u64, rank: u32) -> bool {
 
 /// Tests again what was confirmed on row `seq`.
 fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool, out: &mut Vec<Signal>) {
-    use super::event::Kind;
+    use super::episode::Kind;
     let settings = job.settings;
-    let mut events = std::mem::take(&mut job.events);
-    for event in &mut events {
-        let Some(decision) = event.decision.filter(|decision| (decision.from..decision.to).contains(&seq))
+    let mut episodes = std::mem::take(&mut job.episodes);
+    for episode in &mut episodes {
+        let Some(decision) = episode.decision.filter(|decision| (decision.from..decision.to).contains(&seq))
         else {
             continue;
         };
-        let concerned = match event.kind {
-            Kind::Compute => moved || event.series.contains(&rank),
-            Kind::Node => moved || event.series[0] == job.layout.node_of[rank as usize],
-            Kind::Data => event.series.contains(&rank),
+        let concerned = match episode.kind {
+            Kind::Compute => moved || episode.series.contains(&rank),
+            Kind::Node => moved || episode.series[0] == job.layout.node_of[rank as usize],
+            Kind::Data => episode.series.contains(&rank),
             Kind::Transfer => transfer_moved,
             Kind::Drift => false,
         };
@@ -96,39 +96,39 @@ fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool
         if !concerned || decision.to - decision.from < 2 {
             continue;
         }
-        let tracks = job.tracks(event.kind);
-        match event.test(tracks, &settings, decision) {
+        let bank = job.bank(episode.kind);
+        match episode.test(bank, &settings, decision) {
             None => {
-                let excess = tracks.window(&event.series, decision.from, decision.to).median;
-                withdraw(job, event, excess, out);
+                let excess = bank.window(&episode.series, decision.from, decision.to).median;
+                withdraw(job, episode, excess, out);
             }
-            Some(again) if (again.excess - decision.excess).abs() > 0.5 * tracks.effect() => {
-                event.decision = Some(again);
+            Some(again) if (again.excess - decision.excess).abs() > 0.5 * bank.effect() => {
+                episode.decision = Some(again);
                 let evidence = Evidence { rule: "late_reports", value: f64::from(again.excess), weight: 0.0 };
-                event.evidence.push(evidence);
+                episode.evidence.push(evidence);
                 let last = job.history.closed - 1;
-                out.push(job.say(event, Stage::Corrected, last, again.excess));
+                out.push(job.signal(episode, Stage::Corrected, last, again.excess));
             }
             Some(_) => {}
         }
     }
-    events.retain(|event| !event.closed || event.decision.is_some());
-    job.events = events;
+    episodes.retain(|episode| !episode.closed || episode.decision.is_some());
+    job.episodes = episodes;
 }
 
 /// Takes a confirmation back: nobody is blamed any more.
-fn withdraw(job: &mut Job, event: &mut Event, excess: f32, out: &mut Vec<Signal>) {
-    if !event.closed {
-        job.hold(event, false);
+fn withdraw(job: &mut Job, episode: &mut Episode, excess: f32, out: &mut Vec<Signal>) {
+    if !episode.closed {
+        job.hold(episode, false);
     }
-    event.closed = true;
-    event.decision = None;
-    event.class = Class::Structural;
-    event.blame = Blame::Nobody;
-    event.lost_gpu_ms = 0.0;
-    event.evidence =
+    episode.closed = true;
+    episode.decision = None;
+    episode.class = Class::Structural;
+    episode.blame = Blame::Nobody;
+    episode.lost_gpu_ms = 0.0;
+    episode.evidence =
         vec![Evidence { rule: "withdrawn_by_late_reports", value: f64::from(excess), weight: -4.0 }];
-    event.posterior = 1.0 - event.posterior;
+    episode.posterior = 1.0 - episode.posterior;
     let last = job.history.closed - 1;
-    out.push(job.say(event, Stage::Corrected, last, excess));
+    out.push(job.signal(episode, Stage::Corrected, last, excess));
 }

@@ -4,7 +4,7 @@
 //! Values are logarithms of ratios, or shares of a step; a change of 0.05 is 5 %.
 
 use super::history::{DEPTH, Rows};
-use super::order;
+use super::order_statistics;
 use super::settings::Settings;
 
 /// What differs between kinds of series.
@@ -35,7 +35,7 @@ pub(super) struct Window {
 
 /// The series of one kind.
 #[derive(Debug, Clone)]
-pub(super) struct Tracks {
+pub(super) struct CusumBank {
     tuning: Tuning,
     settings: Settings,
     limit: f64,
@@ -60,12 +60,12 @@ pub(super) struct Tracks {
     retry: Vec<u64>,
     effect: f32,
     /// Series over their bound at the last row.
-    pub over: Vec<u32>,
+    pub alarms: Vec<u32>,
     scratch: Vec<f32>,
     deviations: Vec<f32>,
 }
 
-impl Tracks {
+impl CusumBank {
     pub fn new(series: usize, watched: usize, tuning: Tuning, settings: &Settings) -> Self {
         Self {
             tuning,
@@ -85,7 +85,7 @@ impl Tracks {
             clean: vec![0; series],
             retry: vec![0; series],
             effect: tuning.effect_cap as f32,
-            over: Vec::new(),
+            alarms: Vec::new(),
             scratch: Vec::with_capacity(DEPTH),
             deviations: vec![f32::NAN; series],
         }
@@ -154,7 +154,7 @@ impl Tracks {
 
     /// Takes the row written as `seq`: one value a series, NaN where there is none.
     pub fn advance(&mut self, seq: u64) {
-        self.over.clear();
+        self.alarms.clear();
         let row = self.values.row(seq);
         // The first steps of a run are slow for everybody: caches, compilation, first touches of
         // memory.
@@ -171,7 +171,7 @@ impl Tracks {
             }
             self.sum[series] = sum.min(2.0 * self.bound[series]);
             if sum > self.bound[series] && !self.held[series] {
-                self.over.push(series as u32);
+                self.alarms.push(series as u32);
             }
         }
         self.rows = seq + 1;
@@ -198,7 +198,7 @@ impl Tracks {
             if self.scratch.len() < self.settings.warm_steps as usize / 2 {
                 continue;
             }
-            let (middle, spread) = order::median_and_deviation(&mut self.scratch);
+            let (middle, spread) = order_statistics::median_and_deviation(&mut self.scratch);
             self.deviations[series] = spread;
             spreads.push(spread);
             let base = self.base[series];
@@ -212,7 +212,7 @@ impl Tracks {
                 self.base[series] = 0.9 * base + 0.1 * middle;
             }
         }
-        let spread = order::median(&mut spreads);
+        let spread = order_statistics::median(&mut spreads);
         if spread.is_nan() {
             return;
         }
@@ -244,14 +244,14 @@ impl Tracks {
     /// Starts from what an earlier run of the job learnt, so that a change is seen before the first
     /// baseline of this run. Only where the series are alike: where their baselines lie close
     /// together.
-    pub fn inherit(&mut self, old: &Tracks) {
+    pub fn inherit(&mut self, old: &CusumBank) {
         let mut bases: Vec<f32> = old.base.iter().copied().filter(|base| base.is_finite()).collect();
         if bases.len() * 2 < old.width().max(1) {
             return;
         }
-        let (base, spread) = order::median_and_deviation(&mut bases);
+        let (base, spread) = order_statistics::median_and_deviation(&mut bases);
         let mut noises = old.noise.clone();
-        let noise = order::median(&mut noises);
+        let noise = order_statistics::median(&mut noises);
         if 1.4826 * spread > 0.5 * old.tuning.effect_floor as f32 {
             return;
         }
@@ -282,7 +282,7 @@ impl Tracks {
                 self.scratch.push(value);
             }
         }
-        order::median(&mut self.scratch)
+        order_statistics::median(&mut self.scratch)
     }
 
     /// Smallest deviation in rows `from..to` that is known.
@@ -314,7 +314,7 @@ impl Tracks {
         }
         let found = &mut found[..count];
         let above = found.iter().filter(|value| **value > 0.5 * self.effect).count();
-        Window { count, above: above as f32 / count.max(1) as f32, median: order::median(found) }
+        Window { count, above: above as f32 / count.max(1) as f32, median: order_statistics::median(found) }
     }
 }
 
@@ -338,7 +338,7 @@ fn clip(settings: &Settings, noise: f32, half: f32) -> f32 {
 mod tests {
     use super::*;
 
-    fn tracks(series: usize) -> Tracks {
+    fn bank(series: usize) -> CusumBank {
         let tuning = Tuning {
             noise_floor: 0.005,
             effect_floor: 0.05,
@@ -347,79 +347,79 @@ mod tests {
             cautious: false,
             centred: false,
         };
-        Tracks::new(series, series, tuning, &Settings::default())
+        CusumBank::new(series, series, tuning, &Settings::default())
     }
 
-    fn push(tracks: &mut Tracks, seq: u64, row: &[f32]) {
-        tracks.values.row_mut(seq).copy_from_slice(row);
-        tracks.advance(seq);
+    fn push(bank: &mut CusumBank, seq: u64, row: &[f32]) {
+        bank.values.row_mut(seq).copy_from_slice(row);
+        bank.advance(seq);
     }
 
     #[test]
     fn a_large_change_is_over_the_bound_after_three_rows() {
-        let mut tracks = tracks(8);
+        let mut bank = bank(8);
         for seq in 0..100 {
-            push(&mut tracks, seq, &[0.02; 8]);
-            assert!(tracks.over.is_empty());
+            push(&mut bank, seq, &[0.02; 8]);
+            assert!(bank.alarms.is_empty());
         }
-        assert_eq!((tracks.effect(), tracks.base(0)), (0.05, 0.02));
+        assert_eq!((bank.effect(), bank.base(0)), (0.05, 0.02));
         // Limit ln(0.5 * 8 * 2e5) - 1.166 = 12.43 at 0.025 a unit: 0.311; each row adds 0.15
         // (clipped) - 0.025: three rows.
         let mut row = [0.02; 8];
         row[3] = 0.30;
         for seq in 100..102 {
-            push(&mut tracks, seq, &row);
-            assert!(tracks.over.is_empty());
+            push(&mut bank, seq, &row);
+            assert!(bank.alarms.is_empty());
         }
-        push(&mut tracks, 102, &row);
-        assert_eq!(tracks.over, vec![3]);
-        assert_eq!(tracks.left_zero(3), 100);
-        let window = tracks.window(&[3], 100, 103);
+        push(&mut bank, 102, &row);
+        assert_eq!(bank.alarms, vec![3]);
+        assert_eq!(bank.left_zero(3), 100);
+        let window = bank.window(&[3], 100, 103);
         assert_eq!((window.count, window.above), (3, 1.0));
         assert!((window.median - 0.28).abs() < 1e-6);
     }
 
     #[test]
     fn a_missing_value_changes_nothing_and_a_held_baseline_stands() {
-        let mut tracks = tracks(4);
+        let mut bank = bank(4);
         for seq in 0..60 {
-            push(&mut tracks, seq, &[0.0, f32::NAN, 0.1, 0.0]);
+            push(&mut bank, seq, &[0.0, f32::NAN, 0.1, 0.0]);
         }
-        assert!(tracks.base(1).is_nan());
-        tracks.hold(2, true);
+        assert!(bank.base(1).is_nan());
+        bank.hold(2, true);
         for seq in 60..260 {
-            push(&mut tracks, seq, &[0.0, f32::NAN, 0.5, 0.5]);
+            push(&mut bank, seq, &[0.0, f32::NAN, 0.5, 0.5]);
         }
-        assert_eq!(tracks.base(2), 0.1);
-        assert!(tracks.base(3) > 0.0);
-        assert!(!tracks.over.contains(&1));
+        assert_eq!(bank.base(2), 0.1);
+        assert!(bank.base(3) > 0.0);
+        assert!(!bank.alarms.contains(&1));
     }
 
     #[test]
     fn noise_raises_the_effect_floor_up_to_the_cap() {
-        let mut tracks = tracks(4);
+        let mut bank = bank(4);
         for seq in 0..200_u64 {
             let sign = if seq % 2 == 0 { 0.03 } else { -0.03 };
-            push(&mut tracks, seq, &[sign; 4]);
+            push(&mut bank, seq, &[sign; 4]);
         }
-        assert!((tracks.effect() - 0.075).abs() < 1e-6);
+        assert!((bank.effect() - 0.075).abs() < 1e-6);
     }
 
     #[test]
     fn the_greatest_run_is_left_out_and_no_other() {
-        let mut tracks = tracks(1);
+        let mut bank = bank(1);
         for seq in 0..100 {
-            push(&mut tracks, seq, &[0.0]);
+            push(&mut bank, seq, &[0.0]);
         }
         // A burst of three among steps of 0.04; one step is not known.
         for (seq, value) in (100..).zip([0.04, 0.5, 0.5, 0.4, f32::NAN, 0.04, 0.02, 0.04]) {
-            push(&mut tracks, seq, &[value]);
+            push(&mut bank, seq, &[value]);
         }
-        assert_eq!(tracks.window(&[0], 100, 108).count, 7);
-        let rest = tracks.window_without(&[0], 100, 108, 3);
+        assert_eq!(bank.window(&[0], 100, 108).count, 7);
+        let rest = bank.window_without(&[0], 100, 108, 3);
         // 0.04, 0.04, 0.02, 0.04 are left; three of four are above half of 0.05.
         assert_eq!((rest.count, rest.above), (4, 0.75));
         assert!((rest.median - 0.04).abs() < 1e-6);
-        assert_eq!(tracks.window_without(&[0], 100, 102, 3).count, 0);
+        assert_eq!(bank.window_without(&[0], 100, 102, 3).count, 0);
     }
 }

@@ -1,11 +1,11 @@
 //! Reports of the steps that are not closed yet, in flat arrays: one slot a step, one place a rank.
 
 use super::input::StepReport;
-use super::order;
+use super::order_statistics;
 
 /// What came of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Admission {
     /// Stored in its step's slot.
     Stored,
     /// The rank reported this step before.
@@ -13,12 +13,12 @@ pub(super) enum Taken {
     /// Its step is closed already.
     Late,
     /// Its step is too far from the open ones to be believed.
-    Far,
+    OutOfRange,
 }
 
 /// One step's reports; NaN is "not reported". Seconds; tokens in units.
 #[derive(Debug, Clone)]
-pub(super) struct Slot {
+pub(super) struct StepSlot {
     pub step: u64,
     pub count: usize,
     pub seen: Vec<bool>,
@@ -33,7 +33,7 @@ pub(super) struct Slot {
     end: Option<(usize, i64)>,
 }
 
-impl Slot {
+impl StepSlot {
     fn new(ranks: usize) -> Self {
         let empty = || vec![f32::NAN; ranks];
         Self {
@@ -89,7 +89,7 @@ impl Slot {
                 scratch.extend(
                     self.end_us.iter().zip(&self.seen).filter(|(_, seen)| **seen).map(|(end, _)| *end),
                 );
-                let end = order::median_time(scratch).unwrap_or(i64::MIN);
+                let end = order_statistics::median_time(scratch).unwrap_or(i64::MIN);
                 self.end = Some((self.count, end));
                 end
             }
@@ -114,16 +114,16 @@ const SILENT_STEPS: u64 = 64;
 
 /// Who told what last.
 #[derive(Debug, Clone)]
-pub(super) struct Tellers {
+pub(super) struct ReportTracker {
     /// By rank: one more than the last step that it told; 0: none.
     next: Vec<u64>,
     /// Steps closed.
     closed: u64,
 }
 
-impl Tellers {
+impl ReportTracker {
     /// Each rank that is missing in the step told a later one, or nothing for long.
-    pub fn expects_no_more_of(&self, slot: &Slot) -> bool {
+    pub fn expects_no_more_of(&self, slot: &StepSlot) -> bool {
         let missing = self.next.iter().zip(&slot.seen).filter(|(_, seen)| !**seen);
         missing.map(|(next, _)| *next).all(|next| match next {
             0 => self.closed >= SILENT_STEPS,
@@ -134,25 +134,25 @@ impl Tellers {
 
 /// Open steps, by number.
 #[derive(Debug, Clone)]
-pub(super) struct Intake {
+pub(super) struct StepBuffer {
     ranks: usize,
     /// Lowest step that may still be open.
     base: u64,
     /// A step was closed: what is below `base` is late.
     closed: bool,
-    /// Slot of each open step, at `step % len`.
+    /// StepSlot of each open step, at `step % len`.
     slot_of: Vec<Option<u32>>,
-    slots: Vec<Slot>,
+    slots: Vec<StepSlot>,
     /// Slots to use again; the last freed first, it is the warmest in the cache.
     free: Vec<u32>,
     open: usize,
-    tellers: Tellers,
+    tracker: ReportTracker,
     /// Last step each rank reported far from the open ones.
     far: Vec<Option<u64>>,
     far_count: usize,
 }
 
-impl Intake {
+impl StepBuffer {
     pub fn new(ranks: usize, open_steps: usize) -> Self {
         Self {
             ranks,
@@ -162,14 +162,14 @@ impl Intake {
             slots: Vec::new(),
             free: Vec::new(),
             open: 0,
-            tellers: Tellers { next: vec![0; ranks], closed: 0 },
+            tracker: ReportTracker { next: vec![0; ranks], closed: 0 },
             far: vec![None; ranks],
             far_count: 0,
         }
     }
 
     /// Stores a report of a rank below `ranks`.
-    pub fn take(&mut self, report: &StepReport) -> Taken {
+    pub fn take(&mut self, report: &StepReport) -> Admission {
         let width = self.slot_of.len() as u64;
         if self.open == 0 && !self.closed {
             self.base = report.step;
@@ -179,24 +179,24 @@ impl Intake {
             let last = self.last();
             if self.closed {
                 let near = self.base - report.step <= super::history::DEPTH as u64;
-                return if near { Taken::Late } else { self.set_aside(report) };
+                return if near { Admission::Late } else { self.note_out_of_range(report) };
             }
             if last - report.step >= width {
-                return self.set_aside(report);
+                return self.note_out_of_range(report);
             }
             self.base = report.step;
         }
         if report.step - self.base >= width {
-            return self.set_aside(report);
+            return self.note_out_of_range(report);
         }
         let slot = self.slot(report.step);
         if self.slots[slot].seen[report.rank as usize] {
-            return Taken::Duplicate;
+            return Admission::Duplicate;
         }
         self.slots[slot].store(report);
-        let next = &mut self.tellers.next[report.rank as usize];
+        let next = &mut self.tracker.next[report.rank as usize];
         *next = (*next).max(report.step.saturating_add(1));
-        Taken::Stored
+        Admission::Stored
     }
 
     fn slot(&mut self, step: u64) -> usize {
@@ -207,7 +207,7 @@ impl Intake {
         }
         let slot = self.free.pop().map_or_else(
             || {
-                self.slots.push(Slot::new(self.ranks));
+                self.slots.push(StepSlot::new(self.ranks));
                 self.slots.len() - 1
             },
             |slot| slot as usize,
@@ -226,11 +226,11 @@ impl Intake {
 
     /// A report far away is noted, not stored: alone it is garbage, and it must not push the real
     /// steps out.
-    fn set_aside(&mut self, report: &StepReport) -> Taken {
+    fn note_out_of_range(&mut self, report: &StepReport) -> Admission {
         let seen = &mut self.far[report.rank as usize];
         self.far_count += usize::from(seen.is_none());
         *seen = Some(report.step);
-        Taken::Far
+        Admission::OutOfRange
     }
 
     pub fn is_empty(&self) -> bool {
@@ -254,12 +254,15 @@ impl Intake {
         self.far.fill(None);
         self.far_count = 0;
         // Steps may be counted anew.
-        self.tellers.next.fill(0);
+        self.tracker.next.fill(0);
         self.closed = self.base > 0;
     }
 
     /// Takes out the lowest open step, if `ready` finds it so.
-    pub fn close(&mut self, mut ready: impl FnMut(&mut Slot, &Tellers) -> bool) -> Option<Slot> {
+    pub fn close(
+        &mut self,
+        mut ready: impl FnMut(&mut StepSlot, &ReportTracker) -> bool,
+    ) -> Option<StepSlot> {
         if self.open == 0 {
             return None;
         }
@@ -269,24 +272,24 @@ impl Intake {
         })?;
         let place = (step % width) as usize;
         let slot = self.slot_of[place]? as usize;
-        if !ready(&mut self.slots[slot], &self.tellers) {
+        if !ready(&mut self.slots[slot], &self.tracker) {
             return None;
         }
         self.slot_of[place] = None;
         self.free.push(slot as u32);
         self.open -= 1;
-        self.tellers.closed += 1;
+        self.tracker.closed += 1;
         self.base = step.saturating_add(1);
         self.closed = true;
         if self.far_count > 0 {
             self.far.fill(None);
             self.far_count = 0;
         }
-        Some(std::mem::replace(&mut self.slots[slot], Slot::empty()))
+        Some(std::mem::replace(&mut self.slots[slot], StepSlot::empty()))
     }
 
     /// Gives the slot back after use.
-    pub fn give_back(&mut self, mut slot: Slot) {
+    pub fn recycle(&mut self, mut slot: StepSlot) {
         slot.clear();
         if let Some(&place) = self.free.last() {
             self.slots[place as usize] = slot;
@@ -294,7 +297,7 @@ impl Intake {
     }
 }
 
-impl Slot {
+impl StepSlot {
     /// Stands in while a slot is looked at; allocates nothing.
     fn empty() -> Self {
         Self::new(0)
@@ -320,67 +323,67 @@ mod tests {
         }
     }
 
-    fn next(intake: &mut Intake) -> Option<(u64, usize)> {
-        let slot = intake.close(|_, _| true)?;
+    fn next(step_buffer: &mut StepBuffer) -> Option<(u64, usize)> {
+        let slot = step_buffer.close(|_, _| true)?;
         let seen = (slot.step, slot.count);
-        intake.give_back(slot);
+        step_buffer.recycle(slot);
         Some(seen)
     }
 
     #[test]
     fn steps_close_in_order_whatever_came_first() {
-        let mut intake = Intake::new(2, 8);
+        let mut step_buffer = StepBuffer::new(2, 8);
         for (rank, step) in [(0, 5), (1, 4), (0, 4), (1, 5), (1, 7)] {
-            assert_eq!(intake.take(&report(rank, step)), Taken::Stored);
+            assert_eq!(step_buffer.take(&report(rank, step)), Admission::Stored);
         }
-        assert_eq!(intake.take(&report(1, 7)), Taken::Duplicate);
-        assert_eq!(next(&mut intake), Some((4, 2)));
-        assert_eq!(intake.take(&report(1, 4)), Taken::Late);
-        assert_eq!(next(&mut intake), Some((5, 2)));
-        assert_eq!(next(&mut intake), Some((7, 1)));
-        assert_eq!(next(&mut intake), None);
+        assert_eq!(step_buffer.take(&report(1, 7)), Admission::Duplicate);
+        assert_eq!(next(&mut step_buffer), Some((4, 2)));
+        assert_eq!(step_buffer.take(&report(1, 4)), Admission::Late);
+        assert_eq!(next(&mut step_buffer), Some((5, 2)));
+        assert_eq!(next(&mut step_buffer), Some((7, 1)));
+        assert_eq!(next(&mut step_buffer), None);
     }
 
     #[test]
     fn one_absurd_step_number_moves_nothing_but_half_of_the_ranks_do() {
-        let mut intake = Intake::new(4, 8);
-        assert_eq!(intake.take(&report(0, u64::MAX)), Taken::Stored);
-        assert_eq!(intake.take(&report(1, 3)), Taken::Far);
-        assert!(!intake.left_behind());
-        assert_eq!(intake.take(&report(2, 3)), Taken::Far);
-        assert!(intake.left_behind());
-        while next(&mut intake).is_some() {}
-        intake.take(&report(1, 3));
-        intake.take(&report(2, 3));
-        intake.jump();
-        assert_eq!(intake.take(&report(3, 3)), Taken::Stored);
+        let mut step_buffer = StepBuffer::new(4, 8);
+        assert_eq!(step_buffer.take(&report(0, u64::MAX)), Admission::Stored);
+        assert_eq!(step_buffer.take(&report(1, 3)), Admission::OutOfRange);
+        assert!(!step_buffer.left_behind());
+        assert_eq!(step_buffer.take(&report(2, 3)), Admission::OutOfRange);
+        assert!(step_buffer.left_behind());
+        while next(&mut step_buffer).is_some() {}
+        step_buffer.take(&report(1, 3));
+        step_buffer.take(&report(2, 3));
+        step_buffer.jump();
+        assert_eq!(step_buffer.take(&report(3, 3)), Admission::Stored);
     }
 
     #[test]
     fn a_step_that_no_rank_will_tell_more_of_is_settled() {
-        let mut intake = Intake::new(3, 8);
-        let settled = |intake: &mut Intake| {
-            let slot = intake.close(|slot, tellers| tellers.expects_no_more_of(slot))?;
+        let mut step_buffer = StepBuffer::new(3, 8);
+        let settled = |step_buffer: &mut StepBuffer| {
+            let slot = step_buffer.close(|slot, tracker| tracker.expects_no_more_of(slot))?;
             let seen = (slot.step, slot.count);
-            intake.give_back(slot);
+            step_buffer.recycle(slot);
             Some(seen)
         };
         for (rank, step) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-            intake.take(&report(rank, step));
+            step_buffer.take(&report(rank, step));
         }
-        assert_eq!(settled(&mut intake), None, "rank 2 may tell the first step yet");
-        intake.take(&report(2, 1));
-        assert_eq!((settled(&mut intake), settled(&mut intake)), (Some((0, 2)), Some((1, 3))));
+        assert_eq!(settled(&mut step_buffer), None, "rank 2 may tell the first step yet");
+        step_buffer.take(&report(2, 1));
+        assert_eq!((settled(&mut step_buffer), settled(&mut step_buffer)), (Some((0, 2)), Some((1, 3))));
         // It told step 1 last, and is waited for up to step 65.
         for step in 2..66 {
-            intake.take(&report(0, step));
-            intake.take(&report(1, step));
-            assert_eq!(settled(&mut intake), None, "{step}");
-            assert_eq!(next(&mut intake), Some((step, 2)));
+            step_buffer.take(&report(0, step));
+            step_buffer.take(&report(1, step));
+            assert_eq!(settled(&mut step_buffer), None, "{step}");
+            assert_eq!(next(&mut step_buffer), Some((step, 2)));
         }
-        intake.take(&report(0, 66));
-        intake.take(&report(1, 66));
-        assert_eq!(settled(&mut intake), Some((66, 2)));
+        step_buffer.take(&report(0, 66));
+        step_buffer.take(&report(1, 66));
+        assert_eq!(settled(&mut step_buffer), Some((66, 2)));
     }
 
     #[test]
